@@ -1,0 +1,167 @@
+//! Who may call what. A `forbid` beats every `allow`; no `allow` means no.
+
+use std::sync::Arc;
+
+use crate::condition::{Condition, Outcome, Subject};
+use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
+use crate::name::{RuleId, ServerName};
+use crate::pattern::Pattern;
+use crate::principal::{Principal, Who};
+
+/// What a rule says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Says {
+    /// May.
+    Allow,
+    /// May not.
+    Forbid,
+}
+
+/// One rule of the policy.
+#[derive(Debug)]
+pub struct Rule {
+    /// Its id, unique in the policy.
+    pub id: RuleId,
+    /// What it says.
+    pub says: Says,
+    /// Whom it speaks of; it applies to any of them. Empty: to nobody.
+    pub principals: Vec<Who>,
+    /// Which servers. Empty: none.
+    pub servers: Vec<Pattern>,
+    /// Which tools. Empty: none.
+    pub tools: Vec<Pattern>,
+    /// When. `None`: always.
+    pub when: Option<Condition>,
+    /// Whether it acts.
+    pub mode: Mode,
+    /// Whether a caller it denies is told so; otherwise the tool looks as if it did not exist.
+    pub disclose: bool,
+    /// Whom a denied caller may ask.
+    pub contact: Option<Arc<str>>,
+}
+
+impl Rule {
+    fn speaks_of(&self, principal: &Principal, server: &ServerName) -> bool {
+        self.principals.iter().any(|who| who.is(principal))
+            && self.servers.iter().any(|pattern| pattern.matches(server.as_str()))
+    }
+
+    fn outcome(&self, subject: Subject<'_>) -> Outcome {
+        let tool = subject.tool.name().as_str();
+        if !self.tools.iter().any(|pattern| pattern.matches(tool)) {
+            return Outcome::Fails;
+        }
+        self.when.as_ref().map_or(Outcome::Holds, |when| when.evaluate(subject))
+    }
+}
+
+/// The rules.
+#[derive(Debug, Default)]
+pub struct Access {
+    rules: Vec<Rule>,
+}
+
+impl Access {
+    /// The rules; their order has no meaning. None at all allow nothing.
+    #[must_use]
+    pub const fn new(rules: Vec<Rule>) -> Self {
+        Self { rules }
+    }
+
+    /// A rule that could allow `principal` some tool of `server`, if there is one.
+    #[must_use]
+    pub fn could_allow(&self, principal: &Principal, server: &ServerName) -> Option<&RuleId> {
+        let allows = |rule: &&Rule| {
+            rule.says == Says::Allow
+                && rule.mode == Mode::Enforce
+                && !rule.tools.is_empty()
+                && rule.speaks_of(principal, server)
+        };
+        self.rules.iter().find(allows).map(|rule| &rule.id)
+    }
+
+    /// Decides about a tool. With arguments not known, what is allowed is what some call could be.
+    #[must_use]
+    pub fn decide(&self, subject: Subject<'_>) -> Decision {
+        let mut tally = Tally::default();
+        let applying = self.rules.iter().filter(|rule| {
+            rule.mode != Mode::Off && rule.speaks_of(subject.principal, subject.server)
+        });
+        for rule in applying {
+            tally.count(rule, rule.outcome(subject));
+        }
+        tally.conclude()
+    }
+}
+
+/// What the rules came to so far.
+#[derive(Default)]
+struct Tally<'a> {
+    granted: Option<&'a Rule>,
+    denied: Option<(&'a Rule, Reason)>,
+    /// An `allow` whose condition could not be evaluated; it explains, it does not overrule.
+    failed: Option<&'a Rule>,
+    would_grant: Vec<&'a Rule>,
+    would_deny: Vec<&'a Rule>,
+}
+
+impl<'a> Tally<'a> {
+    fn count(&mut self, rule: &'a Rule, outcome: Outcome) {
+        let audit = rule.mode == Mode::Audit;
+        match (rule.says, outcome) {
+            (_, Outcome::Fails) | (Says::Forbid, Outcome::Depends) => {}
+            (Says::Allow, Outcome::Error) => self.failed = self.failed.or(Some(rule)),
+            (Says::Allow, Outcome::Holds | Outcome::Depends) if audit => {
+                self.would_grant.push(rule);
+            }
+            (Says::Allow, Outcome::Holds | Outcome::Depends) => {
+                self.granted = self.granted.or(Some(rule));
+            }
+            (Says::Forbid, Outcome::Holds | Outcome::Error) if audit => self.would_deny.push(rule),
+            (Says::Forbid, Outcome::Holds) => self.deny(rule, Reason::Forbidden(rule.id.clone())),
+            (Says::Forbid, Outcome::Error) => {
+                self.deny(rule, Reason::ConditionError(rule.id.clone()));
+            }
+        }
+    }
+
+    /// The first denial decides, unless a later one may be told and it may not: the caller is
+    /// owed the clearest answer that some rule permits.
+    fn deny(&mut self, rule: &'a Rule, reason: Reason) {
+        let better = self.denied.as_ref().is_none_or(|(held, _)| !held.disclose && rule.disclose);
+        if better {
+            self.denied = Some((rule, reason));
+        }
+    }
+
+    fn conclude(self) -> Decision {
+        let ids = |rules: &[&Rule]| rules.iter().map(|rule| rule.id.clone()).collect();
+        let deny = |reason, told, shadow| Decision {
+            effect: Effect::Deny(Denial { reason, told }),
+            shadow,
+            findings: Vec::new(),
+        };
+        match (self.denied, self.granted) {
+            (Some((rule, reason)), _) => deny(reason, told(rule), Vec::new()),
+            (None, None) => {
+                let reason = self
+                    .failed
+                    .map_or(Reason::NotGranted, |rule| Reason::ConditionError(rule.id.clone()));
+                deny(reason, Told::Nothing, ids(&self.would_grant))
+            }
+            (None, Some(rule)) => Decision {
+                effect: Effect::Allow(rule.id.clone()),
+                shadow: ids(&self.would_deny),
+                findings: Vec::new(),
+            },
+        }
+    }
+}
+
+fn told(rule: &Rule) -> Told {
+    if !rule.disclose {
+        return Told::Nothing;
+    }
+    Told::Rule { rule: Some(rule.id.clone()), contact: rule.contact.clone() }
+}

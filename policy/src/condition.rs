@@ -1,0 +1,297 @@
+//! The `when:` of a rule: a CEL expression with a bounded cost.
+//!
+//! The cost is bounded before the first call, by the shape of the expression: its length, no loop
+//! inside a loop, and no regular expression that a peer could write. An expression with a loop is
+//! given at most [`LOOP_INPUT`] bytes of arguments; more is an error, and an error never grants.
+
+use std::sync::{Arc, LazyLock};
+
+use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr};
+use cel::objects::Key;
+use cel::{Context, Env, Program, Value as Cel};
+
+use crate::json::{Kind, Value};
+use crate::name::ServerName;
+use crate::principal::Principal;
+use crate::tool::Tool;
+
+/// Longest expression, in bytes.
+const LENGTH: usize = 2048;
+/// Most brackets, conditionals and signs that may be open at once: the parser is recursive.
+const NESTING: usize = 32;
+/// Most bytes of arguments that an expression with a loop is given.
+const LOOP_INPUT: usize = 16 * 1024;
+/// What an expression may read.
+const VARIABLES: [&str; 4] = ["principal", "server", "tool", "arguments"];
+/// What an expression may call, besides operators and the macros `has`, `all`, `exists`,
+/// `exists_one`, `filter` and `map`.
+const FUNCTIONS: [&str; 11] = [
+    "bytes",
+    "contains",
+    "double",
+    "endsWith",
+    "int",
+    "matches",
+    "size",
+    "startsWith",
+    "string",
+    "type",
+    "uint",
+];
+
+static ENVIRONMENT: LazyLock<Arc<Env>> = LazyLock::new(|| Arc::new(Env::stdlib()));
+
+/// Why an expression is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ConditionError {
+    /// Too long to be read by a person.
+    #[error("is {0} bytes long; the most is {LENGTH}")]
+    Length(usize),
+    /// More brackets in brackets than a person can follow.
+    #[error("is nested deeper than {NESTING} levels")]
+    Nesting,
+    /// Not CEL.
+    #[error("is not CEL: {0}")]
+    Syntax(String),
+    /// A variable we do not offer.
+    #[error("reads `{0}`; use `principal`, `server`, `tool` and `arguments`")]
+    Variable(String),
+    /// A function we do not offer.
+    #[error("calls `{0}`, which is not known; use {list}", list = FUNCTIONS.join(", "))]
+    Function(String),
+    /// A loop in a loop costs more than a call may.
+    #[error("has a loop inside a loop, whose cost has no bound; use one loop")]
+    NestedLoop,
+    /// A pattern that a caller could choose.
+    #[error("gives `matches` a pattern that is not a literal; write the pattern out")]
+    Pattern,
+}
+
+/// A compiled expression.
+#[derive(Debug)]
+pub struct Condition {
+    program: Program,
+    reads_arguments: bool,
+    loops: bool,
+}
+
+/// What an expression came to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Outcome {
+    /// It holds.
+    Holds,
+    /// It does not.
+    Fails,
+    /// It depends on arguments that are not known yet.
+    Depends,
+    /// It could not be evaluated, or is not a boolean.
+    Error,
+}
+
+/// What an expression is asked about.
+#[derive(Clone, Copy, Debug)]
+pub struct Subject<'a> {
+    /// Who asks.
+    pub principal: &'a Principal,
+    /// Which server.
+    pub server: &'a ServerName,
+    /// Which tool.
+    pub tool: &'a Tool,
+    /// With which arguments.
+    pub arguments: Arguments<'a>,
+}
+
+/// The arguments of a call, as far as they are known.
+#[derive(Clone, Copy, Debug)]
+pub enum Arguments<'a> {
+    /// There is no call yet: a list is being made.
+    Unknown,
+    /// The call has none.
+    None,
+    /// These.
+    Given(Value<'a>),
+}
+
+impl Condition {
+    /// Compiles `text`.
+    ///
+    /// # Errors
+    /// When it is not CEL, reads or calls what is not offered, or could cost too much.
+    pub fn compile(text: &str) -> Result<Self, ConditionError> {
+        if text.len() > LENGTH {
+            return Err(ConditionError::Length(text.len()));
+        }
+        if nesting(text) > NESTING {
+            return Err(ConditionError::Nesting);
+        }
+        let program = Program::compile(text)
+            .map_err(|errors| ConditionError::Syntax(one_line(&errors.to_string())))?;
+        let references = program.references();
+        let is_word = |name: &&&str| name.starts_with(|c: char| c.is_ascii_alphabetic());
+        let functions = references.functions();
+        if let Some(unknown) = functions.iter().filter(is_word).find(|f| !FUNCTIONS.contains(f)) {
+            return Err(ConditionError::Function((*unknown).to_owned()));
+        }
+        let reads_arguments = references.has_variable("arguments");
+        let loops = shape(program.expression(), None)? > 0;
+        Ok(Self { program, reads_arguments, loops })
+    }
+
+    /// Evaluates it.
+    #[must_use]
+    pub fn evaluate(&self, subject: Subject<'_>) -> Outcome {
+        let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+        if self.reads_arguments {
+            let arguments = match subject.arguments {
+                Arguments::Unknown => return Outcome::Depends,
+                Arguments::None => map([]),
+                Arguments::Given(value) if self.loops && value.raw().len() > LOOP_INPUT => {
+                    return Outcome::Error;
+                }
+                Arguments::Given(value) => from_json(value),
+            };
+            context.add_variable_from_value("arguments", arguments);
+        }
+        context.add_variable_from_value("principal", principal(subject.principal));
+        context.add_variable_from_value("server", map([("name", text(subject.server.as_str()))]));
+        context.add_variable_from_value("tool", from_tool(subject.tool));
+        match self.program.execute(&context) {
+            Ok(Cel::Bool(true)) => Outcome::Holds,
+            Ok(Cel::Bool(false)) => Outcome::Fails,
+            Ok(_) | Err(_) => Outcome::Error,
+        }
+    }
+}
+
+/// An upper bound on how deep the parser recurses: brackets that are open, and every `?`, `!` and
+/// `-` since the last operand, none of which closes.
+fn nesting(text: &str) -> usize {
+    let (mut brackets, mut chain, mut deepest) = (0_usize, 0_usize, 0_usize);
+    for byte in text.bytes() {
+        match byte {
+            b'(' | b'[' | b'{' => brackets += 1,
+            b')' | b']' | b'}' => brackets = brackets.saturating_sub(1),
+            b'?' | b'!' | b'-' => chain += 1,
+            b'&' | b'|' | b',' => chain = 0,
+            _ => {}
+        }
+        deepest = deepest.max(brackets + chain);
+    }
+    deepest
+}
+
+/// The variables a loop brings into scope, inside those of the loops around it.
+#[derive(Clone, Copy)]
+struct Scope<'a> {
+    inner: &'a ComprehensionExpr,
+    outer: Option<&'a Scope<'a>>,
+}
+
+impl Scope<'_> {
+    fn has(&self, name: &str) -> bool {
+        let Self { inner, outer } = self;
+        inner.iter_var == name
+            || inner.iter_var2.as_deref() == Some(name)
+            || inner.accu_var == name
+            || outer.is_some_and(|outer| outer.has(name))
+    }
+}
+
+/// How many loops stand inside each other, or why the shape is refused.
+///
+/// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
+fn shape(expression: &IdedExpr, scope: Option<&Scope<'_>>) -> Result<usize, ConditionError> {
+    match &expression.expr {
+        Expr::Unspecified | Expr::Literal(_) => Ok(0),
+        Expr::Ident(name) => {
+            let known = VARIABLES.contains(&name.as_str()) || scope.is_some_and(|s| s.has(name));
+            known.then_some(0).ok_or_else(|| ConditionError::Variable(name.clone()))
+        }
+        Expr::Select(select) => shape(&select.operand, scope),
+        Expr::List(list) => deepest(&list.elements, scope),
+        Expr::Call(call) => {
+            let literal = |argument: &IdedExpr| matches!(argument.expr, Expr::Literal(_));
+            if call.func_name == "matches" && !call.args.last().is_some_and(literal) {
+                return Err(ConditionError::Pattern);
+            }
+            deepest(call.target.iter().map(AsRef::as_ref).chain(&call.args), scope)
+        }
+        Expr::Map(map) => deepest(map.entries.iter().flat_map(|e| parts(&e.expr)), scope),
+        Expr::Struct(made) => deepest(made.entries.iter().flat_map(|e| parts(&e.expr)), scope),
+        Expr::Comprehension(inner) => {
+            let within = Scope { inner, outer: scope };
+            let body = [&inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result];
+            if deepest(body, Some(&within))? > 0 {
+                return Err(ConditionError::NestedLoop);
+            }
+            Ok(shape(&inner.iter_range, scope)?.max(1))
+        }
+    }
+}
+
+fn deepest<'a>(
+    parts: impl IntoIterator<Item = &'a IdedExpr>,
+    scope: Option<&Scope<'_>>,
+) -> Result<usize, ConditionError> {
+    parts.into_iter().try_fold(0, |deepest: usize, part| Ok(deepest.max(shape(part, scope)?)))
+}
+
+fn parts(entry: &EntryExpr) -> Vec<&IdedExpr> {
+    match entry {
+        EntryExpr::StructField(field) => vec![&field.value],
+        EntryExpr::MapEntry(entry) => vec![&entry.key, &entry.value],
+    }
+}
+
+fn one_line(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+fn text(text: &str) -> Cel {
+    Cel::String(Arc::new(text.to_owned()))
+}
+
+fn map<'a>(members: impl IntoIterator<Item = (&'a str, Cel)>) -> Cel {
+    collect(members.into_iter().map(|(key, value)| (key.to_owned(), value)))
+}
+
+#[expect(clippy::disallowed_types, reason = "the type CEL asks for; nothing here iterates it")]
+fn collect(members: impl Iterator<Item = (String, Cel)>) -> Cel {
+    let members = members.map(|(key, value)| (Key::String(Arc::new(key)), value));
+    let map: std::collections::HashMap<Key, Cel> = members.collect();
+    Cel::Map(cel::objects::Map { map: Arc::new(map) })
+}
+
+fn principal(principal: &Principal) -> Cel {
+    let groups = principal.groups.iter().map(|group| text(group.as_str())).collect();
+    map([("id", text(principal.id.as_str())), ("groups", Cel::List(Arc::new(groups)))])
+}
+
+fn from_tool(tool: &Tool) -> Cel {
+    map([("name", text(tool.name().as_str()))])
+}
+
+/// As CEL sees JSON: an integer that fits is an `int`, else a `uint`, else a `double`.
+fn from_json(value: Value<'_>) -> Cel {
+    match value.kind() {
+        Kind::Null => Cel::Null,
+        Kind::Boolean => Cel::Bool(value.raw() == "true"),
+        Kind::Number => {
+            let raw = value.raw();
+            raw.parse().map(Cel::Int).or_else(|_| raw.parse().map(Cel::UInt)).unwrap_or_else(|_| {
+                // A number no double can hold compares false with everything.
+                Cel::Float(value.as_f64().unwrap_or(f64::NAN))
+            })
+        }
+        Kind::Plain | Kind::Escaped => {
+            Cel::String(Arc::new(value.as_str().unwrap_or_default().into_owned()))
+        }
+        Kind::Array => Cel::List(Arc::new(value.items().map(from_json).collect())),
+        Kind::Object => {
+            collect(value.members().map(|(key, value)| (key.into_owned(), from_json(value))))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,84 @@
+use std::collections::BTreeSet;
+
+use bytes::Bytes;
+
+use super::{Arguments, Condition, ConditionError, Outcome, Subject};
+use crate::json::{Bounds, Document};
+use crate::name::{GroupName, PrincipalId, ServerName};
+use crate::principal::Principal;
+use crate::tool::Tool;
+
+fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
+    let condition = Condition::compile(expression).unwrap();
+    let principal = Principal {
+        id: PrincipalId::parse("ana").unwrap(),
+        groups: BTreeSet::from([GroupName::parse("dev").unwrap()]),
+    };
+    let server = ServerName::parse("files").unwrap();
+    let tool = Tool::for_tests(r#"{"name":"read"}"#);
+    let text = Bytes::from(arguments.unwrap_or("null").to_owned());
+    let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
+    let arguments = match arguments {
+        Some(_) => Arguments::Given(document.root()),
+        None => Arguments::Unknown,
+    };
+    condition.evaluate(Subject { principal: &principal, server: &server, tool: &tool, arguments })
+}
+
+#[test]
+fn it_reads_principal_server_tool_and_arguments() {
+    let given = Some(r#"{"path":"/data/x","n":3,"tags":["a","b"]}"#);
+    for (expression, expected) in [
+        ("principal.id == 'ana' && 'dev' in principal.groups", Outcome::Holds),
+        ("server.name == 'files' && tool.name == 'read'", Outcome::Holds),
+        ("arguments.path.startsWith('/data/')", Outcome::Holds),
+        ("arguments.path.matches('^/etc')", Outcome::Fails),
+        ("arguments.n > 2 && arguments.n < 4.5", Outcome::Holds),
+        ("arguments.tags.all(tag, tag in ['a', 'b'])", Outcome::Holds),
+        ("has(arguments.missing)", Outcome::Fails),
+    ] {
+        assert_eq!(evaluate(expression, given), expected, "{expression}");
+    }
+}
+
+#[test]
+fn an_expression_that_cannot_be_evaluated_is_an_error_and_no_answer() {
+    let given = Some(r#"{"path":7}"#);
+    for expression in ["arguments.missing == 1", "arguments.path.startsWith('/')", "arguments.path"]
+    {
+        assert_eq!(evaluate(expression, given), Outcome::Error, "{expression}");
+    }
+}
+
+#[test]
+fn arguments_that_are_not_known_yet_are_not_guessed() {
+    assert_eq!(evaluate("arguments.n > 2", None), Outcome::Depends);
+    assert_eq!(evaluate("principal.id == 'eve'", None), Outcome::Fails);
+}
+
+#[test]
+fn a_loop_over_more_than_its_bound_is_an_error() {
+    let many = format!("{{\"list\":[{}1]}}", "1,".repeat(20_000));
+    assert_eq!(evaluate("arguments.list.all(x, x == 1)", Some(&many)), Outcome::Error);
+    assert_eq!(evaluate("size(arguments.list) == 20001", Some(&many)), Outcome::Holds);
+}
+
+#[test]
+fn what_could_cost_too_much_does_not_compile() {
+    let compile = |text: &str| Condition::compile(text).unwrap_err();
+    assert_eq!(
+        compile("arguments.a.all(x, arguments.b.exists(y, x == y))"),
+        ConditionError::NestedLoop
+    );
+    assert_eq!(compile("arguments.a.matches(arguments.b)"), ConditionError::Pattern);
+    assert_eq!(compile(&"1 == 1 && ".repeat(400)), ConditionError::Length(4000));
+    assert_eq!(compile("request.path == 'x'"), ConditionError::Variable("request".to_owned()));
+    assert_eq!(compile("now() > 1"), ConditionError::Function("now".to_owned()));
+    assert!(matches!(compile("arguments."), ConditionError::Syntax(_)));
+    assert!(matches!(compile("(("), ConditionError::Syntax(_)));
+    for deep in ["(", "[", "!", "-", "1 ? 1 : "] {
+        assert_eq!(compile(&deep.repeat(200)), ConditionError::Nesting);
+    }
+    Condition::compile("1 == 1 && ".repeat(200).trim_end_matches("&& ")).unwrap();
+    Condition::compile("arguments.a.filter(x, x > 1).all(y, y < 9)").unwrap();
+}

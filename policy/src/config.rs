@@ -1,0 +1,292 @@
+//! The `policy` section of the configuration: as written, and compiled.
+//!
+//! Reads no file and knows no YAML: the caller has parsed the text and turns the pointers of a
+//! [`Problem`] into lines and columns.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::access::{Access, Rule, Says};
+use crate::condition::Condition;
+use crate::decision::Mode;
+use crate::name::{GroupName, NameError, PrincipalId, RuleId, ServerName};
+use crate::pattern::Pattern;
+use crate::pipeline::{Definitions, Policy};
+use crate::principal::{Principal, Who};
+
+/// Who may call which tools of which servers. What no rule allows is denied.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub struct RawPolicy {
+    /// Whom a denied caller may ask: an address, a channel, a link. Shown in denials.
+    contact: Option<String>,
+    /// The rules; their order has no meaning. A `forbid` beats every `allow`.
+    #[serde(default)]
+    rules: Vec<RawRule>,
+    /// What is looked for in tool definitions.
+    #[serde(default)]
+    definitions: RawDefinitions,
+}
+
+/// One rule.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawRule {
+    /// Its name in decisions and in the audit log; unique.
+    id: String,
+    /// What it says.
+    effect: Says,
+    /// Whom it speaks of: `*` for every authenticated caller, `group:NAME` or `principal:ID`.
+    principals: Vec<String>,
+    /// Which servers: names or patterns with `*` and `?`.
+    servers: Vec<String>,
+    /// Which tools, by the names their servers give them: names or patterns with `*` and `?`.
+    tools: Vec<String>,
+    /// A CEL expression over `principal`, `server`, `tool` and `arguments`. One that cannot be
+    /// evaluated never allows.
+    when: Option<String>,
+    /// `enforce` acts, `audit` only records what it would have done, `off` is ignored.
+    #[serde(default)]
+    mode: Mode,
+    /// Tell a caller this rule denies that it does; otherwise the tool looks as if it did not
+    /// exist. Only for `forbid`.
+    #[serde(default)]
+    disclose: bool,
+    /// Whom to ask about this rule; instead of the policy's contact.
+    contact: Option<String>,
+}
+
+/// The detectors that look at every string of a tool definition.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawDefinitions {
+    /// Characters that are not shown, or that change the order of those that are.
+    #[serde(default)]
+    hidden_characters: Mode,
+    /// Text that gives orders to a model.
+    #[serde(default)]
+    planted_instructions: Mode,
+    /// Names outside the specified alphabet, and names a server gives twice.
+    #[serde(default)]
+    tool_names: Mode,
+}
+
+/// One thing wrong with a policy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Problem {
+    /// Where, as a JSON Pointer into the policy section.
+    pub at: String,
+    /// What is wrong.
+    pub message: String,
+    /// What to do.
+    pub help: String,
+}
+
+/// What the rest of the configuration defines.
+#[derive(Clone, Copy, Debug)]
+pub struct Known<'a> {
+    /// The servers.
+    pub servers: &'a [ServerName],
+    /// Every principal there can be; empty when nobody can get in.
+    pub principals: &'a [Principal],
+}
+
+/// Compiles `raw`, or reports every problem in it.
+///
+/// # Errors
+/// When anything is wrong; then nothing is compiled.
+pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>> {
+    let contact: Option<Arc<str>> = raw.contact.map(Into::into);
+    let mut compiler = Compiler { known, problems: Vec::new(), seen: BTreeMap::new() };
+    let rules: Vec<_> = raw
+        .rules
+        .into_iter()
+        .enumerate()
+        .filter_map(|(n, raw)| compiler.rule(n, raw, contact.as_ref()))
+        .collect();
+    compiler.covered(&rules);
+    if !compiler.problems.is_empty() {
+        return Err(compiler.problems);
+    }
+    let definitions = Definitions {
+        hidden_characters: raw.definitions.hidden_characters,
+        planted_instructions: raw.definitions.planted_instructions,
+        tool_names: raw.definitions.tool_names,
+    };
+    Ok(Policy::new(
+        Access::new(rules.into_iter().map(|(_, rule)| rule).collect()),
+        definitions,
+        contact,
+    ))
+}
+
+struct Compiler<'a> {
+    known: Known<'a>,
+    problems: Vec<Problem>,
+    seen: BTreeMap<RuleId, usize>,
+}
+
+impl Compiler<'_> {
+    fn report(&mut self, at: String, message: impl Into<String>, help: impl Into<String>) {
+        self.problems.push(Problem { at, message: message.into(), help: help.into() });
+    }
+
+    fn rule(
+        &mut self,
+        n: usize,
+        raw: RawRule,
+        contact: Option<&Arc<str>>,
+    ) -> Option<(usize, Rule)> {
+        let found = self.problems.len();
+        let id = self.id(n, &raw.id);
+        let principals = self.principals(n, &raw.principals);
+        let servers = self.servers(n, &raw.servers);
+        if raw.tools.is_empty() {
+            let help = "name the tools, or remove the rule: an empty list means no tool";
+            self.report(format!("/rules/{n}/tools"), "this rule can never apply", help);
+        }
+        let when = raw.when.as_deref().and_then(|text| {
+            let failed = |error: crate::condition::ConditionError| {
+                let help = "see the policy chapter of the documentation for what `when` may use";
+                self.report(format!("/rules/{n}/when"), format!("the expression {error}"), help);
+            };
+            Condition::compile(text).map_err(failed).ok()
+        });
+        if raw.disclose && raw.effect == Says::Allow {
+            let help = "remove `disclose`, or set it on the rule that forbids";
+            self.report(
+                format!("/rules/{n}/disclose"),
+                "only a `forbid` has a denial to disclose",
+                help,
+            );
+        }
+        let rule = Rule {
+            id: id?,
+            says: raw.effect,
+            principals,
+            servers,
+            tools: raw.tools.iter().map(|tool| Pattern::new(tool)).collect(),
+            when,
+            mode: raw.mode,
+            disclose: raw.disclose,
+            contact: raw.contact.map(Into::into).or_else(|| contact.cloned()),
+        };
+        (self.problems.len() == found).then_some((n, rule))
+    }
+
+    fn id(&mut self, n: usize, text: &str) -> Option<RuleId> {
+        let at = format!("/rules/{n}/id");
+        let id = match RuleId::parse(text) {
+            Ok(id) => id,
+            Err(error) => {
+                self.report(at, format!("`{}` {error}", text.escape_debug()), "rename the rule");
+                return None;
+            }
+        };
+        if self.seen.insert(id.clone(), n).is_some() {
+            self.report(at, format!("rule `{id}` is defined twice"), "give each rule its own id");
+            return None;
+        }
+        Some(id)
+    }
+
+    fn principals(&mut self, n: usize, texts: &[String]) -> Vec<Who> {
+        if texts.is_empty() {
+            let help = "name whom the rule is for, or remove it: an empty list means nobody";
+            self.report(format!("/rules/{n}/principals"), "this rule can never apply", help);
+        }
+        let mut found = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            let at = format!("/rules/{n}/principals/{i}");
+            match who(text) {
+                Err(problem) => {
+                    let help = "write `*`, `group:NAME` or `principal:ID`";
+                    self.report(at, format!("`{}` {problem}", text.escape_debug()), help);
+                }
+                Ok(who) => {
+                    if !self.known.principals.iter().any(|principal| who.is(principal)) {
+                        let help = "define it under `identity`, or correct the name";
+                        self.report(at, format!("no caller can be `{text}`"), help);
+                    }
+                    found.push(who);
+                }
+            }
+        }
+        found
+    }
+
+    fn servers(&mut self, n: usize, texts: &[String]) -> Vec<Pattern> {
+        if texts.is_empty() {
+            let help = "name the servers, or remove the rule: an empty list means none";
+            self.report(format!("/rules/{n}/servers"), "this rule can never apply", help);
+        }
+        let mut found = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            let pattern = Pattern::new(text);
+            if !self.known.servers.iter().any(|server| pattern.matches(server.as_str())) {
+                let servers: Vec<_> = self.known.servers.iter().map(ServerName::as_str).collect();
+                let help = format!("the servers are: {}", servers.join(", "));
+                let at = format!("/rules/{n}/servers/{i}");
+                self.report(at, format!("there is no server `{}`", text.escape_debug()), help);
+            }
+            found.push(pattern);
+        }
+        found
+    }
+
+    /// Reports every `allow` that some `forbid` without a condition makes void.
+    fn covered(&mut self, rules: &[(usize, Rule)]) {
+        let acts = |says| {
+            move |(_, rule): &&(usize, Rule)| rule.says == says && rule.mode == Mode::Enforce
+        };
+        for (n, allow) in rules.iter().filter(acts(Says::Allow)) {
+            let void =
+                |(_, forbid): &&(usize, Rule)| forbid.when.is_none() && covers(forbid, allow);
+            if let Some((_, forbid)) = rules.iter().filter(acts(Says::Forbid)).find(void) {
+                let message = format!(
+                    "rule `{}` can never apply: `{}` forbids all of it",
+                    allow.id, forbid.id
+                );
+                self.report(
+                    format!("/rules/{n}/id"),
+                    message,
+                    "remove one of the two, or narrow the `forbid`",
+                );
+            }
+        }
+    }
+}
+
+/// Whether `forbid` applies wherever `allow` does.
+fn covers(forbid: &Rule, allow: &Rule) -> bool {
+    let patterns = |wide: &[Pattern], narrow: &[Pattern]| {
+        narrow.iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
+    };
+    let who = |narrow: &Who| forbid.principals.iter().any(|wide| wide.covers(narrow));
+    allow.principals.iter().all(who)
+        && patterns(&forbid.servers, &allow.servers)
+        && patterns(&forbid.tools, &allow.tools)
+}
+
+fn who(text: &str) -> Result<Who, NotWho> {
+    match text.split_once(':') {
+        None if text == "*" => Ok(Who::Anyone),
+        Some(("group", name)) => GroupName::parse(name).map(Who::Group).map_err(NotWho::Name),
+        Some(("principal", id)) => PrincipalId::parse(id).map(Who::Principal).map_err(NotWho::Name),
+        _ => Err(NotWho::Shape),
+    }
+}
+
+#[derive(Debug, thiserror::Error)]
+enum NotWho {
+    #[error("names nobody")]
+    Shape,
+    #[error("{0}")]
+    Name(NameError),
+}
+
+#[cfg(test)]
+mod tests;

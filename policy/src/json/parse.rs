@@ -1,0 +1,389 @@
+//! One pass over the bytes: checks the grammar, builds the index.
+//!
+//! Not recursive: the open containers stand in a vector whose length is the depth, so a text of a
+//! million brackets costs a million comparisons and no stack.
+
+use super::{Kind, Node, text};
+
+/// How much a text may hold.
+#[derive(Clone, Copy, Debug)]
+pub struct Bounds {
+    /// Containers inside containers.
+    pub depth: usize,
+    /// Values, keys included.
+    pub nodes: usize,
+    /// Bytes in one key.
+    pub key: usize,
+    /// Bytes in one number.
+    pub number: usize,
+}
+
+impl Bounds {
+    /// The bounds of a protocol message.
+    pub const MESSAGE: Self = Self { depth: 64, nodes: 100_000, key: 1024, number: 256 };
+}
+
+/// Why bytes are not one acceptable JSON text.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum JsonError {
+    /// Not JSON here.
+    #[error("not JSON at byte {at}: {expected}")]
+    Syntax {
+        /// Offset in bytes.
+        at: usize,
+        /// What should have stood there.
+        expected: &'static str,
+    },
+    /// Not UTF-8.
+    #[error("not UTF-8 at byte {at}")]
+    Encoding {
+        /// Offset in bytes.
+        at: usize,
+    },
+    /// Half of a surrogate pair.
+    #[error("lone surrogate at byte {at}")]
+    Surrogate {
+        /// Offset in bytes.
+        at: usize,
+    },
+    /// One key twice in one object: two readers would disagree.
+    #[error("a key appears twice in the object at byte {at}")]
+    DuplicateKey {
+        /// Offset of the object in bytes.
+        at: usize,
+    },
+    /// More than a bound allows.
+    #[error("more than {limit} {what}")]
+    Bound {
+        /// What was counted.
+        what: &'static str,
+        /// How many are allowed.
+        limit: usize,
+    },
+}
+
+impl JsonError {
+    /// Whether the bytes are not JSON at all, or JSON that is refused.
+    #[must_use]
+    pub const fn is_syntax(&self) -> bool {
+        matches!(self, Self::Syntax { .. } | Self::Encoding { .. } | Self::Surrogate { .. })
+    }
+}
+
+pub(super) fn index(text: &[u8], bounds: &Bounds) -> Result<Box<[Node]>, JsonError> {
+    if u32::try_from(text.len()).is_err() {
+        return Err(JsonError::Bound { what: "bytes", limit: u32::MAX as usize });
+    }
+    if let Err(error) = std::str::from_utf8(text) {
+        return Err(JsonError::Encoding { at: error.valid_up_to() });
+    }
+    let mut parser = Parser {
+        text,
+        at: 0,
+        nodes: Vec::with_capacity((text.len() / 16).clamp(8, 4096).min(bounds.nodes)),
+        open: Vec::with_capacity(8),
+        bounds,
+    };
+    parser.run()?;
+    Ok(parser.nodes.into_boxed_slice())
+}
+
+struct Parser<'a> {
+    text: &'a [u8],
+    at: usize,
+    nodes: Vec<Node>,
+    /// Indices of the containers that are open.
+    open: Vec<u32>,
+    bounds: &'a Bounds,
+}
+
+/// What the grammar wants next.
+enum Want {
+    Value,
+    /// A value or `]`.
+    FirstItem,
+    /// A key or `}`.
+    FirstKey,
+    Key,
+    /// `,` or the end of the innermost container.
+    Separator,
+}
+
+impl Parser<'_> {
+    fn run(&mut self) -> Result<(), JsonError> {
+        let mut want = Want::Value;
+        loop {
+            self.space();
+            want = match want {
+                Want::Value => self.value()?,
+                Want::FirstItem if self.take(b']') => self.close()?,
+                Want::FirstItem => self.value()?,
+                Want::FirstKey if self.take(b'}') => self.close()?,
+                Want::FirstKey | Want::Key => self.key()?,
+                Want::Separator => match self.open.last().copied() {
+                    None => break,
+                    Some(container) => self.separator(container)?,
+                },
+            };
+        }
+        if self.at == self.text.len() { Ok(()) } else { Err(self.expected("end of text")) }
+    }
+
+    fn separator(&mut self, container: u32) -> Result<Want, JsonError> {
+        let object = self.nodes.get(container as usize).is_some_and(|n| n.kind == Kind::Object);
+        if self.take(b',') {
+            return Ok(if object { Want::Key } else { Want::Value });
+        }
+        if self.take(if object { b'}' } else { b']' }) {
+            return self.close();
+        }
+        Err(self.expected("`,` or the end of the container"))
+    }
+
+    fn value(&mut self) -> Result<Want, JsonError> {
+        let start = self.at;
+        match self.peek() {
+            Some(b'{') => self.enter(Kind::Object, Want::FirstKey),
+            Some(b'[') => self.enter(Kind::Array, Want::FirstItem),
+            Some(b'"') => {
+                let kind = self.string()?;
+                self.leaf(kind, start)
+            }
+            Some(b't') => self.word(b"true", Kind::Boolean),
+            Some(b'f') => self.word(b"false", Kind::Boolean),
+            Some(b'n') => self.word(b"null", Kind::Null),
+            Some(b'-' | b'0'..=b'9') => {
+                self.number()?;
+                self.leaf(Kind::Number, start)
+            }
+            _ => Err(self.expected("a value")),
+        }
+    }
+
+    fn key(&mut self) -> Result<Want, JsonError> {
+        let start = self.at;
+        if self.peek() != Some(b'"') {
+            return Err(self.expected("a key"));
+        }
+        let kind = self.string()?;
+        if self.at - start > self.bounds.key + 2 {
+            return Err(JsonError::Bound { what: "bytes in a key", limit: self.bounds.key });
+        }
+        self.leaf(kind, start)?;
+        self.space();
+        if self.take(b':') { Ok(Want::Value) } else { Err(self.expected("`:`")) }
+    }
+
+    fn enter(&mut self, kind: Kind, want: Want) -> Result<Want, JsonError> {
+        if self.open.len() >= self.bounds.depth {
+            return Err(JsonError::Bound { what: "levels of depth", limit: self.bounds.depth });
+        }
+        self.open.push(offset(self.nodes.len()));
+        let start = self.at;
+        self.at += 1;
+        self.push(kind, start, 0)?;
+        Ok(want)
+    }
+
+    fn close(&mut self) -> Result<Want, JsonError> {
+        let (end, next) = (offset(self.at), offset(self.nodes.len()));
+        let container = self.open.pop().unwrap_or_default();
+        if let Some(node) = self.nodes.get_mut(container as usize) {
+            (node.end, node.next) = (end, next);
+            if node.kind == Kind::Object {
+                let at = node.start as usize;
+                self.distinct(container, next)
+                    .then_some(())
+                    .ok_or(JsonError::DuplicateKey { at })?;
+            }
+        }
+        Ok(Want::Separator)
+    }
+
+    /// Whether no two keys of an object mean the same.
+    fn distinct(&self, container: u32, end: u32) -> bool {
+        /// Up to here comparing every pair is quicker than sorting.
+        const FEW: usize = 12;
+        let mut at = container + 1;
+        let keys = std::iter::from_fn(|| {
+            let key = self.nodes.get(at as usize).filter(|_| at < end)?;
+            at = self.nodes.get(key.next as usize)?.next;
+            Some(*key)
+        });
+        let mut few = [&[] as &[u8]; FEW];
+        let mut many: Vec<std::borrow::Cow<'_, [u8]>> = Vec::new();
+        let mut count = 0;
+        for key in keys {
+            let inner = self.text.get(key.start as usize + 1..key.end as usize - 1);
+            let inner = inner.unwrap_or_default();
+            let plain = key.kind == Kind::Plain;
+            if plain && many.is_empty() && count < FEW {
+                let (seen, free) = few.split_at_mut(count);
+                if seen.contains(&inner) {
+                    return false;
+                }
+                if let Some(slot) = free.first_mut() {
+                    *slot = inner;
+                }
+                count += 1;
+                continue;
+            }
+            if many.is_empty() {
+                many.extend(few.iter().take(count).map(|key| (*key).into()));
+            }
+            many.push(if plain {
+                inner.into()
+            } else {
+                let inner = std::str::from_utf8(inner).unwrap_or_default();
+                text::unescape(inner).into_bytes().into()
+            });
+        }
+        many.sort_unstable();
+        !many.windows(2).any(|pair| pair.first() == pair.last())
+    }
+
+    fn leaf(&mut self, kind: Kind, start: usize) -> Result<Want, JsonError> {
+        self.push(kind, start, self.at)?;
+        Ok(Want::Separator)
+    }
+
+    fn push(&mut self, kind: Kind, start: usize, end: usize) -> Result<(), JsonError> {
+        if self.nodes.len() >= self.bounds.nodes {
+            return Err(JsonError::Bound { what: "values", limit: self.bounds.nodes });
+        }
+        let next = offset(self.nodes.len() + 1);
+        self.nodes.push(Node { kind, start: offset(start), end: offset(end), next });
+        Ok(())
+    }
+
+    fn string(&mut self) -> Result<Kind, JsonError> {
+        let mut kind = Kind::Plain;
+        self.at += 1;
+        loop {
+            self.at += plain_run(self.text.get(self.at..).unwrap_or_default());
+            match self.peek() {
+                Some(b'"') => {
+                    self.at += 1;
+                    return Ok(kind);
+                }
+                Some(b'\\') => {
+                    kind = Kind::Escaped;
+                    self.escape()?;
+                }
+                Some(_) => return Err(self.expected("a control character to be escaped")),
+                None => return Err(self.expected("`\"`")),
+            }
+        }
+    }
+
+    fn escape(&mut self) -> Result<(), JsonError> {
+        match self.text.get(self.at + 1) {
+            Some(b'"' | b'\\' | b'/' | b'b' | b'f' | b'n' | b'r' | b't') => self.at += 2,
+            Some(b'u') => {
+                let lone = JsonError::Surrogate { at: self.at };
+                match self.unit()? {
+                    0xD800..0xDC00 => {
+                        let low = self.text.get(self.at..self.at + 2) == Some(b"\\u")
+                            && matches!(self.unit()?, 0xDC00..0xE000);
+                        low.then_some(()).ok_or(lone)?;
+                    }
+                    0xDC00..0xE000 => return Err(lone),
+                    _ => {}
+                }
+            }
+            _ => return Err(self.expected("an escape")),
+        }
+        Ok(())
+    }
+
+    /// Reads `\uXXXX`.
+    fn unit(&mut self) -> Result<u32, JsonError> {
+        let digits = self.text.get(self.at + 2..self.at + 6).unwrap_or_default();
+        let value = digits
+            .iter()
+            .try_fold(0, |value, digit| Some(value * 16 + char::from(*digit).to_digit(16)?));
+        match value {
+            Some(value) if digits.len() == 4 => {
+                self.at += 6;
+                Ok(value)
+            }
+            _ => Err(self.expected("four hexadecimal digits")),
+        }
+    }
+
+    fn number(&mut self) -> Result<(), JsonError> {
+        let start = self.at;
+        self.take(b'-');
+        if !self.take(b'0') {
+            self.digits()?;
+        }
+        if self.take(b'.') {
+            self.digits()?;
+        }
+        if self.take(b'e') || self.take(b'E') {
+            let _signed = self.take(b'+') || self.take(b'-');
+            self.digits()?;
+        }
+        if self.at - start > self.bounds.number {
+            return Err(JsonError::Bound { what: "bytes in a number", limit: self.bounds.number });
+        }
+        Ok(())
+    }
+
+    fn digits(&mut self) -> Result<(), JsonError> {
+        let rest = self.text.get(self.at..).unwrap_or_default();
+        let count = rest.iter().take_while(|byte| byte.is_ascii_digit()).count();
+        self.at += count;
+        if count > 0 { Ok(()) } else { Err(self.expected("a digit")) }
+    }
+
+    fn word(&mut self, word: &'static [u8], kind: Kind) -> Result<Want, JsonError> {
+        let start = self.at;
+        if !self.text.get(start..).unwrap_or_default().starts_with(word) {
+            return Err(self.expected("a value"));
+        }
+        self.at += word.len();
+        self.leaf(kind, start)
+    }
+
+    fn space(&mut self) {
+        while let Some(b' ' | b'\n' | b'\t' | b'\r') = self.peek() {
+            self.at += 1;
+        }
+    }
+
+    fn take(&mut self, byte: u8) -> bool {
+        let found = self.peek() == Some(byte);
+        self.at += usize::from(found);
+        found
+    }
+
+    fn peek(&self) -> Option<u8> {
+        self.text.get(self.at).copied()
+    }
+
+    const fn expected(&self, expected: &'static str) -> JsonError {
+        JsonError::Syntax { at: self.at, expected }
+    }
+}
+
+/// How many bytes lie before the next `"`, `\` or control character.
+///
+/// A block at a time without an early exit, so that the compiler can use vector instructions.
+fn plain_run(bytes: &[u8]) -> usize {
+    const BLOCK: usize = 32;
+    let special = |byte: u8| byte < b' ' || byte == b'"' || byte == b'\\';
+    let (blocks, _) = bytes.as_chunks::<BLOCK>();
+    let clean = blocks
+        .iter()
+        .take_while(|block| !block.iter().fold(false, |found, byte| found | special(*byte)))
+        .count();
+    let rest = bytes.get(clean * BLOCK..).unwrap_or_default();
+    clean * BLOCK + rest.iter().position(|byte| special(*byte)).unwrap_or(rest.len())
+}
+
+/// INVARIANT: `index` refuses a text longer than `u32::MAX`, and no offset or count exceeds it.
+#[expect(clippy::cast_possible_truncation, reason = "bounded by the length check in `index`")]
+const fn offset(at: usize) -> u32 {
+    at as u32
+}

@@ -1,0 +1,31 @@
+//! Decides what an MCP message may do. Pure: no I/O, no clock, no async, no randomness.
+//!
+//! Read the modules in this order; each may use those above it and none below.
+//!
+//! - [`name`]: validated names and ids
+//! - [`pattern`]: names with `*` and `?` in them
+//! - [`principal`]: who is asking, as the gateway concluded it
+//! - [`json`]: JSON, read once and strictly, kept as bytes
+//! - [`inspect`]: what the detectors see in a tool definition
+//! - [`tool`]: the tools a server offers
+//! - [`message`]: what is being asked or answered, free of transport and era
+//! - [`decision`]: reasons, denials and decisions
+//! - [`condition`]: the `when:` of a rule
+//! - [`access`]: the rules
+//! - [`pipeline`]: runs the checks and is the only place that mints a [`pipeline::Permit`]
+//! - [`config`]: the policy section of the configuration, compiled or refused with its problems
+#![warn(missing_docs)]
+#![deny(clippy::wildcard_enum_match_arm)]
+
+pub mod name;
+pub mod pattern;
+pub mod principal;
+pub mod json;
+pub mod inspect;
+pub mod tool;
+pub mod message;
+pub mod decision;
+pub mod condition;
+pub mod access;
+pub mod pipeline;
+pub mod config;

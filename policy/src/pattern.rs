@@ -1,0 +1,108 @@
+//! Names with `*` and `?` in them.
+
+/// A pattern over names: `*` stands for any run of characters, `?` for one; all else for itself.
+///
+/// Letters are compared exactly: `Read` is not `read`, and a fullwidth letter is neither.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pattern(Box<str>);
+
+impl Pattern {
+    /// The pattern `text`.
+    #[must_use]
+    pub fn new(text: &str) -> Self {
+        Self(text.into())
+    }
+
+    /// The pattern as written.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+
+    /// Whether it stands for `name`.
+    #[must_use]
+    pub fn matches(&self, name: &str) -> bool {
+        if self.is_exact() { *self.0 == *name } else { glob(&self.0, name) }
+    }
+
+    /// Whether everything `other` stands for is surely also one of this pattern's names.
+    ///
+    /// It may answer no where the truth is yes, never the other way round.
+    #[must_use]
+    pub fn covers(&self, other: &Self) -> bool {
+        &*self.0 == "*" || self == other || (other.is_exact() && self.matches(&other.0))
+    }
+
+    fn is_exact(&self) -> bool {
+        memchr::memchr2(b'*', b'?', self.0.as_bytes()).is_none()
+    }
+}
+
+/// Keeps one way back, to the last `*`: at most length times length steps and no recursion.
+fn glob(pattern: &str, name: &str) -> bool {
+    let (mut pattern, mut name) = (pattern.chars(), name.chars());
+    let mut back = None;
+    loop {
+        let (before_pattern, before_name) = (pattern.clone(), name.clone());
+        match (pattern.next(), name.next()) {
+            (None, None) => return true,
+            (Some('*'), _) => {
+                back = Some((pattern.clone(), before_name.clone()));
+                name = before_name;
+            }
+            (Some('?'), Some(_)) => {}
+            (Some(wanted), Some(found)) if wanted == found => {}
+            (_, _) => {
+                drop(before_pattern);
+                let Some((after_star, mut tried)) = back.take() else { return false };
+                if tried.next().is_none() {
+                    return false;
+                }
+                (pattern, name) = (after_star.clone(), tried.clone());
+                back = Some((after_star, tried));
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Pattern;
+    use proptest::prelude::*;
+
+    /// The definition of a glob, too slow for use.
+    fn naive(pattern: &[char], name: &[char]) -> bool {
+        match (pattern.split_first(), name.split_first()) {
+            (None, rest) => rest.is_none(),
+            (Some(('*', after)), rest) => {
+                naive(after, name) || rest.is_some_and(|(_, rest)| naive(pattern, rest))
+            }
+            (Some(('?', after)), Some((_, rest))) => naive(after, rest),
+            (Some((wanted, after)), Some((found, rest))) => wanted == found && naive(after, rest),
+            (Some(_), None) => false,
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_means_what_a_glob_means(pattern in "[ab*?]{0,8}", name in "[abc]{0,8}") {
+            let (p, n): (Vec<_>, Vec<_>) = (pattern.chars().collect(), name.chars().collect());
+            prop_assert_eq!(Pattern::new(&pattern).matches(&name), naive(&p, &n));
+        }
+
+        #[test]
+        fn what_is_covered_is_matched(wide in "[ab*?]{0,4}", narrow in "[ab*?]{0,4}", name in "[ab]{0,5}") {
+            let (wide, narrow) = (Pattern::new(&wide), Pattern::new(&narrow));
+            if wide.covers(&narrow) && narrow.matches(&name) {
+                prop_assert!(wide.matches(&name));
+            }
+        }
+    }
+
+    #[test]
+    fn case_and_width_matter() {
+        assert!(Pattern::new("read_*").matches("read_file"));
+        assert!(!Pattern::new("read_*").matches("Read_file"));
+        assert!(!Pattern::new("read").matches("ｒｅａｄ"));
+    }
+}
