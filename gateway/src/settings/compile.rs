@@ -1,0 +1,491 @@
+//! From what is written to what is meant: names resolved, numbers read, contradictions reported.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use aws_lc_rs::digest;
+use http::Uri;
+use policy::config::Known;
+use policy::name::{PrincipalId, ServerName};
+use policy::principal::Principal;
+
+use super::problem::Problem;
+use super::raw::{
+    RawApiKey, RawLimits, RawListener, RawProtocol, RawRoute, RawScheme, RawSecret, RawServer,
+    RawSettings, RawSink, RawVariable,
+};
+use super::yaml::Node;
+use super::{
+    ApiKey, Limits, Listener, Program, Protocol, Reach, Route, Scheme, SecretRef, Server, Settings,
+    Sink, SinkTarget, Value, groups,
+};
+
+/// Sessions live this long unless the file says otherwise.
+const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
+
+pub(super) fn settings(raw: RawSettings, root: &Node) -> Result<Settings, Vec<Problem>> {
+    let mut compiler = Compiler { root, problems: Vec::new() };
+    let RawSettings { listeners, ops, identity, servers, routes, policy, audit, .. } = raw;
+    let api_keys = compiler.api_keys(&identity.api_keys);
+    let anonymous = identity.anonymous.as_ref().and_then(|raw| compiler.anonymous(&raw.groups));
+    let known = (!api_keys.is_empty(), anonymous.is_some());
+    let listeners = compiler.listeners(&listeners, known);
+    let ops = ops.and_then(|raw| compiler.address("/ops/address", &raw.address));
+    let servers = compiler.servers(servers);
+    let routes = compiler.routes(&routes, &servers);
+    let sinks = compiler.sinks(&audit.sinks);
+    let digest_key = audit.digest_key.and_then(|raw| compiler.secret("/audit/digestKey", raw));
+    let session_keys = raw.sessions.keys.into_iter().enumerate();
+    let session_keys = session_keys
+        .filter_map(|(n, raw)| compiler.secret(&format!("/sessions/keys/{n}"), raw))
+        .collect();
+    let session_lifetime = compiler
+        .time("/sessions/lifetime", raw.sessions.lifetime.as_deref())
+        .unwrap_or(SESSION_LIFETIME);
+    let limits = compiler.limits(&raw.limits);
+    let principals = Settings::principals(&api_keys, anonymous.as_ref());
+    let names: Vec<_> = servers.iter().map(|server| server.name.clone()).collect();
+    let policy =
+        policy::config::compile(policy, Known { servers: &names, principals: &principals });
+    let policy = policy.map_err(|problems| {
+        for policy::config::Problem { at, message, help } in problems {
+            compiler.report(&format!("/policy{at}"), message, help);
+        }
+    });
+    let digest = digest::digest(&digest::SHA256, root.json().to_string().as_bytes());
+    match policy {
+        Ok(policy) if compiler.problems.is_empty() => Ok(Settings {
+            listeners,
+            ops,
+            api_keys,
+            anonymous,
+            servers,
+            routes,
+            policy,
+            digest: crate::hex::encode(digest.as_ref()),
+            sinks,
+            digest_key,
+            session_keys,
+            session_lifetime,
+            limits,
+        }),
+        Ok(_) | Err(()) => Err(compiler.problems),
+    }
+}
+
+struct Compiler<'a> {
+    root: &'a Node,
+    problems: Vec<Problem>,
+}
+
+impl Compiler<'_> {
+    fn report(&mut self, at: &str, message: impl Into<String>, help: impl Into<String>) {
+        self.problems.push(Problem::new(self.root.place(at), message, help));
+    }
+
+    /// Reports a list with nothing in it.
+    fn filled<T>(&mut self, at: &str, list: &[T], help: &str) {
+        if list.is_empty() {
+            self.report(at, "the list is empty", help);
+        }
+    }
+
+    /// Reports a name used before.
+    fn unique(&mut self, at: &str, name: &str, seen: &mut BTreeSet<String>) {
+        if !seen.insert(name.to_owned()) {
+            let message = format!("`{}` is used twice", name.escape_debug());
+            self.report(at, message, "give each its own name");
+        }
+    }
+
+    fn address(&mut self, at: &str, text: &str) -> Option<SocketAddr> {
+        let text = text.replacen("localhost:", "127.0.0.1:", 1);
+        match text.parse() {
+            Ok(address) => Some(address),
+            Err(_) => {
+                let message = format!("`{}` is not an address and port", text.escape_debug());
+                self.report(at, message, "write `127.0.0.1:8080`, `[::1]:8080` or `0.0.0.0:8080`");
+                None
+            }
+        }
+    }
+
+    fn listeners(&mut self, raws: &[RawListener], known: (bool, bool)) -> Vec<Listener> {
+        self.filled("/listeners", raws, "add one; without a listener nobody can connect");
+        let mut seen = BTreeSet::new();
+        let listener = |(n, raw): (usize, &RawListener)| {
+            let at = format!("/listeners/{n}");
+            self.unique(&format!("{at}/name"), &raw.name, &mut seen);
+            let address = self.address(&format!("{at}/address"), &raw.address)?;
+            let schemes = self.schemes(&at, raw, address, known);
+            Some(Listener {
+                name: raw.name.as_str().into(),
+                address,
+                schemes,
+                hosts: self.hosts(&at, raw, address),
+                origins: self.origins(&at, raw),
+            })
+        };
+        raws.iter().enumerate().filter_map(listener).collect()
+    }
+
+    fn schemes(
+        &mut self,
+        at: &str,
+        raw: &RawListener,
+        address: SocketAddr,
+        (keys, anonymous): (bool, bool),
+    ) -> Vec<Scheme> {
+        let list = format!("{at}/authentication");
+        self.filled(&list, &raw.authentication, "write `[apiKey]`: with none nobody gets in");
+        let mut schemes = Vec::new();
+        for (n, scheme) in raw.authentication.iter().enumerate() {
+            let at = format!("{list}/{n}");
+            schemes.push(match scheme {
+                RawScheme::ApiKey => {
+                    if !keys {
+                        let help = "add one under `identity.apiKeys`; `portcullis keygen` makes it";
+                        self.report(&at, "there is no API key", help);
+                    }
+                    Scheme::ApiKey
+                }
+                RawScheme::Anonymous => {
+                    if !anonymous {
+                        let help = "add `anonymous: {groups: [..]}` under `identity`";
+                        self.report(&at, "the anonymous caller is not defined", help);
+                    }
+                    if !address.ip().is_loopback() {
+                        let help = "bind the listener to 127.0.0.1, or ask for a credential";
+                        let message = "anonymous callers are accepted on a loopback listener only";
+                        self.report(&at, message, help);
+                    }
+                    Scheme::Anonymous
+                }
+            });
+        }
+        schemes
+    }
+
+    fn hosts(&mut self, at: &str, raw: &RawListener, address: SocketAddr) -> BTreeSet<Box<str>> {
+        let mut hosts: BTreeSet<Box<str>> = BTreeSet::new();
+        for (n, host) in raw.hosts.iter().enumerate() {
+            let plain = !host.is_empty()
+                && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._[]:".contains(&b))
+                && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
+            if !plain {
+                let message = format!("`{}` is not a host name", host.escape_debug());
+                self.report(&format!("{at}/hosts/{n}"), message, "write the name without a port");
+            }
+            hosts.insert(host.to_ascii_lowercase().into());
+        }
+        match address.ip() {
+            ip if ip.is_loopback() => {
+                hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(Into::into));
+            }
+            ip if ip.is_unspecified() && hosts.is_empty() => {
+                let help =
+                    "add `hosts: [gateway.example.com]`; requests for other names are refused";
+                self.report(at, "the names clients use for this listener are not given", help);
+            }
+            IpAddr::V4(ip) => hosts.extend((!ip.is_unspecified()).then(|| ip.to_string().into())),
+            IpAddr::V6(ip) => {
+                hosts.extend((!ip.is_unspecified()).then(|| format!("[{ip}]").into()))
+            }
+        }
+        hosts
+    }
+
+    fn origins(&mut self, at: &str, raw: &RawListener) -> BTreeSet<Box<str>> {
+        for (n, origin) in raw.origins.iter().enumerate() {
+            let rest = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
+            let good = rest.is_some_and(|host| {
+                !host.is_empty()
+                    && !host.contains(['/', '*', '@', '?', '#'])
+                    && !host.bytes().any(|byte| byte.is_ascii_uppercase())
+            });
+            if !good {
+                let message = format!("`{}` is not an origin", origin.escape_debug());
+                let help = "write scheme, host and port in lower case: `https://app.example.com`";
+                self.report(&format!("{at}/origins/{n}"), message, help);
+            }
+        }
+        raw.origins.iter().map(|origin| origin.as_str().into()).collect()
+    }
+
+    fn principal(&mut self, at: &str, id: &str, names: &[String]) -> Option<Principal> {
+        let groups = groups(names).map_err(|(n, error)| {
+            self.report(&format!("{at}/groups/{n}"), format!("the group {error}"), "rename it");
+        });
+        let id = PrincipalId::parse(id).map_err(|error| {
+            self.report(&format!("{at}/principal"), format!("the principal {error}"), "rename it");
+        });
+        Some(Principal { id: id.ok()?, groups: groups.ok()? })
+    }
+
+    fn anonymous(&mut self, names: &[String]) -> Option<Principal> {
+        self.principal("/identity/anonymous", "anonymous", names)
+    }
+
+    fn api_keys(&mut self, raws: &[RawApiKey]) -> Vec<ApiKey> {
+        let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
+        let key = |(n, raw): (usize, &RawApiKey)| {
+            let at = format!("/identity/apiKeys/{n}");
+            self.unique(&format!("{at}/name"), &raw.name, &mut names);
+            self.unique(&format!("{at}/sha256"), &raw.sha256.to_ascii_lowercase(), &mut hashes);
+            let sha256 = crate::hex::decode(&raw.sha256).and_then(|hash| hash.try_into().ok());
+            if sha256.is_none() {
+                let help = "write the 64 hexadecimal digits that `portcullis keygen` prints";
+                self.report(&format!("{at}/sha256"), "not a SHA-256 in hexadecimal", help);
+            }
+            let principal = self.principal(&at, &raw.principal, &raw.groups)?;
+            Some(ApiKey { sha256: sha256?, principal })
+        };
+        raws.iter().enumerate().filter_map(key).collect()
+    }
+
+    fn servers(&mut self, raws: Vec<RawServer>) -> Vec<Server> {
+        self.filled("/servers", &raws, "add one: there is nothing to stand in front of");
+        let mut seen = BTreeSet::new();
+        let server = |(n, raw): (usize, RawServer)| {
+            let at = format!("/servers/{n}");
+            self.unique(&format!("{at}/name"), &raw.name, &mut seen);
+            let protocol = match raw.protocol {
+                RawProtocol::Auto => Protocol::Auto,
+                RawProtocol::Modern => Protocol::Modern,
+                RawProtocol::Legacy => Protocol::Legacy,
+            };
+            let name = match ServerName::parse(&raw.name) {
+                Ok(name) if !raw.name.contains("__") => name,
+                Ok(name) => {
+                    let help = "`__` stands between server and tool; use `-` in the name";
+                    self.report(&format!("{at}/name"), "the name has `__` in it", help);
+                    name
+                }
+                Err(error) => {
+                    self.report(&format!("{at}/name"), format!("the name {error}"), "rename it");
+                    return None;
+                }
+            };
+            // The name stands even where the rest is wrong: what refers to it is not.
+            let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
+            Some(Server { name, reach, protocol })
+        };
+        raws.into_iter().enumerate().filter_map(server).collect()
+    }
+
+    fn reach(&mut self, at: &str, raw: RawServer) -> Option<Reach> {
+        let stdio_only = !raw.args.is_empty() || !raw.env.is_empty();
+        match (raw.url, raw.command) {
+            (Some(url), None) => {
+                if stdio_only || raw.working_directory.is_some() {
+                    let help = "remove them, or use `command` instead of `url`";
+                    self.report(
+                        at,
+                        "`args`, `env` and `workingDirectory` belong to a `command`",
+                        help,
+                    );
+                }
+                let uri = url.parse::<Uri>().ok().filter(|uri| {
+                    matches!(uri.scheme_str(), Some("http" | "https"))
+                        && uri.authority().is_some_and(|a| !a.as_str().contains('@'))
+                });
+                if uri.is_none() {
+                    let message = format!("`{}` is not the URL of a server", url.escape_debug());
+                    let help = "write `http://host:port/path` or `https://host/path`";
+                    self.report(&format!("{at}/url"), message, help);
+                }
+                uri.map(Reach::Http)
+            }
+            (None, Some(command)) => {
+                let env = raw.env.into_iter().enumerate();
+                let env = env.filter_map(|(n, raw)| self.variable(&format!("{at}/env/{n}"), raw));
+                Some(Reach::Stdio(Program {
+                    command,
+                    args: raw.args,
+                    env: env.collect(),
+                    directory: raw.working_directory.map(PathBuf::from),
+                }))
+            }
+            (Some(_), Some(_)) => {
+                self.report(at, "a server has `url` or `command`, not both", "remove one of them");
+                None
+            }
+            (None, None) => {
+                self.report(
+                    at,
+                    "a server needs `url` or `command`",
+                    "add the one it is reached by",
+                );
+                None
+            }
+        }
+    }
+
+    fn variable(&mut self, at: &str, raw: RawVariable) -> Option<(String, Value)> {
+        let RawVariable { name, value, from_env, from_file } = raw;
+        let value = match (value, from_env, from_file) {
+            (Some(value), None, None) => Value::Literal(value),
+            (None, Some(variable), None) => Value::Secret(SecretRef::Env(variable)),
+            (None, None, Some(file)) => Value::Secret(SecretRef::File(file.into())),
+            _ => {
+                let help = "give exactly one of `value`, `fromEnv` and `fromFile`";
+                self.report(
+                    at,
+                    format!("the value of `{}` is not clear", name.escape_debug()),
+                    help,
+                );
+                return None;
+            }
+        };
+        if name.is_empty() || name.contains(['=', '\0']) {
+            self.report(&format!("{at}/name"), "not the name of a variable", "rename it");
+        }
+        Some((name, value))
+    }
+
+    fn secret(&mut self, at: &str, raw: RawSecret) -> Option<SecretRef> {
+        match (raw.from_env, raw.from_file) {
+            (Some(variable), None) => Some(SecretRef::Env(variable)),
+            (None, Some(file)) => Some(SecretRef::File(file.into())),
+            _ => {
+                let help = "give exactly one of `fromEnv` and `fromFile`";
+                self.report(at, "it is not clear where the secret is", help);
+                None
+            }
+        }
+    }
+
+    fn routes(&mut self, raws: &[RawRoute], servers: &[Server]) -> Vec<Route> {
+        self.filled("/routes", raws, "add one: `path: /mcp` and the servers behind it");
+        let named: BTreeMap<_, _> =
+            servers.iter().enumerate().map(|(n, server)| (server.name.as_str(), n)).collect();
+        let mut seen = BTreeSet::new();
+        let mut routes = Vec::new();
+        for (n, raw) in raws.iter().enumerate() {
+            let at = format!("/routes/{n}");
+            self.unique(&format!("{at}/path"), &raw.path, &mut seen);
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+            if !raw.path.starts_with('/') || !raw.path.bytes().all(plain) || raw.path.contains("..")
+            {
+                let message = format!("`{}` is not a path", raw.path.escape_debug());
+                let help = "start with `/` and use letters, digits, `-`, `.`, `_` and `~`";
+                self.report(&format!("{at}/path"), message, help);
+            }
+            self.filled(
+                &format!("{at}/servers"),
+                &raw.servers,
+                "name the servers behind this path",
+            );
+            let mut used = BTreeSet::new();
+            let mut found = Vec::new();
+            for (i, name) in raw.servers.iter().enumerate() {
+                let at = format!("{at}/servers/{i}");
+                self.unique(&at, name, &mut used);
+                match named.get(name.as_str()) {
+                    Some(server) => found.push(*server),
+                    None => {
+                        let list: Vec<_> = named.keys().copied().collect();
+                        let message = format!("there is no server `{}`", name.escape_debug());
+                        self.report(&at, message, format!("the servers are: {}", list.join(", ")));
+                    }
+                }
+            }
+            routes.push(Route { path: raw.path.as_str().into(), servers: found });
+        }
+        routes
+    }
+
+    fn sinks(&mut self, raws: &[RawSink]) -> Vec<Sink> {
+        self.filled("/audit/sinks", raws, "add a file or `stdout: true`: no record, no call");
+        let mut seen = BTreeSet::new();
+        let sink = |(n, raw): (usize, &RawSink)| {
+            let at = format!("/audit/sinks/{n}");
+            self.unique(&format!("{at}/name"), &raw.name, &mut seen);
+            let to = match (&raw.file, raw.stdout) {
+                (Some(file), None) => SinkTarget::File(file.into()),
+                (None, Some(true)) => SinkTarget::Stdout,
+                _ => {
+                    let help = "give exactly one of `file: PATH` and `stdout: true`";
+                    self.report(&at, "it is not clear where this sink writes", help);
+                    return None;
+                }
+            };
+            Some(Sink { name: raw.name.as_str().into(), to })
+        };
+        raws.iter().enumerate().filter_map(sink).collect()
+    }
+
+    fn limits(&mut self, raw: &RawLimits) -> Limits {
+        const KIB: usize = 1024;
+        const MIB: usize = 1024 * KIB;
+        let seconds = Duration::from_secs;
+        let at = |key: &str| format!("/limits/{key}");
+        let mut size = |key: &str, text: &Option<String>, default| {
+            self.size(&at(key), text.as_deref()).unwrap_or(default)
+        };
+        let request_body = size("requestBody", &raw.request_body, 4 * MIB);
+        let response_body = size("responseBody", &raw.response_body, 16 * MIB);
+        let request_head = size("requestHead", &raw.request_head, 16 * KIB);
+        let mut count = |key: &str, value: Option<usize>, default| {
+            if value == Some(0) {
+                self.report(&at(key), "zero lets nothing through", "give at least 1");
+            }
+            value.unwrap_or(default)
+        };
+        let connections = count("connections", raw.connections, 4096);
+        let in_flight = count("inFlight", raw.in_flight, 1024);
+        let tools = count("tools", raw.tools, 2000);
+        let pages = count("pages", raw.pages, 100);
+        let sessions = count("sessions", raw.sessions, 10_000);
+        let mut time = |key: &str, text: &Option<String>, default| {
+            self.time(&at(key), text.as_deref()).unwrap_or(default)
+        };
+        Limits {
+            request_body,
+            response_body,
+            request_head: request_head.max(8 * KIB),
+            connections,
+            in_flight,
+            request_time: time("requestTime", &raw.request_time, seconds(10)),
+            connect_time: time("connectTime", &raw.connect_time, seconds(5)),
+            answer_time: time("answerTime", &raw.answer_time, seconds(60)),
+            total_time: time("totalTime", &raw.total_time, seconds(600)),
+            catalog_age: time("catalogAge", &raw.catalog_age, seconds(60)),
+            tools,
+            pages,
+            sessions,
+            drain_time: time("drainTime", &raw.drain_time, seconds(10)),
+        }
+    }
+
+    fn time(&mut self, at: &str, text: Option<&str>) -> Option<Duration> {
+        let text = text?;
+        let time = humantime::parse_duration(text).ok().filter(|time| !time.is_zero());
+        if time.is_none() {
+            let message = format!("`{}` is not a time", text.escape_debug());
+            self.report(at, message, "write `500ms`, `30s`, `10m` or `12h`");
+        }
+        time
+    }
+
+    fn size(&mut self, at: &str, text: Option<&str>) -> Option<usize> {
+        let text = text?;
+        let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
+        let factor = match unit {
+            "B" => Some(1),
+            "KiB" => Some(1024),
+            "MiB" => Some(1024 * 1024),
+            _ => None,
+        };
+        let number = text.strip_suffix(unit).and_then(|digits| digits.parse::<usize>().ok());
+        let size = number.zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
+        let size = size.filter(|size| (1..=1024 * 1024 * 1024).contains(size));
+        if size.is_none() {
+            let message = format!("`{}` is not a size up to 1024MiB", text.escape_debug());
+            self.report(at, message, "write `512B`, `64KiB` or `4MiB`");
+        }
+        size
+    }
+}

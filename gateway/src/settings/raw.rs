@@ -1,0 +1,264 @@
+//! The configuration as written. Nothing here is trusted yet.
+//!
+//! The comments on these types are the descriptions in the JSON Schema, which editors show.
+
+use policy::config::RawPolicy;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// The configuration of a Portcullis gateway.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawSettings {
+    /// The version of this format.
+    #[expect(dead_code, reason = "the schema checks it; there is one version")]
+    pub(super) api_version: ApiVersion,
+    /// Where clients connect.
+    pub(super) listeners: Vec<RawListener>,
+    /// Health and metrics, for the operator. Without it there is no such listener.
+    pub(super) ops: Option<RawOps>,
+    /// How callers are known.
+    #[serde(default)]
+    pub(super) identity: RawIdentity,
+    /// The MCP servers behind the gateway.
+    pub(super) servers: Vec<RawServer>,
+    /// Which path leads to which servers.
+    pub(super) routes: Vec<RawRoute>,
+    /// Who may call what. Without it nobody may call anything.
+    #[serde(default)]
+    pub(super) policy: RawPolicy,
+    /// Where every exchange is recorded.
+    pub(super) audit: RawAudit,
+    /// Sessions of clients that speak a revision before 2026-07-28.
+    #[serde(default)]
+    pub(super) sessions: RawSessions,
+    /// Bounds on everything.
+    #[serde(default)]
+    pub(super) limits: RawLimits,
+}
+
+/// A version of the format.
+#[derive(Debug, Deserialize, JsonSchema)]
+pub(super) enum ApiVersion {
+    /// The first.
+    #[serde(rename = "portcullis.dev/v1")]
+    V1,
+}
+
+/// A socket that clients connect to.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawListener {
+    /// Its name in logs and metrics.
+    pub(super) name: String,
+    /// Address and port; `localhost` or an IP address. Port 0 takes a free one.
+    #[serde(default = "default_address")]
+    pub(super) address: String,
+    /// The ways to authenticate here, in the order they are tried.
+    pub(super) authentication: Vec<RawScheme>,
+    /// Names that clients call this listener by in `Host`. A loopback listener answers to the
+    /// loopback names anyway.
+    #[serde(default)]
+    pub(super) hosts: Vec<String>,
+    /// Web origins whose pages may call this listener, such as `https://app.example.com`.
+    #[serde(default)]
+    pub(super) origins: Vec<String>,
+}
+
+fn default_address() -> String {
+    "127.0.0.1:8080".to_owned()
+}
+
+/// A way to authenticate.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RawScheme {
+    /// A key in `Authorization: Bearer` or `X-API-Key`.
+    ApiKey,
+    /// No credential. Only on a loopback listener.
+    Anonymous,
+}
+
+/// The operator's listener.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawOps {
+    /// Address and port; port 0 takes a free one.
+    pub(super) address: String,
+}
+
+/// How callers are known.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawIdentity {
+    /// Keys, each held as its SHA-256 and never as itself.
+    #[serde(default)]
+    pub(super) api_keys: Vec<RawApiKey>,
+    /// Who a caller without a credential is, where a listener lets one in.
+    pub(super) anonymous: Option<RawAnonymous>,
+}
+
+/// One key.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawApiKey {
+    /// Its name, for people: which key to revoke.
+    pub(super) name: String,
+    /// The caller it stands for.
+    pub(super) principal: String,
+    /// The caller's groups.
+    #[serde(default)]
+    pub(super) groups: Vec<String>,
+    /// The SHA-256 of the key, in hexadecimal; `portcullis keygen` prints both.
+    pub(super) sha256: String,
+}
+
+/// The caller without a credential; its principal is `anonymous`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawAnonymous {
+    /// Its groups.
+    #[serde(default)]
+    pub(super) groups: Vec<String>,
+}
+
+/// An MCP server: by `url` or by `command`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawServer {
+    /// Its name in rules, logs and metrics, and before its tools where a route has several servers.
+    pub(super) name: String,
+    /// The endpoint of a server that speaks Streamable HTTP.
+    pub(super) url: Option<String>,
+    /// The program of a server that speaks over stdio. It is started with these arguments, and
+    /// with no environment but `PATH`, `HOME`, `LANG`, `TMPDIR` and what `env` gives it.
+    pub(super) command: Option<String>,
+    /// The arguments of the program.
+    #[serde(default)]
+    pub(super) args: Vec<String>,
+    /// The environment of the program.
+    #[serde(default)]
+    pub(super) env: Vec<RawVariable>,
+    /// Where the program is started; the gateway's own directory if not given.
+    pub(super) working_directory: Option<String>,
+    /// Which era of the protocol the server speaks.
+    #[serde(default)]
+    pub(super) protocol: RawProtocol,
+}
+
+/// A variable in the environment of a program: exactly one of `value`, `fromEnv` and `fromFile`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawVariable {
+    /// Its name.
+    pub(super) name: String,
+    /// Its value, when it is no secret.
+    pub(super) value: Option<String>,
+    /// The variable of the gateway's environment that holds it.
+    pub(super) from_env: Option<String>,
+    /// The file that holds it.
+    pub(super) from_file: Option<String>,
+}
+
+/// A reference to a secret: exactly one of `fromEnv` and `fromFile`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawSecret {
+    /// The environment variable that holds it.
+    pub(super) from_env: Option<String>,
+    /// The file that holds it.
+    pub(super) from_file: Option<String>,
+}
+
+/// An era of the protocol.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RawProtocol {
+    /// Found out by asking the server.
+    #[default]
+    Auto,
+    /// 2026-07-28.
+    Modern,
+    /// 2025-11-25 and earlier: with `initialize`.
+    Legacy,
+}
+
+/// A path on every listener, and the servers behind it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawRoute {
+    /// The path, compared byte for byte.
+    pub(super) path: String,
+    /// The servers. With more than one, a tool is called `SERVER__TOOL`.
+    pub(super) servers: Vec<String>,
+}
+
+/// Where every exchange is recorded.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawAudit {
+    /// Every sink gets every record; one that fails stops all calls.
+    pub(super) sinks: Vec<RawSink>,
+    /// The key that argument digests are made with. Without it a new one is made at every start,
+    /// and digests of two runs cannot be compared.
+    pub(super) digest_key: Option<RawSecret>,
+}
+
+/// A place for records: exactly one of `file` and `stdout`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawSink {
+    /// Its name in logs and metrics.
+    pub(super) name: String,
+    /// A file that records are appended to, one JSON object on each line.
+    pub(super) file: Option<String>,
+    /// Standard output, likewise.
+    pub(super) stdout: Option<bool>,
+}
+
+/// Sessions of clients that speak a revision before 2026-07-28.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawSessions {
+    /// The keys session ids are sealed with, 32 bytes in hexadecimal each. The first seals, all
+    /// open. Without any a new one is made at every start, which ends all sessions.
+    #[serde(default)]
+    pub(super) keys: Vec<RawSecret>,
+    /// How long a session lives, such as `12h`.
+    pub(super) lifetime: Option<String>,
+}
+
+/// Bounds. Sizes are written `512B`, `64KiB` or `4MiB`, times `500ms`, `30s` or `10m`.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawLimits {
+    /// The body of one request. Default `4MiB`.
+    pub(super) request_body: Option<String>,
+    /// One answer of a server, one event of a stream and one line of a program. Default `16MiB`.
+    pub(super) response_body: Option<String>,
+    /// The head of one request. Default `16KiB`.
+    pub(super) request_head: Option<String>,
+    /// Connections to one listener. Default 4096.
+    pub(super) connections: Option<usize>,
+    /// Requests that are being worked on. More are refused with 503. Default 1024.
+    pub(super) in_flight: Option<usize>,
+    /// Until the head of a request has come, and again until its body has. Default `10s`.
+    pub(super) request_time: Option<String>,
+    /// Until a server has taken a connection. Default `5s`.
+    pub(super) connect_time: Option<String>,
+    /// Until a server answers, and between two events of its answer. Default `60s`.
+    pub(super) answer_time: Option<String>,
+    /// Until a server's answer is complete, progress or not. Default `10m`.
+    pub(super) total_time: Option<String>,
+    /// How long a server's list of tools is relied on before it is read again. Default `60s`.
+    pub(super) catalog_age: Option<String>,
+    /// Tools of one server. Default 2000.
+    pub(super) tools: Option<usize>,
+    /// Pages of one list. Default 100.
+    pub(super) pages: Option<usize>,
+    /// Sessions that are known to have ended, and calls of sessions that can be cancelled.
+    /// Default 10000.
+    pub(super) sessions: Option<usize>,
+    /// How long in-flight requests may take to end when the gateway is stopped. Default `10s`.
+    pub(super) drain_time: Option<String>,
+}

@@ -1,0 +1,216 @@
+//! Compares a configuration with its schema and puts what is wrong into words.
+
+use std::collections::BTreeSet;
+
+use jsonschema::ValidationError;
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use schemars::generate::SchemaSettings;
+use serde_json::Value;
+
+use super::problem::Problem;
+use super::raw::RawSettings;
+use super::yaml::{Kind, Node};
+
+/// The JSON Schema of the configuration.
+#[must_use]
+pub fn schema() -> Value {
+    let generator = SchemaSettings::draft2020_12().into_generator();
+    let mut schema = generator.into_root_schema_for::<RawSettings>().to_value();
+    if let Some(object) = schema.as_object_mut() {
+        object.insert("title".to_owned(), "Portcullis configuration".into());
+    }
+    schema
+}
+
+/// Every way in which `root` does not fit, and its JSON without what does not.
+///
+/// What is cut out is only what may be left out, so that the rest can still be looked at.
+pub(super) fn check(root: &mut Node) -> (Value, Vec<Problem>) {
+    let schema = schema();
+    let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
+    let Ok(validator) = options.build(&schema) else {
+        // `the_schema_is_a_schema` keeps this from happening; closed if it does.
+        return (Value::Null, vec![Problem::new(0..0, "the schema is broken", "report a bug")]);
+    };
+    let json = root.json();
+    for error in validator.iter_errors(&json) {
+        let at = error.instance_path().to_string();
+        let wants_text = leaves(&error).iter().any(|leaf| wants_string(leaf));
+        if let Some(Node { kind: Kind::Scalar(scalar), .. }) = root.at_mut(&at)
+            && wants_text
+            && scalar.substituted
+        {
+            scalar.plain = false;
+        }
+    }
+    let mut json = root.json();
+    let mut problems = Vec::new();
+    let mut cuts = BTreeSet::new();
+    let original = json.clone();
+    for error in validator.iter_errors(&original) {
+        explain(&error, root, &schema, &mut problems, &mut cuts);
+    }
+    for (parent, key) in cuts {
+        if let Some(Value::Object(object)) = json.pointer_mut(&parent) {
+            object.remove(&key);
+        }
+    }
+    (json, problems)
+}
+
+fn explain(
+    error: &ValidationError<'_>,
+    root: &Node,
+    schema: &Value,
+    problems: &mut Vec<Problem>,
+    cuts: &mut BTreeSet<(String, String)>,
+) {
+    let at = error.instance_path().to_string();
+    match error.kind() {
+        ValidationErrorKind::AdditionalProperties { unexpected } => {
+            let known = known_keys(schema, &error.schema_path().to_string());
+            for key in unexpected {
+                let place = root.key_place(&at, key);
+                let message = format!("unknown key `{}`", key.escape_debug());
+                problems.push(Problem::new(place, message, suggest(key, &known)));
+                cuts.insert((at.clone(), key.clone()));
+            }
+        }
+        ValidationErrorKind::Required { property } => {
+            let key = property.as_str().unwrap_or_default();
+            let message = format!("`{key}` is missing");
+            let help = format!("add `{key}:` here");
+            problems.push(Problem::new(root.place(&at), message, help));
+        }
+        _ => {
+            let (parent, key) = at.rsplit_once('/').unwrap_or(("", &at));
+            cuts.insert((parent.to_owned(), key.replace("~1", "/").replace("~0", "~")));
+            let (message, help) = words(error);
+            problems.push(Problem::new(root.place(&at), message, help));
+        }
+    }
+}
+
+fn words(error: &ValidationError<'_>) -> (String, String) {
+    let leaves = leaves(error);
+    let options: Vec<String> = leaves.iter().flat_map(|leaf| options(leaf)).collect();
+    if !options.is_empty() {
+        let message = format!("{} is not known here", shown(error.instance()));
+        let near = error.instance().as_str().and_then(|text| nearest(text, &options));
+        let list = options.iter().map(|o| format!("`{o}`")).collect::<Vec<_>>().join(", ");
+        let help = near.map_or_else(
+            || format!("use one of {list}"),
+            |near| format!("did you mean `{near}`? It is one of {list}"),
+        );
+        return (message, help);
+    }
+    for leaf in &leaves {
+        if let ValidationErrorKind::Type { kind: TypeKind::Single(wanted) } = leaf.kind() {
+            let message =
+                format!("{} is not {}", shown(leaf.instance()), article(&wanted.to_string()));
+            let help = match wanted.to_string().as_str() {
+                "string" => "write text here; quote it if it looks like a number or a boolean",
+                "array" => "write a list here: `[a, b]`, or one `- item` on each line",
+                "object" => "write keys and values here",
+                _ => "correct the value",
+            };
+            return (message, help.to_owned());
+        }
+    }
+    (error.to_string(), "correct the value".to_owned())
+}
+
+/// What was wrong in the end: an optional value fails as «neither this nor null».
+fn leaves<'a, 'e>(error: &'a ValidationError<'e>) -> Vec<&'a ValidationError<'e>>
+where
+    'e: 'a,
+{
+    match error.kind() {
+        ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
+            context.iter().flatten().flat_map(|inner| leaves(inner)).collect()
+        }
+        _ => vec![error],
+    }
+}
+
+fn options(error: &ValidationError<'_>) -> Vec<String> {
+    let text = |value: &Value| value.as_str().map(str::to_owned);
+    match error.kind() {
+        ValidationErrorKind::Constant { expected_value } => {
+            text(expected_value).into_iter().collect()
+        }
+        ValidationErrorKind::Enum { options } => {
+            options.as_array().into_iter().flatten().filter_map(text).collect()
+        }
+        _ => Vec::new(),
+    }
+}
+
+fn wants_string(error: &ValidationError<'_>) -> bool {
+    matches!(error.kind(), ValidationErrorKind::Type { kind: TypeKind::Single(wanted) }
+        if wanted.to_string() == "string")
+}
+
+fn article(kind: &str) -> String {
+    match kind {
+        "array" => "a list".to_owned(),
+        "object" => "a mapping".to_owned(),
+        "integer" => "an integer".to_owned(),
+        other => format!("a {other}"),
+    }
+}
+
+fn shown(value: &Value) -> String {
+    match value {
+        Value::Object(_) => "a mapping".to_owned(),
+        Value::Array(_) => "a list".to_owned(),
+        Value::String(text) => format!("`{}`", text.escape_debug()),
+        other => format!("`{other}`"),
+    }
+}
+
+/// The keys an object may have, given the path of its `additionalProperties` in the schema.
+fn known_keys(schema: &Value, path: &str) -> Vec<String> {
+    let mut at = schema;
+    for segment in path.split('/').skip(1) {
+        if let Some(reference) = at.get("$ref").and_then(Value::as_str) {
+            at = schema.pointer(reference.trim_start_matches('#')).unwrap_or(at);
+        }
+        if segment == "additionalProperties" {
+            break;
+        }
+        if segment == "$ref" {
+            continue;
+        }
+        let Some(next) = at.get(segment).or_else(|| at.get(segment.parse::<usize>().ok()?)) else {
+            break;
+        };
+        at = next;
+    }
+    if let Some(reference) = at.get("$ref").and_then(Value::as_str) {
+        at = schema.pointer(reference.trim_start_matches('#')).unwrap_or(at);
+    }
+    let keys = at.get("properties").and_then(Value::as_object);
+    keys.into_iter().flat_map(|keys| keys.keys().cloned()).collect()
+}
+
+fn suggest(key: &str, known: &[String]) -> String {
+    if let Some(near) = nearest(key, known) {
+        return format!("did you mean `{near}`?");
+    }
+    let list = known.iter().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ");
+    format!("remove it; the keys here are {list}")
+}
+
+fn nearest<'a>(text: &str, known: &'a [String]) -> Option<&'a String> {
+    let distance = |known: &&String| strsim::damerau_levenshtein(text, known);
+    known.iter().min_by_key(distance).filter(|near| distance(near) <= 1 + text.len() / 4)
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn the_schema_is_a_schema() {
+        jsonschema::validator_for(&super::schema()).unwrap();
+    }
+}

@@ -1,0 +1,317 @@
+//! YAML with places: every value knows the bytes it was written in.
+//!
+//! Only what a configuration needs: one document of mappings, sequences and scalars in the core
+//! schema of YAML 1.2. Tags are refused; an alias repeats its anchor, within a budget.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+use serde_json::{Map, Number, Value};
+
+use super::problem::Problem;
+
+/// Most values in one file, those that aliases repeat included.
+const NODES: usize = 100_000;
+/// Mappings and sequences inside each other.
+const DEPTH: usize = 32;
+
+/// A value and where it stands.
+#[derive(Clone, Debug)]
+pub(super) struct Node {
+    pub(super) kind: Kind,
+    /// Bytes of the file.
+    pub(super) span: Range<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    Scalar(Scalar),
+    Sequence(Vec<Node>),
+    Mapping(Vec<(Key, Node)>),
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Key {
+    pub(super) text: String,
+    pub(super) span: Range<usize>,
+}
+
+#[derive(Clone, Debug)]
+pub(super) struct Scalar {
+    pub(super) text: String,
+    /// Not quoted: it may be a number, a boolean or null.
+    pub(super) plain: bool,
+    /// A variable was put in: it is a string where a string is wanted.
+    pub(super) substituted: bool,
+}
+
+/// Parses `text`.
+pub(super) fn parse(text: &str) -> Result<Node, Vec<Problem>> {
+    let mut builder = Builder {
+        places: Places::new(text),
+        stack: Vec::new(),
+        anchors: BTreeMap::new(),
+        root: None,
+        count: 0,
+        problems: Vec::new(),
+    };
+    for event in Parser::new_from_str(text) {
+        match event {
+            Ok((event, span)) => builder.event(event, span),
+            Err(error) => {
+                let at = builder.places.byte(error.marker().line(), error.marker().col());
+                let message = format!("not YAML: {error}");
+                let help = "check the indentation and the quotes around this place";
+                builder.problems.push(Problem::new(at..at, message, help));
+                break;
+            }
+        }
+        if !builder.problems.is_empty() && builder.count > NODES {
+            break;
+        }
+        if builder.count > NODES {
+            let message = format!("more than {NODES} values");
+            builder.problems.push(Problem::new(0..0, message, "split the configuration"));
+            break;
+        }
+    }
+    match (builder.root, builder.problems.is_empty()) {
+        (Some(root), true) => Ok(root),
+        (None, true) => {
+            let help = "start from one of the files in `config/examples`";
+            Err(vec![Problem::new(0..0, "the file is empty", help)])
+        }
+        (_, false) => Err(builder.problems),
+    }
+}
+
+impl Node {
+    /// The JSON of this value.
+    pub(super) fn json(&self) -> Value {
+        match &self.kind {
+            Kind::Scalar(scalar) => scalar.json(),
+            Kind::Sequence(items) => items.iter().map(Self::json).collect(),
+            Kind::Mapping(members) => {
+                let members = members.iter().map(|(key, node)| (key.text.clone(), node.json()));
+                Value::Object(members.collect::<Map<_, _>>())
+            }
+        }
+    }
+
+    /// The value a JSON Pointer leads to.
+    pub(super) fn at_mut(&mut self, pointer: &str) -> Option<&mut Self> {
+        segments(pointer).try_fold(self, |node, segment| match &mut node.kind {
+            Kind::Scalar(_) => None,
+            Kind::Sequence(items) => items.get_mut(segment.parse::<usize>().ok()?),
+            Kind::Mapping(members) => {
+                members.iter_mut().find(|(key, _)| key.text == segment).map(|(_, node)| node)
+            }
+        })
+    }
+
+    /// Where a JSON Pointer leads to: the value, or the nearest thing around it that exists.
+    pub(super) fn place(&self, pointer: &str) -> Range<usize> {
+        let mut node = self;
+        for segment in segments(pointer) {
+            let child = match &node.kind {
+                Kind::Scalar(_) => None,
+                Kind::Sequence(items) => segment.parse::<usize>().ok().and_then(|at| items.get(at)),
+                Kind::Mapping(members) => {
+                    members.iter().find(|(key, _)| key.text == segment).map(|(_, node)| node)
+                }
+            };
+            let Some(child) = child else { break };
+            node = child;
+        }
+        node.span.clone()
+    }
+
+    /// Where the key of a member is written.
+    pub(super) fn key_place(&self, pointer: &str, key: &str) -> Range<usize> {
+        let mut copy = self.clone();
+        let found = copy.at_mut(pointer).and_then(|node| match &node.kind {
+            Kind::Mapping(members) => members.iter().find(|(k, _)| k.text == key),
+            Kind::Scalar(_) | Kind::Sequence(_) => None,
+        });
+        found.map_or_else(|| self.place(pointer), |(key, _)| key.span.clone())
+    }
+}
+
+fn segments(pointer: &str) -> impl Iterator<Item = String> {
+    pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"))
+}
+
+impl Scalar {
+    /// By the core schema: <https://yaml.org/spec/1.2.2/#103-core-schema>.
+    fn json(&self) -> Value {
+        let text = self.text.as_str();
+        if !self.plain {
+            return text.into();
+        }
+        match text {
+            "" | "~" | "null" | "Null" | "NULL" => return Value::Null,
+            "true" | "True" | "TRUE" => return true.into(),
+            "false" | "False" | "FALSE" => return false.into(),
+            _ => {}
+        }
+        let numeric =
+            text.starts_with(|c: char| c.is_ascii_digit() || matches!(c, '-' | '+' | '.'));
+        let integer = text.strip_prefix('+').unwrap_or(text).parse::<i64>().ok();
+        let number = integer
+            .map(Number::from)
+            .or_else(|| text.parse::<f64>().ok().filter(|_| numeric).and_then(Number::from_f64));
+        number.map_or_else(|| text.into(), Value::Number)
+    }
+}
+
+enum Open {
+    Sequence(Vec<Node>),
+    Mapping(Vec<(Key, Node)>, Option<Key>),
+}
+
+struct Builder {
+    places: Places,
+    stack: Vec<(Open, Range<usize>, usize)>,
+    anchors: BTreeMap<usize, (Node, usize)>,
+    root: Option<Node>,
+    count: usize,
+    problems: Vec<Problem>,
+}
+
+impl Builder {
+    fn event(&mut self, event: Event<'_>, span: Span) {
+        let span = self.places.range(span);
+        match event {
+            Event::Nothing | Event::StreamStart | Event::StreamEnd | Event::DocumentEnd => {}
+            Event::DocumentStart(_) if self.root.is_some() => {
+                let help = "keep one document in a file";
+                self.problems.push(Problem::new(span, "a second document", help));
+            }
+            Event::DocumentStart(_) => {}
+            Event::Alias(anchor) => {
+                let Some((mut node, size)) = self.anchors.get(&anchor).cloned() else { return };
+                self.count += size;
+                node.span = span;
+                self.place(node, 0);
+            }
+            Event::Scalar(text, style, anchor, tag) => {
+                self.untagged(tag.is_some(), &span);
+                let plain = style == ScalarStyle::Plain;
+                let scalar = Scalar { text: text.into_owned(), plain, substituted: false };
+                self.place(Node { kind: Kind::Scalar(scalar), span }, anchor);
+            }
+            Event::SequenceStart(anchor, tag) => {
+                self.untagged(tag.is_some(), &span);
+                self.open(Open::Sequence(Vec::new()), span, anchor);
+            }
+            Event::MappingStart(anchor, tag) => {
+                self.untagged(tag.is_some(), &span);
+                self.open(Open::Mapping(Vec::new(), None), span, anchor);
+            }
+            Event::SequenceEnd | Event::MappingEnd => self.close(span.end),
+        }
+    }
+
+    fn open(&mut self, open: Open, span: Range<usize>, anchor: usize) {
+        if self.stack.len() >= DEPTH {
+            let message = format!("nested deeper than {DEPTH} levels");
+            self.problems.push(Problem::new(span.clone(), message, "flatten it"));
+            self.count = NODES + 1;
+        }
+        self.stack.push((open, span, anchor));
+    }
+
+    fn close(&mut self, end: usize) {
+        let Some((open, mut span, anchor)) = self.stack.pop() else { return };
+        span.end = end.max(span.end);
+        let kind = match open {
+            Open::Sequence(items) => Kind::Sequence(items),
+            Open::Mapping(members, _) => Kind::Mapping(members),
+        };
+        self.place(Node { kind, span }, anchor);
+    }
+
+    fn place(&mut self, node: Node, anchor: usize) {
+        self.count += 1;
+        if anchor > 0 {
+            self.anchors.insert(anchor, (node.clone(), size(&node)));
+        }
+        match self.stack.last_mut() {
+            None => self.root = Some(node),
+            Some((Open::Sequence(items), _, _)) => items.push(node),
+            Some((Open::Mapping(members, waiting), _, _)) => match waiting.take() {
+                Some(key) => members.push((key, node)),
+                None => {
+                    let Kind::Scalar(scalar) = node.kind else {
+                        let help = "write a plain word before the `:`";
+                        self.problems.push(Problem::new(node.span, "a key that is no text", help));
+                        *waiting = Some(Key { text: String::new(), span: 0..0 });
+                        return;
+                    };
+                    let key = Key { text: scalar.text, span: node.span };
+                    if let Some((first, _)) = members.iter().find(|(k, _)| k.text == key.text) {
+                        let line = self.places.line(first.span.start);
+                        let message = format!("`{}` is given twice", key.text.escape_debug());
+                        let help = format!("it stands on line {line} already: keep one of them");
+                        self.problems.push(Problem::new(key.span.clone(), message, help));
+                    }
+                    *waiting = Some(key);
+                }
+            },
+        }
+    }
+
+    fn untagged(&mut self, tagged: bool, span: &Range<usize>) {
+        if tagged {
+            let help = "remove the tag; quote a value to make it a string";
+            self.problems.push(Problem::new(span.clone(), "a tag is not allowed here", help));
+        }
+    }
+}
+
+fn size(node: &Node) -> usize {
+    1 + match &node.kind {
+        Kind::Scalar(_) => 0,
+        Kind::Sequence(items) => items.iter().map(size).sum(),
+        Kind::Mapping(members) => members.iter().map(|(_, node)| size(node)).sum(),
+    }
+}
+
+/// Turns the lines and columns of the parser into bytes.
+struct Places {
+    lines: Vec<String>,
+    starts: Vec<usize>,
+}
+
+impl Places {
+    fn new(text: &str) -> Self {
+        let lines: Vec<_> = text.split_inclusive('\n').map(str::to_owned).collect();
+        let start = |at: &mut usize, line: &String| {
+            let start = *at;
+            *at += line.len();
+            Some(start)
+        };
+        let starts = lines.iter().scan(0, start).collect();
+        Self { lines, starts }
+    }
+
+    fn byte(&self, line: usize, column: usize) -> usize {
+        let line = line.saturating_sub(1);
+        let end = self.starts.last().copied().unwrap_or_default()
+            + self.lines.last().map_or(0, String::len);
+        let (Some(start), Some(text)) = (self.starts.get(line), self.lines.get(line)) else {
+            return end;
+        };
+        start + text.char_indices().nth(column).map_or(text.len(), |(at, _)| at)
+    }
+
+    fn range(&self, span: Span) -> Range<usize> {
+        let byte = |mark: saphyr_parser::Marker| self.byte(mark.line(), mark.col());
+        byte(span.start)..byte(span.end)
+    }
+
+    fn line(&self, byte: usize) -> usize {
+        self.starts.partition_point(|start| *start <= byte)
+    }
+}
