@@ -1,0 +1,113 @@
+//! A shared map that cannot grow past what was promised.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::hash::{BuildHasher, Hash, RandomState};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+/// Parts that are locked on their own.
+const SHARDS: usize = 32;
+
+/// Why an entry was not taken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("holds {limit} entries already")]
+pub struct Full {
+    limit: usize,
+}
+
+/// A map of about `limit` entries that many tasks use at once. It refuses; it does not evict what
+/// a caller relies on.
+///
+/// Split by a keyed hash into parts with a lock each, held for one operation: two tasks meet only
+/// when they touch the same part in the same instant.
+pub struct Bounded<K, V> {
+    shards: Vec<Mutex<HashMap<K, V>>>,
+    hasher: RandomState,
+    limit: usize,
+}
+
+impl<K, V> fmt::Debug for Bounded<K, V> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Bounded").field("limit", &self.limit).finish_non_exhaustive()
+    }
+}
+
+impl<K: Eq + Hash, V> Bounded<K, V> {
+    /// An empty map with room for `limit`.
+    #[must_use]
+    pub fn new(limit: usize) -> Self {
+        let shards = (0..SHARDS).map(|_| Mutex::new(HashMap::new())).collect();
+        Self { shards, hasher: RandomState::new(), limit }
+    }
+
+    /// Adds an entry; gives the value back when its key is taken.
+    ///
+    /// # Errors
+    /// When there is no room.
+    pub fn insert(&self, key: K, value: V) -> Result<Option<V>, Full> {
+        let Some(mut shard) = self.shard(&key) else { return Err(Full { limit: self.limit }) };
+        if shard.contains_key(&key) {
+            return Ok(Some(value));
+        }
+        if shard.len() > self.limit / SHARDS {
+            return Err(Full { limit: self.limit });
+        }
+        shard.insert(key, value);
+        Ok(None)
+    }
+
+    /// Takes an entry out.
+    pub fn remove(&self, key: &K) -> Option<V> {
+        self.shard(key)?.remove(key)
+    }
+
+    /// Reads an entry.
+    pub fn get(&self, key: &K) -> Option<V>
+    where
+        V: Clone,
+    {
+        self.shard(key)?.get(key).cloned()
+    }
+
+    /// Whether there is such an entry.
+    pub fn contains(&self, key: &K) -> bool {
+        self.shard(key).is_some_and(|shard| shard.contains_key(key))
+    }
+
+    /// Drops the entries that `keep` does not want.
+    pub fn retain(&self, mut keep: impl FnMut(&K, &mut V) -> bool) {
+        for shard in &self.shards {
+            shard.lock().unwrap_or_else(PoisonError::into_inner).retain(&mut keep);
+        }
+    }
+
+    /// Takes every entry out.
+    pub fn drain(&self) -> Vec<(K, V)> {
+        let shards = self.shards.iter();
+        shards
+            .flat_map(|shard| {
+                std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner))
+            })
+            .collect()
+    }
+
+    fn shard(&self, key: &K) -> Option<MutexGuard<'_, HashMap<K, V>>> {
+        let hash = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
+        // No operation above can leave a map half changed, so a poisoned lock is still good.
+        Some(self.shards.get(hash)?.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Bounded;
+
+    #[test]
+    fn a_full_map_refuses_and_forgets_nothing() {
+        let map = Bounded::new(64);
+        let taken: Vec<_> = (0..1000).filter(|n| map.insert(*n, ()).is_ok()).collect();
+        assert!((32..=96).contains(&taken.len()), "{}", taken.len());
+        assert!(taken.iter().all(|n| map.contains(n)));
+        assert_eq!(map.insert(taken[0], ()), Ok(Some(())));
+    }
+}

@@ -1,0 +1,74 @@
+//! How an exchange ended, in the words of the audit log and the metrics.
+
+/// How an exchange ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ending {
+    /// In a word.
+    pub outcome: Outcome,
+    /// Where it stopped, when it did: a code of `docs/reasons.md`.
+    pub reason: Option<&'static str>,
+    /// The HTTP status.
+    pub status: u16,
+    /// The JSON-RPC code, when the answer was an error.
+    pub code: Option<i32>,
+}
+
+/// In a word.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Outcome {
+    /// The client has its answer.
+    Answered,
+    /// The answer was that the tool failed.
+    ToolError,
+    /// The answer was an error of the server.
+    ServerError,
+    /// The policy said no.
+    Denied,
+    /// The request was not acceptable.
+    Refused,
+    /// The gateway or the server failed.
+    Failed,
+    /// The client went, or said that it no longer wants it.
+    Cancelled,
+}
+
+impl Outcome {
+    /// Every outcome.
+    pub const ALL: [Self; 7] = [
+        Self::Answered,
+        Self::ToolError,
+        Self::ServerError,
+        Self::Denied,
+        Self::Refused,
+        Self::Failed,
+        Self::Cancelled,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Answered => "answered",
+            Self::ToolError => "tool-error",
+            Self::ServerError => "server-error",
+            Self::Denied => "denied",
+            Self::Refused => "refused",
+            Self::Failed => "failed",
+            Self::Cancelled => "cancelled",
+        }
+    }
+}
+
+impl Ending {
+    /// The client has its answer.
+    #[must_use]
+    pub const fn answered() -> Self {
+        Self { outcome: Outcome::Answered, reason: None, status: 200, code: None }
+    }
+
+    /// The client went. The status is the one that nginx made known for this.
+    #[must_use]
+    pub const fn cancelled() -> Self {
+        Self { outcome: Outcome::Cancelled, reason: Some("cancelled"), status: 499, code: None }
+    }
+}

@@ -1,0 +1,288 @@
+//! JSON-RPC messages: read strictly, written anew.
+//!
+//! The envelope that leaves is always built here, member by member; of what came in, only values
+//! that were read strictly are copied on.
+
+pub mod headers;
+mod spelling;
+
+use std::fmt;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use policy::json::{Bounds, Document, Fragment, JsonError, Kind, Value, write_string};
+
+/// Longest id that is echoed, in bytes.
+const ID: usize = 256;
+/// Longest method name, in bytes.
+const METHOD: usize = 128;
+/// The integers every reader of JSON can hold.
+const SAFE: std::ops::RangeInclusive<i64> = -9_007_199_254_740_991..=9_007_199_254_740_991;
+/// The members of `params` that some method reads.
+const PARAMS: [&str; 12] = [
+    "name",
+    "arguments",
+    "_meta",
+    "cursor",
+    "uri",
+    "protocolVersion",
+    "capabilities",
+    "clientInfo",
+    "requestId",
+    "progressToken",
+    "inputResponses",
+    "requestState",
+];
+
+/// A JSON-RPC id: what identifies a request to the peer that sent it.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Id {
+    /// An integer.
+    Number(i64),
+    /// A string.
+    Text(Box<str>),
+}
+
+impl Id {
+    /// Reads an id, or a progress token, which has the same form.
+    #[must_use]
+    pub fn read(value: Value<'_>) -> Option<Self> {
+        match value.kind() {
+            Kind::Number => value.as_i64().filter(|n| SAFE.contains(n)).map(Self::Number),
+            Kind::Plain | Kind::Escaped => {
+                let text = value.as_str().filter(|text| text.len() <= ID)?;
+                Some(Self::Text(text.into()))
+            }
+            Kind::Null | Kind::Boolean | Kind::Array | Kind::Object => None,
+        }
+    }
+
+    /// Appends it as JSON.
+    pub fn write(&self, out: &mut Vec<u8>) {
+        match self {
+            Self::Number(number) => {
+                out.extend_from_slice(itoa::Buffer::new().format(*number).as_bytes());
+            }
+            Self::Text(text) => write_string(out, text),
+        }
+    }
+}
+
+impl fmt::Display for Id {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => write!(f, "{number}"),
+            Self::Text(text) => write!(f, "{}", text.escape_debug()),
+        }
+    }
+}
+
+/// One message.
+#[derive(Debug)]
+pub enum Message {
+    /// It wants an answer.
+    Request(Request),
+    /// It wants none.
+    Notification(Notification),
+    /// It is an answer.
+    Response(Response),
+}
+
+/// A request.
+#[derive(Debug)]
+pub struct Request {
+    /// Its id.
+    pub id: Id,
+    /// What it asks for.
+    pub method: Box<str>,
+    /// With what; an object.
+    pub params: Option<Fragment>,
+}
+
+/// A notification.
+#[derive(Debug)]
+pub struct Notification {
+    /// What it tells.
+    pub method: Box<str>,
+    /// With what; an object.
+    pub params: Option<Fragment>,
+}
+
+/// A response.
+#[derive(Debug)]
+pub struct Response {
+    /// Of which request; `None` where the peer could not read it.
+    pub id: Option<Id>,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of a request.
+#[derive(Debug)]
+pub enum Outcome {
+    /// The `result` object.
+    Result(Fragment),
+    /// The `error` object.
+    Error(Fragment),
+}
+
+/// Why bytes are not one acceptable message.
+#[derive(Debug, thiserror::Error)]
+pub enum DecodeError {
+    /// Not acceptable JSON.
+    #[error("not acceptable JSON")]
+    Json(#[source] JsonError),
+    /// JSON, but no message.
+    #[error("{reason}")]
+    Shape {
+        /// The id, when it could be read.
+        id: Option<Id>,
+        /// What is wrong with it, in our words.
+        reason: &'static str,
+    },
+}
+
+/// Reads exactly one message.
+///
+/// # Errors
+/// When `text` is anything else, or could be read in two ways.
+pub fn decode(text: Bytes, bounds: &Bounds) -> Result<Message, DecodeError> {
+    let document = Arc::new(Document::parse(text, bounds).map_err(DecodeError::Json)?);
+    let root = document.root();
+    let wrong = |id, reason| Err(DecodeError::Shape { id, reason });
+    match root.kind() {
+        Kind::Object => {}
+        Kind::Array => return wrong(None, "batches are not accepted"),
+        _ => return wrong(None, "a message is an object"),
+    }
+    let [mut version, mut id, mut method, mut params, mut result, mut error] = [None; 6];
+    for (key, value) in root.members() {
+        let slot = match &*key {
+            "jsonrpc" => &mut version,
+            "id" => &mut id,
+            "method" => &mut method,
+            "params" => &mut params,
+            "result" => &mut result,
+            "error" => &mut error,
+            _ => return wrong(None, "the message has a member that JSON-RPC does not know"),
+        };
+        *slot = Some(value);
+    }
+    let read = id.map(Id::read);
+    let known = read.clone().flatten();
+    if version.and_then(Value::as_str).as_deref() != Some("2.0") {
+        return wrong(known, "`jsonrpc` is not `2.0`");
+    }
+    let object = |value: Option<Value<'_>>| value.is_none_or(Value::is_object);
+    if !object(params) {
+        return wrong(known, "`params` is not an object");
+    }
+    if params.is_some_and(|params| spelling::has_variant(params, &PARAMS)) {
+        return wrong(known, "`params` has a member in another spelling");
+    }
+    let owned = |value: Value<'_>| value.fragment(&document);
+    match (method, read, result, error) {
+        (Some(method), read, None, None) => {
+            let Some(method) = method.as_str().filter(|text| text.len() <= METHOD) else {
+                return wrong(known, "`method` is not a short string");
+            };
+            let (method, params) = (method.into(), params.map(owned));
+            match read {
+                None => Ok(Message::Notification(Notification { method, params })),
+                Some(Some(id)) => Ok(Message::Request(Request { id, method, params })),
+                Some(None) => wrong(None, "`id` is not a string or an integer"),
+            }
+        }
+        (None, Some(Some(id)), Some(result), None) if params.is_none() && result.is_object() => {
+            let outcome = Outcome::Result(owned(result));
+            Ok(Message::Response(Response { id: Some(id), outcome }))
+        }
+        (None, _, None, Some(error)) if params.is_none() && error.is_object() => {
+            if error.get("code").and_then(Value::as_i64).is_none() {
+                return wrong(known, "`error` has no integer `code`");
+            }
+            let outcome = Outcome::Error(owned(error));
+            Ok(Message::Response(Response { id: known, outcome }))
+        }
+        _ => wrong(known, "neither a request nor a notification nor a response"),
+    }
+}
+
+/// Whether `_meta` has a reserved key in another spelling.
+#[must_use]
+pub fn meta_is_misspelled(meta: Value<'_>) -> bool {
+    spelling::has_variant(meta, &crate::protocol::meta::RESERVED)
+}
+
+/// `{"jsonrpc":"2.0","id":..,` with room for `more` bytes.
+#[must_use]
+pub fn head(id: Option<&Id>, more: usize) -> Vec<u8> {
+    let mut out = Vec::with_capacity(64 + more);
+    out.extend_from_slice(br#"{"jsonrpc":"2.0","#);
+    if let Some(id) = id {
+        out.extend_from_slice(br#""id":"#);
+        id.write(&mut out);
+        out.push(b',');
+    }
+    out
+}
+
+/// An error response. `data` is JSON.
+#[must_use]
+pub fn error(id: Option<&Id>, code: i32, message: &str, data: Option<&str>) -> Vec<u8> {
+    let mut out = head(id, 64 + message.len());
+    out.extend_from_slice(br#""error":{"code":"#);
+    out.extend_from_slice(itoa::Buffer::new().format(code).as_bytes());
+    out.extend_from_slice(br#","message":"#);
+    write_string(&mut out, message);
+    if let Some(data) = data {
+        out.extend_from_slice(br#","data":"#);
+        out.extend_from_slice(data.as_bytes());
+    }
+    out.extend_from_slice(b"}}");
+    out
+}
+
+/// Writes an object member by member, with the commas between them.
+#[derive(Debug)]
+pub struct Object<'a> {
+    out: &'a mut Vec<u8>,
+    empty: bool,
+}
+
+impl<'a> Object<'a> {
+    /// Opens an object.
+    pub fn open(out: &'a mut Vec<u8>) -> Self {
+        out.push(b'{');
+        Self { out, empty: true }
+    }
+
+    /// The place to write the value of `key` to.
+    pub fn key(&mut self, key: &str) -> &mut Vec<u8> {
+        if !self.empty {
+            self.out.push(b',');
+        }
+        self.empty = false;
+        write_string(self.out, key);
+        self.out.push(b':');
+        self.out
+    }
+
+    /// A member whose value is JSON already.
+    pub fn raw(&mut self, key: &str, value: &str) {
+        self.key(key).extend_from_slice(value.as_bytes());
+    }
+
+    /// A member whose value is a string.
+    pub fn text(&mut self, key: &str, value: &str) {
+        write_string(self.key(key), value);
+    }
+
+    /// Closes it.
+    pub fn close(self) {
+        self.out.push(b'}');
+    }
+}
+
+#[cfg(test)]
+mod tests;

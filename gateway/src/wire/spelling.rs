@@ -1,0 +1,28 @@
+//! Member names that some readers would take for another.
+//!
+//! Several JSON libraries match names without regard to case, and fold `ſ` to `s` and the Kelvin
+//! sign to `k` on the way: what is `Name` to one reader is `name` to the next (threat PV-05,
+//! CVE-2026-27896, GHSA-4gph-2hhr-5mwg).
+
+use policy::json::Value;
+use unicode_normalization::UnicodeNormalization as _;
+
+/// Whether `object` has a member that is not one of `known` but could be read as one.
+pub(super) fn has_variant(object: Value<'_>, known: &[&str]) -> bool {
+    object.members().any(|(key, _)| {
+        if known.contains(&&*key) {
+            return false;
+        }
+        if key.is_ascii() {
+            return known.iter().any(|known| known.eq_ignore_ascii_case(&key));
+        }
+        let folded = fold(&key);
+        known.iter().any(|known| fold(known) == folded)
+    })
+}
+
+/// Compatibility form, then lower case, without what is not shown.
+fn fold(text: &str) -> String {
+    let shown = |c: &char| !matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}');
+    text.nfkc().flat_map(char::to_lowercase).nfkc().filter(shown).collect()
+}
