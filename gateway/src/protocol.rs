@@ -3,7 +3,7 @@
 //! SPEC <https://modelcontextprotocol.io/specification/2026-07-28> and the revisions before it.
 
 /// A revision of the protocol, oldest first.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
     /// 2025-03-26: the first with Streamable HTTP, the only one with batches.
     V2025March,

@@ -33,8 +33,17 @@ pub struct Session {
     pub key: SessionKey,
     /// The revision that was agreed on.
     pub version: Version,
-    /// The sessions that servers opened for it: the server's place in the route, and its id.
-    pub upstream: Vec<(u8, Box<str>)>,
+    /// What servers opened for it: the server's place in the route, and its leg.
+    pub legs: Vec<(u8, Leg)>,
+}
+
+/// The part of a session that lies between the gateway and one legacy server.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Leg {
+    /// The revision that was agreed on with the server.
+    pub version: Version,
+    /// The server's own session id, where it keeps sessions.
+    pub id: Option<Box<str>>,
 }
 
 /// Why a request has no session.
@@ -101,7 +110,7 @@ impl Sessions {
         principal: &Principal,
         route: &str,
         version: Version,
-        upstream: &[(u8, Box<str>)],
+        legs: &[(u8, Leg)],
     ) -> Result<String, SessionError> {
         let mut random = [0; 16 + NONCE_LEN];
         rand::fill(&mut random).map_err(|_| SessionError::Seal)?;
@@ -110,11 +119,12 @@ impl Sessions {
         let mut sealed = Vec::with_capacity(128);
         sealed.extend_from_slice(key);
         sealed.extend_from_slice(&seconds(expires).to_be_bytes());
-        let place = Version::ALL.iter().position(|known| *known == version);
-        sealed.push(place.and_then(|place| u8::try_from(place).ok()).ok_or(SessionError::Seal)?);
-        for (server, id) in upstream {
+        sealed.push(place(version)?);
+        for (server, leg) in legs {
+            // An id of no length is none: a header cannot be empty.
+            let id = leg.id.as_deref().unwrap_or_default();
             let length = u16::try_from(id.len()).map_err(|_| SessionError::Seal)?;
-            sealed.push(*server);
+            sealed.extend_from_slice(&[*server, place(leg.version)?]);
             sealed.extend_from_slice(&length.to_be_bytes());
             sealed.extend_from_slice(id.as_bytes());
         }
@@ -180,16 +190,23 @@ fn read(bytes: &[u8]) -> Option<(Session, SystemTime)> {
     let (key, rest) = bytes.split_first_chunk::<16>()?;
     let (expires, rest) = rest.split_first_chunk::<8>()?;
     let (version, mut rest) = rest.split_first()?;
-    let mut upstream = Vec::new();
-    while let Some((server, after)) = rest.split_first() {
+    let mut legs = Vec::new();
+    while let Some(([server, version], after)) = rest.split_first_chunk::<2>() {
         let (length, after) = after.split_first_chunk::<2>()?;
         let (id, after) = after.split_at_checked(u16::from_be_bytes(*length).into())?;
-        upstream.push((*server, std::str::from_utf8(id).ok()?.into()));
+        let id = std::str::from_utf8(id).ok()?;
+        let id = (!id.is_empty()).then(|| id.into());
+        legs.push((*server, Leg { version: *Version::ALL.get(usize::from(*version))?, id }));
         rest = after;
     }
     let version = *Version::ALL.get(usize::from(*version))?;
     let expires = UNIX_EPOCH.checked_add(Duration::from_secs(u64::from_be_bytes(*expires)))?;
-    Some((Session { key: *key, version, upstream }, expires))
+    Some((Session { key: *key, version, legs }, expires))
+}
+
+fn place(version: Version) -> Result<u8, SessionError> {
+    let place = Version::ALL.iter().position(|known| *known == version);
+    place.and_then(|place| u8::try_from(place).ok()).ok_or(SessionError::Seal)
 }
 
 fn seconds(time: SystemTime) -> u64 {
@@ -198,7 +215,7 @@ fn seconds(time: SystemTime) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use super::{SessionError, Sessions};
+    use super::{Leg, SessionError, Sessions};
     use crate::clock::Clock;
     use crate::protocol::Version;
     use policy::name::PrincipalId;
@@ -234,10 +251,11 @@ mod tests {
         let clock = Arc::default();
         let sessions = sessions(&[], &clock);
         let ana = who("ana");
-        let upstream = [(0, "abc".into()), (3, "".into())];
-        let id = sessions.seal(&ana, "/mcp", Version::V2025June, &upstream).unwrap();
+        let leg = |id: Option<&str>| Leg { version: Version::V2025March, id: id.map(Into::into) };
+        let legs = [(0, leg(Some("abc"))), (3, leg(None))];
+        let id = sessions.seal(&ana, "/mcp", Version::V2025June, &legs).unwrap();
         let session = sessions.open(&id, &ana, "/mcp").unwrap();
-        assert_eq!((session.version, &session.upstream[..]), (Version::V2025June, &upstream[..]));
+        assert_eq!((session.version, &session.legs[..]), (Version::V2025June, &legs[..]));
         assert_eq!(sessions.open(&id, &who("bob"), "/mcp"), Err(SessionError::Unknown));
         assert_eq!(sessions.open(&id, &ana, "/other"), Err(SessionError::Unknown));
         clock.0.store(61, Ordering::Relaxed);
@@ -251,7 +269,7 @@ mod tests {
     fn a_changed_character_anywhere_does_not_open() {
         let sessions = sessions(&[], &Arc::default());
         let ana = who("ana");
-        let id = sessions.seal(&ana, "/mcp", Version::V2025June, &[(0, "up".into())]).unwrap();
+        let id = sessions.seal(&ana, "/mcp", Version::V2025June, &[]).unwrap();
         for at in 0..id.len() {
             let mut changed = id.clone().into_bytes();
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };

@@ -226,6 +226,12 @@ impl Fragment {
         Self { document, at: 0 }
     }
 
+    /// The document it is in.
+    #[must_use]
+    pub fn document(&self) -> Arc<Document> {
+        Arc::clone(&self.document)
+    }
+
     /// The value.
     #[must_use]
     pub fn value(&self) -> Value<'_> {

@@ -1,0 +1,154 @@
+//! Who may knock: the names a listener answers to and the pages that may call it.
+//!
+//! A browser that was made to take an attacker's name for our address sends that name in `Host`,
+//! and the page's origin in `Origin` (DNS rebinding; vectors AV-71 to AV-76, control C05).
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use http::header::{HOST, ORIGIN, UPGRADE};
+use http::request::Parts;
+use http::{HeaderValue, Method, Version};
+
+use crate::failure::Failure;
+use crate::settings::{Listener, Scheme};
+use crate::wire::headers::{Single, single};
+
+/// What a listener lets in.
+#[derive(Debug)]
+pub struct Door {
+    /// Its name.
+    pub name: Arc<str>,
+    /// The ways to authenticate.
+    pub schemes: Vec<Scheme>,
+    hosts: BTreeSet<Box<str>>,
+    origins: BTreeSet<Box<str>>,
+    loopback: bool,
+}
+
+impl Door {
+    /// The door of a listener.
+    #[must_use]
+    pub fn new(listener: &Listener) -> Self {
+        Self {
+            name: Arc::from(&*listener.name),
+            schemes: listener.schemes.clone(),
+            hosts: listener.hosts.clone(),
+            origins: listener.origins.clone(),
+            loopback: listener.address.ip().is_loopback(),
+        }
+    }
+
+    /// Lets a request in, or not.
+    ///
+    /// # Errors
+    /// When it names another host, comes from another origin or wants another protocol.
+    pub fn admit(&self, head: &Parts) -> Result<(), Failure> {
+        let Single::Value(host) = single(&head.headers, HOST.as_str()) else {
+            return Err(Failure::Host);
+        };
+        let target = head.uri.authority().map(http::uri::Authority::as_str);
+        if target.is_some_and(|target| !target.eq_ignore_ascii_case(host)) || !self.answers_to(host)
+        {
+            return Err(Failure::Host);
+        }
+        match single(&head.headers, ORIGIN.as_str()) {
+            Single::Absent => {}
+            Single::Value(origin) if self.may_call(origin, host) => {}
+            Single::Value(_) | Single::Bad => return Err(Failure::Origin),
+        }
+        let upgrade = head.headers.contains_key(UPGRADE) || head.method == Method::CONNECT;
+        if upgrade || head.version < Version::HTTP_11 {
+            return Err(Failure::Upgrade);
+        }
+        Ok(())
+    }
+
+    /// The origin to be named in the answer, when the request came from a page that may call.
+    #[must_use]
+    pub fn origin(&self, head: &http::HeaderMap) -> Option<HeaderValue> {
+        let origin = head.get(ORIGIN)?;
+        let listed = origin.to_str().is_ok_and(|origin| self.origins.contains(origin));
+        listed.then(|| origin.clone())
+    }
+
+    fn answers_to(&self, host: &str) -> bool {
+        let name = match host.rsplit_once(':') {
+            Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,
+            // The last colon belongs to an address in brackets, or to something that is no host.
+            Some(_) | None => host,
+        };
+        self.hosts.contains(name.to_ascii_lowercase().as_str())
+    }
+
+    /// A listed origin, or, on a loopback listener, a page that the listener itself would serve.
+    fn may_call(&self, origin: &str, host: &str) -> bool {
+        self.origins.contains(origin)
+            || (self.loopback && origin.strip_prefix("http://") == Some(host))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Door;
+    use crate::settings::Listener;
+    use http::Request;
+
+    fn admits(uri: &str, headers: &[(&str, &str)]) -> Result<(), &'static str> {
+        let door = Door::new(&Listener {
+            name: "main".into(),
+            address: "127.0.0.1:8080".parse().unwrap(),
+            schemes: Vec::new(),
+            hosts: ["localhost", "127.0.0.1", "[::1]", "gw.example"].map(Into::into).into(),
+            origins: ["https://good.example".into()].into(),
+        });
+        let mut request = Request::post(uri);
+        for (name, value) in headers {
+            request = request.header(*name, *value);
+        }
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        door.admit(&head).map_err(|failure| failure.reason())
+    }
+
+    #[test]
+    fn hosts_and_origins() {
+        let host = ("host", "gw.example");
+        for (uri, headers, expected) in [
+            ("/mcp", &[host] as &[_], Ok(())),
+            ("/mcp", &[("host", "GW.example:8443")], Ok(())),
+            ("/mcp", &[("host", "[::1]:8080")], Ok(())),
+            ("/mcp", &[("host", "127.0.0.1")], Ok(())),
+            ("http://gw.example/mcp", &[host], Ok(())),
+            ("/mcp", &[], Err("host")),
+            ("/mcp", &[("host", "evil.example")], Err("host")),
+            ("/mcp", &[("host", "gw.example.evil.example")], Err("host")),
+            ("/mcp", &[("host", "gw.example.")], Err("host")),
+            ("/mcp", &[("host", "evil.example:gw.example")], Err("host")),
+            ("/mcp", &[("host", "0.0.0.0")], Err("host")),
+            ("/mcp", &[("host", "2130706433")], Err("host")),
+            ("/mcp", &[host, host], Err("host")),
+            ("http://evil.example/mcp", &[host], Err("host")),
+            ("/mcp", &[host, ("origin", "https://good.example")], Ok(())),
+            ("/mcp", &[("host", "localhost:8080"), ("origin", "http://localhost:8080")], Ok(())),
+            (
+                "/mcp",
+                &[("host", "localhost:8080"), ("origin", "http://localhost:9999")],
+                Err("origin"),
+            ),
+            ("/mcp", &[host, ("origin", "null")], Err("origin")),
+            ("/mcp", &[host, ("origin", "http://good.example")], Err("origin")),
+            ("/mcp", &[host, ("origin", "https://good.example:8443")], Err("origin")),
+            ("/mcp", &[host, ("origin", "https://good.example.evil")], Err("origin")),
+            ("/mcp", &[host, ("origin", "https://GOOD.example")], Err("origin")),
+            ("/mcp", &[host, ("origin", "https://x@good.example")], Err("origin")),
+            (
+                "/mcp",
+                &[host, ("origin", "https://good.example"), ("origin", "https://good.example")],
+                Err("origin"),
+            ),
+            ("/mcp", &[host, ("upgrade", "websocket")], Err("upgrade")),
+        ] {
+            assert_eq!(admits(uri, headers), expected, "{uri} {headers:?}");
+        }
+    }
+}

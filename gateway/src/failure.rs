@@ -1,0 +1,331 @@
+//! What went wrong, for two readers: the operator gets the chain, the client gets a sentence.
+
+use http::StatusCode;
+use policy::decision::{Denial, Told};
+use policy::json::write_string;
+
+use crate::audit::AuditError;
+use crate::ending::{Ending, Outcome};
+use crate::identity::AuthnError;
+use crate::protocol::{Era, Version, code};
+use crate::session::SessionError;
+use crate::upstream::UpstreamError;
+use crate::wire::{DecodeError, Object};
+
+/// Why an exchange did not end with a reply.
+#[derive(Debug, thiserror::Error)]
+pub enum Failure {
+    /// The request names a host this listener is not.
+    #[error("the host is not one of this listener's")]
+    Host,
+    /// A web page of another origin sent it.
+    #[error("the origin may not call this listener")]
+    Origin,
+    /// It wants another protocol.
+    #[error("the connection is not upgraded")]
+    Upgrade,
+    /// The caller is not who it says, or does not say.
+    #[error("could not authenticate the caller")]
+    Authn(#[source] AuthnError),
+    /// No such path.
+    #[error("there is no such route")]
+    Route,
+    /// Neither POST nor DELETE.
+    #[error("the HTTP method is not offered")]
+    Verb,
+    /// More requests than are worked on at once.
+    #[error("too many requests at once")]
+    Overload,
+    /// The body is not JSON by its header.
+    #[error("the content type or encoding is not accepted")]
+    MediaType,
+    /// The client does not take both forms of an answer.
+    #[error("the client does not accept JSON and event streams")]
+    Accept,
+    /// Longer than is read.
+    #[error("the body is longer than {0} bytes")]
+    BodyLength(usize),
+    /// It did not come in time.
+    #[error("the body did not come in time")]
+    BodyTime,
+    /// It did not come whole.
+    #[error("the body did not come whole")]
+    BodyBroken(#[source] hyper::Error),
+    /// The body is not one well-formed message.
+    #[error("could not decode the message")]
+    Decode(#[source] DecodeError),
+    /// The message has no place here.
+    #[error("{0}")]
+    Shape(&'static str),
+    /// Headers and body disagree.
+    #[error("{0}")]
+    HeaderMismatch(&'static str),
+    /// A revision this gateway does not speak.
+    #[error("unsupported protocol version")]
+    Version {
+        /// What was asked for.
+        requested: Box<str>,
+    },
+    /// The parameters are not those of the method.
+    #[error("{0}")]
+    Params(&'static str),
+    /// A method this gateway does not offer.
+    #[error("the method is not offered")]
+    Method,
+    /// The session is not the caller's, or is gone.
+    #[error("could not bind the session")]
+    Session(#[source] SessionError),
+    /// A request with this id is still being worked on in this session.
+    #[error("a request with this id is in flight")]
+    Duplicate,
+    /// The policy said no.
+    #[error("denied as {}", .0.reason)]
+    Denied(Denial),
+    /// No record could be made, so nothing was sent.
+    #[error("could not open the audit record")]
+    Audit(#[source] AuditError),
+    /// The server could not be reached, or broke the protocol.
+    #[error("the server failed")]
+    Upstream(#[source] UpstreamError),
+}
+
+/// What a client is told. It never quotes an error chain.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Public {
+    /// HTTP status.
+    pub status: StatusCode,
+    /// JSON-RPC code.
+    pub code: i32,
+    /// One sentence.
+    pub message: String,
+    /// JSON for `error.data`.
+    pub data: Option<String>,
+}
+
+/// What everybody is told who may not know more: a tool that is hidden and one that does not exist
+/// are the same to the caller (threat T1602).
+const UNKNOWN_TOOL: &str = "unknown tool";
+
+impl Failure {
+    /// The stable code for records; `docs/reasons.md` says what each means and what to do.
+    #[must_use]
+    pub const fn reason(&self) -> &'static str {
+        match self {
+            Self::Host => "host",
+            Self::Origin => "origin",
+            Self::Upgrade => "upgrade",
+            Self::Authn(AuthnError::Missing) => "credential-missing",
+            Self::Authn(AuthnError::Unknown | AuthnError::Ambiguous) => "credential-refused",
+            Self::Route => "unknown-route",
+            Self::Verb => "http-method",
+            Self::Overload => "overload",
+            Self::MediaType => "media-type",
+            Self::Accept => "accept",
+            Self::BodyLength(_) => "body-length",
+            Self::BodyTime => "body-time",
+            Self::BodyBroken(_) => "body-broken",
+            Self::Decode(DecodeError::Json(_)) => "json",
+            Self::Decode(DecodeError::Shape { .. }) | Self::Shape(_) => "message",
+            Self::HeaderMismatch(_) => "header-mismatch",
+            Self::Version { .. } => "unsupported-version",
+            Self::Params(_) => "params",
+            Self::Method => "unknown-method",
+            Self::Session(_) => "session",
+            Self::Duplicate => "duplicate-id",
+            Self::Denied(denial) => denial.reason.code(),
+            Self::Audit(_) => "audit",
+            Self::Upstream(error) => error.code(),
+        }
+    }
+
+    /// The codes that are not a decision's or a server's.
+    pub const CODES: [&str; 20] = [
+        "host",
+        "origin",
+        "upgrade",
+        "credential-missing",
+        "credential-refused",
+        "unknown-route",
+        "http-method",
+        "overload",
+        "media-type",
+        "accept",
+        "body-length",
+        "body-time",
+        "body-broken",
+        "json",
+        "message",
+        "header-mismatch",
+        "unsupported-version",
+        "params",
+        "unknown-method",
+        "session",
+    ];
+
+    /// How the exchange ended, for the record.
+    #[must_use]
+    pub fn ending(&self, public: &Public) -> Ending {
+        let outcome = match self {
+            Self::Denied(_) => Outcome::Denied,
+            Self::Audit(_) | Self::Upstream(_) | Self::Overload => Outcome::Failed,
+            _ => Outcome::Refused,
+        };
+        let status = public.status.as_u16();
+        Ending { outcome, reason: Some(self.reason()), status, code: Some(public.code) }
+    }
+
+    /// What the client may know. A legacy client takes an HTTP error for the end of the
+    /// conversation, so what concerns one request alone is told in the JSON-RPC error alone.
+    #[must_use]
+    pub fn public(&self, era: Option<Era>) -> Public {
+        let plain = |status, code, message: &str| Public {
+            status,
+            code,
+            message: message.to_owned(),
+            data: None,
+        };
+        let of_request = |status| if era == Some(Era::Legacy) { StatusCode::OK } else { status };
+        let shape = |message: &str| plain(StatusCode::BAD_REQUEST, code::REQUEST, message);
+        match self {
+            Self::Host => plain(
+                StatusCode::MISDIRECTED_REQUEST,
+                code::REQUEST,
+                "this listener does not answer to that host",
+            ),
+            Self::Origin => plain(
+                StatusCode::FORBIDDEN,
+                code::REQUEST,
+                "this origin may not call this listener",
+            ),
+            Self::Upgrade => shape("connections are not upgraded"),
+            Self::Authn(_) => {
+                plain(StatusCode::UNAUTHORIZED, code::REQUEST, "authenticate and try again")
+            }
+            Self::Route => plain(StatusCode::NOT_FOUND, code::REQUEST, "there is nothing here"),
+            Self::Verb => plain(
+                StatusCode::METHOD_NOT_ALLOWED,
+                code::REQUEST,
+                "send messages with POST; there is no stream to GET here",
+            ),
+            Self::Overload => plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                code::INTERNAL,
+                "too many requests at once; try again",
+            ),
+            Self::MediaType => plain(
+                StatusCode::UNSUPPORTED_MEDIA_TYPE,
+                code::REQUEST,
+                "send `Content-Type: application/json` in UTF-8, not compressed",
+            ),
+            Self::Accept => plain(
+                StatusCode::NOT_ACCEPTABLE,
+                code::REQUEST,
+                "send `Accept: application/json, text/event-stream`",
+            ),
+            Self::BodyLength(limit) => Public {
+                status: StatusCode::PAYLOAD_TOO_LARGE,
+                code: code::REQUEST,
+                message: format!("the body is longer than {limit} bytes"),
+                data: None,
+            },
+            Self::BodyTime => {
+                plain(StatusCode::REQUEST_TIMEOUT, code::REQUEST, "the body did not come in time")
+            }
+            Self::BodyBroken(_) => shape("the body did not come whole"),
+            Self::Decode(DecodeError::Json(error)) if error.is_syntax() => {
+                plain(StatusCode::BAD_REQUEST, code::PARSE, "the body is not JSON")
+            }
+            Self::Decode(DecodeError::Json(error)) => shape(&error.to_string()),
+            Self::Decode(DecodeError::Shape { reason, .. }) | Self::Shape(reason) => shape(reason),
+            Self::HeaderMismatch(what) => {
+                plain(StatusCode::BAD_REQUEST, code::HEADER_MISMATCH, what)
+            }
+            Self::Version { requested } => Public {
+                status: StatusCode::BAD_REQUEST,
+                code: code::UNSUPPORTED_VERSION,
+                message: "unsupported protocol version".to_owned(),
+                data: Some(supported(requested)),
+            },
+            Self::Params(what) => plain(of_request(StatusCode::BAD_REQUEST), code::PARAMS, what),
+            Self::Method => {
+                plain(of_request(StatusCode::NOT_FOUND), code::METHOD, "method not found")
+            }
+            Self::Session(SessionError::Missing) => {
+                shape("send the session id in `Mcp-Session-Id`")
+            }
+            Self::Session(SessionError::Unknown) => {
+                plain(StatusCode::NOT_FOUND, code::REQUEST, "no such session; initialize again")
+            }
+            Self::Session(SessionError::Seal | SessionError::Full) => plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                code::INTERNAL,
+                "the gateway cannot do this now",
+            ),
+            Self::Duplicate => shape("a request with this id is in flight"),
+            Self::Denied(denial) => denied(denial),
+            Self::Audit(_) => plain(
+                of_request(StatusCode::SERVICE_UNAVAILABLE),
+                code::INTERNAL,
+                "the gateway cannot record this, so it does not do it",
+            ),
+            Self::Upstream(UpstreamError::SessionGone) if era == Some(Era::Legacy) => {
+                plain(StatusCode::NOT_FOUND, code::REQUEST, "no such session; initialize again")
+            }
+            Self::Upstream(UpstreamError::Timeout(_)) => plain(
+                of_request(StatusCode::GATEWAY_TIMEOUT),
+                code::INTERNAL,
+                "the server did not answer in time",
+            ),
+            Self::Upstream(_) => plain(
+                of_request(StatusCode::BAD_GATEWAY),
+                code::INTERNAL,
+                "the server behind the gateway failed",
+            ),
+        }
+    }
+}
+
+/// SPEC 2026-07-28 basic/versioning#protocol-version-negotiation
+fn supported(requested: &str) -> String {
+    let mut out = Vec::new();
+    let mut data = Object::open(&mut out);
+    let list = data.key("supported");
+    list.push(b'[');
+    for (n, version) in Version::ALL.iter().enumerate() {
+        if n > 0 {
+            list.push(b',');
+        }
+        write_string(list, version.as_str());
+    }
+    list.push(b']');
+    data.text("requested", requested);
+    data.close();
+    String::from_utf8(out).unwrap_or_default()
+}
+
+fn denied(denial: &Denial) -> Public {
+    let Told::Rule { rule, contact } = &denial.told else {
+        let (status, code) = (StatusCode::OK, code::PARAMS);
+        return Public { status, code, message: UNKNOWN_TOOL.to_owned(), data: None };
+    };
+    let mut message = match rule {
+        Some(rule) => format!("denied by rule `{rule}`"),
+        None => "denied: no rule allows this call with these arguments".to_owned(),
+    };
+    if let Some(contact) = contact {
+        message.push_str("; ask ");
+        message.push_str(contact);
+    }
+    let mut out = Vec::new();
+    let mut data = Object::open(&mut out);
+    data.text("reason", denial.reason.code());
+    if let Some(rule) = rule {
+        data.text("rule", rule.as_str());
+    }
+    if let Some(contact) = contact {
+        data.text("contact", contact);
+    }
+    data.close();
+    let data = String::from_utf8(out).ok();
+    Public { status: StatusCode::OK, code: code::DENIED, message, data }
+}

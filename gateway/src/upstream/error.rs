@@ -1,0 +1,82 @@
+//! Why a server did not answer.
+
+use std::io;
+use std::time::Duration;
+
+use crate::wire::DecodeError;
+
+/// Why a server did not answer.
+#[derive(Debug, thiserror::Error)]
+pub enum UpstreamError {
+    /// No connection.
+    #[error("could not connect")]
+    Connect(#[source] io::Error),
+    /// The program could not be started.
+    #[error("could not start the program")]
+    Start(#[source] io::Error),
+    /// The program has ended.
+    #[error("the program has ended")]
+    Exited,
+    /// The program has ended too often; it is started again later.
+    #[error("the program keeps ending; it is started again in {0:?}")]
+    Backoff(Duration),
+    /// The program does not read what it is sent.
+    #[error("the program does not take requests")]
+    Stalled,
+    /// It took too long.
+    #[error("no answer within {0:?}")]
+    Timeout(Duration),
+    /// The connection broke.
+    #[error("the connection broke")]
+    Broken(#[source] hyper::Error),
+    /// The answer ended before it was complete.
+    #[error("the answer ended early")]
+    Incomplete,
+    /// An HTTP status that carries no answer.
+    #[error("HTTP status {0}")]
+    Status(u16),
+    /// An answer that is neither JSON nor a stream of events.
+    #[error("the answer has an unexpected content type or encoding")]
+    ContentType,
+    /// More than is read.
+    #[error("the answer is longer than {0} bytes")]
+    TooLong(usize),
+    /// Not a message.
+    #[error("the answer is not a message")]
+    Message(#[source] DecodeError),
+    /// A message that has no place here.
+    #[error("{0}")]
+    Protocol(&'static str),
+    /// The server's session is gone.
+    #[error("the session with the server is gone")]
+    SessionGone,
+}
+
+impl UpstreamError {
+    /// The stable code for records: `docs/reasons.md` says what to do.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Connect(_) => "upstream-connect",
+            Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
+            Self::Timeout(_) => "upstream-timeout",
+            Self::Broken(_) | Self::Incomplete => "upstream-broken",
+            Self::Status(_) => "upstream-status",
+            Self::ContentType | Self::TooLong(_) | Self::Message(_) | Self::Protocol(_) => {
+                "upstream-protocol"
+            }
+            Self::SessionGone => "upstream-session",
+        }
+    }
+
+    /// Every code.
+    pub const CODES: [&str; 7] = [
+        "upstream-connect",
+        "upstream-process",
+        "upstream-timeout",
+        "upstream-broken",
+        "upstream-status",
+        "upstream-protocol",
+        "upstream-session",
+    ];
+}

@@ -1,0 +1,218 @@
+//! One HTTP/1.1 connection to a server, driven by whoever uses it.
+//!
+//! There is no task behind a connection: the exchange that holds it polls it, so an answer crosses
+//! no queue on its way, and dropping it in mid-answer closes it, which a modern server takes for
+//! the cancellation it is.
+
+use std::future::{Future as _, poll_fn};
+use std::io;
+use std::pin::{Pin, pin};
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, Response, Uri};
+use http_body::{Body as _, Frame};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use hyper::client::conn::http1::{self, Connection, SendRequest};
+use hyper_util::rt::TokioIo;
+use rustls::ClientConfig;
+use rustls::pki_types::ServerName;
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+use tokio::net::TcpStream;
+use tokio::time::{Instant, timeout};
+use tokio_rustls::TlsConnector;
+use tokio_rustls::client::TlsStream;
+
+use super::error::UpstreamError;
+
+/// How long an unused connection is kept. Servers close theirs after five seconds and more; one
+/// that is about to be closed must not be used for a call that cannot be repeated.
+const IDLE: Duration = Duration::from_secs(4);
+/// Most bytes of the head of an answer.
+const HEAD: usize = 64 * 1024;
+
+/// Where and how to connect.
+#[derive(Clone, Debug)]
+pub(super) struct Target {
+    host: Box<str>,
+    port: u16,
+    tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
+    connect_time: Duration,
+}
+
+impl Target {
+    /// The target of `uri`; `tls` is used when its scheme is `https`.
+    pub(super) fn new(
+        uri: &Uri,
+        tls: &Arc<ClientConfig>,
+        connect_time: Duration,
+    ) -> Result<Self, UpstreamError> {
+        let invalid = || UpstreamError::Connect(io::ErrorKind::InvalidInput.into());
+        let host = uri.host().ok_or_else(invalid)?.trim_matches(['[', ']']);
+        let secure = uri.scheme_str() == Some("https");
+        let tls = if secure {
+            let name = ServerName::try_from(host.to_owned()).map_err(|_| invalid())?;
+            Some((Arc::clone(tls), name))
+        } else {
+            None
+        };
+        let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
+        Ok(Self { host: host.into(), port, tls, connect_time })
+    }
+
+    /// A new connection.
+    pub(super) async fn connect(&self) -> Result<Link, UpstreamError> {
+        let connected = timeout(self.connect_time, self.stream()).await;
+        let stream = connected.map_err(|_| UpstreamError::Timeout(self.connect_time))??;
+        let mut builder = http1::Builder::new();
+        builder.max_buf_size(HEAD);
+        let handshake = builder.handshake(TokioIo::new(stream)).await;
+        let (sender, connection) = handshake.map_err(UpstreamError::Broken)?;
+        Ok(Link {
+            sender,
+            connection: Box::pin(connection),
+            closed: false,
+            idle_since: Instant::now(),
+        })
+    }
+
+    async fn stream(&self) -> Result<Stream, UpstreamError> {
+        let connect = TcpStream::connect((&*self.host, self.port));
+        let stream = connect.await.map_err(UpstreamError::Connect)?;
+        stream.set_nodelay(true).map_err(UpstreamError::Connect)?;
+        let Some((config, name)) = &self.tls else { return Ok(Stream::Plain(stream)) };
+        let connector = TlsConnector::from(Arc::clone(config));
+        let stream = connector.connect(name.clone(), stream).await;
+        Ok(Stream::Tls(Box::new(stream.map_err(UpstreamError::Connect)?)))
+    }
+}
+
+/// A connection.
+#[derive(Debug)]
+pub(super) struct Link {
+    sender: SendRequest<Full<Bytes>>,
+    connection: Pin<Box<Connection<TokioIo<Stream>, Full<Bytes>>>>,
+    closed: bool,
+    idle_since: Instant,
+}
+
+impl Link {
+    /// Sends `request` and waits for the head of the answer.
+    pub(super) async fn send(
+        &mut self,
+        request: Request<Full<Bytes>>,
+    ) -> Result<Response<Incoming>, UpstreamError> {
+        let Self { sender, connection, closed, .. } = self;
+        let mut response = pin!(sender.send_request(request));
+        let answered = poll_fn(|cx| {
+            drive(connection, closed, cx);
+            response.as_mut().poll(cx)
+        });
+        answered.await.map_err(UpstreamError::Broken)
+    }
+
+    /// The next part of the body of an answer.
+    pub(super) async fn frame(
+        &mut self,
+        body: &mut Incoming,
+    ) -> Option<Result<Frame<Bytes>, UpstreamError>> {
+        let frame = poll_fn(|cx| {
+            drive(&mut self.connection, &mut self.closed, cx);
+            Pin::new(&mut *body).poll_frame(cx)
+        });
+        frame.await.map(|frame| frame.map_err(UpstreamError::Broken))
+    }
+
+    /// Whether it can take another request; asked when it comes back and when it is taken again.
+    pub(super) async fn is_usable(&mut self) -> bool {
+        let usable = poll_fn(|cx| {
+            drive(&mut self.connection, &mut self.closed, cx);
+            Poll::Ready(!self.closed && self.sender.is_ready())
+        });
+        usable.await && self.idle_since.elapsed() < IDLE
+    }
+
+    /// Starts the time after which it is no longer used.
+    pub(super) fn rest(&mut self) {
+        self.idle_since = Instant::now();
+    }
+}
+
+/// Lets the connection read and write. An error of its own shows up in the request or the body.
+fn drive(
+    connection: &mut Pin<Box<Connection<TokioIo<Stream>, Full<Bytes>>>>,
+    closed: &mut bool,
+    cx: &mut Context<'_>,
+) {
+    if !*closed && connection.as_mut().poll(cx).is_ready() {
+        *closed = true;
+    }
+}
+
+/// Bytes to and from a server.
+#[derive(Debug)]
+enum Stream {
+    Plain(TcpStream),
+    Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl AsyncRead for Stream {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_read(cx, buffer),
+            Self::Tls(stream) => Pin::new(stream).poll_read(cx, buffer),
+        }
+    }
+}
+
+impl AsyncWrite for Stream {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write(cx, bytes),
+            Self::Tls(stream) => Pin::new(stream).poll_write(cx, bytes),
+        }
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+            Self::Tls(stream) => Pin::new(stream).poll_write_vectored(cx, parts),
+        }
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        match self {
+            Self::Plain(stream) => stream.is_write_vectored(),
+            Self::Tls(stream) => stream.is_write_vectored(),
+        }
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_flush(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_flush(cx),
+        }
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        match self.get_mut() {
+            Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
+            Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
+        }
+    }
+}
