@@ -27,7 +27,7 @@ pub struct Inbound {
 pub enum Ask {
     /// What is this server?
     Discover,
-    /// Open a session (legacy), in this revision if it is known.
+    /// Open a session (legacy), in the revision of the message.
     Initialize,
     /// Are you there? (legacy)
     Ping,
@@ -87,6 +87,7 @@ pub fn read(headers: &HeaderMap, message: Message) -> Result<Inbound, Failure> {
         return Err(Failure::Params("`_meta` is not an object with keys as specified"));
     }
     let version = version(headers, &method, meta)?;
+    let version = if &*method == method::INITIALIZE { agreed(params.as_ref()) } else { version };
     if version.era() == Era::Modern {
         mirrored(headers, &method, params.as_ref())?;
         let capabilities = meta.and_then(|meta| meta.get(meta::CLIENT_CAPABILITIES));
@@ -208,6 +209,16 @@ fn version(headers: &HeaderMap, method: &str, meta: Option<Value<'_>>) -> Result
         // SPEC 2025-11-25 basic/transports#protocol-version-header
         (None, None, _) => Ok(Version::V2025March),
     }
+}
+
+/// The revision a handshake agrees on: the one asked for, if it is one with a handshake.
+///
+/// SPEC 2025-11-25 basic/lifecycle#version-negotiation
+fn agreed(params: Option<&Fragment>) -> Version {
+    let requested = params.and_then(|params| params.value().get("protocolVersion"));
+    let requested = requested.and_then(Value::as_str).and_then(|text| Version::parse(&text));
+    let legacy = requested.filter(|version| version.era() == Era::Legacy);
+    legacy.unwrap_or(Version::LAST_LEGACY)
 }
 
 /// The version header of a message without a body of ours, when there is one we know.

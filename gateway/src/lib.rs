@@ -1,16 +1,20 @@
-//! x
+//! A reverse proxy that lets through only the MCP messages a policy permits.
+//!
+//! One request runs through [`exchange::Gateway::exchange`]; read that function first. The modules
+//! stand in the order of their dependencies: each uses those above it and none below.
+
 pub mod clock;
 pub mod report;
 pub mod secret;
 pub mod hex;
-pub mod settings;
-pub mod protocol;
-pub mod wire;
-pub mod sse;
 pub mod task;
 pub mod bounded;
 pub mod ending;
 pub mod metrics;
+pub mod settings;
+pub mod protocol;
+pub mod wire;
+pub mod sse;
 pub mod audit;
 pub mod identity;
 pub mod session;
@@ -18,4 +22,10 @@ pub mod upstream;
 pub mod failure;
 pub mod inbound;
 pub mod body;
+pub mod reply;
 pub mod door;
+pub mod exchange;
+pub mod front;
+pub mod ops;
+pub mod start;
+pub mod canary;

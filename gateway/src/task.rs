@@ -7,40 +7,60 @@ use std::time::Duration;
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 
-/// Every task of the gateway: none outlives it, and a stop is heard by all.
+/// How long what served the work may take to end after the work has.
+const LAST: Duration = Duration::from_secs(5);
+
+/// Every task of the gateway: none outlives it. Work is done for clients and is given time to end;
+/// what serves the work, such as a program behind the gateway, is stopped when the work has ended.
 #[derive(Clone, Default)]
 pub struct Tasks {
-    tracker: TaskTracker,
-    stop: CancellationToken,
+    work: TaskTracker,
+    service: TaskTracker,
+    stopping: CancellationToken,
+    halting: CancellationToken,
 }
 
 impl fmt::Debug for Tasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Tasks").field("running", &self.tracker.len()).finish_non_exhaustive()
+        f.debug_struct("Tasks").field("work", &self.work.len()).finish_non_exhaustive()
     }
 }
 
 impl Tasks {
-    /// Runs `task` beside everything else.
+    /// Runs work beside everything else.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
-        self.tracker.spawn(task);
+        self.work.spawn(task);
     }
 
-    /// Resolves when the gateway is asked to stop.
+    /// Runs what serves the work.
+    pub fn spawn_service(&self, task: impl Future<Output = ()> + Send + 'static) {
+        self.service.spawn(task);
+    }
+
+    /// Resolves when no new work is to be begun.
     pub async fn stopping(&self) {
-        self.stop.cancelled().await;
+        self.stopping.cancelled().await;
     }
 
-    /// Whether the gateway was asked to stop.
+    /// Resolves when the work has ended, or its time has.
+    pub async fn halting(&self) {
+        self.halting.cancelled().await;
+    }
+
+    /// Whether no new work is to be begun.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        self.stop.is_cancelled()
+        self.stopping.is_cancelled()
     }
 
-    /// Asks every task to stop and waits for them, at most this long. Says whether all ended.
+    /// Ends it all: the work within `at_most`, then what served it. Says whether the work was done.
     pub async fn stop(&self, at_most: Duration) -> bool {
-        self.stop.cancel();
-        self.tracker.close();
-        tokio::time::timeout(at_most, self.tracker.wait()).await.is_ok()
+        self.stopping.cancel();
+        self.work.close();
+        let done = tokio::time::timeout(at_most, self.work.wait()).await.is_ok();
+        self.halting.cancel();
+        self.service.close();
+        let ended = tokio::time::timeout(LAST, self.service.wait()).await;
+        done && ended.is_ok()
     }
 }

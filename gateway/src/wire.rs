@@ -35,7 +35,7 @@ const PARAMS: [&str; 12] = [
 ];
 
 /// A JSON-RPC id: what identifies a request to the peer that sent it.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Id {
     /// An integer.
     Number(i64),

@@ -115,6 +115,14 @@ pub(crate) fn definition(name: &ToolName, definition: Value<'_>) -> Vec<Finding>
     findings
 }
 
+/// Everything the detectors see in a text that is not part of a definition.
+#[must_use]
+pub fn text(value: Value<'_>) -> Vec<Finding> {
+    let mut findings = Vec::new();
+    walk(value, &mut String::new(), &mut findings);
+    findings
+}
+
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
 fn walk(value: Value<'_>, at: &mut String, findings: &mut Vec<Finding>) {
     if findings.len() >= KEPT {

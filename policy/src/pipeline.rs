@@ -5,7 +5,7 @@ use std::sync::Arc;
 use crate::access::Access;
 use crate::condition::{Arguments, Subject};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
-use crate::inspect::Detector;
+use crate::inspect::{Detector, Finding};
 use crate::message::{Call, Reply, ToolCall};
 use crate::name::{RuleId, ServerName};
 use crate::principal::Principal;
@@ -101,6 +101,12 @@ impl View {
     /// The tools that are not, and why.
     pub fn hidden(&self) -> impl Iterator<Item = (&Tool, &Decision)> {
         self.hidden.iter().filter_map(|(at, why)| Some((self.catalog.tools().get(*at)?, why)))
+    }
+
+    /// Whether it was made for `principal`.
+    #[must_use]
+    pub fn is_for(&self, principal: &Principal) -> bool {
+        self.principal == *principal
     }
 
     /// Whether every tool is shown.
@@ -264,15 +270,19 @@ impl Policy {
         View { principal: principal.clone(), catalog, visible, hidden }
     }
 
+    /// The first finding for which a text is withheld, whoever asks.
+    #[must_use]
+    pub fn withholds<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
+        findings.iter().find(|finding| self.definitions.mode(finding.detector) == Mode::Enforce)
+    }
+
     /// Does `tool` exist for `principal`? The one answer behind both the list and the call.
     #[must_use]
     pub fn about(&self, principal: &Principal, server: &ServerName, tool: &Tool) -> Decision {
         let subject = Subject { principal, server, tool, arguments: Arguments::Unknown };
         let mut decision = self.access.decide(subject);
         let acts = |mode| {
-            let of_mode = |finding: &&crate::inspect::Finding| {
-                self.definitions.mode(finding.detector) == mode
-            };
+            let of_mode = |finding: &&Finding| self.definitions.mode(finding.detector) == mode;
             tool.findings().iter().filter(of_mode).cloned().collect::<Vec<_>>()
         };
         let enforced = acts(Mode::Enforce);

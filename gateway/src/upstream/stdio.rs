@@ -155,13 +155,13 @@ impl Stdio {
             answered: AtomicBool::new(false),
         });
         tracing::info!(server = %self.name, pid = child.id(), "program started");
-        self.tasks.spawn(write(stdin, lines, process.over.clone()));
+        self.tasks.spawn_service(write(stdin, lines, process.over.clone()));
         let limit = self.limits.response_body;
         let reader = read(BufReader::new(stdout), Arc::clone(&process), self.name.clone(), limit);
-        self.tasks.spawn(reader);
-        self.tasks.spawn(complain(BufReader::new(stderr), self.name.clone()));
+        self.tasks.spawn_service(reader);
+        self.tasks.spawn_service(complain(BufReader::new(stderr), self.name.clone()));
         let watch = watch(child, Arc::clone(&process), self.name.clone(), self.tasks.clone());
-        self.tasks.spawn(watch);
+        self.tasks.spawn_service(watch);
         Ok(process)
     }
 }
@@ -382,7 +382,7 @@ async fn watch(mut child: Child, process: Arc<Process>, name: ServerName, tasks:
     let ended = tokio::select! {
         status = child.wait() => status.ok(),
         () = process.over.cancelled() => None,
-        () = tasks.stopping() => None,
+        () = tasks.halting() => None,
     };
     process.over.cancel();
     let status = match ended {

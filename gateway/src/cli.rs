@@ -1,0 +1,259 @@
+//! The verbs of the command line.
+
+use std::fmt::Write as _;
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::{env, fs};
+
+use aws_lc_rs::{digest, rand};
+use base64::Engine as _;
+use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+use clap::{Parser, Subcommand, ValueEnum};
+use gateway::clock::{Clock as _, System};
+use gateway::report::Chain;
+use gateway::settings::{self, Problems, Settings};
+use gateway::start::{self, Running};
+use gateway::{canary, hex};
+use tokio::signal::unix::{SignalKind, signal};
+use tracing_subscriber::EnvFilter;
+
+/// Something failed.
+const FAILED: u8 = 1;
+/// The configuration is not valid.
+const INVALID: u8 = 3;
+
+/// A reverse proxy for the Model Context Protocol that lets through only what a policy permits.
+#[derive(Debug, Parser)]
+#[command(name = "portcullis", version)]
+struct Arguments {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Start the gateway. Without a file: on loopback, in front of a small server that is built in.
+    Run {
+        /// The configuration.
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
+    },
+    /// Check a configuration. Exits with 3 when it is not valid.
+    Validate {
+        /// The configuration.
+        file: PathBuf,
+        /// How problems are shown.
+        #[arg(long, value_enum, default_value_t = Format::Human)]
+        format: Format,
+    },
+    /// Print the JSON Schema of the configuration.
+    Schema,
+    /// Make an API key, and the line that admits it.
+    Keygen,
+    /// Be a small MCP server over stdio, to try a gateway on.
+    Canary,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Format {
+    /// For people.
+    Human,
+    /// For programs.
+    Json,
+}
+
+/// Does what the command line asks for.
+pub(crate) fn run() -> ExitCode {
+    match Arguments::parse().verb {
+        Verb::Run { config } => serve(config.as_deref()),
+        Verb::Validate { file, format } => validate(&file, format),
+        Verb::Schema => print(&schema()),
+        Verb::Keygen => keygen(),
+        Verb::Canary => match canary::serve(|| System.now()) {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => complain(&format!("the canary has ended: {error}")),
+        },
+    }
+}
+
+/// Writes data to standard output.
+fn print(text: &str) -> ExitCode {
+    match io::stdout().write_all(text.as_bytes()) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(_) => ExitCode::from(FAILED),
+    }
+}
+
+/// Writes talk to standard error.
+fn say(text: &str) {
+    // There is nobody left to tell that nobody can be told.
+    drop(writeln!(io::stderr(), "{text}"));
+}
+
+fn complain(text: &str) -> ExitCode {
+    say(&format!("error: {text}"));
+    ExitCode::from(FAILED)
+}
+
+fn schema() -> String {
+    let mut text = serde_json::to_string_pretty(&settings::schema()).unwrap_or_default();
+    text.push('\n');
+    text
+}
+
+fn coloured() -> bool {
+    io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none()
+}
+
+fn validate(file: &Path, format: Format) -> ExitCode {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
+    };
+    match (load(file, &text), format) {
+        (Ok(_), Format::Human) => print("valid\n"),
+        (Ok(_), Format::Json) => print("[]\n"),
+        (Err(problems), Format::Human) => invalid(&problems),
+        (Err(problems), Format::Json) => {
+            print(&format!("{}\n", problems.json()));
+            ExitCode::from(INVALID)
+        }
+    }
+}
+
+fn invalid(problems: &Problems) -> ExitCode {
+    let count = match problems.count() {
+        1 => "1 problem".to_owned(),
+        count => format!("{count} problems"),
+    };
+    say(&format!("{}{count}; nothing was started", problems.human(coloured())));
+    ExitCode::from(INVALID)
+}
+
+/// `PORTCULLIS_EXE` stands for this program, so that the quickstart can start its own server.
+fn variable(name: &str) -> Option<String> {
+    env::var(name).ok().or_else(|| {
+        let exe = (name == "PORTCULLIS_EXE").then(env::current_exe)?.ok()?;
+        exe.into_os_string().into_string().ok()
+    })
+}
+
+fn load(file: &Path, text: &str) -> Result<Settings, Problems> {
+    settings::load(&file.display().to_string(), text, &variable)
+}
+
+fn keygen() -> ExitCode {
+    let mut random = [0; 32];
+    if rand::fill(&mut random).is_err() {
+        return complain("the machine gave no random bytes");
+    }
+    let key = format!("pcl_{}", URL_SAFE_NO_PAD.encode(random));
+    let hash = hex::encode(digest::digest(&digest::SHA256, key.as_bytes()).as_ref());
+    print(&format!("key:    {key}\nsha256: {hash}\n"))
+}
+
+fn serve(config: Option<&Path>) -> ExitCode {
+    let (file, text) = match config {
+        None => {
+            let (file, text) = start::quickstart();
+            (file, text.to_owned())
+        }
+        Some(file) => match fs::read_to_string(file) {
+            Ok(text) => (file.to_owned(), text),
+            Err(error) => {
+                return complain(&format!("could not read `{}`: {error}", file.display()));
+            }
+        },
+    };
+    let settings = match load(&file, &text) {
+        Ok(settings) => settings,
+        Err(problems) => return invalid(&problems),
+    };
+    log();
+    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return complain(&format!("could not start the threads: {error}")),
+    };
+    let code = runtime.block_on(async {
+        let running = match start::start(settings).await {
+            Ok(running) => running,
+            Err(error) => return complain(&Chain(&error).to_string()),
+        };
+        announce(&running, config.is_none());
+        told_to_stop().await;
+        running.stop().await;
+        ExitCode::SUCCESS
+    });
+    // A thread that waits for a slow disk or pipe does not keep the process.
+    runtime.shutdown_background();
+    code
+}
+
+fn log() {
+    let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| "info".into());
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    // A log that is set already, as in a test, is good enough.
+    if io::stderr().is_terminal() {
+        drop(builder.with_ansi(coloured()).with_target(false).try_init());
+    } else {
+        drop(builder.json().with_target(false).try_init());
+    }
+}
+
+/// SIGINT or SIGTERM.
+async fn told_to_stop() {
+    let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
+    let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
+        return std::future::pending().await;
+    };
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+}
+
+fn announce(running: &Running, quickstart: bool) {
+    let mut text = String::new();
+    for (name, address) in &running.listeners {
+        writeln!(text, "portcullis: `{name}` listens on http://{address}").unwrap_or_default();
+    }
+    if let Some(address) = running.ops {
+        writeln!(text, "portcullis: ops on http://{address}").unwrap_or_default();
+    }
+    if let (true, Some((_, address))) = (quickstart, running.listeners.first()) {
+        text.push_str(&try_it(&format!("http://{address}/mcp")));
+    }
+    say(text.trim_end());
+}
+
+/// What a newcomer can paste into another terminal.
+fn try_it(url: &str) -> String {
+    const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
+    let curl = |method: &str, name: Option<&str>, params: &str| {
+        let name = name.map(|name| format!(" -H 'Mcp-Name: {name}'")).unwrap_or_default();
+        let comma = if params.is_empty() { "" } else { "," };
+        format!(
+            "  curl -sS {url} -H 'Content-Type: application/json' \
+             -H 'MCP-Protocol-Version: 2026-07-28' -H 'Mcp-Method: {method}'{name} \
+             -d '{{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"{method}\",\"params\":{{{params}{comma}{META}}}}}'"
+        )
+    };
+    let call = |name: &str, arguments: &str| {
+        curl("tools/call", Some(name), &format!(r#""name":"{name}","arguments":{{{arguments}}}"#))
+    };
+    let list = curl("tools/list", None, "");
+    let allowed = call("add", r#""a":2,"b":3"#);
+    let denied = call("delete_account", r#""account":"ana""#);
+    let poisoned = call("convert", r#""amount":1"#);
+    format!(
+        "\nThis is the quickstart: a small server behind the gateway, for you to try.\n\
+         Every exchange is recorded on standard output.\n\n\
+         The tools you may see; the poisoned one is not among them:\n{list}\n\n\
+         A call that is allowed:\n{allowed}\n\n\
+         A call that a rule denies:\n{denied}\n\n\
+         The poisoned tool, which does not exist for you:\n{poisoned}\n\n\
+         For an MCP client (mcp.json):\n  \
+         {{\"mcpServers\":{{\"portcullis\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n"
+    )
+}

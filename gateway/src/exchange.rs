@@ -1,0 +1,390 @@
+//! One exchange, from the client's request to the client's answer.
+//!
+//! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::call`]: each line needs
+//! what the line above made, and none can be left out.
+
+mod calling;
+mod lifecycle;
+mod listing;
+
+use std::collections::HashMap;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use bytes::{Bytes, BytesMut};
+use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
+use http::request::Parts;
+use http::{HeaderMap, Method, Request, Response};
+use http_body_util::BodyExt as _;
+use hyper::body::{Body as _, Incoming};
+use policy::json::Bounds;
+use policy::pipeline::Policy;
+use tokio_util::sync::CancellationToken;
+
+use crate::audit::{Entry, Journal, Record, Verdict};
+use crate::body::Body;
+use crate::bounded::Bounded;
+use crate::clock::Clock;
+use crate::door::Door;
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::identity::{Caller, Identity};
+use crate::inbound::{self, Ask, Inbound};
+use crate::metrics::Metrics;
+use crate::protocol::{Era, header};
+use crate::reply;
+use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
+use crate::settings::Limits;
+use crate::task::Tasks;
+use crate::upstream::Upstream;
+use crate::wire::headers::{Single, single};
+use crate::wire::{self, DecodeError, Id, Message};
+
+/// The parts an exchange runs through.
+#[derive(Debug)]
+pub struct Gateway {
+    /// Who is asking?
+    pub identity: Identity,
+    /// In which conversation?
+    pub sessions: Sessions,
+    /// On which way?
+    pub routes: HashMap<Box<str>, Arc<Route>>,
+    /// May it be?
+    pub policy: Policy,
+    /// What was decided, and what came of it?
+    pub journal: Arc<Journal>,
+    /// How much?
+    pub limits: Limits,
+    /// When?
+    pub clock: Arc<dyn Clock>,
+    /// How often, and how long?
+    pub metrics: Arc<Metrics>,
+    /// Who finishes what a client no longer waits for?
+    pub tasks: Tasks,
+    /// Calls of legacy sessions that can be cancelled.
+    pub calls: Bounded<(SessionKey, Id), CancellationToken>,
+}
+
+/// A path and the servers behind it.
+#[derive(Debug)]
+pub struct Route {
+    /// The path.
+    pub path: Arc<str>,
+    /// The servers; never empty.
+    pub servers: Vec<Arc<Upstream>>,
+}
+
+impl Route {
+    /// Whether tools carry the name of their server: with one server there is nothing to tell
+    /// apart.
+    #[must_use]
+    pub const fn prefixed(&self) -> bool {
+        self.servers.len() > 1
+    }
+}
+
+/// A request that may be looked at: known, framed, read, and bound to its conversation.
+#[derive(Debug)]
+struct Arrived {
+    caller: Caller,
+    route: Arc<Route>,
+    session: Option<Session>,
+    inbound: Inbound,
+    id: Option<Id>,
+    what: What,
+}
+
+/// What the HTTP request is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum What {
+    /// It carries a message.
+    Message,
+    /// It ends a session.
+    End,
+}
+
+impl Gateway {
+    /// Runs one exchange. Whatever happens, it is on record once.
+    pub async fn exchange(
+        self: Arc<Self>,
+        door: Arc<Door>,
+        peer: SocketAddr,
+        request: Request<Incoming>,
+    ) -> Response<Body> {
+        let mut record = self.record(&door, peer);
+        let arrived = match self.arrive(&door, request, &mut record).await {
+            Ok(arrived) => arrived,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        let era = arrived.inbound.version.era();
+        match arrived.inbound.ask {
+            _ if arrived.what == What::End => self.end(arrived, record).await,
+            Ask::CallTool(_) if era == Era::Legacy => {
+                // SPEC 2025-11-25 basic/transports: a client that hangs up has not cancelled.
+                let tasks = self.tasks.clone();
+                calling::detached(self.call(arrived, record), tasks).await
+            }
+            Ask::CallTool(_) => self.call(arrived, record).await,
+            Ask::ListTools => self.list(arrived, record).await,
+            Ask::Discover => self.discover(arrived, record).await,
+            Ask::Initialize => self.initialize(arrived, record).await,
+            Ask::Ping | Ask::Cancel(_) | Ask::Notice => self.acknowledge(arrived, &record),
+        }
+    }
+
+    /// Everything that is asked before anything is done.
+    async fn arrive(
+        &self,
+        door: &Door,
+        request: Request<Incoming>,
+        record: &mut Record,
+    ) -> Result<Arrived, Failure> {
+        let (head, body) = request.into_parts();
+        door.admit(&head)?;
+        let caller =
+            self.identity.identify(&door.schemes, &head.headers).map_err(Failure::Authn)?;
+        record.principal = Some(caller.principal.id.as_str().into());
+        record.scheme = Some(caller.scheme);
+        let route = self.routes.get(head.uri.path()).cloned().ok_or(Failure::Route)?;
+        record.route = Some(Arc::clone(&route.path));
+        if head.method == Method::DELETE {
+            let session = self.bind(&caller, &route, &head)?;
+            return Ok(Arrived::end(caller, route, session));
+        }
+        framed(&head)?;
+        let body = self.body(body).await?;
+        record.bytes_in = body.len();
+        let (id, message) = identified(wire::decode(body, &Bounds::MESSAGE), record)?;
+        let mut inbound = inbound::read(&head.headers, message)?;
+        record.version = Some(inbound.version);
+        record.trace = inbound.trace.clone().or_else(|| Some(record.id.digits().into()));
+        let stateless = inbound.version.era() == Era::Modern;
+        let session = match inbound.ask {
+            Ask::Initialize => None,
+            _ if stateless => None,
+            _ => Some(self.bind(&caller, &route, &head)?),
+        };
+        if let Some(session) = &session {
+            inbound.version = session.version;
+            record.version = Some(session.version);
+        }
+        Ok(Arrived { caller, route, session, inbound, id, what: What::Message })
+    }
+
+    /// The session a legacy request belongs to.
+    fn bind(&self, caller: &Caller, route: &Route, head: &Parts) -> Result<Session, Failure> {
+        let id = match single(&head.headers, header::SESSION) {
+            Single::Absent => Err(SessionError::Missing),
+            Single::Value(id) => self.sessions.open(id, &caller.principal, &route.path),
+            Single::Bad => Err(SessionError::Unknown),
+        };
+        id.map_err(Failure::Session)
+    }
+
+    /// The body, if it comes whole, in time, and is not too long.
+    async fn body(&self, mut body: Incoming) -> Result<Bytes, Failure> {
+        let limit = self.limits.request_body;
+        let too_long = Failure::BodyLength(limit);
+        let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
+        if expected > limit {
+            return Err(too_long);
+        }
+        let collect = async {
+            let mut first = Bytes::new();
+            let mut more = BytesMut::new();
+            while let Some(frame) = body.frame().await {
+                let Ok(data) = frame.map_err(Failure::BodyBroken)?.into_data() else { continue };
+                if first.len() + more.len() + data.len() > limit {
+                    return Err(Failure::BodyLength(limit));
+                }
+                if first.is_empty() && more.is_empty() {
+                    // Most requests come in one piece, which is then not copied.
+                    first = data;
+                    continue;
+                }
+                if more.is_empty() {
+                    more.reserve(expected.max(first.len() + data.len()));
+                    more.extend_from_slice(&std::mem::take(&mut first));
+                }
+                more.extend_from_slice(&data);
+            }
+            Ok(if more.is_empty() { first } else { more.freeze() })
+        };
+        let collected = tokio::time::timeout(self.limits.request_time, collect).await;
+        collected.unwrap_or(Err(Failure::BodyTime))
+    }
+
+    fn record(&self, door: &Door, peer: SocketAddr) -> Box<Record> {
+        Box::new(Record {
+            id: self.journal.id(),
+            time: self.clock.now(),
+            started: self.clock.instant(),
+            listener: Arc::clone(&door.name),
+            peer,
+            principal: None,
+            scheme: None,
+            route: None,
+            version: None,
+            method: None,
+            rpc_id: None,
+            server: None,
+            tool: None,
+            argument_digest: None,
+            verdict: Verdict::None,
+            listed: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            upstream: std::time::Duration::ZERO,
+            trace: None,
+        })
+    }
+
+    /// Answers and records a request that came to nothing.
+    fn refuse(&self, record: &Record, failure: &Failure) -> Response<Body> {
+        let public = failure.public(record.version.map(crate::protocol::Version::era));
+        if let Err(error) = self.journal.refused(record, failure.ending(&public)) {
+            // It is refused all the same; only the reason changes.
+            return self.unrecorded(record, error);
+        }
+        reply::error(&public, record.rpc_id.as_ref())
+    }
+
+    fn unrecorded(&self, record: &Record, error: crate::audit::AuditError) -> Response<Body> {
+        let failure = Failure::Audit(error);
+        tracing::error!(error = %crate::report::Chain(&failure), "not recorded");
+        let public = failure.public(record.version.map(crate::protocol::Version::era));
+        reply::error(&public, record.rpc_id.as_ref())
+    }
+
+    /// Closes the record of what was only read: what is not on record is not shown.
+    fn shown(
+        &self,
+        mut entry: Entry,
+        ending: Ending,
+        id: Option<&Id>,
+        response: Response<Body>,
+    ) -> Response<Body> {
+        let era = entry.record().and_then(|record| {
+            record.bytes_out = response.body().length();
+            record.version.map(crate::protocol::Version::era)
+        });
+        match entry.close(ending) {
+            Ok(()) => response,
+            Err(error) => reply::error(&Failure::Audit(error).public(era), id),
+        }
+    }
+
+    /// Closes the record of something that failed after it was opened.
+    fn failed(&self, mut entry: Entry, failure: &Failure, id: Option<&Id>) -> Response<Body> {
+        let era = entry.record().and_then(|record| record.version);
+        let public = failure.public(era.map(crate::protocol::Version::era));
+        tracing::debug!(error = %crate::report::Chain(failure), "exchange failed");
+        let response = reply::error(&public, id);
+        self.shown(entry, failure.ending(&public), id, response)
+    }
+
+    /// Takes one of the places for requests that are worked on.
+    ///
+    /// # Errors
+    /// When all are taken.
+    pub fn enter(self: &Arc<Self>) -> Result<Place, Failure> {
+        let place = Place(Arc::clone(&self.metrics));
+        let before = self.metrics.in_flight.fetch_add(1, Ordering::AcqRel);
+        if before >= self.limits.in_flight as u64 { Err(Failure::Overload) } else { Ok(place) }
+    }
+
+    /// Answers and records a request there is no place for.
+    pub fn overloaded(&self, door: &Door, peer: SocketAddr) -> Response<Body> {
+        self.refuse(&self.record(door, peer), &Failure::Overload)
+    }
+}
+
+/// One of the places for requests that are worked on; given back when it is dropped.
+#[derive(Debug)]
+pub struct Place(Arc<Metrics>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+impl Arrived {
+    fn end(caller: Caller, route: Arc<Route>, session: Session) -> Self {
+        let inbound = Inbound { version: session.version, ask: Ask::Notice, trace: None };
+        Self { caller, route, session: Some(session), inbound, id: None, what: What::End }
+    }
+
+    /// The part of the session that lies between us and the server at `place` of the route.
+    fn leg(&self, place: usize) -> Option<&Leg> {
+        let legs = self.session.as_ref().map_or(&[] as &[_], |session| &session.legs);
+        legs.iter().find(|(server, _)| usize::from(*server) == place).map(|(_, leg)| leg)
+    }
+}
+
+/// Notes what can be known of a message, whether or not it is acceptable.
+fn identified(
+    decoded: Result<Message, DecodeError>,
+    record: &mut Record,
+) -> Result<(Option<Id>, Message), Failure> {
+    let message = decoded.map_err(|error| {
+        if let DecodeError::Shape { id, .. } = &error {
+            record.rpc_id.clone_from(id);
+        }
+        Failure::Decode(error)
+    })?;
+    let id = match &message {
+        Message::Request(request) => {
+            record.method = Some(request.method.clone());
+            Some(request.id.clone())
+        }
+        Message::Notification(notification) => {
+            record.method = Some(notification.method.clone());
+            None
+        }
+        Message::Response(_) => None,
+    };
+    record.rpc_id.clone_from(&id);
+    Ok((id, message))
+}
+
+/// The HTTP around a message.
+fn framed(head: &Parts) -> Result<(), Failure> {
+    if head.method != Method::POST {
+        return Err(Failure::Verb);
+    }
+    let json = match single(&head.headers, CONTENT_TYPE.as_str()) {
+        Single::Value(kind) => is_json(kind),
+        Single::Absent | Single::Bad => false,
+    };
+    if !json || head.headers.contains_key(CONTENT_ENCODING) {
+        return Err(Failure::MediaType);
+    }
+    if accepts(&head.headers) { Ok(()) } else { Err(Failure::Accept) }
+}
+
+/// `application/json`, in UTF-8 if it says so at all.
+fn is_json(kind: &str) -> bool {
+    let mut parts = kind.split(';').map(str::trim);
+    let json = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
+    json && parts.all(|parameter| match parameter.split_once('=') {
+        Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
+            value.trim_matches('"').eq_ignore_ascii_case("utf-8")
+        }
+        Some(_) => true,
+        None => parameter.is_empty(),
+    })
+}
+
+/// SPEC 2026-07-28 basic/transports/streamable-http#sending-messages
+fn accepts(headers: &HeaderMap) -> bool {
+    let values = || headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    let has = |wanted: &str, group: &str| {
+        values().flat_map(|value| value.split(',')).any(|range| {
+            let kind = range.split(';').next().unwrap_or_default().trim();
+            kind.eq_ignore_ascii_case(wanted) || kind == "*/*" || kind.eq_ignore_ascii_case(group)
+        })
+    };
+    has("application/json", "application/*") && has("text/event-stream", "text/*")
+}

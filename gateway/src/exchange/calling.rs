@@ -1,0 +1,360 @@
+//! `tools/call`
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+
+use http::Response;
+use policy::json::{Fragment, Value};
+use policy::message::{Reply, ToolCall};
+use policy::pipeline::{Expectation, Permit, Shown};
+use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
+
+use super::{Arrived, Gateway};
+use crate::audit::{Entry, Record, Verdict};
+use crate::body::Body;
+use crate::ending::{Ending, Outcome as Ended};
+use crate::failure::Failure;
+use crate::inbound::{Ask, ToolAsk};
+use crate::protocol::Era;
+use crate::reply;
+use crate::session::SessionKey;
+use crate::sse;
+use crate::upstream::{Answer, Step, Upstream, UpstreamError};
+use crate::wire::{Id, Outcome};
+
+/// Events that wait for a client that reads slowly. Then the server waits.
+const EVENTS: usize = 16;
+
+/// A call that is under way.
+struct Underway {
+    gateway: Arc<Gateway>,
+    caller: Arc<policy::principal::Principal>,
+    server: Arc<Upstream>,
+    entry: Entry,
+    due: Option<Expectation>,
+    answer: Answer,
+    id: Id,
+    era: Era,
+    progress: Option<Id>,
+    cancelled: Cancellable,
+    started: std::time::Instant,
+}
+
+impl Gateway {
+    /// Calls a tool, if the policy permits it, once that is on record.
+    pub(super) async fn call(
+        self: Arc<Self>,
+        mut arrived: Arrived,
+        mut record: Box<Record>,
+    ) -> Response<Body> {
+        let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        let era = arrived.inbound.version.era();
+        let ask = std::mem::replace(&mut arrived.inbound.ask, Ask::Notice);
+        let Ask::CallTool(ask) = ask else {
+            return self.refuse(&record, &Failure::Method);
+        };
+        let progress = ask.progress.clone();
+        let (place, server, permit) = match self.admit(&arrived, ask, &mut record).await {
+            Ok(admitted) => admitted,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        let key = arrived.session.as_ref().map(|session| session.key);
+        let cancelled = match Cancellable::enter(&self, key, &id) {
+            Ok(cancelled) => cancelled,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        let entry = match self.journal.open_call(record) {
+            Ok(entry) => entry,
+            Err(error) => {
+                tracing::error!(error = %crate::report::Chain(&error), "no record, no call");
+                return reply::error(&Failure::Audit(error).public(Some(era)), Some(&id));
+            }
+        };
+        let started = self.clock.instant();
+        let leg = arrived.leg(place);
+        let sent = server.call(permit, &entry, leg, progress.is_some()).await;
+        let (due, answer) = match sent {
+            Ok(sent) => sent,
+            Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
+        };
+        let caller = Arc::clone(&arrived.caller.principal);
+        let gateway = self;
+        let underway = Underway {
+            gateway,
+            caller,
+            server,
+            entry,
+            due: Some(due),
+            answer,
+            id,
+            era,
+            progress,
+            cancelled,
+            started,
+        };
+        underway.answer().await
+    }
+
+    /// The decision: which server, which tool, and whether.
+    async fn admit(
+        &self,
+        arrived: &Arrived,
+        ask: ToolAsk,
+        record: &mut Record,
+    ) -> Result<(usize, Arc<Upstream>, Permit), Failure> {
+        record.tool = Some(ask.name.clone());
+        record.argument_digest = ask
+            .arguments
+            .as_ref()
+            .map(|arguments| self.journal.digest(arguments.value().raw().as_bytes()));
+        let (place, server, tool) = target(arrived, &ask.name).ok_or(Failure::Route)?;
+        record.server = Some(server.name().as_str().into());
+        let principal = &*arrived.caller.principal;
+        let call = ToolCall {
+            server: server.name().clone(),
+            tool: tool.into(),
+            arguments: ask.arguments,
+            extra: ask.extra,
+            meta: ask.meta,
+        };
+        // Who may call nothing of this server causes no request to it: not even for its list.
+        let any = self.policy.admit_list(principal, server.name());
+        if let Err(denial) = any.outcome {
+            record.verdict = Verdict::Decided(Box::new(any.decision));
+            return Err(Failure::Denied(denial));
+        }
+        let listing = server.catalog(arrived.leg(place)).await.map_err(Failure::Upstream)?;
+        let ruling = self.policy.admit(principal, listing.catalog(), call);
+        record.verdict = Verdict::Decided(Box::new(ruling.decision));
+        let permit = ruling.outcome.map_err(Failure::Denied)?;
+        Ok((place, Arc::clone(server), permit))
+    }
+}
+
+/// The server a tool name leads to. One that leads nowhere leads to the first server, which does
+/// not offer it: unknown is decided in one place, and takes the same way as hidden.
+fn target<'a>(arrived: &'a Arrived, name: &'a str) -> Option<(usize, &'a Arc<Upstream>, &'a str)> {
+    let servers = &arrived.route.servers;
+    if !arrived.route.prefixed() {
+        return Some((0, servers.first()?, name));
+    }
+    let named = name.split_once("__").and_then(|(prefix, tool)| {
+        let place = servers.iter().position(|server| server.name().as_str() == prefix)?;
+        Some((place, servers.get(place)?, tool))
+    });
+    named.or_else(|| Some((0, servers.first()?, "")))
+}
+
+impl Underway {
+    /// Waits for the first step: most calls have but one, and their answer is one JSON object.
+    async fn answer(mut self) -> Response<Body> {
+        match self.step().await {
+            Ok(Some(Step::Progress(params))) => self.stream(params),
+            Ok(Some(Step::Final(outcome))) => {
+                let (body, ending) = self.released(outcome);
+                self.recorded(ending, body.length());
+                reply::json(body)
+            }
+            Ok(None) => {
+                // The client said that it no longer wants the answer, so it gets none.
+                self.recorded(Ending::cancelled(), 0);
+                reply::events(Body::empty())
+            }
+            Err(error) => {
+                let failure = Failure::Upstream(error);
+                let public = failure.public(Some(self.era));
+                let response = reply::error(&public, Some(&self.id));
+                self.recorded(failure.ending(&public), response.body().length());
+                response
+            }
+        }
+    }
+
+    /// The next step; `None` when the call was cancelled.
+    async fn step(&mut self) -> Result<Option<Step>, UpstreamError> {
+        tokio::select! {
+            biased;
+            step = self.answer.next() => step.map(Some),
+            () = self.cancelled.token.cancelled() => Ok(None),
+        }
+    }
+
+    /// Passes the steps on as they come.
+    fn stream(self, first: Fragment) -> Response<Body> {
+        let (events, body) = mpsc::channel(EVENTS);
+        let tasks = self.gateway.tasks.clone();
+        tasks.spawn(self.pump(first, events));
+        reply::events(Body::Stream(body))
+    }
+
+    async fn pump(mut self, first: Fragment, events: mpsc::Sender<bytes::Bytes>) {
+        let mut next = Ok(Some(Step::Progress(first)));
+        loop {
+            match next {
+                Ok(Some(Step::Progress(params))) => {
+                    let token = self.progress.as_ref();
+                    let event = token.map(|token| sse::encode(&reply::progress(token, &params)));
+                    let sent = match event {
+                        Some(event) => events.send(event).await.is_ok(),
+                        None => true,
+                    };
+                    if !sent && self.era == Era::Modern {
+                        break self.recorded(Ending::cancelled(), 0);
+                    }
+                }
+                Ok(Some(Step::Final(outcome))) => {
+                    let (body, ending) = self.released(outcome);
+                    let event = sse::encode(&reply::joined(body));
+                    let length = event.len();
+                    let sent = events.send(event).await.is_ok();
+                    let ending = if sent { ending } else { Ending::cancelled() };
+                    break self.recorded(ending, length);
+                }
+                Ok(None) => break self.recorded(Ending::cancelled(), 0),
+                Err(error) => {
+                    let failure = Failure::Upstream(error);
+                    let public = failure.public(Some(self.era));
+                    let error = reply::error(&public, Some(&self.id));
+                    let event = sse::encode(&reply::joined(error.into_body()));
+                    let length = event.len();
+                    // The client may be gone; the record says what happened all the same.
+                    drop(events.send(event).await);
+                    break self.recorded(Ending { status: 200, ..failure.ending(&public) }, length);
+                }
+            }
+            next = tokio::select! {
+                step = self.step() => step,
+                // SPEC 2026-07-28 basic/patterns/cancellation: to hang up is to cancel. Not so in
+                // the revisions before, where the call goes on to its end.
+                () = events.closed(), if self.era == Era::Modern => Ok(None),
+            };
+        }
+    }
+
+    /// What of the outcome is shown, and how that is recorded.
+    fn released(&mut self, outcome: Outcome) -> (Body, Ending) {
+        let (reply, mut ending) = match outcome {
+            Outcome::Result(result) => {
+                let value = result.value();
+                let complete = value.get("resultType").and_then(Value::as_str);
+                if complete.is_some_and(|kind| kind != "complete") {
+                    return self.broken("the server wants what it was not offered");
+                }
+                let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
+                let outcome = if failed { Ended::ToolError } else { Ended::Answered };
+                (Reply::Tool(result), Ending { outcome, ..Ending::answered() })
+            }
+            Outcome::Error(error) => {
+                let code = error.value().get("code").and_then(Value::as_i64);
+                let code = code.and_then(|code| i32::try_from(code).ok());
+                let ending = Ending { outcome: Ended::ServerError, code, ..Ending::answered() };
+                (Reply::Error(error), ending)
+            }
+        };
+        let Some(due) = self.due.take() else {
+            return self.broken("the server answered twice");
+        };
+        let released = self.gateway.policy.release(&self.caller, due, reply);
+        let body = match released.into_shown() {
+            Shown::Answer(Reply::Tool(result)) => reply::result(&self.id, self.era, &result),
+            Shown::Answer(Reply::Error(error)) => reply::server_error(&self.id, &error),
+            Shown::Answer(Reply::Tools(_)) | Shown::Tools(_) => {
+                return self.broken("a list was released as an answer");
+            }
+        };
+        ending.status = 200;
+        (body, ending)
+    }
+
+    fn broken(&self, what: &'static str) -> (Body, Ending) {
+        let failure = Failure::Upstream(UpstreamError::Protocol(what));
+        let public = failure.public(Some(Era::Legacy));
+        let body = reply::error(&public, Some(&self.id)).into_body();
+        (body, failure.ending(&public))
+    }
+
+    /// Closes the record. The call has happened, so what came of it is shown in any case.
+    fn recorded(self, ending: Ending, bytes_out: usize) {
+        let Self { gateway, server, mut entry, started, answer, cancelled, .. } = self;
+        drop((answer, cancelled));
+        let took = gateway.clock.instant().saturating_duration_since(started);
+        gateway.metrics.upstream(server.index(), took);
+        if let Some(record) = entry.record() {
+            record.upstream = took;
+            record.bytes_out = bytes_out;
+        }
+        if let Err(error) = entry.close(ending) {
+            tracing::error!(error = %crate::report::Chain(&error), "a call is not on record");
+        }
+    }
+}
+
+/// The entry of a legacy call in the table of calls that can be cancelled.
+#[derive(Debug)]
+struct Cancellable {
+    gateway: Option<(Arc<Gateway>, (SessionKey, Id))>,
+    token: CancellationToken,
+}
+
+impl Cancellable {
+    fn enter(
+        gateway: &Arc<Gateway>,
+        session: Option<SessionKey>,
+        id: &Id,
+    ) -> Result<Self, Failure> {
+        let token = CancellationToken::new();
+        let Some(session) = session else { return Ok(Self { gateway: None, token }) };
+        let key = (session, id.clone());
+        match gateway.calls.insert(key.clone(), token.clone()) {
+            Ok(None) => Ok(Self { gateway: Some((Arc::clone(gateway), key)), token }),
+            Ok(Some(_)) => Err(Failure::Duplicate),
+            Err(_) => Err(Failure::Overload),
+        }
+    }
+}
+
+impl Drop for Cancellable {
+    fn drop(&mut self) {
+        if let Some((gateway, key)) = self.gateway.take() {
+            gateway.calls.remove(&key);
+        }
+    }
+}
+
+/// Work that goes on when nobody waits for it any more.
+struct Detached<F: Future<Output = Response<Body>> + Send + 'static> {
+    work: Option<Pin<Box<F>>>,
+    tasks: crate::task::Tasks,
+}
+
+/// Runs `work` to its end, waited for or not.
+pub(super) async fn detached<F>(work: F, tasks: crate::task::Tasks) -> Response<Body>
+where
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    Detached { work: Some(Box::pin(work)), tasks }.await
+}
+
+impl<F: Future<Output = Response<Body>> + Send + 'static> Future for Detached<F> {
+    type Output = Response<Body>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let polled = work.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.work = None;
+        }
+        polled
+    }
+}
+
+impl<F: Future<Output = Response<Body>> + Send + 'static> Drop for Detached<F> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.tasks.spawn(async move { drop(work.await) });
+        }
+    }
+}

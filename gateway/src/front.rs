@@ -1,0 +1,148 @@
+//! The HTTP face: connections of clients, and the bounds on them.
+
+use std::convert::Infallible;
+use std::net::SocketAddr;
+use std::pin::pin;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use http::header::{
+    ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, VARY,
+};
+use http::{HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
+use hyper::server::conn::http1;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::body::Body;
+use crate::door::Door;
+use crate::exchange::Gateway;
+use crate::reply;
+use crate::task::Tasks;
+
+/// How long the acceptor rests when the machine has no room for another connection.
+const REST: Duration = Duration::from_millis(50);
+/// Most headers of one request.
+const HEADERS: usize = 100;
+
+/// Serves a listener until the gateway is asked to stop.
+pub async fn serve(gateway: Arc<Gateway>, door: Arc<Door>, listener: TcpListener) {
+    let tasks = gateway.tasks.clone();
+    loop {
+        let accepted = tokio::select! {
+            accepted = listener.accept() => accepted,
+            () = tasks.stopping() => return,
+        };
+        match accepted {
+            Ok((stream, peer)) => {
+                let open = gateway.metrics.connections.load(Ordering::Relaxed);
+                if open >= gateway.limits.connections as u64 {
+                    tracing::warn!(listener = %door.name, "too many connections; one was closed");
+                    continue;
+                }
+                let work = connection(Arc::clone(&gateway), Arc::clone(&door), stream, peer);
+                tasks.spawn(work);
+            }
+            Err(error) => {
+                tracing::warn!(listener = %door.name, %error, "could not accept a connection");
+                tokio::time::sleep(REST).await;
+            }
+        }
+    }
+}
+
+async fn connection(gateway: Arc<Gateway>, door: Arc<Door>, stream: TcpStream, peer: SocketAddr) {
+    let tasks = gateway.tasks.clone();
+    let metrics = Arc::clone(&gateway.metrics);
+    metrics.connections.fetch_add(1, Ordering::Relaxed);
+    if let Err(error) = stream.set_nodelay(true) {
+        tracing::debug!(%error, "could not set TCP_NODELAY");
+    }
+    let mut builder = http1::Builder::new();
+    builder
+        .timer(TokioTimer::new())
+        .header_read_timeout(gateway.limits.request_time)
+        .max_headers(HEADERS)
+        .max_buf_size(gateway.limits.request_head.max(64 * 1024));
+    let answer = service_fn(move |request| {
+        let (gateway, door) = (Arc::clone(&gateway), Arc::clone(&door));
+        async move { Ok::<_, Infallible>(respond(gateway, door, peer, request).await) }
+    });
+    let mut served = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+    let ended = tokio::select! {
+        ended = served.as_mut() => ended,
+        () = tasks.stopping() => {
+            served.as_mut().graceful_shutdown();
+            served.await
+        }
+    };
+    if let Err(error) = ended {
+        let error = crate::report::Chain(&error);
+        tracing::debug!(%peer, %error, "a connection ended early");
+    }
+    metrics.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+async fn respond(
+    gateway: Arc<Gateway>,
+    door: Arc<Door>,
+    peer: SocketAddr,
+    request: Request<Incoming>,
+) -> Response<Body> {
+    let origin = door.origin(request.headers());
+    if request.method() == Method::OPTIONS && origin.is_some() {
+        let (head, _) = request.into_parts();
+        if door.admit(&head).is_ok() {
+            return preflight(origin);
+        }
+        return reply::empty(StatusCode::FORBIDDEN);
+    }
+    let Ok(_place) = gateway.enter() else {
+        return gateway.overloaded(&door, peer);
+    };
+    let mut response = gateway.exchange(door, peer, request).await;
+    if let Some(origin) = origin {
+        let headers = response.headers_mut();
+        headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
+        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("mcp-session-id"));
+        headers.insert(VARY, HeaderValue::from_static("Origin"));
+    }
+    response
+}
+
+/// What a browser asks before it lets a page of a listed origin call.
+fn preflight(origin: Option<HeaderValue>) -> Response<Body> {
+    let mut response = reply::empty(StatusCode::NO_CONTENT);
+    let headers = response.headers_mut();
+    headers.extend(origin.map(|origin| (ACCESS_CONTROL_ALLOW_ORIGIN, origin)));
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST, DELETE"));
+    headers.insert(
+        ACCESS_CONTROL_ALLOW_HEADERS,
+        HeaderValue::from_static(
+            "authorization, content-type, mcp-method, mcp-name, mcp-protocol-version, \
+             mcp-session-id, x-api-key",
+        ),
+    );
+    headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
+    headers.insert(VARY, HeaderValue::from_static("Origin"));
+    response
+}
+
+/// Binds a socket.
+///
+/// # Errors
+/// When the address is taken or not ours.
+pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
+    TcpListener::bind(address).await
+}
+
+/// Tells every task to stop and waits for those that are at work.
+pub async fn drain(tasks: &Tasks, at_most: Duration) {
+    if !tasks.stop(at_most).await {
+        tracing::warn!("some requests were cut off");
+    }
+}

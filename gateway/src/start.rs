@@ -1,0 +1,282 @@
+//! From a configuration to a running gateway, and to its end.
+
+use std::collections::HashMap;
+use std::io;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::{env, fs};
+
+use rustls::ClientConfig;
+use rustls::crypto::aws_lc_rs::default_provider;
+use tokio::net::TcpListener;
+
+use crate::audit::{AuditError, FileSink, Journal, Sink, StdoutSink};
+use crate::bounded::Bounded;
+use crate::clock::{Clock, System};
+use crate::door::Door;
+use crate::exchange::{Gateway, Route};
+use crate::front;
+use crate::identity::Identity;
+use crate::metrics::Metrics;
+use crate::ops::{self, Ops};
+use crate::secret::Secret;
+use crate::session::{SessionError, Sessions};
+use crate::settings::{Reach, SecretRef, Server, Settings, SinkTarget, Value};
+use crate::task::Tasks;
+use crate::upstream::{Upstream, UpstreamError};
+
+/// Why the gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A socket is not to be had.
+    #[error("could not listen on `{address}`")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A secret is not where it should be.
+    #[error("could not read the secret from {place}")]
+    Secret {
+        /// Where.
+        place: String,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A sink cannot be opened.
+    #[error("could not open the audit sink `{name}`")]
+    Sink {
+        /// Which.
+        name: Box<str>,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The first record was not taken.
+    #[error("could not write the first audit record")]
+    Audit(#[source] AuditError),
+    /// A session key does not fit.
+    #[error("a session key is not 32 bytes in hexadecimal")]
+    SessionKey(#[source] SessionError),
+    /// A server cannot be set up.
+    #[error("could not set up the server `{name}`")]
+    Server {
+        /// Which.
+        name: Box<str>,
+        /// Why.
+        #[source]
+        cause: UpstreamError,
+    },
+    /// TLS cannot be set up.
+    #[error("could not set up TLS")]
+    Tls(#[source] rustls::Error),
+}
+
+/// A gateway whose sockets are bound.
+#[derive(Debug)]
+pub struct Running {
+    /// Where clients connect: the name and the address of each listener.
+    pub listeners: Vec<(Arc<str>, SocketAddr)>,
+    /// Where the operator connects.
+    pub ops: Option<SocketAddr>,
+    gateway: Arc<Gateway>,
+    upstreams: Vec<Arc<Upstream>>,
+}
+
+/// Starts a gateway.
+///
+/// # Errors
+/// When anything it needs is not to be had; then nothing is left running.
+pub async fn start(settings: Settings) -> Result<Running, StartError> {
+    let clock: Arc<dyn Clock> = Arc::new(System);
+    let tasks = Tasks::default();
+    let metrics = Arc::new(Metrics::new(settings.servers.iter().map(|s| s.name.as_str())));
+    let journal = journal(&settings, &clock, &metrics)?;
+    let sessions = sessions(&settings, &clock)?;
+    let upstreams = upstreams(&settings, &metrics, &tasks)?;
+    let mut doors = Vec::new();
+    for listener in &settings.listeners {
+        doors.push((Arc::new(Door::new(listener)), bind(listener.address).await?));
+    }
+    let ops_listener = match settings.ops {
+        Some(address) => Some(bind(address).await?),
+        None => None,
+    };
+    let gateway = Arc::new(Gateway {
+        identity: Identity::new(&settings.api_keys, settings.anonymous.as_ref()),
+        sessions,
+        routes: routes(&settings, &upstreams),
+        policy: settings.policy,
+        journal: Arc::clone(&journal),
+        limits: settings.limits,
+        clock,
+        metrics: Arc::clone(&metrics),
+        tasks: tasks.clone(),
+        calls: Bounded::new(settings.limits.sessions),
+    });
+    let mut listeners = Vec::new();
+    for (door, listener) in doors {
+        let address = local(&listener);
+        listeners.push((Arc::clone(&door.name), address));
+        tasks.spawn(front::serve(Arc::clone(&gateway), door, listener));
+    }
+    let ops = ops_listener.as_ref().map(local);
+    if let Some(listener) = ops_listener {
+        tasks.spawn(ops::serve(Ops { metrics, journal, tasks: tasks.clone() }, listener));
+    }
+    let running = Running { listeners, ops, gateway, upstreams };
+    running.greet();
+    Ok(running)
+}
+
+impl Running {
+    /// Asks every server for its tools, so that the first caller does not wait for it. A server
+    /// that does not answer is asked again when somebody calls it.
+    fn greet(&self) {
+        for upstream in &self.upstreams {
+            let upstream = Arc::clone(upstream);
+            let tasks = self.gateway.tasks.clone();
+            self.gateway.tasks.spawn(async move {
+                tokio::select! {
+                    read = upstream.catalog(None) => if let Ok(listing) = read {
+                        let count = listing.catalog().tools().len();
+                        tracing::info!(server = %upstream.name(), tools = count, "catalogue read");
+                    },
+                    () = tasks.stopping() => {}
+                }
+            });
+        }
+    }
+
+    /// Stops: no new connections, a time for what is in flight, and the last record.
+    pub async fn stop(self) {
+        front::drain(&self.gateway.tasks, self.gateway.limits.drain_time).await;
+        self.gateway.journal.stop();
+    }
+}
+
+async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    front::bind(address).await.map_err(|cause| StartError::Bind { address, cause })
+}
+
+fn local(listener: &TcpListener) -> SocketAddr {
+    listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
+}
+
+fn secret(reference: &SecretRef) -> Result<Secret, StartError> {
+    let (place, text) = match reference {
+        SecretRef::Env(name) => {
+            let missing = |_| io::Error::new(io::ErrorKind::NotFound, "not set, or not UTF-8");
+            (format!("the environment variable `{name}`"), env::var(name).map_err(missing))
+        }
+        SecretRef::File(path) => {
+            (format!("the file `{}`", path.display()), fs::read_to_string(path))
+        }
+    };
+    let text = text.map_err(|cause| StartError::Secret { place: place.clone(), cause })?;
+    // Files end with a line end that is not part of the secret.
+    let text = text.trim_end_matches(['\n', '\r']);
+    if text.is_empty() {
+        let cause = io::Error::new(io::ErrorKind::InvalidData, "it is empty");
+        return Err(StartError::Secret { place, cause });
+    }
+    Ok(Secret::new(text.into()))
+}
+
+fn journal(
+    settings: &Settings,
+    clock: &Arc<dyn Clock>,
+    metrics: &Arc<Metrics>,
+) -> Result<Arc<Journal>, StartError> {
+    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
+    for sink in &settings.sinks {
+        let failed = |cause| StartError::Sink { name: sink.name.clone(), cause };
+        sinks.push(match &sink.to {
+            SinkTarget::File(path) => Box::new(FileSink::open(&sink.name, path).map_err(failed)?),
+            SinkTarget::Stdout => Box::new(StdoutSink::start(&sink.name).map_err(failed)?),
+        });
+    }
+    let key = settings.digest_key.as_ref().map(secret).transpose()?;
+    let key = key.as_ref().map(|key| key.expose().as_bytes());
+    let (clock, metrics) = (Arc::clone(clock), Arc::clone(metrics));
+    let policy = format!("sha256:{}", settings.digest);
+    let journal = Journal::new(sinks, clock, metrics, &policy, key);
+    journal.map(Arc::new).map_err(StartError::Audit)
+}
+
+fn sessions(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Sessions, StartError> {
+    let mut keys = Vec::new();
+    for reference in &settings.session_keys {
+        let key = crate::hex::decode(secret(reference)?.expose());
+        keys.push(key.ok_or(StartError::SessionKey(SessionError::Seal))?);
+    }
+    let (lifetime, limit) = (settings.session_lifetime, settings.limits.sessions);
+    Sessions::new(&keys, lifetime, limit, Arc::clone(clock)).map_err(StartError::SessionKey)
+}
+
+fn upstreams(
+    settings: &Settings,
+    metrics: &Arc<Metrics>,
+    tasks: &Tasks,
+) -> Result<Vec<Arc<Upstream>>, StartError> {
+    let tls = tls(&settings.servers)?;
+    let mut upstreams = Vec::new();
+    for (index, server) in settings.servers.iter().enumerate() {
+        let mut environment = Vec::new();
+        if let Reach::Stdio(program) = &server.reach {
+            for (name, value) in &program.env {
+                let value = match value {
+                    Value::Literal(text) => Secret::new(text.as_str().into()),
+                    Value::Secret(reference) => secret(reference)?,
+                };
+                environment.push((name.clone(), value));
+            }
+        }
+        let (metrics, tasks) = (Arc::clone(metrics), tasks.clone());
+        let upstream =
+            Upstream::new(index, server, environment, settings.limits, &tls, metrics, tasks);
+        let name = server.name.as_str().into();
+        let upstream = upstream.map_err(|cause| StartError::Server { name, cause })?;
+        upstreams.push(Arc::new(upstream));
+    }
+    Ok(upstreams)
+}
+
+/// The machine's trust anchors, read only when a server is reached by `https`.
+fn tls(servers: &[Server]) -> Result<Arc<ClientConfig>, StartError> {
+    let mut roots = rustls::RootCertStore::empty();
+    let secure = |server: &Server| matches!(&server.reach, Reach::Http(uri) if uri.scheme_str() == Some("https"));
+    if servers.iter().any(secure) {
+        let found = rustls_native_certs::load_native_certs();
+        for error in found.errors {
+            tracing::warn!(%error, "trust anchors");
+        }
+        let (good, bad) = roots.add_parsable_certificates(found.certs);
+        tracing::debug!(good, bad, "trust anchors");
+    }
+    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
+        .with_safe_default_protocol_versions()
+        .map_err(StartError::Tls)?
+        .with_root_certificates(roots)
+        .with_no_client_auth();
+    Ok(Arc::new(config))
+}
+
+fn routes(settings: &Settings, upstreams: &[Arc<Upstream>]) -> HashMap<Box<str>, Arc<Route>> {
+    let route = |route: &crate::settings::Route| {
+        let servers = route.servers.iter().filter_map(|index| upstreams.get(*index).cloned());
+        let path: Arc<str> = Arc::from(&*route.path);
+        (route.path.clone(), Arc::new(Route { path, servers: servers.collect() }))
+    };
+    settings.routes.iter().map(route).collect()
+}
+
+/// The file that is run when none is named.
+#[must_use]
+pub fn quickstart() -> (PathBuf, &'static str) {
+    (PathBuf::from("quickstart.yaml"), include_str!("../../config/quickstart.yaml"))
+}
