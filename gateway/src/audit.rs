@@ -109,9 +109,9 @@ impl Journal {
     /// # Errors
     /// When a sink does not take it; then nothing may be sent.
     pub fn open_call(self: &Arc<Self>, record: Box<Record>) -> Result<Entry, AuditError> {
-        let line = record.intent(&self.policy);
-        self.append(&line)?;
-        Ok(Entry { journal: Arc::clone(self), record: Some(record) })
+        let common = record.common(&self.policy);
+        self.append(&Record::intent(&common))?;
+        Ok(Entry { journal: Arc::clone(self), record: Some(record), common: Some(common) })
     }
 
     /// Opens the record of an exchange that only reads.
@@ -122,7 +122,7 @@ impl Journal {
         if self.failing.load(Ordering::Acquire) {
             self.event("probe")?;
         }
-        Ok(Entry { journal: Arc::clone(self), record: Some(record) })
+        Ok(Entry { journal: Arc::clone(self), record: Some(record), common: None })
     }
 
     /// Records an exchange that ended before anything was sent.
@@ -132,7 +132,7 @@ impl Journal {
     pub fn refused(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
-        self.append(&record.exchange(&self.policy, ending, now))
+        self.append(&record.exchange(&record.common(&self.policy), ending, now))
     }
 
     fn count(&self, record: &Record, ending: Ending, now: Instant) {
@@ -180,6 +180,8 @@ impl Journal {
 pub struct Entry {
     journal: Arc<Journal>,
     record: Option<Box<Record>>,
+    /// What its lines have in common, once it is written.
+    common: Option<Vec<u8>>,
 }
 
 impl Entry {
@@ -200,7 +202,8 @@ impl Entry {
     fn end(&mut self, ending: Ending) -> Result<(), AuditError> {
         let Some(record) = self.record.take() else { return Ok(()) };
         let now = self.journal.clock.instant();
-        let line = record.exchange(&self.journal.policy, ending, now);
+        let common = self.common.take().unwrap_or_else(|| record.common(&self.journal.policy));
+        let line = record.exchange(&common, ending, now);
         self.journal.count(&record, ending, now);
         self.journal.append(&line).inspect_err(|error| {
             tracing::error!(error = %crate::report::Chain(error), "a record was lost");

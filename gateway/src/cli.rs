@@ -171,12 +171,12 @@ fn serve(config: Option<&Path>) -> ExitCode {
         Err(problems) => return invalid(&problems),
     };
     log();
-    let runtime = match tokio::runtime::Builder::new_multi_thread().enable_all().build() {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("could not start the threads: {error}")),
     };
     let code = runtime.block_on(async {
-        let running = match start::start(settings).await {
+        let running = match start::start(settings) {
             Ok(running) => running,
             Err(error) => return complain(&Chain(&error).to_string()),
         };

@@ -29,8 +29,17 @@ const REST: Duration = Duration::from_millis(50);
 /// Most headers of one request.
 const HEADERS: usize = 100;
 
-/// Serves a listener until the gateway is asked to stop.
-pub async fn serve(gateway: Arc<Gateway>, door: Arc<Door>, listener: TcpListener) {
+/// Serves a worker's share of a listener until the gateway is asked to stop.
+pub fn begin(gateway: &Arc<Gateway>, door: &Arc<Door>, listener: &std::net::TcpListener) {
+    match listener.try_clone().and_then(TcpListener::from_std) {
+        Ok(listener) => {
+            gateway.tasks.spawn(serve(Arc::clone(gateway), Arc::clone(door), listener));
+        }
+        Err(error) => tracing::error!(listener = %door.name, %error, "a worker does not listen"),
+    }
+}
+
+async fn serve(gateway: Arc<Gateway>, door: Arc<Door>, listener: TcpListener) {
     let tasks = gateway.tasks.clone();
     loop {
         let accepted = tokio::select! {
@@ -130,14 +139,6 @@ fn preflight(origin: Option<HeaderValue>) -> Response<Body> {
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     headers.insert(VARY, HeaderValue::from_static("Origin"));
     response
-}
-
-/// Binds a socket.
-///
-/// # Errors
-/// When the address is taken or not ours.
-pub async fn bind(address: SocketAddr) -> std::io::Result<TcpListener> {
-    TcpListener::bind(address).await
 }
 
 /// Tells every task to stop and waits for those that are at work.

@@ -3,11 +3,13 @@
 /// In lower case.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> String {
+    const DIGITS: [char; 16] =
+        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or_default();
     let mut text = String::with_capacity(bytes.len() * 2);
     for byte in bytes {
-        for half in [byte >> 4, byte & 15] {
-            text.extend(char::from_digit(u32::from(half), 16));
-        }
+        text.push(digit(byte >> 4));
+        text.push(digit(byte & 15));
     }
     text
 }

@@ -33,7 +33,11 @@ pub struct Ops {
 }
 
 /// Serves the operator's listener until the gateway is asked to stop.
-pub async fn serve(ops: Ops, listener: TcpListener) {
+pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
+    let listener = match TcpListener::from_std(listener) {
+        Ok(listener) => listener,
+        Err(error) => return tracing::error!(%error, "the operator's listener does not listen"),
+    };
     let tasks = ops.tasks.clone();
     loop {
         let accepted = tokio::select! {

@@ -2,14 +2,14 @@
 
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::{env, fs};
 
 use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs::default_provider;
-use tokio::net::TcpListener;
 
 use crate::audit::{AuditError, FileSink, Journal, Sink, StdoutSink};
 use crate::bounded::Bounded;
@@ -23,7 +23,7 @@ use crate::ops::{self, Ops};
 use crate::secret::Secret;
 use crate::session::{SessionError, Sessions};
 use crate::settings::{Reach, SecretRef, Server, Settings, SinkTarget, Value};
-use crate::task::Tasks;
+use crate::task::{self, Tasks};
 use crate::upstream::{Upstream, UpstreamError};
 
 /// Why the gateway did not start.
@@ -71,6 +71,9 @@ pub enum StartError {
         #[source]
         cause: UpstreamError,
     },
+    /// There can be no more threads.
+    #[error("could not start the threads")]
+    Threads(#[source] io::Error),
     /// TLS cannot be set up.
     #[error("could not set up TLS")]
     Tls(#[source] rustls::Error),
@@ -85,13 +88,14 @@ pub struct Running {
     pub ops: Option<SocketAddr>,
     gateway: Arc<Gateway>,
     upstreams: Vec<Arc<Upstream>>,
+    threads: Vec<JoinHandle<()>>,
 }
 
 /// Starts a gateway.
 ///
 /// # Errors
 /// When anything it needs is not to be had; then nothing is left running.
-pub async fn start(settings: Settings) -> Result<Running, StartError> {
+pub fn start(settings: Settings) -> Result<Running, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(System);
     let tasks = Tasks::default();
     let metrics = Arc::new(Metrics::new(settings.servers.iter().map(|s| s.name.as_str())));
@@ -100,12 +104,13 @@ pub async fn start(settings: Settings) -> Result<Running, StartError> {
     let upstreams = upstreams(&settings, &metrics, &tasks)?;
     let mut doors = Vec::new();
     for listener in &settings.listeners {
-        doors.push((Arc::new(Door::new(listener)), bind(listener.address).await?));
+        doors.push((Arc::new(Door::new(listener)), bind(listener.address)?));
     }
     let ops_listener = match settings.ops {
-        Some(address) => Some(bind(address).await?),
+        Some(address) => Some(bind(address)?),
         None => None,
     };
+    let workers = task::parallelism();
     let gateway = Arc::new(Gateway {
         identity: Identity::new(&settings.api_keys, settings.anonymous.as_ref()),
         sessions,
@@ -119,16 +124,22 @@ pub async fn start(settings: Settings) -> Result<Running, StartError> {
         calls: Bounded::new(settings.limits.sessions),
     });
     let mut listeners = Vec::new();
-    for (door, listener) in doors {
-        let address = local(&listener);
-        listeners.push((Arc::clone(&door.name), address));
-        tasks.spawn(front::serve(Arc::clone(&gateway), door, listener));
+    for (door, listener) in &doors {
+        listeners.push((Arc::clone(&door.name), local(listener)));
     }
     let ops = ops_listener.as_ref().map(local);
     if let Some(listener) = ops_listener {
         tasks.spawn(ops::serve(Ops { metrics, journal, tasks: tasks.clone() }, listener));
     }
-    let running = Running { listeners, ops, gateway, upstreams };
+    let shares = shares(&doors, workers)?;
+    let serving = Arc::clone(&gateway);
+    let threads = tasks.workers(workers, move |worker| {
+        for (door, listener) in shares.get(worker).into_iter().flatten() {
+            front::begin(&serving, door, listener);
+        }
+    });
+    let threads = threads.map_err(StartError::Threads)?;
+    let running = Running { listeners, ops, gateway, upstreams, threads };
     running.greet();
     Ok(running)
 }
@@ -156,11 +167,32 @@ impl Running {
     pub async fn stop(self) {
         front::drain(&self.gateway.tasks, self.gateway.limits.drain_time).await;
         self.gateway.journal.stop();
+        for thread in self.threads {
+            if thread.join().is_err() {
+                tracing::error!("a worker ended in a panic");
+            }
+        }
     }
 }
 
-async fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
-    front::bind(address).await.map_err(|cause| StartError::Bind { address, cause })
+fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let failed = |cause| StartError::Bind { address, cause };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+/// Every listener for every worker: one queue of connections, taken from by whoever is free.
+type Shares = Arc<Vec<Vec<(Arc<Door>, TcpListener)>>>;
+
+fn shares(doors: &[(Arc<Door>, TcpListener)], workers: usize) -> Result<Shares, StartError> {
+    let share = |(door, listener): &(Arc<Door>, TcpListener)| {
+        let address = local(listener);
+        let copy = listener.try_clone().map_err(|cause| StartError::Bind { address, cause })?;
+        Ok((Arc::clone(door), copy))
+    };
+    let shares = (0..workers).map(|_| doors.iter().map(share).collect());
+    shares.collect::<Result<_, _>>().map(Arc::new)
 }
 
 fn local(listener: &TcpListener) -> SocketAddr {

@@ -1,8 +1,13 @@
 //! Tasks that somebody waits for.
 
+use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
+use std::io;
+use std::thread::{self, JoinHandle};
 use std::time::Duration;
+
+use tokio::runtime::Builder;
 
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
@@ -18,6 +23,7 @@ pub struct Tasks {
     service: TaskTracker,
     stopping: CancellationToken,
     halting: CancellationToken,
+    halted: CancellationToken,
 }
 
 impl fmt::Debug for Tasks {
@@ -61,6 +67,51 @@ impl Tasks {
         self.halting.cancel();
         self.service.close();
         let ended = tokio::time::timeout(LAST, self.service.wait()).await;
+        self.halted.cancel();
         done && ended.is_ok()
     }
+
+    /// Starts the threads that serve clients, each with a scheduler of its own.
+    ///
+    /// A request stays on the thread that accepted its connection, and so do the connections to
+    /// servers it uses: nothing on its way has to wake another thread. `docs/performance.md` has
+    /// the figures. `begin` starts what a worker does; it is called once on each.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn workers<B>(&self, count: usize, begin: B) -> io::Result<Vec<JoinHandle<()>>>
+    where
+        B: Fn(usize) + Clone + Send + 'static,
+    {
+        let mut threads = Vec::new();
+        for worker in 0..count {
+            let (begin, halted) = (begin.clone(), self.halted.clone());
+            let runtime = Builder::new_current_thread().enable_all().build()?;
+            let name = format!("worker-{worker}");
+            threads.push(thread::Builder::new().name(name).spawn(move || {
+                WORKER.set(worker);
+                runtime.block_on(async {
+                    begin(worker);
+                    halted.cancelled().await;
+                });
+            })?);
+        }
+        Ok(threads)
+    }
+}
+
+thread_local! {
+    static WORKER: Cell<usize> = const { Cell::new(0) };
+}
+
+/// Which worker this thread is; what is kept by thread is kept under this number.
+#[must_use]
+pub fn worker() -> usize {
+    WORKER.get()
+}
+
+/// How many workers there should be.
+#[must_use]
+pub fn parallelism() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
 }

@@ -257,6 +257,11 @@ impl<'a> Object<'a> {
         Self { out, empty: true }
     }
 
+    /// Goes on with an object that has members already and is not closed.
+    pub fn resume(out: &'a mut Vec<u8>) -> Self {
+        Self { out, empty: false }
+    }
+
     /// The place to write the value of `key` to.
     pub fn key(&mut self, key: &str) -> &mut Vec<u8> {
         if !self.empty {
@@ -266,6 +271,16 @@ impl<'a> Object<'a> {
         write_string(self.out, key);
         self.out.push(b':');
         self.out
+    }
+
+    /// A member whose value is the text of something of ours that needs no escapes.
+    pub fn show(&mut self, key: &str, value: &dyn fmt::Display) {
+        use std::io::Write as _;
+        let out = self.key(key);
+        out.push(b'"');
+        // Writing to a vector does not fail.
+        drop(write!(out, "{value}"));
+        out.push(b'"');
     }
 
     /// A member whose value is JSON already.

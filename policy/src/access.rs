@@ -47,11 +47,16 @@ impl Rule {
             && self.servers.iter().any(|pattern| pattern.matches(server.as_str()))
     }
 
-    fn outcome(&self, subject: Subject<'_>) -> Outcome {
+    /// Whether it applies, its condition aside. The tool is what sets most rules apart, so it is
+    /// looked at first.
+    fn concerns(&self, subject: Subject<'_>) -> bool {
         let tool = subject.tool.name().as_str();
-        if !self.tools.iter().any(|pattern| pattern.matches(tool)) {
-            return Outcome::Fails;
-        }
+        self.mode != Mode::Off
+            && self.tools.iter().any(|pattern| pattern.matches(tool))
+            && self.speaks_of(subject.principal, subject.server)
+    }
+
+    fn outcome(&self, subject: Subject<'_>) -> Outcome {
         self.when.as_ref().map_or(Outcome::Holds, |when| when.evaluate(subject))
     }
 }
@@ -83,16 +88,23 @@ impl Access {
 
     /// Decides about a tool. With arguments not known, what is allowed is what some call could be.
     #[must_use]
-    pub fn decide(&self, subject: Subject<'_>) -> Decision {
+    pub fn decide(&self, subject: Subject<'_>) -> Decided {
         let mut tally = Tally::default();
-        let applying = self.rules.iter().filter(|rule| {
-            rule.mode != Mode::Off && rule.speaks_of(subject.principal, subject.server)
-        });
-        for rule in applying {
+        for rule in self.rules.iter().filter(|rule| rule.concerns(subject)) {
             tally.count(rule, rule.outcome(subject));
         }
-        tally.conclude()
+        let for_any_arguments = !tally.depends;
+        Decided { decision: tally.conclude(), for_any_arguments }
     }
+}
+
+/// What the rules came to.
+#[derive(Debug)]
+pub struct Decided {
+    /// The decision.
+    pub decision: Decision,
+    /// Whether it would be the same with whatever arguments.
+    pub for_any_arguments: bool,
 }
 
 /// What the rules came to so far.
@@ -104,11 +116,14 @@ struct Tally<'a> {
     failed: Option<&'a Rule>,
     would_grant: Vec<&'a Rule>,
     would_deny: Vec<&'a Rule>,
+    /// Some condition waits for the arguments.
+    depends: bool,
 }
 
 impl<'a> Tally<'a> {
     fn count(&mut self, rule: &'a Rule, outcome: Outcome) {
         let audit = rule.mode == Mode::Audit;
+        self.depends |= outcome == Outcome::Depends;
         match (rule.says, outcome) {
             (_, Outcome::Fails) | (Says::Forbid, Outcome::Depends) => {}
             (Says::Allow, Outcome::Error) => self.failed = self.failed.or(Some(rule)),

@@ -4,25 +4,55 @@
 ///
 /// Letters are compared exactly: `Read` is not `read`, and a fullwidth letter is neither.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Pattern(Box<str>);
+pub struct Pattern {
+    text: Box<str>,
+    shape: Shape,
+}
+
+/// What matching takes. Most patterns are a name, or a beginning and a `*`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Shape {
+    /// `*`
+    Any,
+    /// No `*` and no `?`.
+    Exact,
+    /// One `*`, at the end.
+    Beginning,
+    /// Anything else.
+    Glob,
+}
 
 impl Pattern {
     /// The pattern `text`.
     #[must_use]
     pub fn new(text: &str) -> Self {
-        Self(text.into())
+        let wild = |text: &str| text.contains(['*', '?']);
+        let shape = match text.strip_suffix('*') {
+            Some("") => Shape::Any,
+            Some(beginning) if !wild(beginning) => Shape::Beginning,
+            None if !wild(text) => Shape::Exact,
+            Some(_) | None => Shape::Glob,
+        };
+        Self { text: text.into(), shape }
     }
 
     /// The pattern as written.
     #[must_use]
     pub fn as_str(&self) -> &str {
-        &self.0
+        &self.text
     }
 
     /// Whether it stands for `name`.
     #[must_use]
     pub fn matches(&self, name: &str) -> bool {
-        if self.is_exact() { *self.0 == *name } else { glob(&self.0, name) }
+        match self.shape {
+            Shape::Any => true,
+            Shape::Exact => *self.text == *name,
+            Shape::Beginning => {
+                self.text.strip_suffix('*').is_some_and(|beginning| name.starts_with(beginning))
+            }
+            Shape::Glob => glob(&self.text, name),
+        }
     }
 
     /// Whether everything `other` stands for is surely also one of this pattern's names.
@@ -30,11 +60,9 @@ impl Pattern {
     /// It may answer no where the truth is yes, never the other way round.
     #[must_use]
     pub fn covers(&self, other: &Self) -> bool {
-        &*self.0 == "*" || self == other || (other.is_exact() && self.matches(&other.0))
-    }
-
-    fn is_exact(&self) -> bool {
-        memchr::memchr2(b'*', b'?', self.0.as_bytes()).is_none()
+        self.shape == Shape::Any
+            || self == other
+            || (other.shape == Shape::Exact && self.matches(&other.text))
     }
 }
 

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use crate::access::Access;
+use crate::access::{Access, Decided};
 use crate::condition::{Arguments, Subject};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::inspect::{Detector, Finding};
@@ -199,19 +199,25 @@ impl Policy {
             let denial = Denial { reason: Reason::UnknownTool, told: Told::Nothing };
             return deny(denial, Vec::new());
         };
-        let seen = self.about(principal, catalog.server(), tool);
-        if let Effect::Deny(denial) = seen.effect {
-            return Ruling {
-                decision: Decision { effect: Effect::Deny(denial.clone()), ..seen },
-                outcome: Err(denial),
-            };
+        let Decided { decision: seen, for_any_arguments } =
+            self.standing(principal, catalog.server(), tool);
+        match &seen.effect {
+            Effect::Deny(denial) => {
+                let denial = denial.clone();
+                return Ruling { decision: seen, outcome: Err(denial) };
+            }
+            Effect::Allow(rule) if for_any_arguments => {
+                let permit = Permit { call: Call::Tool(call), rule: rule.clone() };
+                return Ruling { decision: seen, outcome: Ok(permit) };
+            }
+            Effect::Allow(_) => {}
         }
         let arguments = match &call.arguments {
             None => Arguments::None,
             Some(arguments) => Arguments::Given(arguments.value()),
         };
         let subject = Subject { principal, server: catalog.server(), tool, arguments };
-        let decided = self.access.decide(subject);
+        let decided = self.access.decide(subject).decision;
         match decided.effect {
             Effect::Allow(rule) => Ruling {
                 decision: Decision {
@@ -279,8 +285,16 @@ impl Policy {
     /// Does `tool` exist for `principal`? The one answer behind both the list and the call.
     #[must_use]
     pub fn about(&self, principal: &Principal, server: &ServerName, tool: &Tool) -> Decision {
+        self.standing(principal, server, tool).decision
+    }
+
+    fn standing(&self, principal: &Principal, server: &ServerName, tool: &Tool) -> Decided {
         let subject = Subject { principal, server, tool, arguments: Arguments::Unknown };
-        let mut decision = self.access.decide(subject);
+        let mut decided = self.access.decide(subject);
+        let decision = &mut decided.decision;
+        if tool.findings().is_empty() {
+            return decided;
+        }
         let acts = |mode| {
             let of_mode = |finding: &&Finding| self.definitions.mode(finding.detector) == mode;
             tool.findings().iter().filter(of_mode).cloned().collect::<Vec<_>>()
@@ -292,7 +306,7 @@ impl Policy {
             decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
         }
         decision.findings.extend(enforced);
-        decision
+        decided
     }
 }
 

@@ -9,11 +9,14 @@ use policy::decision::{Decision, Effect};
 use policy::json::write_ascii;
 
 use crate::ending::Ending;
+use crate::hex;
 use crate::protocol::Version;
 use crate::wire::{Id, Object};
 
 /// The version of the format.
 const SCHEMA: &str = "portcullis.audit/v1";
+/// How every line begins.
+const OPEN: &[u8] = br#"{"schema":"portcullis.audit/v1","#;
 /// Most bytes of a name that a peer chose.
 const FOREIGN: usize = 256;
 
@@ -33,16 +36,18 @@ impl RecordId {
     /// 32 hexadecimal digits: also a trace id, where the client sent none.
     #[must_use]
     pub fn digits(self) -> String {
-        format!("{:032x}", self.0)
+        hex::encode(&self.0.to_be_bytes())
     }
 }
 
 impl fmt::Display for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let digits = self.digits();
-        let part = |from, to| digits.get(from..to).unwrap_or_default();
-        let (a, b, c) = (part(0, 8), part(8, 12), part(12, 16));
-        write!(f, "{a}-{b}-{c}-{}-{}", part(16, 20), part(20, 32))
+        for (n, (from, to)) in [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)].iter().enumerate() {
+            f.write_str(if n > 0 { "-" } else { "" })?;
+            f.write_str(digits.get(*from..*to).unwrap_or_default())?;
+        }
+        Ok(())
     }
 }
 
@@ -102,21 +107,26 @@ pub enum Verdict {
 }
 
 impl Record {
-    /// The line that is written before a call is sent.
-    pub(super) fn intent(&self, policy: &str) -> Vec<u8> {
+    /// What both lines of a call have in common: it is known before the call is sent.
+    pub(super) fn common(&self, policy: &str) -> Vec<u8> {
         let mut out = Vec::with_capacity(640);
         let mut line = Object::open(&mut out);
-        self.common(&mut line, "intent", policy);
-        line.close();
-        out.push(b'\n');
+        self.describe(&mut line, policy);
         out
     }
 
+    /// The line that is written before a call is sent.
+    pub(super) fn intent(common: &[u8]) -> Vec<u8> {
+        [OPEN, br#""event":"intent","#, common.get(1..).unwrap_or_default(), b"}\n"].concat()
+    }
+
     /// The line that is written when all is over.
-    pub(super) fn exchange(&self, policy: &str, ending: Ending, now: Instant) -> Vec<u8> {
-        let mut out = Vec::with_capacity(1024);
-        let mut line = Object::open(&mut out);
-        self.common(&mut line, "exchange", policy);
+    pub(super) fn exchange(&self, common: &[u8], ending: Ending, now: Instant) -> Vec<u8> {
+        let mut out = Vec::with_capacity(common.len() + 384);
+        out.extend_from_slice(OPEN);
+        out.extend_from_slice(br#""event":"exchange","#);
+        out.extend_from_slice(common.get(1..).unwrap_or_default());
+        let mut line = Object::resume(&mut out);
         line.text("outcome", ending.outcome.as_str());
         if let Some(reason) = ending.reason.or_else(|| self.reason()) {
             line.text("reason", reason);
@@ -142,13 +152,11 @@ impl Record {
         out
     }
 
-    fn common(&self, line: &mut Object<'_>, event: &str, policy: &str) {
-        line.text("schema", SCHEMA);
-        line.text("event", event);
-        line.text("id", &self.id.to_string());
-        line.text("time", &humantime::format_rfc3339_micros(self.time).to_string());
+    fn describe(&self, line: &mut Object<'_>, policy: &str) {
+        line.show("id", &self.id);
+        line.show("time", &humantime::format_rfc3339_micros(self.time));
         line.text("listener", &self.listener);
-        line.text("peer", &self.peer.to_string());
+        line.show("peer", &self.peer);
         let mut foreign = |key: &str, value: Option<&str>| {
             if let Some(value) = value {
                 write_ascii(line.key(key), clipped(value));

@@ -178,7 +178,7 @@ impl Underway {
         tokio::select! {
             biased;
             step = self.answer.next() => step.map(Some),
-            () = self.cancelled.token.cancelled() => Ok(None),
+            () = self.cancelled.cancelled() => Ok(None),
         }
     }
 
@@ -294,10 +294,7 @@ impl Underway {
 
 /// The entry of a legacy call in the table of calls that can be cancelled.
 #[derive(Debug)]
-struct Cancellable {
-    gateway: Option<(Arc<Gateway>, (SessionKey, Id))>,
-    token: CancellationToken,
-}
+struct Cancellable(Option<(Arc<Gateway>, (SessionKey, Id), CancellationToken)>);
 
 impl Cancellable {
     fn enter(
@@ -305,20 +302,27 @@ impl Cancellable {
         session: Option<SessionKey>,
         id: &Id,
     ) -> Result<Self, Failure> {
-        let token = CancellationToken::new();
-        let Some(session) = session else { return Ok(Self { gateway: None, token }) };
-        let key = (session, id.clone());
+        let Some(session) = session else { return Ok(Self(None)) };
+        let (key, token) = ((session, id.clone()), CancellationToken::new());
         match gateway.calls.insert(key.clone(), token.clone()) {
-            Ok(None) => Ok(Self { gateway: Some((Arc::clone(gateway), key)), token }),
+            Ok(None) => Ok(Self(Some((Arc::clone(gateway), key, token)))),
             Ok(Some(_)) => Err(Failure::Duplicate),
             Err(_) => Err(Failure::Overload),
+        }
+    }
+
+    /// Resolves when the client cancels the call; never for one that cannot be cancelled so.
+    async fn cancelled(&self) {
+        match &self.0 {
+            Some((_, _, token)) => token.cancelled().await,
+            None => std::future::pending().await,
         }
     }
 }
 
 impl Drop for Cancellable {
     fn drop(&mut self) {
-        if let Some((gateway, key)) = self.gateway.take() {
+        if let Some((gateway, key, _)) = self.0.take() {
             gateway.calls.remove(&key);
         }
     }

@@ -17,10 +17,11 @@ use super::request::Outgoing;
 use crate::protocol::{Era, header};
 use crate::settings::Limits;
 use crate::sse;
+use crate::task;
 use crate::wire::{self, Message, headers};
 
-/// Most connections to one server that are kept without being used.
-const KEPT: usize = 512;
+/// Most connections to one server that each worker keeps without using them.
+const KEPT: usize = 256;
 
 /// A server at a URL.
 #[derive(Debug)]
@@ -29,7 +30,9 @@ pub(super) struct Http {
     path: Uri,
     /// Headers every request has.
     base: HeaderMap,
-    idle: Arc<ArrayQueue<Link>>,
+    /// Connections that wait to be used again, by worker: a connection belongs to the scheduler it
+    /// was made under.
+    idle: Vec<Arc<ArrayQueue<Link>>>,
     limits: Limits,
 }
 
@@ -81,7 +84,7 @@ impl Http {
             target: Target::new(uri, tls, limits.connect_time)?,
             path: path.parse().map_err(|_| invalid)?,
             base,
-            idle: Arc::new(ArrayQueue::new(KEPT)),
+            idle: (0..task::parallelism()).map(|_| Arc::new(ArrayQueue::new(KEPT))).collect(),
             limits,
         })
     }
@@ -95,7 +98,7 @@ impl Http {
         let content = self.content(&head.headers);
         let answer = |content| HttpAnswer {
             link: Some(link),
-            idle: Arc::clone(&self.idle),
+            idle: self.idle(),
             body,
             content,
             limit: self.limits.response_body,
@@ -123,7 +126,7 @@ impl Http {
         let status = response.status();
         let mut body = response.into_body();
         if body.is_end_stream() || link.frame(&mut body).await.is_none() {
-            give_back(&self.idle, link).await;
+            give_back(&self.idle(), link).await;
         }
         if status.is_success() { Ok(()) } else { Err(UpstreamError::Status(status.as_u16())) }
     }
@@ -143,8 +146,14 @@ impl Http {
         Ok((link, response))
     }
 
+    fn idle(&self) -> Arc<ArrayQueue<Link>> {
+        let own = self.idle.get(task::worker()).or_else(|| self.idle.first());
+        own.cloned().unwrap_or_else(|| Arc::new(ArrayQueue::new(1)))
+    }
+
     async fn link(&self) -> Result<Link, UpstreamError> {
-        while let Some(mut link) = self.idle.pop() {
+        let idle = self.idle();
+        while let Some(mut link) = idle.pop() {
             if link.is_usable().await {
                 return Ok(link);
             }

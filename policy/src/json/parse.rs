@@ -82,6 +82,7 @@ pub(super) fn index(text: &[u8], bounds: &Bounds) -> Result<Box<[Node]>, JsonErr
         at: 0,
         nodes: Vec::with_capacity((text.len() / 16).clamp(8, 4096).min(bounds.nodes)),
         open: Vec::with_capacity(8),
+        tight: !text.iter().fold(false, |found, byte| found | (*byte < b' ')),
         bounds,
     };
     parser.run()?;
@@ -94,6 +95,8 @@ struct Parser<'a> {
     nodes: Vec<Node>,
     /// Indices of the containers that are open.
     open: Vec<u32>,
+    /// There is no control character anywhere, so there is none in a string.
+    tight: bool,
     bounds: &'a Bounds,
 }
 
@@ -260,7 +263,12 @@ impl Parser<'_> {
         let mut kind = Kind::Plain;
         self.at += 1;
         loop {
-            self.at += plain_run(self.text.get(self.at..).unwrap_or_default());
+            let rest = self.text.get(self.at..).unwrap_or_default();
+            self.at += if self.tight {
+                memchr::memchr2(b'"', b'\\', rest).unwrap_or(rest.len())
+            } else {
+                plain_run(rest)
+            };
             match self.peek() {
                 Some(b'"') => {
                     self.at += 1;

@@ -17,6 +17,12 @@ pub fn write_ascii(out: &mut Vec<u8>, text: &str) {
 
 fn write(out: &mut Vec<u8>, text: &str, escaped: impl Fn(char) -> bool) {
     out.push(b'"');
+    // Most strings need no escape: found out without looking at characters one by one.
+    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
+        out.extend_from_slice(text.as_bytes());
+        out.push(b'"');
+        return;
+    }
     let mut done = 0;
     for (at, c) in text.char_indices() {
         if !(c < ' ' || c == '"' || c == '\\' || escaped(c)) {

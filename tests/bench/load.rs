@@ -1,0 +1,108 @@
+//! A closed loop: each connection asks again as soon as it is answered.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::framing;
+
+const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
+
+/// Asks `requests` times over `connections` and prints requests per second and percentiles in
+/// microseconds, as JSON.
+pub(crate) async fn run(address: &str, era: &str, tool: &str, connections: usize, requests: usize) {
+    let request: Arc<[u8]> = request(address, era, tool).await.into();
+    let mut streams = Vec::new();
+    for _ in 0..connections {
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        streams.push(stream);
+    }
+    let left = Arc::new(AtomicUsize::new(requests));
+    let started = Instant::now();
+    let tasks: Vec<_> = streams
+        .into_iter()
+        .map(|stream| tokio::spawn(ask(stream, Arc::clone(&request), Arc::clone(&left))))
+        .collect();
+    let mut times = Vec::with_capacity(requests);
+    for task in tasks {
+        times.extend(task.await.unwrap());
+    }
+    let took = started.elapsed();
+    times.sort_unstable();
+    let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)].as_micros();
+    let rate = u128::try_from(times.len()).unwrap() * 1_000_000 / took.as_micros();
+    println!(r#"{{"rps":{rate},"p50_us":{},"p99_us":{}}}"#, at(50), at(99));
+}
+
+async fn ask(mut stream: TcpStream, request: Arc<[u8]>, left: Arc<AtomicUsize>) -> Vec<Duration> {
+    let mut times = Vec::new();
+    let mut buffer = Vec::with_capacity(80 * 1024);
+    while left
+        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
+        .is_ok()
+    {
+        let started = Instant::now();
+        stream.write_all(&request).await.unwrap();
+        answer(&mut stream, &mut buffer).await;
+        assert!(
+            buffer.starts_with(b"HTTP/1.1 200")
+                && memchr::memmem::find(&buffer, b"\"result\"").is_some(),
+            "{}",
+            String::from_utf8_lossy(&buffer)
+        );
+        times.push(started.elapsed());
+    }
+    times
+}
+
+async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) {
+    buffer.clear();
+    let mut whole = None;
+    while whole.is_none_or(|whole| buffer.len() < whole) {
+        assert!(stream.read_buf(buffer).await.unwrap() > 0, "the connection was closed");
+        whole = whole.or_else(|| framing(buffer).map(|(head, length)| head + length));
+    }
+}
+
+/// The bytes of one request; for the legacy era after a handshake.
+async fn request(address: &str, era: &str, tool: &str) -> Vec<u8> {
+    let (method, name) =
+        if tool == "list" { ("tools/list", None) } else { ("tools/call", Some(tool)) };
+    let arguments = name.map(|name| {
+        format!(
+            r#""name":"{name}","arguments":{{"query":"shoes","limit":5,"path":"/srv/data/a.txt"}}"#
+        )
+    });
+    let common = format!(
+        "POST /mcp HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
+         accept: application/json, text/event-stream\r\nx-api-key: bench-key\r\n"
+    );
+    let post = |headers: &str, body: &str| {
+        format!("{common}{headers}content-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+    };
+    let params = arguments.unwrap_or_default();
+    if era == "modern" {
+        let comma = if params.is_empty() { "" } else { "," };
+        let body = format!(
+            r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}{comma}{META}}}}}"#
+        );
+        let name = name.map(|name| format!("mcp-name: {name}\r\n")).unwrap_or_default();
+        let headers = format!("mcp-protocol-version: 2026-07-28\r\nmcp-method: {method}\r\n{name}");
+        return post(&headers, &body);
+    }
+    let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.write_all(&post("", hello)).await.unwrap();
+    let mut buffer = Vec::new();
+    answer(&mut stream, &mut buffer).await;
+    let text = String::from_utf8(buffer).unwrap();
+    let session =
+        text.split("mcp-session-id: ").nth(1).map(|rest| rest.split("\r\n").next().unwrap());
+    let session = session.map(|id| format!("mcp-session-id: {id}\r\n")).unwrap_or_default();
+    let body = format!(r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}}}}}"#);
+    post(&format!("mcp-protocol-version: 2025-11-25\r\n{session}"), &body)
+}

@@ -1,0 +1,47 @@
+//! The two ends of the benchmark: a server that answers as fast as it can, and a load that asks.
+//!
+//! Both speak just enough HTTP/1.1 to be no part of what is measured. `run` puts a gateway or
+//! nginx between them.
+
+#![expect(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::print_stdout,
+    reason = "a tool for measuring"
+)]
+#![expect(
+    clippy::disallowed_methods,
+    clippy::indexing_slicing,
+    clippy::panic,
+    reason = "a tool for measuring"
+)]
+
+mod load;
+mod stub;
+
+use std::env;
+
+fn main() {
+    let arguments: Vec<String> = env::args().skip(1).collect();
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
+        ["stub"] => runtime.block_on(stub::serve()),
+        ["load", address, era, tool, connections, requests] => runtime.block_on(load::run(
+            address,
+            era,
+            tool,
+            connections.parse().unwrap(),
+            requests.parse().unwrap(),
+        )),
+        _ => panic!("bench stub | bench load ADDRESS ERA TOOL CONNECTIONS REQUESTS"),
+    }
+}
+
+/// The length of the head in `bytes`, its empty line included, and of the body that follows.
+fn framing(bytes: &[u8]) -> Option<(usize, usize)> {
+    let head = memchr::memmem::find(bytes, b"\r\n\r\n")? + 4;
+    let text = std::str::from_utf8(&bytes[..head]).unwrap().to_ascii_lowercase();
+    let length = text.split("content-length:").nth(1).expect("an answer without a length");
+    let length = length.split("\r\n").next().unwrap().trim().parse().unwrap();
+    Some((head, length))
+}

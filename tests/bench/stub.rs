@@ -1,0 +1,126 @@
+//! A server with a hundred tools and three sizes of answers.
+
+use std::sync::Arc;
+
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::{TcpListener, TcpStream};
+
+use crate::framing;
+
+/// What follows the id in each answer.
+struct Answers {
+    small: Vec<u8>,
+    medium: Vec<u8>,
+    large: Vec<u8>,
+    list: Vec<u8>,
+    discover: Vec<u8>,
+    initialize: Vec<u8>,
+}
+
+/// Serves on a free port of the loopback interface and prints its address.
+pub(crate) async fn serve() {
+    let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    println!("{}", listener.local_addr().unwrap());
+    let answers = Arc::new(Answers::new());
+    loop {
+        let (stream, _) = listener.accept().await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        tokio::spawn(connection(stream, Arc::clone(&answers)));
+    }
+}
+
+async fn connection(mut stream: TcpStream, answers: Arc<Answers>) {
+    let mut buffer = Vec::with_capacity(16 * 1024);
+    let mut out = Vec::with_capacity(80 * 1024);
+    loop {
+        while let Some((head, length)) = framing(&buffer) {
+            if buffer.len() < head + length {
+                break;
+            }
+            let body = &buffer[head..head + length];
+            out.clear();
+            answers.write(body, &mut out);
+            buffer.drain(..head + length);
+            if stream.write_all(&out).await.is_err() {
+                return;
+            }
+        }
+        match stream.read_buf(&mut buffer).await {
+            Ok(read) if read > 0 => {}
+            _ => return,
+        }
+    }
+}
+
+impl Answers {
+    fn new() -> Self {
+        let text = |size: usize| {
+            let line = "The quick brown fox jumps over the lazy dog, and runs on.\\n";
+            let text = line.repeat(size / line.len() + 1);
+            // Not in the middle of an escape.
+            let text = text[..size].trim_end_matches('\\');
+            format!(
+                r#"{{"resultType":"complete","content":[{{"type":"text","text":"{text}"}}],"isError":false}}}}"#
+            )
+        };
+        let tool = |n: usize| {
+            format!(
+                r#"{{"name":"tool_{n:03}","title":"Tool number {n}","description":"Looks something up in the catalogue of things and gives back what it finds, at most ten at a time.","inputSchema":{{"type":"object","properties":{{"query":{{"type":"string","description":"What to look for."}},"limit":{{"type":"integer","minimum":1,"maximum":10}}}},"required":["query"]}},"annotations":{{"readOnlyHint":true}}}}"#
+            )
+        };
+        let names = ["small", "medium", "large"].map(|name| {
+            format!(
+                r#"{{"name":"{name}","description":"Answers.","inputSchema":{{"type":"object"}}}}"#
+            )
+        });
+        let tools: Vec<_> = names.into_iter().chain((3..100).map(tool)).collect();
+        let list = format!(
+            r#"{{"resultType":"complete","tools":[{}],"ttlMs":0,"cacheScope":"public"}}}}"#,
+            tools.join(",")
+        );
+        let discover = r#"{"resultType":"complete","supportedVersions":["2026-07-28"],"capabilities":{"tools":{}},"ttlMs":0,"cacheScope":"public"}}"#;
+        let initialize = r#"{"protocolVersion":"2025-11-25","capabilities":{"tools":{}},"serverInfo":{"name":"stub","version":"1"}}}"#;
+        Self {
+            small: text(200).into_bytes(),
+            medium: text(1900).into_bytes(),
+            large: text(64 * 1024 - 120).into_bytes(),
+            list: list.into_bytes(),
+            discover: discover.as_bytes().to_vec(),
+            initialize: initialize.as_bytes().to_vec(),
+        }
+    }
+
+    fn write(&self, body: &[u8], out: &mut Vec<u8>) {
+        let has = |text: &str| memchr::memmem::find(body, text.as_bytes()).is_some();
+        let Some(at) = memchr::memmem::find(body, b"\"id\":") else {
+            out.extend_from_slice(b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n");
+            return;
+        };
+        let digits = body[at + 5..].iter().take_while(|byte| byte.is_ascii_digit()).count();
+        let id = &body[at + 5..at + 5 + digits];
+        let rest = if has("\"tools/list\"") {
+            &self.list
+        } else if has("\"server/discover\"") {
+            &self.discover
+        } else if has("\"initialize\"") {
+            &self.initialize
+        } else if has("\"large\"") {
+            &self.large
+        } else if has("\"medium\"") {
+            &self.medium
+        } else {
+            &self.small
+        };
+        let start = b"{\"jsonrpc\":\"2.0\",\"id\":";
+        let length = start.len() + id.len() + 10 + rest.len();
+        out.extend_from_slice(
+            b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: ",
+        );
+        out.extend_from_slice(length.to_string().as_bytes());
+        out.extend_from_slice(b"\r\n\r\n");
+        out.extend_from_slice(start);
+        out.extend_from_slice(id);
+        out.extend_from_slice(b",\"result\":");
+        out.extend_from_slice(rest);
+    }
+}
