@@ -5,6 +5,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
 
+use bytes::Bytes;
 use http::Response;
 use policy::json::{Fragment, Value};
 use policy::message::{Reply, ToolCall};
@@ -153,24 +154,29 @@ impl Underway {
     async fn answer(mut self) -> Response<Body> {
         match self.step().await {
             Ok(Some(Step::Progress(params))) => self.stream(params),
-            Ok(Some(Step::Final(outcome))) => {
-                let (body, ending) = self.released(outcome);
-                self.recorded(ending, body.length());
-                reply::json(body)
-            }
+            Ok(Some(Step::Final(outcome))) => match self.released(outcome) {
+                Ok((body, ending)) => {
+                    self.recorded(ending, body.length());
+                    reply::json(body)
+                }
+                Err(error) => self.broken(error),
+            },
             Ok(None) => {
                 // The client said that it no longer wants the answer, so it gets none.
                 self.recorded(Ending::cancelled(), 0);
                 reply::events(Body::empty())
             }
-            Err(error) => {
-                let failure = Failure::Upstream(error);
-                let public = failure.public(Some(self.era));
-                let response = reply::error(&public, Some(&self.id));
-                self.recorded(failure.ending(&public), response.body().length());
-                response
-            }
+            Err(error) => self.broken(error),
         }
+    }
+
+    /// The answer when the server has none.
+    fn broken(self, error: UpstreamError) -> Response<Body> {
+        let failure = Failure::Upstream(error);
+        let public = failure.public(Some(self.era));
+        let response = reply::error(&public, Some(&self.id));
+        self.recorded(failure.ending(&public), response.body().length());
+        response
     }
 
     /// The next step; `None` when the call was cancelled.
@@ -190,40 +196,20 @@ impl Underway {
         reply::events(Body::Stream(body))
     }
 
-    async fn pump(mut self, first: Fragment, events: mpsc::Sender<bytes::Bytes>) {
+    async fn pump(mut self, first: Fragment, events: mpsc::Sender<Bytes>) {
         let mut next = Ok(Some(Step::Progress(first)));
         loop {
-            match next {
+            let outcome = match next {
                 Ok(Some(Step::Progress(params))) => {
-                    let token = self.progress.as_ref();
-                    let event = token.map(|token| sse::encode(&reply::progress(token, &params)));
-                    let sent = match event {
-                        Some(event) => events.send(event).await.is_ok(),
-                        None => true,
-                    };
-                    if !sent && self.era == Era::Modern {
-                        break self.recorded(Ending::cancelled(), 0);
-                    }
+                    self.report(&params, &events).await;
+                    None
                 }
-                Ok(Some(Step::Final(outcome))) => {
-                    let (body, ending) = self.released(outcome);
-                    let event = sse::encode(&reply::joined(body));
-                    let length = event.len();
-                    let sent = events.send(event).await.is_ok();
-                    let ending = if sent { ending } else { Ending::cancelled() };
-                    break self.recorded(ending, length);
-                }
-                Ok(None) => break self.recorded(Ending::cancelled(), 0),
-                Err(error) => {
-                    let failure = Failure::Upstream(error);
-                    let public = failure.public(Some(self.era));
-                    let error = reply::error(&public, Some(&self.id));
-                    let event = sse::encode(&reply::joined(error.into_body()));
-                    let length = event.len();
-                    // The client may be gone; the record says what happened all the same.
-                    drop(events.send(event).await);
-                    break self.recorded(Ending { status: 200, ..failure.ending(&public) }, length);
-                }
+                Ok(Some(Step::Final(outcome))) => Some(self.released(outcome)),
+                Ok(None) => return self.recorded(Ending::cancelled(), 0),
+                Err(error) => Some(Err(error)),
+            };
+            if let Some(outcome) = outcome {
+                return self.conclude(outcome, &events).await;
             }
             next = tokio::select! {
                 step = self.step() => step,
@@ -234,14 +220,42 @@ impl Underway {
         }
     }
 
+    /// Passes progress on to a client that asked for it. One that has gone shows in the next step.
+    async fn report(&self, params: &Fragment, events: &mpsc::Sender<Bytes>) {
+        if let Some(token) = &self.progress {
+            drop(events.send(sse::encode(&reply::progress(token, params))).await);
+        }
+    }
+
+    /// Sends the last event of a stream.
+    async fn conclude(
+        self,
+        outcome: Result<(Body, Ending), UpstreamError>,
+        events: &mpsc::Sender<Bytes>,
+    ) {
+        let (body, ending) = outcome.unwrap_or_else(|error| {
+            let failure = Failure::Upstream(error);
+            let public = failure.public(Some(self.era));
+            let body = reply::error(&public, Some(&self.id)).into_body();
+            // The stream began well; its status has been sent.
+            (body, Ending { status: 200, ..failure.ending(&public) })
+        });
+        let event = sse::encode(&reply::joined(body));
+        let length = event.len();
+        let sent = events.send(event).await.is_ok();
+        self.recorded(if sent { ending } else { Ending::cancelled() }, length);
+    }
+
     /// What of the outcome is shown, and how that is recorded.
-    fn released(&mut self, outcome: Outcome) -> (Body, Ending) {
-        let (reply, mut ending) = match outcome {
+    fn released(&mut self, outcome: Outcome) -> Result<(Body, Ending), UpstreamError> {
+        let (reply, ending) = match outcome {
             Outcome::Result(result) => {
                 let value = result.value();
-                let complete = value.get("resultType").and_then(Value::as_str);
-                if complete.is_some_and(|kind| kind != "complete") {
-                    return self.broken("the server wants what it was not offered");
+                let kind = value.get("resultType").and_then(Value::as_str);
+                if kind.is_some_and(|kind| kind != "complete") {
+                    return Err(UpstreamError::Protocol(
+                        "the server wants what it was not offered",
+                    ));
                 }
                 let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
                 let outcome = if failed { Ended::ToolError } else { Ended::Answered };
@@ -254,26 +268,15 @@ impl Underway {
                 (Reply::Error(error), ending)
             }
         };
-        let Some(due) = self.due.take() else {
-            return self.broken("the server answered twice");
-        };
-        let released = self.gateway.policy.release(&self.caller, due, reply);
-        let body = match released.into_shown() {
+        let due = self.due.take().ok_or(UpstreamError::Protocol("the server answered twice"))?;
+        let body = match self.gateway.policy.release(&self.caller, due, reply).into_shown() {
             Shown::Answer(Reply::Tool(result)) => reply::result(&self.id, self.era, &result),
             Shown::Answer(Reply::Error(error)) => reply::server_error(&self.id, &error),
             Shown::Answer(Reply::Tools(_)) | Shown::Tools(_) => {
-                return self.broken("a list was released as an answer");
+                return Err(UpstreamError::Protocol("a list was released as an answer"));
             }
         };
-        ending.status = 200;
-        (body, ending)
-    }
-
-    fn broken(&self, what: &'static str) -> (Body, Ending) {
-        let failure = Failure::Upstream(UpstreamError::Protocol(what));
-        let public = failure.public(Some(Era::Legacy));
-        let body = reply::error(&public, Some(&self.id)).into_body();
-        (body, failure.ending(&public))
+        Ok((body, ending))
     }
 
     /// Closes the record. The call has happened, so what came of it is shown in any case.

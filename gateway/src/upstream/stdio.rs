@@ -353,7 +353,10 @@ async fn read(
 async fn line(input: &mut (impl AsyncBufRead + Unpin), limit: usize) -> Option<Bytes> {
     let mut text = Vec::new();
     loop {
-        let buffer = input.fill_buf().await.ok().filter(|buffer| !buffer.is_empty())?;
+        let buffer = input.fill_buf().await.ok()?;
+        if buffer.is_empty() {
+            return (!text.is_empty()).then(|| text.into());
+        }
         let end = memchr::memchr(b'\n', buffer);
         let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
         if text.len() + part.len() > limit {

@@ -1,0 +1,180 @@
+//! The record: one line for every exchange, before and after, and no call without it.
+
+use std::fs::{File, OpenOptions};
+use std::io::{BufRead as _, BufReader};
+use std::process::Command;
+
+use e2e::client::{get, post, raw};
+use e2e::gateway::{ANA, Config, Folder};
+use e2e::server::Server;
+use e2e::{ERAS, Era};
+use serde_json::json;
+
+#[test]
+fn a_call_is_on_record_before_it_is_made_and_after() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        let traced = json!({ "name": "read", "arguments": { "text": "x" },
+            "_meta": { "traceparent": "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-01" } });
+        assert_eq!(ana.ask("tools/call", traced).status, 200);
+        let records = gateway.records();
+        let [.., intent, exchange] = &records[..] else { panic!("{records:?}") };
+        assert_eq!((&intent["event"], &exchange["event"]), (&json!("intent"), &json!("exchange")));
+        for key in [
+            "id",
+            "time",
+            "principal",
+            "server",
+            "tool",
+            "argumentDigest",
+            "rule",
+            "policy",
+            "trace",
+        ] {
+            assert!(intent[key].is_string() && intent[key] == exchange[key], "{key}");
+        }
+        assert_eq!(exchange["trace"], "0af7651916cd43dd8448eb211c80319c");
+        assert_eq!(
+            (&exchange["principal"], &exchange["scheme"]),
+            (&json!("ana"), &json!("apiKey"))
+        );
+        assert_eq!((&exchange["route"], &exchange["decision"]), (&json!("/mcp"), &json!("allow")));
+        assert_eq!(exchange["era"], if era == Era::Modern { "modern" } else { "legacy" });
+        let durations = &exchange["durationMicros"];
+        let part = |key: &str| durations[key].as_u64().unwrap();
+        assert!(
+            part("gateway") + part("upstream") <= part("total") + 1 && part("upstream") > 0,
+            "{durations}"
+        );
+        assert!(
+            exchange["bytesIn"].as_u64().unwrap() > 50
+                && exchange["bytesOut"].as_u64().unwrap() > 50
+        );
+        // Equal arguments have equal digests within a run, and the digest is keyed.
+        assert_eq!(
+            ana.ask("tools/call", json!({ "name": "read", "arguments": { "text": "x" } })).status,
+            200
+        );
+        assert_eq!(gateway.last()["argumentDigest"], exchange["argumentDigest"]);
+        let other = Config::of(&server.url()).start();
+        assert_eq!(
+            other
+                .client(era, ANA)
+                .ask("tools/call", json!({ "name": "read", "arguments": { "text": "x" } }))
+                .status,
+            200
+        );
+        assert_ne!(other.last()["argumentDigest"], exchange["argumentDigest"]);
+    }
+}
+
+#[test]
+fn what_was_never_understood_is_on_record_too() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let gateway = Config::of(&server.url()).start();
+    let host = gateway.address.to_string();
+    let nobody = raw(gateway.address, &post("/mcp", &[("host", &host)], "{"));
+    assert_eq!(nobody.status, 401);
+    let record = gateway.last();
+    assert_eq!(
+        (&record["reason"], &record["outcome"], &record["status"]),
+        (&json!("credential-missing"), &json!("refused"), &json!(401))
+    );
+    assert!(record["peer"].as_str().unwrap().starts_with("127.0.0.1:"));
+    assert!(record["principal"].is_null());
+    // A name that tries to write a line of its own.
+    let ana = gateway.client(Era::Modern, ANA);
+    let nasty = "x\n{\"event\":\"exchange\"}\u{202e}\u{1b}[2J";
+    let body = ana.message(&json!(1), "tools/call", json!({ "name": nasty }));
+    let bytes =
+        ana.bytes("tools/call", Some("=?base64?eAp7ImV2ZW50IjoiZXhjaGFuZ2UifeKArhtbMko=?="), &body);
+    assert_eq!(raw(gateway.address, &bytes).code(), -32602);
+    assert_eq!(gateway.last()["tool"], nasty, "whole, and in one line");
+}
+
+#[test]
+fn without_a_record_there_is_no_call() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let pipe = folder.path().join("audit.pipe");
+        assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        // Opened for both so that neither end waits for the other.
+        let reader = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        let server = Server::echo(era, &["read"]);
+        let mut config = Config::of(&server.url());
+        config.audit = Some(pipe.clone());
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        assert!(ana.call("read", &json!({})).json()["result"].is_object());
+        assert_eq!(ana.tools(), ["read"]);
+        let before = server.calls().len();
+        drop(reader);
+        let refused = ana.call("read", &json!({}));
+        assert_eq!(refused.code(), -32603, "{}", refused.body);
+        assert_eq!(refused.status, if era == Era::Modern { 503 } else { 200 });
+        assert_eq!(ana.ask("tools/list", json!({})).code(), -32603);
+        assert_eq!(server.calls().len(), before, "nothing reached the server");
+        assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 503);
+        assert!(
+            get(gateway.ops.unwrap(), "/metrics")
+                .body
+                .contains("portcullis_audit_failures_total 2")
+        );
+        // It works again as soon as it can.
+        let reader = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+        assert!(ana.call("read", &json!({})).json()["result"].is_object());
+        assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
+        drop(gateway);
+        drop(reader);
+    }
+}
+
+#[test]
+fn a_sink_that_takes_nothing_stops_the_start() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    for (file, expected) in [
+        (
+            "/dev/full",
+            "could not write the first audit record: the audit sink `file` did not take the record: ",
+        ),
+        ("/no/such/folder/audit", "could not open the audit sink `file`: "),
+    ] {
+        let mut config = Config::of(&server.url());
+        config.audit = Some(file.into());
+        let output = config.refused();
+        assert_eq!(output.status.code(), Some(1));
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(expected), "{said}");
+    }
+}
+
+#[test]
+fn lines_of_many_calls_at_once_do_not_mix() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let file = folder.path().join("audit.jsonl");
+    let mut config = Config::of(&server.url());
+    config.audit = Some(file.clone());
+    let gateway = config.start();
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| {
+                let ana = gateway.client(Era::Modern, ANA);
+                for _ in 0..25 {
+                    assert_eq!(ana.call("read", &json!({})).status, 200);
+                }
+            });
+        }
+    });
+    assert_eq!(gateway.exchanges().len(), 200);
+    let intents = gateway.records().iter().filter(|r| r["event"] == "intent").count();
+    assert_eq!(intents, 200);
+    let mut ids: Vec<_> =
+        gateway.exchanges().iter().map(|r| r["id"].as_str().unwrap().to_owned()).collect();
+    ids.sort();
+    ids.dedup();
+    assert_eq!(ids.len(), 200);
+    assert_eq!(BufReader::new(File::open(file).unwrap()).lines().count(), 401);
+}

@@ -1,0 +1,173 @@
+//! Clients and servers that are not ours: the official SDKs of two languages and two generations,
+//! in both eras, in front of servers people use.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use e2e::eventually;
+use e2e::gateway::{ANA, Config, Folder, root};
+use serde_json::{Value, json};
+
+fn peers() -> PathBuf {
+    let peers = root().join("tests/.peers");
+    assert!(peers.join("ready").exists(), "run tests/setup first");
+    peers
+}
+
+fn everything() -> PathBuf {
+    peers().join("node/node_modules/@modelcontextprotocol/server-everything/dist/index.js")
+}
+
+/// The clients: the program, its script, and the era it speaks.
+const CLIENTS: [(&str, &str, &str); 6] = [
+    ("py1", "py1.py", "legacy"),
+    ("py2", "py2.py", "legacy"),
+    ("py2", "py2.py", "modern"),
+    ("node", "ts1.mjs", "legacy"),
+    ("node", "ts2.mjs", "legacy"),
+    ("node", "ts2.mjs", "modern"),
+];
+
+fn client(program: &str, script: &str, era: &str, jobs: &Value) -> Vec<Value> {
+    let script = root().join("tests/sdk").join(script);
+    let mut command = if program == "node" {
+        // Node finds packages beside the script.
+        let copy =
+            peers().join("node").join(format!("{era}-{}", script.file_name().unwrap().display()));
+        fs::copy(&script, &copy).unwrap();
+        let mut command = Command::new("node");
+        command.arg(copy);
+        command
+    } else {
+        let mut command = Command::new(peers().join(program).join("bin/python"));
+        command.arg(script);
+        command
+    };
+    let output = command.args([ANA, era, &jobs.to_string()]).output().unwrap();
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    let line = text.lines().last().unwrap_or_default();
+    #[expect(clippy::disallowed_methods, reason = "the report of our own script")]
+    serde_json::from_str(line).unwrap_or_else(|_| {
+        panic!("{program} {era}: {text}{}", String::from_utf8_lossy(&output.stderr))
+    })
+}
+
+struct Http(Child, u16);
+
+impl Http {
+    /// `server-everything` over Streamable HTTP.
+    fn start() -> Self {
+        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let child = Command::new("node")
+            .arg(everything())
+            .arg("streamableHttp")
+            .env("PORT", port.to_string())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+            .unwrap();
+        eventually("server-everything", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+        Self(child, port)
+    }
+}
+
+impl Drop for Http {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+#[test]
+fn real_clients_reach_real_servers_through_the_gateway() {
+    let (peers, folder, http) = (peers(), Folder::new(), Http::start());
+    let path = folder.path().canonicalize().unwrap();
+    fs::write(path.join("note.txt"), "a note").unwrap();
+    let git = |arguments: &[&str]| {
+        let done = Command::new("git").arg("-C").arg(&path).args(arguments).output().unwrap();
+        assert!(done.status.success());
+    };
+    git(&["init", "--quiet"]);
+    git(&[
+        "-c",
+        "user.name=t",
+        "-c",
+        "user.email=t@example.com",
+        "commit",
+        "--quiet",
+        "--allow-empty",
+        "-m",
+        "first light",
+    ]);
+    let filesystem =
+        peers.join("node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js");
+    let servers = format!(
+        "- {{name: time, command: '{bin}/mcp-server-time'}}\n\
+         - {{name: git, command: '{bin}/mcp-server-git'}}\n\
+         - {{name: files, command: node, args: ['{files}', '{path}']}}\n\
+         - {{name: everything, command: node, args: ['{everything}', stdio]}}\n\
+         - {{name: remote, url: 'http://127.0.0.1:{port}/mcp'}}",
+        bin = peers.join("servers/bin").display(),
+        files = filesystem.display(),
+        path = path.display(),
+        everything = everything().display(),
+        port = http.1,
+    );
+    let mut config = Config::with(&servers, "[time]").policy(
+        "rules:
+- {id: most, effect: allow, principals: ['group:dev'], servers: ['*'], tools: ['*']}
+- {id: some, effect: forbid, principals: ['*'], servers: ['*'], tools: [convert_time, git_reset, write_file, echo]}",
+    );
+    config.routes = ["time", "git", "files", "everything", "remote"]
+        .map(|name| format!("- {{path: /{name}, servers: [{name}]}}"))
+        .join("\n");
+    let gateway = config.start();
+    let url = |name: &str| format!("http://{}/{name}", gateway.address);
+    let slow = json!({ "duration": 0.2, "steps": 2 });
+    let rows = [
+        (
+            "time",
+            "get_current_time",
+            json!({ "timezone": "UTC" }),
+            "convert_time",
+            "\"timezone\": \"UTC\"",
+        ),
+        ("git", "git_log", json!({ "repo_path": path }), "git_reset", "first light"),
+        (
+            "files",
+            "read_text_file",
+            json!({ "path": path.join("note.txt") }),
+            "write_file",
+            "a note",
+        ),
+        ("everything", "trigger-long-running-operation", slow.clone(), "echo", "completed"),
+        ("remote", "trigger-long-running-operation", slow, "echo", "completed"),
+    ];
+    let jobs: Vec<_> = rows
+        .iter()
+        .map(|(route, tool, arguments, hidden, _)| {
+            json!({ "url": url(route), "tool": tool, "arguments": arguments, "hidden": hidden })
+        })
+        .collect();
+    for (program, script, era) in CLIENTS {
+        let reports = client(program, script, era, &jobs.clone().into());
+        for ((route, tool, _, hidden, expected), report) in rows.iter().zip(&reports) {
+            let what = format!("{script} {era} {route}: {report}");
+            let version = if era == "modern" { "2026-07-28" } else { "2025-11-25" };
+            assert_eq!(report["version"], version, "{what}");
+            assert!(report["text"].as_str().unwrap().contains(expected), "{what}");
+            assert_eq!(report["failed"], false, "{what}");
+            let tools = report["tools"].as_array().unwrap();
+            assert!(tools.contains(&json!(tool)) && !tools.contains(&json!(hidden)), "{what}");
+            assert_eq!(report["hidden"][0], -32602, "{what}");
+            if tool.starts_with("trigger") {
+                let steps: Vec<_> =
+                    report["progress"].as_array().unwrap().iter().map(|n| n.as_f64()).collect();
+                assert_eq!(steps, [Some(1.0), Some(2.0)], "{what}");
+            }
+        }
+        assert_eq!(reports.len(), rows.len());
+    }
+}

@@ -1,0 +1,509 @@
+//! Servers that are down, slow, broken or hostile: each a clear error in time, a record, and no
+//! harm to anybody else.
+
+use std::io::Write as _;
+use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use e2e::client::{Client, raw, read};
+use e2e::gateway::{ANA, Config, binary};
+use e2e::server::{Call, Server, answer, ok, tool};
+use e2e::{ERAS, Era};
+use serde_json::json;
+
+type Misdeed = fn(&Call, &mut TcpStream) -> bool;
+
+fn say(stream: &mut TcpStream, bytes: &[u8]) -> bool {
+    stream.write_all(bytes).is_ok()
+}
+
+fn misdeeds() -> Vec<(&'static str, Misdeed, &'static str)> {
+    vec![
+        ("500", |_, s| say(s, &answer("500 Oops", "text/plain", "no")), "upstream-status"),
+        ("401", |_, s| say(s, &answer("401 No", "application/json", "{}")), "upstream-status"),
+        (
+            "redirect",
+            |_, s| {
+                say(s, b"HTTP/1.1 302 Found\r\nlocation: http://169.254.169.254/\r\ncontent-length: 0\r\n\r\n")
+            },
+            "upstream-status",
+        ),
+        ("HTML", |_, s| say(s, &answer("200 OK", "text/html", "<p>")), "upstream-protocol"),
+        (
+            "no content type",
+            |_, s| say(s, b"HTTP/1.1 200 OK\r\ncontent-length: 2\r\n\r\n{}"),
+            "upstream-protocol",
+        ),
+        (
+            "compressed",
+            |_, s| {
+                say(s, b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-encoding: gzip\r\ncontent-length: 2\r\n\r\n{}")
+            },
+            "upstream-protocol",
+        ),
+        ("not JSON", |_, s| say(s, &ok("{oops")), "upstream-protocol"),
+        (
+            "a batch",
+            |c, s| {
+                say(
+                    s,
+                    &ok(&format!(
+                        "[{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{{}}}}]",
+                        c.body["id"]
+                    )),
+                )
+            },
+            "upstream-protocol",
+        ),
+        (
+            "a duplicate key",
+            |c, s| {
+                say(
+                    s,
+                    &ok(&format!(
+                        "{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{{\"a\":1,\"\\u0061\":2}}}}",
+                        c.body["id"]
+                    )),
+                )
+            },
+            "upstream-protocol",
+        ),
+        (
+            "another id",
+            |_, s| say(s, &ok(r#"{"jsonrpc":"2.0","id":999,"result":{}}"#)),
+            "upstream-protocol",
+        ),
+        (
+            "an id of another type",
+            |c, s| {
+                say(
+                    s,
+                    &ok(&format!(
+                        "{{\"jsonrpc\":\"2.0\",\"id\":\"{}\",\"result\":{{}}}}",
+                        c.body["id"]
+                    )),
+                )
+            },
+            "upstream-protocol",
+        ),
+        (
+            "a request",
+            |_, s| {
+                say(
+                    s,
+                    &ok(
+                        r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#,
+                    ),
+                )
+            },
+            "upstream-broken",
+        ),
+        (
+            "result and error",
+            |c, s| {
+                say(
+                    s,
+                    &ok(&format!(
+                        "{{\"jsonrpc\":\"2.0\",\"id\":{},\"result\":{{}},\"error\":{{\"code\":1}}}}",
+                        c.body["id"]
+                    )),
+                )
+            },
+            "upstream-protocol",
+        ),
+        (
+            "an unknown kind of result",
+            |c, s| say(s, &c.result(&json!({ "resultType": "input_required" }))),
+            "upstream-protocol",
+        ),
+        (
+            "too long",
+            |_, s| say(s, &answer("200 OK", "application/json", &"x".repeat(40_000))),
+            "upstream-protocol",
+        ),
+        (
+            "a length that lies",
+            |_, s| {
+                say(s, b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{\"json");
+                false
+            },
+            "upstream-broken",
+        ),
+        ("closed at once", |_, s| s.shutdown(Shutdown::Both).is_err(), "upstream-broken"),
+        (
+            "garbage",
+            |_, s| {
+                say(s, b"\x00\x01\x02\r\n\r\n");
+                false
+            },
+            "upstream-broken",
+        ),
+        (
+            "a stream that ends",
+            |_, s| {
+                say(s, b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {\"jsonrpc\":\"2.0\",\"method\":\"x\"}\n\n");
+                false
+            },
+            "upstream-broken",
+        ),
+        (
+            "a stream of garbage",
+            |_, s| {
+                say(s, b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\ndata: {oops}\n\n");
+                false
+            },
+            "upstream-protocol",
+        ),
+        (
+            "an endless line",
+            |_, s| {
+                say(s, b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n");
+                say(s, &[b'x'; 40_000]);
+                false
+            },
+            "upstream-protocol",
+        ),
+    ]
+}
+
+#[test]
+fn a_server_that_misbehaves_is_an_error_of_its_own() {
+    for era in ERAS {
+        let current: Arc<Mutex<Misdeed>> = Arc::new(Mutex::new(|_, _| false));
+        let doing = Arc::clone(&current);
+        let bad = Server::with(era, json!([tool("work")]), move |call, stream| {
+            let misdeed = *doing.lock().unwrap();
+            misdeed(call, stream)
+        });
+        let good = Server::echo(era, &["work"]);
+        let servers = format!(
+            "- {{name: bad, url: '{}'}}\n- {{name: good, url: '{}'}}",
+            bad.url(),
+            good.url()
+        );
+        let mut config = Config::with(&servers, "[bad]").limits("responseBody: 32KiB");
+        config.routes.push_str("\n- {path: /good, servers: [good]}");
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        let other = Client::connect(gateway.address, "/good", era, Some(ANA));
+        for (what, misdeed, reason) in misdeeds() {
+            *current.lock().unwrap() = misdeed;
+            let answer = ana.call("work", &json!({}));
+            let expected = if era == Era::Modern { 502 } else { 200 };
+            assert_eq!(
+                (answer.status, answer.code()),
+                (expected, -32603),
+                "{era:?}: {what}: {}",
+                answer.body
+            );
+            assert!(
+                !answer.body.contains("oops") && !answer.body.contains("169.254"),
+                "{}",
+                answer.body
+            );
+            let record = gateway.last();
+            assert_eq!(
+                (&record["reason"], &record["outcome"]),
+                (&json!(reason), &json!("failed")),
+                "{what}"
+            );
+            assert!(
+                other.call("work", &json!({})).json()["result"].is_object(),
+                "{what} hurt another server"
+            );
+        }
+        *current.lock().unwrap() = |call, stream| say(stream, &call.text("again"));
+        assert!(ana.call("work", &json!({})).json()["result"].is_object(), "the server recovered");
+    }
+}
+
+#[test]
+fn an_error_of_the_server_is_passed_on_as_one() {
+    for era in ERAS {
+        let server = Server::with(era, json!([tool("work")]), |call, stream| {
+            let error = json!({ "code": -32050, "message": "busy", "data": { "retry": 3 } });
+            say(
+                stream,
+                &ok(&json!({ "jsonrpc": "2.0", "id": call.body["id"], "error": error }).to_string()),
+            )
+        });
+        let gateway = Config::of(&server.url()).start();
+        let answer = gateway.client(era, ANA).call("work", &json!({})).json();
+        assert_eq!(
+            answer["error"],
+            json!({ "code": -32050, "message": "busy", "data": { "retry": 3 } })
+        );
+        assert_eq!(gateway.last()["outcome"], "server-error");
+    }
+}
+
+#[test]
+fn a_server_that_is_down_or_silent_is_an_error_in_time() {
+    for era in ERAS {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (release, wait) = mpsc::channel::<()>();
+        let wait = Mutex::new(wait);
+        let silent = Server::with(era, json!([tool("work")]), move |_, _| {
+            assert!(wait.lock().unwrap().recv().is_err(), "released by hanging up");
+            false
+        });
+        let servers = format!(
+            "- {{name: down, url: 'http://{free}/mcp'}}\n- {{name: silent, url: '{}'}}",
+            silent.url()
+        );
+        let mut config = Config::with(&servers, "[silent]").limits("answerTime: 300ms");
+        config.routes.push_str("\n- {path: /down, servers: [down]}");
+        let gateway = config.start();
+        let answer = gateway.client(era, ANA).call("work", &json!({}));
+        assert_eq!(answer.code(), -32603, "{}", answer.body);
+        assert_eq!(gateway.last()["reason"], "upstream-timeout");
+        assert_eq!(answer.status, if era == Era::Modern { 504 } else { 200 });
+        let down = Client::connect(gateway.address, "/down", Era::Modern, Some(ANA));
+        assert_eq!(down.call("work", &json!({})).code(), -32603);
+        assert_eq!(gateway.last()["reason"], "upstream-connect");
+        let ready = e2e::client::get(gateway.ops.unwrap(), "/readyz?verbose");
+        assert_eq!(ready.status, 200, "a server that is down does not make the gateway unready");
+        assert!(ready.body.contains("server down: not reached"), "{}", ready.body);
+        drop(release);
+    }
+}
+
+#[test]
+fn a_list_is_read_to_its_last_page_and_no_further() {
+    for era in ERAS {
+        let pages = |endless: bool| {
+            Server::start(move |call, stream| {
+                let body = match (call.method(), era) {
+                    ("tools/list", _) => {
+                        let page = call.body["params"]["cursor"].as_str().map_or(0, |c| c.parse::<i32>().unwrap());
+                        let mut result = json!({ "resultType": "complete", "tools": [tool(&format!("t{page}"))] });
+                        if page < 3 || endless {
+                            result["nextCursor"] = if endless { "2".into() } else { (page + 1).to_string().into() };
+                        }
+                        call.result(&result)
+                    }
+                    ("server/discover", Era::Modern) => call.result(&json!({ "supportedVersions": ["2026-07-28"], "capabilities": { "tools": {} } })),
+                    ("initialize", Era::Legacy) => call.result(&json!({ "protocolVersion": "2025-06-18", "capabilities": { "tools": {} } })),
+                    _ if call.body["id"].is_null() => b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec(),
+                    _ => answer("400 Bad Request", "text/plain", ""),
+                };
+                say(stream, &body)
+            })
+        };
+        let gateway = Config::of(&pages(false).url()).start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.tools(), ["t0", "t1", "t2", "t3"]);
+        assert_eq!(ana.ask("tools/list", json!({ "cursor": "1" })).code(), -32602);
+        let gateway = Config::of(&pages(true).url()).start();
+        let answer = gateway.client(era, ANA).ask("tools/list", json!({}));
+        assert_eq!(answer.code(), -32603);
+        assert_eq!(gateway.last()["reason"], "upstream-protocol");
+    }
+}
+
+#[test]
+fn a_changed_list_is_seen_and_one_that_has_not_changed_is_shown_again() {
+    for era in ERAS {
+        let names = Arc::new(Mutex::new(vec!["one"]));
+        let current = Arc::clone(&names);
+        let server = Server::start(move |call, stream| {
+            let body = match (call.method(), era) {
+                ("tools/list", _) => {
+                    let tools: Vec<_> =
+                        current.lock().unwrap().iter().map(|name| tool(name)).collect();
+                    call.result(&json!({ "resultType": "complete", "tools": tools }))
+                }
+                ("server/discover", Era::Modern) => {
+                    call.result(&json!({ "supportedVersions": ["2026-07-28"], "capabilities": {} }))
+                }
+                ("initialize", Era::Legacy) => {
+                    call.result(&json!({ "protocolVersion": "2025-06-18", "capabilities": {} }))
+                }
+                ("tools/call", _) => call.text("done"),
+                _ if call.body["id"].is_null() => {
+                    b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
+                }
+                _ => answer("400 Bad Request", "text/plain", ""),
+            };
+            say(stream, &body)
+        });
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        for _ in 0..3 {
+            assert_eq!(ana.tools(), ["one"]);
+        }
+        *names.lock().unwrap() = vec!["two"];
+        assert_eq!(ana.tools(), ["two"]);
+        assert_eq!(ana.call("one", &json!({})).code(), -32602);
+        assert!(ana.call("two", &json!({})).json()["result"].is_object());
+    }
+}
+
+#[test]
+fn several_servers_share_a_route_and_one_that_is_down_does_not_hide_the_others() {
+    for era in ERAS {
+        let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let (one, two) = (Server::echo(era, &["read"]), Server::echo(era, &["read", "write"]));
+        let servers = format!(
+            "- {{name: one, url: '{}'}}\n- {{name: gone, url: 'http://{free}/'}}\n- {{name: two, url: '{}'}}",
+            one.url(),
+            two.url()
+        );
+        let gateway = Config::with(&servers, "[one, gone, two]").start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.tools(), ["one__read", "two__read", "two__write"]);
+        assert_eq!(
+            ana.call("two__read", &json!({ "text": "2" })).json()["result"]["content"][0]["text"],
+            "2"
+        );
+        assert_eq!((one.tool_calls().len(), two.tool_calls()[0].tool()), (0, "read"));
+        for unknown in ["read", "one__write", "three__read", "__read", ""] {
+            assert_eq!(ana.call(unknown, &json!({})).code(), -32602, "{unknown}");
+        }
+    }
+}
+
+#[test]
+fn a_hundred_clients_with_the_same_ids_never_see_each_others_answers() {
+    let exe = binary();
+    for (era, stdio) in
+        [(Era::Modern, false), (Era::Legacy, false), (Era::Modern, true), (Era::Legacy, true)]
+    {
+        let server = Server::echo(era, &["echo"]);
+        let config = if stdio {
+            Config::with(
+                &format!("- {{name: up, command: '{}', args: [canary]}}", exe.display()),
+                "[up]",
+            )
+        } else {
+            Config::of(&server.url())
+        };
+        let gateway = config.start();
+        let clients: Vec<_> = (0..100)
+            .map(|n| (n, gateway.client(era, if n % 2 == 0 { ANA } else { ANA })))
+            .collect();
+        thread::scope(|scope| {
+            for (n, client) in &clients {
+                scope.spawn(move || {
+                    for round in 0..5 {
+                        let mine = format!("client {n} round {round}");
+                        let params = json!({ "name": "echo", "arguments": { "text": mine } });
+                        let answer =
+                            raw(client.address, &client.call_bytes(&json!(round), &params)).json();
+                        assert_eq!(answer["id"], round);
+                        assert_eq!(answer["result"]["content"][0]["text"], mine);
+                    }
+                });
+            }
+        });
+    }
+}
+
+#[test]
+fn a_request_id_in_use_in_a_session_is_refused() {
+    let (release, wait) = mpsc::channel::<()>();
+    let wait = Mutex::new(wait);
+    let server = Server::with(Era::Legacy, json!([tool("work")]), move |call, stream| {
+        assert!(wait.lock().unwrap().recv().is_err(), "released by hanging up");
+        say(stream, &call.text("done"))
+    });
+    let gateway = Config::of(&server.url()).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let bytes = ana.call_bytes(&json!(5), &json!({ "name": "work" }));
+    let mut first = TcpStream::connect(gateway.address).unwrap();
+    first.write_all(&bytes).unwrap();
+    e2e::eventually("the first call", || (!server.tool_calls().is_empty()).then_some(()));
+    assert_eq!(raw(gateway.address, &bytes).code(), -32600);
+    assert_eq!(gateway.last()["reason"], "duplicate-id");
+    // The same digit as a string is another id.
+    let text = ana.call_bytes(&json!("5"), &json!({ "name": "work" }));
+    let mut second = TcpStream::connect(gateway.address).unwrap();
+    second.write_all(&text).unwrap();
+    drop(release);
+    assert_eq!(read(&mut first).json()["id"], 5);
+    assert_eq!(read(&mut second).json()["id"], "5");
+}
+
+fn program(script: &str) -> String {
+    let script = script.replace("CANARY", &format!("exec {} canary", binary().display()));
+    let script = serde_json::to_string(&script).unwrap();
+    format!("- {{name: up, command: sh, args: [-c, {script}]}}")
+}
+
+#[test]
+fn a_program_that_misbehaves_is_an_error_and_is_started_again() {
+    for era in ERAS {
+        // It greets on standard output, as some do; that is passed over.
+        let gateway = Config::with(
+            &program("echo welcome; echo '{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{}}'; CANARY"),
+            "[up]",
+        )
+        .start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(
+            ana.call("echo", &json!({ "text": "x" })).json()["result"]["content"][0]["text"],
+            "x"
+        );
+        // It is killed; the next call has a new one.
+        for pid in gateway.children() {
+            let killed = std::process::Command::new("kill")
+                .args(["-KILL", &pid.to_string()])
+                .status()
+                .unwrap();
+            assert!(killed.success());
+        }
+        e2e::eventually("a new program", || {
+            let answer = ana.call("echo", &json!({ "text": "again" })).json();
+            (answer["result"]["content"][0]["text"] == "again").then_some(())
+        });
+    }
+    for (script, reason) in [
+        ("exit 1", "upstream-process"),
+        ("cat /dev/zero", "upstream-process"),
+        ("while read line; do echo garbage garbage; done", "upstream-timeout"),
+        ("cat > /dev/null", "upstream-timeout"),
+    ] {
+        let config =
+            Config::with(&program(script), "[up]").limits("answerTime: 300ms\nresponseBody: 64KiB");
+        let gateway = config.start();
+        let ana = gateway.client(Era::Modern, ANA);
+        let answer = ana.call("echo", &json!({}));
+        assert_eq!(answer.code(), -32603, "{script}: {}", answer.body);
+        assert_eq!(gateway.last()["reason"], reason, "{script}");
+    }
+    let gateway = Config::with("- {name: up, command: /no/such/program}", "[up]").start();
+    assert_eq!(gateway.client(Era::Modern, ANA).call("echo", &json!({})).code(), -32603);
+    assert_eq!(gateway.last()["reason"], "upstream-process");
+}
+
+#[test]
+fn a_program_gets_what_it_was_given_and_no_more() {
+    let script = "env | sort | tr '\\n' ' ' >&2; echo >&2; CANARY";
+    let servers = program(script).replace(
+        "]}",
+        "], env: [{name: LIT, value: one}, {name: SEC, fromEnv: PORTCULLIS_TEST_SECRET}]}",
+    );
+    let config = Config::with(&servers, "[up]");
+    // The variable the secret is read from is not there: the gateway says so and does not start.
+    let refused = config.refused();
+    assert_eq!(refused.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(
+        said.contains(
+            "could not read the secret from the environment variable `PORTCULLIS_TEST_SECRET`"
+        ),
+        "{said}"
+    );
+    let servers = servers
+        .replace("PORTCULLIS_TEST_SECRET", "USER_FOR_TEST")
+        .replace(", {name: SEC, fromEnv: USER_FOR_TEST}", "");
+    let gateway = Config::with(&servers, "[up]").start();
+    assert_eq!(gateway.client(Era::Modern, ANA).call("echo", &json!({ "text": "x" })).status, 200);
+    let log = e2e::eventually("the environment", || {
+        let log = gateway.log.lock().unwrap().clone();
+        log.contains("LIT=one").then_some(log)
+    });
+    assert!(!log.contains("CARGO"), "{log}");
+}

@@ -1,0 +1,266 @@
+//! Clients that send exactly the bytes they are told to.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpStream};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use serde_json::{Value, json};
+
+use crate::{Era, PATIENCE};
+
+/// An answer.
+#[derive(Clone, Debug)]
+pub struct Answer {
+    /// The HTTP status.
+    pub status: u16,
+    /// The head, in lower case.
+    pub head: String,
+    /// The body.
+    pub body: String,
+}
+
+impl Answer {
+    /// The value of a header, when it is there.
+    #[must_use]
+    pub fn header(&self, name: &str) -> Option<&str> {
+        let name = format!("\r\n{name}: ");
+        self.head.split(&name).nth(1).map(|rest| rest.split("\r\n").next().unwrap())
+    }
+
+    /// The body as JSON; of a stream, its last event.
+    ///
+    /// # Panics
+    /// When it is none.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "the gateway's output, not a peer's")]
+    pub fn json(&self) -> Value {
+        let text = if self.header("content-type") == Some("text/event-stream") {
+            self.events().pop().unwrap_or_default()
+        } else {
+            self.body.clone()
+        };
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
+    }
+
+    /// The data of the events of a stream.
+    #[must_use]
+    pub fn events(&self) -> Vec<String> {
+        let data = self.body.lines().filter_map(|line| line.strip_prefix("data: "));
+        data.map(str::to_owned).collect()
+    }
+
+    /// The JSON-RPC error code, or 0.
+    #[must_use]
+    pub fn code(&self) -> i64 {
+        self.json()["error"]["code"].as_i64().unwrap_or_default()
+    }
+}
+
+/// Sends `bytes` and reads one answer.
+///
+/// # Panics
+/// When there is none.
+#[must_use]
+pub fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    // A server may answer and close before it has read everything.
+    drop(stream.write_all(bytes));
+    read(&mut stream)
+}
+
+/// A POST with these headers, as bytes.
+#[must_use]
+pub fn post(path: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
+    let mut text = format!("POST {path} HTTP/1.1\r\n");
+    for (name, value) in headers {
+        text.push_str(&format!("{name}: {value}\r\n"));
+    }
+    text.push_str(&format!("content-length: {}\r\n\r\n{body}", body.len()));
+    text.into_bytes()
+}
+
+/// Reads one answer.
+///
+/// # Panics
+/// When there is none.
+pub fn read(stream: &mut TcpStream) -> Answer {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 65536];
+    loop {
+        if let Some(answer) = whole(&bytes, false) {
+            return answer;
+        }
+        match stream.read(&mut buffer) {
+            Ok(0) => {
+                return whole(&bytes, true).expect("the connection was closed without an answer");
+            }
+            Ok(read) => bytes.extend_from_slice(&buffer[..read]),
+            Err(error) => panic!("no answer: {error}: {}", String::from_utf8_lossy(&bytes)),
+        }
+    }
+}
+
+fn whole(bytes: &[u8], closed: bool) -> Option<Answer> {
+    let text = String::from_utf8_lossy(bytes);
+    let (head, body) = text.split_once("\r\n\r\n")?;
+    let status = head.split(' ').nth(1)?.parse().ok()?;
+    let head = head.to_ascii_lowercase();
+    let answer = |body: String| {
+        // Session ids tell upper from lower case.
+        let original = text.split_once("\r\n\r\n").unwrap().0;
+        let session = original.lines().find_map(|line| {
+            let (name, value) = line.split_once(": ")?;
+            name.eq_ignore_ascii_case("mcp-session-id").then(|| value.to_owned())
+        });
+        let head = match session {
+            Some(id) => head.replace(&id.to_ascii_lowercase(), &id),
+            None => head.clone(),
+        };
+        Some(Answer { status, head: format!("{head}\r\n"), body })
+    };
+    if let Some(length) = head.split("\r\ncontent-length: ").nth(1) {
+        let length: usize = length.split("\r\n").next()?.trim().parse().ok()?;
+        let body = bytes.get(head.len() + 4..)?;
+        return (body.len() >= length)
+            .then(|| answer(String::from_utf8_lossy(&body[..length]).into_owned()))?;
+    }
+    if head.contains("transfer-encoding: chunked") {
+        let mut out = String::new();
+        let mut rest = body;
+        loop {
+            let (size, after) = rest.split_once("\r\n")?;
+            let size = usize::from_str_radix(size.trim(), 16).ok()?;
+            if size == 0 {
+                return answer(out);
+            }
+            out.push_str(after.get(..size)?);
+            rest = after.get(size + 2..)?;
+        }
+    }
+    closed.then(|| answer(body.to_owned()))?
+}
+
+/// A client of one era.
+#[derive(Clone, Debug)]
+pub struct Client {
+    /// Where it connects.
+    pub address: SocketAddr,
+    path: String,
+    /// The era it speaks.
+    pub era: Era,
+    key: Option<String>,
+    /// Its session, when it has one.
+    pub session: Option<String>,
+}
+
+static NEXT: AtomicUsize = AtomicUsize::new(1);
+
+impl Client {
+    /// A client; a legacy one has shaken hands.
+    ///
+    /// # Panics
+    /// When the handshake fails.
+    #[must_use]
+    pub fn connect(address: SocketAddr, path: &str, era: Era, key: Option<&str>) -> Self {
+        let (path, key) = (path.to_owned(), key.map(str::to_owned));
+        let mut client = Self { address, path, era, key, session: None };
+        if era == Era::Legacy {
+            let answer = client.hello();
+            let session = answer.header("mcp-session-id").unwrap_or_else(|| panic!("{answer:?}"));
+            client.session = Some(session.to_owned());
+        }
+        client
+    }
+
+    /// Sends `initialize`.
+    #[must_use]
+    pub fn hello(&self) -> Answer {
+        let params = json!({
+            "protocolVersion": "2025-11-25",
+            "capabilities": {},
+            "clientInfo": { "name": "test", "version": "1" },
+        });
+        let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+        let client = Self { session: None, ..self.clone() };
+        raw(self.address, &client.bytes("initialize", None, &body.to_string()))
+    }
+
+    /// The bytes of a POST with the headers this client sends.
+    #[must_use]
+    pub fn bytes(&self, method: &str, name: Option<&str>, body: &str) -> Vec<u8> {
+        let host = self.address.to_string();
+        let mut headers = vec![
+            ("host", host.as_str()),
+            ("content-type", "application/json"),
+            ("accept", "application/json, text/event-stream"),
+        ];
+        let key = self.key.as_ref().map(|key| format!("Bearer {key}"));
+        headers.extend(key.as_deref().map(|key| ("authorization", key)));
+        match self.era {
+            Era::Modern => {
+                headers.push(("mcp-protocol-version", "2026-07-28"));
+                headers.push(("mcp-method", method));
+                headers.extend(name.map(|name| ("mcp-name", name)));
+            }
+            Era::Legacy => {
+                if method != "initialize" {
+                    headers.push(("mcp-protocol-version", "2025-11-25"));
+                }
+                headers.extend(self.session.as_deref().map(|id| ("mcp-session-id", id)));
+            }
+        }
+        post(&self.path, &headers, body)
+    }
+
+    /// A request of this era.
+    #[must_use]
+    pub fn message(&self, id: &Value, method: &str, mut params: Value) -> String {
+        if self.era == Era::Modern {
+            let mut meta = params["_meta"].as_object().cloned().unwrap_or_default();
+            meta.insert("io.modelcontextprotocol/protocolVersion".into(), "2026-07-28".into());
+            meta.insert("io.modelcontextprotocol/clientCapabilities".into(), json!({}));
+            params["_meta"] = meta.into();
+        }
+        json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
+    }
+
+    /// Asks something.
+    #[must_use]
+    pub fn ask(&self, method: &str, params: Value) -> Answer {
+        let name = params["name"].as_str().map(str::to_owned);
+        let id = NEXT.fetch_add(1, Ordering::Relaxed).into();
+        let body = self.message(&id, method, params);
+        raw(self.address, &self.bytes(method, name.as_deref(), &body))
+    }
+
+    /// Calls a tool.
+    #[must_use]
+    pub fn call(&self, tool: &str, arguments: &Value) -> Answer {
+        self.ask("tools/call", json!({ "name": tool, "arguments": arguments }))
+    }
+
+    /// The bytes of a call with this id.
+    #[must_use]
+    pub fn call_bytes(&self, id: &Value, params: &Value) -> Vec<u8> {
+        let body = self.message(id, "tools/call", params.clone());
+        self.bytes("tools/call", params["name"].as_str(), &body)
+    }
+
+    /// The names of the tools it sees.
+    ///
+    /// # Panics
+    /// When the list fails.
+    #[must_use]
+    pub fn tools(&self) -> Vec<String> {
+        let answer = self.ask("tools/list", json!({})).json();
+        let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
+        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+    }
+}
+
+/// A GET, without any credential.
+#[must_use]
+pub fn get(address: SocketAddr, path: &str) -> Answer {
+    raw(address, format!("GET {path} HTTP/1.1\r\nhost: {address}\r\n\r\n").as_bytes())
+}

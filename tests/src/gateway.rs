@@ -1,0 +1,306 @@
+//! The built gateway, as a process.
+
+use std::fs;
+use std::io::{BufRead as _, BufReader};
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::Value;
+
+use crate::client::Client;
+use crate::{Era, eventually};
+
+/// The key that every test configuration knows as `ana`, in group `dev`.
+pub const ANA: &str = "pcl_ana-secret-0123456789";
+/// The key of `bob`, in group `ops`.
+pub const BOB: &str = "pcl_bob-secret-9876543210";
+
+/// The built binary.
+///
+/// # Panics
+/// When it was not built.
+#[must_use]
+pub fn binary() -> PathBuf {
+    // target/<profile>/deps/<test> -> target/<profile>/portcullis
+    let test = std::env::current_exe().unwrap();
+    let binary = test.parent().unwrap().parent().unwrap().join("portcullis");
+    assert!(binary.exists(), "{} is not built: run `cargo build` first", binary.display());
+    binary
+}
+
+/// The root of the repository.
+#[must_use]
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("..").canonicalize().unwrap()
+}
+
+/// A folder that is removed when it is dropped.
+#[derive(Debug)]
+pub struct Folder(PathBuf);
+
+impl Folder {
+    /// A new empty folder.
+    #[must_use]
+    #[expect(clippy::new_without_default, reason = "making a folder is no default")]
+    pub fn new() -> Self {
+        static COUNT: AtomicUsize = AtomicUsize::new(0);
+        let count = COUNT.fetch_add(1, Ordering::Relaxed);
+        let path = std::env::temp_dir().join(format!("portcullis-{}-{count}", std::process::id()));
+        fs::create_dir_all(&path).unwrap();
+        Self(path)
+    }
+
+    /// Its path.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.0
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        drop(fs::remove_dir_all(&self.0));
+    }
+}
+
+/// A configuration in parts, so that a test shows only what it is about.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// `servers:` items.
+    pub servers: String,
+    /// `routes:` items; by default all servers are on `/mcp`.
+    pub routes: String,
+    /// The `policy:` section.
+    pub policy: String,
+    /// `limits:` members.
+    pub limits: String,
+    /// More of the one listener.
+    pub listener: String,
+    /// The file records go to; by default one in the test's folder.
+    pub audit: Option<PathBuf>,
+}
+
+impl Config {
+    /// One server at `url`, everything allowed to `dev`.
+    #[must_use]
+    pub fn of(url: &str) -> Self {
+        Self::with(&format!("- {{name: up, url: '{url}'}}"), "[up]")
+    }
+
+    /// These servers behind `/mcp`, everything allowed to `dev`.
+    #[must_use]
+    pub fn with(servers: &str, route: &str) -> Self {
+        Self {
+            servers: servers.to_owned(),
+            routes: format!("- {{path: /mcp, servers: {route}}}"),
+            policy: "contact: sec@example.com\nrules:\n- {id: open, effect: allow, \
+                     principals: ['group:dev'], servers: ['*'], tools: ['*']}"
+                .to_owned(),
+            limits: String::new(),
+            listener: String::new(),
+            audit: None,
+        }
+    }
+
+    /// With this policy instead.
+    #[must_use]
+    pub fn policy(mut self, policy: &str) -> Self {
+        self.policy = policy.to_owned();
+        self
+    }
+
+    /// With these limits.
+    #[must_use]
+    pub fn limits(mut self, limits: &str) -> Self {
+        self.limits = limits.to_owned();
+        self
+    }
+
+    fn yaml(&self, audit: &Path) -> String {
+        let indented = |text: &str| text.replace('\n', "\n  ");
+        let section = |name: &str, text: &str| {
+            if text.is_empty() { String::new() } else { format!("{name}:\n  {}\n", indented(text)) }
+        };
+        // printf KEY | sha256sum
+        let keys = "- {name: ana, principal: ana, groups: [dev], sha256: ANA}\n\
+                    - {name: bob, principal: bob, groups: [ops], sha256: BOB}"
+            .replace("ANA", "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5")
+            .replace("BOB", "51757016c7071fa4aba403c9cb194bd900cec62ffc34cd50ad213a43399f77ed");
+        let identity = format!("apiKeys:\n{keys}");
+        let listener = format!(
+            "- name: main\n  address: 127.0.0.1:0\n  authentication: [apiKey]\n{}",
+            if self.listener.is_empty() { String::new() } else { format!("  {}\n", self.listener) }
+        );
+        let audit = format!("sinks: [{{name: file, file: '{}'}}]", audit.display());
+        [
+            "apiVersion: portcullis.dev/v1\nops: {address: '127.0.0.1:0'}\n".to_owned(),
+            section("listeners", &listener),
+            section("identity", &identity),
+            section("servers", &self.servers),
+            section("routes", &self.routes),
+            section("policy", &self.policy),
+            section("audit", &audit),
+            section("limits", &self.limits),
+        ]
+        .concat()
+    }
+
+    /// Starts the gateway.
+    #[must_use]
+    pub fn start(&self) -> Gateway {
+        let folder = Folder::new();
+        let audit = self.audit.clone().unwrap_or_else(|| folder.path().join("audit.jsonl"));
+        let file = folder.path().join("gateway.yaml");
+        fs::write(&file, self.yaml(&audit)).unwrap();
+        let mut command = Command::new(binary());
+        command.args(["run", "-c"]).arg(&file);
+        Gateway::spawn(command, folder, audit)
+    }
+
+    /// Runs the gateway when it is not expected to start.
+    #[must_use]
+    pub fn refused(&self) -> Output {
+        let folder = Folder::new();
+        let audit = self.audit.clone().unwrap_or_else(|| folder.path().join("audit.jsonl"));
+        let file = folder.path().join("gateway.yaml");
+        fs::write(&file, self.yaml(&audit)).unwrap();
+        Command::new(binary()).args(["run", "-c"]).arg(&file).output().unwrap()
+    }
+}
+
+/// A running gateway.
+#[derive(Debug)]
+pub struct Gateway {
+    child: Child,
+    /// Where clients connect.
+    pub address: SocketAddr,
+    /// Where the operator connects.
+    pub ops: Option<SocketAddr>,
+    audit: PathBuf,
+    /// What it said on standard error.
+    pub log: Arc<Mutex<String>>,
+    /// What it said on standard output.
+    pub out: Arc<Mutex<String>>,
+    _folder: Folder,
+}
+
+impl Gateway {
+    /// Starts `command` and waits until it says where it listens.
+    ///
+    /// # Panics
+    /// When it does not.
+    #[must_use]
+    pub fn spawn(command: Command, folder: Folder, audit: PathBuf) -> Self {
+        Self::launch(command, folder, audit, true)
+    }
+
+    /// The same for a configuration without a listener for the operator.
+    #[must_use]
+    pub fn spawn_without_ops(command: Command, folder: Folder, audit: PathBuf) -> Self {
+        Self::launch(command, folder, audit, false)
+    }
+
+    fn launch(mut command: Command, folder: Folder, audit: PathBuf, has_ops: bool) -> Self {
+        command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        let out = Arc::new(Mutex::new(String::new()));
+        let stdout = child.stdout.take().unwrap();
+        collect(stdout, Arc::clone(&out));
+        let mut stderr = BufReader::new(child.stderr.take().unwrap());
+        let mut said = String::new();
+        let (mut address, mut ops) = (None, None);
+        // The ops line is the last one before the gateway serves, where there is one.
+        while address.is_none() || (ops.is_none() && has_ops) {
+            let mut line = String::new();
+            assert!(stderr.read_line(&mut line).unwrap() > 0, "the gateway ended:\n{said}");
+            let found = |line: &str| line.trim().rsplit("http://").next().unwrap().parse().ok();
+            if line.contains("` listens on http://") {
+                address = found(&line);
+            } else if line.contains("ops on http://") {
+                ops = found(&line);
+            }
+            said.push_str(&line);
+        }
+        let log = Arc::new(Mutex::new(said));
+        collect(stderr, Arc::clone(&log));
+        Self { child, address: address.unwrap(), ops, audit, log, out, _folder: folder }
+    }
+
+    /// A client that speaks `era` as `key`.
+    #[must_use]
+    pub fn client(&self, era: Era, key: &str) -> Client {
+        Client::connect(self.address, "/mcp", era, Some(key))
+    }
+
+    /// Every record so far.
+    #[must_use]
+    #[expect(clippy::disallowed_methods, reason = "our own output")]
+    pub fn records(&self) -> Vec<Value> {
+        let text = fs::read_to_string(&self.audit).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// The records of ended exchanges.
+    #[must_use]
+    pub fn exchanges(&self) -> Vec<Value> {
+        self.records().into_iter().filter(|record| record["event"] == "exchange").collect()
+    }
+
+    /// The last record of an ended exchange.
+    #[must_use]
+    pub fn last(&self) -> Value {
+        self.exchanges().pop().unwrap_or_default()
+    }
+
+    /// Waits for a record that `is` the one.
+    #[must_use]
+    pub fn recorded(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
+        eventually(what, || self.exchanges().into_iter().find(&is))
+    }
+
+    /// Asks the gateway to stop.
+    pub fn terminate(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
+    }
+
+    /// Waits until it has ended; its exit code.
+    #[must_use]
+    pub fn ended(&mut self) -> Option<i32> {
+        self.child.wait().unwrap().code()
+    }
+
+    /// The ids of its child processes.
+    #[must_use]
+    pub fn children(&self) -> Vec<u32> {
+        let tasks = fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let children = tasks.flat_map(|task| {
+            let text =
+                fs::read_to_string(task.unwrap().path().join("children")).unwrap_or_default();
+            text.split_whitespace().map(|pid| pid.parse().unwrap()).collect::<Vec<_>>()
+        });
+        children.collect()
+    }
+}
+
+impl Drop for Gateway {
+    fn drop(&mut self) {
+        if matches!(self.child.try_wait(), Ok(None)) {
+            self.terminate();
+            drop(self.child.wait());
+        }
+    }
+}
+
+fn collect(mut from: impl std::io::Read + Send + 'static, into: Arc<Mutex<String>>) {
+    thread::spawn(move || {
+        let mut buffer = [0; 4096];
+        while let Ok(read @ 1..) = from.by_ref().read(&mut buffer) {
+            into.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..read]));
+        }
+    });
+}

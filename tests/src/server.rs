@@ -1,0 +1,198 @@
+//! Servers that answer with exactly the bytes they are told to.
+
+use std::io::{Read as _, Write as _};
+use std::net::{SocketAddr, TcpListener, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread;
+
+use serde_json::{Value, json};
+
+use crate::Era;
+
+/// A request as a server got it.
+#[derive(Clone, Debug)]
+pub struct Call {
+    /// The whole head.
+    pub head: String,
+    /// The body, read as JSON.
+    pub body: Value,
+    /// All of it.
+    pub bytes: Vec<u8>,
+}
+
+impl Call {
+    /// The method of the message.
+    #[must_use]
+    pub fn method(&self) -> &str {
+        self.body["method"].as_str().unwrap_or_default()
+    }
+
+    /// The tool it calls.
+    #[must_use]
+    pub fn tool(&self) -> &str {
+        self.body["params"]["name"].as_str().unwrap_or_default()
+    }
+
+    /// An HTTP answer with `result`.
+    #[must_use]
+    pub fn result(&self, result: &Value) -> Vec<u8> {
+        ok(&json!({ "jsonrpc": "2.0", "id": self.body["id"], "result": result }).to_string())
+    }
+
+    /// An HTTP answer with a text as a tool's result.
+    #[must_use]
+    pub fn text(&self, text: &str) -> Vec<u8> {
+        self.result(&json!({
+            "resultType": "complete", "content": [{ "type": "text", "text": text }]
+        }))
+    }
+}
+
+/// An HTTP answer with this JSON.
+#[must_use]
+pub fn ok(body: &str) -> Vec<u8> {
+    answer("200 OK", "application/json", body)
+}
+
+/// An HTTP answer.
+#[must_use]
+pub fn answer(status: &str, kind: &str, body: &str) -> Vec<u8> {
+    let length = body.len();
+    format!("HTTP/1.1 {status}\r\ncontent-type: {kind}\r\ncontent-length: {length}\r\n\r\n{body}")
+        .into_bytes()
+}
+
+/// A server on a port of its own.
+#[derive(Debug)]
+pub struct Server {
+    /// Where it is.
+    pub address: SocketAddr,
+    calls: Arc<Mutex<Vec<Call>>>,
+}
+
+impl Server {
+    /// Answers every request with what `respond` writes. A connection ends when it says so.
+    pub fn start(respond: impl Fn(&Call, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        let (respond, calls) = (Arc::new(respond), Arc::new(Mutex::new(Vec::new())));
+        let log = Arc::clone(&calls);
+        thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (respond, log) = (Arc::clone(&respond), Arc::clone(&log));
+                thread::spawn(move || serve(stream.unwrap(), &*respond, &log));
+            }
+        });
+        Self { address, calls }
+    }
+
+    /// A well-behaved server of one era with these tools; `call` answers their calls.
+    pub fn with(
+        era: Era,
+        tools: Value,
+        call: impl Fn(&Call, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self::start(move |request, stream| {
+            let bytes = match (request.method(), era) {
+                ("tools/call", _) => return call(request, stream),
+                ("tools/list", _) => request.result(&json!({
+                    "resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "public"
+                })),
+                ("server/discover", Era::Modern) => request.result(&json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "public",
+                    "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "fake", "version": "1" } },
+                })),
+                ("initialize", Era::Legacy) => {
+                    let result = json!({
+                        "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                        "serverInfo": { "name": "fake", "version": "1" },
+                    });
+                    let body = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
+                    let session = "mcp-session-id: upstream-session\r\n";
+                    with_header(&ok(&body.to_string()), session)
+                }
+                _ if request.body["id"].is_null() => {
+                    b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
+                }
+                _ => answer("400 Bad Request", "text/plain", "no"),
+            };
+            stream.write_all(&bytes).is_ok()
+        })
+    }
+
+    /// A well-behaved server whose tools give back their `text`.
+    #[must_use]
+    pub fn echo(era: Era, tools: &[&str]) -> Self {
+        let tools: Vec<_> = tools.iter().map(|name| tool(name)).collect();
+        Self::with(era, tools.into(), |call, stream| {
+            let text = call.body["params"]["arguments"]["text"].as_str().unwrap_or("done");
+            stream.write_all(&call.text(text)).is_ok()
+        })
+    }
+
+    /// Its URL.
+    #[must_use]
+    pub fn url(&self) -> String {
+        format!("http://{}/mcp", self.address)
+    }
+
+    /// The requests it got.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Call> {
+        self.calls.lock().unwrap().clone()
+    }
+
+    /// The calls of tools it got.
+    #[must_use]
+    pub fn tool_calls(&self) -> Vec<Call> {
+        self.calls().into_iter().filter(|call| call.method() == "tools/call").collect()
+    }
+}
+
+/// The definition of a tool.
+#[must_use]
+pub fn tool(name: &str) -> Value {
+    json!({ "name": name, "description": "A tool.", "inputSchema": { "type": "object" } })
+}
+
+fn with_header(answer: &[u8], header: &str) -> Vec<u8> {
+    let text = String::from_utf8(answer.to_vec()).unwrap();
+    text.replacen("\r\n", &format!("\r\n{header}"), 1).into_bytes()
+}
+
+#[expect(clippy::disallowed_methods, reason = "a fake server reads loosely on purpose")]
+fn serve(
+    mut stream: TcpStream,
+    respond: &dyn Fn(&Call, &mut TcpStream) -> bool,
+    log: &Mutex<Vec<Call>>,
+) {
+    let mut bytes = Vec::new();
+    let mut buffer = [0; 16384];
+    loop {
+        let text = String::from_utf8_lossy(&bytes).into_owned();
+        let whole = text.split_once("\r\n\r\n").and_then(|(head, body)| {
+            let lower = head.to_ascii_lowercase();
+            let length = lower
+                .split("content-length: ")
+                .nth(1)
+                .map_or("0", |rest| rest.split("\r\n").next().unwrap());
+            let length: usize = length.trim().parse().unwrap();
+            (body.len() >= length).then(|| (head.to_owned(), body[..length].to_owned()))
+        });
+        if let Some((head, body)) = whole {
+            let length = head.len() + 4 + body.len();
+            let body = serde_json::from_str(&body).unwrap_or_default();
+            let call = Call { head, body, bytes: bytes.drain(..length).collect() };
+            log.lock().unwrap().push(call.clone());
+            if !respond(&call, &mut stream) {
+                return;
+            }
+            continue;
+        }
+        match stream.read(&mut buffer) {
+            Ok(read @ 1..) => bytes.extend_from_slice(&buffer[..read]),
+            _ => return,
+        }
+    }
+}
