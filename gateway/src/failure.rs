@@ -138,30 +138,6 @@ impl Failure {
         }
     }
 
-    /// The codes that are not a decision's or a server's.
-    pub const CODES: [&str; 20] = [
-        "host",
-        "origin",
-        "upgrade",
-        "credential-missing",
-        "credential-refused",
-        "unknown-route",
-        "http-method",
-        "overload",
-        "media-type",
-        "accept",
-        "body-length",
-        "body-time",
-        "body-broken",
-        "json",
-        "message",
-        "header-mismatch",
-        "unsupported-version",
-        "params",
-        "unknown-method",
-        "session",
-    ];
-
     /// How the exchange ended, for the record.
     #[must_use]
     pub fn ending(&self, public: &Public) -> Ending {

@@ -95,7 +95,10 @@ const API_KEY: &str = "x-api-key";
 /// The table is looked up with a digest, never with the key: how long that takes says nothing
 /// about a key that would fit.
 #[derive(Debug)]
-struct Keys(HashMap<[u8; 8], Vec<([u8; 32], Arc<Principal>)>>);
+struct Keys(HashMap<[u8; 8], Vec<Known>>);
+
+/// The SHA-256 of a key, and whose it is.
+type Known = ([u8; 32], Arc<Principal>);
 
 impl Keys {
     fn new(keys: &[ApiKey]) -> Self {
@@ -125,7 +128,7 @@ impl Keys {
         };
         let hash = digest::digest(&digest::SHA256, key.as_bytes());
         let candidates = self.0.get(&prefix(hash.as_ref())).map_or(&[] as &[_], Vec::as_slice);
-        let equal = |(known, _): &&([u8; 32], _)| {
+        let equal = |(known, _): &&Known| {
             constant_time::verify_slices_are_equal(known, hash.as_ref()).is_ok()
         };
         candidates

@@ -91,10 +91,10 @@ impl Sessions {
         clock: Arc<dyn Clock>,
     ) -> Result<Self, SessionError> {
         let mut fresh = vec![0; 32];
-        rand::fill(&mut fresh).map_err(|_| SessionError::Seal)?;
+        rand::fill(&mut fresh).map_err(|_opaque| SessionError::Seal)?;
         let keys = if keys.is_empty() { std::slice::from_ref(&fresh) } else { keys };
         let key = |bytes: &Vec<u8>| {
-            let key = UnboundKey::new(&AES_256_GCM, bytes).map_err(|_| SessionError::Seal)?;
+            let key = UnboundKey::new(&AES_256_GCM, bytes).map_err(|_opaque| SessionError::Seal)?;
             Ok(LessSafeKey::new(key))
         };
         let keys = keys.iter().map(key).collect::<Result<_, _>>()?;
@@ -113,7 +113,7 @@ impl Sessions {
         legs: &[(u8, Leg)],
     ) -> Result<String, SessionError> {
         let mut random = [0; 16 + NONCE_LEN];
-        rand::fill(&mut random).map_err(|_| SessionError::Seal)?;
+        rand::fill(&mut random).map_err(|_opaque| SessionError::Seal)?;
         let (key, nonce) = random.split_at(16);
         let expires = self.clock.now() + self.lifetime;
         let mut sealed = Vec::with_capacity(128);
@@ -123,16 +123,17 @@ impl Sessions {
         for (server, leg) in legs {
             // An id of no length is none: a header cannot be empty.
             let id = leg.id.as_deref().unwrap_or_default();
-            let length = u16::try_from(id.len()).map_err(|_| SessionError::Seal)?;
+            let length = u16::try_from(id.len()).map_err(|_opaque| SessionError::Seal)?;
             sealed.extend_from_slice(&[*server, place(leg.version)?]);
             sealed.extend_from_slice(&length.to_be_bytes());
             sealed.extend_from_slice(id.as_bytes());
         }
         let cipher = self.keys.first().ok_or(SessionError::Seal)?;
-        let unique = Nonce::try_assume_unique_for_key(nonce).map_err(|_| SessionError::Seal)?;
+        let unique =
+            Nonce::try_assume_unique_for_key(nonce).map_err(|_opaque| SessionError::Seal)?;
         cipher
             .seal_in_place_append_tag(unique, owner(principal, route), &mut sealed)
-            .map_err(|_| SessionError::Seal)?;
+            .map_err(|_opaque| SessionError::Seal)?;
         let id = URL_SAFE_NO_PAD.encode([nonce, &sealed].concat());
         (id.len() <= LONGEST).then_some(id).ok_or(SessionError::Seal)
     }
@@ -148,7 +149,7 @@ impl Sessions {
         route: &str,
     ) -> Result<Session, SessionError> {
         let unknown = SessionError::Unknown;
-        let bytes = URL_SAFE_NO_PAD.decode(id).map_err(|_| unknown)?;
+        let bytes = URL_SAFE_NO_PAD.decode(id).map_err(|_opaque| unknown)?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN).ok_or(unknown)?;
         let opened = self.keys.iter().find_map(|key| {
             let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
@@ -175,7 +176,7 @@ impl Sessions {
             return Ok(());
         }
         self.ended.retain(|_, until| *until > now);
-        self.ended.insert(session.key, until).map(|_| ()).map_err(|_| SessionError::Full)
+        self.ended.insert(session.key, until).map(|_| ()).map_err(|_opaque| SessionError::Full)
     }
 }
 
@@ -275,7 +276,10 @@ mod tests {
             changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
             let changed = String::from_utf8(changed).unwrap();
             assert_eq!(sessions.open(&changed, &ana, "/mcp"), Err(SessionError::Unknown), "{at}");
-            assert_eq!(sessions.open(&id[..at], &ana, "/mcp"), Err(SessionError::Unknown));
+            assert_eq!(
+                sessions.open(id.get(..at).unwrap(), &ana, "/mcp"),
+                Err(SessionError::Unknown)
+            );
         }
     }
 

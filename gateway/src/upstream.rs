@@ -521,7 +521,7 @@ impl Upstream {
         match &self.transport {
             Transport::Http(http) => {
                 let sent = timeout_at(deadline, http.notify(outgoing)).await;
-                sent.map_err(|_| UpstreamError::Timeout(self.limits.answer_time))?
+                sent.map_err(|_late| UpstreamError::Timeout(self.limits.answer_time))?
             }
             Transport::Stdio(stdio) => {
                 let process = stdio.process().await?;
@@ -611,7 +611,7 @@ impl Messages {
         match self {
             Self::Http(answer) if answer.is_json() => {
                 let text = timeout_at(deadline, answer.next()).await;
-                text.map_err(|_| UpstreamError::Incomplete)?
+                text.map_err(|_late| UpstreamError::Incomplete)?
             }
             Self::Http(_) | Self::Stdio(_) => Ok(None),
         }

@@ -12,6 +12,7 @@
 #![expect(
     clippy::disallowed_methods,
     clippy::indexing_slicing,
+    clippy::string_slice,
     clippy::panic,
     reason = "a tool for measuring"
 )]

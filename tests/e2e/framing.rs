@@ -31,7 +31,8 @@ fn the_http_around_a_message_must_fit() {
     };
     let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{}}"#;
     let before = gateway.exchanges().len();
-    let rows: Vec<(&str, &str, Vec<(&str, &str)>, &str, (u16, &str))> = vec![
+    type Row<'a> = (&'a str, &'a str, Vec<(&'a str, &'a str)>, &'a str, (u16, &'a str));
+    let rows: Vec<Row<'_>> = vec![
         ("POST", "/mcp", good.to_vec(), hello, (200, "none")),
         (
             "POST",
@@ -143,11 +144,7 @@ fn a_message_that_could_be_read_in_two_ways_is_refused() {
             ("a leading zero", change("\"x\"", "01"), -32700, "json"),
             (
                 "too deep",
-                change(
-                    "\"arguments\":{",
-                    &deep.replace("\"arguments\":{\"d\":", "\"arguments\":{\"d\":"),
-                )
-                .replacen("]\"text\"", "],\"text\"", 1),
+                change("\"arguments\":{", &deep).replacen("]\"text\"", "],\"text\"", 1),
                 -32600,
                 "json",
             ),

@@ -2,6 +2,13 @@
 //!
 //! Every control is shown in both eras, and each test fails when its control is switched off.
 
+#![expect(
+    clippy::unwrap_used,
+    clippy::panic,
+    clippy::indexing_slicing,
+    reason = "a test fails by panicking, its helpers too"
+)]
+
 mod audit;
 mod cli;
 mod framing;

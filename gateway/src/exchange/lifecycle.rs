@@ -66,7 +66,7 @@ impl Gateway {
         };
         let (principal, route) = (&arrived.caller.principal, &arrived.route.path);
         let sealed = self.sessions.seal(principal, route, version, &legs).and_then(|sealed| {
-            HeaderValue::try_from(sealed).map_err(|_| crate::session::SessionError::Seal)
+            HeaderValue::try_from(sealed).map_err(|_opaque| crate::session::SessionError::Seal)
         });
         let sealed = match sealed {
             Ok(sealed) => sealed,

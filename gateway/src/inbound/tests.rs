@@ -43,7 +43,8 @@ fn era_table() {
     let bare = r#"{"jsonrpc":"2.0","id":1,"method":"tools/list"}"#;
     let add = r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"add",META}}"#;
     let hello = r#"{"jsonrpc":"2.0","id":1,"method":"initialize","params":{"protocolVersion":"2025-06-18"}}"#;
-    let rows: Vec<(&str, Vec<(&str, &str)>, &str)> = vec![
+    type Row<'a> = (&'a str, Vec<(&'a str, &'a str)>, &'a str);
+    let rows: Vec<Row<'_>> = vec![
         ("modern list", modern.to_vec(), list),
         ("modern call", call.to_vec(), add),
         (

@@ -127,7 +127,7 @@ where
 {
     match error.kind() {
         ValidationErrorKind::AnyOf { context } | ValidationErrorKind::OneOfNotValid { context } => {
-            context.iter().flatten().flat_map(|inner| leaves(inner)).collect()
+            context.iter().flatten().flat_map(leaves).collect()
         }
         _ => vec![error],
     }

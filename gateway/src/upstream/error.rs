@@ -68,15 +68,4 @@ impl UpstreamError {
             Self::SessionGone => "upstream-session",
         }
     }
-
-    /// Every code.
-    pub const CODES: [&str; 7] = [
-        "upstream-connect",
-        "upstream-process",
-        "upstream-timeout",
-        "upstream-broken",
-        "upstream-status",
-        "upstream-protocol",
-        "upstream-session",
-    ];
 }

@@ -67,7 +67,7 @@ impl Http {
         let invalid = UpstreamError::Protocol("the URL cannot be used");
         let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
         let host = HeaderValue::from_str(host)
-            .map_err(|_| UpstreamError::Protocol("the host cannot be used"))?;
+            .map_err(|_unusable| UpstreamError::Protocol("the host cannot be used"))?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let base = HeaderMap::from_iter([
             (HOST, host),
@@ -82,7 +82,7 @@ impl Http {
         ]);
         Ok(Self {
             target: Target::new(uri, tls, limits.connect_time)?,
-            path: path.parse().map_err(|_| invalid)?,
+            path: path.parse().map_err(|_unusable| invalid)?,
             base,
             idle: (0..task::parallelism()).map(|_| Arc::new(ArrayQueue::new(KEPT))).collect(),
             limits,
@@ -228,7 +228,7 @@ impl HttpAnswer {
                     };
                     let Ok(data) = frame?.into_data() else { continue };
                     let fed = decoder.feed(&data, |event| waiting.push_back(event));
-                    fed.map_err(|_| UpstreamError::TooLong(self.limit))?;
+                    fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
                     waiting.retain(|event| !event.is_empty());
                 }
                 Ok(waiting.pop_front())

@@ -54,7 +54,7 @@ impl Target {
         let host = uri.host().ok_or_else(invalid)?.trim_matches(['[', ']']);
         let secure = uri.scheme_str() == Some("https");
         let tls = if secure {
-            let name = ServerName::try_from(host.to_owned()).map_err(|_| invalid())?;
+            let name = ServerName::try_from(host.to_owned()).map_err(|_unusable| invalid())?;
             Some((Arc::clone(tls), name))
         } else {
             None
@@ -66,7 +66,7 @@ impl Target {
     /// A new connection.
     pub(super) async fn connect(&self) -> Result<Link, UpstreamError> {
         let connected = timeout(self.connect_time, self.stream()).await;
-        let stream = connected.map_err(|_| UpstreamError::Timeout(self.connect_time))??;
+        let stream = connected.map_err(|_late| UpstreamError::Timeout(self.connect_time))??;
         let mut builder = http1::Builder::new();
         builder.max_buf_size(HEAD);
         let handshake = builder.handshake(TokioIo::new(stream)).await;

@@ -178,7 +178,7 @@ impl Process {
         };
         let (sender, messages) = mpsc::channel(WAITING);
         let taken = self.waiting.insert(id, sender);
-        taken.map_err(|_| UpstreamError::Stalled)?;
+        taken.map_err(|_late| UpstreamError::Stalled)?;
         let answer = StdioAnswer { process: Arc::clone(self), id, messages };
         self.line(outgoing.body.clone(), at_most).await?;
         Ok(answer)

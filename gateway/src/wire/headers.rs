@@ -48,10 +48,10 @@ pub fn decode(value: &str) -> Option<Cow<'_, str>> {
 /// The header value that mirrors `text`.
 #[must_use]
 pub fn encode(text: &str) -> HeaderValue {
-    let safe = text.bytes().all(|byte| (b' '..=b'~').contains(&byte))
-        && !text.starts_with(' ')
-        && !text.ends_with(' ')
-        && !(text.starts_with(OPEN) && text.ends_with(CLOSE));
+    let visible = text.bytes().all(|byte| (b' '..=b'~').contains(&byte));
+    let padded = text.starts_with(' ') || text.ends_with(' ');
+    let marked = text.starts_with(OPEN) && text.ends_with(CLOSE);
+    let safe = visible && !padded && !marked;
     let plain = safe.then(|| HeaderValue::from_str(text).ok()).flatten();
     plain.unwrap_or_else(|| {
         let encoded = format!("{OPEN}{}{CLOSE}", STANDARD.encode(text));
