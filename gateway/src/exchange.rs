@@ -155,7 +155,7 @@ impl Gateway {
         framed(&head)?;
         let body = self.body(body).await?;
         record.bytes_in = body.len();
-        let (id, message) = identified(wire::decode(body, &Bounds::MESSAGE), record)?;
+        let (id, message) = identified(wire::decode_any(body, &Bounds::MESSAGE).await, record)?;
         let mut inbound = inbound::read(&head.headers, message)?;
         record.version = Some(inbound.version);
         record.trace = inbound.trace.clone().or_else(|| Some(record.id.digits().into()));

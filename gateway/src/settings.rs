@@ -3,6 +3,7 @@
 //! [`Settings`] is what the gateway runs on: every name resolved, every number a number, every
 //! secret still a reference. [`load`] yields one, or every problem in the file with its place.
 
+mod bounds;
 mod compile;
 mod problem;
 mod raw;

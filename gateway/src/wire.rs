@@ -208,6 +208,22 @@ pub fn decode(text: Bytes, bounds: &Bounds) -> Result<Message, DecodeError> {
     }
 }
 
+/// Texts up to this length are read where they are needed; longer ones would hold up whoever else
+/// is served by the same thread.
+pub const LARGE: usize = 256 * 1024;
+
+/// [`decode`], on another thread when the text is [`LARGE`].
+///
+/// # Errors
+/// As [`decode`].
+pub async fn decode_any(text: Bytes, bounds: &'static Bounds) -> Result<Message, DecodeError> {
+    if text.len() <= LARGE {
+        return decode(text, bounds);
+    }
+    let read = tokio::task::spawn_blocking(move || decode(text, bounds)).await;
+    read.unwrap_or(Err(DecodeError::Shape { id: None, reason: "the message could not be read" }))
+}
+
 /// Whether `_meta` has a reserved key in another spelling.
 #[must_use]
 pub fn meta_is_misspelled(meta: Value<'_>) -> bool {

@@ -13,13 +13,13 @@ use policy::principal::Principal;
 
 use super::problem::Problem;
 use super::raw::{
-    RawApiKey, RawLimits, RawListener, RawProtocol, RawRoute, RawScheme, RawSecret, RawServer,
-    RawSettings, RawSink, RawVariable,
+    RawApiKey, RawListener, RawProtocol, RawRoute, RawScheme, RawSecret, RawServer, RawSettings,
+    RawSink, RawVariable,
 };
 use super::yaml::Node;
 use super::{
-    ApiKey, Limits, Listener, Program, Protocol, Reach, Route, Scheme, SecretRef, Server, Settings,
-    Sink, SinkTarget, Value, groups,
+    ApiKey, Listener, Program, Protocol, Reach, Route, Scheme, SecretRef, Server, Settings, Sink,
+    SinkTarget, Value, groups,
 };
 
 /// Sessions live this long unless the file says otherwise.
@@ -75,13 +75,14 @@ pub(super) fn settings(raw: RawSettings, root: &Node) -> Result<Settings, Vec<Pr
     }
 }
 
-struct Compiler<'a> {
+/// Reads the parts and keeps what is wrong with them.
+pub(super) struct Compiler<'a> {
     root: &'a Node,
     problems: Vec<Problem>,
 }
 
 impl Compiler<'_> {
-    fn report(&mut self, at: &str, message: impl Into<String>, help: impl Into<String>) {
+    pub(super) fn report(&mut self, at: &str, message: impl Into<String>, help: impl Into<String>) {
         self.problems.push(Problem::new(self.root.place(at), message, help));
     }
 
@@ -415,77 +416,5 @@ impl Compiler<'_> {
             Some(Sink { name: raw.name.as_str().into(), to })
         };
         raws.iter().enumerate().filter_map(sink).collect()
-    }
-
-    fn limits(&mut self, raw: &RawLimits) -> Limits {
-        const KIB: usize = 1024;
-        const MIB: usize = 1024 * KIB;
-        let seconds = Duration::from_secs;
-        let at = |key: &str| format!("/limits/{key}");
-        let mut size = |key: &str, text: &Option<String>, default| {
-            self.size(&at(key), text.as_deref()).unwrap_or(default)
-        };
-        let request_body = size("requestBody", &raw.request_body, 4 * MIB);
-        let response_body = size("responseBody", &raw.response_body, 16 * MIB);
-        let request_head = size("requestHead", &raw.request_head, 16 * KIB);
-        let mut count = |key: &str, value: Option<usize>, default| {
-            if value == Some(0) {
-                self.report(&at(key), "zero lets nothing through", "give at least 1");
-            }
-            value.unwrap_or(default)
-        };
-        let connections = count("connections", raw.connections, 4096);
-        let in_flight = count("inFlight", raw.in_flight, 1024);
-        let tools = count("tools", raw.tools, 2000);
-        let pages = count("pages", raw.pages, 100);
-        let sessions = count("sessions", raw.sessions, 10_000);
-        let mut time = |key: &str, text: &Option<String>, default| {
-            self.time(&at(key), text.as_deref()).unwrap_or(default)
-        };
-        Limits {
-            request_body,
-            response_body,
-            request_head: request_head.max(8 * KIB),
-            connections,
-            in_flight,
-            request_time: time("requestTime", &raw.request_time, seconds(10)),
-            connect_time: time("connectTime", &raw.connect_time, seconds(5)),
-            answer_time: time("answerTime", &raw.answer_time, seconds(60)),
-            total_time: time("totalTime", &raw.total_time, seconds(600)),
-            catalog_age: time("catalogAge", &raw.catalog_age, seconds(60)),
-            tools,
-            pages,
-            sessions,
-            drain_time: time("drainTime", &raw.drain_time, seconds(10)),
-        }
-    }
-
-    fn time(&mut self, at: &str, text: Option<&str>) -> Option<Duration> {
-        let text = text?;
-        let time = humantime::parse_duration(text).ok().filter(|time| !time.is_zero());
-        if time.is_none() {
-            let message = format!("`{}` is not a time", text.escape_debug());
-            self.report(at, message, "write `500ms`, `30s`, `10m` or `12h`");
-        }
-        time
-    }
-
-    fn size(&mut self, at: &str, text: Option<&str>) -> Option<usize> {
-        let text = text?;
-        let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
-        let factor = match unit {
-            "B" => Some(1),
-            "KiB" => Some(1024),
-            "MiB" => Some(1024 * 1024),
-            _ => None,
-        };
-        let number = text.strip_suffix(unit).and_then(|digits| digits.parse::<usize>().ok());
-        let size = number.zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
-        let size = size.filter(|size| (1..=1024 * 1024 * 1024).contains(size));
-        if size.is_none() {
-            let message = format!("`{}` is not a size up to 1024MiB", text.escape_debug());
-            self.report(at, message, "write `512B`, `64KiB` or `4MiB`");
-        }
-        size
     }
 }

@@ -303,6 +303,6 @@ async fn collect(
 }
 
 /// Reads a message of a server.
-pub(super) fn read(text: Bytes, bounds: &Bounds) -> Result<Message, UpstreamError> {
-    wire::decode(text, bounds).map_err(UpstreamError::Message)
+pub(super) async fn read(text: Bytes) -> Result<Message, UpstreamError> {
+    wire::decode_any(text, &Bounds::MESSAGE).await.map_err(UpstreamError::Message)
 }

@@ -13,6 +13,7 @@ use policy::tool::{Catalog, Tool};
 
 use super::error::UpstreamError;
 use crate::settings::Limits;
+use crate::wire::LARGE;
 
 /// Most views of one listing that are kept written out.
 const VIEWS: usize = 64;
@@ -122,9 +123,9 @@ fn write(view: &View, server: Option<&ServerName>) -> Bytes {
 
 /// Collects the pages of a list.
 #[derive(Debug)]
-pub(super) struct Pages<'a> {
-    server: &'a ServerName,
-    limits: &'a Limits,
+pub(super) struct Pages {
+    server: ServerName,
+    limits: Limits,
     tools: Vec<Tool>,
     extra: Vec<(Box<str>, Fragment)>,
     ttl: Option<u64>,
@@ -132,14 +133,31 @@ pub(super) struct Pages<'a> {
     count: usize,
 }
 
-impl<'a> Pages<'a> {
-    pub(super) fn new(server: &'a ServerName, limits: &'a Limits) -> Self {
+impl Pages {
+    pub(super) fn new(server: ServerName, limits: Limits) -> Self {
         let (tools, extra, cursors) = (Vec::new(), Vec::new(), BTreeSet::new());
         Self { server, limits, tools, extra, ttl: None, cursors, count: 0 }
     }
 
-    /// Takes a page; says where the next one is.
-    pub(super) fn take(&mut self, result: &Fragment) -> Result<Option<String>, UpstreamError> {
+    /// Takes a page; says where the next one is. Looking at every string of a large page takes
+    /// its time, so that is done on another thread.
+    pub(super) async fn take(
+        mut self,
+        result: Fragment,
+    ) -> Result<(Self, Option<String>), UpstreamError> {
+        let large = result.value().span().len() > LARGE;
+        let take = move || {
+            let next = self.read(&result)?;
+            Ok((self, next))
+        };
+        if !large {
+            return take();
+        }
+        let taken = tokio::task::spawn_blocking(take).await;
+        taken.unwrap_or(Err(UpstreamError::Protocol("the list could not be read")))
+    }
+
+    fn read(&mut self, result: &Fragment) -> Result<Option<String>, UpstreamError> {
         let page = result.value();
         self.count += 1;
         if self.count > self.limits.pages {
@@ -180,7 +198,7 @@ impl<'a> Pages<'a> {
     /// The listing of all pages; `source` is the answer, if there was but one.
     pub(super) fn finish(self, source: Option<(Bytes, Range<usize>)>) -> Listing {
         Listing {
-            catalog: Arc::new(Catalog::new(self.server.clone(), self.tools)),
+            catalog: Arc::new(Catalog::new(self.server, self.tools)),
             extra: self.extra,
             ttl: self.ttl.unwrap_or(0),
             source: source.filter(|_| self.count == 1),

@@ -1,0 +1,114 @@
+//! The tools of a server: when they are read, and from where they are had meanwhile.
+
+use std::sync::Arc;
+
+use arc_swap::ArcSwapOption;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use super::listing::{Listing, Pages};
+use super::request::{self, Speech};
+use super::{Upstream, UpstreamError, http};
+use crate::session::Leg;
+use crate::wire::Outcome;
+
+#[derive(Debug, Default)]
+pub(super) struct Slot {
+    listing: ArcSwapOption<(Arc<Listing>, Instant)>,
+    reading: Mutex<()>,
+}
+
+impl Upstream {
+    /// Its tools as they were last read, or read now if that was too long ago. The gateway asks in
+    /// its own name: nothing of a caller's goes out.
+    ///
+    /// # Errors
+    /// When they cannot be read.
+    pub async fn catalog(&self, leg: Option<&Leg>) -> Result<Arc<Listing>, UpstreamError> {
+        let slot = self.slot(leg);
+        let fresh = |slot: &Slot| {
+            let held = slot.listing.load();
+            let held = held.as_ref().filter(|held| held.1.elapsed() < self.limits.catalog_age);
+            held.map(|held| Arc::clone(&held.0))
+        };
+        if let Some(listing) = fresh(&slot) {
+            return Ok(listing);
+        }
+        let _one = slot.reading.lock().await;
+        match fresh(&slot) {
+            Some(listing) => Ok(listing),
+            None => self.read(&slot, leg).await,
+        }
+    }
+
+    pub(super) fn slot(&self, leg: Option<&Leg>) -> Arc<Slot> {
+        let Some(leg) = leg.filter(|leg| leg.id.is_some()) else { return Arc::clone(&self.shared) };
+        if let Some(slot) = self.sessions.get(leg) {
+            return slot;
+        }
+        let slot = Arc::new(Slot::default());
+        // With no room to keep it the list is read for every request: slower, not wrong.
+        if let Err(full) = self.sessions.insert(leg.clone(), Arc::clone(&slot)) {
+            tracing::debug!(server = %self.name, %full, "the tools of a session are not kept");
+        }
+        slot
+    }
+
+    /// Reads every page of the list.
+    pub(super) async fn read(
+        &self,
+        slot: &Slot,
+        leg: Option<&Leg>,
+    ) -> Result<Arc<Listing>, UpstreamError> {
+        let known = if leg.is_none() { Some(self.known().await?) } else { None };
+        let speech = match (leg, &known) {
+            (Some(leg), _) => Speech::Legacy(leg),
+            (None, Some(known)) => known.speech(),
+            (None, None) => Speech::Modern,
+        };
+        let read = self.pages(slot, speech).await;
+        if matches!(read, Err(UpstreamError::SessionGone)) && leg.is_none() {
+            self.known.store(None);
+            let known = self.known().await?;
+            return self.noted(self.pages(slot, known.speech()).await);
+        }
+        self.noted(read)
+    }
+
+    async fn pages(&self, slot: &Slot, speech: Speech<'_>) -> Result<Arc<Listing>, UpstreamError> {
+        let held = slot.listing.load_full().map(|held| Arc::clone(&held.0));
+        let deadline = Instant::now() + self.limits.answer_time;
+        let mut pages = Pages::new(self.name.clone(), self.limits);
+        let mut cursor = None;
+        loop {
+            let id = self.id();
+            let outgoing = request::tools(id, cursor.as_deref(), speech);
+            let mut messages = self.send(&outgoing, deadline).await?;
+            let text = messages.text(deadline).await?;
+            if let (Some(text), Some(held), None) = (&text, &held, &cursor)
+                && held.is_repeated_by(text, id)
+            {
+                slot.listing.store(Some(Arc::new((Arc::clone(held), Instant::now()))));
+                return Ok(Arc::clone(held));
+            }
+            let outcome = match &text {
+                Some(text) => self.outcome(http::read(text.clone()).await?, id)?,
+                None => self.wait(&mut messages, id, speech, deadline).await?,
+            };
+            self.done(messages);
+            let Outcome::Result(result) = outcome else {
+                return Err(UpstreamError::Protocol("the server answered the list with an error"));
+            };
+            (pages, cursor) = pages.take(result.clone()).await?;
+            if cursor.is_none() {
+                let source = text.and_then(|text| {
+                    let id = result.document().root().get("id")?.span();
+                    Some((text, id))
+                });
+                let listing = Arc::new(pages.finish(source));
+                slot.listing.store(Some(Arc::new((Arc::clone(&listing), Instant::now()))));
+                return Ok(listing);
+            }
+        }
+    }
+}

@@ -1,0 +1,184 @@
+//! Which era a server speaks, and what it says of itself.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use policy::json::{Fragment, Value};
+use tokio::time::Instant;
+
+use super::request::{self, Outgoing, Speech};
+use super::{Messages, Transport, Upstream, UpstreamError};
+use crate::protocol::{Era, Version, code, meta};
+use crate::session::Leg;
+use crate::settings::Protocol;
+use crate::wire::Outcome;
+
+/// How long a program may take to answer the question which era it speaks. A legacy program may
+/// never answer it.
+///
+/// SPEC 2026-07-28 basic/transports/stdio#backward-compatibility
+const PROBE: Duration = Duration::from_secs(3);
+
+/// What a server said of itself.
+#[derive(Clone, Debug)]
+pub struct Hello {
+    /// Which era it speaks.
+    pub era: Era,
+    /// Its name and version, as it gives them.
+    pub info: Option<Fragment>,
+    /// What it wants a model to know. Inspected before it is shown.
+    pub instructions: Option<Fragment>,
+    /// Whether it offers tools.
+    pub tools: bool,
+}
+
+/// What is known of a server until it is started again.
+#[derive(Debug)]
+pub(super) struct Known {
+    pub(super) hello: Arc<Hello>,
+    pub(super) generation: u64,
+    /// The gateway's own session with a legacy server.
+    pub(super) leg: Option<Leg>,
+}
+
+impl Known {
+    pub(super) fn speech(&self) -> Speech<'_> {
+        self.leg.as_ref().map_or(Speech::Modern, Speech::Legacy)
+    }
+}
+
+impl Upstream {
+    /// What is known of the server, found out first if need be.
+    pub(super) async fn known(&self) -> Result<Arc<Known>, UpstreamError> {
+        let generation = match &self.transport {
+            Transport::Http(_) => 0,
+            Transport::Stdio(stdio) => stdio.process().await?.generation,
+        };
+        let current = || self.known.load_full().filter(|known| known.generation == generation);
+        if let Some(known) = current() {
+            return Ok(known);
+        }
+        let _one = self.probing.lock().await;
+        if let Some(known) = current() {
+            return Ok(known);
+        }
+        let found = match self.protocol {
+            Protocol::Modern => self.discover(generation).await,
+            Protocol::Legacy => Ok(None),
+            Protocol::Auto => self.discover(generation).await,
+        };
+        let found = match found {
+            Ok(Some(known)) => Ok(known),
+            Ok(None) if self.protocol == Protocol::Modern => {
+                Err(UpstreamError::Protocol("the server does not speak 2026-07-28"))
+            }
+            Ok(None) => self.initialize(Version::LAST_LEGACY, generation).await,
+            Err(error) => Err(error),
+        };
+        let known = Arc::new(self.noted(found)?);
+        tracing::info!(server = %self.name, era = known.hello.era.as_str(), "server reached");
+        self.known.store(Some(Arc::clone(&known)));
+        Ok(known)
+    }
+
+    /// Asks a modern server what it is; `None` when it is not one.
+    ///
+    /// SPEC 2026-07-28 basic/versioning#backward-compatibility-with-initialization-based-versions
+    async fn discover(&self, generation: u64) -> Result<Option<Known>, UpstreamError> {
+        let stdio = matches!(self.transport, Transport::Stdio(_));
+        let patience = if stdio { PROBE } else { self.limits.answer_time };
+        let id = self.id();
+        let deadline = Instant::now() + patience;
+        let asked = self.ask(&request::discover(id), id, deadline).await;
+        match asked {
+            Ok((Outcome::Result(result), _)) => {
+                let versions = result.value().get("supportedVersions");
+                let ours = Version::V2026July.as_str();
+                let speaks = versions.is_some_and(|versions| {
+                    versions.items().any(|version| version.as_str().as_deref() == Some(ours))
+                });
+                let hello = Arc::new(Hello::read(Era::Modern, &result));
+                Ok(speaks.then_some(Known { hello, generation, leg: None }))
+            }
+            Ok((Outcome::Error(error), _)) => {
+                let code = error.value().get("code").and_then(Value::as_i64);
+                let modern = [code::HEADER_MISMATCH, -32021].map(i64::from);
+                if code.is_some_and(|code| modern.contains(&code)) {
+                    return Err(UpstreamError::Protocol("the server does not accept our requests"));
+                }
+                Ok(None)
+            }
+            Err(UpstreamError::Timeout(_)) if stdio => Ok(None),
+            Err(
+                UpstreamError::Status(400..500)
+                | UpstreamError::ContentType
+                | UpstreamError::Message(_),
+            ) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Opens a session with a legacy server.
+    ///
+    /// SPEC 2025-11-25 basic/lifecycle#initialization
+    pub(super) async fn initialize(
+        &self,
+        version: Version,
+        generation: u64,
+    ) -> Result<Known, UpstreamError> {
+        let id = self.id();
+        let deadline = Instant::now() + self.limits.answer_time;
+        let asked = self.ask(&request::initialize(id, version), id, deadline).await?;
+        let (Outcome::Result(result), session) = asked else {
+            return Err(UpstreamError::Protocol("the server refused the handshake"));
+        };
+        let agreed = result.value().get("protocolVersion").and_then(Value::as_str);
+        let agreed = agreed.and_then(|text| Version::parse(&text));
+        let Some(version) = agreed.filter(|version| version.era() == Era::Legacy) else {
+            return Err(UpstreamError::Protocol("the server wants a revision we do not speak"));
+        };
+        let leg = Leg { version, id: session };
+        self.notify(&request::initialized(&leg), deadline).await?;
+        let hello = Arc::new(Hello::read(Era::Legacy, &result));
+        Ok(Known { hello, generation, leg: Some(leg) })
+    }
+
+    /// One question, one answer.
+    async fn ask(
+        &self,
+        outgoing: &Outgoing<'_>,
+        id: i64,
+        deadline: Instant,
+    ) -> Result<(Outcome, Option<Box<str>>), UpstreamError> {
+        let mut messages = self.send(outgoing, deadline).await?;
+        let session = match &mut messages {
+            Messages::Http(answer) => answer.session.take(),
+            Messages::Stdio(_) => None,
+        };
+        // Before the era is known nothing that is asked can be answered in it.
+        let outcome = self.wait(&mut messages, id, Speech::Modern, deadline).await?;
+        self.done(messages);
+        Ok((outcome, session))
+    }
+}
+
+impl Hello {
+    fn read(era: Era, result: &Fragment) -> Self {
+        let document = result.document();
+        let value = result.value();
+        let info = match era {
+            Era::Modern => value.get("_meta").and_then(|meta| meta.get(meta::SERVER_INFO)),
+            Era::Legacy => value.get("serverInfo"),
+        };
+        let object = |value: &Value<'_>| value.is_object();
+        Self {
+            era,
+            info: info.filter(object).map(|info| info.fragment(&document)),
+            instructions: value
+                .get("instructions")
+                .filter(|text| text.as_str().is_some())
+                .map(|text| text.fragment(&document)),
+            tools: value.get("capabilities").and_then(|all| all.get("tools")).is_some(),
+        }
+    }
+}
