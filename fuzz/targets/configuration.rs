@@ -1,0 +1,11 @@
+//! Any text is a configuration or a list of problems that can be shown.
+#![no_main]
+
+use libfuzzer_sys::fuzz_target;
+
+fuzz_target!(|text: &str| {
+    if let Err(problems) = gateway::settings::load("f.yaml", text, &|_| None) {
+        assert!(problems.count() > 0);
+        let _shown = (problems.human(false), problems.json());
+    }
+});

@@ -1,0 +1,26 @@
+//! Where the chunks end makes no difference, and no event is longer than the limit.
+#![no_main]
+
+use bytes::Bytes;
+use gateway::sse::Decoder;
+use libfuzzer_sys::fuzz_target;
+
+const LIMIT: usize = 64;
+
+fn events(chunks: &[&[u8]]) -> Option<Vec<Bytes>> {
+    let (mut decoder, mut events) = (Decoder::new(LIMIT), Vec::new());
+    for chunk in chunks {
+        decoder.feed(chunk, |event| events.push(event)).ok()?;
+    }
+    Some(events)
+}
+
+fuzz_target!(|input: (u8, &[u8])| {
+    let (cut, bytes) = input;
+    let (one, two) = bytes.split_at(usize::from(cut).min(bytes.len()));
+    let whole = events(&[bytes]);
+    if let (Some(whole), Some(parts)) = (&whole, events(&[one, two])) {
+        assert_eq!(*whole, parts);
+        assert!(whole.iter().all(|event| event.len() <= LIMIT));
+    }
+});

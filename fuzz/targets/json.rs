@@ -1,0 +1,33 @@
+//! What we read as JSON, serde_json reads too, and the same.
+#![no_main]
+
+use bytes::Bytes;
+use libfuzzer_sys::fuzz_target;
+use policy::json::{Bounds, Document, Kind, Value};
+
+fn same(ours: Value<'_>, theirs: &serde_json::Value) -> bool {
+    match ours.kind() {
+        Kind::Null => theirs.is_null(),
+        Kind::Boolean => ours.as_bool() == theirs.as_bool(),
+        Kind::Number => theirs.is_number(),
+        Kind::Plain | Kind::Escaped => ours.as_str().as_deref() == theirs.as_str(),
+        Kind::Array => {
+            let theirs = theirs.as_array().map_or(&[] as &[_], Vec::as_slice);
+            ours.items().count() == theirs.len() && ours.items().zip(theirs).all(|(o, t)| same(o, t))
+        }
+        Kind::Object => {
+            let count = theirs.as_object().map_or(0, serde_json::Map::len);
+            ours.members().count() == count
+                && ours.members().all(|(key, value)| theirs.get(&*key).is_some_and(|t| same(value, t)))
+        }
+    }
+}
+
+fuzz_target!(|bytes: &[u8]| {
+    if let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE) {
+        match serde_json::from_slice::<serde_json::Value>(bytes) {
+            Ok(theirs) => assert!(same(document.root(), &theirs)),
+            Err(error) => assert!(error.to_string().contains("number out of range"), "{error}"),
+        }
+    }
+});
