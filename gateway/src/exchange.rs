@@ -111,6 +111,7 @@ impl Gateway {
         door: Arc<Door>,
         peer: SocketAddr,
         request: Request<Incoming>,
+        place: Place,
     ) -> Response<Body> {
         let mut record = self.record(&door, peer);
         let arrived = match self.arrive(&door, request, &mut record).await {
@@ -123,9 +124,9 @@ impl Gateway {
             Ask::CallTool(_) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a client that hangs up has not cancelled.
                 let tasks = self.tasks.clone();
-                calling::detached(self.call(arrived, record), tasks).await
+                calling::detached(self.call(arrived, record, place), tasks).await
             }
-            Ask::CallTool(_) => self.call(arrived, record).await,
+            Ask::CallTool(_) => self.call(arrived, record, place).await,
             Ask::ListTools => self.list(arrived, record).await,
             Ask::Discover => self.discover(arrived, record).await,
             Ask::Initialize => self.initialize(arrived, record).await,
@@ -300,7 +301,8 @@ impl Gateway {
     }
 }
 
-/// One of the places for requests that are worked on; given back when it is dropped.
+/// One of the places for requests that are worked on; given back when it is dropped. A call keeps
+/// its place to its end, also when it is streamed and when its client has gone.
 #[derive(Debug)]
 pub struct Place(Arc<Metrics>);
 

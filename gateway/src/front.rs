@@ -110,10 +110,10 @@ async fn respond(
         }
         return reply::empty(StatusCode::FORBIDDEN);
     }
-    let Ok(_place) = gateway.enter() else {
+    let Ok(place) = gateway.enter() else {
         return gateway.overloaded(&door, peer);
     };
-    let mut response = gateway.exchange(door, peer, request).await;
+    let mut response = gateway.exchange(door, peer, request, place).await;
     if let Some(origin) = origin {
         let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);

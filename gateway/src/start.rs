@@ -166,12 +166,12 @@ impl Running {
     /// Stops: no new connections, a time for what is in flight, and the last record.
     pub async fn stop(self) {
         front::drain(&self.gateway.tasks, self.gateway.limits.drain_time).await;
-        self.gateway.journal.stop();
         for thread in self.threads {
             if thread.join().is_err() {
                 tracing::error!("a worker ended in a panic");
             }
         }
+        self.gateway.journal.stop();
     }
 }
 

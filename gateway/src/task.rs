@@ -4,6 +4,7 @@ use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::io;
+use std::sync::LazyLock;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -101,17 +102,26 @@ impl Tasks {
 }
 
 thread_local! {
-    static WORKER: Cell<usize> = const { Cell::new(0) };
+    static WORKER: Cell<usize> = const { Cell::new(usize::MAX) };
 }
 
-/// Which worker this thread is; what is kept by thread is kept under this number.
+/// The place of this thread among those that keep things apart: each worker has its own, and all
+/// that are none share the last. There are [`places`].
 #[must_use]
-pub fn worker() -> usize {
-    WORKER.get()
+pub fn place() -> usize {
+    WORKER.get().min(parallelism())
+}
+
+/// How many different answers [`place`] gives.
+#[must_use]
+pub fn places() -> usize {
+    parallelism() + 1
 }
 
 /// How many workers there should be.
 #[must_use]
 pub fn parallelism() -> usize {
-    thread::available_parallelism().map_or(1, usize::from)
+    static COUNT: LazyLock<usize> =
+        LazyLock::new(|| thread::available_parallelism().map_or(1, usize::from));
+    *COUNT
 }

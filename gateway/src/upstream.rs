@@ -329,14 +329,18 @@ impl Upstream {
         }
     }
 
-    /// Notes whether the server was reached; what was known of one that fails is found out again.
+    /// Notes whether the server was reached, and forgets what no longer holds.
     fn noted<T>(&self, result: Result<T, UpstreamError>) -> Result<T, UpstreamError> {
         match &result {
             Ok(_) => self.metrics.reached(self.index, true),
             Err(UpstreamError::SessionGone) => {}
             Err(error) => {
                 self.metrics.reached(self.index, false);
-                self.known.store(None);
+                // It may have been replaced by one that speaks otherwise. One that is merely slow,
+                // or answers one call badly, has not.
+                if matches!(error, UpstreamError::Connect(_) | UpstreamError::Status(400..500)) {
+                    self.known.store(None);
+                }
                 let error = crate::report::Chain(error);
                 tracing::warn!(server = %self.name, %error, "the server failed");
             }

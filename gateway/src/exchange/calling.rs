@@ -13,7 +13,7 @@ use policy::pipeline::{Expectation, Permit, Shown};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
-use super::{Arrived, Gateway};
+use super::{Arrived, Gateway, Place};
 use crate::audit::{Entry, Record, Verdict};
 use crate::body::Body;
 use crate::ending::{Ending, Outcome as Ended};
@@ -42,6 +42,7 @@ struct Underway {
     progress: Option<Id>,
     cancelled: Cancellable,
     started: std::time::Instant,
+    _place: Place,
 }
 
 impl Gateway {
@@ -50,6 +51,7 @@ impl Gateway {
         self: Arc<Self>,
         mut arrived: Arrived,
         mut record: Box<Record>,
+        place: Place,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         let era = arrived.inbound.version.era();
@@ -58,7 +60,7 @@ impl Gateway {
             return self.refuse(&record, &Failure::Method);
         };
         let progress = ask.progress.clone();
-        let (place, server, permit) = match self.admit(&arrived, ask, &mut record).await {
+        let (at, server, permit) = match self.admit(&arrived, ask, &mut record).await {
             Ok(admitted) => admitted,
             Err(failure) => return self.refuse(&record, &failure),
         };
@@ -75,7 +77,7 @@ impl Gateway {
             }
         };
         let started = self.clock.instant();
-        let leg = arrived.leg(place);
+        let leg = arrived.leg(at);
         let sent = server.call(permit, &entry, leg, progress.is_some()).await;
         let (due, answer) = match sent {
             Ok(sent) => sent,
@@ -95,6 +97,7 @@ impl Gateway {
             progress,
             cancelled,
             started,
+            _place: place,
         };
         underway.answer().await
     }

@@ -52,9 +52,10 @@ impl Compiler<'_> {
 
     pub(super) fn time(&mut self, at: &str, text: Option<&str>) -> Option<Duration> {
         let text = text?;
-        let time = humantime::parse_duration(text).ok().filter(|time| !time.is_zero());
+        let bounds = Duration::from_millis(1)..=Duration::from_secs(366 * 24 * 3600);
+        let time = humantime::parse_duration(text).ok().filter(|time| bounds.contains(time));
         if time.is_none() {
-            let message = format!("`{}` is not a time", text.escape_debug());
+            let message = format!("`{}` is not a time up to a year", text.escape_debug());
             self.report(at, message, "write `500ms`, `30s`, `10m` or `12h`");
         }
         time

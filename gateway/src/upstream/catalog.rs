@@ -1,6 +1,7 @@
 //! The tools of a server: when they are read, and from where they are had meanwhile.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use tokio::sync::Mutex;
@@ -18,6 +19,14 @@ pub(super) struct Slot {
     reading: Mutex<()>,
 }
 
+impl Slot {
+    /// The listing, if it was read less than `age` ago.
+    fn fresh(&self, age: Duration) -> Option<Arc<Listing>> {
+        let held = self.listing.load();
+        held.as_ref().filter(|held| held.1.elapsed() < age).map(|held| Arc::clone(&held.0))
+    }
+}
+
 impl Upstream {
     /// Its tools as they were last read, or read now if that was too long ago. The gateway asks in
     /// its own name: nothing of a caller's goes out.
@@ -26,16 +35,12 @@ impl Upstream {
     /// When they cannot be read.
     pub async fn catalog(&self, leg: Option<&Leg>) -> Result<Arc<Listing>, UpstreamError> {
         let slot = self.slot(leg);
-        let fresh = |slot: &Slot| {
-            let held = slot.listing.load();
-            let held = held.as_ref().filter(|held| held.1.elapsed() < self.limits.catalog_age);
-            held.map(|held| Arc::clone(&held.0))
-        };
-        if let Some(listing) = fresh(&slot) {
+        let age = self.limits.catalog_age;
+        if let Some(listing) = slot.fresh(age) {
             return Ok(listing);
         }
         let _one = slot.reading.lock().await;
-        match fresh(&slot) {
+        match slot.fresh(age) {
             Some(listing) => Ok(listing),
             None => self.read(&slot, leg).await,
         }
@@ -47,6 +52,11 @@ impl Upstream {
             return slot;
         }
         let slot = Arc::new(Slot::default());
+        if self.sessions.insert(leg.clone(), Arc::clone(&slot)).is_ok() {
+            return slot;
+        }
+        // Clients that leave without a word leave their lists behind.
+        self.sessions.retain(|_, slot| slot.fresh(self.limits.catalog_age).is_some());
         // With no room to keep it the list is read for every request: slower, not wrong.
         if let Err(full) = self.sessions.insert(leg.clone(), Arc::clone(&slot)) {
             tracing::debug!(server = %self.name, %full, "the tools of a session are not kept");

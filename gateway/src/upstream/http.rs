@@ -84,7 +84,7 @@ impl Http {
             target: Target::new(uri, tls, limits.connect_time)?,
             path: path.parse().map_err(|_unusable| invalid)?,
             base,
-            idle: (0..task::parallelism()).map(|_| Arc::new(ArrayQueue::new(KEPT))).collect(),
+            idle: (0..task::places()).map(|_| Arc::new(ArrayQueue::new(KEPT))).collect(),
             limits,
         })
     }
@@ -147,8 +147,7 @@ impl Http {
     }
 
     fn idle(&self) -> Arc<ArrayQueue<Link>> {
-        let own = self.idle.get(task::worker()).or_else(|| self.idle.first());
-        own.cloned().unwrap_or_else(|| Arc::new(ArrayQueue::new(1)))
+        self.idle.get(task::place()).cloned().unwrap_or_else(|| Arc::new(ArrayQueue::new(1)))
     }
 
     async fn link(&self) -> Result<Link, UpstreamError> {
@@ -304,5 +303,5 @@ async fn collect(
 
 /// Reads a message of a server.
 pub(super) async fn read(text: Bytes) -> Result<Message, UpstreamError> {
-    wire::decode_any(text, &Bounds::MESSAGE).await.map_err(UpstreamError::Message)
+    wire::decode_any(text, &Bounds::ANSWER).await.map_err(UpstreamError::Message)
 }

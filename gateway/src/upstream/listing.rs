@@ -18,7 +18,7 @@ use crate::wire::LARGE;
 /// Most views of one listing that are kept written out.
 const VIEWS: usize = 64;
 /// Members of a result that are ours to write.
-const OWN: [&str; 6] = ["tools", "nextCursor", "resultType", "ttlMs", "cacheScope", "_meta"];
+const OWN: [&str; 5] = ["tools", "nextCursor", "resultType", "ttlMs", "cacheScope"];
 
 /// The tools of a server.
 #[derive(Debug)]

@@ -334,7 +334,7 @@ async fn read(
         if text.iter().all(u8::is_ascii_whitespace) {
             continue;
         }
-        match wire::decode(text, &Bounds::MESSAGE) {
+        match wire::decode_any(text, &Bounds::ANSWER).await {
             Ok(message) => process.deliver(message, &name),
             Err(error) => {
                 garbage += 1;

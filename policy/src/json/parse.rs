@@ -19,8 +19,10 @@ pub struct Bounds {
 }
 
 impl Bounds {
-    /// The bounds of a protocol message.
+    /// The bounds of a client's message.
     pub const MESSAGE: Self = Self { depth: 64, nodes: 100_000, key: 1024, number: 256 };
+    /// The bounds of a server's answer, which may hold much more of the same.
+    pub const ANSWER: Self = Self { nodes: 1_000_000, ..Self::MESSAGE };
 }
 
 /// Why bytes are not one acceptable JSON text.
