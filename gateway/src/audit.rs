@@ -167,10 +167,10 @@ impl Journal {
         Ok(())
     }
 
-    /// Whether the last line was taken.
+    /// Whether lines are taken; a sink that failed is tried again.
     #[must_use]
     pub fn is_working(&self) -> bool {
-        !self.failing.load(Ordering::Acquire)
+        !self.failing.load(Ordering::Acquire) || self.event("probe").is_ok()
     }
 }
 

@@ -81,16 +81,6 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
         }
     }
 
-    /// Takes every entry out.
-    pub fn drain(&self) -> Vec<(K, V)> {
-        let shards = self.shards.iter();
-        shards
-            .flat_map(|shard| {
-                std::mem::take(&mut *shard.lock().unwrap_or_else(PoisonError::into_inner))
-            })
-            .collect()
-    }
-
     fn shard(&self, key: &K) -> Option<MutexGuard<'_, HashMap<K, V>>> {
         let hash = usize::try_from(self.hasher.hash_one(key) % SHARDS as u64).unwrap_or_default();
         // No operation above can leave a map half changed, so a poisoned lock is still good.

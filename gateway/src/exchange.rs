@@ -76,6 +76,14 @@ pub struct Route {
 }
 
 impl Route {
+    /// What a session is bound to besides its owner: the path, and the servers in their order. A
+    /// session of a route that was changed does not open.
+    #[must_use]
+    pub fn identity(&self) -> String {
+        let names: Vec<_> = self.servers.iter().map(|server| server.name().as_str()).collect();
+        format!("{} {}", self.path, names.join(" "))
+    }
+
     /// Whether tools carry the name of their server: with one server there is nothing to tell
     /// apart.
     #[must_use]
@@ -157,7 +165,7 @@ impl Gateway {
         let body = self.body(body).await?;
         record.bytes_in = body.len();
         let (id, message) = identified(wire::decode_any(body, &Bounds::MESSAGE).await, record)?;
-        let mut inbound = inbound::read(&head.headers, message)?;
+        let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
         record.version = Some(inbound.version);
         record.trace = inbound.trace.clone().or_else(|| Some(record.id.digits().into()));
         let stateless = inbound.version.era() == Era::Modern;
@@ -177,7 +185,7 @@ impl Gateway {
     fn bind(&self, caller: &Caller, route: &Route, head: &Parts) -> Result<Session, Failure> {
         let id = match single(&head.headers, header::SESSION) {
             Single::Absent => Err(SessionError::Missing),
-            Single::Value(id) => self.sessions.open(id, &caller.principal, &route.path),
+            Single::Value(id) => self.sessions.open(id, &caller.principal, &route.identity()),
             Single::Bad => Err(SessionError::Unknown),
         };
         id.map_err(Failure::Session)

@@ -76,7 +76,8 @@ async fn connection(gateway: Arc<Gateway>, door: Arc<Door>, stream: TcpStream, p
         .timer(TokioTimer::new())
         .header_read_timeout(gateway.limits.request_time)
         .max_headers(HEADERS)
-        .max_buf_size(gateway.limits.request_head.max(64 * 1024));
+        .max_header_size(gateway.limits.request_head)
+        .max_buf_size(64 * 1024);
     let answer = service_fn(move |request| {
         let (gateway, door) = (Arc::clone(&gateway), Arc::clone(&door));
         async move { Ok::<_, Infallible>(respond(gateway, door, peer, request).await) }

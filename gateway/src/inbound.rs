@@ -60,11 +60,16 @@ pub struct ToolAsk {
 /// that was never asked is refused.
 const UNASKED: [&str; 2] = ["inputResponses", "requestState"];
 
-/// Reads what `message` asks.
+/// Reads what `message` asks, and notes its revision in `spoken` as soon as that is known: in which
+/// words a refusal is told depends on it.
 ///
 /// # Errors
 /// When its era is not clear, its headers say something else, or its parameters do not fit.
-pub fn read(headers: &HeaderMap, message: Message) -> Result<Inbound, Failure> {
+pub fn read(
+    headers: &HeaderMap,
+    message: Message,
+    spoken: &mut Option<Version>,
+) -> Result<Inbound, Failure> {
     let (method, params, wants_answer) = match message {
         Message::Request(request) => (request.method, request.params, true),
         Message::Notification(notification) => (notification.method, notification.params, false),
@@ -88,6 +93,7 @@ pub fn read(headers: &HeaderMap, message: Message) -> Result<Inbound, Failure> {
     }
     let version = version(headers, &method, meta)?;
     let version = if &*method == method::INITIALIZE { agreed(params.as_ref()) } else { version };
+    *spoken = Some(version);
     if version.era() == Era::Modern {
         mirrored(headers, &method, params.as_ref())?;
         let capabilities = meta.and_then(|meta| meta.get(meta::CLIENT_CAPABILITIES));

@@ -138,7 +138,14 @@ impl Presentation {
 /// The answer to `tools/list`: what of each listing is shown.
 ///
 /// The definitions are not copied; the envelope is written around them.
-pub fn tools(id: &Id, era: Era, shown: &[(Arc<Listing>, Arc<Written>)]) -> Response<Body> {
+///
+/// A list that lacks the tools of some server is stale at once.
+pub fn tools(
+    id: &Id,
+    era: Era,
+    shown: &[(Arc<Listing>, Arc<Written>)],
+    whole: bool,
+) -> Response<Body> {
     let mut parts = VecDeque::new();
     let mut out = wire::head(Some(id), 256);
     out.extend_from_slice(br#""result":{"#);
@@ -156,7 +163,8 @@ pub fn tools(id: &Id, era: Era, shown: &[(Arc<Listing>, Arc<Written>)]) -> Respo
     }
     out.push(b']');
     if era == Era::Modern {
-        let ttl = shown.iter().map(|(listing, _)| listing.ttl()).min().unwrap_or(0);
+        let ttl = shown.iter().map(|(listing, _)| listing.ttl()).min().filter(|_| whole);
+        let ttl = ttl.unwrap_or(0);
         out.extend_from_slice(br#","ttlMs":"#);
         out.extend_from_slice(itoa::Buffer::new().format(ttl).as_bytes());
         // What one caller sees is not for another.

@@ -5,6 +5,7 @@
 //! longer holds. Ids, progress tokens and sessions on this side are the gateway's own.
 
 mod error;
+mod turn;
 mod link;
 mod request;
 mod http;
@@ -22,7 +23,6 @@ use policy::message::Call;
 use policy::name::ServerName;
 use policy::pipeline::{Expectation, Permit};
 use rustls::ClientConfig;
-use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout_at};
 
 use crate::audit::Entry;
@@ -45,6 +45,7 @@ use http::Http;
 pub use listing::{Listing, Written};
 use request::{Outgoing, Speech};
 use stdio::Stdio;
+use turn::Turn;
 
 /// The first id used towards a server. All have ten digits for a long time to come, so that two
 /// answers that say the same differ in those digits alone.
@@ -63,7 +64,7 @@ pub struct Upstream {
     tasks: Tasks,
     next_id: AtomicI64,
     known: ArcSwapOption<Known>,
-    probing: Mutex<()>,
+    probing: Turn,
     /// The tools it offers to the gateway, and those it offers within a client's session.
     shared: Arc<Slot>,
     sessions: Bounded<Leg, Arc<Slot>>,
@@ -107,7 +108,7 @@ impl Upstream {
             tasks,
             next_id: AtomicI64::new(FIRST_ID),
             known: ArcSwapOption::empty(),
-            probing: Mutex::new(()),
+            probing: Turn::default(),
             shared: Arc::default(),
             sessions: Bounded::new(limits.sessions),
         })
@@ -152,8 +153,9 @@ impl Upstream {
     pub async fn close(&self, leg: &Leg) {
         self.sessions.remove(leg);
         if let Transport::Http(http) = &self.transport {
-            let ended = http.end(&request::initialized(leg)).await;
-            if let Err(error) = ended {
+            let farewell = request::initialized(leg);
+            let ended = tokio::time::timeout(self.limits.answer_time, http.end(&farewell)).await;
+            if let Ok(Err(error)) = ended {
                 let error = crate::report::Chain(&error);
                 tracing::debug!(server = %self.name, %error, "the session was not ended");
             }
@@ -203,32 +205,29 @@ impl Upstream {
         };
         let id = self.id();
         let outgoing = request::call(id, &call, progress, speech);
-        let deadline = Instant::now() + self.limits.total_time;
-        let messages = match self.send(&outgoing, deadline).await {
-            Err(UpstreamError::SessionGone) if leg.is_none() => {
+        let leg = leg.cloned().or_else(|| known.as_ref().and_then(|known| known.leg.clone()));
+        let (upstream, deadline) = (Arc::clone(self), Instant::now() + self.limits.total_time);
+        // From here on a call that is given up is cancelled, also before the server has begun.
+        let mut answer = Answer { upstream, messages: None, over: false, id, leg, deadline };
+        match self.send(&outgoing, deadline).await {
+            Err(UpstreamError::SessionGone) if known.is_some() => {
                 // The server forgot our own session; the call was not accepted. Once more.
                 self.known.store(None);
+                answer.over = true;
                 let known = self.known().await?;
-                let id = self.id();
-                let outgoing = request::call(id, &call, progress, known.speech());
-                let messages = self.send(&outgoing, deadline).await?;
-                let leg = known.leg.clone();
-                return Ok((due, self.answer(messages, id, leg, deadline)));
+                answer.over = false;
+                answer.id = self.id();
+                let outgoing = request::call(answer.id, &call, progress, known.speech());
+                answer.leg.clone_from(&known.leg);
+                answer.messages = Some(self.send(&outgoing, deadline).await?);
             }
-            sent => self.noted(sent)?,
-        };
-        let leg = leg.cloned().or_else(|| known.and_then(|known| known.leg.clone()));
-        Ok((due, self.answer(messages, id, leg, deadline)))
-    }
-
-    fn answer(
-        self: &Arc<Self>,
-        messages: Messages,
-        id: i64,
-        leg: Option<Leg>,
-        deadline: Instant,
-    ) -> Answer {
-        Answer { upstream: Arc::clone(self), messages: Some(messages), id, leg, deadline }
+            sent => {
+                answer.over =
+                    matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
+                answer.messages = Some(self.noted(sent)?);
+            }
+        }
+        Ok((due, answer))
     }
 
     fn id(&self) -> i64 {

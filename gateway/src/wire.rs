@@ -208,6 +208,12 @@ pub fn decode(text: Bytes, bounds: &Bounds) -> Result<Message, DecodeError> {
     }
 }
 
+/// Whether `object` has a member that a loose reader would take for one of `known`.
+#[must_use]
+pub fn is_misspelled(object: Value<'_>, known: &[&str]) -> bool {
+    spelling::has_variant(object, known)
+}
+
 /// Texts up to this length are read where they are needed; longer ones would hold up whoever else
 /// is served by the same thread.
 pub const LARGE: usize = 256 * 1024;

@@ -94,7 +94,8 @@ impl Access {
             tally.count(rule, rule.outcome(subject));
         }
         let for_any_arguments = !tally.depends;
-        Decided { decision: tally.conclude(), for_any_arguments }
+        let contact = tally.denied.as_ref().and_then(|(rule, _)| rule.contact.clone());
+        Decided { decision: tally.conclude(), for_any_arguments, contact }
     }
 }
 
@@ -105,6 +106,8 @@ pub struct Decided {
     pub decision: Decision,
     /// Whether it would be the same with whatever arguments.
     pub for_any_arguments: bool,
+    /// Whom to ask about the rule that denied it, when one did.
+    pub contact: Option<Arc<str>>,
 }
 
 /// What the rules came to so far.

@@ -79,12 +79,6 @@ impl Document {
         &self.text
     }
 
-    /// How many values the index holds, keys included.
-    #[must_use]
-    pub const fn size(&self) -> usize {
-        self.nodes.len()
-    }
-
     fn node(&self, at: u32) -> Node {
         let outside = Node { kind: Kind::Null, start: 0, end: 0, next: at.saturating_add(1) };
         self.nodes.get(at as usize).copied().unwrap_or(outside)
@@ -126,12 +120,6 @@ impl<'a> Value<'a> {
     pub fn span(self) -> std::ops::Range<usize> {
         let node = self.document.node(self.at);
         node.start as usize..node.end as usize
-    }
-
-    /// How many values lie in it, itself and keys included.
-    #[must_use]
-    pub fn size(self) -> usize {
-        self.document.node(self.at).next.saturating_sub(self.at) as usize
     }
 
     /// The string, with its escapes resolved; `None` when it is not a string.

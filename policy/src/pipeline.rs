@@ -32,12 +32,6 @@ pub struct Permit {
 }
 
 impl Permit {
-    /// The call as it may be sent.
-    #[must_use]
-    pub const fn call(&self) -> &Call {
-        &self.call
-    }
-
     /// Gives the call up for sending and keeps the right to judge its reply.
     #[must_use]
     pub fn spend(self) -> (Call, Expectation) {
@@ -108,18 +102,6 @@ impl View {
     pub fn is_for(&self, principal: &Principal) -> bool {
         self.principal == *principal
     }
-
-    /// Whether every tool is shown.
-    #[must_use]
-    pub const fn is_whole(&self) -> bool {
-        self.hidden.is_empty()
-    }
-
-    /// The catalogue.
-    #[must_use]
-    pub const fn catalog(&self) -> &Arc<Catalog> {
-        &self.catalog
-    }
 }
 
 /// The end of an evaluation: a decision to record, and an outcome to act on.
@@ -184,6 +166,14 @@ impl Policy {
         Ruling { decision: Decision { effect, shadow, findings }, outcome: Ok(permit) }
     }
 
+    /// What is said of a tool no server offers.
+    #[must_use]
+    pub fn unknown() -> (Decision, Denial) {
+        let denial = Denial { reason: Reason::UnknownTool, told: Told::Nothing };
+        let effect = Effect::Deny(denial.clone());
+        (Decision { effect, shadow: Vec::new(), findings: Vec::new() }, denial)
+    }
+
     /// May this call be sent?
     ///
     /// A tool the caller does not see is denied in the words of [`Self::about`], the function the
@@ -196,10 +186,10 @@ impl Policy {
         call: ToolCall,
     ) -> Ruling<Permit> {
         let Some(tool) = catalog.tool(&call.tool) else {
-            let denial = Denial { reason: Reason::UnknownTool, told: Told::Nothing };
-            return deny(denial, Vec::new());
+            let (decision, denial) = Self::unknown();
+            return Ruling { decision, outcome: Err(denial) };
         };
-        let Decided { decision: seen, for_any_arguments } =
+        let Decided { decision: seen, for_any_arguments, .. } =
             self.standing(principal, catalog.server(), tool);
         match &seen.effect {
             Effect::Deny(denial) => {
@@ -217,7 +207,7 @@ impl Policy {
             Some(arguments) => Arguments::Given(arguments.value()),
         };
         let subject = Subject { principal, server: catalog.server(), tool, arguments };
-        let decided = self.access.decide(subject).decision;
+        let Decided { decision: decided, contact, .. } = self.access.decide(subject);
         match decided.effect {
             Effect::Allow(rule) => Ruling {
                 decision: Decision {
@@ -231,11 +221,14 @@ impl Policy {
                 let told = match told {
                     Told::Rule { .. } => told,
                     Told::Nothing => {
-                        let contact = self.contact.clone();
+                        let contact = contact.or_else(|| self.contact.clone());
                         Told::Rule { rule: reason.rule().cloned(), contact }
                     }
                 };
-                deny(Denial { reason, told }, decided.shadow)
+                let denial = Denial { reason, told };
+                let effect = Effect::Deny(denial.clone());
+                let (shadow, findings) = (decided.shadow, seen.findings);
+                Ruling { decision: Decision { effect, shadow, findings }, outcome: Err(denial) }
             }
         }
     }
@@ -308,11 +301,6 @@ impl Policy {
         decision.findings.extend(enforced);
         decided
     }
-}
-
-fn deny<T>(denial: Denial, shadow: Vec<RuleId>) -> Ruling<T> {
-    let effect = Effect::Deny(denial.clone());
-    Ruling { decision: Decision { effect, shadow, findings: Vec::new() }, outcome: Err(denial) }
 }
 
 #[cfg(test)]

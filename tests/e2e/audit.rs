@@ -7,7 +7,7 @@ use std::process::Command;
 use e2e::client::{get, post, raw};
 use e2e::gateway::{ANA, Config, Folder};
 use e2e::server::Server;
-use e2e::{ERAS, Era};
+use e2e::{ERAS, Era, eventually};
 use serde_json::json;
 
 #[test]
@@ -109,19 +109,20 @@ fn without_a_record_there_is_no_call() {
         let ana = gateway.client(era, ANA);
         assert!(ana.call("read", &json!({})).json()["result"].is_object());
         assert_eq!(ana.tools(), ["read"]);
-        let before = server.calls().len();
         drop(reader);
+        // Another test may be starting a program and hold a copy of the reader for an instant.
+        eventually("the sink to fail", || {
+            (ana.call("read", &json!({})).code() == -32603).then_some(())
+        });
+        let before = server.calls().len();
         let refused = ana.call("read", &json!({}));
         assert_eq!(refused.code(), -32603, "{}", refused.body);
         assert_eq!(refused.status, if era == Era::Modern { 503 } else { 200 });
         assert_eq!(ana.ask("tools/list", json!({})).code(), -32603);
         assert_eq!(server.calls().len(), before, "nothing reached the server");
         assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 503);
-        assert!(
-            get(gateway.ops.unwrap(), "/metrics")
-                .body
-                .contains("portcullis_audit_failures_total 2")
-        );
+        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        assert!(!metrics.contains("portcullis_audit_failures_total 0"), "{metrics}");
         // It works again as soon as it can.
         let reader = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
         assert!(ana.call("read", &json!({})).json()["result"].is_object());

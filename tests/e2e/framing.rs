@@ -204,6 +204,21 @@ fn headers_that_say_something_else_are_refused() {
     assert!(server.tool_calls().is_empty());
 }
 
+/// SPEC 2025-11-25 basic/transports#session-management: a legacy client takes 404 for the end of its
+/// session, so what concerns one request alone is told in the error alone.
+#[test]
+fn a_legacy_client_keeps_its_session_when_a_request_is_refused() {
+    let server = Server::echo(Era::Legacy, &["read"]);
+    let gateway = Config::of(&server.url()).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let unknown = ana.ask("prompts/list", json!({}));
+    assert_eq!((unknown.status, unknown.code()), (200, -32601));
+    let params = ana.ask("tools/call", json!({ "name": 7 }));
+    assert_eq!((params.status, params.code()), (200, -32602));
+    assert_eq!(gateway.last()["era"], "legacy");
+    assert_eq!(ana.tools(), ["read"]);
+}
+
 #[test]
 fn a_body_is_bounded_in_size_and_in_time() {
     let (server, gateway) = started();

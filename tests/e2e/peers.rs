@@ -53,22 +53,38 @@ fn client(program: &str, script: &str, era: &str, jobs: &Value) -> Vec<Value> {
     })
 }
 
+/// A server over Streamable HTTP, and its port.
 struct Http(Child, u16);
 
 impl Http {
-    /// `server-everything` over Streamable HTTP.
-    fn start() -> Self {
-        let port = std::net::TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
-        let child = Command::new("node")
-            .arg(everything())
-            .arg("streamableHttp")
-            .env("PORT", port.to_string())
-            .stdin(Stdio::null())
-            .stdout(Stdio::null())
-            .stderr(Stdio::null())
-            .spawn()
-            .unwrap();
-        eventually("server-everything", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
+    /// `server-everything`.
+    fn everything() -> Self {
+        let mut command = Command::new("node");
+        command.arg(everything()).arg("streamableHttp");
+        Self::start(|port| {
+            command.env("PORT", port);
+            command
+        })
+    }
+
+    /// A server of the Python SDK 1.x, which keeps sessions.
+    fn python() -> Self {
+        let mut command = Command::new(peers().join("py1/bin/python"));
+        command.arg(root().join("tests/sdk/server_py1.py"));
+        Self::start(|port| {
+            command.arg(port);
+            command
+        })
+    }
+
+    fn start(command: impl FnOnce(&str) -> Command) -> Self {
+        let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = free.local_addr().unwrap().port();
+        drop(free);
+        let mut command = command(&port.to_string());
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = command.spawn().unwrap();
+        eventually("the server", || std::net::TcpStream::connect(("127.0.0.1", port)).ok());
         Self(child, port)
     }
 }
@@ -82,7 +98,8 @@ impl Drop for Http {
 
 #[test]
 fn real_clients_reach_real_servers_through_the_gateway() {
-    let (peers, folder, http) = (peers(), Folder::new(), Http::start());
+    let (peers, folder) = (peers(), Folder::new());
+    let (http, python) = (Http::everything(), Http::python());
     let path = folder.path().canonicalize().unwrap();
     fs::write(path.join("note.txt"), "a note").unwrap();
     let git = |arguments: &[&str]| {
@@ -108,19 +125,21 @@ fn real_clients_reach_real_servers_through_the_gateway() {
          - {{name: git, command: '{bin}/mcp-server-git'}}\n\
          - {{name: files, command: node, args: ['{files}', '{path}']}}\n\
          - {{name: everything, command: node, args: ['{everything}', stdio]}}\n\
-         - {{name: remote, url: 'http://127.0.0.1:{port}/mcp'}}",
+         - {{name: remote, url: 'http://127.0.0.1:{port}/mcp'}}\n\
+         - {{name: python, url: 'http://127.0.0.1:{python}/mcp'}}",
         bin = peers.join("servers/bin").display(),
         files = filesystem.display(),
         path = path.display(),
         everything = everything().display(),
         port = http.1,
+        python = python.1,
     );
     let mut config = Config::with(&servers, "[time]").policy(
         "rules:
 - {id: most, effect: allow, principals: ['group:dev'], servers: ['*'], tools: ['*']}
-- {id: some, effect: forbid, principals: ['*'], servers: ['*'], tools: [convert_time, git_reset, write_file, echo]}",
+- {id: some, effect: forbid, principals: ['*'], servers: ['*'], tools: [convert_time, git_reset, write_file, echo, whisper]}",
     );
-    config.routes = ["time", "git", "files", "everything", "remote"]
+    config.routes = ["time", "git", "files", "everything", "remote", "python"]
         .map(|name| format!("- {{path: /{name}, servers: [{name}]}}"))
         .join("\n");
     let gateway = config.start();
@@ -144,6 +163,7 @@ fn real_clients_reach_real_servers_through_the_gateway() {
         ),
         ("everything", "trigger-long-running-operation", slow.clone(), "echo", "completed"),
         ("remote", "trigger-long-running-operation", slow, "echo", "completed"),
+        ("python", "shout", json!({ "text": "hello" }), "whisper", "HELLO"),
     ];
     let jobs: Vec<_> = rows
         .iter()

@@ -14,7 +14,7 @@ rules:
 - {id: ana-drops, effect: allow, principals: ['principal:ana'], servers: [up], tools: [drop]}
 - {id: no-secret, effect: forbid, principals: ['*'], servers: ['*'], tools: [read_secret]}
 - {id: frozen, effect: forbid, principals: ['group:dev'], servers: ['*'], tools: [drop], disclose: true, contact: ops}
-- {id: small, effect: forbid, principals: ['*'], servers: ['*'], tools: [argued], when: arguments.n > 5}";
+- {id: small, effect: forbid, principals: ['*'], servers: ['*'], tools: [argued], when: arguments.n > 5, contact: sums}";
 
 const TOOLS: [&str; 4] = ["read_file", "read_secret", "drop", "argued"];
 
@@ -55,7 +55,7 @@ fn the_list_and_the_calls_follow_the_rules() {
             "done"
         );
         let argued = ana.call("argued", &json!({ "n": 6 })).json();
-        assert_eq!(argued["error"]["message"], "denied by rule `small`; ask sec@example.com");
+        assert_eq!(argued["error"]["message"], "denied by rule `small`; ask sums");
         let failed = ana.call("argued", &json!({ "n": "six" })).json();
         assert_eq!(failed["error"]["data"]["reason"], "condition-error");
 
@@ -100,6 +100,28 @@ fn nothing_passes_where_nothing_is_said() {
             assert_eq!(ana.call("read", &json!({})).code(), -32602);
         }
         assert!(server.tool_calls().is_empty());
+    }
+}
+
+#[test]
+fn who_may_call_nothing_learns_nothing_and_causes_no_request() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let policy = "rules:\n- {id: r, effect: allow, principals: ['principal:ana'], servers: [up], tools: [read]}";
+        let gateway = Config::of(&server.url()).policy(policy).start();
+        assert_eq!(gateway.client(era, ANA).tools(), ["read"]);
+        let before = server.calls().len();
+        let bob = gateway.client(era, BOB);
+        let hello =
+            if era == Era::Legacy { bob.hello() } else { bob.ask("server/discover", json!({})) };
+        assert!(
+            !hello.body.contains("fake") && hello.body.contains("\"capabilities\":{}"),
+            "{}",
+            hello.body
+        );
+        assert_eq!(bob.tools(), [""; 0]);
+        assert_eq!(bob.call("read", &json!({})).code(), -32602);
+        assert_eq!(server.calls().len(), before);
     }
 }
 

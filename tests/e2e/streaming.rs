@@ -161,6 +161,30 @@ fn read_to_end(stream: &mut TcpStream) -> String {
 }
 
 #[test]
+fn a_call_can_be_cancelled_before_the_server_says_anything() {
+    let (release, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let server = Server::with(Era::Legacy, json!([tool("work")]), move |_, _| {
+        assert!(wait.lock().unwrap().recv().is_err(), "released by hanging up");
+        false
+    });
+    let gateway = Config::of(&server.url()).start();
+    let (mut stream, ana) = begun(&gateway, Era::Legacy);
+    eventually("the call", || (!server.tool_calls().is_empty()).then_some(()));
+    let notification = json!({ "jsonrpc": "2.0", "method": "notifications/cancelled", "params": { "requestId": 41 } });
+    let bytes = ana.bytes("notifications/cancelled", None, &notification.to_string());
+    assert_eq!(e2e::client::raw(gateway.address, &bytes).status, 202);
+    eventually("the cancellation", || {
+        server.calls().into_iter().find(|call| call.method() == "notifications/cancelled")
+    });
+    let answer = read(&mut stream);
+    assert!(!answer.body.contains("\"id\":41"), "{answer:?}");
+    let record = gateway.recorded("the call", |r| r["method"] == "tools/call");
+    assert_eq!(record["outcome"], "cancelled");
+    drop(release);
+}
+
+#[test]
 fn another_session_cannot_cancel_a_call() {
     let (server, go) = stepping(Era::Legacy);
     let gateway = Config::of(&server.url()).start();

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use http::Response;
 use policy::json::{Fragment, Value};
 use policy::message::{Reply, ToolCall};
-use policy::pipeline::{Expectation, Permit, Shown};
+use policy::pipeline::{Expectation, Permit, Policy, Shown};
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
@@ -24,10 +24,13 @@ use crate::reply;
 use crate::session::SessionKey;
 use crate::sse;
 use crate::upstream::{Answer, Step, Upstream, UpstreamError};
-use crate::wire::{Id, Outcome};
+use crate::wire::{self, Id, Outcome};
 
 /// Events that wait for a client that reads slowly. Then the server waits.
 const EVENTS: usize = 16;
+
+/// Members of a result that clients read.
+const RESULT: [&str; 5] = ["content", "structuredContent", "isError", "resultType", "_meta"];
 
 /// A call that is under way.
 struct Underway {
@@ -69,7 +72,7 @@ impl Gateway {
             Ok(cancelled) => cancelled,
             Err(failure) => return self.refuse(&record, &failure),
         };
-        let entry = match self.journal.open_call(record) {
+        let mut entry = match self.journal.open_call(record) {
             Ok(entry) => entry,
             Err(error) => {
                 tracing::error!(error = %crate::report::Chain(&error), "no record, no call");
@@ -78,10 +81,19 @@ impl Gateway {
         };
         let started = self.clock.instant();
         let leg = arrived.leg(at);
-        let sent = server.call(permit, &entry, leg, progress.is_some()).await;
+        let sent = tokio::select! {
+            sent = server.call(permit, &entry, leg, progress.is_some()) => Some(sent),
+            () = cancelled.cancelled() => None,
+        };
+        if let Some(record) = entry.record() {
+            record.upstream = self.clock.instant().saturating_duration_since(started);
+        }
         let (due, answer) = match sent {
-            Ok(sent) => sent,
-            Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
+            Some(Ok(sent)) => sent,
+            Some(Err(error)) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
+            None => {
+                return self.shown(entry, Ending::cancelled(), None, reply::events(Body::empty()));
+            }
         };
         let caller = Arc::clone(&arrived.caller.principal);
         let gateway = self;
@@ -114,7 +126,11 @@ impl Gateway {
             .arguments
             .as_ref()
             .map(|arguments| self.journal.digest(arguments.value().raw().as_bytes()));
-        let (place, server, tool) = target(arrived, &ask.name).ok_or(Failure::Route)?;
+        let Some((place, server, tool)) = target(arrived, &ask.name) else {
+            let (decision, denial) = Policy::unknown();
+            record.verdict = Verdict::Decided(Box::new(decision));
+            return Err(Failure::Denied(denial));
+        };
         record.server = Some(server.name().as_str().into());
         let principal = &*arrived.caller.principal;
         let call = ToolCall {
@@ -138,18 +154,15 @@ impl Gateway {
     }
 }
 
-/// The server a tool name leads to. One that leads nowhere leads to the first server, which does
-/// not offer it: unknown is decided in one place, and takes the same way as hidden.
+/// The server a tool name leads to, and the tool's name there.
 fn target<'a>(arrived: &'a Arrived, name: &'a str) -> Option<(usize, &'a Arc<Upstream>, &'a str)> {
     let servers = &arrived.route.servers;
     if !arrived.route.prefixed() {
         return Some((0, servers.first()?, name));
     }
-    let named = name.split_once("__").and_then(|(prefix, tool)| {
-        let place = servers.iter().position(|server| server.name().as_str() == prefix)?;
-        Some((place, servers.get(place)?, tool))
-    });
-    named.or_else(|| Some((0, servers.first()?, "")))
+    let (prefix, tool) = name.split_once("__")?;
+    let place = servers.iter().position(|server| server.name().as_str() == prefix)?;
+    Some((place, servers.get(place)?, tool))
 }
 
 impl Underway {
@@ -226,8 +239,14 @@ impl Underway {
     /// Passes progress on to a client that asked for it. One that has gone shows in the next step.
     async fn report(&self, params: &Fragment, events: &mpsc::Sender<Bytes>) {
         if let Some(token) = &self.progress {
-            drop(events.send(sse::encode(&reply::progress(token, params))).await);
+            self.send(sse::encode(&reply::progress(token, params)), events).await;
         }
+    }
+
+    /// Sends an event, unless the client has gone or does not read.
+    async fn send(&self, event: Bytes, events: &mpsc::Sender<Bytes>) -> bool {
+        let patience = self.gateway.limits.answer_time;
+        matches!(tokio::time::timeout(patience, events.send(event)).await, Ok(Ok(())))
     }
 
     /// Sends the last event of a stream.
@@ -245,7 +264,7 @@ impl Underway {
         });
         let event = sse::encode(&reply::joined(body));
         let length = event.len();
-        let sent = events.send(event).await.is_ok();
+        let sent = self.send(event, events).await;
         self.recorded(if sent { ending } else { Ending::cancelled() }, length);
     }
 
@@ -254,6 +273,10 @@ impl Underway {
         let (reply, ending) = match outcome {
             Outcome::Result(result) => {
                 let value = result.value();
+                if wire::is_misspelled(value, &RESULT) {
+                    let what = "the result has a member in another spelling";
+                    return Err(UpstreamError::Protocol(what));
+                }
                 let kind = value.get("resultType").and_then(Value::as_str);
                 if kind.is_some_and(|kind| kind != "complete") {
                     return Err(UpstreamError::Protocol(

@@ -15,7 +15,7 @@ use crate::inbound::Ask;
 use crate::protocol::header;
 use crate::reply::{self, Presentation};
 use crate::session::Leg;
-use crate::upstream::{Hello, UpstreamError};
+use crate::upstream::{Hello, Upstream, UpstreamError};
 use crate::wire::Id;
 
 /// The id of a request; every request has one by the time it is answered.
@@ -29,7 +29,8 @@ impl Gateway {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), Some(&id)),
         };
-        let asked = join_all(arrived.route.servers.iter().map(|server| server.hello())).await;
+        let servers = self.granted(&arrived).map(|(_, server)| server.hello());
+        let asked = join_all(servers).await;
         match reached(asked) {
             Ok(servers) => {
                 let response = self.presentation(&servers).discovered(&id);
@@ -52,10 +53,12 @@ impl Gateway {
         if let Some(record) = entry.record() {
             record.version = Some(version);
         }
-        let opened =
-            join_all(arrived.route.servers.iter().map(|server| server.open(version))).await;
+        let servers = self
+            .granted(&arrived)
+            .map(|(place, server)| async move { (place, server.open(version).await) });
+        let opened = join_all(servers).await;
         let mut legs: Vec<(u8, Leg)> = Vec::new();
-        let hellos = opened.into_iter().enumerate().map(|(place, opened)| {
+        let hellos = opened.into_iter().map(|(place, opened)| {
             let (hello, leg) = opened?;
             legs.extend(u8::try_from(place).ok().zip(leg));
             Ok(hello)
@@ -64,8 +67,8 @@ impl Gateway {
             Ok(servers) => servers,
             Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
         };
-        let (principal, route) = (&arrived.caller.principal, &arrived.route.path);
-        let sealed = self.sessions.seal(principal, route, version, &legs).and_then(|sealed| {
+        let (principal, route) = (&arrived.caller.principal, arrived.route.identity());
+        let sealed = self.sessions.seal(principal, &route, version, &legs).and_then(|sealed| {
             HeaderValue::try_from(sealed).map_err(|_opaque| crate::session::SessionError::Seal)
         });
         let sealed = match sealed {
@@ -83,40 +86,52 @@ impl Gateway {
             let missing = Failure::Session(crate::session::SessionError::Missing);
             return self.refuse(&record, &missing);
         };
-        if let Err(error) = self.sessions.end(session) {
-            return self.refuse(&record, &Failure::Session(error));
-        }
         let entry = match self.journal.open_read(record) {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), None),
         };
+        if let Err(error) = self.sessions.end(session) {
+            return self.failed(entry, &Failure::Session(error), None);
+        }
         for (place, server) in arrived.route.servers.iter().enumerate() {
-            if let Some(leg) = arrived.leg(place) {
-                server.close(leg).await;
+            if let Some(leg) = arrived.leg(place).cloned() {
+                // The session is over for the client whether or not the server answers.
+                let server = Arc::clone(server);
+                self.tasks.spawn(async move { server.close(&leg).await });
             }
         }
         self.shown(entry, Ending::answered(), None, reply::empty(StatusCode::OK))
     }
 
+    /// The servers of the route, with their places, that the caller may use at all: whoever may
+    /// call nothing of a server learns nothing of it and causes no request to it.
+    fn granted<'a>(
+        &'a self,
+        arrived: &'a Arrived,
+    ) -> impl Iterator<Item = (usize, &'a Arc<Upstream>)> {
+        let principal = &*arrived.caller.principal;
+        let may =
+            |server: &Upstream| self.policy.admit_list(principal, server.name()).outcome.is_ok();
+        arrived.route.servers.iter().enumerate().filter(move |(_, server)| may(server))
+    }
+
     /// What has no effect beyond the gateway.
     pub(super) fn acknowledge(&self, arrived: Arrived, record: &Record) -> Response<Body> {
-        let mut ending = Ending::answered();
-        let response = match (arrived.inbound.ask, arrived.id, arrived.session) {
-            (Ask::Ping, Some(id), _) => reply::pong(&id),
-            (Ask::Cancel(id), _, Some(session)) => {
-                // Unknown and finished requests alike are passed over.
-                if let Some(call) = self.calls.get(&(session.key, id)) {
-                    call.cancel();
-                }
-                reply::empty(StatusCode::ACCEPTED)
-            }
+        let response = match (&arrived.inbound.ask, &arrived.id) {
+            (Ask::Ping, Some(id)) => reply::pong(id),
             _ => reply::empty(StatusCode::ACCEPTED),
         };
-        ending.status = response.status().as_u16();
-        match self.journal.refused(record, ending) {
-            Ok(()) => response,
-            Err(error) => self.unrecorded(record, error),
+        let ending = Ending { status: response.status().as_u16(), ..Ending::answered() };
+        if let Err(error) = self.journal.refused(record, ending) {
+            return self.unrecorded(record, error);
         }
+        if let (Ask::Cancel(id), Some(session)) = (arrived.inbound.ask, arrived.session) {
+            // Unknown and finished requests alike are passed over.
+            if let Some(call) = self.calls.get(&(session.key, id)) {
+                call.cancel();
+            }
+        }
+        response
     }
 
     /// What the servers say of themselves, as far as a client may see it: instructions are read by

@@ -61,9 +61,10 @@ impl Gateway {
             Some(error) if shown.is_empty() => {
                 self.failed(entry, &Failure::Upstream(error), Some(&id))
             }
-            Some(_) | None => {
-                let response = reply::tools(&id, era, &shown);
-                self.shown(entry, Ending::answered(), Some(&id), response)
+            partial => {
+                let response = reply::tools(&id, era, &shown, partial.is_none());
+                let reason = partial.map(|_| "partial");
+                self.shown(entry, Ending { reason, ..Ending::answered() }, Some(&id), response)
             }
         }
     }

@@ -16,7 +16,8 @@ fn outcome(headers: &[(&str, &str)], body: &str) -> String {
     }
     let body = body.replace("META", META);
     let message = wire::decode(Bytes::from(body), &Bounds::MESSAGE).unwrap();
-    match read(&map, message) {
+    let mut spoken = None;
+    match read(&map, message, &mut spoken) {
         Ok(inbound) => {
             let ask = match inbound.ask {
                 Ask::CallTool(tool) => format!("call {}", tool.name),
@@ -25,7 +26,7 @@ fn outcome(headers: &[(&str, &str)], body: &str) -> String {
             format!("{} {ask}", inbound.version.as_str())
         }
         Err(failure) => {
-            let public = failure.public(None);
+            let public = failure.public(spoken.map(crate::protocol::Version::era));
             format!("{} {} {}", public.status.as_u16(), public.code, public.message)
         }
     }

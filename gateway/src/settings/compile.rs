@@ -258,10 +258,11 @@ impl Compiler<'_> {
                 RawProtocol::Legacy => Protocol::Legacy,
             };
             let name = match ServerName::parse(&raw.name) {
-                Ok(name) if !raw.name.contains("__") => name,
+                Ok(name) if !raw.name.contains("__") && !raw.name.ends_with('_') => name,
                 Ok(name) => {
                     let help = "`__` stands between server and tool; use `-` in the name";
-                    self.report(&format!("{at}/name"), "the name has `__` in it", help);
+                    let message = "the name has `__` in it or ends in `_`";
+                    self.report(&format!("{at}/name"), message, help);
                     name
                 }
                 Err(error) => {

@@ -20,6 +20,8 @@ use crate::wire::{Message, Outcome};
 pub struct Answer {
     pub(super) upstream: Arc<Upstream>,
     pub(super) messages: Option<Messages>,
+    /// There is nothing left to cancel.
+    pub(super) over: bool,
     pub(super) id: i64,
     /// How it was asked: what a cancellation has to say again.
     pub(super) leg: Option<Leg>,
@@ -43,11 +45,15 @@ pub enum Step {
 
 impl Messages {
     /// The whole answer as text, where it is one message and not yet read.
-    pub(super) async fn text(&mut self, deadline: Instant) -> Result<Option<Bytes>, UpstreamError> {
+    pub(super) async fn text(
+        &mut self,
+        deadline: Instant,
+        patience: Duration,
+    ) -> Result<Option<Bytes>, UpstreamError> {
         match self {
             Self::Http(answer) if answer.is_json() => {
                 let text = timeout_at(deadline, answer.next()).await;
-                text.map_err(|_late| UpstreamError::Incomplete)?
+                text.map_err(|_late| UpstreamError::Timeout(patience))?
             }
             Self::Http(_) | Self::Stdio(_) => Ok(None),
         }
@@ -86,6 +92,7 @@ impl Answer {
             match message {
                 Message::Response(_) => {
                     let outcome = self.upstream.outcome(message, self.id);
+                    self.over = true;
                     if let Some(messages) = self.messages.take() {
                         self.upstream.done(messages);
                     }
@@ -114,14 +121,16 @@ impl Drop for Answer {
     /// An answer that is no longer wanted is cancelled: a modern server over HTTP sees the
     /// connection close, every other is told.
     fn drop(&mut self) {
-        let Some(messages) = self.messages.take() else { return };
+        if self.over {
+            return;
+        }
         let leg = self.leg.take();
-        match messages {
-            Messages::Stdio(answer) => {
+        match self.messages.take() {
+            Some(Messages::Stdio(answer)) => {
                 let speech = leg.as_ref().map_or(Speech::Modern, Speech::Legacy);
                 answer.process().try_notify(&request::cancelled(self.id, speech));
             }
-            Messages::Http(_) => {
+            Some(Messages::Http(_)) | None => {
                 let Some(leg) = leg else { return };
                 let (upstream, id) = (Arc::clone(&self.upstream), self.id);
                 self.upstream.tasks.spawn(async move {

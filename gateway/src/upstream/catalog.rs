@@ -1,29 +1,50 @@
 //! The tools of a server: when they are read, and from where they are had meanwhile.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use super::listing::{Listing, Pages};
 use super::request::{self, Speech};
+use super::turn::Turn;
 use super::{Upstream, UpstreamError, http};
 use crate::session::Leg;
 use crate::wire::Outcome;
 
 #[derive(Debug, Default)]
 pub(super) struct Slot {
-    listing: ArcSwapOption<(Arc<Listing>, Instant)>,
-    reading: Mutex<()>,
+    held: ArcSwapOption<Held>,
+    /// Counts the readings that were begun.
+    begun: AtomicU64,
+    reading: Turn,
+}
+
+/// A listing, when it was read, and which reading it was.
+#[derive(Debug)]
+struct Held {
+    listing: Arc<Listing>,
+    at: Instant,
+    reading: u64,
 }
 
 impl Slot {
     /// The listing, if it was read less than `age` ago.
     fn fresh(&self, age: Duration) -> Option<Arc<Listing>> {
-        let held = self.listing.load();
-        held.as_ref().filter(|held| held.1.elapsed() < age).map(|held| Arc::clone(&held.0))
+        let held = self.held.load();
+        held.as_ref().filter(|held| held.at.elapsed() < age).map(|held| Arc::clone(&held.listing))
+    }
+
+    /// Keeps what a reading found, unless one that began later has found something already.
+    fn keep(&self, listing: &Arc<Listing>, reading: u64) {
+        let at = Instant::now();
+        let new = Arc::new(Held { listing: Arc::clone(listing), at, reading });
+        self.held.rcu(|held| match held {
+            Some(held) if held.reading > reading => Some(Arc::clone(held)),
+            Some(_) | None => Some(Arc::clone(&new)),
+        });
     }
 }
 
@@ -39,11 +60,8 @@ impl Upstream {
         if let Some(listing) = slot.fresh(age) {
             return Ok(listing);
         }
-        let _one = slot.reading.lock().await;
-        match slot.fresh(age) {
-            Some(listing) => Ok(listing),
-            None => self.read(&slot, leg).await,
-        }
+        let patience = self.limits.answer_time;
+        slot.reading.take(patience, || slot.fresh(age), || self.read(&slot, leg)).await
     }
 
     pub(super) fn slot(&self, leg: Option<&Leg>) -> Arc<Slot> {
@@ -86,7 +104,8 @@ impl Upstream {
     }
 
     async fn pages(&self, slot: &Slot, speech: Speech<'_>) -> Result<Arc<Listing>, UpstreamError> {
-        let held = slot.listing.load_full().map(|held| Arc::clone(&held.0));
+        let held = slot.held.load_full().map(|held| Arc::clone(&held.listing));
+        let reading = slot.begun.fetch_add(1, Ordering::Relaxed);
         let deadline = Instant::now() + self.limits.answer_time;
         let mut pages = Pages::new(self.name.clone(), self.limits);
         let mut cursor = None;
@@ -94,11 +113,11 @@ impl Upstream {
             let id = self.id();
             let outgoing = request::tools(id, cursor.as_deref(), speech);
             let mut messages = self.send(&outgoing, deadline).await?;
-            let text = messages.text(deadline).await?;
+            let text = messages.text(deadline, self.limits.answer_time).await?;
             if let (Some(text), Some(held), None) = (&text, &held, &cursor)
                 && held.is_repeated_by(text, id)
             {
-                slot.listing.store(Some(Arc::new((Arc::clone(held), Instant::now()))));
+                slot.keep(held, reading);
                 return Ok(Arc::clone(held));
             }
             let outcome = match &text {
@@ -116,7 +135,7 @@ impl Upstream {
                     Some((text, id))
                 });
                 let listing = Arc::new(pages.finish(source));
-                slot.listing.store(Some(Arc::new((Arc::clone(&listing), Instant::now()))));
+                slot.keep(&listing, reading);
                 return Ok(listing);
             }
         }

@@ -8,6 +8,9 @@ use crate::wire::DecodeError;
 /// Why a server did not answer.
 #[derive(Debug, thiserror::Error)]
 pub enum UpstreamError {
+    /// It failed for somebody else who asked for the same at the same time, with this code.
+    #[error("the server failed for another request a moment ago")]
+    Shared(&'static str),
     /// No connection.
     #[error("could not connect")]
     Connect(#[source] io::Error),
@@ -57,6 +60,7 @@ impl UpstreamError {
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
+            Self::Shared(code) => code,
             Self::Connect(_) => "upstream-connect",
             Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
             Self::Timeout(_) => "upstream-timeout",

@@ -58,14 +58,14 @@ impl Upstream {
         if let Some(known) = current() {
             return Ok(known);
         }
-        let _one = self.probing.lock().await;
-        if let Some(known) = current() {
-            return Ok(known);
-        }
+        self.probing.take(self.limits.answer_time, current, || self.meet(generation)).await
+    }
+
+    /// Finds out what is to be known.
+    async fn meet(&self, generation: u64) -> Result<Arc<Known>, UpstreamError> {
         let found = match self.protocol {
-            Protocol::Modern => self.discover(generation).await,
+            Protocol::Modern | Protocol::Auto => self.discover(generation).await,
             Protocol::Legacy => Ok(None),
-            Protocol::Auto => self.discover(generation).await,
         };
         let found = match found {
             Ok(Some(known)) => Ok(known),
@@ -112,7 +112,8 @@ impl Upstream {
             Err(
                 UpstreamError::Status(400..500)
                 | UpstreamError::ContentType
-                | UpstreamError::Message(_),
+                | UpstreamError::Message(_)
+                | UpstreamError::Protocol(_),
             ) => Ok(None),
             Err(error) => Err(error),
         }

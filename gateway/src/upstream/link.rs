@@ -66,7 +66,8 @@ impl Target {
     /// A new connection.
     pub(super) async fn connect(&self) -> Result<Link, UpstreamError> {
         let connected = timeout(self.connect_time, self.stream()).await;
-        let stream = connected.map_err(|_late| UpstreamError::Timeout(self.connect_time))??;
+        let late = |_| UpstreamError::Connect(io::ErrorKind::TimedOut.into());
+        let stream = connected.map_err(late)??;
         let mut builder = http1::Builder::new();
         builder.max_buf_size(HEAD);
         let handshake = builder.handshake(TokioIo::new(stream)).await;

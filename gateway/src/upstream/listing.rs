@@ -13,12 +13,24 @@ use policy::tool::{Catalog, Tool};
 
 use super::error::UpstreamError;
 use crate::settings::Limits;
-use crate::wire::LARGE;
+use crate::wire::{self, LARGE};
 
 /// Most views of one listing that are kept written out.
 const VIEWS: usize = 64;
 /// Members of a result that are ours to write.
 const OWN: [&str; 5] = ["tools", "nextCursor", "resultType", "ttlMs", "cacheScope"];
+
+/// Members of a definition that clients read.
+const DEFINITION: [&str; 8] = [
+    "name",
+    "title",
+    "description",
+    "inputSchema",
+    "outputSchema",
+    "annotations",
+    "icons",
+    "_meta",
+];
 
 /// The tools of a server.
 #[derive(Debug)]
@@ -163,6 +175,9 @@ impl Pages {
         if self.count > self.limits.pages {
             return Err(UpstreamError::Protocol("the list has more pages than are read"));
         }
+        if wire::is_misspelled(page, &OWN) {
+            return Err(UpstreamError::Protocol("the list has a member in another spelling"));
+        }
         let Some(tools) =
             page.get("tools").filter(|tools| tools.kind() == policy::json::Kind::Array)
         else {
@@ -172,6 +187,10 @@ impl Pages {
         for definition in tools.items() {
             if self.tools.len() >= self.limits.tools {
                 return Err(UpstreamError::Protocol("the list has more tools than are read"));
+            }
+            if wire::is_misspelled(definition, &DEFINITION) {
+                tracing::warn!(server = %self.server, "a tool with a misspelled member was left out");
+                continue;
             }
             match Tool::read(definition, &document) {
                 Ok(tool) => self.tools.push(tool),

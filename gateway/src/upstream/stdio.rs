@@ -14,6 +14,7 @@ use std::time::Duration;
 use bytes::Bytes;
 use policy::json::{Bounds, Value};
 use policy::name::ServerName;
+use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::{Mutex, mpsc};
@@ -42,6 +43,8 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// The first pause before a process is started again, and the longest.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
+/// Ends are counted together that are closer than this.
+const STEADY: Duration = Duration::from_secs(10);
 /// What every program gets of our environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
@@ -60,7 +63,7 @@ pub(super) struct Stdio {
 #[derive(Debug, Default)]
 struct State {
     process: Option<Arc<Process>>,
-    /// Ends in a row without an answer in between.
+    /// Ends in a row, each soon after the start.
     failures: u32,
     not_before: Option<Instant>,
 }
@@ -75,6 +78,7 @@ pub(super) struct Process {
     /// The process is to end, or has ended.
     over: CancellationToken,
     answered: AtomicBool,
+    started: Instant,
 }
 
 /// The answer to one request, message by message.
@@ -104,8 +108,11 @@ impl Stdio {
             if !process.over.is_cancelled() {
                 return Ok(Arc::clone(process));
             }
-            let worked = process.answered.load(Ordering::Relaxed);
-            state.failures = if worked { 1 } else { state.failures + 1 };
+            // One that worked for a while may start again at once; one that keeps ending may not.
+            let steady = process.started.elapsed() >= STEADY;
+            let answered = process.answered.load(Ordering::Relaxed);
+            state.failures = if steady { 1 } else { state.failures + 1 };
+            let worked = answered && state.failures == 1;
             let pause = PAUSE * 2_u32.saturating_pow(state.failures.min(16));
             let pause = if worked { Duration::ZERO } else { pause.min(LONGEST_PAUSE) };
             state.not_before = Some(Instant::now() + pause);
@@ -153,13 +160,18 @@ impl Stdio {
             waiting: Bounded::new(self.limits.in_flight.max(64) * 4),
             over: CancellationToken::new(),
             answered: AtomicBool::new(false),
+            started: Instant::now(),
         });
         tracing::info!(server = %self.name, pid = child.id(), "program started");
         self.tasks.spawn_service(write(stdin, lines, process.over.clone()));
         let limit = self.limits.response_body;
         let reader = read(BufReader::new(stdout), Arc::clone(&process), self.name.clone(), limit);
         self.tasks.spawn_service(reader);
-        self.tasks.spawn_service(complain(BufReader::new(stderr), self.name.clone()));
+        self.tasks.spawn_service(complain(
+            BufReader::new(stderr),
+            process.over.clone(),
+            self.name.clone(),
+        ));
         let watch = watch(child, Arc::clone(&process), self.name.clone(), self.tasks.clone());
         self.tasks.spawn_service(watch);
         Ok(process)
@@ -235,7 +247,8 @@ impl Process {
                     params.value().get(meta::PROGRESS_TOKEN).and_then(Value::as_i64)
                 });
                 let request = token.and_then(|token| self.waiting.get(&token));
-                if let Some(request) = request {
+                // The last room is for the response: progress may be lost, an answer may not.
+                if let Some(request) = request.filter(|request| request.capacity() > 1) {
                     hand(&request, Message::Notification(notification));
                 }
             }
@@ -335,7 +348,10 @@ async fn read(
             continue;
         }
         match wire::decode_any(text, &Bounds::ANSWER).await {
-            Ok(message) => process.deliver(message, &name),
+            Ok(message) => {
+                garbage = 0;
+                process.deliver(message, &name);
+            }
             Err(error) => {
                 garbage += 1;
                 let error = crate::report::Chain(&error);
@@ -372,8 +388,18 @@ async fn line(input: &mut (impl AsyncBufRead + Unpin), limit: usize) -> Option<B
 }
 
 /// Logs what the program says on its error output, so that nothing in it can pass for our log.
-async fn complain(mut stderr: impl AsyncBufRead + Unpin, name: ServerName) {
-    while let Some(text) = line(&mut stderr, 1024 * 1024).await {
+async fn complain(
+    mut stderr: impl AsyncBufRead + Unpin,
+    over: CancellationToken,
+    name: ServerName,
+) {
+    loop {
+        let text = tokio::select! {
+            biased;
+            text = line(&mut stderr, 1024 * 1024) => text,
+            () = over.cancelled() => None,
+        };
+        let Some(text) = text else { return };
         let text = String::from_utf8_lossy(&text);
         let text = text.get(..text.floor_char_boundary(COMPLAINT)).unwrap_or_default();
         tracing::info!(server = %name, text = %text.escape_debug(), "the program says");
@@ -382,6 +408,7 @@ async fn complain(mut stderr: impl AsyncBufRead + Unpin, name: ServerName) {
 
 /// Waits until the process ends, or ends it.
 async fn watch(mut child: Child, process: Arc<Process>, name: ServerName, tasks: Tasks) {
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
     let ended = tokio::select! {
         status = child.wait() => status.ok(),
         () = process.over.cancelled() => None,
@@ -390,24 +417,28 @@ async fn watch(mut child: Child, process: Arc<Process>, name: ServerName, tasks:
     process.over.cancel();
     let status = match ended {
         Some(status) => Some(status),
-        None => end(&mut child).await,
+        None => end(&mut child, group).await,
     };
+    // What the program started does not outlive it.
+    signal(group, Signal::KILL);
     tracing::info!(server = %name, status = status.map(|s| s.to_string()), "program ended");
 }
 
 /// Its input is closed by now; then it is asked, then it is made to.
 ///
 /// SPEC 2026-07-28 basic/transports/stdio#shutdown
-async fn end(child: &mut Child) -> Option<std::process::ExitStatus> {
-    use rustix::process::{Pid, Signal, kill_process_group};
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
-    for signal in [Signal::TERM, Signal::KILL] {
+async fn end(child: &mut Child, group: Option<Pid>) -> Option<std::process::ExitStatus> {
+    for next in [Signal::TERM, Signal::KILL] {
         if let Ok(status) = timeout(PATIENCE, child.wait()).await {
             return status.ok();
         }
-        if let Some(Err(error)) = group.map(|group| kill_process_group(group, signal)) {
-            tracing::debug!(%error, "the program could not be signalled");
-        }
+        signal(group, next);
     }
     child.wait().await.ok()
+}
+
+fn signal(group: Option<Pid>, signal: Signal) {
+    if let Some(Err(error)) = group.map(|group| kill_process_group(group, signal)) {
+        tracing::debug!(%error, "the program could not be signalled");
+    }
 }
