@@ -128,7 +128,7 @@ impl Gateway {
         };
         let era = arrived.inbound.version.era();
         match arrived.inbound.ask {
-            _ if arrived.what == What::End => self.end(arrived, record).await,
+            _ if arrived.what == What::End => self.end(&arrived, record),
             Ask::CallTool(_) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a client that hangs up has not cancelled.
                 let tasks = self.tasks.clone();

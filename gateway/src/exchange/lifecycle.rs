@@ -81,7 +81,7 @@ impl Gateway {
     }
 
     /// DELETE: the session is over, here and at the servers.
-    pub(super) async fn end(&self, arrived: Arrived, record: Box<Record>) -> Response<Body> {
+    pub(super) fn end(&self, arrived: &Arrived, record: Box<Record>) -> Response<Body> {
         let Some(session) = &arrived.session else {
             let missing = Failure::Session(crate::session::SessionError::Missing);
             return self.refuse(&record, &missing);
