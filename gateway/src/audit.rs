@@ -12,7 +12,7 @@ use std::fmt;
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use aws_lc_rs::{hmac, rand};
 
@@ -23,6 +23,9 @@ use crate::metrics::Metrics;
 
 pub use record::{Record, RecordId, Verdict};
 pub use sink::{FileSink, Sink, StdoutSink};
+
+/// How long the last lines may take to be written.
+const LAST: Duration = Duration::from_secs(2);
 
 /// Why there is no record.
 #[derive(Debug, thiserror::Error)]
@@ -145,6 +148,9 @@ impl Journal {
     pub fn stop(&self) {
         if let Err(error) = self.event("stop") {
             tracing::error!(error = %crate::report::Chain(&error), "the last record was not taken");
+        }
+        for sink in &self.sinks {
+            sink.finish(LAST);
         }
     }
 

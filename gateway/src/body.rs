@@ -1,13 +1,66 @@
-//! Bodies of our answers.
+//! Bodies: those that come, and those of our answers.
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tokio::sync::mpsc;
+
+/// A body that comes in pieces, up to a limit. One that comes in one piece is not copied.
+#[derive(Debug)]
+pub struct Pieces {
+    first: Bytes,
+    more: BytesMut,
+    expected: usize,
+    limit: usize,
+}
+
+/// More than the limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooLong;
+
+impl Pieces {
+    /// Nothing yet of a body that says it has `expected` bytes.
+    ///
+    /// # Errors
+    /// When that is more than `limit` already.
+    pub fn expecting(expected: u64, limit: usize) -> Result<Self, TooLong> {
+        let expected = usize::try_from(expected).map_err(|_more_than_memory| TooLong)?;
+        if expected > limit {
+            return Err(TooLong);
+        }
+        Ok(Self { first: Bytes::new(), more: BytesMut::new(), expected, limit })
+    }
+
+    /// Adds a piece.
+    ///
+    /// # Errors
+    /// When it is more than the limit with it.
+    pub fn push(&mut self, piece: Bytes) -> Result<(), TooLong> {
+        if self.first.len() + self.more.len() + piece.len() > self.limit {
+            return Err(TooLong);
+        }
+        if self.first.is_empty() && self.more.is_empty() {
+            self.first = piece;
+            return Ok(());
+        }
+        if self.more.is_empty() {
+            self.more.reserve(self.expected.max(self.first.len() + piece.len()));
+            self.more.extend_from_slice(&std::mem::take(&mut self.first));
+        }
+        self.more.extend_from_slice(&piece);
+        Ok(())
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn whole(self) -> Bytes {
+        if self.more.is_empty() { self.first } else { self.more.freeze() }
+    }
+}
 
 /// A body: parts that are there already, or a stream of events.
 #[derive(Debug)]

@@ -12,7 +12,7 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
@@ -23,7 +23,7 @@ use policy::pipeline::Policy;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Entry, Journal, Record, Verdict};
-use crate::body::Body;
+use crate::body::{Body, Pieces};
 use crate::bounded::Bounded;
 use crate::clock::Clock;
 use crate::door::Door;
@@ -194,31 +194,15 @@ impl Gateway {
     /// The body, if it comes whole, in time, and is not too long.
     async fn body(&self, mut body: Incoming) -> Result<Bytes, Failure> {
         let limit = self.limits.request_body;
-        let too_long = Failure::BodyLength(limit);
-        let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-        if expected > limit {
-            return Err(too_long);
-        }
+        let too_long = |_| Failure::BodyLength(limit);
+        let mut pieces = Pieces::expecting(body.size_hint().lower(), limit).map_err(too_long)?;
         let collect = async {
-            let mut first = Bytes::new();
-            let mut more = BytesMut::new();
             while let Some(frame) = body.frame().await {
-                let Ok(data) = frame.map_err(Failure::BodyBroken)?.into_data() else { continue };
-                if first.len() + more.len() + data.len() > limit {
-                    return Err(Failure::BodyLength(limit));
+                if let Ok(piece) = frame.map_err(Failure::BodyBroken)?.into_data() {
+                    pieces.push(piece).map_err(too_long)?;
                 }
-                if first.is_empty() && more.is_empty() {
-                    // Most requests come in one piece, which is then not copied.
-                    first = data;
-                    continue;
-                }
-                if more.is_empty() {
-                    more.reserve(expected.max(first.len() + data.len()));
-                    more.extend_from_slice(&std::mem::take(&mut first));
-                }
-                more.extend_from_slice(&data);
             }
-            Ok(if more.is_empty() { first } else { more.freeze() })
+            Ok(pieces.whole())
         };
         let collected = tokio::time::timeout(self.limits.request_time, collect).await;
         collected.unwrap_or(Err(Failure::BodyTime))

@@ -279,7 +279,7 @@ fn from_json(value: Value<'_>) -> Cel {
         Kind::Number => {
             let raw = value.raw();
             raw.parse().map(Cel::Int).or_else(|_| raw.parse().map(Cel::UInt)).unwrap_or_else(|_| {
-                // A number no double can hold compares false with everything.
+                // A number no double can hold: to compare it is an error or false, and neither grants.
                 Cel::Float(value.as_f64().unwrap_or(f64::NAN))
             })
         }

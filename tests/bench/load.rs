@@ -14,18 +14,19 @@ const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-0
 /// Asks `requests` times over `connections` and prints requests per second and percentiles in
 /// microseconds, as JSON.
 pub(crate) async fn run(address: &str, era: &str, tool: &str, connections: usize, requests: usize) {
-    let request: Arc<[u8]> = request(address, era, tool).await.into();
     let mut streams = Vec::new();
     for _ in 0..connections {
+        // A client for each connection: legacy ones have a session each.
+        let request = request(address, era, tool).await;
         let stream = TcpStream::connect(address).await.unwrap();
         stream.set_nodelay(true).unwrap();
-        streams.push(stream);
+        streams.push((stream, request));
     }
     let left = Arc::new(AtomicUsize::new(requests));
     let started = Instant::now();
     let tasks: Vec<_> = streams
         .into_iter()
-        .map(|stream| tokio::spawn(ask(stream, Arc::clone(&request), Arc::clone(&left))))
+        .map(|(stream, request)| tokio::spawn(ask(stream, request, Arc::clone(&left))))
         .collect();
     let mut times = Vec::with_capacity(requests);
     for task in tasks {
@@ -38,7 +39,7 @@ pub(crate) async fn run(address: &str, era: &str, tool: &str, connections: usize
     println!(r#"{{"rps":{rate},"p50_us":{},"p99_us":{}}}"#, at(50), at(99));
 }
 
-async fn ask(mut stream: TcpStream, request: Arc<[u8]>, left: Arc<AtomicUsize>) -> Vec<Duration> {
+async fn ask(mut stream: TcpStream, request: Vec<u8>, left: Arc<AtomicUsize>) -> Vec<Duration> {
     let mut times = Vec::new();
     let mut buffer = Vec::with_capacity(80 * 1024);
     while left

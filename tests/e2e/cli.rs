@@ -127,6 +127,23 @@ fn the_quickstart_shows_the_main_job_with_the_lines_it_prints() {
     assert!(log.contains("\"mcpServers\""));
 }
 
+#[test]
+fn the_last_record_is_written_before_the_gateway_is_gone() {
+    let mut gateway = quickstart();
+    let client = e2e::client::Client::connect(gateway.address, "/mcp", e2e::Era::Modern, None);
+    assert_eq!(client.tools().len(), 3);
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+    eventually("the last line", || {
+        let out = gateway.out.lock().unwrap().clone();
+        out.trim_end()
+            .lines()
+            .last()
+            .is_some_and(|line| line.contains("\"event\":\"stop\""))
+            .then_some(())
+    });
+}
+
 fn example(name: &str, upstream: &str) -> Gateway {
     let folder = Folder::new();
     let mut command = Command::new(binary());

@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread;
+use std::time::Duration;
 
 /// A place for lines.
 pub trait Sink: fmt::Debug + Send + Sync {
@@ -18,6 +19,8 @@ pub trait Sink: fmt::Debug + Send + Sync {
     /// # Errors
     /// When the line is not taken.
     fn append(&self, line: &[u8]) -> io::Result<()>;
+    /// Waits until every line it took is written, or for `at_most` this long.
+    fn finish(&self, at_most: Duration);
 }
 
 /// A file that is only appended to.
@@ -49,6 +52,10 @@ impl Sink for FileSink {
         &self.name
     }
 
+    fn finish(&self, _at_most: Duration) {
+        // Every line was written when it was taken.
+    }
+
     fn append(&self, line: &[u8]) -> io::Result<()> {
         let mut file = &self.file;
         if self.torn.load(Ordering::Acquire) {
@@ -69,12 +76,21 @@ impl Sink for FileSink {
 /// Lines that wait for standard output.
 const QUEUE: usize = 4096;
 
+/// What the thread is given.
+#[derive(Debug)]
+enum Line {
+    /// To be written.
+    Write(Box<[u8]>),
+    /// To be answered when all before it is written.
+    Reached(SyncSender<()>),
+}
+
 /// Standard output, by way of a thread: a reader that stalls must stall calls by refusing them, not
 /// by holding the threads that serve everybody.
 #[derive(Debug)]
 pub struct StdoutSink {
     name: Box<str>,
-    lines: SyncSender<Box<[u8]>>,
+    lines: SyncSender<Line>,
     broken: Arc<AtomicBool>,
 }
 
@@ -84,14 +100,20 @@ impl StdoutSink {
     /// # Errors
     /// When there can be no more threads.
     pub fn start(name: &str) -> io::Result<Self> {
-        let (lines, queue) = sync_channel::<Box<[u8]>>(QUEUE);
+        let (lines, queue) = sync_channel::<Line>(QUEUE);
         let broken = Arc::new(AtomicBool::new(false));
         let report = Arc::clone(&broken);
         thread::Builder::new().name("audit-stdout".to_owned()).spawn(move || {
             let mut out = io::stdout();
             for line in queue {
-                let written = out.write_all(&line).and_then(|()| out.flush());
-                report.store(written.is_err(), Ordering::Release);
+                match line {
+                    Line::Write(line) => {
+                        let written = out.write_all(&line).and_then(|()| out.flush());
+                        report.store(written.is_err(), Ordering::Release);
+                    }
+                    // Nobody may be waiting any more.
+                    Line::Reached(reached) => drop(reached.send(())),
+                }
             }
         })?;
         Ok(Self { name: name.into(), lines, broken })
@@ -103,9 +125,18 @@ impl Sink for StdoutSink {
         &self.name
     }
 
+    fn finish(&self, at_most: Duration) {
+        let (reached, wait) = sync_channel(1);
+        if self.lines.try_send(Line::Reached(reached)).is_ok()
+            && wait.recv_timeout(at_most).is_err()
+        {
+            tracing::warn!("standard output did not take the last records");
+        }
+    }
+
     fn append(&self, line: &[u8]) -> io::Result<()> {
         // The line is queued all the same: it finds out whether the output works again.
-        let sent = self.lines.try_send(line.into());
+        let sent = self.lines.try_send(Line::Write(line.into()));
         match sent {
             Ok(()) if !self.broken.load(Ordering::Acquire) => Ok(()),
             Ok(()) => Err(io::Error::other("standard output did not take an earlier line")),

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use bytes::{Bytes, BytesMut};
+use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
@@ -14,6 +14,7 @@ use rustls::ClientConfig;
 use super::error::UpstreamError;
 use super::link::{Link, Target};
 use super::request::Outgoing;
+use crate::body::Pieces;
 use crate::protocol::{Era, header};
 use crate::settings::Limits;
 use crate::sse;
@@ -276,29 +277,14 @@ async fn collect(
     body: &mut Incoming,
     limit: usize,
 ) -> Result<Bytes, UpstreamError> {
-    let expected = usize::try_from(body.size_hint().lower()).unwrap_or(usize::MAX);
-    if expected > limit {
-        return Err(UpstreamError::TooLong(limit));
-    }
-    let mut first = Bytes::new();
-    let mut more = BytesMut::new();
+    let too_long = |_| UpstreamError::TooLong(limit);
+    let mut pieces = Pieces::expecting(body.size_hint().lower(), limit).map_err(too_long)?;
     while let Some(frame) = link.frame(body).await {
-        let Ok(data) = frame?.into_data() else { continue };
-        if first.len() + more.len() + data.len() > limit {
-            return Err(UpstreamError::TooLong(limit));
+        if let Ok(piece) = frame?.into_data() {
+            pieces.push(piece).map_err(too_long)?;
         }
-        if first.is_empty() && more.is_empty() {
-            // Most answers come in one piece, which is then not copied.
-            first = data;
-            continue;
-        }
-        if more.is_empty() {
-            more.reserve(expected.max(first.len() + data.len()));
-            more.extend_from_slice(&std::mem::take(&mut first));
-        }
-        more.extend_from_slice(&data);
     }
-    Ok(if more.is_empty() { first } else { more.freeze() })
+    Ok(pieces.whole())
 }
 
 /// Reads a message of a server.
