@@ -8,7 +8,7 @@
 use std::fmt;
 use std::sync::LazyLock;
 
-use regex::RegexSet;
+use regex::bytes::RegexSet;
 
 use crate::json::Value;
 use crate::name::ToolName;
@@ -71,7 +71,7 @@ const ORDERS: [(&str, &str); 7] = [
     ),
     (
         "tells the model to keep something from the user",
-        r"\b(do not|don['’]?t|never|must not|without|avoid)\s+(tell|inform|mention|notif|reveal|disclos|show|alert|asking|explain|report)\w*\b.{0,40}\b(user|anyone|human|them|person|operator|this)\b",
+        r"\b(do not|don(?:'|’)?t|never|must not|without|avoid)\s+(tell|inform|mention|notif|reveal|disclos|show|alert|asking|explain|report)\w*\b.{0,40}\b(user|anyone|human|them|person|operator|this)\b",
     ),
     (
         "is marked up as if it came from an authority",
@@ -95,9 +95,10 @@ const ORDERS: [(&str, &str); 7] = [
     ),
 ];
 
-/// The patterns above, without regard to case or line ends. Linear in the text.
+/// The patterns above, without regard to case or line ends. Linear in the text. Over bytes, because
+/// the words they look for are ASCII: the tables for all of Unicode would take many megabytes.
 static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
-    let patterns = ORDERS.iter().map(|(_, pattern)| format!("(?is){pattern}"));
+    let patterns = ORDERS.iter().map(|(_, pattern)| format!("(?is-u){pattern}"));
     // A set that does not build matches nothing; `the_patterns_build` keeps that from happening.
     RegexSet::new(patterns).unwrap_or_else(|_| RegexSet::empty())
 });
@@ -152,7 +153,9 @@ fn string(text: &str, at: &str, findings: &mut Vec<Finding>) {
     if let Some(note) = hidden(text) {
         find(Detector::HiddenCharacters, note);
     }
-    if let Some((note, _)) = PATTERNS.matches(text).iter().next().and_then(|n| ORDERS.get(n)) {
+    if let Some((note, _)) =
+        PATTERNS.matches(text.as_bytes()).iter().next().and_then(|n| ORDERS.get(n))
+    {
         find(Detector::PlantedInstructions, note);
     }
 }

@@ -31,8 +31,8 @@ use super::error::UpstreamError;
 /// How long an unused connection is kept. Servers close theirs after five seconds and more; one
 /// that is about to be closed must not be used for a call that cannot be repeated.
 const IDLE: Duration = Duration::from_secs(4);
-/// Most bytes of the head of an answer.
-const HEAD: usize = 64 * 1024;
+/// Most bytes of the head of an answer, and of what is read of its body at once.
+const BUFFER: usize = 32 * 1024;
 
 /// Where and how to connect.
 #[derive(Clone, Debug)]
@@ -69,7 +69,7 @@ impl Target {
         let late = |_| UpstreamError::Connect(io::ErrorKind::TimedOut.into());
         let stream = connected.map_err(late)??;
         let mut builder = http1::Builder::new();
-        builder.max_buf_size(HEAD);
+        builder.max_buf_size(BUFFER);
         let handshake = builder.handshake(TokioIo::new(stream)).await;
         let (sender, connection) = handshake.map_err(UpstreamError::Broken)?;
         Ok(Link {
