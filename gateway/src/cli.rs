@@ -171,6 +171,7 @@ fn serve(config: Option<&Path>) -> ExitCode {
         Err(problems) => return invalid(&problems),
     };
     log();
+    small_pages();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("could not start the threads: {error}")),
@@ -188,6 +189,14 @@ fn serve(config: Option<&Path>) -> ExitCode {
     // A thread that waits for a slow disk or pipe does not keep the process.
     runtime.shutdown_background();
     code
+}
+
+/// Memory is taken in small pages: most of what a connection needs is far below the two megabytes
+/// of a huge one, and the allocator would ask for those.
+fn small_pages() {
+    if let Err(error) = rustix::thread::disable_transparent_huge_pages(true) {
+        tracing::debug!(%error, "huge pages could not be switched off");
+    }
 }
 
 fn log() {

@@ -31,8 +31,9 @@ use super::error::UpstreamError;
 /// How long an unused connection is kept. Servers close theirs after five seconds and more; one
 /// that is about to be closed must not be used for a call that cannot be repeated.
 const IDLE: Duration = Duration::from_secs(4);
-/// Most bytes of the head of an answer, and of what is read of its body at once.
-const BUFFER: usize = 32 * 1024;
+/// Most bytes of the head of an answer, and of what is read of its body at once: every connection
+/// holds one such buffer.
+const BUFFER: usize = 16 * 1024;
 
 /// Where and how to connect.
 #[derive(Clone, Debug)]
