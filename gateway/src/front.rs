@@ -1,6 +1,7 @@
 //! The HTTP face: connections of clients, and the bounds on them.
 
 use std::convert::Infallible;
+use std::future::{Future as _, poll_fn};
 use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
@@ -83,13 +84,21 @@ async fn connection(gateway: Arc<Gateway>, door: Arc<Door>, stream: TcpStream, p
         async move { Ok::<_, Infallible>(respond(gateway, door, peer, request).await) }
     });
     let mut served = pin!(builder.serve_connection(TokioIo::new(stream), answer));
-    let ended = tokio::select! {
-        ended = served.as_mut() => ended,
-        () = tasks.stopping() => {
+    let mut stopping = pin!(tasks.stopping());
+    let (mut asked, mut told) = (false, false);
+    let ended = poll_fn(|cx| {
+        // Asked once, so that a stop wakes this task; from then on a flag says as much, and no
+        // request has to take the lock behind the question.
+        if !std::mem::replace(&mut asked, true) && stopping.as_mut().poll(cx).is_ready() {
+            told = true;
             served.as_mut().graceful_shutdown();
-            served.await
         }
-    };
+        if tasks.is_stopping() && !std::mem::replace(&mut told, true) {
+            served.as_mut().graceful_shutdown();
+        }
+        served.as_mut().poll(cx)
+    })
+    .await;
     if let Err(error) = ended {
         let error = crate::report::Chain(&error);
         tracing::debug!(%peer, %error, "a connection ended early");

@@ -4,7 +4,8 @@ use std::cell::Cell;
 use std::fmt;
 use std::future::Future;
 use std::io;
-use std::sync::LazyLock;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, LazyLock};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -23,6 +24,8 @@ pub struct Tasks {
     work: TaskTracker,
     service: TaskTracker,
     stopping: CancellationToken,
+    /// The same as a flag, for those who look at every turn.
+    stopped: Arc<AtomicBool>,
     halting: CancellationToken,
     halted: CancellationToken,
 }
@@ -57,11 +60,12 @@ impl Tasks {
     /// Whether no new work is to be begun.
     #[must_use]
     pub fn is_stopping(&self) -> bool {
-        self.stopping.is_cancelled()
+        self.stopped.load(Ordering::Acquire)
     }
 
     /// Ends it all: the work within `at_most`, then what served it. Says whether the work was done.
     pub async fn stop(&self, at_most: Duration) -> bool {
+        self.stopped.store(true, Ordering::Release);
         self.stopping.cancel();
         self.work.close();
         let done = tokio::time::timeout(at_most, self.work.wait()).await.is_ok();

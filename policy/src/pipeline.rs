@@ -97,6 +97,12 @@ impl View {
         self.hidden.iter().filter_map(|(at, why)| Some((self.catalog.tools().get(*at)?, why)))
     }
 
+    /// How many tools are shown, and how many are not.
+    #[must_use]
+    pub const fn counts(&self) -> (usize, usize) {
+        (self.visible.len(), self.hidden.len())
+    }
+
     /// Whether it was made for `principal`.
     #[must_use]
     pub fn is_for(&self, principal: &Principal) -> bool {

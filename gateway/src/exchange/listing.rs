@@ -52,8 +52,8 @@ impl Gateway {
         if let Some(record) = entry.record() {
             record.upstream = took;
             let count = |(seen, hidden): (usize, usize), part: &(Arc<Listing>, Arc<Written>)| {
-                let view = &part.1.view;
-                (seen + view.tools().count(), hidden + view.hidden().count())
+                let (more, withheld) = part.1.view.counts();
+                (seen + more, hidden + withheld)
             };
             record.listed = Some(shown.iter().fold((0, 0), count));
         }
