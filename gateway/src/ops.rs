@@ -20,6 +20,8 @@ use crate::task::Tasks;
 
 /// How long a request's head may take, and how long a connection may be idle.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How long the acceptor rests when it could not accept.
+const REST: Duration = Duration::from_millis(50);
 
 /// What is asked about.
 #[derive(Clone, Debug)]
@@ -45,7 +47,8 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
             () = tasks.stopping() => return,
         };
         let Ok((stream, _)) = accepted else {
-            tokio::time::sleep(Duration::from_millis(50)).await;
+            // The machine has no room for another connection: trying again at once would only spin.
+            tokio::time::sleep(REST).await;
             continue;
         };
         let ops = ops.clone();
