@@ -2,12 +2,22 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
+use std::future::Future as _;
 use std::pin::Pin;
 use std::task::{Context, Poll};
+use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tokio::sync::mpsc;
+use tokio::time::{Instant, Sleep, sleep_until};
+
+use crate::replay::Reader;
+use crate::sse;
+
+/// How long a stream says nothing before it says that it is alive. Proxies close what was silent
+/// for a minute.
+const QUIET: Duration = Duration::from_secs(15);
 
 /// A body that comes in pieces, up to a limit. One that comes in one piece is not copied.
 #[derive(Debug)]
@@ -67,8 +77,33 @@ impl Pieces {
 pub enum Body {
     /// These parts, one after the other; they are not copied together.
     Parts(VecDeque<Bytes>),
-    /// What comes, until the sender is gone.
-    Stream(mpsc::Receiver<Bytes>),
+    /// Events as they come, until the sender is gone.
+    Stream(mpsc::Receiver<Bytes>, Pulse),
+    /// Events of a stream that is kept.
+    Replay(Reader, Pulse),
+}
+
+/// When to say that a stream is alive.
+#[derive(Debug)]
+pub struct Pulse(Pin<Box<Sleep>>);
+
+impl Pulse {
+    fn start() -> Self {
+        Self(Box::pin(sleep_until(Instant::now() + QUIET)))
+    }
+
+    /// Something was said.
+    fn restart(&mut self) {
+        self.0.as_mut().reset(Instant::now() + QUIET);
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<Option<Bytes>> {
+        if self.0.as_mut().poll(cx).is_pending() {
+            return Poll::Pending;
+        }
+        self.restart();
+        Poll::Ready(Some(sse::ALIVE))
+    }
 }
 
 impl Body {
@@ -78,12 +113,24 @@ impl Body {
         Self::Parts(VecDeque::new())
     }
 
+    /// Events as they come.
+    #[must_use]
+    pub fn stream(events: mpsc::Receiver<Bytes>) -> Self {
+        Self::Stream(events, Pulse::start())
+    }
+
+    /// Events of a stream that is kept.
+    #[must_use]
+    pub fn replay(reader: Reader) -> Self {
+        Self::Replay(reader, Pulse::start())
+    }
+
     /// How many bytes there are already.
     #[must_use]
     pub fn length(&self) -> usize {
         match self {
             Self::Parts(parts) => parts.iter().map(Bytes::len).sum(),
-            Self::Stream(_) => 0,
+            Self::Stream(..) | Self::Replay(..) => 0,
         }
     }
 }
@@ -102,12 +149,21 @@ impl http_body::Body for Body {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        match self.get_mut() {
-            Self::Parts(parts) => Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part)))),
-            Self::Stream(events) => {
-                events.poll_recv(cx).map(|event| event.map(|event| Ok(Frame::data(event))))
+        let (event, pulse) = match self.get_mut() {
+            Self::Parts(parts) => {
+                return Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part))));
             }
-        }
+            Self::Stream(events, pulse) => (events.poll_recv(cx), pulse),
+            Self::Replay(reader, pulse) => (reader.poll(cx), pulse),
+        };
+        let event = match event {
+            Poll::Ready(event) => {
+                pulse.restart();
+                Poll::Ready(event)
+            }
+            Poll::Pending => pulse.poll(cx),
+        };
+        event.map(|event| event.map(|event| Ok(Frame::data(event))))
     }
 
     fn is_end_stream(&self) -> bool {
@@ -117,7 +173,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Parts(_) => SizeHint::with_exact(self.length() as u64),
-            Self::Stream(_) => SizeHint::default(),
+            Self::Stream(..) | Self::Replay(..) => SizeHint::default(),
         }
     }
 }

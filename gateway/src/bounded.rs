@@ -69,6 +69,22 @@ impl<K: Eq + Hash, V> Bounded<K, V> {
         self.shard(key)?.get(key).cloned()
     }
 
+    /// Changes the entry of `key`, which counts as the default where there is none; one that has
+    /// become the default again is taken out. Gives what it has become.
+    pub fn update(&self, key: K, change: impl FnOnce(V) -> V) -> V
+    where
+        V: Clone + Default + PartialEq,
+    {
+        let Some(mut shard) = self.shard(&key) else { return V::default() };
+        let new = change(shard.get(&key).cloned().unwrap_or_default());
+        if new == V::default() {
+            shard.remove(&key);
+        } else {
+            shard.insert(key, new.clone());
+        }
+        new
+    }
+
     /// Whether there is such an entry.
     pub fn contains(&self, key: &K) -> bool {
         self.shard(key).is_some_and(|shard| shard.contains_key(key))

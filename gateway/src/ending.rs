@@ -66,6 +66,12 @@ impl Ending {
         Self { outcome: Outcome::Answered, reason: None, status: 200, code: None }
     }
 
+    /// What wants no answer was taken.
+    #[must_use]
+    pub const fn accepted() -> Self {
+        Self { status: 202, ..Self::answered() }
+    }
+
     /// The client went. The status is the one that nginx made known for this.
     #[must_use]
     pub const fn cancelled() -> Self {

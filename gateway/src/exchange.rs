@@ -1,16 +1,25 @@
 //! One exchange, from the client's request to the client's answer.
 //!
-//! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::call`]: each line needs
-//! what the line above made, and none can be left out.
+//! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::make_use`]: each line
+//! needs what the line above made, and none can be left out.
 
-mod calling;
-mod lifecycle;
+mod state;
+mod outlet;
+mod underway;
+mod asking;
+mod using;
 mod listing;
+mod listening;
+mod lifecycle;
+mod notices;
+mod batch;
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
@@ -19,27 +28,40 @@ use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt as _;
 use hyper::body::{Body as _, Incoming};
 use policy::json::Bounds;
+use policy::offer::Kind;
 use policy::pipeline::Policy;
+use policy::principal::Principal;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Entry, Journal, Record, Verdict};
 use crate::body::{Body, Pieces};
 use crate::bounded::Bounded;
+use crate::client::Client;
 use crate::clock::Clock;
+use crate::conversation::Conversations;
 use crate::door::Door;
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::identity::{Caller, Identity};
 use crate::inbound::{self, Ask, Inbound};
 use crate::metrics::Metrics;
-use crate::protocol::{Era, header};
+use crate::naming::{Naming, Prefix};
+use crate::protocol::{Era, Version, header};
 use crate::reply;
+use crate::seal::Sealer;
 use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
 use crate::settings::Limits;
 use crate::task::Tasks;
-use crate::upstream::Upstream;
+use crate::upstream::{Party, Upstream};
 use crate::wire::headers::{Single, single};
 use crate::wire::{self, DecodeError, Id, Message};
+
+pub use asking::Parked;
+use underway::Call;
+
+/// How often what nobody came back for is dropped.
+const SWEEP: Duration = Duration::from_secs(5);
+const MODERN: &str = Version::V2026July.as_str();
 
 /// The parts an exchange runs through.
 #[derive(Debug)]
@@ -64,6 +86,12 @@ pub struct Gateway {
     pub tasks: Tasks,
     /// Calls of legacy sessions that can be cancelled.
     pub calls: Bounded<(SessionKey, Id), CancellationToken>,
+    /// What is remembered of legacy sessions in use.
+    pub conversations: Conversations,
+    /// Calls that wait for a modern client.
+    pub parking: Bounded<[u8; 16], Parked>,
+    /// Seals what clients carry for us.
+    pub sealer: Arc<Sealer>,
 }
 
 /// A path and the servers behind it.
@@ -73,6 +101,8 @@ pub struct Route {
     pub path: Arc<str>,
     /// The servers; never empty.
     pub servers: Vec<Arc<Upstream>>,
+    /// When tools carry the name of their server.
+    pub prefix: Prefix,
 }
 
 impl Route {
@@ -84,11 +114,29 @@ impl Route {
         format!("{} {}", self.path, names.join(" "))
     }
 
-    /// Whether tools carry the name of their server: with one server there is nothing to tell
-    /// apart.
+    /// Whether things have other names here than at their servers: with one server there is nothing
+    /// to tell apart.
     #[must_use]
-    pub const fn prefixed(&self) -> bool {
+    pub const fn renames(&self) -> bool {
         self.servers.len() > 1
+    }
+
+    /// Whether what one server's things are called depends on what the others offer.
+    #[must_use]
+    pub const fn compares(&self, kind: Kind) -> bool {
+        self.renames() && Naming::compares(self.prefix, kind)
+    }
+
+    /// How the things of a server are called here, of which others offer the names `taken`.
+    #[must_use]
+    pub fn naming(&self, taken: Arc<BTreeSet<Box<str>>>) -> Naming {
+        if self.renames() { Naming::among(self.prefix, taken) } else { Naming::alone() }
+    }
+
+    /// What a resource of a server is called here.
+    #[must_use]
+    pub fn shown(&self, server: &Upstream, kind: Kind, name: &str) -> Option<String> {
+        self.naming(Arc::default()).show(server.name(), kind, name).map(Cow::into_owned)
     }
 }
 
@@ -100,16 +148,14 @@ struct Arrived {
     session: Option<Session>,
     inbound: Inbound,
     id: Option<Id>,
-    what: What,
 }
 
-/// What the HTTP request is for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum What {
-    /// It carries a message.
-    Message,
-    /// It ends a session.
-    End,
+/// A request before it is known what it says.
+struct Knocked {
+    caller: Caller,
+    route: Arc<Route>,
+    head: Parts,
+    body: Bytes,
 }
 
 impl Gateway {
@@ -122,33 +168,57 @@ impl Gateway {
         place: Place,
     ) -> Response<Body> {
         let mut record = self.record(&door, peer);
-        let arrived = match self.arrive(&door, request, &mut record).await {
+        let knocked = match self.knock(&door, request, &mut record).await {
+            Ok(knocked) => knocked,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        if self.is_batch(&knocked) {
+            return self.batch(&door, peer, knocked, record).await;
+        }
+        let arrived = match self.arrive(knocked, &mut record).await {
             Ok(arrived) => arrived,
             Err(failure) => return self.refuse(&record, &failure),
         };
+        self.answer(arrived, record, place).await
+    }
+
+    /// Answers what may be looked at.
+    async fn answer(
+        self: Arc<Self>,
+        mut arrived: Arrived,
+        record: Box<Record>,
+        place: Place,
+    ) -> Response<Body> {
         let era = arrived.inbound.version.era();
-        match arrived.inbound.ask {
-            _ if arrived.what == What::End => self.end(&arrived, record),
-            Ask::CallTool(_) if era == Era::Legacy => {
+        match std::mem::replace(&mut arrived.inbound.ask, Ask::Notice) {
+            Ask::Use(ask) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a client that hangs up has not cancelled.
                 let tasks = self.tasks.clone();
-                calling::detached(self.call(arrived, record, place), tasks).await
+                underway::detached(self.make_use(arrived, ask, record, place), tasks).await
             }
-            Ask::CallTool(_) => self.call(arrived, record, place).await,
-            Ask::ListTools => self.list(arrived, record).await,
+            Ask::Use(ask) => self.make_use(arrived, ask, record, place).await,
+            Ask::List(kind) => self.list(arrived, kind, record).await,
+            Ask::Listen(filter) => self.listen(arrived, filter, record, place).await,
+            Ask::Stream(last) => self.stream(arrived, last, record).await,
             Ask::Discover => self.discover(arrived, record).await,
             Ask::Initialize => self.initialize(arrived, record).await,
-            Ask::Ping | Ask::Cancel(_) | Ask::Notice => self.acknowledge(arrived, &record),
+            Ask::End => self.end(&arrived, record),
+            Ask::Level(level) => self.set_level(arrived, level, record).await,
+            Ask::Tell(ask) => self.tell(arrived, ask, record).await,
+            Ask::RootsChanged => self.roots_changed(arrived, record).await,
+            Ask::Answer(id, outcome) => self.answered(&arrived, &id, outcome, &record),
+            Ask::Cancel(id) => self.cancel(&arrived, id, &record),
+            Ask::Ping | Ask::Notice => self.acknowledge(&arrived, &record),
         }
     }
 
-    /// Everything that is asked before anything is done.
-    async fn arrive(
+    /// Everything that is asked before the body is read.
+    async fn knock(
         &self,
         door: &Door,
         request: Request<Incoming>,
         record: &mut Record,
-    ) -> Result<Arrived, Failure> {
+    ) -> Result<Knocked, Failure> {
         let (head, body) = request.into_parts();
         door.admit(&head)?;
         let caller =
@@ -157,13 +227,27 @@ impl Gateway {
         record.scheme = Some(caller.scheme);
         let route = self.routes.get(head.uri.path()).cloned().ok_or(Failure::Route)?;
         record.route = Some(Arc::clone(&route.path));
-        if head.method == Method::DELETE {
-            let session = self.bind(&caller, &route, &head)?;
-            return Ok(Arrived::end(caller, route, session));
-        }
         framed(&head)?;
-        let body = self.body(body).await?;
+        let body = if head.method == Method::POST { self.body(body).await? } else { Bytes::new() };
         record.bytes_in = body.len();
+        Ok(Knocked { caller, route, head, body })
+    }
+
+    /// Everything that is asked before anything is done.
+    async fn arrive(&self, knocked: Knocked, record: &mut Record) -> Result<Arrived, Failure> {
+        let Knocked { caller, route, head, body } = knocked;
+        if head.method != Method::POST {
+            let session = self.bind(&caller, &route, &head)?;
+            let last = match single(&head.headers, header::LAST_EVENT) {
+                Single::Absent => None,
+                Single::Value(last) => Some(last.into()),
+                Single::Bad => return Err(Failure::Replay),
+            };
+            let ask = if head.method == Method::GET { Ask::Stream(last) } else { Ask::End };
+            record.version = Some(session.version);
+            let inbound = Inbound { version: session.version, ask, client: None, trace: None };
+            return Ok(Arrived { caller, route, session: Some(session), inbound, id: None });
+        }
         let (id, message) = identified(wire::decode_any(body, &Bounds::MESSAGE).await, record)?;
         let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
         record.version = Some(inbound.version);
@@ -178,7 +262,7 @@ impl Gateway {
             inbound.version = session.version;
             record.version = Some(session.version);
         }
-        Ok(Arrived { caller, route, session, inbound, id, what: What::Message })
+        Ok(Arrived { caller, route, session, inbound, id })
     }
 
     /// The session a legacy request belongs to.
@@ -209,11 +293,15 @@ impl Gateway {
     }
 
     fn record(&self, door: &Door, peer: SocketAddr) -> Box<Record> {
+        self.blank(Arc::clone(&door.name), peer)
+    }
+
+    fn blank(&self, listener: Arc<str>, peer: SocketAddr) -> Box<Record> {
         Box::new(Record {
             id: self.journal.id(),
             time: self.clock.now(),
             started: self.clock.instant(),
-            listener: Arc::clone(&door.name),
+            listener,
             peer,
             principal: None,
             scheme: None,
@@ -222,20 +310,20 @@ impl Gateway {
             method: None,
             rpc_id: None,
             server: None,
-            tool: None,
+            item: None,
             argument_digest: None,
             verdict: Verdict::None,
             listed: None,
             bytes_in: 0,
             bytes_out: 0,
-            upstream: std::time::Duration::ZERO,
+            upstream: Duration::ZERO,
             trace: None,
         })
     }
 
     /// Answers and records a request that came to nothing.
     fn refuse(&self, record: &Record, failure: &Failure) -> Response<Body> {
-        let public = failure.public(record.version.map(crate::protocol::Version::era));
+        let public = failure.public(record.version.map(Version::era));
         if let Err(error) = self.journal.refused(record, failure.ending(&public)) {
             // It is refused all the same; only the reason changes.
             return self.unrecorded(record, error);
@@ -246,7 +334,7 @@ impl Gateway {
     fn unrecorded(&self, record: &Record, error: crate::audit::AuditError) -> Response<Body> {
         let failure = Failure::Audit(error);
         tracing::error!(error = %crate::report::Chain(&failure), "not recorded");
-        let public = failure.public(record.version.map(crate::protocol::Version::era));
+        let public = failure.public(record.version.map(Version::era));
         reply::error(&public, record.rpc_id.as_ref())
     }
 
@@ -260,7 +348,7 @@ impl Gateway {
     ) -> Response<Body> {
         let era = entry.record().and_then(|record| {
             record.bytes_out = response.body().length();
-            record.version.map(crate::protocol::Version::era)
+            record.version.map(Version::era)
         });
         match entry.close(ending) {
             Ok(()) => response,
@@ -271,10 +359,48 @@ impl Gateway {
     /// Closes the record of something that failed after it was opened.
     fn failed(&self, mut entry: Entry, failure: &Failure, id: Option<&Id>) -> Response<Body> {
         let era = entry.record().and_then(|record| record.version);
-        let public = failure.public(era.map(crate::protocol::Version::era));
+        let public = failure.public(era.map(Version::era));
         tracing::debug!(error = %crate::report::Chain(failure), "exchange failed");
         let response = reply::error(&public, id);
         self.shown(entry, failure.ending(&public), id, response)
+    }
+
+    /// Keeps a call until its client answers.
+    fn park(&self, name: [u8; 16], call: Call) {
+        let parked = Parked { call, since: self.clock.instant() };
+        match self.parking.insert(name, parked) {
+            Ok(None) => {}
+            // The client will be told that the call no longer waits.
+            Ok(Some(_)) | Err(_) => tracing::warn!("a call that waits for its client was given up"),
+        }
+    }
+
+    /// Whether `principal` may be sent a notification of this name, which only the two ends know.
+    fn may_tell(&self, principal: &Principal, server: &Upstream, name: &str) -> bool {
+        let call = policy::message::Use {
+            server: server.name().clone(),
+            verb: policy::message::Verb::Other,
+            name: name.into(),
+            arguments: None,
+            extra: Vec::new(),
+            meta: Vec::new(),
+        };
+        self.policy.admit(principal, None, call).outcome.is_ok()
+    }
+
+    /// Drops now and then what nobody came back for.
+    pub async fn tend(self: Arc<Self>) {
+        let mut turn = tokio::time::interval(SWEEP);
+        loop {
+            tokio::select! {
+                _ = turn.tick() => {}
+                () = self.tasks.halting() => return,
+            }
+            self.conversations.sweep();
+            let (now, patience) = (self.clock.instant(), self.limits.input_time);
+            let waits = |parked: &Parked| now.saturating_duration_since(parked.since) < patience;
+            self.parking.retain(|_, parked| waits(parked));
+        }
     }
 
     /// Takes one of the places for requests that are worked on.
@@ -305,9 +431,15 @@ impl Drop for Place {
 }
 
 impl Arrived {
-    fn end(caller: Caller, route: Arc<Route>, session: Session) -> Self {
-        let inbound = Inbound { version: session.version, ask: Ask::Notice, trace: None };
-        Self { caller, route, session: Some(session), inbound, id: None, what: What::End }
+    /// For whom the server at `place` of the route is spoken to.
+    fn party(&self, place: usize) -> Party {
+        let known = self.session.as_ref().map(|session| &session.client);
+        let client = self.inbound.client.as_ref().or(known);
+        Party {
+            principal: Some(Arc::clone(&self.caller.principal)),
+            client: Arc::clone(client.unwrap_or_else(|| Client::gateway())),
+            leg: self.leg(place).cloned(),
+        }
     }
 
     /// The part of the session that lies between us and the server at `place` of the route.
@@ -345,8 +477,16 @@ fn identified(
 
 /// The HTTP around a message.
 fn framed(head: &Parts) -> Result<(), Failure> {
-    if head.method != Method::POST {
-        return Err(Failure::Verb);
+    match head.method {
+        Method::POST => {}
+        Method::DELETE => return Ok(()),
+        // SPEC 2026-07-28: there is no stream to GET in this revision.
+        Method::GET if single(&head.headers, header::VERSION) == Single::Value(MODERN) => {
+            return Err(Failure::Verb);
+        }
+        Method::GET if has(&head.headers, "text/event-stream", "text/*") => return Ok(()),
+        Method::GET => return Err(Failure::Accept),
+        _ => return Err(Failure::Verb),
     }
     let json = match single(&head.headers, CONTENT_TYPE.as_str()) {
         Single::Value(kind) => is_json(kind),
@@ -373,12 +513,13 @@ fn is_json(kind: &str) -> bool {
 
 /// SPEC 2026-07-28 basic/transports/streamable-http#sending-messages
 fn accepts(headers: &HeaderMap) -> bool {
-    let values = || headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    let has = |wanted: &str, group: &str| {
-        values().flat_map(|value| value.split(',')).any(|range| {
-            let kind = range.split(';').next().unwrap_or_default().trim();
-            kind.eq_ignore_ascii_case(wanted) || kind == "*/*" || kind.eq_ignore_ascii_case(group)
-        })
-    };
-    has("application/json", "application/*") && has("text/event-stream", "text/*")
+    has(headers, "application/json", "application/*") && has(headers, "text/event-stream", "text/*")
+}
+
+fn has(headers: &HeaderMap, wanted: &str, group: &str) -> bool {
+    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    values.flat_map(|value| value.split(',')).any(|range| {
+        let kind = range.split(';').next().unwrap_or_default().trim();
+        kind.eq_ignore_ascii_case(wanted) || kind == "*/*" || kind.eq_ignore_ascii_case(group)
+    })
 }

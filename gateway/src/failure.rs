@@ -2,12 +2,12 @@
 
 use http::StatusCode;
 use policy::decision::{Denial, Told};
-use policy::json::write_string;
+use policy::offer::Kind;
 
 use crate::audit::AuditError;
 use crate::ending::{Ending, Outcome};
 use crate::identity::AuthnError;
-use crate::protocol::{Era, Version, code};
+use crate::protocol::{Era, Version, code, method};
 use crate::session::SessionError;
 use crate::upstream::UpstreamError;
 use crate::wire::{DecodeError, Object};
@@ -30,7 +30,7 @@ pub enum Failure {
     /// No such path.
     #[error("there is no such route")]
     Route,
-    /// Neither POST nor DELETE.
+    /// Neither POST nor GET nor DELETE, or a GET where there is nothing to get.
     #[error("the HTTP method is not offered")]
     Verb,
     /// More requests than are worked on at once.
@@ -69,18 +69,30 @@ pub enum Failure {
     /// The parameters are not those of the method.
     #[error("{0}")]
     Params(&'static str),
+    /// A method of another revision, whichever the caller speaks.
+    #[error("the revision has no such method")]
+    Removed,
     /// A method this gateway does not offer.
     #[error("the method is not offered")]
     Method,
     /// The session is not the caller's, or is gone.
     #[error("could not bind the session")]
     Session(#[source] SessionError),
+    /// The events a client missed are no longer kept, or never were.
+    #[error("there are no events after the one named")]
+    Replay,
     /// A request with this id is still being worked on in this session.
     #[error("a request with this id is in flight")]
     Duplicate,
     /// The policy said no.
-    #[error("denied as {}", .0.reason)]
-    Denied(Denial),
+    #[error("denied as {}", .1.reason)]
+    Denied(Kind, Denial),
+    /// The server wants something the client cannot give.
+    #[error("the server asks `{0}` of a client that does not offer it")]
+    Unasked(Box<str>),
+    /// The client did not answer what the server asked it.
+    #[error("the client did not answer the server")]
+    Unanswered,
     /// No record could be made, so nothing was sent.
     #[error("could not open the audit record")]
     Audit(#[source] AuditError),
@@ -101,10 +113,6 @@ pub struct Public {
     /// JSON for `error.data`.
     pub data: Option<String>,
 }
-
-/// What everybody is told who may not know more: a tool that is hidden and one that does not exist
-/// are the same to the caller (threat T1602).
-const UNKNOWN_TOOL: &str = "unknown tool";
 
 impl Failure {
     /// The stable code for records; `docs/reasons.md` says what each means and what to do.
@@ -129,10 +137,13 @@ impl Failure {
             Self::HeaderMismatch(_) => "header-mismatch",
             Self::Version { .. } => "unsupported-version",
             Self::Params(_) => "params",
-            Self::Method => "unknown-method",
+            Self::Method | Self::Removed => "unknown-method",
             Self::Session(_) => "session",
+            Self::Replay => "replay",
             Self::Duplicate => "duplicate-id",
-            Self::Denied(denial) => denial.reason.code(),
+            Self::Denied(_, denial) => denial.reason.code(),
+            Self::Unasked(_) => "client-capability",
+            Self::Unanswered => "client-answer",
             Self::Audit(_) => "audit",
             Self::Upstream(error) => error.code(),
         }
@@ -142,8 +153,12 @@ impl Failure {
     #[must_use]
     pub fn ending(&self, public: &Public) -> Ending {
         let outcome = match self {
-            Self::Denied(_) => Outcome::Denied,
-            Self::Audit(_) | Self::Upstream(_) | Self::Overload => Outcome::Failed,
+            Self::Denied(..) => Outcome::Denied,
+            Self::Audit(_)
+            | Self::Upstream(_)
+            | Self::Overload
+            | Self::Unasked(_)
+            | Self::Unanswered => Outcome::Failed,
             _ => Outcome::Refused,
         };
         let status = public.status.as_u16();
@@ -178,11 +193,9 @@ impl Failure {
                 plain(StatusCode::UNAUTHORIZED, code::REQUEST, "authenticate and try again")
             }
             Self::Route => plain(StatusCode::NOT_FOUND, code::REQUEST, "there is nothing here"),
-            Self::Verb => plain(
-                StatusCode::METHOD_NOT_ALLOWED,
-                code::REQUEST,
-                "send messages with POST; there is no stream to GET here",
-            ),
+            Self::Verb => {
+                plain(StatusCode::METHOD_NOT_ALLOWED, code::REQUEST, "send messages with POST")
+            }
             Self::Overload => plain(
                 StatusCode::SERVICE_UNAVAILABLE,
                 code::INTERNAL,
@@ -223,6 +236,7 @@ impl Failure {
                 data: Some(supported(requested)),
             },
             Self::Params(what) => plain(of_request(StatusCode::BAD_REQUEST), code::PARAMS, what),
+            Self::Removed => plain(StatusCode::NOT_FOUND, code::METHOD, "method not found"),
             Self::Method => {
                 plain(of_request(StatusCode::NOT_FOUND), code::METHOD, "method not found")
             }
@@ -237,8 +251,22 @@ impl Failure {
                 code::INTERNAL,
                 "the gateway cannot do this now",
             ),
+            Self::Replay => shape("the events after `Last-Event-ID` are not kept; begin anew"),
             Self::Duplicate => shape("a request with this id is in flight"),
-            Self::Denied(denial) => denied(denial),
+            Self::Denied(kind, denial) => denied(*kind, denial, era),
+            Self::Unasked(asked) => {
+                let missing = plain(
+                    of_request(StatusCode::BAD_REQUEST),
+                    code::MISSING_CAPABILITY,
+                    "the server needs something this client does not offer",
+                );
+                Public { data: Some(required(asked)), ..missing }
+            }
+            Self::Unanswered => plain(
+                of_request(StatusCode::OK),
+                code::INTERNAL,
+                "the client did not answer what the server asked it",
+            ),
             Self::Audit(_) => plain(
                 of_request(StatusCode::SERVICE_UNAVAILABLE),
                 code::INTERNAL,
@@ -265,28 +293,46 @@ impl Failure {
 fn supported(requested: &str) -> String {
     let mut out = Vec::new();
     let mut data = Object::open(&mut out);
-    let list = data.key("supported");
-    list.push(b'[');
-    for (n, version) in Version::ALL.iter().enumerate() {
-        if n > 0 {
-            list.push(b',');
-        }
-        write_string(list, version.as_str());
-    }
-    list.push(b']');
+    data.raw("supported", &Version::list());
     data.text("requested", requested);
     data.close();
     String::from_utf8(out).unwrap_or_default()
 }
 
-fn denied(denial: &Denial) -> Public {
-    let Told::Rule { rule, contact } = &denial.told else {
-        let (status, code) = (StatusCode::OK, code::PARAMS);
-        return Public { status, code, message: UNKNOWN_TOOL.to_owned(), data: None };
+/// SPEC 2026-07-28 schema#missingrequiredclientcapabilityerror
+fn required(asked: &str) -> String {
+    let capability = match asked {
+        method::ELICIT => "elicitation",
+        method::SAMPLE => "sampling",
+        method::ROOTS => "roots",
+        _ => "extensions",
     };
+    format!(r#"{{"requiredCapabilities":{{"{capability}":{{}}}}}}"#)
+}
+
+/// What everybody is told who may not know more: what is hidden and what does not exist are the
+/// same to the caller (threat T1602).
+fn unknown(kind: Kind, era: Option<Era>) -> Public {
+    let (status, code, message) = match (kind, era) {
+        (Kind::Tool, _) => (StatusCode::OK, code::PARAMS, "unknown tool"),
+        (Kind::Prompt, _) => (StatusCode::OK, code::PARAMS, "unknown prompt"),
+        (Kind::Template, _) => (StatusCode::OK, code::PARAMS, "unknown resource template"),
+        // SPEC 2025-11-25 server/resources#error-handling, changed in 2026-07-28
+        (Kind::Resource, Some(Era::Legacy)) => {
+            (StatusCode::OK, code::NO_RESOURCE, "resource not found")
+        }
+        (Kind::Resource, _) => (StatusCode::OK, code::PARAMS, "resource not found"),
+        (Kind::Method, Some(Era::Legacy)) => (StatusCode::OK, code::METHOD, "method not found"),
+        (Kind::Method, _) => (StatusCode::NOT_FOUND, code::METHOD, "method not found"),
+    };
+    Public { status, code, message: message.to_owned(), data: None }
+}
+
+fn denied(kind: Kind, denial: &Denial, era: Option<Era>) -> Public {
+    let Told::Rule { rule, contact } = &denial.told else { return unknown(kind, era) };
     let mut message = match rule {
         Some(rule) => format!("denied by rule `{rule}`"),
-        None => "denied: no rule allows this call with these arguments".to_owned(),
+        None => "denied: no rule allows this with these arguments".to_owned(),
     };
     if let Some(contact) = contact {
         message.push_str("; ask ");

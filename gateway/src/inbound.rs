@@ -3,13 +3,21 @@
 //! The era is decided once, by one table, from the version header, the version in the body and the
 //! method; what those three leave open is refused (threats PV-12, PV-16, PV-17, PV-19).
 
-use http::HeaderMap;
-use policy::json::{Fragment, Value};
+use std::sync::Arc;
 
+use http::HeaderMap;
+use policy::json::{Document, Fragment, Value};
+use policy::message::Verb;
+use policy::offer::Kind;
+
+use crate::client::Client;
 use crate::failure::Failure;
 use crate::protocol::{Era, Version, header, meta, method};
 use crate::wire::headers::{self, Single};
-use crate::wire::{self, Id, Message};
+use crate::wire::{self, Id, Message, Outcome};
+
+/// Longest name of a log level.
+const LEVEL: usize = 32;
 
 /// A message of a client.
 #[derive(Debug)]
@@ -18,6 +26,8 @@ pub struct Inbound {
     pub version: Version,
     /// What it asks for.
     pub ask: Ask,
+    /// What the client says of itself, where it says so in every message or opens a session.
+    pub client: Option<Arc<Client>>,
     /// The trace it belongs to, 32 hexadecimal digits.
     pub trace: Option<Box<str>>,
 }
@@ -31,22 +41,38 @@ pub enum Ask {
     Initialize,
     /// Are you there? (legacy)
     Ping,
-    /// Which tools are there?
-    ListTools,
-    /// Call one.
-    CallTool(ToolAsk),
+    /// What is there of this kind?
+    List(Kind),
+    /// Do something with one thing.
+    Use(Box<UseAsk>),
+    /// Tell when something changes (modern): the filter.
+    Listen(Fragment),
+    /// Log from this level on (legacy): the level, as JSON.
+    Level(Fragment),
     /// Give up the request with this id (legacy).
     Cancel(Id),
+    /// The answer to a question of ours (legacy).
+    Answer(Id, Outcome),
+    /// The client has other roots now (legacy).
+    RootsChanged,
     /// Something that wants no answer and has no effect here (legacy).
     Notice,
+    /// Something that wants no answer, and that only the two ends know (legacy).
+    Tell(Box<UseAsk>),
+    /// Open the stream of the session, or go on with one after this event (legacy).
+    Stream(Option<Box<str>>),
+    /// End the session (legacy).
+    End,
 }
 
-/// A call as it came.
+/// Something about one thing, as it came.
 #[derive(Debug)]
-pub struct ToolAsk {
-    /// The tool as the caller names it.
+pub struct UseAsk {
+    /// What is to be done.
+    pub verb: Verb,
+    /// With which thing, as the caller names it.
     pub name: Box<str>,
-    /// Its arguments, an object.
+    /// The arguments of a tool or a prompt, an object.
     pub arguments: Option<Fragment>,
     /// Members of `params` we do not know.
     pub extra: Vec<(Box<str>, Fragment)>,
@@ -54,11 +80,15 @@ pub struct ToolAsk {
     pub meta: Vec<(Box<str>, Fragment)>,
     /// The token that progress is to be reported under.
     pub progress: Option<Id>,
+    /// The least severe log message that is wanted, as JSON (modern).
+    pub level: Option<Box<str>>,
+    /// The answers to what a server asked (modern).
+    pub inputs: Option<Fragment>,
+    /// What we wanted to be reminded of (modern).
+    pub state: Option<Box<str>>,
+    /// The arguments that are repeated in headers: each name, and what it says if that can be read.
+    pub mirrored: Vec<(Box<str>, Option<Box<str>>)>,
 }
-
-/// Members of `params` that are ours to write, or that nobody can use yet: an answer to a question
-/// that was never asked is refused.
-const UNASKED: [&str; 2] = ["inputResponses", "requestState"];
 
 /// Reads what `message` asks, and notes its revision in `spoken` as soon as that is known: in which
 /// words a refusal is told depends on it.
@@ -73,18 +103,15 @@ pub fn read(
     let (method, params, wants_answer) = match message {
         Message::Request(request) => (request.method, request.params, true),
         Message::Notification(notification) => (notification.method, notification.params, false),
-        Message::Response(_) => {
-            // A legacy client may answer; nothing is ever asked of it here.
-            return match header_version(headers)? {
+        Message::Response(response) => {
+            let version = match header_version(headers)? {
                 Some(version) if version.era() == Era::Modern => {
-                    Err(Failure::Shape("a client sends no responses in this revision"))
+                    return Err(Failure::Shape("a client sends no responses in this revision"));
                 }
-                version => Ok(Inbound {
-                    version: version.unwrap_or(Version::V2025March),
-                    ask: Ask::Notice,
-                    trace: None,
-                }),
+                version => version.unwrap_or(Version::V2025March),
             };
+            let ask = response.id.map_or(Ask::Notice, |id| Ask::Answer(id, response.outcome));
+            return Ok(Inbound { version, ask, client: None, trace: None });
         }
     };
     let meta = params.as_ref().and_then(|params| params.value().get("_meta"));
@@ -94,21 +121,64 @@ pub fn read(
     let version = version(headers, &method, meta)?;
     let version = if &*method == method::INITIALIZE { agreed(params.as_ref()) } else { version };
     *spoken = Some(version);
+    let mut client = None;
     if version.era() == Era::Modern {
         mirrored(headers, &method, params.as_ref())?;
         let capabilities = meta.and_then(|meta| meta.get(meta::CLIENT_CAPABILITIES));
-        if !capabilities.is_some_and(Value::is_object) {
+        let Some(capabilities) = capabilities.filter(|capabilities| capabilities.is_object())
+        else {
             return Err(Failure::Params(
                 "`_meta` has no `io.modelcontextprotocol/clientCapabilities`",
             ));
-        }
+        };
         if !wants_answer {
             return Err(Failure::Shape("a client sends no notifications in this revision"));
         }
+        let info = meta.and_then(|meta| meta.get(meta::CLIENT_INFO));
+        client = Some(Arc::new(Client::new(capabilities, info)));
+    } else if &*method == method::INITIALIZE {
+        client = Some(Arc::new(introduced(params.as_ref())));
     }
     let trace = trace(headers, meta);
-    let ask = ask(version.era(), &method, params.as_ref(), wants_answer)?;
-    Ok(Inbound { version, ask, trace })
+    let mut ask = ask(version.era(), &method, params.as_ref(), wants_answer)?;
+    if let Ask::Use(asked) = &mut ask {
+        match version.era() {
+            Era::Modern if asked.verb == Verb::Call => asked.mirrored = repeated(headers)?,
+            Era::Modern => {}
+            Era::Legacy if asked.inputs.is_some() || asked.state.is_some() => {
+                return Err(Failure::Params("nothing was asked that this could be the answer to"));
+            }
+            Era::Legacy => {}
+        }
+    }
+    Ok(Inbound { version, ask, client, trace })
+}
+
+/// What a legacy client says of itself in its handshake.
+fn introduced(params: Option<&Fragment>) -> Client {
+    let params = params.map(Fragment::value);
+    let capabilities = params.and_then(|params| params.get("capabilities"));
+    let info = params.and_then(|params| params.get("clientInfo"));
+    match capabilities.filter(|capabilities| capabilities.is_object()) {
+        Some(capabilities) => Client::new(capabilities, info),
+        None => (**Client::gateway()).clone(),
+    }
+}
+
+/// The arguments that are repeated in headers.
+fn repeated(headers: &HeaderMap) -> Result<Vec<(Box<str>, Option<Box<str>>)>, Failure> {
+    let mut found = Vec::new();
+    for name in headers.keys() {
+        let Some(rest) = name.as_str().strip_prefix(header::PARAM) else { continue };
+        let value = match headers::single(headers, name.as_str()) {
+            Single::Value(text) => headers::decode(text).map(|text| text.as_ref().into()),
+            Single::Absent | Single::Bad => {
+                return Err(Failure::HeaderMismatch("an `Mcp-Param-` header is not one value"));
+            }
+        };
+        found.push((rest.into(), value));
+    }
+    Ok(found)
 }
 
 fn ask(
@@ -117,60 +187,165 @@ fn ask(
     params: Option<&Fragment>,
     wants_answer: bool,
 ) -> Result<Ask, Failure> {
-    let cursor = params.is_some_and(|params| params.value().get("cursor").is_some());
+    let use_of = |verb| used(verb, method, params).map(|ask| Ask::Use(Box::new(ask)));
+    let list = |kind| {
+        // Every page was read and shown at once, so there is no cursor of ours.
+        match params.is_some_and(|params| params.value().get("cursor").is_some()) {
+            true => Err(Failure::Params("unknown cursor")),
+            false => Ok(Ask::List(kind)),
+        }
+    };
+    let member = |key: &str| {
+        let params = params.ok_or(Failure::Params("`params` is missing"))?;
+        Ok(params.value().get(key).map(|value| value.fragment(&params.document())))
+    };
     match (era, method, wants_answer) {
         (Era::Modern, method::DISCOVER, true) => Ok(Ask::Discover),
         (Era::Legacy, method::INITIALIZE, true) => Ok(Ask::Initialize),
         (Era::Legacy, method::PING, true) => Ok(Ask::Ping),
-        // Every page was read and shown at once, so there is no cursor of ours.
-        (_, method::TOOLS_LIST, true) if cursor => Err(Failure::Params("unknown cursor")),
-        (_, method::TOOLS_LIST, true) => Ok(Ask::ListTools),
-        (_, method::TOOLS_CALL, true) => tool(params).map(Ask::CallTool),
+        (_, method::TOOLS_LIST, true) => list(Kind::Tool),
+        (_, method::PROMPTS_LIST, true) => list(Kind::Prompt),
+        (_, method::RESOURCES_LIST, true) => list(Kind::Resource),
+        (_, method::TEMPLATES_LIST, true) => list(Kind::Template),
+        (_, method::TOOLS_CALL, true) => use_of(Verb::Call),
+        (_, method::PROMPTS_GET, true) => use_of(Verb::Get),
+        (_, method::RESOURCES_READ, true) => use_of(Verb::Read),
+        (_, method::COMPLETE, true) => use_of(completed(params)?),
+        (Era::Legacy, method::SUBSCRIBE, true) => use_of(Verb::Subscribe),
+        (Era::Legacy, method::UNSUBSCRIBE, true) => use_of(Verb::Unsubscribe),
+        (Era::Legacy, method::SET_LEVEL, true) => {
+            let level: Option<Fragment> = member("level")?;
+            let text = |level: &Fragment| level.value().as_str().is_some_and(|t| t.len() <= LEVEL);
+            let level = level.filter(text).ok_or(Failure::Params("`level` is not a log level"))?;
+            Ok(Ask::Level(level))
+        }
+        (Era::Modern, method::LISTEN, true) => {
+            let filter: Option<Fragment> = member("notifications")?;
+            let filter = filter.filter(|filter| filter.value().is_object());
+            filter.map(Ask::Listen).ok_or(Failure::Params("`notifications` is not an object"))
+        }
         (Era::Legacy, method::CANCELLED, false) => {
             let id = params.and_then(|params| params.value().get("requestId")).and_then(Id::read);
             Ok(id.map_or(Ask::Notice, Ask::Cancel))
         }
-        (Era::Legacy, _, false) => Ok(Ask::Notice),
-        (_, _, _) => Err(Failure::Method),
+        (Era::Legacy, method::ROOTS_CHANGED, false) => Ok(Ask::RootsChanged),
+        (Era::Legacy, method::INITIALIZED | method::PROGRESS, false) => Ok(Ask::Notice),
+        // Methods of the other era do not exist in this one, whatever a policy says of methods.
+        (
+            Era::Modern,
+            method::INITIALIZE
+            | method::PING
+            | method::SUBSCRIBE
+            | method::UNSUBSCRIBE
+            | method::SET_LEVEL,
+            _,
+        )
+        | (Era::Legacy, method::DISCOVER | method::LISTEN, _) => Err(Failure::Method),
+        (_, _, true) => use_of(Verb::Other),
+        (_, _, false) => used(Verb::Other, method, params).map(|ask| Ask::Tell(Box::new(ask))),
     }
 }
 
-fn tool(params: Option<&Fragment>) -> Result<ToolAsk, Failure> {
-    let params = params.ok_or(Failure::Params("`params` is missing"))?;
+/// What a completion is for.
+fn completed(params: Option<&Fragment>) -> Result<Verb, Failure> {
+    let reference = params.and_then(|params| params.value().get("ref"));
+    let kind = reference.and_then(|reference| reference.get("type")).and_then(Value::as_str);
+    match kind.as_deref() {
+        Some("ref/prompt") => Ok(Verb::CompletePrompt),
+        Some("ref/resource") => Ok(Verb::CompleteTemplate),
+        _ => Err(Failure::Params("`ref` is neither `ref/prompt` nor `ref/resource`")),
+    }
+}
+
+fn used(verb: Verb, method: &str, params: Option<&Fragment>) -> Result<UseAsk, Failure> {
+    let mut ask = UseAsk {
+        verb,
+        name: method.into(),
+        arguments: None,
+        extra: Vec::new(),
+        meta: Vec::new(),
+        progress: None,
+        level: None,
+        inputs: None,
+        state: None,
+        mirrored: Vec::new(),
+    };
+    let Some(params) = params else {
+        let plain = verb == Verb::Other;
+        return if plain { Ok(ask) } else { Err(Failure::Params("`params` is missing")) };
+    };
     let document = params.document();
-    let (mut name, mut arguments, mut progress) = (None, None, None);
-    let (mut extra, mut meta) = (Vec::new(), Vec::new());
-    for (key, value) in params.value().members() {
-        match &*key {
-            "name" => name = value.as_str(),
-            "arguments" if value.is_object() => arguments = Some(value.fragment(&document)),
-            "arguments" => return Err(Failure::Params("`arguments` is not an object")),
-            "_meta" => {
-                for (key, value) in value.members() {
-                    match &*key {
-                        meta::VERSION
-                        | meta::CLIENT_INFO
-                        | meta::CLIENT_CAPABILITIES
-                        | meta::LOG_LEVEL => {}
-                        meta::PROGRESS_TOKEN => {
-                            let token = Id::read(value);
-                            progress = Some(token.ok_or(Failure::Params(
-                                "`progressToken` is not a string or an integer",
-                            ))?);
-                        }
-                        _ => meta.push((key.into(), value.fragment(&document))),
-                    }
-                }
+    let (key, mut name) = (naming_member(verb), None);
+    let takes_arguments = matches!(verb, Verb::Call | Verb::Get);
+    for (member, value) in params.value().members() {
+        match &*member {
+            "_meta" => meta_of(&mut ask, value, &document)?,
+            member if Some(member) == key => {
+                let value = match verb {
+                    Verb::CompletePrompt => value.get("name"),
+                    Verb::CompleteTemplate => value.get("uri"),
+                    Verb::Call
+                    | Verb::Get
+                    | Verb::Read
+                    | Verb::Subscribe
+                    | Verb::Unsubscribe
+                    | Verb::Other => Some(value),
+                };
+                name = value.and_then(Value::as_str);
             }
-            key if UNASKED.contains(&key) => {
-                return Err(Failure::Params("nothing was asked that this could be the answer to"));
+            "arguments" if takes_arguments && value.is_object() => {
+                ask.arguments = Some(value.fragment(&document));
             }
-            _ => extra.push((key.into(), value.fragment(&document))),
+            "arguments" if takes_arguments => {
+                return Err(Failure::Params("`arguments` is not an object"));
+            }
+            "inputResponses" if verb != Verb::Other => {
+                let inputs = value.is_object().then(|| value.fragment(&document));
+                let wrong = Failure::Params("`inputResponses` is not an object");
+                ask.inputs = Some(inputs.ok_or(wrong)?);
+            }
+            "requestState" if verb != Verb::Other => {
+                let state = value.as_str().map(Into::into);
+                ask.state = Some(state.ok_or(Failure::Params("`requestState` is not a string"))?);
+            }
+            member => ask.extra.push((member.into(), value.fragment(&document))),
         }
     }
-    let name = name.filter(|name| !name.contains('\0'));
-    let name = name.ok_or(Failure::Params("`name` is not a string"))?.into();
-    Ok(ToolAsk { name, arguments, extra, meta, progress })
+    if key.is_some() {
+        let name = name.filter(|name| !name.contains('\0'));
+        let missing = Failure::Params("what it is about is not given, or is not a string");
+        ask.name = name.ok_or(missing)?.into();
+    }
+    Ok(ask)
+}
+
+/// The member of `params` that says which thing it is about.
+const fn naming_member(verb: Verb) -> Option<&'static str> {
+    match verb {
+        Verb::Call | Verb::Get => Some("name"),
+        Verb::Read | Verb::Subscribe | Verb::Unsubscribe => Some("uri"),
+        Verb::CompletePrompt | Verb::CompleteTemplate => Some("ref"),
+        Verb::Other => None,
+    }
+}
+
+fn meta_of(ask: &mut UseAsk, meta: Value<'_>, document: &Arc<Document>) -> Result<(), Failure> {
+    for (key, value) in meta.members() {
+        match &*key {
+            meta::VERSION | meta::CLIENT_INFO | meta::CLIENT_CAPABILITIES | meta::SUBSCRIPTION => {}
+            meta::LOG_LEVEL => {
+                let known = value.as_str().is_some_and(|text| text.len() <= LEVEL);
+                let wrong = Failure::Params("the log level is not a string");
+                ask.level = Some(known.then(|| value.raw().into()).ok_or(wrong)?);
+            }
+            meta::PROGRESS_TOKEN => {
+                let wrong = Failure::Params("`progressToken` is not a string or an integer");
+                ask.progress = Some(Id::read(value).ok_or(wrong)?);
+            }
+            _ => ask.meta.push((key.into(), value.fragment(document))),
+        }
+    }
+    Ok(())
 }
 
 /// The era table.
@@ -194,11 +369,9 @@ fn version(headers: &HeaderMap, method: &str, meta: Option<Value<'_>>) -> Result
         Err(Failure::Version { requested: shown.into() })
     };
     match (named, body, named.and_then(Version::parse)) {
-        (_, Some(_), _) if handshake => {
-            Err(Failure::Shape("`initialize` does not exist in the revision the body names"))
-        }
-        (_, None, Some(Version::V2026July)) if handshake => {
-            Err(Failure::Shape("`initialize` does not exist in the revision the header names"))
+        // SPEC 2026-07-28 basic/versioning: the revision has no such method.
+        (_, Some(_), _) | (_, None, Some(Version::V2026July)) if handshake => {
+            Err(Failure::Removed)
         }
         (_, None, _) if handshake => Ok(Version::LAST_LEGACY),
         (None, Some(_), _) => Err(Failure::HeaderMismatch("`MCP-Protocol-Version` is missing")),
@@ -245,8 +418,8 @@ fn mirrored(headers: &HeaderMap, method: &str, params: Option<&Fragment>) -> Res
         return Err(Failure::HeaderMismatch("`Mcp-Method` is not the method in the body"));
     }
     let source = match method {
-        method::TOOLS_CALL | "prompts/get" => "name",
-        "resources/read" => "uri",
+        method::TOOLS_CALL | method::PROMPTS_GET => "name",
+        method::RESOURCES_READ => "uri",
         _ => return Ok(()),
     };
     let body = params.and_then(|params| params.value().get(source)).and_then(Value::as_str);

@@ -89,6 +89,8 @@ pub struct Metrics {
     pub in_flight: AtomicU64,
     /// Connections of clients.
     pub connections: AtomicU64,
+    /// Lists that lacked the part of some server.
+    pub partial_lists: Counter,
     /// Records that were taken.
     pub audit_records: Counter,
     /// Records that were not.
@@ -110,6 +112,7 @@ impl Metrics {
             servers: servers.into_iter().map(server).collect(),
             in_flight: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            partial_lists: Counter::default(),
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
         }
@@ -199,6 +202,11 @@ impl Metrics {
             family(name, "gauge", help, &|out| line(out, name, value));
         }
         for (name, help, counter) in [
+            (
+                "portcullis_partial_lists_total",
+                "Lists that lacked the part of a server, by server missing.",
+                &self.partial_lists,
+            ),
             ("portcullis_audit_records_total", "Records that were taken.", &self.audit_records),
             ("portcullis_audit_failures_total", "Records that were not.", &self.audit_failures),
         ] {

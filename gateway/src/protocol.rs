@@ -5,6 +5,8 @@
 /// A revision of the protocol, oldest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Version {
+    /// 2024-11-05: the first, made for HTTP+SSE and stdio; many programs still speak it.
+    V2024November,
     /// 2025-03-26: the first with Streamable HTTP, the only one with batches.
     V2025March,
     /// 2025-06-18: the first with the version header.
@@ -17,8 +19,13 @@ pub enum Version {
 
 impl Version {
     /// Every revision, newest first, as offered to a client that asked for another.
-    pub const ALL: [Self; 4] =
-        [Self::V2026July, Self::V2025November, Self::V2025June, Self::V2025March];
+    pub const ALL: [Self; 5] = [
+        Self::V2026July,
+        Self::V2025November,
+        Self::V2025June,
+        Self::V2025March,
+        Self::V2024November,
+    ];
     /// The newest with a handshake: what a client with an unknown version is offered.
     pub const LAST_LEGACY: Self = Self::V2025November;
 
@@ -26,6 +33,7 @@ impl Version {
     #[must_use]
     pub const fn as_str(self) -> &'static str {
         match self {
+            Self::V2024November => "2024-11-05",
             Self::V2025March => "2025-03-26",
             Self::V2025June => "2025-06-18",
             Self::V2025November => "2025-11-25",
@@ -39,11 +47,21 @@ impl Version {
         Self::ALL.into_iter().find(|version| version.as_str() == text)
     }
 
+    /// All of them as a JSON array: what is offered to a client that speaks another, and what a
+    /// client that asks is told.
+    #[must_use]
+    pub fn list() -> String {
+        let quoted: Vec<_> = Self::ALL.iter().map(|v| format!("\"{}\"", v.as_str())).collect();
+        format!("[{}]", quoted.join(","))
+    }
+
     /// Which era it belongs to.
     #[must_use]
     pub const fn era(self) -> Era {
         match self {
-            Self::V2025March | Self::V2025June | Self::V2025November => Era::Legacy,
+            Self::V2024November | Self::V2025March | Self::V2025June | Self::V2025November => {
+                Era::Legacy
+            }
             Self::V2026July => Era::Modern,
         }
     }
@@ -85,8 +103,14 @@ pub mod code {
     pub const INTERNAL: i32 = -32603;
     /// Headers and body disagree. SPEC 2026-07-28 basic/transports/streamable-http#server-validation
     pub const HEADER_MISMATCH: i32 = -32020;
+    /// The request needs something of the client that it did not declare.
+    pub const MISSING_CAPABILITY: i32 = -32021;
     /// SPEC 2026-07-28 basic/versioning#protocol-version-negotiation
     pub const UNSUPPORTED_VERSION: i32 = -32022;
+    /// No such resource (up to 2025-11-25; -32602 since).
+    pub const NO_RESOURCE: i32 = -32002;
+    /// The user has to open a page first (2025-11-25 only).
+    pub const URL_ELICITATION: i32 = -32042;
     /// A denial the caller may know about. Outside the range JSON-RPC reserves, as the
     /// specification asks for codes it does not define (2026-07-28 basic#error-codes).
     pub const DENIED: i32 = -31403;
@@ -102,6 +126,10 @@ pub mod header {
     pub const NAME: &str = "mcp-name";
     /// The session of a request (legacy).
     pub const SESSION: &str = "mcp-session-id";
+    /// The last event a client has (legacy).
+    pub const LAST_EVENT: &str = "last-event-id";
+    /// Before the name of a header that repeats an argument (modern).
+    pub const PARAM: &str = "mcp-param-";
 }
 
 /// Keys of `_meta` that the protocol reserves.
@@ -116,13 +144,24 @@ pub mod meta {
     pub const LOG_LEVEL: &str = "io.modelcontextprotocol/logLevel";
     /// Who the server says it is.
     pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
+    /// The `subscriptions/listen` a notification belongs to.
+    pub const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+    /// Ours: the servers whose part of a list is missing.
+    pub const PARTIAL: &str = "dev.portcullis/partial";
     /// Asks for progress notifications.
     pub const PROGRESS_TOKEN: &str = "progressToken";
     /// W3C Trace Context.
     pub const TRACE_PARENT: &str = "traceparent";
     /// Every key that must not be given in another spelling.
-    pub const RESERVED: [&str; 6] =
-        [VERSION, CLIENT_INFO, CLIENT_CAPABILITIES, LOG_LEVEL, PROGRESS_TOKEN, TRACE_PARENT];
+    pub const RESERVED: [&str; 7] = [
+        VERSION,
+        CLIENT_INFO,
+        CLIENT_CAPABILITIES,
+        LOG_LEVEL,
+        SUBSCRIPTION,
+        PROGRESS_TOKEN,
+        TRACE_PARENT,
+    ];
 }
 
 /// Methods this gateway handles by name.
@@ -137,13 +176,78 @@ pub mod method {
     pub const TOOLS_LIST: &str = "tools/list";
     /// Calls a tool.
     pub const TOOLS_CALL: &str = "tools/call";
+    /// Lists prompts.
+    pub const PROMPTS_LIST: &str = "prompts/list";
+    /// Gets a prompt.
+    pub const PROMPTS_GET: &str = "prompts/get";
+    /// Lists resources.
+    pub const RESOURCES_LIST: &str = "resources/list";
+    /// Lists resource templates.
+    pub const TEMPLATES_LIST: &str = "resources/templates/list";
+    /// Reads a resource.
+    pub const RESOURCES_READ: &str = "resources/read";
+    /// Asks to be told when a resource changes (legacy).
+    pub const SUBSCRIBE: &str = "resources/subscribe";
+    /// No longer asks for it (legacy).
+    pub const UNSUBSCRIBE: &str = "resources/unsubscribe";
+    /// Asks how an argument could go on.
+    pub const COMPLETE: &str = "completion/complete";
+    /// Sets the least severe log message that is wanted (legacy).
+    pub const SET_LEVEL: &str = "logging/setLevel";
+    /// Opens a stream of notifications (modern).
+    pub const LISTEN: &str = "subscriptions/listen";
+    /// Asks how a task stands.
+    pub const TASKS_GET: &str = "tasks/get";
+    /// Waits for what came of a task (2025-11-25).
+    pub const TASKS_RESULT: &str = "tasks/result";
+    /// Answers what a task asks (modern).
+    pub const TASKS_UPDATE: &str = "tasks/update";
+    /// Gives a task up.
+    pub const TASKS_CANCEL: &str = "tasks/cancel";
+    /// Lists tasks (2025-11-25).
+    pub const TASKS_LIST: &str = "tasks/list";
+    /// Asks the user.
+    pub const ELICIT: &str = "elicitation/create";
+    /// Asks the model of the client.
+    pub const SAMPLE: &str = "sampling/createMessage";
+    /// Asks for the client's roots.
+    pub const ROOTS: &str = "roots/list";
     /// The client is ready (legacy).
     pub const INITIALIZED: &str = "notifications/initialized";
     /// A request is no longer wanted.
     pub const CANCELLED: &str = "notifications/cancelled";
     /// How far a request has come.
     pub const PROGRESS: &str = "notifications/progress";
-    /// All of them: the only values of a method that become a metric label.
-    pub const KNOWN: [&str; 8] =
-        [INITIALIZE, DISCOVER, PING, TOOLS_LIST, TOOLS_CALL, INITIALIZED, CANCELLED, PROGRESS];
+    /// A line of the server's log.
+    pub const LOG: &str = "notifications/message";
+    /// There are other tools now.
+    pub const TOOLS_CHANGED: &str = "notifications/tools/list_changed";
+    /// There are other prompts now.
+    pub const PROMPTS_CHANGED: &str = "notifications/prompts/list_changed";
+    /// There are other resources now.
+    pub const RESOURCES_CHANGED: &str = "notifications/resources/list_changed";
+    /// A resource says something else now.
+    pub const UPDATED: &str = "notifications/resources/updated";
+    /// The client has other roots now (legacy).
+    pub const ROOTS_CHANGED: &str = "notifications/roots/list_changed";
+    /// What was asked in a browser has been answered there (2025-11-25).
+    pub const ELICITED: &str = "notifications/elicitation/complete";
+    /// How a task stands (2025-11-25).
+    pub const TASK_STATUS: &str = "notifications/tasks/status";
+    /// How a task stands (modern).
+    pub const TASK: &str = "notifications/tasks";
+    /// What of a filter is honoured (modern).
+    pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+
+    /// The method that lists a kind of thing.
+    #[must_use]
+    pub const fn list(kind: policy::offer::Kind) -> &'static str {
+        use policy::offer::Kind;
+        match kind {
+            Kind::Tool | Kind::Method => TOOLS_LIST,
+            Kind::Prompt => PROMPTS_LIST,
+            Kind::Resource => RESOURCES_LIST,
+            Kind::Template => TEMPLATES_LIST,
+        }
+    }
 }

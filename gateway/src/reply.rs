@@ -1,18 +1,22 @@
 //! Answers to clients, written for the era they ask in.
 
+use std::borrow::Cow;
 use std::collections::VecDeque;
+use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderValue, Response, StatusCode};
 use policy::json::{Fragment, Value};
+use policy::name::ServerName;
+use policy::offer::Kind;
 
 use crate::body::Body;
 use crate::failure::Public;
-use crate::protocol::{Era, Version, meta, method};
-use crate::upstream::{Hello, Listing, Written};
-use crate::wire::{self, Id, Object};
+use crate::protocol::{Era, code, meta, method};
+use crate::upstream::{Listing, Question, Written};
+use crate::wire::{self, Id, Notification, Object, Outcome};
 
 const JSON: HeaderValue = HeaderValue::from_static("application/json");
 const EVENTS: HeaderValue = HeaderValue::from_static("text/event-stream");
@@ -52,7 +56,7 @@ pub fn error(public: &Public, id: Option<&Id>) -> Response<Body> {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         StatusCode::METHOD_NOT_ALLOWED => {
-            headers.insert(ALLOW, HeaderValue::from_static("POST, DELETE"));
+            headers.insert(ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
         }
         StatusCode::SERVICE_UNAVAILABLE => {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
@@ -69,82 +73,21 @@ pub fn pong(id: &Id) -> Response<Body> {
     json(out)
 }
 
-/// Who the gateway says it is: the one server behind it, or itself.
-#[derive(Debug)]
-pub struct Presentation {
-    /// `serverInfo`, as JSON.
-    info: String,
-    /// `instructions`, as JSON; already found fit to be shown.
-    instructions: Option<String>,
-    tools: bool,
+/// A result with nothing in it.
+pub fn nothing(id: &Id) -> Response<Body> {
+    pong(id)
 }
 
-impl Presentation {
-    /// Presents these servers. `shown` says whether a server's instructions may be.
-    pub fn new(servers: &[Arc<Hello>], shown: impl Fn(&Fragment) -> bool) -> Self {
-        let tools = servers.iter().any(|server| server.tools);
-        let version = env!("CARGO_PKG_VERSION");
-        let ourselves = format!(r#"{{"name":"portcullis","version":"{version}"}}"#);
-        let [server] = servers else {
-            return Self { info: ourselves, instructions: None, tools };
-        };
-        let raw = |fragment: &Fragment| fragment.value().raw().to_owned();
-        Self {
-            info: server.info.as_ref().map_or(ourselves, raw),
-            instructions: server.instructions.as_ref().filter(|text| shown(text)).map(raw),
-            tools,
-        }
-    }
-
-    fn common(&self, result: &mut Object<'_>) {
-        result.raw("capabilities", if self.tools { r#"{"tools":{}}"# } else { "{}" });
-        if let Some(instructions) = &self.instructions {
-            result.raw("instructions", instructions);
-        }
-    }
-
-    /// The answer to `server/discover`.
-    pub fn discovered(&self, id: &Id) -> Response<Body> {
-        let mut out = wire::head(Some(id), 512);
-        out.extend_from_slice(br#""result":"#);
-        let mut result = Object::open(&mut out);
-        result.text("resultType", "complete");
-        result.raw("supportedVersions", concat!("[\"", "2026-07-28", "\"]"));
-        self.common(&mut result);
-        result.raw("ttlMs", "0");
-        result.text("cacheScope", "private");
-        let mut meta = Object::open(result.key("_meta"));
-        meta.raw(meta::SERVER_INFO, &self.info);
-        meta.close();
-        result.close();
-        out.push(b'}');
-        json(out)
-    }
-
-    /// The answer to `initialize`.
-    pub fn initialized(&self, id: &Id, version: Version) -> Response<Body> {
-        let mut out = wire::head(Some(id), 512);
-        out.extend_from_slice(br#""result":"#);
-        let mut result = Object::open(&mut out);
-        result.text("protocolVersion", version.as_str());
-        self.common(&mut result);
-        result.raw("serverInfo", &self.info);
-        result.close();
-        out.push(b'}');
-        json(out)
-    }
-}
-
-/// The answer to `tools/list`: what of each listing is shown.
+/// A list: what of each listing is shown. `missing` names the servers whose part is not there.
 ///
-/// The definitions are not copied; the envelope is written around them.
-///
-/// A list that lacks the tools of some server is stale at once.
-pub fn tools(
+/// The definitions are not copied; the envelope is written around them. A list that lacks the part
+/// of some server says so and is stale at once.
+pub fn list(
     id: &Id,
     era: Era,
+    kind: Kind,
     shown: &[(Arc<Listing>, Arc<Written>)],
-    whole: bool,
+    missing: &[ServerName],
 ) -> Response<Body> {
     let mut parts = VecDeque::new();
     let mut out = wire::head(Some(id), 256);
@@ -152,61 +95,108 @@ pub fn tools(
     if era == Era::Modern {
         out.extend_from_slice(br#""resultType":"complete","#);
     }
-    out.extend_from_slice(br#""tools":["#);
+    out.push(b'"');
+    out.extend_from_slice(kind.list().as_bytes());
+    out.extend_from_slice(br#"":["#);
     let mut empty = true;
-    for (_, written) in shown.iter().filter(|(_, written)| !written.tools.is_empty()) {
+    for (_, written) in shown.iter().filter(|(_, written)| !written.offers.is_empty()) {
         if !std::mem::replace(&mut empty, false) {
             out.push(b',');
         }
         parts.push_back(Bytes::from(std::mem::take(&mut out)));
-        parts.push_back(written.tools.clone());
+        parts.push_back(written.offers.clone());
     }
     out.push(b']');
+    let mut result = Object::resume(&mut out);
     if era == Era::Modern {
-        let ttl = shown.iter().map(|(listing, _)| listing.ttl()).min().filter(|_| whole);
-        let ttl = ttl.unwrap_or(0);
-        out.extend_from_slice(br#","ttlMs":"#);
-        out.extend_from_slice(itoa::Buffer::new().format(ttl).as_bytes());
+        let ttl = shown.iter().map(|(listing, _)| listing.ttl()).min();
+        let ttl = ttl.filter(|_| missing.is_empty()).unwrap_or(0);
+        result.raw("ttlMs", itoa::Buffer::new().format(ttl));
         // What one caller sees is not for another.
-        out.extend_from_slice(br#","cacheScope":"private""#);
+        result.text("cacheScope", "private");
     }
     if let [(listing, _)] = shown {
-        for (key, value) in listing.extra() {
-            out.push(b',');
-            policy::json::write_string(&mut out, key);
-            out.push(b':');
-            out.extend_from_slice(value.value().raw().as_bytes());
+        let extra =
+            listing.extra().iter().filter(|(key, _)| missing.is_empty() || &**key != "_meta");
+        for (key, value) in extra {
+            result.raw(key, value.value().raw());
         }
+    }
+    if !missing.is_empty() {
+        let mut meta = Object::open(result.key("_meta"));
+        let names = meta.key(meta::PARTIAL);
+        names.push(b'[');
+        for (n, server) in missing.iter().enumerate() {
+            if n > 0 {
+                names.push(b',');
+            }
+            policy::json::write_string(names, server.as_str());
+        }
+        names.push(b']');
+        meta.close();
     }
     out.extend_from_slice(b"}}");
     parts.push_back(out.into());
     json(Body::Parts(parts))
 }
 
-/// A result as it came, in the envelope of our answer, with or without `resultType`.
-pub fn result(id: &Id, era: Era, result: &Fragment) -> Body {
+/// What something of a server is called on the route.
+pub type Rename<'a> = &'a dyn Fn(Kind, &str) -> Option<String>;
+
+/// A result as it came, in the envelope of our answer, with what its era wants added and what its
+/// era does not know left out. `cacheable` results say for how long they are good (modern).
+///
+/// SPEC 2026-07-28 basic#resulttype, server/utilities/caching#cacheable-results
+pub fn result(
+    id: &Id,
+    era: Era,
+    result: &Fragment,
+    cacheable: bool,
+    rename: Option<Rename<'_>>,
+) -> Body {
     let value = result.value();
-    let kind = value.get("resultType");
+    let renamed = rename.map_or_else(Vec::new, |rename| links(value, rename));
+    let has = |key: &str| value.get(key).is_some();
+    let modern = era == Era::Modern;
+    let mut added = Vec::new();
+    if modern && !has("resultType") {
+        added.push(("resultType", r#""complete""#));
+    }
+    if modern && cacheable && !has("ttlMs") {
+        added.push(("ttlMs", "0"));
+    }
+    if modern && cacheable && !has("cacheScope") {
+        added.push(("cacheScope", r#""private""#));
+    }
+    let foreign = |key: &str| {
+        !modern && (key == "resultType" || cacheable && matches!(key, "ttlMs" | "cacheScope"))
+    };
+    let drops = value.members().any(|(key, _)| foreign(&key));
     let mut parts = VecDeque::with_capacity(3);
-    let mut out = wire::head(Some(id), 32);
+    let mut out = wire::head(Some(id), 96);
     out.extend_from_slice(br#""result":"#);
-    match (era, kind) {
-        (Era::Modern, Some(_)) | (Era::Legacy, None) => {
-            parts.push_back(out.into());
-            parts.push_back(value.raw_bytes());
+    if drops {
+        let mut object = Object::open(&mut out);
+        for (key, member) in value.members().filter(|(key, _)| !foreign(key)) {
+            spliced(object.key(&key), member, &renamed);
         }
-        (Era::Modern, None) => {
-            out.extend_from_slice(br#"{"resultType":"complete""#);
-            out.push(if value.members().next().is_some() { b',' } else { b' ' });
-            parts.push_back(out.into());
-            parts.push_back(value.raw_bytes().slice(1..));
-        }
-        (Era::Legacy, Some(_)) => {
+        object.close();
+        parts.push_back(out.into());
+    } else {
+        let empty = value.members().next().is_none();
+        if !added.is_empty() {
             let mut object = Object::open(&mut out);
-            for (key, member) in value.members().filter(|(key, _)| key != "resultType") {
-                object.raw(&key, member.raw());
-            }
-            object.close();
+            added.iter().for_each(|(key, text)| object.raw(key, text));
+            out.push(if empty { b' ' } else { b',' });
+        }
+        let skip = usize::from(!added.is_empty());
+        if renamed.is_empty() {
+            parts.push_back(out.into());
+            parts.push_back(value.raw_bytes().slice(skip..));
+        } else {
+            let mut whole = Vec::new();
+            spliced(&mut whole, value, &renamed);
+            out.extend_from_slice(whole.get(skip..).unwrap_or_default());
             parts.push_back(out.into());
         }
     }
@@ -214,11 +204,151 @@ pub fn result(id: &Id, era: Era, result: &Fragment) -> Body {
     Body::Parts(parts)
 }
 
-/// An error of a server, in the envelope of our answer.
-pub fn server_error(id: &Id, error: &Fragment) -> Body {
+/// The URIs in a result that lead to resources of its server, and what they are on the route.
+fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<(Range<usize>, String)> {
+    let mut found = Vec::new();
+    let mut link = |holder: Value<'_>| {
+        let uri = holder.get("uri");
+        let name = uri.and_then(Value::as_str).and_then(|uri| rename(Kind::Resource, &uri));
+        found.extend(uri.zip(name).map(|(uri, name)| (uri.span(), name)));
+    };
+    let mut block = |block: Value<'_>| match block.get("type").and_then(Value::as_str).as_deref() {
+        Some("resource_link") => link(block),
+        Some("resource") => block.get("resource").into_iter().for_each(&mut link),
+        _ => {}
+    };
+    result.get("content").into_iter().flat_map(Value::items).for_each(&mut block);
+    for message in result.get("messages").into_iter().flat_map(Value::items) {
+        match message.get("content") {
+            Some(content) if content.is_object() => block(content),
+            Some(content) => content.items().for_each(&mut block),
+            None => {}
+        }
+    }
+    result.get("contents").into_iter().flat_map(Value::items).for_each(&mut link);
+    found
+}
+
+/// A value with some strings in it replaced.
+fn spliced(out: &mut Vec<u8>, value: Value<'_>, replaced: &[(Range<usize>, String)]) {
+    let (whole, raw) = (value.span(), value.raw().as_bytes());
+    let mut done = 0;
+    let within =
+        |(span, _): &&(Range<usize>, String)| whole.start <= span.start && span.end <= whole.end;
+    let mut replaced: Vec<_> = replaced.iter().filter(within).collect();
+    replaced.sort_by_key(|(span, _)| span.start);
+    for (span, text) in replaced {
+        let (from, to) = (span.start - whole.start, span.end - whole.start);
+        out.extend_from_slice(raw.get(done..from).unwrap_or_default());
+        policy::json::write_string(out, text);
+        done = to;
+    }
+    out.extend_from_slice(raw.get(done..).unwrap_or_default());
+}
+
+/// An error of a server, in the envelope of our answer. A code that only the other era knows is
+/// told in the words of this one.
+///
+/// SPEC 2026-07-28 basic#error-codes
+pub fn server_error(id: &Id, era: Era, error: &Fragment) -> Body {
     let mut out = wire::head(Some(id), 256);
     out.extend_from_slice(br#""error":"#);
-    out.extend_from_slice(error.value().raw().as_bytes());
+    let value = error.value();
+    let said = value.get("code").and_then(Value::as_i64);
+    if era == Era::Modern && said == Some(i64::from(code::NO_RESOURCE)) {
+        let mut object = Object::open(&mut out);
+        for (key, member) in value.members() {
+            match &*key {
+                "code" => object.raw("code", itoa::Buffer::new().format(code::PARAMS)),
+                key => object.raw(key, member.raw()),
+            }
+        }
+        object.close();
+    } else {
+        out.extend_from_slice(value.raw().as_bytes());
+    }
+    out.push(b'}');
+    out.into()
+}
+
+/// The HTTP status of an error of a modern server.
+#[must_use]
+pub const fn status_of(said: i32) -> u16 {
+    match said {
+        code::HEADER_MISMATCH | code::MISSING_CAPABILITY | code::UNSUPPORTED_VERSION => 400,
+        code::METHOD => 404,
+        _ => 200,
+    }
+}
+
+/// A question to a legacy client.
+#[must_use]
+pub fn question(id: &Id, asked: &str, params: Option<&Fragment>) -> Vec<u8> {
+    let mut out = wire::head(Some(id), 256);
+    let mut message = Object::resume(&mut out);
+    // The head ends with a comma already.
+    message.first();
+    message.text("method", asked);
+    if let Some(params) = params {
+        message.raw("params", params.value().raw());
+    }
+    message.close();
+    out
+}
+
+/// A client's answer, under the id the server gave its question.
+#[must_use]
+pub fn answer(id: &Id, outcome: &Outcome) -> Vec<u8> {
+    let (key, value) = match outcome {
+        Outcome::Result(result) => ("result", result),
+        Outcome::Error(error) => ("error", error),
+    };
+    let mut out = wire::head(Some(id), value.value().raw().len() + 16);
+    let mut message = Object::resume(&mut out);
+    message.first();
+    message.raw(key, value.value().raw());
+    message.close();
+    out
+}
+
+/// The result that asks a modern client, for a server that cannot say it so itself.
+///
+/// SPEC 2026-07-28 basic/patterns/mrtr#inputrequiredresult
+#[must_use]
+pub fn asked(id: &Id, questions: &[Question], state: &str) -> Body {
+    let mut out = wire::head(Some(id), 512);
+    out.extend_from_slice(br#""result":"#);
+    let mut result = Object::open(&mut out);
+    result.text("resultType", "input_required");
+    let mut asked = Object::open(result.key("inputRequests"));
+    for question in questions {
+        let mut request = Object::open(asked.key(&question.key));
+        request.text("method", &question.method);
+        if let Some(params) = &question.params {
+            request.raw("params", params.value().raw());
+        }
+        request.close();
+    }
+    asked.close();
+    result.text("requestState", state);
+    result.close();
+    out.push(b'}');
+    out.into()
+}
+
+/// The result with which a modern server asks, with our state in the place of its own.
+#[must_use]
+pub fn asked_again(id: &Id, result: &Fragment, state: Option<&str>) -> Body {
+    let mut out = wire::head(Some(id), 512);
+    out.extend_from_slice(br#""result":"#);
+    let mut object = Object::open(&mut out);
+    for (key, value) in result.value().members() {
+        match (&*key, state) {
+            ("requestState", Some(state)) => object.text("requestState", state),
+            (key, _) => object.raw(key, value.raw()),
+        }
+    }
+    object.close();
     out.push(b'}');
     out.into()
 }
@@ -232,13 +362,109 @@ pub fn progress(token: &Id, params: &Fragment) -> Vec<u8> {
     out.extend_from_slice(br#"","params":"#);
     let mut object = Object::open(&mut out);
     token.write(object.key(meta::PROGRESS_TOKEN));
-    let others = |(key, _): &(std::borrow::Cow<'_, str>, Value<'_>)| key != meta::PROGRESS_TOKEN;
+    let others = |(key, _): &(Cow<'_, str>, Value<'_>)| key != meta::PROGRESS_TOKEN;
     for (key, value) in params.value().members().filter(others) {
         object.raw(&key, value.raw());
     }
     object.close();
     out.push(b'}');
     out
+}
+
+/// A notification as it came, with some of its params replaced by these strings. The subscription
+/// it belonged to on the other side is left out.
+#[must_use]
+pub fn told(told: &Notification, replaced: &[(&str, &str)]) -> Vec<u8> {
+    notification(told, replaced, None)
+}
+
+/// The same, as one of the subscription that the request `id` opened.
+#[must_use]
+pub fn told_to(told: &Notification, replaced: &[(&str, &str)], id: &Id) -> Vec<u8> {
+    notification(told, replaced, Some(id))
+}
+
+fn notification(told: &Notification, replaced: &[(&str, &str)], to: Option<&Id>) -> Vec<u8> {
+    let mut out = wire::head(None, 256);
+    let mut message = Object::resume(&mut out);
+    message.first();
+    message.text("method", &told.method);
+    let params = told.params.as_ref().map(Fragment::value);
+    if params.is_some() || to.is_some() {
+        let mut object = Object::open(message.key("params"));
+        let mut meta = None;
+        for (key, value) in params.into_iter().flat_map(Value::members) {
+            let new = replaced.iter().find(|(replaced, _)| *replaced == key);
+            match (&*key, new) {
+                ("_meta", _) => meta = Some(value),
+                (key, Some((_, text))) => object.text(key, text),
+                (key, None) => object.raw(key, value.raw()),
+            }
+        }
+        let others = |(key, _): &(Cow<'_, str>, Value<'_>)| key != meta::SUBSCRIPTION;
+        let mut rest = meta.into_iter().flat_map(Value::members).filter(others).peekable();
+        if to.is_some() || rest.peek().is_some() {
+            let mut meta = Object::open(object.key("_meta"));
+            if let Some(id) = to {
+                id.write(meta.key(meta::SUBSCRIPTION));
+            }
+            rest.for_each(|(key, value)| meta.raw(&key, value.raw()));
+            meta.close();
+        }
+        object.close();
+    }
+    message.close();
+    out
+}
+
+/// What of a filter is honoured: the first message of a subscription.
+///
+/// SPEC 2026-07-28 basic/patterns/subscriptions#acknowledgment
+#[must_use]
+pub fn acknowledged(id: &Id, write: impl FnOnce(&mut Object<'_>)) -> Vec<u8> {
+    let mut out = wire::head(None, 256);
+    let mut message = Object::resume(&mut out);
+    message.first();
+    message.text("method", method::ACKNOWLEDGED);
+    let mut params = Object::open(message.key("params"));
+    let mut meta = Object::open(params.key("_meta"));
+    id.write(meta.key(meta::SUBSCRIPTION));
+    meta.close();
+    let mut filter = Object::open(params.key("notifications"));
+    write(&mut filter);
+    filter.close();
+    params.close();
+    message.close();
+    out
+}
+
+/// The end of a subscription that we end.
+///
+/// SPEC 2026-07-28 basic/patterns/subscriptions#graceful-closure
+#[must_use]
+pub fn unsubscribed(id: &Id) -> Vec<u8> {
+    let mut out = wire::head(Some(id), 128);
+    out.extend_from_slice(br#""result":{"resultType":"complete","_meta":"#);
+    let mut meta = Object::open(&mut out);
+    id.write(meta.key(meta::SUBSCRIPTION));
+    meta.close();
+    out.extend_from_slice(b"}}");
+    out
+}
+
+/// Log levels, least severe first.
+///
+/// SPEC 2026-07-28 server/utilities/logging#log-levels
+const LEVELS: [&str; 8] =
+    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
+/// Whether a line of a log is at least as severe as `wanted`, a level as JSON.
+#[must_use]
+pub fn is_severe_enough(told: &Notification, wanted: &str) -> bool {
+    let place = |level: &str| LEVELS.iter().position(|known| *known == level);
+    let level = told.params.as_ref().and_then(|params| params.value().get("level"));
+    let level = level.and_then(Value::as_str).and_then(|level| place(&level));
+    level.zip(place(wanted.trim_matches('"'))).is_some_and(|(level, wanted)| level >= wanted)
 }
 
 /// The bytes of a body whose parts are all there.
@@ -249,6 +475,6 @@ pub fn joined(body: Body) -> Vec<u8> {
             all.extend_from_slice(&part);
             all
         }),
-        Body::Stream(_) => Vec::new(),
+        Body::Stream(..) | Body::Replay(..) => Vec::new(),
     }
 }

@@ -5,6 +5,7 @@
 
 mod bounds;
 mod compile;
+mod servers;
 mod problem;
 mod raw;
 mod shape;
@@ -20,6 +21,8 @@ use http::Uri;
 use policy::name::{GroupName, ServerName};
 use policy::pipeline::Policy;
 use policy::principal::Principal;
+
+use crate::naming::Prefix;
 
 pub use problem::Problems;
 pub use shape::schema;
@@ -97,6 +100,8 @@ pub struct Server {
     pub reach: Reach,
     /// Which era it speaks.
     pub protocol: Protocol,
+    /// Each session gets a process or a connection of its own.
+    pub own: bool,
 }
 
 /// How a server is reached.
@@ -104,6 +109,8 @@ pub struct Server {
 pub enum Reach {
     /// Streamable HTTP.
     Http(Uri),
+    /// The old HTTP+SSE.
+    Old(Uri),
     /// A program on this machine.
     Stdio(Program),
 }
@@ -157,6 +164,10 @@ pub struct Route {
     pub path: Box<str>,
     /// Indices into [`Settings::servers`]; never empty.
     pub servers: Vec<usize>,
+    /// When tools carry the name of their server.
+    pub prefix: Prefix,
+    /// Whether clients of the old HTTP+SSE transport are served.
+    pub old: bool,
 }
 
 /// A place for records.
@@ -194,6 +205,16 @@ pub struct Limits {
     pub tools: usize,
     pub pages: usize,
     pub sessions: usize,
+    pub list_time: Duration,
+    pub input_time: Duration,
+    pub parked: usize,
+    pub streams: usize,
+    pub replay_events: usize,
+    pub replay_bytes: usize,
+    pub replay_time: Duration,
+    pub write_time: Duration,
+    pub batch: usize,
+    pub processes: usize,
     pub drain_time: Duration,
 }
 

@@ -1,10 +1,15 @@
 //! Server-sent events: decoded from any chunks, encoded as one line.
 //!
 //! <https://html.spec.whatwg.org/multipage/server-sent-events.html#parsing-an-event-stream>
-//! Only data survives decoding. An upstream's event names, ids and retry times mean nothing to our
-//! client and are never relayed (threat PV-34).
+//! A server's event names, ids and retry times are for us: they mean nothing to our client and are
+//! never relayed (threat PV-34).
 
 use bytes::Bytes;
+
+/// Longest id of an event that is kept, in bytes.
+const ID: usize = 1024;
+/// Longest time a server can ask to be left alone.
+const RETRY: u64 = 60_000;
 
 /// Why a stream is given up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -13,12 +18,26 @@ pub struct TooLong {
     limit: usize,
 }
 
-/// Turns chunks into the data of events.
+/// One event.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Event {
+    /// Its type, when it has one.
+    pub name: Option<Box<str>>,
+    /// Its data; empty when it has none.
+    pub data: Bytes,
+    /// Its id.
+    pub id: Option<Box<str>>,
+    /// After how many milliseconds to come back when the connection is lost.
+    pub retry: Option<u64>,
+}
+
+/// Turns chunks into events.
 #[derive(Debug)]
 pub struct Decoder {
     limit: usize,
     line: Vec<u8>,
     data: Vec<u8>,
+    event: Event,
     has_data: bool,
     /// The last byte was a carriage return: a line feed that follows belongs to it.
     after_return: bool,
@@ -33,6 +52,7 @@ impl Decoder {
             limit,
             line: Vec::new(),
             data: Vec::new(),
+            event: Event { name: None, data: Bytes::new(), id: None, retry: None },
             has_data: false,
             after_return: false,
             started: false,
@@ -43,7 +63,7 @@ impl Decoder {
     ///
     /// # Errors
     /// When a line or an event is too long; the stream is of no use then.
-    pub fn feed(&mut self, chunk: &[u8], mut emit: impl FnMut(Bytes)) -> Result<(), TooLong> {
+    pub fn feed(&mut self, chunk: &[u8], mut emit: impl FnMut(Event)) -> Result<(), TooLong> {
         let mut rest = chunk;
         if self.after_return && !rest.is_empty() {
             self.after_return = false;
@@ -74,41 +94,68 @@ impl Decoder {
         Ok(())
     }
 
-    fn line_ends(&mut self, emit: &mut impl FnMut(Bytes)) -> Result<(), TooLong> {
+    fn line_ends(&mut self, emit: &mut impl FnMut(Event)) -> Result<(), TooLong> {
         let line = std::mem::take(&mut self.line);
         let first = !std::mem::replace(&mut self.started, true);
         let line =
             if first { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&line) } else { &line };
         if line.is_empty() {
-            if std::mem::take(&mut self.has_data) {
-                emit(std::mem::take(&mut self.data).into());
+            let mut event = std::mem::take(&mut self.event);
+            if std::mem::take(&mut self.has_data) || event.id.is_some() || event.retry.is_some() {
+                event.data = std::mem::take(&mut self.data).into();
+                emit(event);
             }
             return Ok(());
         }
-        let field = match line.strip_prefix(b"data") {
-            Some([]) => Some(&[] as &[u8]),
-            Some([b':', b' ', value @ ..] | [b':', value @ ..]) => Some(value),
-            _ => None,
+        let (field, value) = match memchr::memchr(b':', line) {
+            Some(at) => {
+                let (field, value) = line.split_at(at);
+                let value = value.get(1..).unwrap_or_default();
+                (field, value.strip_prefix(b" ").unwrap_or(value))
+            }
+            None => (line, &[] as &[u8]),
         };
-        if let Some(value) = field {
-            if self.data.len() + value.len() >= self.limit {
-                return Err(TooLong { limit: self.limit });
+        let text = || std::str::from_utf8(value).ok().filter(|text| text.len() <= ID);
+        match field {
+            b"data" => self.data(value)?,
+            b"event" => self.event.name = text().map(Into::into),
+            b"id" => self.event.id = text().filter(|id| !id.contains('\0')).map(Into::into),
+            b"retry" if value.iter().all(u8::is_ascii_digit) => {
+                let retry = text().and_then(|text| text.parse().ok());
+                self.event.retry = retry.map(|retry: u64| retry.min(RETRY));
             }
-            if self.has_data {
-                self.data.push(b'\n');
-            }
-            self.has_data = true;
-            self.data.extend_from_slice(value);
+            _ => {}
         }
+        Ok(())
+    }
+
+    fn data(&mut self, value: &[u8]) -> Result<(), TooLong> {
+        if self.data.len() + value.len() >= self.limit {
+            return Err(TooLong { limit: self.limit });
+        }
+        if self.has_data {
+            self.data.push(b'\n');
+        }
+        self.has_data = true;
+        self.data.extend_from_slice(value);
         Ok(())
     }
 }
 
+/// A line that says nothing, so that nobody takes a quiet connection for a dead one.
+pub const ALIVE: Bytes = Bytes::from_static(b":\r\n\r\n");
+
 /// One event whose data is `json`: a message without line ends.
 #[must_use]
 pub fn encode(json: &[u8]) -> Bytes {
-    let mut out = Vec::with_capacity(json.len() + 32);
-    out.extend_from_slice(b"event: message\ndata: ");
+    event("event: message\ndata: ", json)
+}
+
+/// One event: the fields in `head`, whose last is an open `data`, and its data.
+#[must_use]
+pub(crate) fn event(head: &str, json: &[u8]) -> Bytes {
+    let mut out = Vec::with_capacity(json.len() + head.len() + 2);
+    out.extend_from_slice(head.as_bytes());
     // A space means the same to a JSON reader as a line end, which the format has no room for.
     out.extend(json.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }));
     out.extend_from_slice(b"\n\n");
@@ -125,7 +172,7 @@ mod tests {
         let mut decoder = Decoder::new(1000);
         let mut events = Vec::new();
         for chunk in chunks {
-            decoder.feed(chunk, |event| events.push(event)).unwrap();
+            decoder.feed(chunk, |event| events.push(event.data)).unwrap();
         }
         events
     }
@@ -133,7 +180,11 @@ mod tests {
     #[test]
     fn the_format_of_the_standard() {
         let text = b"\xef\xbb\xbf: hello\r\n\r\nevent: x\rid: 7\rdata: a\rdata:b\r\rdata\n\nretry: 1\n\ndata: lost";
-        assert_eq!(decode(&[text]), ["a\nb", ""]);
+        assert_eq!(decode(&[text]), ["a\nb", "", ""]);
+        let mut events = Vec::new();
+        Decoder::new(1000).feed(text, |event| events.push(event)).unwrap();
+        assert_eq!((events[0].name.as_deref(), events[0].id.as_deref()), (Some("x"), Some("7")));
+        assert_eq!(events[2].retry, Some(1));
     }
 
     #[test]

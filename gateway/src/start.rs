@@ -8,23 +8,26 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 use std::{env, fs};
 
+use policy::offer::Kind;
 use rustls::ClientConfig;
 use rustls::crypto::aws_lc_rs::default_provider;
 
 use crate::audit::{AuditError, FileSink, Journal, Sink, StdoutSink};
 use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
+use crate::conversation::Conversations;
 use crate::door::Door;
 use crate::exchange::{Gateway, Route};
 use crate::front;
 use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::ops::{self, Ops};
+use crate::seal::{SealError, Sealer};
 use crate::secret::Secret;
-use crate::session::{SessionError, Sessions};
+use crate::session::Sessions;
 use crate::settings::{Reach, SecretRef, Server, Settings, SinkTarget, Value};
 use crate::task::{self, Tasks};
-use crate::upstream::{Upstream, UpstreamError};
+use crate::upstream::{Party, Upstream, UpstreamError};
 
 /// Why the gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -61,7 +64,7 @@ pub enum StartError {
     Audit(#[source] AuditError),
     /// A session key does not fit.
     #[error("a session key is not 32 bytes in hexadecimal")]
-    SessionKey(#[source] SessionError),
+    SessionKey(#[source] SealError),
     /// A server cannot be set up.
     #[error("could not set up the server `{name}`")]
     Server {
@@ -100,7 +103,10 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let tasks = Tasks::default();
     let metrics = Arc::new(Metrics::new(settings.servers.iter().map(|s| s.name.as_str())));
     let journal = journal(&settings, &clock, &metrics)?;
-    let sessions = sessions(&settings, &clock)?;
+    let sealer = Arc::new(sealer(&settings)?);
+    let (lifetime, limits) = (settings.session_lifetime, settings.limits);
+    let sessions =
+        Sessions::new(Arc::clone(&sealer), lifetime, limits.sessions, Arc::clone(&clock));
     let upstreams = upstreams(&settings, &metrics, &tasks)?;
     let mut doors = Vec::new();
     for listener in &settings.listeners {
@@ -117,12 +123,17 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         routes: routes(&settings, &upstreams),
         policy: settings.policy,
         journal: Arc::clone(&journal),
-        limits: settings.limits,
+        limits,
+        conversations: Conversations::new(limits, Arc::clone(&clock)),
+        parking: Bounded::new(limits.parked),
+        sealer,
         clock,
         metrics: Arc::clone(&metrics),
         tasks: tasks.clone(),
-        calls: Bounded::new(settings.limits.sessions),
+        calls: Bounded::new(limits.sessions),
     });
+    tasks.spawn_service(Arc::clone(&gateway).tend());
+    upstreams.iter().for_each(Upstream::tend);
     let mut listeners = Vec::new();
     for (door, listener) in &doors {
         listeners.push((Arc::clone(&door.name), local(listener)));
@@ -152,9 +163,10 @@ impl Running {
             let upstream = Arc::clone(upstream);
             let tasks = self.gateway.tasks.clone();
             self.gateway.tasks.spawn(async move {
+                let ourselves = Party::gateway();
                 tokio::select! {
-                    read = upstream.catalog(None) => if let Ok(listing) = read {
-                        let count = listing.catalog().tools().len();
+                    read = upstream.catalog(&ourselves, Kind::Tool) => if let Ok(listing) = read {
+                        let count = listing.catalog().offers().len();
                         tracing::info!(server = %upstream.name(), tools = count, "catalogue read");
                     },
                     () = tasks.stopping() => {}
@@ -240,14 +252,13 @@ fn journal(
     journal.map(Arc::new).map_err(StartError::Audit)
 }
 
-fn sessions(settings: &Settings, clock: &Arc<dyn Clock>) -> Result<Sessions, StartError> {
+fn sealer(settings: &Settings) -> Result<Sealer, StartError> {
     let mut keys = Vec::new();
     for reference in &settings.session_keys {
         let key = crate::hex::decode(secret(reference)?.expose());
-        keys.push(key.ok_or(StartError::SessionKey(SessionError::Seal))?);
+        keys.push(key.ok_or(StartError::SessionKey(SealError))?);
     }
-    let (lifetime, limit) = (settings.session_lifetime, settings.limits.sessions);
-    Sessions::new(&keys, lifetime, limit, Arc::clone(clock)).map_err(StartError::SessionKey)
+    Sealer::new(&keys).map_err(StartError::SessionKey)
 }
 
 fn upstreams(
@@ -281,7 +292,7 @@ fn upstreams(
 /// The machine's trust anchors, read only when a server is reached by `https`.
 fn tls(servers: &[Server]) -> Result<Arc<ClientConfig>, StartError> {
     let mut roots = rustls::RootCertStore::empty();
-    let secure = |server: &Server| matches!(&server.reach, Reach::Http(uri) if uri.scheme_str() == Some("https"));
+    let secure = |server: &Server| matches!(&server.reach, Reach::Http(uri) | Reach::Old(uri) if uri.scheme_str() == Some("https"));
     if servers.iter().any(secure) {
         let found = rustls_native_certs::load_native_certs();
         for error in found.errors {
@@ -302,7 +313,8 @@ fn routes(settings: &Settings, upstreams: &[Arc<Upstream>]) -> HashMap<Box<str>,
     let route = |route: &crate::settings::Route| {
         let servers = route.servers.iter().filter_map(|index| upstreams.get(*index).cloned());
         let path: Arc<str> = Arc::from(&*route.path);
-        (route.path.clone(), Arc::new(Route { path, servers: servers.collect() }))
+        let (servers, prefix) = (servers.collect(), route.prefix);
+        (route.path.clone(), Arc::new(Route { path, servers, prefix }))
     };
     settings.routes.iter().map(route).collect()
 }

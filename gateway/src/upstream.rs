@@ -9,17 +9,25 @@ mod turn;
 mod link;
 mod request;
 mod http;
-mod stdio;
+mod desk;
+mod channel;
+mod program;
+mod old;
+mod seat;
 mod answer;
 mod handshake;
 mod listing;
+mod standing;
 mod catalog;
+mod feed;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
-use policy::message::Call;
+use policy::json::Fragment;
+use policy::message::{Call, Use, Verb};
 use policy::name::ServerName;
 use policy::pipeline::{Expectation, Permit};
 use rustls::ClientConfig;
@@ -27,6 +35,7 @@ use tokio::time::{Instant, timeout_at};
 
 use crate::audit::Entry;
 use crate::bounded::Bounded;
+use crate::client::Client;
 use crate::metrics::Metrics;
 use crate::protocol::{Era, Version};
 use crate::secret::Secret;
@@ -36,15 +45,21 @@ use crate::task::Tasks;
 use crate::wire::{Id, Message, Outcome};
 
 use answer::Messages;
-pub use answer::{Answer, Step};
-use catalog::Slot;
+pub use answer::{Answer, Asked, Question, Replier, Step, is_progress};
+use catalog::{Shelf, Whom};
 pub use error::UpstreamError;
+pub use feed::{Feed, Heard, Wants, changed, flag};
 pub use handshake::Hello;
 use handshake::Known;
 use http::Http;
 pub use listing::{Listing, Written};
-use request::{Outgoing, Speech};
-use stdio::Stdio;
+use old::Old;
+use program::Starter;
+pub use request::Manner;
+use request::{Outgoing, Speaker};
+use seat::{Opener, Seats};
+use standing::{Key, Standing};
+pub use standing::{OPENING, Party};
 use turn::Turn;
 
 /// The first id used towards a server. All have ten digits for a long time to come, so that two
@@ -65,15 +80,21 @@ pub struct Upstream {
     next_id: AtomicI64,
     known: ArcSwapOption<Known>,
     probing: Turn,
-    /// The tools it offers to the gateway, and those it offers within a client's session.
-    shared: Arc<Slot>,
-    sessions: Bounded<Leg, Arc<Slot>>,
+    /// A server that speaks the modern era has refused a handshake.
+    modern_alone: AtomicBool,
+    /// What it offers to all, and what it offers to one.
+    shared: Arc<Shelf>,
+    shelves: Bounded<Whom, Arc<Shelf>>,
+    /// Sessions the gateway keeps for callers who have none of their own.
+    standing: Bounded<Key, Arc<Standing>>,
+    /// How many listen for a resource, by session.
+    watched: Bounded<(Option<Leg>, Box<str>), usize>,
 }
 
 #[derive(Debug)]
 enum Transport {
     Http(Http),
-    Stdio(Stdio),
+    Channel(Seats),
 }
 
 impl Upstream {
@@ -91,11 +112,17 @@ impl Upstream {
         tasks: Tasks,
     ) -> Result<Self, UpstreamError> {
         let name = server.name.clone();
+        let seats = |opener| Transport::Channel(Seats::new(opener, server.own, limits.processes));
         let transport = match &server.reach {
             Reach::Http(uri) => Transport::Http(Http::new(uri, tls, limits)?),
+            Reach::Old(uri) => {
+                let old = Old::new(name.clone(), uri, tls, limits, tasks.clone())?;
+                seats(Opener::Old(old))
+            }
             Reach::Stdio(program) => {
                 let program = Program { env: Vec::new(), ..program.clone() };
-                Transport::Stdio(Stdio::new(name.clone(), program, env, limits, tasks.clone()))
+                let starter = Starter::new(name.clone(), program, env, limits, tasks.clone());
+                seats(Opener::Program(starter))
             }
         };
         Ok(Self {
@@ -109,9 +136,17 @@ impl Upstream {
             next_id: AtomicI64::new(FIRST_ID),
             known: ArcSwapOption::empty(),
             probing: Turn::default(),
+            modern_alone: AtomicBool::new(server.protocol == Protocol::Modern),
             shared: Arc::default(),
-            sessions: Bounded::new(limits.sessions),
+            shelves: Bounded::new(limits.sessions),
+            standing: Bounded::new(limits.sessions),
+            watched: Bounded::new(limits.sessions),
         })
+    }
+
+    /// Does what has to be done now and then.
+    pub fn tend(self: &Arc<Self>) {
+        self.tasks.spawn_service(Arc::clone(self).sweep());
     }
 
     /// Its name.
@@ -134,54 +169,102 @@ impl Upstream {
         Ok(Arc::clone(&self.known().await?.hello))
     }
 
-    /// Opens a session of its own for a legacy client, where the server is legacy and keeps
-    /// sessions; a program has but one conversation.
+    /// Opens a session of its own for a legacy client. A server that speaks both eras is spoken to
+    /// in the client's: then nothing has to be translated.
     ///
     /// # Errors
     /// When it cannot be asked.
-    pub async fn open(&self, version: Version) -> Result<(Arc<Hello>, Option<Leg>), UpstreamError> {
-        let known = self.known().await?;
-        let own = matches!(self.transport, Transport::Http(_)) && known.hello.era == Era::Legacy;
-        if !own {
-            return Ok((Arc::clone(&known.hello), None));
+    pub async fn open(
+        &self,
+        version: Version,
+        client: &Client,
+    ) -> Result<(Arc<Hello>, Option<Leg>), UpstreamError> {
+        match &self.transport {
+            Transport::Http(_) if !self.modern_alone.load(Ordering::Relaxed) => {
+                match self.noted(self.session(version, client).await) {
+                    Ok(opened) => return Ok((Arc::clone(&opened.hello), opened.leg)),
+                    Err(error) => {
+                        // Either it has no handshake, or it cannot be reached: the question which
+                        // era it speaks tells the two apart.
+                        let known = self.known().await?;
+                        if known.hello.era == Era::Legacy {
+                            return Err(error);
+                        }
+                        self.modern_alone.store(true, Ordering::Relaxed);
+                        return Ok((Arc::clone(&known.hello), None));
+                    }
+                }
+            }
+            Transport::Channel(seats) if seats.own => {
+                let opened = self.noted(self.session(version, client).await)?;
+                return Ok((Arc::clone(&opened.hello), opened.leg));
+            }
+            Transport::Http(_) | Transport::Channel(_) => {}
         }
-        let opened = self.initialize(version, known.generation).await?;
-        Ok((Arc::clone(&opened.hello), opened.leg))
+        Ok((self.hello().await?, None))
     }
 
     /// Ends a session that was opened for a client.
     pub async fn close(&self, leg: &Leg) {
-        self.sessions.remove(leg);
-        if let Transport::Http(http) = &self.transport {
-            let farewell = request::initialized(leg);
-            let ended = tokio::time::timeout(self.limits.answer_time, http.end(&farewell)).await;
-            if let Ok(Err(error)) = ended {
-                let error = crate::report::Chain(&error);
-                tracing::debug!(server = %self.name, %error, "the session was not ended");
+        self.shelves.remove(&Whom::Session(leg.clone()));
+        match &self.transport {
+            Transport::Http(http) => {
+                let farewell = request::initialized(leg);
+                let ended =
+                    tokio::time::timeout(self.limits.answer_time, http.end(&farewell)).await;
+                if let Ok(Err(error)) = ended {
+                    let error = crate::report::Chain(&error);
+                    tracing::debug!(server = %self.name, %error, "the session was not ended");
+                }
             }
+            Transport::Channel(seats) => leg.id.iter().for_each(|id| seats.close(id)),
         }
     }
 
-    /// Its tools, read now.
+    /// How to speak to the server for `party`: in which session, if in any.
+    async fn reach(self: &Arc<Self>, party: &Party) -> Result<Option<Leg>, UpstreamError> {
+        if let Some(leg) = &party.leg {
+            return Ok(Some(leg.clone()));
+        }
+        let known = self.known().await?;
+        let own = match &self.transport {
+            Transport::Http(_) => known.hello.era == Era::Legacy,
+            Transport::Channel(seats) => seats.own,
+        };
+        if own && party.principal.is_some() {
+            return self.standing(party).await.map(Some);
+        }
+        Ok(known.leg.clone())
+    }
+
+    /// Forgets the session that [`Self::reach`] found, because the server has.
+    fn lost(&self, party: &Party) {
+        self.forget(party);
+        if party.principal.is_none() {
+            self.known.store(None);
+        }
+    }
+
+    /// A list, not older than its server says it may be.
     ///
     /// # Errors
-    /// When they cannot be read, or the permit is for something else.
+    /// When it cannot be read, or the permit is for something else.
     pub async fn list(
-        &self,
+        self: &Arc<Self>,
         permit: Permit,
         _on_record: &Entry,
-        leg: Option<&Leg>,
+        party: &Party,
     ) -> Result<(Expectation, Arc<Listing>), UpstreamError> {
         let (call, due) = permit.spend();
         match call {
-            Call::ListTools { server } if server == self.name => {
-                Ok((due, self.read(&self.slot(leg), leg).await?))
+            Call::List { server, kind } if server == self.name => {
+                Ok((due, self.listing(party, kind, Duration::ZERO).await?))
             }
-            Call::ListTools { .. } | Call::Tool(_) => Err(MISDIRECTED),
+            Call::List { .. } | Call::Use(_) => Err(MISDIRECTED),
         }
     }
 
-    /// Makes a permitted call that is on record. With `progress` it may tell how far it is.
+    /// Makes a permitted call that is on record.
     ///
     /// # Errors
     /// When the server does not begin to answer.
@@ -189,37 +272,43 @@ impl Upstream {
         self: &Arc<Self>,
         permit: Permit,
         _on_record: &Entry,
-        leg: Option<&Leg>,
-        progress: bool,
+        party: Party,
+        manner: Manner,
     ) -> Result<(Expectation, Answer), UpstreamError> {
         let (call, due) = permit.spend();
         let call = match call {
-            Call::Tool(call) if call.server == self.name => call,
-            Call::Tool(_) | Call::ListTools { .. } => return Err(MISDIRECTED),
+            Call::Use(call) if call.server == self.name => Arc::new(call),
+            Call::Use(_) | Call::List { .. } => return Err(MISDIRECTED),
         };
-        let known = if leg.is_none() { Some(self.known().await?) } else { None };
-        let speech = match (leg, &known) {
-            (Some(leg), _) => Speech::Legacy(leg),
-            (None, Some(known)) => known.speech(),
-            (None, None) => Speech::Modern,
-        };
-        let id = self.id();
-        let outgoing = request::call(id, &call, progress, speech);
-        let leg = leg.cloned().or_else(|| known.as_ref().and_then(|known| known.leg.clone()));
+        let leg = self.reach(&party).await?;
         let (upstream, deadline) = (Arc::clone(self), Instant::now() + self.limits.total_time);
         // From here on a call that is given up is cancelled, also before the server has begun.
-        let mut answer = Answer { upstream, messages: None, over: false, id, leg, deadline };
+        let mut answer = Answer {
+            upstream,
+            messages: None,
+            over: false,
+            id: self.id(),
+            call,
+            manner,
+            party,
+            leg,
+            deadline,
+            lost: None,
+            attempts: 0,
+            aside: None,
+        };
+        answer.aside = self.aside(&answer);
+        let speaker = Speaker { client: &answer.party.client, leg: answer.leg.as_ref() };
+        let outgoing = request::call(answer.id, &answer.call, &answer.manner, speaker);
         match self.send(&outgoing, deadline).await {
-            Err(UpstreamError::SessionGone) if known.is_some() => {
+            Err(UpstreamError::SessionGone) if answer.party.leg.is_none() => {
                 // The server forgot our own session; the call was not accepted. Once more.
-                self.known.store(None);
+                self.lost(&answer.party);
                 answer.over = true;
-                let known = self.known().await?;
-                answer.over = false;
-                answer.id = self.id();
-                let outgoing = request::call(answer.id, &call, progress, known.speech());
-                answer.leg.clone_from(&known.leg);
-                answer.messages = Some(self.send(&outgoing, deadline).await?);
+                answer.leg = self.reach(&answer.party).await?;
+                answer.aside = self.aside(&answer);
+                let (inputs, state) = (answer.manner.inputs.take(), answer.manner.state.take());
+                answer.again(inputs, state).await?;
             }
             sent => {
                 answer.over =
@@ -228,6 +317,57 @@ impl Upstream {
             }
         }
         Ok((due, answer))
+    }
+
+    /// Passes on a permitted notification that is on record.
+    ///
+    /// # Errors
+    /// When the server does not take it.
+    pub async fn tell(
+        self: &Arc<Self>,
+        permit: Permit,
+        _on_record: &Entry,
+        party: &Party,
+    ) -> Result<(), UpstreamError> {
+        let (call, _) = permit.spend();
+        match call {
+            Call::Use(Use { server, verb: Verb::Other, name, extra, meta, .. })
+                if server == self.name =>
+            {
+                let leg = self.reach(party).await?;
+                let speaker = Speaker { client: &party.client, leg: leg.as_ref() };
+                let outgoing = request::other(None, &name, &extra, &meta, speaker);
+                self.notify(&outgoing, Instant::now() + self.limits.answer_time).await
+            }
+            Call::Use(_) | Call::List { .. } => Err(MISDIRECTED),
+        }
+    }
+
+    /// Tells a legacy server something of its session that the protocol itself defines and that
+    /// concerns nothing it offers, such as a log level; with an answer if `asks`.
+    ///
+    /// # Errors
+    /// When the server does not take it.
+    pub async fn arrange(
+        &self,
+        _on_record: &Entry,
+        leg: &Leg,
+        method: &'static str,
+        params: &[(Box<str>, Fragment)],
+        asks: bool,
+    ) -> Result<Option<Outcome>, UpstreamError> {
+        let speaker = Speaker { client: Client::gateway(), leg: Some(leg) };
+        let deadline = Instant::now() + self.limits.answer_time;
+        if !asks {
+            let outgoing = request::other(None, method, params, &[], speaker);
+            return self.notify(&outgoing, deadline).await.map(|()| None);
+        }
+        let id = self.id();
+        let outgoing = request::other(Some(id), method, params, &[], speaker);
+        let mut messages = self.send(&outgoing, deadline).await?;
+        let outcome = self.wait(&mut messages, id, speaker, deadline).await?;
+        self.done(messages);
+        Ok(Some(outcome))
     }
 
     fn id(&self) -> i64 {
@@ -244,12 +384,12 @@ impl Upstream {
             Transport::Http(http) => {
                 let sent = timeout_at(deadline, http.send(outgoing)).await;
                 let late = |_| UpstreamError::Timeout(self.limits.answer_time);
-                Ok(Messages::Http(Box::new(sent.map_err(late)??)))
+                Ok(Messages::Http(Box::new(sent.map_err(late)??), None))
             }
-            Transport::Stdio(stdio) => {
-                let process = stdio.process().await?;
-                let answer = process.send(outgoing, self.limits.connect_time).await?;
-                Ok(Messages::Stdio(answer))
+            Transport::Channel(seats) => {
+                let channel = seats.channel(self.seat(outgoing)).await?;
+                let answer = channel.send(outgoing, self.limits.connect_time).await?;
+                Ok(Messages::Channel(answer))
             }
         }
     }
@@ -264,10 +404,18 @@ impl Upstream {
                 let sent = timeout_at(deadline, http.notify(outgoing)).await;
                 sent.map_err(|_late| UpstreamError::Timeout(self.limits.answer_time))?
             }
-            Transport::Stdio(stdio) => {
-                let process = stdio.process().await?;
-                process.notify(outgoing, self.limits.connect_time).await
+            Transport::Channel(seats) => {
+                let channel = seats.channel(self.seat(outgoing)).await?;
+                channel.notify(outgoing, self.limits.connect_time).await
             }
+        }
+    }
+
+    /// The channel a message belongs on, where sessions have channels of their own.
+    fn seat<'a>(&self, outgoing: &Outgoing<'a>) -> Option<&'a str> {
+        match &self.transport {
+            Transport::Channel(seats) if seats.own => outgoing.session,
+            Transport::Channel(_) | Transport::Http(_) => None,
         }
     }
 
@@ -276,15 +424,21 @@ impl Upstream {
         &self,
         messages: &mut Messages,
         id: i64,
-        speech: Speech<'_>,
+        speaker: Speaker<'_>,
         deadline: Instant,
     ) -> Result<Outcome, UpstreamError> {
         loop {
             let message = messages.next(deadline, self.limits.answer_time).await?;
-            match message {
-                Message::Response(_) => return self.outcome(message, id),
-                Message::Notification(_) => {}
-                Message::Request(request) => self.reply(&request, speech, deadline).await,
+            match message.ok_or(UpstreamError::Incomplete)? {
+                message @ Message::Response(_) => return self.outcome(message, id),
+                Message::Notification(told) => self.heard(&told),
+                Message::Request(question) => {
+                    let reply = request::reply(request::unasked(&question), speaker);
+                    if let Err(error) = self.notify(&reply, deadline).await {
+                        let error = crate::report::Chain(&error);
+                        tracing::debug!(server = %self.name, %error, "a question was not answered");
+                    }
+                }
             }
         }
     }
@@ -310,18 +464,8 @@ impl Upstream {
         }
     }
 
-    /// Answers a server that asks something of its client over HTTP. A program's questions are
-    /// answered where its output is read.
-    async fn reply(&self, request: &crate::wire::Request, speech: Speech<'_>, deadline: Instant) {
-        let reply = request::reply(stdio::reply_to(request), speech);
-        if let Err(error) = self.notify(&reply, deadline).await {
-            let error = crate::report::Chain(&error);
-            tracing::debug!(server = %self.name, %error, "a question was not answered");
-        }
-    }
-
     fn done(&self, messages: Messages) {
-        if let Messages::Http(answer) = messages
+        if let Messages::Http(answer, _) = messages
             && !answer.is_over()
         {
             self.tasks.spawn(answer.finish());
@@ -332,13 +476,14 @@ impl Upstream {
     fn noted<T>(&self, result: Result<T, UpstreamError>) -> Result<T, UpstreamError> {
         match &result {
             Ok(_) => self.metrics.reached(self.index, true),
-            Err(UpstreamError::SessionGone) => {}
+            Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
             Err(error) => {
                 self.metrics.reached(self.index, false);
                 // It may have been replaced by one that speaks otherwise. One that is merely slow,
                 // or answers one call badly, has not.
                 if matches!(error, UpstreamError::Connect(_) | UpstreamError::Status(400..500)) {
                     self.known.store(None);
+                    self.modern_alone.store(self.protocol == Protocol::Modern, Ordering::Relaxed);
                 }
                 let error = crate::report::Chain(error);
                 tracing::warn!(server = %self.name, %error, "the server failed");

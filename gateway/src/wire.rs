@@ -19,7 +19,7 @@ const METHOD: usize = 128;
 /// The integers every reader of JSON can hold.
 const SAFE: std::ops::RangeInclusive<i64> = -9_007_199_254_740_991..=9_007_199_254_740_991;
 /// The members of `params` that some method reads.
-const PARAMS: [&str; 12] = [
+const PARAMS: [&str; 20] = [
     "name",
     "arguments",
     "_meta",
@@ -32,6 +32,14 @@ const PARAMS: [&str; 12] = [
     "progressToken",
     "inputResponses",
     "requestState",
+    "ref",
+    "argument",
+    "context",
+    "level",
+    "notifications",
+    "task",
+    "taskId",
+    "reason",
 ];
 
 /// A JSON-RPC id: what identifies a request to the peer that sent it.
@@ -148,7 +156,35 @@ pub enum DecodeError {
 /// When `text` is anything else, or could be read in two ways.
 pub fn decode(text: Bytes, bounds: &Bounds) -> Result<Message, DecodeError> {
     let document = Arc::new(Document::parse(text, bounds).map_err(DecodeError::Json)?);
+    message(document.root(), &document)
+}
+
+/// Reads a batch: at most `limit` messages, each of which may be unacceptable on its own; `None`
+/// when the text is no batch.
+///
+/// # Errors
+/// When it is not acceptable JSON, has no message in it, or more than `limit`.
+///
+/// SPEC 2025-03-26 basic#batching: the only revision that has them.
+pub fn decode_batch(
+    text: Bytes,
+    bounds: &Bounds,
+    limit: usize,
+) -> Result<Option<Vec<Result<Message, DecodeError>>>, DecodeError> {
+    let document = Arc::new(Document::parse(text, bounds).map_err(DecodeError::Json)?);
     let root = document.root();
+    if root.kind() != Kind::Array {
+        return Ok(None);
+    }
+    let count = root.items().count();
+    if count == 0 || count > limit {
+        let reason = "a batch has at least one message, and not too many";
+        return Err(DecodeError::Shape { id: None, reason });
+    }
+    Ok(Some(root.items().map(|item| message(item, &document)).collect()))
+}
+
+fn message(root: Value<'_>, document: &Arc<Document>) -> Result<Message, DecodeError> {
     let wrong = |id, reason| Err(DecodeError::Shape { id, reason });
     match root.kind() {
         Kind::Object => {}
@@ -180,7 +216,7 @@ pub fn decode(text: Bytes, bounds: &Bounds) -> Result<Message, DecodeError> {
     if params.is_some_and(|params| spelling::has_variant(params, &PARAMS)) {
         return wrong(known, "`params` has a member in another spelling");
     }
-    let owned = |value: Value<'_>| value.fragment(&document);
+    let owned = |value: Value<'_>| value.fragment(document);
     match (method, read, result, error) {
         (Some(method), read, None, None) => {
             let Some(method) = method.as_str().filter(|text| text.len() <= METHOD) else {
@@ -282,6 +318,11 @@ impl<'a> Object<'a> {
     /// Goes on with an object that has members already and is not closed.
     pub fn resume(out: &'a mut Vec<u8>) -> Self {
         Self { out, empty: false }
+    }
+
+    /// The next member is the first, or follows a comma that is there already.
+    pub fn first(&mut self) {
+        self.empty = true;
     }
 
     /// The place to write the value of `key` to.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use crate::condition::{Condition, Outcome, Subject};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::name::{RuleId, ServerName};
+use crate::offer::Kind;
 use crate::pattern::Pattern;
 use crate::principal::{Principal, Who};
 
@@ -18,6 +19,49 @@ pub enum Says {
     Forbid,
 }
 
+/// The names a rule speaks of, by kind. No names of a kind: none of it.
+#[derive(Debug, Default)]
+pub struct Things {
+    /// Tools.
+    pub tools: Vec<Pattern>,
+    /// Prompts.
+    pub prompts: Vec<Pattern>,
+    /// Resources by URI, and templates by their text.
+    pub resources: Vec<Pattern>,
+    /// Methods, notifications and extensions that this gateway does not know.
+    pub methods: Vec<Pattern>,
+}
+
+impl Things {
+    /// The patterns for one kind.
+    #[must_use]
+    pub fn of(&self, kind: Kind) -> &[Pattern] {
+        match kind {
+            Kind::Tool => &self.tools,
+            Kind::Prompt => &self.prompts,
+            Kind::Resource | Kind::Template => &self.resources,
+            Kind::Method => &self.methods,
+        }
+    }
+
+    /// Whether it speaks of nothing.
+    #[must_use]
+    pub const fn is_empty(&self) -> bool {
+        self.tools.is_empty()
+            && self.prompts.is_empty()
+            && self.resources.is_empty()
+            && self.methods.is_empty()
+    }
+
+    /// Whether it speaks of everything that `other` speaks of.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method].into_iter().all(|kind| {
+            let wide = self.of(kind);
+            other.of(kind).iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
+        })
+    }
+}
+
 /// One rule of the policy.
 #[derive(Debug)]
 pub struct Rule {
@@ -29,13 +73,13 @@ pub struct Rule {
     pub principals: Vec<Who>,
     /// Which servers. Empty: none.
     pub servers: Vec<Pattern>,
-    /// Which tools. Empty: none.
-    pub tools: Vec<Pattern>,
+    /// Which tools, prompts, resources and methods. Empty: none.
+    pub things: Things,
     /// When. `None`: always.
     pub when: Option<Condition>,
     /// Whether it acts.
     pub mode: Mode,
-    /// Whether a caller it denies is told so; otherwise the tool looks as if it did not exist.
+    /// Whether a caller it denies is told so; otherwise the thing looks as if it did not exist.
     pub disclose: bool,
     /// Whom a denied caller may ask.
     pub contact: Option<Arc<str>>,
@@ -47,12 +91,11 @@ impl Rule {
             && self.servers.iter().any(|pattern| pattern.matches(server.as_str()))
     }
 
-    /// Whether it applies, its condition aside. The tool is what sets most rules apart, so it is
+    /// Whether it applies, its condition aside. The name is what sets most rules apart, so it is
     /// looked at first.
     fn concerns(&self, subject: Subject<'_>) -> bool {
-        let tool = subject.tool.name().as_str();
         self.mode != Mode::Off
-            && self.tools.iter().any(|pattern| pattern.matches(tool))
+            && self.things.of(subject.kind).iter().any(|pattern| pattern.matches(subject.name))
             && self.speaks_of(subject.principal, subject.server)
     }
 
@@ -74,19 +117,24 @@ impl Access {
         Self { rules }
     }
 
-    /// A rule that could allow `principal` some tool of `server`, if there is one.
+    /// A rule that could allow `principal` something of `kind` of `server`, if there is one.
     #[must_use]
-    pub fn could_allow(&self, principal: &Principal, server: &ServerName) -> Option<&RuleId> {
+    pub fn could_allow(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: Kind,
+    ) -> Option<&RuleId> {
         let allows = |rule: &&Rule| {
             rule.says == Says::Allow
                 && rule.mode == Mode::Enforce
-                && !rule.tools.is_empty()
+                && !rule.things.of(kind).is_empty()
                 && rule.speaks_of(principal, server)
         };
         self.rules.iter().find(allows).map(|rule| &rule.id)
     }
 
-    /// Decides about a tool. With arguments not known, what is allowed is what some call could be.
+    /// Decides about a thing. With arguments not known, what is allowed is what some call could be.
     #[must_use]
     pub fn decide(&self, subject: Subject<'_>) -> Decided {
         let mut tally = Tally::default();

@@ -12,8 +12,8 @@ use cel::{Context, Env, Program, Value as Cel};
 
 use crate::json::{Kind, Value};
 use crate::name::ServerName;
+use crate::offer::Kind as Sort;
 use crate::principal::Principal;
-use crate::tool::Tool;
 
 /// Longest expression, in bytes.
 const LENGTH: usize = 2048;
@@ -22,7 +22,8 @@ const NESTING: usize = 32;
 /// Most bytes of arguments that an expression with a loop is given.
 const LOOP_INPUT: usize = 16 * 1024;
 /// What an expression may read.
-const VARIABLES: [&str; 4] = ["principal", "server", "tool", "arguments"];
+const VARIABLES: [&str; 7] =
+    ["principal", "server", "tool", "prompt", "resource", "method", "arguments"];
 /// What an expression may call, besides operators and the macros `has`, `all`, `exists`,
 /// `exists_one`, `filter` and `map`.
 const FUNCTIONS: [&str; 11] = [
@@ -54,7 +55,7 @@ pub enum ConditionError {
     #[error("is not CEL: {0}")]
     Syntax(String),
     /// A variable we do not offer.
-    #[error("reads `{0}`; use `principal`, `server`, `tool` and `arguments`")]
+    #[error("reads `{0}`; use {list}", list = VARIABLES.join(", "))]
     Variable(String),
     /// A function we do not offer.
     #[error("calls `{0}`, which is not known; use {list}", list = FUNCTIONS.join(", "))]
@@ -95,8 +96,10 @@ pub struct Subject<'a> {
     pub principal: &'a Principal,
     /// Which server.
     pub server: &'a ServerName,
-    /// Which tool.
-    pub tool: &'a Tool,
+    /// What sort of thing.
+    pub kind: Sort,
+    /// Which: its name, URI, template or method.
+    pub name: &'a str,
     /// With which arguments.
     pub arguments: Arguments<'a>,
 }
@@ -154,7 +157,15 @@ impl Condition {
         }
         context.add_variable_from_value("principal", principal(subject.principal));
         context.add_variable_from_value("server", map([("name", text(subject.server.as_str()))]));
-        context.add_variable_from_value("tool", from_tool(subject.tool));
+        // A rule that asks about the tool where there is none cannot be evaluated, and so does not
+        // grant.
+        let (variable, member) = match subject.kind {
+            Sort::Tool => ("tool", "name"),
+            Sort::Prompt => ("prompt", "name"),
+            Sort::Resource | Sort::Template => ("resource", "uri"),
+            Sort::Method => ("method", "name"),
+        };
+        context.add_variable_from_value(variable, map([(member, text(subject.name))]));
         match self.program.execute(&context) {
             Ok(Cel::Bool(true)) => Outcome::Holds,
             Ok(Cel::Bool(false)) => Outcome::Fails,
@@ -265,10 +276,6 @@ fn collect(members: impl Iterator<Item = (String, Cel)>) -> Cel {
 fn principal(principal: &Principal) -> Cel {
     let groups = principal.groups.iter().map(|group| text(group.as_str())).collect();
     map([("id", text(principal.id.as_str())), ("groups", Cel::List(Arc::new(groups)))])
-}
-
-fn from_tool(tool: &Tool) -> Cel {
-    map([("name", text(tool.name().as_str()))])
 }
 
 /// As CEL sees JSON: an integer that fits is an `int`, else a `uint`, else a `double`.

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::access::{Access, Rule, Says};
+use crate::access::{Access, Rule, Says, Things};
 use crate::condition::Condition;
 use crate::decision::Mode;
 use crate::name::{GroupName, NameError, PrincipalId, RuleId, ServerName};
@@ -17,7 +17,7 @@ use crate::pattern::Pattern;
 use crate::pipeline::{Definitions, Policy};
 use crate::principal::{Principal, Who};
 
-/// Who may call which tools of which servers. What no rule allows is denied.
+/// Who may use which tools, prompts and resources of which servers. What no rule allows is denied.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub struct RawPolicy {
@@ -26,7 +26,7 @@ pub struct RawPolicy {
     /// The rules; their order has no meaning. A `forbid` beats every `allow`.
     #[serde(default)]
     rules: Vec<RawRule>,
-    /// What is looked for in tool definitions.
+    /// What is looked for in definitions of tools, prompts and resources.
     #[serde(default)]
     definitions: RawDefinitions,
 }
@@ -44,14 +44,24 @@ struct RawRule {
     /// Which servers: names or patterns with `*` and `?`.
     servers: Vec<String>,
     /// Which tools, by the names their servers give them: names or patterns with `*` and `?`.
+    #[serde(default)]
     tools: Vec<String>,
-    /// A CEL expression over `principal`, `server`, `tool` and `arguments`. One that cannot be
-    /// evaluated never allows.
+    /// Which prompts, likewise.
+    #[serde(default)]
+    prompts: Vec<String>,
+    /// Which resources, by URI; a template by its text. Reading, subscribing and completing.
+    #[serde(default)]
+    resources: Vec<String>,
+    /// Which methods, notifications and extensions that this gateway does not know.
+    #[serde(default)]
+    methods: Vec<String>,
+    /// A CEL expression over `principal`, `server`, `arguments` and what it is about: `tool`,
+    /// `prompt`, `resource` or `method`. One that cannot be evaluated never allows.
     when: Option<String>,
     /// `enforce` acts, `audit` only records what it would have done, `off` is ignored.
     #[serde(default)]
     mode: Mode,
-    /// Tell a caller this rule denies that it does; otherwise the tool looks as if it did not
+    /// Tell a caller this rule denies that it does; otherwise the thing looks as if it did not
     /// exist. Only for `forbid`.
     #[serde(default)]
     disclose: bool,
@@ -59,7 +69,7 @@ struct RawRule {
     contact: Option<String>,
 }
 
-/// The detectors that look at every string of a tool definition.
+/// The detectors that look at every string of a definition.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 struct RawDefinitions {
@@ -144,8 +154,16 @@ impl Compiler<'_> {
         let id = self.id(n, &raw.id);
         let principals = self.principals(n, &raw.principals);
         let servers = self.servers(n, &raw.servers);
-        if raw.tools.is_empty() {
-            let help = "name the tools, or remove the rule: an empty list means no tool";
+        let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
+        let things = Things {
+            tools: patterns(&raw.tools),
+            prompts: patterns(&raw.prompts),
+            resources: patterns(&raw.resources),
+            methods: patterns(&raw.methods),
+        };
+        if things.is_empty() {
+            let help = "name `tools`, `prompts`, `resources` or `methods`, or remove the rule: \
+                        nothing named means nothing";
             self.report(format!("/rules/{n}/tools"), "this rule can never apply", help);
         }
         let when = raw.when.as_deref().and_then(|text| {
@@ -168,7 +186,7 @@ impl Compiler<'_> {
             says: raw.effect,
             principals,
             servers,
-            tools: raw.tools.iter().map(|tool| Pattern::new(tool)).collect(),
+            things,
             when,
             mode: raw.mode,
             disclose: raw.disclose,
@@ -268,7 +286,7 @@ fn covers(forbid: &Rule, allow: &Rule) -> bool {
     let who = |narrow: &Who| forbid.principals.iter().any(|wide| wide.covers(narrow));
     allow.principals.iter().all(who)
         && patterns(&forbid.servers, &allow.servers)
-        && patterns(&forbid.tools, &allow.tools)
+        && forbid.things.covers(&allow.things)
 }
 
 fn who(text: &str) -> Result<Who, NotWho> {

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use crate::inspect::Finding;
 use crate::name::RuleId;
+use crate::offer::Kind;
 
 /// Why a message may not pass. Closed: a new reason must be given a code and a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -15,16 +16,25 @@ pub enum Reason {
     Forbidden(RuleId),
     /// The condition of a rule could not be evaluated.
     ConditionError(RuleId),
-    /// The server offers no such tool.
-    UnknownTool,
-    /// A detector found something in the tool's definition.
+    /// The server offers no such thing.
+    Unknown(Kind),
+    /// A detector found something in the definition.
     Definition(Finding),
 }
 
 impl Reason {
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 5] =
-        ["not-granted", "forbidden", "condition-error", "unknown-tool", "definition"];
+    pub const CODES: [&str; 9] = [
+        "not-granted",
+        "forbidden",
+        "condition-error",
+        "unknown-tool",
+        "unknown-prompt",
+        "unknown-resource",
+        "unknown-template",
+        "method-not-granted",
+        "definition",
+    ];
 
     /// The stable code for clients, metrics and the audit log.
     #[must_use]
@@ -33,7 +43,11 @@ impl Reason {
             Self::NotGranted => "not-granted",
             Self::Forbidden(_) => "forbidden",
             Self::ConditionError(_) => "condition-error",
-            Self::UnknownTool => "unknown-tool",
+            Self::Unknown(Kind::Tool) => "unknown-tool",
+            Self::Unknown(Kind::Prompt) => "unknown-prompt",
+            Self::Unknown(Kind::Resource) => "unknown-resource",
+            Self::Unknown(Kind::Template) => "unknown-template",
+            Self::Unknown(Kind::Method) => "method-not-granted",
             Self::Definition(_) => "definition",
         }
     }
@@ -43,7 +57,7 @@ impl Reason {
     pub const fn rule(&self) -> Option<&RuleId> {
         match self {
             Self::Forbidden(rule) | Self::ConditionError(rule) => Some(rule),
-            Self::NotGranted | Self::UnknownTool | Self::Definition(_) => None,
+            Self::NotGranted | Self::Unknown(_) | Self::Definition(_) => None,
         }
     }
 }
@@ -66,7 +80,7 @@ pub struct Denial {
 /// What a caller learns of a denial.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Told {
-    /// Nothing: the tool looks as if it did not exist.
+    /// Nothing: the thing looks as if it did not exist.
     Nothing,
     /// The rule, and whom to ask.
     Rule {

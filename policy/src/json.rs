@@ -17,7 +17,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 pub use parse::{Bounds, JsonError};
-pub use write::{write_ascii, write_string};
+pub use write::{write_ascii, write_plain, write_string};
 
 /// What sort of value this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -6,8 +6,9 @@
 //! - [`pattern`]: names with `*` and `?` in them
 //! - [`principal`]: who is asking, as the gateway concluded it
 //! - [`json`]: JSON, read once and strictly, kept as bytes
-//! - [`inspect`]: what the detectors see in a tool definition
-//! - [`tool`]: the tools a server offers
+//! - [`inspect`]: what the detectors see in a definition
+//! - [`mirror`]: the arguments that are repeated in headers
+//! - [`offer`]: what a server offers
 //! - [`message`]: what is being asked or answered, free of transport and era
 //! - [`decision`]: reasons, denials and decisions
 //! - [`condition`]: the `when:` of a rule
@@ -22,7 +23,8 @@ pub mod pattern;
 pub mod principal;
 pub mod json;
 pub mod inspect;
-pub mod tool;
+pub mod mirror;
+pub mod offer;
 pub mod message;
 pub mod decision;
 pub mod condition;

@@ -1,29 +1,70 @@
 //! MCP messages after decoding: no HTTP, no SSE, no JSON-RPC framing, no protocol era.
 
+use std::sync::Arc;
+
 use crate::json::Fragment;
 use crate::name::ServerName;
-use crate::tool::Catalog;
+use crate::offer::{Catalog, Kind};
 
 /// A client's request to one upstream server.
 #[derive(Clone, Debug)]
 pub enum Call {
-    /// `tools/list`, every page of it.
-    ListTools {
+    /// A list, every page of it.
+    List {
         /// Which server.
         server: ServerName,
+        /// Of what.
+        kind: Kind,
     },
-    /// `tools/call`
-    Tool(ToolCall),
+    /// Something about one thing the server offers.
+    Use(Use),
 }
 
-/// One `tools/call`.
+/// What is done with a thing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verb {
+    /// `tools/call`
+    Call,
+    /// `prompts/get`
+    Get,
+    /// `resources/read`
+    Read,
+    /// `resources/subscribe` (legacy); in a `subscriptions/listen` otherwise
+    Subscribe,
+    /// `resources/unsubscribe` (legacy)
+    Unsubscribe,
+    /// `completion/complete` for an argument of a prompt
+    CompletePrompt,
+    /// `completion/complete` for a variable of a resource template
+    CompleteTemplate,
+    /// A method this gateway does not know, by its name
+    Other,
+}
+
+impl Verb {
+    /// What sort of thing it is done with: the same rules decide whatever is done with a thing.
+    #[must_use]
+    pub const fn kind(self) -> Kind {
+        match self {
+            Self::Call => Kind::Tool,
+            Self::Get | Self::CompletePrompt => Kind::Prompt,
+            Self::Read | Self::Subscribe | Self::Unsubscribe => Kind::Resource,
+            Self::CompleteTemplate => Kind::Template,
+            Self::Other => Kind::Method,
+        }
+    }
+}
+
+/// One request about one thing.
 #[derive(Clone, Debug)]
-pub struct ToolCall {
+pub struct Use {
     /// Which server.
     pub server: ServerName,
-    /// The tool's name as the caller gave it, without a server's prefix.
-    pub tool: Box<str>,
-    /// Its arguments, an object; `None` when the caller sent none.
+    /// What is done.
+    pub verb: Verb,
+    /// Of which: the name, URI or method as the server knows it.
+    pub name: Box<str>,
+    /// The arguments of a tool or a prompt, an object; `None` when the caller sent none.
     pub arguments: Option<Fragment>,
     /// Members of `params` that this gateway does not know, to be passed on as they are.
     pub extra: Vec<(Box<str>, Fragment)>,
@@ -34,10 +75,12 @@ pub struct ToolCall {
 /// A server's answer to one [`Call`].
 #[derive(Debug)]
 pub enum Reply {
-    /// Answer to `tools/list`, still unfiltered.
-    Tools(std::sync::Arc<Catalog>),
-    /// Answer to `tools/call`: the `result` object.
-    Tool(Fragment),
+    /// A list, still unfiltered.
+    List(Arc<Catalog>),
+    /// The `result` object.
+    Result(Fragment),
     /// A JSON-RPC error from the server: the `error` object.
     Error(Fragment),
+    /// Something said before the answer: the `params` of the notification.
+    Told(Fragment),
 }

@@ -32,6 +32,8 @@ pub enum NameError {
 const LABEL: usize = 64;
 /// Longest name a peer may give.
 const FOREIGN: usize = 256;
+/// Longest name or URI of what a server offers.
+const OFFERED: usize = 2048;
 
 fn check(
     text: &str,
@@ -57,6 +59,11 @@ fn label(text: &str) -> Result<(), NameError> {
 /// A name from a peer: anything printable, because it is compared and never interpreted.
 fn foreign(text: &str) -> Result<(), NameError> {
     check(text, FOREIGN, "printable characters", |c| !c.is_control())
+}
+
+/// The same, for what may be a URI.
+fn offered(text: &str) -> Result<(), NameError> {
+    check(text, OFFERED, "printable characters", |c| !c.is_control())
 }
 
 /// The alphabet the specification asks tool names to keep to.
@@ -107,9 +114,9 @@ name!(/** An upstream server, as the operator names it. */ ServerName, label);
 name!(/** A rule in the policy. */ RuleId, label);
 name!(/** A group of principals. */ GroupName, foreign);
 name!(/** A caller, as its credential names it. */ PrincipalId, foreign);
-name!(/** A tool, as its server names it. */ ToolName, foreign);
+name!(/** What a server offers, by the name or the URI it gives it. */ OfferName, offered);
 
-impl ToolName {
+impl OfferName {
     /// Whether the name keeps to the alphabet and the length the specification asks for.
     #[must_use]
     pub fn is_standard(&self) -> bool {
@@ -119,11 +126,11 @@ impl ToolName {
 
 #[cfg(test)]
 mod tests {
-    use super::{NameError, RuleId, ToolName};
+    use super::{NameError, OfferName, RuleId};
 
     #[test]
     fn a_control_character_is_reported_escaped() {
-        let error = ToolName::parse("rm\u{1b}[2J").unwrap_err();
+        let error = OfferName::parse("rm\u{1b}[2J").unwrap_err();
         assert!(matches!(error, NameError::Character { at: 2, found: '\u{1b}', .. }));
         assert!(!error.to_string().contains('\u{1b}'));
     }

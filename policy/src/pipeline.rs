@@ -6,10 +6,11 @@ use crate::access::{Access, Decided};
 use crate::condition::{Arguments, Subject};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::inspect::{Detector, Finding};
-use crate::message::{Call, Reply, ToolCall};
+use crate::json::Fragment;
+use crate::message::{Call, Reply, Use};
 use crate::name::{RuleId, ServerName};
+use crate::offer::{Catalog, Kind, Offer};
 use crate::principal::Principal;
-use crate::tool::{Catalog, Tool};
 
 /// Proof that a call was allowed. Only this module makes one, and it cannot be copied.
 ///
@@ -63,9 +64,9 @@ pub struct Released {
 /// What may be shown.
 #[derive(Debug)]
 pub enum Shown {
-    /// These tools of a catalogue.
-    Tools(Arc<View>),
-    /// The answer to a call, as it came.
+    /// This much of a catalogue.
+    List(Arc<View>),
+    /// The answer to a call, or something said before it, as it came.
     Answer(Reply),
 }
 
@@ -87,17 +88,17 @@ pub struct View {
 }
 
 impl View {
-    /// The tools that are shown, in the server's order.
-    pub fn tools(&self) -> impl Iterator<Item = &Tool> {
-        self.visible.iter().filter_map(|at| self.catalog.tools().get(*at))
+    /// What is shown, in the server's order.
+    pub fn offers(&self) -> impl Iterator<Item = &Offer> {
+        self.visible.iter().filter_map(|at| self.catalog.offers().get(*at))
     }
 
-    /// The tools that are not, and why.
-    pub fn hidden(&self) -> impl Iterator<Item = (&Tool, &Decision)> {
-        self.hidden.iter().filter_map(|(at, why)| Some((self.catalog.tools().get(*at)?, why)))
+    /// What is not, and why.
+    pub fn hidden(&self) -> impl Iterator<Item = (&Offer, &Decision)> {
+        self.hidden.iter().filter_map(|(at, why)| Some((self.catalog.offers().get(*at)?, why)))
     }
 
-    /// How many tools are shown, and how many are not.
+    /// How many are shown, and how many are not.
     #[must_use]
     pub const fn counts(&self) -> (usize, usize) {
         (self.visible.len(), self.hidden.len())
@@ -156,10 +157,15 @@ impl Policy {
         Self { access, definitions, contact }
     }
 
-    /// May the tools of `server` be asked for on behalf of `principal`?
-    pub fn admit_list(&self, principal: &Principal, server: &ServerName) -> Ruling<Permit> {
+    /// May what `server` offers of `kind` be asked for on behalf of `principal`?
+    pub fn admit_list(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: Kind,
+    ) -> Ruling<Permit> {
         let (shadow, findings) = (Vec::new(), Vec::new());
-        let Some(rule) = self.access.could_allow(principal, server).cloned() else {
+        let Some(rule) = self.access.could_allow(principal, server, kind).cloned() else {
             let denial = Denial { reason: Reason::NotGranted, told: Told::Nothing };
             let effect = Effect::Deny(denial.clone());
             return Ruling {
@@ -168,42 +174,56 @@ impl Policy {
             };
         };
         let effect = Effect::Allow(rule.clone());
-        let permit = Permit { call: Call::ListTools { server: server.clone() }, rule };
+        let permit = Permit { call: Call::List { server: server.clone(), kind }, rule };
         Ruling { decision: Decision { effect, shadow, findings }, outcome: Ok(permit) }
     }
 
-    /// What is said of a tool no server offers.
+    /// Whether `principal` could be allowed anything at all of `server`.
     #[must_use]
-    pub fn unknown() -> (Decision, Denial) {
-        let denial = Denial { reason: Reason::UnknownTool, told: Told::Nothing };
+    pub fn grants_any(&self, principal: &Principal, server: &ServerName) -> bool {
+        [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method]
+            .into_iter()
+            .any(|kind| self.access.could_allow(principal, server, kind).is_some())
+    }
+
+    /// What is said of a thing no server offers.
+    #[must_use]
+    pub fn unknown(kind: Kind) -> (Decision, Denial) {
+        let denial = Denial { reason: Reason::Unknown(kind), told: Told::Nothing };
         let effect = Effect::Deny(denial.clone());
         (Decision { effect, shadow: Vec::new(), findings: Vec::new() }, denial)
     }
 
     /// May this call be sent?
     ///
-    /// A tool the caller does not see is denied in the words of [`Self::about`], the function the
-    /// list is made with. A tool the caller sees, called in a way no rule allows, is a denial the
-    /// caller is told about.
+    /// What the caller does not see is denied in the words of [`Self::about`], the function the
+    /// list is made with. What the caller sees, used in a way no rule allows, is a denial the
+    /// caller is told about. `catalog` is what the server offers of the kind the call is about; a
+    /// tool, a prompt or a template that is not in it does not exist. A resource may exist without
+    /// being listed, and a method never is.
     pub fn admit(
         &self,
         principal: &Principal,
-        catalog: &Catalog,
-        call: ToolCall,
+        catalog: Option<&Catalog>,
+        call: Use,
     ) -> Ruling<Permit> {
-        let Some(tool) = catalog.tool(&call.tool) else {
-            let (decision, denial) = Self::unknown();
+        let kind = call.verb.kind();
+        let catalog =
+            catalog.filter(|catalog| catalog.kind() == kind && *catalog.server() == call.server);
+        let offer = catalog.and_then(|catalog| catalog.offer(&call.name));
+        if offer.is_none() && matches!(kind, Kind::Tool | Kind::Prompt | Kind::Template) {
+            let (decision, denial) = Self::unknown(kind);
             return Ruling { decision, outcome: Err(denial) };
-        };
+        }
         let Decided { decision: seen, for_any_arguments, .. } =
-            self.standing(principal, catalog.server(), tool);
+            self.standing(principal, &call.server, kind, &call.name, offer);
         match &seen.effect {
             Effect::Deny(denial) => {
                 let denial = denial.clone();
                 return Ruling { decision: seen, outcome: Err(denial) };
             }
             Effect::Allow(rule) if for_any_arguments => {
-                let permit = Permit { call: Call::Tool(call), rule: rule.clone() };
+                let permit = Permit { call: Call::Use(call), rule: rule.clone() };
                 return Ruling { decision: seen, outcome: Ok(permit) };
             }
             Effect::Allow(_) => {}
@@ -212,7 +232,8 @@ impl Policy {
             None => Arguments::None,
             Some(arguments) => Arguments::Given(arguments.value()),
         };
-        let subject = Subject { principal, server: catalog.server(), tool, arguments };
+        let subject =
+            Subject { principal, server: &call.server, kind, name: &call.name, arguments };
         let Decided { decision: decided, contact, .. } = self.access.decide(subject);
         match decided.effect {
             Effect::Allow(rule) => Ruling {
@@ -221,7 +242,7 @@ impl Policy {
                     shadow: decided.shadow,
                     findings: seen.findings,
                 },
-                outcome: Ok(Permit { call: Call::Tool(call), rule }),
+                outcome: Ok(Permit { call: Call::Use(call), rule }),
             },
             Effect::Deny(Denial { reason, told }) => {
                 let told = match told {
@@ -243,10 +264,15 @@ impl Policy {
     pub fn release(&self, principal: &Principal, _due: Expectation, reply: Reply) -> Released {
         Released {
             reply: match reply {
-                Reply::Tools(catalog) => Shown::Tools(Arc::new(self.view(principal, catalog))),
-                Reply::Tool(_) | Reply::Error(_) => Shown::Answer(reply),
+                Reply::List(catalog) => Shown::List(Arc::new(self.view(principal, catalog))),
+                Reply::Result(_) | Reply::Error(_) | Reply::Told(_) => Shown::Answer(reply),
             },
         }
+    }
+
+    /// May this be shown, which the server said before it replied? The reply is still due.
+    pub fn release_early(&self, _due: &Expectation, told: Fragment) -> Released {
+        Released { reply: Shown::Answer(Reply::Told(told)) }
     }
 
     /// Shows a view again, if it was made for `principal`; the caller keeps views with the policy
@@ -258,15 +284,15 @@ impl Policy {
         view: &Arc<View>,
     ) -> Released {
         if view.principal != *principal {
-            return self.release(principal, due, Reply::Tools(Arc::clone(&view.catalog)));
+            return self.release(principal, due, Reply::List(Arc::clone(&view.catalog)));
         }
-        Released { reply: Shown::Tools(Arc::clone(view)) }
+        Released { reply: Shown::List(Arc::clone(view)) }
     }
 
     fn view(&self, principal: &Principal, catalog: Arc<Catalog>) -> View {
         let (mut visible, mut hidden) = (Vec::new(), Vec::new());
-        for (at, tool) in catalog.tools().iter().enumerate() {
-            let decision = self.about(principal, catalog.server(), tool);
+        for (at, offer) in catalog.offers().iter().enumerate() {
+            let decision = self.about(principal, catalog.server(), offer);
             match decision.effect {
                 Effect::Allow(_) => visible.push(at),
                 Effect::Deny(_) => hidden.push((at, decision)),
@@ -281,22 +307,31 @@ impl Policy {
         findings.iter().find(|finding| self.definitions.mode(finding.detector) == Mode::Enforce)
     }
 
-    /// Does `tool` exist for `principal`? The one answer behind both the list and the call.
+    /// Does `offer` exist for `principal`? The one answer behind both the list and the call.
     #[must_use]
-    pub fn about(&self, principal: &Principal, server: &ServerName, tool: &Tool) -> Decision {
-        self.standing(principal, server, tool).decision
+    pub fn about(&self, principal: &Principal, server: &ServerName, offer: &Offer) -> Decision {
+        let (kind, name) = (offer.kind(), offer.name().as_str());
+        self.standing(principal, server, kind, name, Some(offer)).decision
     }
 
-    fn standing(&self, principal: &Principal, server: &ServerName, tool: &Tool) -> Decided {
-        let subject = Subject { principal, server, tool, arguments: Arguments::Unknown };
+    fn standing(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: Kind,
+        name: &str,
+        offer: Option<&Offer>,
+    ) -> Decided {
+        let subject = Subject { principal, server, kind, name, arguments: Arguments::Unknown };
         let mut decided = self.access.decide(subject);
         let decision = &mut decided.decision;
-        if tool.findings().is_empty() {
+        let findings = offer.map(Offer::findings).unwrap_or_default();
+        if findings.is_empty() {
             return decided;
         }
         let acts = |mode| {
             let of_mode = |finding: &&Finding| self.definitions.mode(finding.detector) == mode;
-            tool.findings().iter().filter(of_mode).cloned().collect::<Vec<_>>()
+            findings.iter().filter(of_mode).cloned().collect::<Vec<_>>()
         };
         let enforced = acts(Mode::Enforce);
         decision.findings = acts(Mode::Audit);

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use policy::decision::{Decision, Effect};
 use policy::json::write_ascii;
+use policy::offer::Kind;
 
 use crate::ending::Ending;
 use crate::hex;
@@ -78,13 +79,13 @@ pub struct Record {
     pub rpc_id: Option<Id>,
     /// The server it was for.
     pub server: Option<Box<str>>,
-    /// The tool it was for, as the caller named it.
-    pub tool: Option<Box<str>>,
+    /// What it was for: a tool, a prompt, a resource, as the caller named it.
+    pub item: Option<(Kind, Box<str>)>,
     /// The keyed digest of the arguments.
     pub argument_digest: Option<String>,
     /// What was decided.
     pub verdict: Verdict,
-    /// Tools shown and tools hidden.
+    /// How many were shown, and how many hidden.
     pub listed: Option<(usize, usize)>,
     /// Bytes of the request's body.
     pub bytes_in: usize,
@@ -179,7 +180,9 @@ impl Record {
             }
         };
         foreign("server", self.server.as_deref());
-        foreign("tool", self.tool.as_deref());
+        if let Some((kind, name)) = self.item.as_ref().filter(|(kind, _)| *kind != Kind::Method) {
+            foreign(kind.as_str(), Some(name));
+        }
         foreign("argumentDigest", self.argument_digest.as_deref());
         foreign("trace", self.trace.as_deref());
         if let Verdict::Decided(decision) = &self.verdict {

@@ -5,15 +5,17 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
 use policy::json::Fragment;
+use policy::offer::Kind;
 
 use super::{Arrived, Gateway};
 use crate::audit::Record;
 use crate::body::Body;
+use crate::client::Client;
 use crate::ending::Ending;
 use crate::failure::Failure;
-use crate::inbound::Ask;
-use crate::protocol::header;
-use crate::reply::{self, Presentation};
+use crate::presentation::{Presentation, Presented};
+use crate::protocol::{Era, header};
+use crate::reply;
 use crate::session::Leg;
 use crate::upstream::{Hello, Upstream, UpstreamError};
 use crate::wire::Id;
@@ -29,11 +31,14 @@ impl Gateway {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), Some(&id)),
         };
-        let servers = self.granted(&arrived).map(|(_, server)| server.hello());
-        let asked = join_all(servers).await;
-        match reached(asked) {
+        let servers = self.granted(&arrived);
+        let asked = servers.map(|(_, server)| async move { (server, server.hello().await) });
+        let asked = join_all(asked).await.into_iter();
+        let asked = asked.map(|(server, hello)| (server, hello.map(|hello| (hello, false))));
+        match self.presented(&arrived, asked.collect()) {
             Ok(servers) => {
-                let response = self.presentation(&servers).discovered(&id);
+                let ttl = servers.iter().map(|server| server.hello.ttl).min().unwrap_or(0);
+                let response = self.presentation(&servers, Era::Modern).discovered(&id, ttl);
                 self.shown(entry, Ending::answered(), Some(&id), response)
             }
             Err(error) => self.failed(entry, &Failure::Upstream(error), Some(&id)),
@@ -53,29 +58,36 @@ impl Gateway {
         if let Some(record) = entry.record() {
             record.version = Some(version);
         }
-        let servers = self
-            .granted(&arrived)
-            .map(|(place, server)| async move { (place, server.open(version).await) });
-        let opened = join_all(servers).await;
-        let mut legs: Vec<(u8, Leg)> = Vec::new();
-        let hellos = opened.into_iter().map(|(place, opened)| {
-            let (hello, leg) = opened?;
-            legs.extend(u8::try_from(place).ok().zip(leg));
-            Ok(hello)
+        let gateway = Client::gateway();
+        let client = arrived.inbound.client.as_ref().unwrap_or(gateway);
+        let opening = self.granted(&arrived).map(|(place, server)| async move {
+            (place, server, server.open(version, client).await)
         });
-        let servers = match reached(hellos.collect()) {
+        let opened = join_all(opening).await;
+        let mut legs: Vec<(u8, Leg)> = Vec::new();
+        let hellos = opened.into_iter().map(|(place, server, opened)| {
+            let hello = opened.map(|(hello, leg)| {
+                let shared = leg.is_none() && hello.era == Era::Legacy;
+                legs.extend(u8::try_from(place).ok().zip(leg));
+                (hello, shared)
+            });
+            (server, hello)
+        });
+        let hellos = hellos.collect();
+        let servers = match self.presented(&arrived, hellos) {
             Ok(servers) => servers,
             Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
         };
         let (principal, route) = (&arrived.caller.principal, arrived.route.identity());
-        let sealed = self.sessions.seal(principal, &route, version, &legs).and_then(|sealed| {
+        let sealed = self.sessions.seal(principal, &route, version, client, &legs);
+        let sealed = sealed.and_then(|sealed| {
             HeaderValue::try_from(sealed).map_err(|_opaque| crate::session::SessionError::Seal)
         });
         let sealed = match sealed {
             Ok(sealed) => sealed,
             Err(error) => return self.failed(entry, &Failure::Session(error), Some(&id)),
         };
-        let mut response = self.presentation(&servers).initialized(&id, version);
+        let mut response = self.presentation(&servers, Era::Legacy).initialized(&id, version);
         response.headers_mut().insert(header::SESSION, sealed);
         self.shown(entry, Ending::answered(), Some(&id), response)
     }
@@ -93,6 +105,7 @@ impl Gateway {
         if let Err(error) = self.sessions.end(session) {
             return self.failed(entry, &Failure::Session(error), None);
         }
+        self.conversations.end(session.key);
         for (place, server) in arrived.route.servers.iter().enumerate() {
             if let Some(leg) = arrived.leg(place).cloned() {
                 // The session is over for the client whether or not the server answers.
@@ -110,33 +123,43 @@ impl Gateway {
         arrived: &'a Arrived,
     ) -> impl Iterator<Item = (usize, &'a Arc<Upstream>)> {
         let principal = &*arrived.caller.principal;
-        let may =
-            |server: &Upstream| self.policy.admit_list(principal, server.name()).outcome.is_ok();
+        let may = |server: &Upstream| self.policy.grants_any(principal, server.name());
         arrived.route.servers.iter().enumerate().filter(move |(_, server)| may(server))
     }
 
-    /// What has no effect beyond the gateway.
-    pub(super) fn acknowledge(&self, arrived: Arrived, record: &Record) -> Response<Body> {
-        let response = match (&arrived.inbound.ask, &arrived.id) {
-            (Ask::Ping, Some(id)) => reply::pong(id),
-            _ => reply::empty(StatusCode::ACCEPTED),
-        };
-        let ending = Ending { status: response.status().as_u16(), ..Ending::answered() };
-        if let Err(error) = self.journal.refused(record, ending) {
-            return self.unrecorded(record, error);
+    /// The servers that could be reached, and what of them the caller may use; one that cannot be
+    /// reached does not hide the others.
+    fn presented(
+        &self,
+        arrived: &Arrived,
+        asked: Vec<(&Arc<Upstream>, Result<(Arc<Hello>, bool), UpstreamError>)>,
+    ) -> Result<Vec<Presented>, UpstreamError> {
+        let principal = &*arrived.caller.principal;
+        let (mut servers, mut failed) = (Vec::new(), None);
+        for (server, hello) in asked {
+            let (hello, shared) = match hello {
+                Ok(found) => found,
+                Err(error) => {
+                    failed = Some(error);
+                    continue;
+                }
+            };
+            let may = |kind: &Kind| {
+                self.policy.admit_list(principal, server.name(), *kind).outcome.is_ok()
+            };
+            let kinds = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method];
+            let granted = kinds.into_iter().filter(may).collect();
+            servers.push(Presented { name: server.name().as_str().into(), hello, granted, shared });
         }
-        if let (Ask::Cancel(id), Some(session)) = (arrived.inbound.ask, arrived.session) {
-            // Unknown and finished requests alike are passed over.
-            if let Some(call) = self.calls.get(&(session.key, id)) {
-                call.cancel();
-            }
+        match failed {
+            Some(error) if servers.is_empty() => Err(error),
+            Some(_) | None => Ok(servers),
         }
-        response
     }
 
     /// What the servers say of themselves, as far as a client may see it: instructions are read by
     /// a model, so they pass the same detectors as definitions.
-    fn presentation(&self, servers: &[Arc<Hello>]) -> Presentation {
+    fn presentation(&self, servers: &[Presented], era: Era) -> Presentation {
         let shown = |instructions: &Fragment| {
             let findings = policy::inspect::text(instructions.value());
             let withheld = self.policy.withholds(&findings);
@@ -145,24 +168,6 @@ impl Gateway {
             }
             withheld.is_none()
         };
-        Presentation::new(servers, shown)
-    }
-}
-
-/// The servers that could be reached; one that cannot does not hide the others.
-fn reached(
-    asked: Vec<Result<Arc<Hello>, UpstreamError>>,
-) -> Result<Vec<Arc<Hello>>, UpstreamError> {
-    let mut failed = None;
-    let mut servers = Vec::new();
-    for hello in asked {
-        match hello {
-            Ok(hello) => servers.push(hello),
-            Err(error) => failed = Some(error),
-        }
-    }
-    match failed {
-        Some(error) if servers.is_empty() => Err(error),
-        Some(_) | None => Ok(servers),
+        Presentation::new(servers, era, shown)
     }
 }

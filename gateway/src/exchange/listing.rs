@@ -1,29 +1,46 @@
-//! `tools/list`
+//! What there is: `tools/list`, `prompts/list`, `resources/list` and `resources/templates/list`.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use http::Response;
-use policy::pipeline::{Permit, Shown, View};
+use policy::message::Reply;
+use policy::offer::Kind;
+use policy::pipeline::{Expectation, Permit, Shown, View};
+use tokio::time::timeout;
 
 use super::{Arrived, Gateway};
 use crate::audit::{Entry, Record, Verdict};
 use crate::body::Body;
 use crate::ending::Ending;
 use crate::failure::Failure;
+use crate::naming::Naming;
 use crate::reply;
-use crate::upstream::{Listing, Upstream, UpstreamError, Written};
+use crate::upstream::{Listing, Party, Upstream, UpstreamError, Written};
 use crate::wire::Id;
+
+/// What one server lists, before it is known what the others do.
+struct Part {
+    server: Arc<Upstream>,
+    listing: Arc<Listing>,
+    due: Expectation,
+}
 
 impl Gateway {
     /// Lists what the caller may see of every server on the route.
-    pub(super) async fn list(&self, arrived: Arrived, mut record: Box<Record>) -> Response<Body> {
+    pub(super) async fn list(
+        &self,
+        arrived: Arrived,
+        kind: Kind,
+        mut record: Box<Record>,
+    ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         let era = arrived.inbound.version.era();
         let mut permits = Vec::new();
-        for (place, server) in arrived.route.servers.iter().enumerate() {
-            let ruling = self.policy.admit_list(&arrived.caller.principal, server.name());
-            let granted = ruling.outcome.ok().map(|permit| permits.push((place, server, permit)));
+        for (at, server) in arrived.route.servers.iter().enumerate() {
+            let ruling = self.policy.admit_list(&arrived.caller.principal, server.name(), kind);
+            let granted = ruling.outcome.ok().map(|permit| permits.push((at, server, permit)));
             if granted.is_some() || permits.is_empty() {
                 record.verdict = Verdict::Decided(Box::new(ruling.decision));
             }
@@ -38,17 +55,26 @@ impl Gateway {
         let started = self.clock.instant();
         let reads = permits
             .into_iter()
-            .map(|(place, server, permit)| self.read(&arrived, &entry, place, server, permit));
+            .map(|(at, server, permit)| self.read(&arrived, &entry, at, server, permit));
         let read = join_all(reads).await;
         let took = self.clock.instant().saturating_duration_since(started);
-        let mut shown = Vec::new();
-        let mut failed = None;
-        for result in read {
+        let (mut parts, mut missing, mut failed) = (Vec::new(), Vec::new(), None);
+        for (server, result) in read {
             match result {
-                Ok(part) => shown.push(part),
-                Err(error) => failed = Some(error),
+                Ok(part) => parts.push(part),
+                Err(error) => {
+                    missing.push(server.name().clone());
+                    failed = Some(error);
+                }
             }
         }
+        if let Some(error) = failed.filter(|_| parts.is_empty()) {
+            return self.failed(entry, &Failure::Upstream(error), Some(&id));
+        }
+        let shown = match self.written(&arrived, kind, parts) {
+            Ok(shown) => shown,
+            Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
+        };
         if let Some(record) = entry.record() {
             record.upstream = took;
             let count = |(seen, hidden): (usize, usize), part: &(Arc<Listing>, Arc<Written>)| {
@@ -57,65 +83,179 @@ impl Gateway {
             };
             record.listed = Some(shown.iter().fold((0, 0), count));
         }
-        match failed {
-            Some(error) if shown.is_empty() => {
-                self.failed(entry, &Failure::Upstream(error), Some(&id))
-            }
-            partial => {
-                let response = reply::tools(&id, era, &shown, partial.is_none());
-                let reason = partial.map(|_| "partial");
-                self.shown(entry, Ending { reason, ..Ending::answered() }, Some(&id), response)
-            }
+        for server in &missing {
+            tracing::warn!(%server, kind = kind.as_str(), "a list lacks what this server offers");
+            self.metrics.partial_lists.add(1);
         }
+        let response = reply::list(&id, era, kind, &shown, &missing);
+        let reason = if missing.is_empty() { None } else { Some("partial") };
+        self.shown(entry, Ending { reason, ..Ending::answered() }, Some(&id), response)
     }
 
-    async fn read(
+    async fn read<'a>(
         &self,
         arrived: &Arrived,
         entry: &Entry,
-        place: usize,
-        server: &Upstream,
+        at: usize,
+        server: &'a Arc<Upstream>,
         permit: Permit,
-    ) -> Result<(Arc<Listing>, Arc<Written>), UpstreamError> {
+    ) -> (&'a Arc<Upstream>, Result<Part, UpstreamError>) {
         let started = self.clock.instant();
-        let (due, listing) = server.list(permit, entry, arrived.leg(place)).await?;
+        let party = arrived.party(at);
+        let list = server.list(permit, entry, &party);
+        // One server that is slow does not hold up the others for long.
+        let alone = arrived.route.servers.len() == 1;
+        let patience = if alone { self.limits.answer_time } else { self.limits.list_time };
+        let listed = timeout(patience, list).await;
         let took = self.clock.instant().saturating_duration_since(started);
         self.metrics.upstream(server.index(), took);
-        let principal = &*arrived.caller.principal;
-        let prefixed = arrived.route.prefixed();
-        // What was written for an equal caller is shown again: same listing, same policy.
-        let released = match listing.written(prefixed, |view| view.is_for(principal)) {
-            Some(written) => {
-                let released = self.policy.release_again(principal, due, &written.view);
-                if let Shown::Tools(view) = released.into_shown()
-                    && Arc::ptr_eq(&view, &written.view)
-                {
-                    return Ok((listing, written));
-                }
-                return Err(UpstreamError::Protocol("a view was kept for another caller"));
-            }
-            None => {
-                let tools = policy::message::Reply::Tools(Arc::clone(listing.catalog()));
-                self.policy.release(principal, due, tools)
+        let listed = listed.unwrap_or(Err(UpstreamError::Timeout(patience)));
+        let server_of = Arc::clone(server);
+        (server, listed.map(|(due, listing)| Part { server: server_of, listing, due }))
+    }
+
+    /// Every part as the caller sees it, under the names it has on the route.
+    fn written(
+        &self,
+        arrived: &Arrived,
+        kind: Kind,
+        parts: Vec<Part>,
+    ) -> Result<Vec<(Arc<Listing>, Arc<Written>)>, UpstreamError> {
+        let (principal, route) = (&*arrived.caller.principal, &arrived.route);
+        if !route.compares(kind) {
+            let naming = route.naming(Arc::default());
+            let write = |part| self.shown_again(principal, part, &naming);
+            return parts.into_iter().map(write).collect();
+        }
+        let view = |part: Part| {
+            let Part { server, listing, due } = part;
+            let reply = Reply::List(Arc::clone(listing.catalog()));
+            match self.policy.release(principal, due, reply).into_shown() {
+                Shown::List(view) => Ok((server, listing, view)),
+                Shown::Answer(_) => Err(MISTAKEN),
             }
         };
-        match released.into_shown() {
-            Shown::Tools(view) => {
-                withheld(server, &view);
-                let written = listing.write(view, prefixed);
+        let views: Vec<_> = parts.into_iter().map(view).collect::<Result<_, _>>()?;
+        let names = |view: &View| -> BTreeSet<Box<str>> {
+            view.offers().map(|offer| offer.name().as_str().into()).collect()
+        };
+        let all: Vec<_> = views.iter().map(|(_, _, view)| names(view)).collect();
+        let write =
+            |(n, (server, listing, view)): (usize, &(Arc<Upstream>, Arc<Listing>, Arc<View>))| {
+                let others = all.iter().enumerate().filter(|(other, _)| *other != n);
+                let taken: BTreeSet<_> =
+                    others.flat_map(|(_, names)| names.iter().cloned()).collect();
+                withheld(server, view);
+                let naming = route.naming(Arc::new(taken));
+                let known = listing.written(&naming, |known| known.is_for(principal));
+                let written = known.unwrap_or_else(|| listing.write(Arc::clone(view), naming));
+                (Arc::clone(listing), written)
+            };
+        Ok(views.iter().enumerate().map(write).collect())
+    }
+
+    /// What was written for an equal caller is shown again: same listing, same policy.
+    fn shown_again(
+        &self,
+        principal: &policy::principal::Principal,
+        part: Part,
+        naming: &Naming,
+    ) -> Result<(Arc<Listing>, Arc<Written>), UpstreamError> {
+        let Part { server, listing, due } = part;
+        if let Some(written) = listing.written(naming, |view| view.is_for(principal)) {
+            let released = self.policy.release_again(principal, due, &written.view);
+            return match released.into_shown() {
+                Shown::List(view) if Arc::ptr_eq(&view, &written.view) => Ok((listing, written)),
+                Shown::List(_) | Shown::Answer(_) => Err(MISTAKEN),
+            };
+        }
+        let reply = Reply::List(Arc::clone(listing.catalog()));
+        match self.policy.release(principal, due, reply).into_shown() {
+            Shown::List(view) => {
+                withheld(&server, &view);
+                let written = listing.write(view, naming.clone());
                 Ok((listing, written))
             }
-            Shown::Answer(_) => Err(UpstreamError::Protocol("a list was released as an answer")),
+            Shown::Answer(_) => Err(MISTAKEN),
+        }
+    }
+
+    /// The server on a route with several that shows something of `kind` under `name`, and its name
+    /// there.
+    pub(super) async fn named<'a>(
+        &self,
+        arrived: &'a Arrived,
+        kind: Kind,
+        name: &str,
+    ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
+        let (principal, route) = (&*arrived.caller.principal, &arrived.route);
+        let granted = |(_, server): &(usize, &Arc<Upstream>)| {
+            self.policy.admit_list(principal, server.name(), kind).outcome.is_ok()
+        };
+        let candidates = route.servers.iter().enumerate().filter(granted);
+        // The name of a server before the name leads to that server alone.
+        let candidates: Vec<_> = if route.compares(kind) {
+            candidates.collect()
+        } else {
+            candidates.filter(|(_, server)| name.starts_with(server.name().as_str())).collect()
+        };
+        let reads = candidates.iter().map(|(at, server)| async move {
+            let party: Party = arrived.party(*at);
+            let read = timeout(self.limits.list_time, server.catalog(&party, kind)).await;
+            read.unwrap_or(Err(UpstreamError::Timeout(self.limits.list_time)))
+        });
+        let read = join_all(reads).await;
+        let (mut found, mut failed) = (Vec::new(), None);
+        let mut seen: Vec<(usize, &Arc<Upstream>, Arc<Listing>)> = Vec::new();
+        for ((at, server), listing) in candidates.into_iter().zip(read) {
+            match listing {
+                Ok(listing) => seen.push((at, server, listing)),
+                Err(error) => failed = Some(error),
+            }
+        }
+        let visible = |server: &Arc<Upstream>, listing: &Listing, name: &str| {
+            listing.catalog().offer(name).is_some_and(|offer| {
+                let decided = self.policy.about(principal, server.name(), offer);
+                matches!(decided.effect, policy::decision::Effect::Allow(_))
+            })
+        };
+        for (at, server, listing) in &seen {
+            for offer in listing.catalog().offers() {
+                let own = offer.name().as_str();
+                // Most names are not it; what they are called is worked out only for those that
+                // could be.
+                if own != name && !name.starts_with(server.name().as_str()) {
+                    continue;
+                }
+                let taken = route.compares(kind)
+                    && seen
+                        .iter()
+                        .any(|(other, rival, listing)| other != at && visible(rival, listing, own));
+                let taken = if taken { Arc::new([own.into()].into()) } else { Arc::default() };
+                let shown = route.naming(taken).show(server.name(), kind, own);
+                if shown.as_deref() == Some(name) {
+                    found.push((*at, *server, own.into()));
+                }
+            }
+        }
+        match (found.pop(), found.is_empty(), failed) {
+            (Some(found), true, _) => Ok(Some(found)),
+            // It may be the name of something of the server that could not be read.
+            (None, _, Some(error)) => Err(Failure::Upstream(error)),
+            (_, _, _) => Ok(None),
         }
     }
 }
 
+const MISTAKEN: UpstreamError = UpstreamError::Protocol("a list was released as something else");
+
 /// Tells the operator, once for each view, what a caller does not see because of what it says.
 fn withheld(server: &Upstream, view: &View) {
-    for (tool, decision) in view.hidden() {
+    for (offer, decision) in view.hidden() {
         for finding in &decision.findings {
-            let tool = tool.name().as_str().escape_debug().to_string();
-            tracing::warn!(server = %server.name(), %tool, %finding, "a tool is withheld");
+            let name = offer.name().as_str().escape_debug().to_string();
+            let kind = offer.kind().as_str();
+            tracing::warn!(server = %server.name(), kind, %name, %finding, "one is withheld");
         }
     }
 }

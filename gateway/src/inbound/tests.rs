@@ -20,7 +20,9 @@ fn outcome(headers: &[(&str, &str)], body: &str) -> String {
     match read(&map, message, &mut spoken) {
         Ok(inbound) => {
             let ask = match inbound.ask {
-                Ask::CallTool(tool) => format!("call {}", tool.name),
+                Ask::Use(asked) => format!("{:?} {}", asked.verb, asked.name),
+                Ask::Answer(id, _) => format!("Answer {id}"),
+                Ask::Tell(told) => format!("Tell {}", told.name),
                 other => format!("{other:?}"),
             };
             format!("{} {ask}", inbound.version.as_str())

@@ -6,31 +6,70 @@ use super::Limits;
 use super::compile::Compiler;
 use super::raw::RawLimits;
 
+const KIB: usize = 1024;
+const MIB: usize = 1024 * KIB;
+
+impl Default for Limits {
+    fn default() -> Self {
+        let seconds = Duration::from_secs;
+        Self {
+            request_body: 4 * MIB,
+            response_body: 16 * MIB,
+            request_head: 16 * KIB,
+            connections: 4096,
+            in_flight: 1024,
+            request_time: seconds(10),
+            connect_time: seconds(5),
+            answer_time: seconds(60),
+            total_time: seconds(600),
+            catalog_age: seconds(60),
+            tools: 2000,
+            pages: 100,
+            sessions: 10_000,
+            list_time: seconds(10),
+            input_time: seconds(600),
+            parked: 1000,
+            streams: 32,
+            replay_events: 256,
+            replay_bytes: MIB,
+            replay_time: seconds(300),
+            write_time: seconds(30),
+            batch: 50,
+            processes: 64,
+            drain_time: seconds(10),
+        }
+    }
+}
+
 impl Compiler<'_> {
     pub(super) fn limits(&mut self, raw: &RawLimits) -> Limits {
-        const KIB: usize = 1024;
-        const MIB: usize = 1024 * KIB;
-        let seconds = Duration::from_secs;
+        let usual = Limits::default();
         let at = |key: &str| format!("/limits/{key}");
-        let mut size = |key: &str, text: &Option<String>, default| {
-            self.size(&at(key), text.as_deref()).unwrap_or(default)
+        let mut size = |key: &str, text: &Option<String>, usual| {
+            self.size(&at(key), text.as_deref()).unwrap_or(usual)
         };
-        let request_body = size("requestBody", &raw.request_body, 4 * MIB);
-        let response_body = size("responseBody", &raw.response_body, 16 * MIB);
-        let request_head = size("requestHead", &raw.request_head, 16 * KIB);
-        let mut count = |key: &str, value: Option<usize>, default| {
+        let request_body = size("requestBody", &raw.request_body, usual.request_body);
+        let response_body = size("responseBody", &raw.response_body, usual.response_body);
+        let replay_bytes = size("replayBytes", &raw.replay_bytes, usual.replay_bytes);
+        let request_head = size("requestHead", &raw.request_head, usual.request_head);
+        let mut count = |key: &str, value: Option<usize>, usual| {
             if value == Some(0) {
                 self.report(&at(key), "zero lets nothing through", "give at least 1");
             }
-            value.unwrap_or(default)
+            value.unwrap_or(usual)
         };
-        let connections = count("connections", raw.connections, 4096);
-        let in_flight = count("inFlight", raw.in_flight, 1024);
-        let tools = count("tools", raw.tools, 2000);
-        let pages = count("pages", raw.pages, 100);
-        let sessions = count("sessions", raw.sessions, 10_000);
-        let mut time = |key: &str, text: &Option<String>, default| {
-            self.time(&at(key), text.as_deref()).unwrap_or(default)
+        let connections = count("connections", raw.connections, usual.connections);
+        let in_flight = count("inFlight", raw.in_flight, usual.in_flight);
+        let tools = count("tools", raw.tools, usual.tools);
+        let pages = count("pages", raw.pages, usual.pages);
+        let sessions = count("sessions", raw.sessions, usual.sessions);
+        let parked = count("parked", raw.parked, usual.parked);
+        let streams = count("streams", raw.streams, usual.streams);
+        let replay_events = count("replayEvents", raw.replay_events, usual.replay_events);
+        let batch = count("batch", raw.batch, usual.batch);
+        let processes = count("processes", raw.processes, usual.processes);
+        let mut time = |key: &str, text: &Option<String>, usual| {
+            self.time(&at(key), text.as_deref()).unwrap_or(usual)
         };
         Limits {
             request_body,
@@ -38,15 +77,25 @@ impl Compiler<'_> {
             request_head: request_head.max(8 * KIB),
             connections,
             in_flight,
-            request_time: time("requestTime", &raw.request_time, seconds(10)),
-            connect_time: time("connectTime", &raw.connect_time, seconds(5)),
-            answer_time: time("answerTime", &raw.answer_time, seconds(60)),
-            total_time: time("totalTime", &raw.total_time, seconds(600)),
-            catalog_age: time("catalogAge", &raw.catalog_age, seconds(60)),
+            request_time: time("requestTime", &raw.request_time, usual.request_time),
+            connect_time: time("connectTime", &raw.connect_time, usual.connect_time),
+            answer_time: time("answerTime", &raw.answer_time, usual.answer_time),
+            total_time: time("totalTime", &raw.total_time, usual.total_time),
+            catalog_age: time("catalogAge", &raw.catalog_age, usual.catalog_age),
             tools,
             pages,
             sessions,
-            drain_time: time("drainTime", &raw.drain_time, seconds(10)),
+            list_time: time("listTime", &raw.list_time, usual.list_time),
+            input_time: time("inputTime", &raw.input_time, usual.input_time),
+            parked,
+            streams,
+            replay_events,
+            replay_bytes,
+            replay_time: time("replayTime", &raw.replay_time, usual.replay_time),
+            write_time: time("writeTime", &raw.write_time, usual.write_time),
+            batch,
+            processes,
+            drain_time: time("drainTime", &raw.drain_time, usual.drain_time),
         }
     }
 

@@ -1,26 +1,18 @@
 //! From what is written to what is meant: names resolved, numbers read, contradictions reported.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::net::{IpAddr, SocketAddr};
-use std::path::PathBuf;
 use std::time::Duration;
 
 use aws_lc_rs::digest;
-use http::Uri;
 use policy::config::Known;
-use policy::name::{PrincipalId, ServerName};
+use policy::name::PrincipalId;
 use policy::principal::Principal;
 
 use super::problem::Problem;
-use super::raw::{
-    RawApiKey, RawListener, RawProtocol, RawRoute, RawScheme, RawSecret, RawServer, RawSettings,
-    RawSink, RawVariable,
-};
+use super::raw::{RawApiKey, RawListener, RawScheme, RawSecret, RawSettings, RawSink};
 use super::yaml::Node;
-use super::{
-    ApiKey, Listener, Program, Protocol, Reach, Route, Scheme, SecretRef, Server, Settings, Sink,
-    SinkTarget, Value, groups,
-};
+use super::{ApiKey, Listener, Scheme, SecretRef, Settings, Sink, SinkTarget, groups};
 
 /// Sessions live this long unless the file says otherwise.
 const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
@@ -87,14 +79,14 @@ impl Compiler<'_> {
     }
 
     /// Reports a list with nothing in it.
-    fn filled<T>(&mut self, at: &str, list: &[T], help: &str) {
+    pub(super) fn filled<T>(&mut self, at: &str, list: &[T], help: &str) {
         if list.is_empty() {
             self.report(at, "the list is empty", help);
         }
     }
 
     /// Reports a name used before.
-    fn unique(&mut self, at: &str, name: &str, seen: &mut BTreeSet<String>) {
+    pub(super) fn unique(&mut self, at: &str, name: &str, seen: &mut BTreeSet<String>) {
         if !seen.insert(name.to_owned()) {
             let message = format!("`{}` is used twice", name.escape_debug());
             self.report(at, message, "give each its own name");
@@ -246,107 +238,6 @@ impl Compiler<'_> {
         raws.iter().enumerate().filter_map(key).collect()
     }
 
-    fn servers(&mut self, raws: Vec<RawServer>) -> Vec<Server> {
-        self.filled("/servers", &raws, "add one: there is nothing to stand in front of");
-        let mut seen = BTreeSet::new();
-        let server = |(n, raw): (usize, RawServer)| {
-            let at = format!("/servers/{n}");
-            self.unique(&format!("{at}/name"), &raw.name, &mut seen);
-            let protocol = match raw.protocol {
-                RawProtocol::Auto => Protocol::Auto,
-                RawProtocol::Modern => Protocol::Modern,
-                RawProtocol::Legacy => Protocol::Legacy,
-            };
-            let name = match ServerName::parse(&raw.name) {
-                Ok(name) if !raw.name.contains("__") && !raw.name.ends_with('_') => name,
-                Ok(name) => {
-                    let help = "`__` stands between server and tool; use `-` in the name";
-                    let message = "the name has `__` in it or ends in `_`";
-                    self.report(&format!("{at}/name"), message, help);
-                    name
-                }
-                Err(error) => {
-                    self.report(&format!("{at}/name"), format!("the name {error}"), "rename it");
-                    return None;
-                }
-            };
-            // The name stands even where the rest is wrong: what refers to it is not.
-            let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
-            Some(Server { name, reach, protocol })
-        };
-        raws.into_iter().enumerate().filter_map(server).collect()
-    }
-
-    fn reach(&mut self, at: &str, raw: RawServer) -> Option<Reach> {
-        let stdio_only = !raw.args.is_empty() || !raw.env.is_empty();
-        match (raw.url, raw.command) {
-            (Some(url), None) => {
-                if stdio_only || raw.working_directory.is_some() {
-                    let help = "remove them, or use `command` instead of `url`";
-                    self.report(
-                        at,
-                        "`args`, `env` and `workingDirectory` belong to a `command`",
-                        help,
-                    );
-                }
-                let uri = url.parse::<Uri>().ok().filter(|uri| {
-                    matches!(uri.scheme_str(), Some("http" | "https"))
-                        && uri.authority().is_some_and(|a| !a.as_str().contains('@'))
-                });
-                if uri.is_none() {
-                    let message = format!("`{}` is not the URL of a server", url.escape_debug());
-                    let help = "write `http://host:port/path` or `https://host/path`";
-                    self.report(&format!("{at}/url"), message, help);
-                }
-                uri.map(Reach::Http)
-            }
-            (None, Some(command)) => {
-                let env = raw.env.into_iter().enumerate();
-                let env = env.filter_map(|(n, raw)| self.variable(&format!("{at}/env/{n}"), raw));
-                Some(Reach::Stdio(Program {
-                    command,
-                    args: raw.args,
-                    env: env.collect(),
-                    directory: raw.working_directory.map(PathBuf::from),
-                }))
-            }
-            (Some(_), Some(_)) => {
-                self.report(at, "a server has `url` or `command`, not both", "remove one of them");
-                None
-            }
-            (None, None) => {
-                self.report(
-                    at,
-                    "a server needs `url` or `command`",
-                    "add the one it is reached by",
-                );
-                None
-            }
-        }
-    }
-
-    fn variable(&mut self, at: &str, raw: RawVariable) -> Option<(String, Value)> {
-        let RawVariable { name, value, from_env, from_file } = raw;
-        let value = match (value, from_env, from_file) {
-            (Some(value), None, None) => Value::Literal(value),
-            (None, Some(variable), None) => Value::Secret(SecretRef::Env(variable)),
-            (None, None, Some(file)) => Value::Secret(SecretRef::File(file.into())),
-            _ => {
-                let help = "give exactly one of `value`, `fromEnv` and `fromFile`";
-                self.report(
-                    at,
-                    format!("the value of `{}` is not clear", name.escape_debug()),
-                    help,
-                );
-                return None;
-            }
-        };
-        if name.is_empty() || name.contains(['=', '\0']) {
-            self.report(&format!("{at}/name"), "not the name of a variable", "rename it");
-        }
-        Some((name, value))
-    }
-
     fn secret(&mut self, at: &str, raw: RawSecret) -> Option<SecretRef> {
         match (raw.from_env, raw.from_file) {
             (Some(variable), None) => Some(SecretRef::Env(variable)),
@@ -357,46 +248,6 @@ impl Compiler<'_> {
                 None
             }
         }
-    }
-
-    fn routes(&mut self, raws: &[RawRoute], servers: &[Server]) -> Vec<Route> {
-        self.filled("/routes", raws, "add one: `path: /mcp` and the servers behind it");
-        let named: BTreeMap<_, _> =
-            servers.iter().enumerate().map(|(n, server)| (server.name.as_str(), n)).collect();
-        let mut seen = BTreeSet::new();
-        let mut routes = Vec::new();
-        for (n, raw) in raws.iter().enumerate() {
-            let at = format!("/routes/{n}");
-            self.unique(&format!("{at}/path"), &raw.path, &mut seen);
-            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
-            if !raw.path.starts_with('/') || !raw.path.bytes().all(plain) || raw.path.contains("..")
-            {
-                let message = format!("`{}` is not a path", raw.path.escape_debug());
-                let help = "start with `/` and use letters, digits, `-`, `.`, `_` and `~`";
-                self.report(&format!("{at}/path"), message, help);
-            }
-            self.filled(
-                &format!("{at}/servers"),
-                &raw.servers,
-                "name the servers behind this path",
-            );
-            let mut used = BTreeSet::new();
-            let mut found = Vec::new();
-            for (i, name) in raw.servers.iter().enumerate() {
-                let at = format!("{at}/servers/{i}");
-                self.unique(&at, name, &mut used);
-                match named.get(name.as_str()) {
-                    Some(server) => found.push(*server),
-                    None => {
-                        let list: Vec<_> = named.keys().copied().collect();
-                        let message = format!("there is no server `{}`", name.escape_debug());
-                        self.report(&at, message, format!("the servers are: {}", list.join(", ")));
-                    }
-                }
-            }
-            routes.push(Route { path: raw.path.as_str().into(), servers: found });
-        }
-        routes
     }
 
     fn sinks(&mut self, raws: &[RawSink]) -> Vec<Sink> {

@@ -144,6 +144,35 @@ pub(super) struct RawServer {
     /// Which era of the protocol the server speaks.
     #[serde(default)]
     pub(super) protocol: RawProtocol,
+    /// How the server at `url` is spoken to.
+    #[serde(default)]
+    pub(super) transport: RawTransport,
+    /// Whether sessions share the process of a `command`, or the stream of an `httpSse` server.
+    #[serde(default)]
+    pub(super) sharing: RawSharing,
+}
+
+/// How a server at a URL is spoken to.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RawTransport {
+    /// Streamable HTTP, of 2025-03-26 and later.
+    #[default]
+    StreamableHttp,
+    /// The HTTP+SSE transport of 2024-11-05, long deprecated.
+    HttpSse,
+}
+
+/// Whether sessions share a process.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RawSharing {
+    /// One for all. A legacy server cannot ask its clients anything then, because nobody could say
+    /// whom it means.
+    #[default]
+    Shared,
+    /// One for each session, or each caller that has none.
+    PerSession,
 }
 
 /// A variable in the environment of a program: exactly one of `value`, `fromEnv` and `fromFile`.
@@ -191,6 +220,25 @@ pub(super) struct RawRoute {
     pub(super) path: String,
     /// The servers. With more than one, a tool is called `SERVER__TOOL`.
     pub(super) servers: Vec<String>,
+    /// When tools and prompts carry the name of their server, where there is more than one.
+    #[serde(default)]
+    pub(super) prefix: RawPrefix,
+    /// Serve clients of the old HTTP+SSE transport as well: at the path followed by `/sse`.
+    #[serde(default)]
+    pub(super) http_sse: bool,
+}
+
+/// When tools carry the name of their server.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RawPrefix {
+    /// Always.
+    #[default]
+    Always,
+    /// Where two servers offer the same name.
+    OnConflict,
+    /// Never: what two servers offer under the same name is left out.
+    Never,
 }
 
 /// Where every exchange is recorded.
@@ -250,15 +298,36 @@ pub(super) struct RawLimits {
     pub(super) answer_time: Option<String>,
     /// Until a server's answer is complete, progress or not. Default `10m`.
     pub(super) total_time: Option<String>,
-    /// How long a server's list of tools is relied on before it is read again. Default `60s`.
+    /// How long a server's list is relied on for calls before it is read again. Default `60s`.
     pub(super) catalog_age: Option<String>,
-    /// Tools of one server. Default 2000.
+    /// Tools of one server, and prompts, resources and templates. Default 2000.
     pub(super) tools: Option<usize>,
     /// Pages of one list. Default 100.
     pub(super) pages: Option<usize>,
-    /// Sessions that are known to have ended, and calls of sessions that can be cancelled.
-    /// Default 10000.
+    /// Sessions that are known to have ended, sessions with streams, and calls of sessions that can
+    /// be cancelled. Default 10000.
     pub(super) sessions: Option<usize>,
+    /// Until every server of a route has listed what it offers; those that are late are left out.
+    /// Default `10s`.
+    pub(super) list_time: Option<String>,
+    /// Until a client has answered what a server asks it. Default `10m`.
+    pub(super) input_time: Option<String>,
+    /// Calls of modern clients that wait for such an answer. Default 1000.
+    pub(super) parked: Option<usize>,
+    /// Streams of one legacy session. Default 32.
+    pub(super) streams: Option<usize>,
+    /// Events of one stream that are kept for a client that comes back. Default 256.
+    pub(super) replay_events: Option<usize>,
+    /// Their bytes. Default `1MiB`.
+    pub(super) replay_bytes: Option<String>,
+    /// How long they are kept when the client does not come back. Default `5m`.
+    pub(super) replay_time: Option<String>,
+    /// How long a client may take nothing of what is written to it. Default `30s`.
+    pub(super) write_time: Option<String>,
+    /// Messages of one batch, of a client that speaks 2025-03-26. Default 50.
+    pub(super) batch: Option<usize>,
+    /// Processes of one server that serve one session each. Default 64.
+    pub(super) processes: Option<usize>,
     /// How long in-flight requests may take to end when the gateway is stopped. Default `10s`.
     pub(super) drain_time: Option<String>,
 }

@@ -5,15 +5,22 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use policy::json::{Fragment, Value};
-use tokio::time::{Instant, timeout_at};
+use policy::message::{Use, Verb};
+use tokio::time::{Instant, sleep, timeout_at};
 
+use super::channel::ChannelAnswer;
+use super::desk::Ticket;
 use super::http::{self, HttpAnswer};
-use super::request::{self, Speech};
-use super::stdio::StdioAnswer;
-use super::{Upstream, UpstreamError};
-use crate::protocol::{meta, method};
+use super::request::{self, Manner, Speaker};
+use super::{Party, Transport, Upstream, UpstreamError};
+use crate::protocol::{Era, meta, method};
 use crate::session::Leg;
-use crate::wire::{Message, Outcome};
+use crate::wire::{self, Id, Message, Notification, Outcome};
+
+/// How often in a row a lost stream is asked for before it is given up.
+const ATTEMPTS: u32 = 5;
+/// Most questions in one result.
+const QUESTIONS: usize = 32;
 
 /// The answer to a call, step by step.
 #[derive(Debug)]
@@ -23,24 +30,97 @@ pub struct Answer {
     /// There is nothing left to cancel.
     pub(super) over: bool,
     pub(super) id: i64,
+    pub(super) call: Arc<Use>,
+    pub(super) manner: Manner,
+    /// For whom it was asked.
+    pub(super) party: Party,
     /// How it was asked: what a cancellation has to say again.
     pub(super) leg: Option<Leg>,
     pub(super) deadline: Instant,
+    /// The stream was lost: after which event it goes on, and when.
+    pub(super) lost: Option<(Box<str>, Duration)>,
+    /// How often in a row it was lost without a message in between.
+    pub(super) attempts: u32,
+    /// What the server says elsewhere in the session, and means for this call.
+    pub(super) aside: Option<Ticket>,
 }
 
 #[derive(Debug)]
 pub(super) enum Messages {
-    Http(Box<HttpAnswer>),
-    Stdio(StdioAnswer),
+    /// The answer, and what of it has come and was not read yet.
+    Http(Box<HttpAnswer>, Option<Bytes>),
+    Channel(ChannelAnswer),
 }
 
 /// A step of an answer.
 #[derive(Debug)]
 pub enum Step {
-    /// How far it is: the `params` of the notification.
-    Progress(Fragment),
+    /// Something said on the way: progress under our own token, a line of the log, or something
+    /// else.
+    Told(Notification),
+    /// Something the client has to answer first.
+    Asked(Asked),
+    /// The server closed the connection and goes on later.
+    Rests(Duration),
     /// The end.
     Final(Outcome),
+}
+
+/// What a client has to answer.
+#[derive(Debug)]
+pub struct Asked {
+    /// The questions; there may be none, when the call is to be made once more.
+    pub questions: Vec<Question>,
+    /// The whole result of a modern server, which has ended its answer with it; `None` when a
+    /// legacy server waits.
+    pub result: Option<Fragment>,
+}
+
+impl Asked {
+    /// What the server wants to be reminded of.
+    #[must_use]
+    pub fn state(&self) -> Option<Box<str>> {
+        let state = self.result.as_ref()?.value().get("requestState")?;
+        state.as_str().map(Into::into)
+    }
+}
+
+/// A question of a server.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// What the server calls it.
+    pub key: Box<str>,
+    /// The id to answer a legacy server under.
+    pub id: Option<Id>,
+    /// What is asked.
+    pub method: Box<str>,
+    /// With what.
+    pub params: Option<Fragment>,
+}
+
+/// Answers the questions of a legacy server that waits.
+#[derive(Clone, Debug)]
+pub struct Replier {
+    upstream: Arc<Upstream>,
+    party: Party,
+    leg: Option<Leg>,
+}
+
+impl Replier {
+    pub(super) const fn new(upstream: Arc<Upstream>, party: Party, leg: Option<Leg>) -> Self {
+        Self { upstream, party, leg }
+    }
+
+    /// Sends the answer, a whole JSON-RPC response.
+    pub async fn reply(&self, body: Vec<u8>) {
+        let speaker = Speaker { client: &self.party.client, leg: self.leg.as_ref() };
+        let deadline = Instant::now() + self.upstream.limits.answer_time;
+        let reply = request::reply(body, speaker);
+        if let Err(error) = self.upstream.notify(&reply, deadline).await {
+            let error = crate::report::Chain(&error);
+            tracing::warn!(server = %self.upstream.name, %error, "a question was not answered");
+        }
+    }
 }
 
 impl Messages {
@@ -51,70 +131,220 @@ impl Messages {
         patience: Duration,
     ) -> Result<Option<Bytes>, UpstreamError> {
         match self {
-            Self::Http(answer) if answer.is_json() => {
-                let text = timeout_at(deadline, answer.next()).await;
-                text.map_err(|_late| UpstreamError::Timeout(patience))?
-            }
-            Self::Http(_) | Self::Stdio(_) => Ok(None),
+            Self::Http(answer, _) if answer.is_json() => answer.next(deadline, patience).await,
+            Self::Http(..) | Self::Channel(_) => Ok(None),
         }
     }
 
+    /// The next message; `None` when the server closed the connection before the end. May be given
+    /// up and called again.
     pub(super) async fn next(
         &mut self,
         deadline: Instant,
         patience: Duration,
-    ) -> Result<Message, UpstreamError> {
-        let until = deadline.min(Instant::now() + patience);
-        let late = |_| UpstreamError::Timeout(patience);
+    ) -> Result<Option<Message>, UpstreamError> {
         match self {
-            Self::Http(answer) => {
-                let text = timeout_at(until, answer.next()).await.map_err(late)??;
-                http::read(text.ok_or(UpstreamError::Incomplete)?).await
+            Self::Http(answer, unread) => {
+                if unread.is_none() {
+                    *unread = answer.next(deadline, patience).await?;
+                }
+                let Some(text) = unread.clone() else { return Ok(None) };
+                let read = http::read(text).await;
+                *unread = None;
+                read.map(Some)
             }
-            Self::Stdio(answer) => timeout_at(until, answer.next()).await.map_err(late)?,
+            Self::Channel(answer) => {
+                let until = deadline.min(Instant::now() + patience);
+                let next = timeout_at(until, answer.next()).await;
+                next.map_err(|_late| UpstreamError::Timeout(patience))?.map(Some)
+            }
         }
     }
 }
 
 impl Answer {
-    /// The next step.
+    /// The next step. The server may be silent for `patience`.
     ///
     /// # Errors
     /// When there is none in time, or it is none: then there is no further step.
-    pub async fn next(&mut self) -> Result<Step, UpstreamError> {
+    pub async fn next(&mut self, patience: Duration) -> Result<Step, UpstreamError> {
         loop {
+            if self.lost.is_some() {
+                self.find().await?;
+            }
             let Some(messages) = &mut self.messages else {
                 return Err(UpstreamError::Incomplete);
             };
-            let limits = &self.upstream.limits;
-            let next = messages.next(self.deadline, limits.answer_time).await;
-            let message = self.upstream.noted(next)?;
+            let next = tokio::select! {
+                biased;
+                next = messages.next(self.deadline, patience) => next,
+                Some(message) = aside(&mut self.aside) => Ok(Some(message)),
+            };
+            let Some(message) = self.upstream.noted(next)? else {
+                return self.lose();
+            };
+            self.attempts = 0;
             match message {
-                Message::Response(_) => {
-                    let outcome = self.upstream.outcome(message, self.id);
-                    self.over = true;
-                    if let Some(messages) = self.messages.take() {
-                        self.upstream.done(messages);
-                    }
-                    return outcome.map(Step::Final);
-                }
-                Message::Notification(notification) => {
-                    let ours = notification.params.filter(|params| {
-                        notification.method.as_ref() == method::PROGRESS
-                            && params.value().get(meta::PROGRESS_TOKEN).and_then(Value::as_i64)
-                                == Some(self.id)
-                    });
-                    if let Some(params) = ours {
-                        return Ok(Step::Progress(params));
-                    }
+                Message::Response(_) => return self.end(message),
+                Message::Notification(told) => return Ok(Step::Told(told)),
+                Message::Request(request) if &*request.method == method::PING => {
+                    let replier = self.replier();
+                    replier.reply(request::unasked(&request)).await;
                 }
                 Message::Request(request) => {
-                    let speech = self.leg.as_ref().map_or(Speech::Modern, Speech::Legacy);
-                    self.upstream.reply(&request, speech, self.deadline).await;
+                    let key = request.id.to_string().into();
+                    let (method, params) = (request.method, request.params);
+                    let question = Question { key, id: Some(request.id), method, params };
+                    return Ok(Step::Asked(Asked { questions: vec![question], result: None }));
                 }
             }
         }
     }
+
+    /// The response has come.
+    fn end(&mut self, message: Message) -> Result<Step, UpstreamError> {
+        let outcome = self.upstream.outcome(message, self.id);
+        self.over = true;
+        if let Some(messages) = self.messages.take() {
+            self.upstream.done(messages);
+        }
+        match outcome? {
+            Outcome::Result(result) if self.is_asking(&result) => {
+                let questions = questions(&result)?;
+                Ok(Step::Asked(Asked { questions, result: Some(result) }))
+            }
+            outcome => Ok(Step::Final(outcome)),
+        }
+    }
+
+    /// SPEC 2026-07-28 basic/patterns/mrtr#supported-requests
+    fn is_asking(&self, result: &Fragment) -> bool {
+        let kind = result.value().get("resultType").and_then(Value::as_str);
+        matches!(self.call.verb, Verb::Call | Verb::Get | Verb::Read)
+            && kind.as_deref() == Some("input_required")
+    }
+
+    /// The connection is closed and the end has not come: a legacy server may go on later.
+    fn lose(&mut self) -> Result<Step, UpstreamError> {
+        let legacy = self.leg.as_ref().is_some_and(|leg| leg.version.era() == Era::Legacy);
+        let lost = match &self.messages {
+            Some(Messages::Http(answer, _)) if legacy => answer.lost(),
+            Some(Messages::Http(..) | Messages::Channel(_)) | None => None,
+        };
+        self.messages = None;
+        self.attempts += 1;
+        let Some(lost) = lost.filter(|_| self.attempts <= ATTEMPTS) else {
+            return Err(UpstreamError::Incomplete);
+        };
+        let rests = lost.1;
+        self.lost = Some(lost);
+        Ok(Step::Rests(rests))
+    }
+
+    /// Goes on with a lost stream.
+    ///
+    /// SPEC 2025-11-25 basic/transports#resumability-and-redelivery
+    async fn find(&mut self) -> Result<(), UpstreamError> {
+        let Some((last, pause)) = self.lost.clone() else { return Ok(()) };
+        sleep(pause).await;
+        let Transport::Http(http) = &self.upstream.transport else {
+            return Err(UpstreamError::Incomplete);
+        };
+        let Some(leg) = &self.leg else { return Err(UpstreamError::Incomplete) };
+        let outgoing = request::initialized(leg);
+        let until = self.deadline.min(Instant::now() + self.upstream.limits.answer_time);
+        let found = timeout_at(until, http.open(&outgoing, Some(&last))).await;
+        let found = found.map_err(|_late| UpstreamError::Incomplete)??;
+        let found = found.ok_or(UpstreamError::Incomplete)?;
+        self.messages = Some(Messages::Http(Box::new(found), None));
+        self.lost = None;
+        Ok(())
+    }
+
+    /// Answers the questions of a legacy server, also while the next step is waited for.
+    #[must_use]
+    pub fn replier(&self) -> Replier {
+        Replier::new(Arc::clone(&self.upstream), self.party.clone(), self.leg.clone())
+    }
+
+    /// Makes the call once more, with the client's answers to what a modern server asked.
+    ///
+    /// SPEC 2026-07-28 basic/patterns/mrtr#basic-workflow
+    ///
+    /// # Errors
+    /// When the server does not begin to answer.
+    pub async fn again(
+        &mut self,
+        inputs: Option<Fragment>,
+        state: Option<Box<str>>,
+    ) -> Result<(), UpstreamError> {
+        self.manner.inputs = inputs;
+        self.manner.state = state;
+        self.id = self.upstream.id();
+        self.over = false;
+        let speaker = Speaker { client: &self.party.client, leg: self.leg.as_ref() };
+        let outgoing = request::call(self.id, &self.call, &self.manner, speaker);
+        let sent = self.upstream.send(&outgoing, self.deadline).await;
+        self.over = matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
+        self.messages = Some(self.upstream.noted(sent)?);
+        Ok(())
+    }
+
+    /// The progress token of this call, which is also its id.
+    #[must_use]
+    pub const fn token(&self) -> i64 {
+        self.id
+    }
+
+    /// What was asked.
+    #[must_use]
+    pub fn verb(&self) -> Verb {
+        self.call.verb
+    }
+}
+
+/// What the server says elsewhere; for ever nothing where there is no such place.
+async fn aside(ticket: &mut Option<Ticket>) -> Option<Message> {
+    match ticket {
+        Some(ticket) => ticket.next().await,
+        None => std::future::pending().await,
+    }
+}
+
+/// The questions in a result.
+fn questions(result: &Fragment) -> Result<Vec<Question>, UpstreamError> {
+    let value = result.value();
+    let wrong = |what| Err(UpstreamError::Protocol(what));
+    if wire::is_misspelled(value, &["inputRequests", "requestState", "resultType", "_meta"]) {
+        return wrong("the result has a member in another spelling");
+    }
+    let asked = value.get("inputRequests");
+    let state = value.get("requestState");
+    if state.is_some_and(|state| state.as_str().is_none()) {
+        return wrong("`requestState` is not a string");
+    }
+    if asked.is_none() && state.is_none() {
+        return wrong("the server asks for input and does not say for which");
+    }
+    let document = result.document();
+    let mut questions = Vec::new();
+    for (key, question) in asked.into_iter().flat_map(Value::members) {
+        let method = question.get("method").and_then(Value::as_str);
+        let Some(method) = method.filter(|_| questions.len() < QUESTIONS) else {
+            return wrong("the server asks what is no question, or too much at once");
+        };
+        let params = question.get("params").map(|params| params.fragment(&document));
+        let (key, method) = (key.into(), method.into());
+        questions.push(Question { key, id: None, method, params });
+    }
+    Ok(questions)
+}
+
+/// Whether a notification is progress of the request `id`.
+#[must_use]
+pub fn is_progress(told: &Notification, id: i64) -> bool {
+    let token = |params: &Fragment| params.value().get(meta::PROGRESS_TOKEN)?.as_i64();
+    &*told.method == method::PROGRESS && told.params.as_ref().and_then(token) == Some(id)
 }
 
 impl Drop for Answer {
@@ -125,17 +355,21 @@ impl Drop for Answer {
             return;
         }
         let leg = self.leg.take();
+        let client = Arc::clone(&self.party.client);
         match self.messages.take() {
-            Some(Messages::Stdio(answer)) => {
-                let speech = leg.as_ref().map_or(Speech::Modern, Speech::Legacy);
-                answer.process().try_notify(&request::cancelled(self.id, speech));
+            Some(Messages::Channel(answer)) => {
+                let speaker = Speaker { client: &client, leg: leg.as_ref() };
+                answer.channel().try_notify(request::cancelled(self.id, speaker).body);
             }
-            Some(Messages::Http(_)) | None => {
-                let Some(leg) = leg else { return };
+            Some(Messages::Http(..)) | None => {
+                if !leg.as_ref().is_some_and(|leg| leg.version.era() == Era::Legacy) {
+                    return;
+                }
                 let (upstream, id) = (Arc::clone(&self.upstream), self.id);
                 self.upstream.tasks.spawn(async move {
                     let deadline = Instant::now() + upstream.limits.answer_time;
-                    let cancelled = request::cancelled(id, Speech::Legacy(&leg));
+                    let speaker = Speaker { client: &client, leg: leg.as_ref() };
+                    let cancelled = request::cancelled(id, speaker);
                     if let Err(error) = upstream.notify(&cancelled, deadline).await {
                         let error = crate::report::Chain(&error);
                         tracing::debug!(server = %upstream.name, %error, "not cancelled");

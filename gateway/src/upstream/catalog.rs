@@ -1,19 +1,40 @@
-//! The tools of a server: when they are read, and from where they are had meanwhile.
+//! What a server offers: when it is read, and from where it is had meanwhile.
+//!
+//! What a server shows to one caller is kept for that caller, unless the server says that it is the
+//! same for all (SPEC 2026-07-28 server/utilities/caching, control C27).
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use policy::offer::Kind;
 use tokio::time::Instant;
 
+use super::handshake::Known;
 use super::listing::{Listing, Pages};
-use super::request::{self, Speech};
+use super::request::{self, Speaker};
+use super::standing::{Key, Party};
 use super::turn::Turn;
 use super::{Upstream, UpstreamError, http};
+use crate::protocol::Era;
 use crate::session::Leg;
 use crate::wire::Outcome;
 
+/// For whom a server's lists are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Whom {
+    /// The clients of one session.
+    Session(Leg),
+    /// One caller, with one kind of client.
+    Caller(Key),
+}
+
+/// The lists of a server, one for each kind.
+#[derive(Debug, Default)]
+pub(super) struct Shelf([Slot; 4]);
+
+/// One list.
 #[derive(Debug, Default)]
 pub(super) struct Slot {
     held: ArcSwapOption<Held>,
@@ -28,19 +49,56 @@ struct Held {
     listing: Arc<Listing>,
     at: Instant,
     reading: u64,
+    /// The server said that it has changed.
+    stale: AtomicBool,
+}
+
+impl Shelf {
+    pub(super) fn slot(&self, kind: Kind) -> &Slot {
+        let [tools, prompts, resources, templates] = &self.0;
+        match kind {
+            Kind::Tool | Kind::Method => tools,
+            Kind::Prompt => prompts,
+            Kind::Resource => resources,
+            Kind::Template => templates,
+        }
+    }
+
+    /// The lists of `kind` have changed.
+    pub(super) fn changed(&self, kind: Kind) {
+        if let Some(held) = &*self.slot(kind).held.load() {
+            held.stale.store(true, Ordering::Relaxed);
+        }
+        if kind == Kind::Resource {
+            self.changed(Kind::Template);
+        }
+    }
+
+    /// Whether nothing in it was read within `age`.
+    pub(super) fn is_idle(&self, age: Duration) -> bool {
+        self.0
+            .iter()
+            .all(|slot| slot.held.load().as_ref().is_none_or(|held| held.at.elapsed() >= age))
+    }
 }
 
 impl Slot {
-    /// The listing, if it was read less than `age` ago.
+    /// The listing, if it was read less than `age` ago, or is younger than its server says it
+    /// lasts.
     fn fresh(&self, age: Duration) -> Option<Arc<Listing>> {
         let held = self.held.load();
-        held.as_ref().filter(|held| held.at.elapsed() < age).map(|held| Arc::clone(&held.listing))
+        let young = |held: &&Arc<Held>| {
+            let age = age.max(Duration::from_millis(held.listing.ttl()));
+            !held.stale.load(Ordering::Relaxed) && held.at.elapsed() < age
+        };
+        held.as_ref().filter(young).map(|held| Arc::clone(&held.listing))
     }
 
     /// Keeps what a reading found, unless one that began later has found something already.
     fn keep(&self, listing: &Arc<Listing>, reading: u64) {
         let at = Instant::now();
-        let new = Arc::new(Held { listing: Arc::clone(listing), at, reading });
+        let listing = Arc::clone(listing);
+        let new = Arc::new(Held { listing, at, reading, stale: AtomicBool::new(false) });
         self.held.rcu(|held| match held {
             Some(held) if held.reading > reading => Some(Arc::clone(held)),
             Some(_) | None => Some(Arc::clone(&new)),
@@ -49,84 +107,148 @@ impl Slot {
 }
 
 impl Upstream {
-    /// Its tools as they were last read, or read now if that was too long ago. The gateway asks in
-    /// its own name: nothing of a caller's goes out.
+    /// What it offers as it was last read, or read now if that was too long ago.
     ///
     /// # Errors
-    /// When they cannot be read.
-    pub async fn catalog(&self, leg: Option<&Leg>) -> Result<Arc<Listing>, UpstreamError> {
-        let slot = self.slot(leg);
-        let age = self.limits.catalog_age;
+    /// When it cannot be read.
+    pub async fn catalog(
+        self: &Arc<Self>,
+        party: &Party,
+        kind: Kind,
+    ) -> Result<Arc<Listing>, UpstreamError> {
+        self.listing(party, kind, self.limits.catalog_age).await
+    }
+
+    /// What it offers, not older than `age` or than the server says it lasts.
+    pub(super) async fn listing(
+        self: &Arc<Self>,
+        party: &Party,
+        kind: Kind,
+        age: Duration,
+    ) -> Result<Arc<Listing>, UpstreamError> {
+        if let Some(listing) = self.shared.slot(kind).fresh(age).filter(|l| l.is_public()) {
+            return Ok(listing);
+        }
+        let shelf = self.shelf(party).await?;
+        let slot = shelf.slot(kind);
         if let Some(listing) = slot.fresh(age) {
             return Ok(listing);
         }
+        if age.is_zero() {
+            return self.read(slot, party, kind).await;
+        }
         let patience = self.limits.answer_time;
-        slot.reading.take(patience, || slot.fresh(age), || self.read(&slot, leg)).await
+        let read = || self.read(slot, party, kind);
+        slot.reading.take(patience, || slot.fresh(age), read).await
     }
 
-    pub(super) fn slot(&self, leg: Option<&Leg>) -> Arc<Slot> {
-        let Some(leg) = leg.filter(|leg| leg.id.is_some()) else { return Arc::clone(&self.shared) };
-        if let Some(slot) = self.sessions.get(leg) {
-            return slot;
+    /// Where the lists for a caller are kept.
+    async fn shelf(&self, party: &Party) -> Result<Arc<Shelf>, UpstreamError> {
+        let whom = match &party.leg {
+            Some(leg) => Whom::Session(leg.clone()),
+            None => {
+                let known = self.known().await?;
+                if party.principal.is_none() || self.is_shared(&known) {
+                    return Ok(Arc::clone(&self.shared));
+                }
+                Whom::Caller(party.key())
+            }
+        };
+        if let Some(shelf) = self.shelves.get(&whom) {
+            return Ok(shelf);
         }
-        let slot = Arc::new(Slot::default());
-        if self.sessions.insert(leg.clone(), Arc::clone(&slot)).is_ok() {
-            return slot;
+        let shelf = Arc::new(Shelf::default());
+        if self.shelves.insert(whom.clone(), Arc::clone(&shelf)).is_ok() {
+            return Ok(self.shelves.get(&whom).unwrap_or(shelf));
         }
         // Clients that leave without a word leave their lists behind.
-        self.sessions.retain(|_, slot| slot.fresh(self.limits.catalog_age).is_some());
+        self.shelves.retain(|_, shelf| !shelf.is_idle(self.limits.catalog_age));
         // With no room to keep it the list is read for every request: slower, not wrong.
-        if let Err(full) = self.sessions.insert(leg.clone(), Arc::clone(&slot)) {
-            tracing::debug!(server = %self.name, %full, "the tools of a session are not kept");
+        if let Err(full) = self.shelves.insert(whom, Arc::clone(&shelf)) {
+            tracing::debug!(server = %self.name, %full, "the lists of a session are not kept");
         }
-        slot
+        Ok(shelf)
+    }
+
+    /// Whether everybody speaks to the server through one conversation: then it cannot tell its
+    /// callers apart.
+    pub(super) fn is_shared(&self, known: &Known) -> bool {
+        match &self.transport {
+            super::Transport::Http(_) => false,
+            super::Transport::Channel(seats) => !seats.own && known.hello.era == Era::Legacy,
+        }
+    }
+
+    /// The server says that what it offers has changed.
+    pub(super) fn changed(&self, kind: Kind) {
+        self.shared.changed(kind);
+        self.shelves.retain(|_, shelf| {
+            shelf.changed(kind);
+            true
+        });
     }
 
     /// Reads every page of the list.
-    pub(super) async fn read(
-        &self,
+    async fn read(
+        self: &Arc<Self>,
         slot: &Slot,
-        leg: Option<&Leg>,
+        party: &Party,
+        kind: Kind,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        let known = if leg.is_none() { Some(self.known().await?) } else { None };
-        let speech = match (leg, &known) {
-            (Some(leg), _) => Speech::Legacy(leg),
-            (None, Some(known)) => known.speech(),
-            (None, None) => Speech::Modern,
+        let leg = self.reach(party).await?;
+        let read = self.pages(slot, party, leg.as_ref(), kind).await;
+        let read = match read {
+            Err(UpstreamError::SessionGone) if party.leg.is_none() => {
+                self.lost(party);
+                let leg = self.reach(party).await?;
+                self.pages(slot, party, leg.as_ref(), kind).await
+            }
+            read => read,
         };
-        let read = self.pages(slot, speech).await;
-        if matches!(read, Err(UpstreamError::SessionGone)) && leg.is_none() {
-            self.known.store(None);
-            let known = self.known().await?;
-            return self.noted(self.pages(slot, known.speech()).await);
-        }
         self.noted(read)
     }
 
-    async fn pages(&self, slot: &Slot, speech: Speech<'_>) -> Result<Arc<Listing>, UpstreamError> {
+    async fn pages(
+        &self,
+        slot: &Slot,
+        party: &Party,
+        leg: Option<&Leg>,
+        kind: Kind,
+    ) -> Result<Arc<Listing>, UpstreamError> {
+        let speaker = Speaker { client: &party.client, leg };
         let held = slot.held.load_full().map(|held| Arc::clone(&held.listing));
         let reading = slot.begun.fetch_add(1, Ordering::Relaxed);
         let deadline = Instant::now() + self.limits.answer_time;
-        let mut pages = Pages::new(self.name.clone(), self.limits);
+        let mut pages = Pages::new(self.name.clone(), kind, self.limits);
         let mut cursor = None;
         loop {
             let id = self.id();
-            let outgoing = request::tools(id, cursor.as_deref(), speech);
+            let outgoing = request::list(id, kind, cursor.as_deref(), speaker);
             let mut messages = self.send(&outgoing, deadline).await?;
             let text = messages.text(deadline, self.limits.answer_time).await?;
             if let (Some(text), Some(held), None) = (&text, &held, &cursor)
                 && held.is_repeated_by(text, id)
             {
-                slot.keep(held, reading);
+                self.keep(slot, held, reading);
                 return Ok(Arc::clone(held));
             }
             let outcome = match &text {
                 Some(text) => self.outcome(http::read(text.clone()).await?, id)?,
-                None => self.wait(&mut messages, id, speech, deadline).await?,
+                None => self.wait(&mut messages, id, speaker, deadline).await?,
             };
             self.done(messages);
-            let Outcome::Result(result) = outcome else {
-                return Err(UpstreamError::Protocol("the server answered the list with an error"));
+            let result = match outcome {
+                Outcome::Result(result) => result,
+                Outcome::Error(error) if cursor.is_none() && is_unknown(&error) => {
+                    // A server without the method offers nothing of the kind.
+                    let listing = Arc::new(pages.finish(None));
+                    self.keep(slot, &listing, reading);
+                    return Ok(listing);
+                }
+                Outcome::Error(_) => {
+                    let what = "the server answered the list with an error";
+                    return Err(UpstreamError::Protocol(what));
+                }
             };
             (pages, cursor) = pages.take(result.clone()).await?;
             if cursor.is_none() {
@@ -135,9 +257,22 @@ impl Upstream {
                     Some((text, id))
                 });
                 let listing = Arc::new(pages.finish(source));
-                slot.keep(&listing, reading);
+                self.keep(slot, &listing, reading);
                 return Ok(listing);
             }
         }
     }
+
+    fn keep(&self, slot: &Slot, listing: &Arc<Listing>, reading: u64) {
+        slot.keep(listing, reading);
+        let shared = self.shared.slot(listing.kind());
+        if listing.is_public() && !std::ptr::eq(shared, slot) {
+            shared.keep(listing, shared.begun.fetch_add(1, Ordering::Relaxed));
+        }
+    }
+}
+
+fn is_unknown(error: &policy::json::Fragment) -> bool {
+    let code = error.value().get("code").and_then(policy::json::Value::as_i64);
+    code == Some(i64::from(crate::protocol::code::METHOD))
 }

@@ -50,6 +50,9 @@ pub enum UpstreamError {
     /// A message that has no place here.
     #[error("{0}")]
     Protocol(&'static str),
+    /// The server does not want the handshake.
+    #[error("the server refused the handshake")]
+    Refused,
     /// The server's session is gone.
     #[error("the session with the server is gone")]
     SessionGone,
@@ -66,9 +69,11 @@ impl UpstreamError {
             Self::Timeout(_) => "upstream-timeout",
             Self::Broken(_) | Self::Incomplete => "upstream-broken",
             Self::Status(_) => "upstream-status",
-            Self::ContentType | Self::TooLong(_) | Self::Message(_) | Self::Protocol(_) => {
-                "upstream-protocol"
-            }
+            Self::ContentType
+            | Self::TooLong(_)
+            | Self::Message(_)
+            | Self::Protocol(_)
+            | Self::Refused => "upstream-protocol",
             Self::SessionGone => "upstream-session",
         }
     }

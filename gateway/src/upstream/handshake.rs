@@ -6,9 +6,11 @@ use std::time::Duration;
 use policy::json::{Fragment, Value};
 use tokio::time::Instant;
 
-use super::request::{self, Outgoing, Speech};
+use super::request::{self, Outgoing, Speaker};
 use super::{Messages, Transport, Upstream, UpstreamError};
+use crate::client::Client;
 use crate::protocol::{Era, Version, code, meta};
+use crate::seal;
 use crate::session::Leg;
 use crate::settings::Protocol;
 use crate::wire::Outcome;
@@ -28,8 +30,10 @@ pub struct Hello {
     pub info: Option<Fragment>,
     /// What it wants a model to know. Inspected before it is shown.
     pub instructions: Option<Fragment>,
-    /// Whether it offers tools.
-    pub tools: bool,
+    /// For how long that is good, in milliseconds.
+    pub ttl: u64,
+    /// What it can do, as it says.
+    pub capabilities: Option<Fragment>,
 }
 
 /// What is known of a server until it is started again.
@@ -41,18 +45,12 @@ pub(super) struct Known {
     pub(super) leg: Option<Leg>,
 }
 
-impl Known {
-    pub(super) fn speech(&self) -> Speech<'_> {
-        self.leg.as_ref().map_or(Speech::Modern, Speech::Legacy)
-    }
-}
-
 impl Upstream {
     /// What is known of the server, found out first if need be.
     pub(super) async fn known(&self) -> Result<Arc<Known>, UpstreamError> {
         let generation = match &self.transport {
             Transport::Http(_) => 0,
-            Transport::Stdio(stdio) => stdio.process().await?.generation,
+            Transport::Channel(seats) => seats.channel(None).await?.generation,
         };
         let current = || self.known.load_full().filter(|known| known.generation == generation);
         if let Some(known) = current() {
@@ -64,7 +62,7 @@ impl Upstream {
     /// Finds out what is to be known.
     async fn meet(&self, generation: u64) -> Result<Arc<Known>, UpstreamError> {
         let found = match self.protocol {
-            Protocol::Modern | Protocol::Auto => self.discover(generation).await,
+            Protocol::Modern | Protocol::Auto => self.discover(generation, None).await,
             Protocol::Legacy => Ok(None),
         };
         let found = match found {
@@ -72,7 +70,10 @@ impl Upstream {
             Ok(None) if self.protocol == Protocol::Modern => {
                 Err(UpstreamError::Protocol("the server does not speak 2026-07-28"))
             }
-            Ok(None) => self.initialize(Version::LAST_LEGACY, generation).await,
+            Ok(None) => {
+                let client = Client::gateway();
+                self.initialize(Version::LAST_LEGACY, client, None, generation).await
+            }
             Err(error) => Err(error),
         };
         let known = Arc::new(self.noted(found)?);
@@ -84,12 +85,17 @@ impl Upstream {
     /// Asks a modern server what it is; `None` when it is not one.
     ///
     /// SPEC 2026-07-28 basic/versioning#backward-compatibility-with-initialization-based-versions
-    async fn discover(&self, generation: u64) -> Result<Option<Known>, UpstreamError> {
-        let stdio = matches!(self.transport, Transport::Stdio(_));
+    pub(super) async fn discover(
+        &self,
+        generation: u64,
+        leg: Option<&Leg>,
+    ) -> Result<Option<Known>, UpstreamError> {
+        let stdio = matches!(self.transport, Transport::Channel(_));
         let patience = if stdio { PROBE } else { self.limits.answer_time };
         let id = self.id();
         let deadline = Instant::now() + patience;
-        let asked = self.ask(&request::discover(id), id, deadline).await;
+        let speaker = Speaker { leg, ..Speaker::stranger() };
+        let asked = self.ask(&request::discover(id, speaker), id, deadline).await;
         match asked {
             Ok((Outcome::Result(result), _)) => {
                 let versions = result.value().get("supportedVersions");
@@ -102,7 +108,7 @@ impl Upstream {
             }
             Ok((Outcome::Error(error), _)) => {
                 let code = error.value().get("code").and_then(Value::as_i64);
-                let modern = [code::HEADER_MISMATCH, -32021].map(i64::from);
+                let modern = [code::HEADER_MISMATCH, code::MISSING_CAPABILITY].map(i64::from);
                 if code.is_some_and(|code| modern.contains(&code)) {
                     return Err(UpstreamError::Protocol("the server does not accept our requests"));
                 }
@@ -119,20 +125,25 @@ impl Upstream {
         }
     }
 
-    /// Opens a session with a legacy server.
+    /// Opens a session with a legacy server, in the name of `client`; `channel` is the channel of
+    /// the session where it has one of its own.
     ///
     /// SPEC 2025-11-25 basic/lifecycle#initialization
     pub(super) async fn initialize(
         &self,
         version: Version,
+        client: &Client,
+        channel: Option<&str>,
         generation: u64,
     ) -> Result<Known, UpstreamError> {
         let id = self.id();
         let deadline = Instant::now() + self.limits.answer_time;
-        let asked = self.ask(&request::initialize(id, version), id, deadline).await?;
+        let asked =
+            self.ask(&request::initialize(id, version, client, channel), id, deadline).await?;
         let (Outcome::Result(result), session) = asked else {
-            return Err(UpstreamError::Protocol("the server refused the handshake"));
+            return Err(UpstreamError::Refused);
         };
+        let session = session.or_else(|| channel.map(Into::into));
         let agreed = result.value().get("protocolVersion").and_then(Value::as_str);
         let agreed = agreed.and_then(|text| Version::parse(&text));
         let Some(version) = agreed.filter(|version| version.era() == Era::Legacy) else {
@@ -144,6 +155,37 @@ impl Upstream {
         Ok(Known { hello, generation, leg: Some(leg) })
     }
 
+    /// Opens a session of its own for a client.
+    pub(super) async fn leg(&self, client: &Client) -> Result<Leg, UpstreamError> {
+        self.session(Version::LAST_LEGACY, client).await?.leg.ok_or(UpstreamError::SessionGone)
+    }
+
+    /// Opens a session of its own for a client, in the era the server speaks on it.
+    pub(super) async fn session(
+        &self,
+        version: Version,
+        client: &Client,
+    ) -> Result<Known, UpstreamError> {
+        let Transport::Channel(seats) = &self.transport else {
+            return self.initialize(version, client, None, 0).await;
+        };
+        let modern = self.known().await?.hello.era == Era::Modern;
+        let name = seal::random::<16>().map_err(|_opaque| UpstreamError::Stalled)?;
+        let name = crate::hex::encode(&name);
+        seats.open(&name).await?;
+        let opened = if modern {
+            let leg = Leg { version: Version::V2026July, id: Some(name.as_str().into()) };
+            let found = self.discover(0, Some(&leg)).await;
+            found.and_then(|found| found.ok_or(UpstreamError::Refused)).map(|mut known| {
+                known.leg = Some(leg);
+                known
+            })
+        } else {
+            self.initialize(version, client, Some(&name), 0).await
+        };
+        opened.inspect_err(|_| seats.close(&name))
+    }
+
     /// One question, one answer.
     async fn ask(
         &self,
@@ -153,11 +195,11 @@ impl Upstream {
     ) -> Result<(Outcome, Option<Box<str>>), UpstreamError> {
         let mut messages = self.send(outgoing, deadline).await?;
         let session = match &mut messages {
-            Messages::Http(answer) => answer.session.take(),
-            Messages::Stdio(_) => None,
+            Messages::Http(answer, _) => answer.session.take(),
+            Messages::Channel(_) => None,
         };
         // Before the era is known nothing that is asked can be answered in it.
-        let outcome = self.wait(&mut messages, id, Speech::Modern, deadline).await?;
+        let outcome = self.wait(&mut messages, id, Speaker::stranger(), deadline).await?;
         self.done(messages);
         Ok((outcome, session))
     }
@@ -179,7 +221,15 @@ impl Hello {
                 .get("instructions")
                 .filter(|text| text.as_str().is_some())
                 .map(|text| text.fragment(&document)),
-            tools: value.get("capabilities").and_then(|all| all.get("tools")).is_some(),
+            ttl: value
+                .get("ttlMs")
+                .and_then(Value::as_i64)
+                .and_then(|ttl| u64::try_from(ttl).ok())
+                .unwrap_or(0),
+            capabilities: value
+                .get("capabilities")
+                .filter(object)
+                .map(|capabilities| capabilities.fragment(&document)),
         }
     }
 }

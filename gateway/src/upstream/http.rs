@@ -1,6 +1,8 @@
 //! A server that speaks Streamable HTTP.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
@@ -10,6 +12,7 @@ use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
 use policy::json::Bounds;
 use rustls::ClientConfig;
+use tokio::time::{Instant, timeout_at};
 
 use super::error::UpstreamError;
 use super::link::{Link, Target};
@@ -23,6 +26,9 @@ use crate::wire::{self, Message, headers};
 
 /// Most connections to one server that each worker keeps without using them.
 const KEPT: usize = 256;
+
+/// After how long to come back to a server that does not say.
+const RETRY: Duration = Duration::from_secs(1);
 
 /// A server at a URL.
 #[derive(Debug)]
@@ -47,6 +53,10 @@ pub(super) struct HttpAnswer {
     limit: usize,
     /// The session id in the head of the answer.
     pub(super) session: Option<Box<str>>,
+    /// The id of the last event, where events have ids.
+    last: Option<Box<str>>,
+    /// After how long the server wants us back when the connection is lost.
+    retry: Duration,
 }
 
 #[derive(Debug)]
@@ -54,7 +64,7 @@ enum Content {
     /// One message.
     Json,
     /// Events; those that have come and were not asked for yet wait here.
-    Events(sse::Decoder, std::collections::VecDeque<Bytes>),
+    Events(sse::Decoder, VecDeque<Bytes>),
     /// Read to its end.
     Over,
 }
@@ -93,6 +103,41 @@ impl Http {
     /// Sends a request and reads the head of the answer.
     pub(super) async fn send(&self, outgoing: &Outgoing<'_>) -> Result<HttpAnswer, UpstreamError> {
         let (link, response) = self.exchange(Method::POST, outgoing).await?;
+        self.answer(link, response, outgoing)
+    }
+
+    /// Opens the stream of what belongs to no request, or goes on with one that was lost after the
+    /// event `last`; `None` when the server has no such stream.
+    ///
+    /// SPEC 2025-11-25 basic/transports#listening-for-messages-from-the-server
+    pub(super) async fn open(
+        &self,
+        outgoing: &Outgoing<'_>,
+        last: Option<&str>,
+    ) -> Result<Option<HttpAnswer>, UpstreamError> {
+        let mut request = self.request(&Method::GET, outgoing);
+        let map = request.headers_mut();
+        map.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        map.remove(CONTENT_TYPE);
+        if let Some(last) = last.and_then(|last| HeaderValue::from_str(last).ok()) {
+            map.insert(header::LAST_EVENT, last);
+        }
+        let mut link = self.link().await?;
+        let response = link.send(request).await?;
+        if response.status() == StatusCode::METHOD_NOT_ALLOWED {
+            return Ok(None);
+        }
+        let mut answer = self.answer(link, response, outgoing)?;
+        answer.last = last.map(Into::into);
+        if answer.is_json() { Err(UpstreamError::ContentType) } else { Ok(Some(answer)) }
+    }
+
+    fn answer(
+        &self,
+        link: Link,
+        response: Response<Incoming>,
+        outgoing: &Outgoing<'_>,
+    ) -> Result<HttpAnswer, UpstreamError> {
         let (head, body) = response.into_parts();
         let session = head.headers.get(header::SESSION).and_then(|id| id.to_str().ok());
         let session = session.filter(|id| id.len() <= 1024).map(Into::into);
@@ -104,6 +149,8 @@ impl Http {
             content,
             limit: self.limits.response_body,
             session,
+            last: None,
+            retry: RETRY,
         };
         match (head.status, content) {
             (StatusCode::OK, Some(content)) => Ok(answer(content)),
@@ -143,7 +190,7 @@ impl Http {
         outgoing: &Outgoing<'_>,
     ) -> Result<(Link, Response<Incoming>), UpstreamError> {
         let mut link = self.link().await?;
-        let response = link.send(self.request(method, outgoing)).await?;
+        let response = link.send(self.request(&method, outgoing)).await?;
         Ok((link, response))
     }
 
@@ -161,10 +208,10 @@ impl Http {
         self.target.connect().await
     }
 
-    fn request(&self, method: Method, outgoing: &Outgoing<'_>) -> Request<Full<Bytes>> {
-        let body = if method == Method::POST { outgoing.body.clone() } else { Bytes::new() };
+    fn request(&self, method: &Method, outgoing: &Outgoing<'_>) -> Request<Full<Bytes>> {
+        let body = if *method == Method::POST { outgoing.body.clone() } else { Bytes::new() };
         let mut request = Request::new(Full::new(body));
-        *request.method_mut() = method;
+        *request.method_mut() = method.clone();
         *request.uri_mut() = self.path.clone();
         let map = request.headers_mut();
         map.clone_from(&self.base);
@@ -172,7 +219,10 @@ impl Http {
         match outgoing.version.era() {
             Era::Modern => {
                 map.insert(header::VERSION, version);
-                map.insert(header::METHOD, HeaderValue::from_static(outgoing.method));
+                if let Ok(method) = HeaderValue::from_str(&outgoing.method) {
+                    map.insert(header::METHOD, method);
+                }
+                map.extend(outgoing.mirrored.iter().cloned());
                 if let Some(name) = outgoing.name {
                     map.insert(header::NAME, headers::encode(name));
                 }
@@ -200,7 +250,7 @@ impl Http {
             kind if kind.eq_ignore_ascii_case("application/json") => Some(Content::Json),
             kind if kind.eq_ignore_ascii_case("text/event-stream") => {
                 let decoder = sse::Decoder::new(self.limits.response_body);
-                Some(Content::Events(decoder, std::collections::VecDeque::new()))
+                Some(Content::Events(decoder, VecDeque::new()))
             }
             _ => None,
         }
@@ -208,28 +258,47 @@ impl Http {
 }
 
 impl HttpAnswer {
-    /// The bytes of the next message; `None` when there is none left.
-    pub(super) async fn next(&mut self) -> Result<Option<Bytes>, UpstreamError> {
+    /// The bytes of the next message; `None` when there is none left. The server may be silent for
+    /// `patience`; a comment that says it is alive will do. May be given up and called again.
+    pub(super) async fn next(
+        &mut self,
+        deadline: Instant,
+        patience: Duration,
+    ) -> Result<Option<Bytes>, UpstreamError> {
+        let soon = || deadline.min(Instant::now() + patience);
+        let late = |_| UpstreamError::Timeout(patience);
         let Some(link) = &mut self.link else { return Ok(None) };
         match &mut self.content {
             Content::Over => Ok(None),
             Content::Json => {
-                let text = collect(link, &mut self.body, self.limit).await?;
+                let text = timeout_at(soon(), collect(link, &mut self.body, self.limit)).await;
+                let text = text.map_err(late)??;
                 self.content = Content::Over;
                 self.release().await;
                 Ok(Some(text))
             }
             Content::Events(decoder, waiting) => {
                 while waiting.is_empty() {
-                    let Some(frame) = link.frame(&mut self.body).await else {
+                    let frame = timeout_at(soon(), link.frame(&mut self.body)).await;
+                    let Some(frame) = frame.map_err(late)? else {
                         self.content = Content::Over;
                         self.release().await;
                         return Ok(None);
                     };
                     let Ok(data) = frame?.into_data() else { continue };
-                    let fed = decoder.feed(&data, |event| waiting.push_back(event));
+                    let (last, retry) = (&mut self.last, &mut self.retry);
+                    let fed = decoder.feed(&data, |event| {
+                        if event.id.is_some() {
+                            *last = event.id;
+                        }
+                        if let Some(millis) = event.retry {
+                            *retry = Duration::from_millis(millis);
+                        }
+                        if !event.data.is_empty() {
+                            waiting.push_back(event.data);
+                        }
+                    });
                     fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
-                    waiting.retain(|event| !event.is_empty());
                 }
                 Ok(waiting.pop_front())
             }
@@ -239,12 +308,18 @@ impl HttpAnswer {
     /// Waits for the stream to end, as it should after the answer, so that the connection can be
     /// used again. A server that does not end it loses the connection.
     pub(super) async fn finish(mut self) {
-        const SOON: std::time::Duration = std::time::Duration::from_secs(1);
+        const SOON: Duration = Duration::from_secs(1);
         let Some(link) = &mut self.link else { return };
         let rest = tokio::time::timeout(SOON, link.frame(&mut self.body)).await;
         if matches!(rest, Ok(None)) {
             self.release().await;
         }
+    }
+
+    /// How to go on with a stream that was lost: after which event, and when; `None` when its
+    /// events have no ids.
+    pub(super) fn lost(&self) -> Option<(Box<str>, Duration)> {
+        Some((self.last.clone()?, self.retry))
     }
 
     /// Whether it is one message that was not read yet.

@@ -8,20 +8,21 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use policy::json::{Document, Fragment, Value, write_string};
 use policy::name::ServerName;
+use policy::offer::{Catalog, Kind, Offer};
 use policy::pipeline::View;
-use policy::tool::{Catalog, Tool};
 
 use super::error::UpstreamError;
+use crate::naming::Naming;
 use crate::settings::Limits;
 use crate::wire::{self, LARGE};
 
 /// Most views of one listing that are kept written out.
 const VIEWS: usize = 64;
 /// Members of a result that are ours to write.
-const OWN: [&str; 5] = ["tools", "nextCursor", "resultType", "ttlMs", "cacheScope"];
+const OWN: [&str; 4] = ["nextCursor", "resultType", "ttlMs", "cacheScope"];
 
 /// Members of a definition that clients read.
-const DEFINITION: [&str; 8] = [
+const DEFINITION: [&str; 12] = [
     "name",
     "title",
     "description",
@@ -29,10 +30,14 @@ const DEFINITION: [&str; 8] = [
     "outputSchema",
     "annotations",
     "icons",
+    "arguments",
+    "uri",
+    "uriTemplate",
+    "mimeType",
     "_meta",
 ];
 
-/// The tools of a server.
+/// What a server offers of one kind.
 #[derive(Debug)]
 pub struct Listing {
     catalog: Arc<Catalog>,
@@ -40,6 +45,8 @@ pub struct Listing {
     extra: Vec<(Box<str>, Fragment)>,
     /// For how long the server says the list is fresh, in milliseconds.
     ttl: u64,
+    /// The server says that it is the same for all.
+    public: bool,
     /// The one page it was read from, and where our id stands in it.
     source: Option<(Bytes, Range<usize>)>,
     /// Written out for those who have asked.
@@ -51,16 +58,28 @@ pub struct Listing {
 pub struct Written {
     /// What is shown.
     pub view: Arc<View>,
-    prefixed: bool,
+    naming: Naming,
     /// The definitions with commas between them.
-    pub tools: Bytes,
+    pub offers: Bytes,
 }
 
 impl Listing {
-    /// The tools.
+    /// What is in it.
     #[must_use]
     pub const fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
+    }
+
+    /// Of what kind.
+    #[must_use]
+    pub fn kind(&self) -> Kind {
+        self.catalog.kind()
+    }
+
+    /// Whether the server says that it is the same for all.
+    #[must_use]
+    pub const fn is_public(&self) -> bool {
+        self.public
     }
 
     /// Members of the result that we do not know.
@@ -90,17 +109,17 @@ impl Listing {
 
     /// A view that was written out before and fits `fits`.
     #[must_use]
-    pub fn written(&self, prefixed: bool, fits: impl Fn(&View) -> bool) -> Option<Arc<Written>> {
+    pub fn written(&self, naming: &Naming, fits: impl Fn(&View) -> bool) -> Option<Arc<Written>> {
         let views = self.views.load();
-        let found = views.iter().find(|known| known.prefixed == prefixed && fits(&known.view));
+        let found = views.iter().find(|known| known.naming == *naming && fits(&known.view));
         found.cloned()
     }
 
     /// Writes a view out and keeps it.
     #[must_use]
-    pub fn write(&self, view: Arc<View>, prefixed: bool) -> Arc<Written> {
-        let tools = write(&view, prefixed.then(|| self.catalog.server()));
-        let written = Arc::new(Written { view, prefixed, tools });
+    pub fn write(&self, view: Arc<View>, naming: Naming) -> Arc<Written> {
+        let offers = write(&view, self.catalog.server(), &naming);
+        let written = Arc::new(Written { view, naming, offers });
         self.views.rcu(|views| {
             // Oldest first out: a view is a cache, it can be made again.
             let kept = views.iter().skip((views.len() + 1).saturating_sub(VIEWS));
@@ -110,24 +129,29 @@ impl Listing {
     }
 }
 
-/// The visible definitions as they came, or with the server's name before the tool's.
-fn write(view: &View, server: Option<&ServerName>) -> Bytes {
+/// The visible definitions as they came, or under the names they have on the route.
+fn write(view: &View, server: &ServerName, naming: &Naming) -> Bytes {
     let mut out = Vec::new();
-    for tool in view.tools() {
+    for offer in view.offers() {
+        let definition = offer.definition();
+        let key = definition.get(offer.kind().key());
+        let (Some(key), Some(name)) =
+            (key, naming.show(server, offer.kind(), offer.name().as_str()))
+        else {
+            continue;
+        };
         if !out.is_empty() {
             out.push(b',');
         }
-        let definition = tool.definition();
-        let name = definition.get("name").filter(|_| server.is_some());
-        let (Some(name), Some(server)) = (name, server) else {
+        if name == offer.name().as_str() {
             out.extend_from_slice(definition.raw().as_bytes());
             continue;
-        };
-        let (whole, part) = (definition.span(), name.span());
+        }
+        let (whole, part) = (definition.span(), key.span());
         let raw = definition.raw().as_bytes();
         let (before, after) = (part.start - whole.start, part.end - whole.start);
         out.extend_from_slice(raw.get(..before).unwrap_or_default());
-        write_string(&mut out, &format!("{server}__{}", tool.name()));
+        write_string(&mut out, &name);
         out.extend_from_slice(raw.get(after..).unwrap_or_default());
     }
     out.into()
@@ -137,18 +161,21 @@ fn write(view: &View, server: Option<&ServerName>) -> Bytes {
 #[derive(Debug)]
 pub(super) struct Pages {
     server: ServerName,
+    kind: Kind,
     limits: Limits,
-    tools: Vec<Tool>,
+    offers: Vec<Offer>,
     extra: Vec<(Box<str>, Fragment)>,
     ttl: Option<u64>,
+    /// Every page so far says that it is the same for all.
+    public: bool,
     cursors: BTreeSet<String>,
     count: usize,
 }
 
 impl Pages {
-    pub(super) fn new(server: ServerName, limits: Limits) -> Self {
-        let (tools, extra, cursors) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Self { server, limits, tools, extra, ttl: None, cursors, count: 0 }
+    pub(super) fn new(server: ServerName, kind: Kind, limits: Limits) -> Self {
+        let (offers, extra, cursors) = (Vec::new(), Vec::new(), BTreeSet::new());
+        Self { server, kind, limits, offers, extra, ttl: None, public: true, cursors, count: 0 }
     }
 
     /// Takes a page; says where the next one is. Looking at every string of a large page takes
@@ -178,35 +205,41 @@ impl Pages {
         if wire::is_misspelled(page, &OWN) {
             return Err(UpstreamError::Protocol("the list has a member in another spelling"));
         }
-        let Some(tools) =
-            page.get("tools").filter(|tools| tools.kind() == policy::json::Kind::Array)
-        else {
-            return Err(UpstreamError::Protocol("the list has no `tools`"));
+        let member = self.kind.list();
+        let list = page.get(member).filter(|list| list.kind() == policy::json::Kind::Array);
+        let Some(list) = list else {
+            return Err(UpstreamError::Protocol("the list is not where it should be"));
         };
         let document: Arc<Document> = result.document();
-        for definition in tools.items() {
-            if self.tools.len() >= self.limits.tools {
-                return Err(UpstreamError::Protocol("the list has more tools than are read"));
+        for definition in list.items() {
+            if self.offers.len() >= self.limits.tools {
+                return Err(UpstreamError::Protocol("the list is longer than is read"));
             }
+            let kind = self.kind.as_str();
             if wire::is_misspelled(definition, &DEFINITION) {
-                tracing::warn!(server = %self.server, "a tool with a misspelled member was left out");
+                tracing::warn!(server = %self.server, kind, "one with a misspelled member was left out");
                 continue;
             }
-            match Tool::read(definition, &document) {
-                Ok(tool) => self.tools.push(tool),
+            match Offer::read(self.kind, definition, &document) {
+                Ok(offer) => self.offers.push(offer),
                 Err(error) => {
                     let error = crate::report::Chain(&error);
-                    tracing::warn!(server = %self.server, %error, "a tool was left out");
+                    let name = definition.get(self.kind.key()).and_then(Value::as_str);
+                    let name = name.unwrap_or_default();
+                    let name = name.get(..name.floor_char_boundary(128)).unwrap_or_default();
+                    let name = name.escape_debug();
+                    tracing::warn!(server = %self.server, kind, %name, %error, "one was left out");
                 }
             }
         }
         if self.count == 1 {
-            let unknown = page.members().filter(|(key, _)| !OWN.contains(&&**key));
+            let unknown = page.members().filter(|(key, _)| !OWN.contains(&&**key) && key != member);
             self.extra =
                 unknown.map(|(key, value)| (key.into(), value.fragment(&document))).collect();
         }
         let ttl = page.get("ttlMs").and_then(Value::as_i64).and_then(|ttl| u64::try_from(ttl).ok());
         self.ttl = Some(self.ttl.unwrap_or(u64::MAX).min(ttl.unwrap_or(0)));
+        self.public &= page.get("cacheScope").and_then(Value::as_str).as_deref() == Some("public");
         let Some(cursor) = page.get("nextCursor").and_then(Value::as_str) else { return Ok(None) };
         if !self.cursors.insert(cursor.clone().into_owned()) {
             return Err(UpstreamError::Protocol("the list comes back to a page it had"));
@@ -217,9 +250,11 @@ impl Pages {
     /// The listing of all pages; `source` is the answer, if there was but one.
     pub(super) fn finish(self, source: Option<(Bytes, Range<usize>)>) -> Listing {
         Listing {
-            catalog: Arc::new(Catalog::new(self.server, self.tools)),
+            catalog: Arc::new(Catalog::new(self.server, self.kind, self.offers)),
             extra: self.extra,
-            ttl: self.ttl.unwrap_or(0),
+            // Not longer than a day: a promise for ever could not be taken back.
+            ttl: self.ttl.unwrap_or(0).min(24 * 3600 * 1000),
+            public: self.public && self.count > 0,
             source: source.filter(|_| self.count == 1),
             views: ArcSwap::default(),
         }

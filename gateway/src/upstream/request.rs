@@ -1,18 +1,18 @@
 //! What is sent to a server: one inner form, written for the era the server speaks.
 
+use std::borrow::Cow;
+
 use bytes::Bytes;
+use http::{HeaderName, HeaderValue};
 use policy::json::{Fragment, write_string};
-use policy::message::ToolCall;
+use policy::message::{Use, Verb};
+use policy::mirror::Mirrored;
+use policy::offer::Kind;
 
-use crate::protocol::{Era, Version, meta, method};
+use crate::client::Client;
+use crate::protocol::{Era, Version, code, header, meta, method};
 use crate::session::Leg;
-use crate::wire::{self, Id, Object};
-
-/// How we present ourselves to servers.
-const OURSELVES: &str =
-    concat!(r#"{"name":"portcullis","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
-/// What we can do for servers that ask something of their client.
-const CAPABILITIES: &str = "{}";
+use crate::wire::{self, Id, Object, headers};
 
 /// A message on its way to a server.
 #[derive(Debug)]
@@ -20,112 +20,253 @@ pub(super) struct Outgoing<'a> {
     /// Its id; `None` for a notification.
     pub(super) id: Option<i64>,
     /// What it asks for.
-    pub(super) method: &'static str,
-    /// The tool it is about, mirrored in a header for modern servers.
+    pub(super) method: Cow<'a, str>,
+    /// What it is about, mirrored in a header for modern servers.
     pub(super) name: Option<&'a str>,
+    /// Arguments, mirrored likewise.
+    pub(super) mirrored: Vec<(HeaderName, HeaderValue)>,
     /// The revision it is in.
     pub(super) version: Version,
-    /// The legacy session it belongs to.
+    /// The session it belongs to.
     pub(super) session: Option<&'a str>,
+    /// Whether the client behind it may be asked something.
+    pub(super) asks: bool,
     /// The message.
     pub(super) body: Bytes,
 }
 
-/// The revision and session a message belongs to.
+/// Who speaks, and in which era.
 #[derive(Clone, Copy, Debug)]
-pub(super) enum Speech<'a> {
-    /// Everything is in the message.
-    Modern,
-    /// There was a handshake.
-    Legacy(&'a Leg),
+pub(super) struct Speaker<'a> {
+    /// What the client behind us says of itself; a legacy server knows it already.
+    pub(super) client: &'a Client,
+    /// The session; without one everything is in the message.
+    pub(super) leg: Option<&'a Leg>,
 }
 
-impl<'a> Speech<'a> {
-    const fn version(self) -> Version {
-        match self {
-            Self::Modern => Version::V2026July,
-            Self::Legacy(leg) => leg.version,
+impl<'a> Speaker<'a> {
+    /// The gateway itself, to a server it knows nothing of.
+    pub(super) fn stranger() -> Self {
+        Self { client: Client::gateway(), leg: None }
+    }
+
+    pub(super) fn version(self) -> Version {
+        self.leg.map_or(Version::V2026July, |leg| leg.version)
+    }
+
+    pub(super) fn era(self) -> Era {
+        self.version().era()
+    }
+
+    pub(super) fn session(self) -> Option<&'a str> {
+        self.leg.and_then(|leg| leg.id.as_deref())
+    }
+
+    fn meta(self, meta: &mut Object<'_>) {
+        // SPEC 2026-07-28 basic#meta, «per-request protocol fields»
+        if self.era() == Era::Modern {
+            meta.text(meta::VERSION, Version::V2026July.as_str());
+            meta.raw(meta::CLIENT_INFO, self.client.info());
+            meta.raw(meta::CLIENT_CAPABILITIES, self.client.capabilities());
         }
     }
 
-    fn session(self) -> Option<&'a str> {
-        match self {
-            Self::Modern => None,
-            Self::Legacy(leg) => leg.id.as_deref(),
+    fn own_meta(self, params: &mut Object<'_>) {
+        if self.era() == Era::Modern {
+            let mut meta = Object::open(params.key("_meta"));
+            self.meta(&mut meta);
+            meta.close();
         }
     }
+}
+
+/// How a call is made, besides what is called.
+#[derive(Clone, Debug, Default)]
+pub struct Manner {
+    /// The server may tell how far it is.
+    pub progress: bool,
+    /// The least severe log message that is wanted, as JSON.
+    pub level: Option<Box<str>>,
+    /// The client's answers to what the server asked.
+    pub inputs: Option<Fragment>,
+    /// What the server wants to be reminded of.
+    pub state: Option<Box<str>>,
+    /// The arguments that are repeated in headers.
+    pub mirrored: Vec<Mirrored>,
+    /// The client can be asked something while it waits.
+    pub asks: bool,
 }
 
 /// `server/discover`
-pub(super) fn discover<'a>(id: i64) -> Outgoing<'a> {
-    message(Some(id), method::DISCOVER, Speech::Modern, |params| own_meta(params, Era::Modern))
+pub(super) fn discover<'a>(id: i64, speaker: Speaker<'a>) -> Outgoing<'a> {
+    message(Some(id), method::DISCOVER, speaker, |params| speaker.own_meta(params))
 }
 
 /// `initialize`, asking for `version`.
-pub(super) fn initialize<'a>(id: i64, version: Version) -> Outgoing<'a> {
+pub(super) fn initialize<'a>(
+    id: i64,
+    version: Version,
+    client: &Client,
+    session: Option<&'a str>,
+) -> Outgoing<'a> {
     let body = body(Some(id), method::INITIALIZE, |params| {
         params.text("protocolVersion", version.as_str());
-        params.raw("capabilities", CAPABILITIES);
-        params.raw("clientInfo", OURSELVES);
+        params.raw("capabilities", client.capabilities());
+        params.raw("clientInfo", client.info());
     });
-    Outgoing { id: Some(id), method: method::INITIALIZE, name: None, version, session: None, body }
+    outgoing(Some(id), method::INITIALIZE, version, session, body)
 }
 
 /// `notifications/initialized`
 pub(super) fn initialized(leg: &Leg) -> Outgoing<'_> {
-    message(None, method::INITIALIZED, Speech::Legacy(leg), |_| {})
+    let speaker = Speaker { client: Client::gateway(), leg: Some(leg) };
+    message(None, method::INITIALIZED, speaker, |_| {})
 }
 
 /// `notifications/cancelled` for the request `id`.
-pub(super) fn cancelled(id: i64, speech: Speech<'_>) -> Outgoing<'_> {
-    message(None, method::CANCELLED, speech, |params| {
+pub(super) fn cancelled<'a>(id: i64, speaker: Speaker<'a>) -> Outgoing<'a> {
+    message(None, method::CANCELLED, speaker, |params| {
         Id::Number(id).write(params.key("requestId"));
         params.text("reason", "no longer wanted");
     })
 }
 
-/// One page of `tools/list`.
-pub(super) fn tools<'a>(id: i64, cursor: Option<&str>, speech: Speech<'a>) -> Outgoing<'a> {
-    message(Some(id), method::TOOLS_LIST, speech, |params| {
+/// One page of a list.
+pub(super) fn list<'a>(
+    id: i64,
+    kind: Kind,
+    cursor: Option<&str>,
+    speaker: Speaker<'a>,
+) -> Outgoing<'a> {
+    message(Some(id), method::list(kind), speaker, |params| {
         if let Some(cursor) = cursor {
             params.text("cursor", cursor);
         }
-        own_meta(params, speech.version().era());
+        speaker.own_meta(params);
     })
 }
 
-/// `tools/call`. With `progress` the server may tell how far it is; the token is the id.
+/// A call. The progress token is the id.
 pub(super) fn call<'a>(
     id: i64,
-    call: &'a ToolCall,
-    progress: bool,
-    speech: Speech<'a>,
+    call: &'a Use,
+    manner: &Manner,
+    speaker: Speaker<'a>,
 ) -> Outgoing<'a> {
-    let era = speech.version().era();
-    let outgoing = message(Some(id), method::TOOLS_CALL, speech, |params| {
-        params.text("name", &call.tool);
+    let modern = speaker.era() == Era::Modern;
+    let (method, key) = match call.verb {
+        Verb::Call => (method::TOOLS_CALL, Some("name")),
+        Verb::Get => (method::PROMPTS_GET, Some("name")),
+        Verb::Read => (method::RESOURCES_READ, Some("uri")),
+        Verb::Subscribe => (method::SUBSCRIBE, Some("uri")),
+        Verb::Unsubscribe => (method::UNSUBSCRIBE, Some("uri")),
+        Verb::CompletePrompt | Verb::CompleteTemplate => (method::COMPLETE, None),
+        Verb::Other => (&*call.name, None),
+    };
+    let outgoing = message(Some(id), method, speaker, |params| {
+        if let Some(key) = key {
+            params.text(key, &call.name);
+        }
+        if let Some((kind, key)) = reference(call.verb) {
+            let mut reference = Object::open(params.key("ref"));
+            reference.text("type", kind);
+            reference.text(key, &call.name);
+            reference.close();
+        }
         if let Some(arguments) = &call.arguments {
             params.raw("arguments", arguments.value().raw());
         }
         copy(params, &call.extra);
-        if era == Era::Legacy && call.meta.is_empty() && !progress {
+        if let Some(inputs) = manner.inputs.as_ref().filter(|_| modern) {
+            params.raw("inputResponses", inputs.value().raw());
+        }
+        if let Some(state) = manner.state.as_ref().filter(|_| modern) {
+            params.text("requestState", state);
+        }
+        if !modern && call.meta.is_empty() && !manner.progress {
             return;
         }
         let mut meta = Object::open(params.key("_meta"));
-        protocol_meta(&mut meta, era);
-        if progress {
+        speaker.meta(&mut meta);
+        if let Some(level) = manner.level.as_ref().filter(|_| modern) {
+            meta.raw(meta::LOG_LEVEL, level);
+        }
+        if manner.progress {
             Id::Number(id).write(meta.key(meta::PROGRESS_TOKEN));
         }
         copy(&mut meta, &call.meta);
         meta.close();
     });
-    Outgoing { name: Some(&call.tool), ..outgoing }
+    let name = key.filter(|_| call.verb.kind() != Kind::Method).map(|_| &*call.name);
+    let mirrored = if modern { mirrored(call, &manner.mirrored) } else { Vec::new() };
+    Outgoing { name, mirrored, asks: manner.asks, ..outgoing }
+}
+
+/// `subscriptions/listen`
+pub(super) fn listen<'a>(id: i64, wants: &super::Wants, speaker: Speaker<'a>) -> Outgoing<'a> {
+    message(Some(id), method::LISTEN, speaker, |params| {
+        let mut filter = Object::open(params.key("notifications"));
+        wants.show(&mut filter);
+        filter.close();
+        speaker.own_meta(params);
+    })
+}
+
+/// Something with the params of the peer, under whatever method; with an `id` a request.
+pub(super) fn other<'a>(
+    id: Option<i64>,
+    method: &'a str,
+    params: &[(Box<str>, Fragment)],
+    meta: &[(Box<str>, Fragment)],
+    speaker: Speaker<'a>,
+) -> Outgoing<'a> {
+    message(id, method, speaker, |object| {
+        copy(object, params);
+        if meta.is_empty() && speaker.era() == Era::Legacy {
+            return;
+        }
+        let mut own = Object::open(object.key("_meta"));
+        speaker.meta(&mut own);
+        copy(&mut own, meta);
+        own.close();
+    })
 }
 
 /// The answer to a request of a server.
-pub(super) fn reply(body: Vec<u8>, speech: Speech<'_>) -> Outgoing<'_> {
-    let (version, session) = (speech.version(), speech.session());
-    Outgoing { id: None, method: method::PING, name: None, version, session, body: body.into() }
+pub(super) fn reply<'a>(body: Vec<u8>, speaker: Speaker<'a>) -> Outgoing<'a> {
+    outgoing(None, method::PING, speaker.version(), speaker.session(), body.into())
+}
+
+/// What a server that asks something of its client is told where there is no client to ask: `ping`
+/// is answered, nothing else is offered.
+pub(super) fn unasked(request: &wire::Request) -> Vec<u8> {
+    if request.method.as_ref() == method::PING {
+        let mut out = wire::head(Some(&request.id), 16);
+        out.extend_from_slice(br#""result":{}}"#);
+        return out;
+    }
+    wire::error(Some(&request.id), code::METHOD, "this client does not offer that", None)
+}
+
+const fn reference(verb: Verb) -> Option<(&'static str, &'static str)> {
+    match verb {
+        Verb::CompletePrompt => Some(("ref/prompt", "name")),
+        Verb::CompleteTemplate => Some(("ref/resource", "uri")),
+        Verb::Call | Verb::Get | Verb::Read | Verb::Subscribe | Verb::Unsubscribe | Verb::Other => {
+            None
+        }
+    }
+}
+
+/// SPEC 2026-07-28 basic/transports/streamable-http#client-behavior
+fn mirrored(call: &Use, which: &[Mirrored]) -> Vec<(HeaderName, HeaderValue)> {
+    let arguments = call.arguments.as_ref().map(Fragment::value);
+    let header = |mirrored: &Mirrored| {
+        let name = format!("{}{}", header::PARAM, mirrored.header);
+        let name = HeaderName::try_from(name).ok()?;
+        Some((name, headers::encode(&mirrored.value(arguments)?)))
+    };
+    which.iter().filter_map(header).collect()
 }
 
 fn copy(object: &mut Object<'_>, members: &[(Box<str>, Fragment)]) {
@@ -134,31 +275,24 @@ fn copy(object: &mut Object<'_>, members: &[(Box<str>, Fragment)]) {
     }
 }
 
-fn own_meta(params: &mut Object<'_>, era: Era) {
-    if era == Era::Modern {
-        let mut meta = Object::open(params.key("_meta"));
-        protocol_meta(&mut meta, era);
-        meta.close();
-    }
-}
-
-/// SPEC 2026-07-28 basic#meta, «per-request protocol fields»
-fn protocol_meta(meta: &mut Object<'_>, era: Era) {
-    if era == Era::Modern {
-        meta.text(meta::VERSION, Version::V2026July.as_str());
-        meta.raw(meta::CLIENT_INFO, OURSELVES);
-        meta.raw(meta::CLIENT_CAPABILITIES, CAPABILITIES);
-    }
-}
-
 fn message<'a>(
     id: Option<i64>,
-    method: &'static str,
-    speech: Speech<'a>,
+    method: &'a str,
+    speaker: Speaker<'a>,
     params: impl FnOnce(&mut Object<'_>),
 ) -> Outgoing<'a> {
-    let (version, session) = (speech.version(), speech.session());
-    Outgoing { id, method, name: None, version, session, body: body(id, method, params) }
+    outgoing(id, method, speaker.version(), speaker.session(), body(id, method, params))
+}
+
+fn outgoing<'a>(
+    id: Option<i64>,
+    method: &'a str,
+    version: Version,
+    session: Option<&'a str>,
+    body: Bytes,
+) -> Outgoing<'a> {
+    let (method, mirrored) = (Cow::Borrowed(method), Vec::new());
+    Outgoing { id, method, name: None, mirrored, version, session, asks: false, body }
 }
 
 fn body(id: Option<i64>, method: &str, params: impl FnOnce(&mut Object<'_>)) -> Bytes {

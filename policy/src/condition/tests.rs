@@ -5,8 +5,8 @@ use bytes::Bytes;
 use super::{Arguments, Condition, ConditionError, Outcome, Subject};
 use crate::json::{Bounds, Document};
 use crate::name::{GroupName, PrincipalId, ServerName};
+use crate::offer::Kind;
 use crate::principal::Principal;
-use crate::tool::Tool;
 
 fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
     let condition = Condition::compile(expression).unwrap();
@@ -15,14 +15,19 @@ fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
         groups: BTreeSet::from([GroupName::parse("dev").unwrap()]),
     };
     let server = ServerName::parse("files").unwrap();
-    let tool = Tool::for_tests(r#"{"name":"read"}"#);
     let text = Bytes::from(arguments.unwrap_or("null").to_owned());
     let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
     let arguments = match arguments {
         Some(_) => Arguments::Given(document.root()),
         None => Arguments::Unknown,
     };
-    condition.evaluate(Subject { principal: &principal, server: &server, tool: &tool, arguments })
+    condition.evaluate(Subject {
+        principal: &principal,
+        server: &server,
+        kind: Kind::Tool,
+        name: "read",
+        arguments,
+    })
 }
 
 #[test]

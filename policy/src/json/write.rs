@@ -1,4 +1,6 @@
-//! Strings on their way out.
+//! Strings and values on their way out.
+
+use super::{Kind, Value};
 
 /// Appends `text` as a JSON string.
 ///
@@ -46,4 +48,39 @@ fn write(out: &mut Vec<u8>, text: &str, escaped: impl Fn(char) -> bool) {
     }
     out.extend_from_slice(text.get(done..).unwrap_or_default().as_bytes());
     out.push(b'"');
+}
+
+/// Appends `value` in a form that depends on what it says and not on how it is written: no space,
+/// members by name, strings without needless escapes. Numbers keep their spelling.
+///
+/// INVARIANT: the depth of a document is bounded, so the recursion is.
+pub fn write_plain(out: &mut Vec<u8>, value: Value<'_>) {
+    match value.kind() {
+        Kind::Null | Kind::Boolean | Kind::Number => out.extend_from_slice(value.raw().as_bytes()),
+        Kind::Plain | Kind::Escaped => write_string(out, &value.as_str().unwrap_or_default()),
+        Kind::Array => {
+            out.push(b'[');
+            for (n, item) in value.items().enumerate() {
+                if n > 0 {
+                    out.push(b',');
+                }
+                write_plain(out, item);
+            }
+            out.push(b']');
+        }
+        Kind::Object => {
+            let mut members: Vec<_> = value.members().collect();
+            members.sort_by(|(one, _), (other, _)| one.cmp(other));
+            out.push(b'{');
+            for (n, (key, member)) in members.into_iter().enumerate() {
+                if n > 0 {
+                    out.push(b',');
+                }
+                write_string(out, &key);
+                out.push(b':');
+                write_plain(out, member);
+            }
+            out.push(b'}');
+        }
+    }
 }

@@ -1,0 +1,298 @@
+//! What is remembered of a legacy session while it is in use: its streams, the questions its client
+//! has not answered yet, and what it wants to be told.
+//!
+//! All of it can be lost without harm to anything but the convenience of one client: a session whose
+//! conversation is gone goes on with a new one. It is kept in memory; a store that replicas share
+//! would take the place of [`Conversations`] and [`Replay`].
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tokio::sync::futures::Notified;
+use tokio::sync::{Notify, oneshot};
+use tokio_util::sync::CancellationToken;
+
+use crate::bounded::{Bounded, Full};
+use crate::clock::Clock;
+use crate::replay::{Replay, Room};
+use crate::seal;
+use crate::session::SessionKey;
+use crate::settings::Limits;
+use crate::wire::{Id, Outcome};
+
+/// Most resources a session can subscribe to.
+const SUBSCRIPTIONS: usize = 256;
+/// Most questions that wait for one client.
+const QUESTIONS: usize = 64;
+/// After how long a client that lost its connection is to come back.
+pub const RETRY: Duration = Duration::from_millis(500);
+
+/// The conversations of sessions in use.
+#[derive(Debug)]
+pub struct Conversations {
+    table: Bounded<SessionKey, Arc<Conversation>>,
+    limits: Limits,
+    clock: Arc<dyn Clock>,
+}
+
+/// What is remembered of one session.
+#[derive(Debug)]
+pub struct Conversation {
+    streams: Mutex<Streams>,
+    questions: Mutex<BTreeMap<i64, oneshot::Sender<Outcome>>>,
+    next: AtomicI64,
+    /// The resources it subscribes to, by the place of their server.
+    watched: Mutex<BTreeSet<(usize, Box<str>)>>,
+    /// Tells whoever listens for the session that it wants to hear something else now.
+    rewatch: Notify,
+    /// The least severe log message it wants, as JSON.
+    level: Mutex<Option<Box<str>>>,
+    /// The session has ended.
+    over: CancellationToken,
+    limits: Limits,
+}
+
+#[derive(Debug, Default)]
+struct Streams {
+    all: BTreeMap<u64, Kept>,
+    /// The one that carries what belongs to no call.
+    standing: Option<Arc<Replay>>,
+    used: Option<Instant>,
+}
+
+#[derive(Debug)]
+struct Kept {
+    stream: Arc<Replay>,
+    since: Instant,
+}
+
+impl Conversations {
+    /// None yet.
+    #[must_use]
+    pub fn new(limits: Limits, clock: Arc<dyn Clock>) -> Self {
+        Self { table: Bounded::new(limits.sessions), limits, clock }
+    }
+
+    /// The conversation of a session, if there is one.
+    pub fn find(&self, key: SessionKey) -> Option<Arc<Conversation>> {
+        self.table.get(&key)
+    }
+
+    /// The conversation of a session.
+    ///
+    /// # Errors
+    /// When there are too many.
+    pub fn enter(&self, key: SessionKey) -> Result<Arc<Conversation>, Full> {
+        let now = self.clock.instant();
+        let conversation = match self.table.get(&key) {
+            Some(conversation) => conversation,
+            None => {
+                let new = Arc::new(Conversation::new(self.limits));
+                if self.table.insert(key, Arc::clone(&new)).is_err() {
+                    self.sweep();
+                    self.table.insert(key, Arc::clone(&new))?;
+                }
+                self.table.get(&key).unwrap_or(new)
+            }
+        };
+        conversation.streams().used = Some(now);
+        Ok(conversation)
+    }
+
+    /// Forgets a session that has ended.
+    pub fn end(&self, key: SessionKey) {
+        if let Some(conversation) = self.table.remove(&key) {
+            conversation.end();
+        }
+    }
+
+    /// Forgets conversations that nobody has used for a while, and streams nobody came back for.
+    pub fn sweep(&self) {
+        let (now, age) = (self.clock.instant(), self.limits.replay_time);
+        self.table.retain(|_, conversation| {
+            let mut streams = conversation.streams();
+            streams.prune(now, age);
+            let used = streams.used.is_some_and(|used| now.saturating_duration_since(used) < age);
+            let keep = used || !streams.all.is_empty() || Arc::strong_count(conversation) > 1;
+            drop(streams);
+            if !keep {
+                conversation.end();
+            }
+            keep
+        });
+    }
+}
+
+impl Streams {
+    /// Drops the streams that have ended and that nobody came back for.
+    fn prune(&mut self, now: Instant, age: Duration) {
+        self.all.retain(|_, kept| {
+            let wanted = kept.stream.is_attached() || !kept.stream.is_over();
+            if wanted {
+                kept.since = now;
+            }
+            wanted || now.saturating_duration_since(kept.since) < age
+        });
+    }
+}
+
+impl Conversation {
+    fn new(limits: Limits) -> Self {
+        Self {
+            streams: Mutex::default(),
+            questions: Mutex::default(),
+            next: AtomicI64::new(1),
+            watched: Mutex::default(),
+            rewatch: Notify::new(),
+            level: Mutex::default(),
+            over: CancellationToken::new(),
+            limits,
+        }
+    }
+
+    fn streams(&self) -> MutexGuard<'_, Streams> {
+        // No operation on any of these leaves them half changed.
+        self.streams.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn end(&self) {
+        self.over.cancel();
+        for kept in self.streams().all.values() {
+            kept.stream.end();
+        }
+        self.questions.lock().unwrap_or_else(PoisonError::into_inner).clear();
+    }
+
+    /// Resolves when the session has ended.
+    pub async fn over(&self) {
+        self.over.cancelled().await;
+    }
+
+    /// A new stream, for a call or to stand; `None` when there are too many.
+    #[must_use]
+    pub fn stream(&self, standing: bool, now: Instant) -> Option<Arc<Replay>> {
+        let id = u64::from_be_bytes(seal::random().ok()?);
+        let room = Room { events: self.limits.replay_events, bytes: self.limits.replay_bytes };
+        let stream = Replay::new(id, room);
+        let mut streams = self.streams();
+        streams.prune(now, self.limits.replay_time);
+        if streams.all.len() >= self.limits.streams {
+            // What has ended and was read to its end is the first to go.
+            let done = streams
+                .all
+                .iter()
+                .filter(|(_, kept)| kept.stream.is_over() && !kept.stream.is_attached());
+            let oldest = done.min_by_key(|(_, kept)| kept.since).map(|(id, _)| *id)?;
+            streams.all.remove(&oldest);
+        }
+        streams.all.insert(id, Kept { stream: Arc::clone(&stream), since: now });
+        if standing && let Some(before) = streams.standing.replace(Arc::clone(&stream)) {
+            before.end();
+        }
+        Some(stream)
+    }
+
+    /// The stream with this id, if it is still kept.
+    #[must_use]
+    pub fn find(&self, id: u64) -> Option<Arc<Replay>> {
+        self.streams().all.get(&id).map(|kept| Arc::clone(&kept.stream))
+    }
+
+    /// The stream that carries what belongs to no call.
+    #[must_use]
+    pub fn standing(&self) -> Option<Arc<Replay>> {
+        self.streams().standing.clone()
+    }
+
+    /// A question to the client: its id, and where the answer comes; `None` when too many wait.
+    #[must_use]
+    pub fn ask(&self) -> Option<(Id, oneshot::Receiver<Outcome>)> {
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        questions.retain(|_, waiting| !waiting.is_closed());
+        if questions.len() >= QUESTIONS {
+            return None;
+        }
+        let id = self.next.fetch_add(1, Ordering::Relaxed);
+        let (sender, receiver) = oneshot::channel();
+        questions.insert(id, sender);
+        Some((Id::Number(id), receiver))
+    }
+
+    /// The client's answer; what was not asked is passed over.
+    pub fn answer(&self, id: &Id, outcome: Outcome) {
+        let Id::Number(id) = id else { return };
+        let mut questions = self.questions.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(waiting) = questions.remove(id) {
+            // Whoever asked may have given up.
+            drop(waiting.send(outcome));
+        }
+    }
+
+    /// The least severe log message the client wants, as JSON.
+    #[must_use]
+    pub fn level(&self) -> Option<Box<str>> {
+        self.level.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Sets it.
+    pub fn set_level(&self, level: Box<str>) {
+        *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
+    }
+
+    /// Subscribes to a resource of the server at `place`, or no longer; says whether there was
+    /// room.
+    #[must_use]
+    pub fn watch(&self, place: usize, uri: &str, wanted: bool) -> bool {
+        let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        let key = (place, uri.into());
+        if !wanted {
+            watched.remove(&key);
+        } else if watched.len() >= SUBSCRIPTIONS && !watched.contains(&key) {
+            return false;
+        } else {
+            watched.insert(key);
+        }
+        drop(watched);
+        self.rewatch.notify_waiters();
+        true
+    }
+
+    /// The resources it subscribes to at the server at `place`.
+    #[must_use]
+    pub fn watched(&self, place: usize) -> Vec<Box<str>> {
+        let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
+        watched.iter().filter(|(at, _)| *at == place).map(|(_, uri)| uri.clone()).collect()
+    }
+
+    /// Resolves when the client subscribes to something else.
+    pub fn rewatched(&self) -> Notified<'_> {
+        self.rewatch.notified()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Conversations;
+    use crate::clock::{Clock, System};
+    use crate::settings::Limits;
+    use std::sync::Arc;
+
+    #[test]
+    fn streams_are_bounded_and_found_again() {
+        let limits = Limits { streams: 2, ..Limits::default() };
+        let conversations = Conversations::new(limits, Arc::new(System));
+        let conversation = conversations.enter([7; 16]).unwrap();
+        let now = System.instant();
+        let first = conversation.stream(false, now).unwrap();
+        let second = conversation.stream(false, now).unwrap();
+        assert!(conversation.stream(false, now).is_none());
+        first.end();
+        assert!(conversation.stream(false, now).is_some());
+        assert!(conversation.find(first.id()).is_none());
+        assert!(conversation.find(second.id()).is_some());
+        conversations.end([7; 16]);
+        assert!(second.is_over());
+    }
+}

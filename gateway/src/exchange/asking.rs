@@ -1,0 +1,233 @@
+//! What a server asks of the client in mid-call: the user, the model, the roots.
+//!
+//! A legacy client is asked on the stream of its call and answers with a message of its own. A
+//! modern client gets the questions as the result of its call and makes the call again with the
+//! answers. What the server speaks makes no difference to either: a legacy server's call waits here
+//! meanwhile, a modern server is asked again.
+
+use std::sync::Arc;
+use std::time::Instant;
+
+use http::Response;
+use policy::json::{Bounds, Document, Fragment, Value};
+use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use super::outlet::Outlet;
+use super::state::State;
+use super::underway::{Call, Underway};
+use crate::body::Body;
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::protocol::{Era, code, method};
+use crate::reply;
+use crate::seal;
+use crate::upstream::{Asked, Question, UpstreamError};
+use crate::wire::{self, Object, Outcome};
+
+/// Most rounds of questions in one call.
+const ROUNDS: usize = 32;
+
+/// A call that waits for its client.
+#[derive(Debug)]
+pub struct Parked {
+    pub(super) call: Call,
+    pub(super) since: Instant,
+}
+
+impl Underway {
+    /// Whether the client can be asked all this; a server that asks for more breaks the protocol.
+    fn can_be_asked(&self, questions: &[Question]) -> Result<(), Failure> {
+        let unasked = questions.iter().find(|question| {
+            let params = question.params.as_ref().map(Fragment::value);
+            !self.call.client.can_be_asked(&question.method, params)
+        });
+        match unasked {
+            Some(question) => Err(Failure::Unasked(question.method.clone())),
+            None => Ok(()),
+        }
+    }
+
+    fn another_round(&mut self) -> Result<(), Failure> {
+        self.call.rounds += 1;
+        let endless = UpstreamError::Protocol("the server does not stop asking");
+        if self.call.rounds > ROUNDS { Err(Failure::Upstream(endless)) } else { Ok(()) }
+    }
+
+    /// Asks a legacy client. Says whether the call goes on.
+    pub(super) async fn ask(&mut self, asked: Asked, outlet: &Outlet) -> Result<bool, Failure> {
+        self.another_round()?;
+        match &asked.result {
+            None => {
+                for question in &asked.questions {
+                    self.relay(question, outlet).await?;
+                }
+                Ok(true)
+            }
+            Some(_) => self.gather(&asked, outlet).await,
+        }
+    }
+
+    /// Asks a legacy client what a legacy server asks; the server waits, and may go on meanwhile.
+    async fn relay(&self, question: &Question, outlet: &Outlet) -> Result<(), Failure> {
+        let Some(id) = question.id.clone() else { return Ok(()) };
+        let replier = self.call.answer.replier();
+        if self.can_be_asked(std::slice::from_ref(question)).is_err() {
+            let refusal =
+                wire::error(Some(&id), code::METHOD, "the client does not offer that", None);
+            replier.reply(refusal).await;
+            return Ok(());
+        }
+        let answer = self.put(question, outlet).await?;
+        let patience = self.call.gateway.limits.input_time;
+        self.call.gateway.tasks.spawn(async move {
+            let body = match timeout(patience, answer).await {
+                Ok(Ok(outcome)) => reply::answer(&id, &outcome),
+                Ok(Err(_)) | Err(_) => {
+                    wire::error(Some(&id), code::INTERNAL, "the client did not answer", None)
+                }
+            };
+            replier.reply(body).await;
+        });
+        Ok(())
+    }
+
+    /// Asks a legacy client what a modern server asks, and asks the server again with the answers.
+    async fn gather(&mut self, asked: &Asked, outlet: &Outlet) -> Result<bool, Failure> {
+        self.can_be_asked(&asked.questions)?;
+        let mut waiting = Vec::new();
+        for question in &asked.questions {
+            waiting.push((question, self.put(question, outlet).await?));
+        }
+        let mut out = Vec::new();
+        let mut inputs = Object::open(&mut out);
+        for (question, answer) in waiting {
+            let outcome = tokio::select! {
+                outcome = timeout(self.call.gateway.limits.input_time, answer) => outcome,
+                () = self.frame.cancelled.cancelled() => return Ok(false),
+            };
+            match outcome {
+                Ok(Ok(Outcome::Result(result))) => inputs.raw(&question.key, result.value().raw()),
+                // There is no word for an error among the answers; a user who was not asked has
+                // not agreed.
+                Ok(Ok(Outcome::Error(_))) if &*question.method == method::ELICIT => {
+                    inputs.raw(&question.key, r#"{"action":"cancel"}"#);
+                }
+                Ok(Ok(Outcome::Error(_)) | Err(_)) | Err(_) => return Err(Failure::Unanswered),
+            }
+        }
+        inputs.close();
+        let inputs = if asked.questions.is_empty() { None } else { Some(fragment(out)?) };
+        self.call.answer.again(inputs, asked.state()).await.map_err(Failure::Upstream)?;
+        Ok(true)
+    }
+
+    /// Puts a question to a legacy client.
+    async fn put(
+        &self,
+        question: &Question,
+        outlet: &Outlet,
+    ) -> Result<oneshot::Receiver<Outcome>, Failure> {
+        let gateway = &self.call.gateway;
+        let session = self.frame.session.ok_or(Failure::Unanswered)?;
+        let kept = gateway.conversations.enter(session).map_err(|_full| Failure::Overload)?;
+        let (id, answer) = kept.ask().ok_or(Failure::Overload)?;
+        let message = reply::question(&id, &question.method, question.params.as_ref());
+        if self.send(outlet, &message).await { Ok(answer) } else { Err(Failure::Unanswered) }
+    }
+
+    /// Ends the exchange with a modern client by asking it. A legacy server's call waits here.
+    pub(super) fn pause(&mut self, asked: Asked) -> Result<(Body, Ending), Failure> {
+        self.another_round()?;
+        let gateway = Arc::clone(&self.call.gateway);
+        let seal = |state: &State| {
+            let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
+            let sealed = self.call.bound.seal(&gateway.sealer, state, now, lifetime);
+            sealed.map_err(|_opaque| Failure::Overload)
+        };
+        self.can_be_asked(&asked.questions)?;
+        let ending = Ending { reason: Some("input-required"), ..Ending::answered() };
+        if let Some(result) = &asked.result {
+            let state = asked.state().map(State::Server);
+            let state = state.as_ref().map(seal).transpose()?;
+            return Ok((reply::asked_again(&self.frame.id, result, state.as_deref()), ending));
+        }
+        let name = seal::random().map_err(|_opaque| Failure::Overload)?;
+        let state = seal(&State::Parked(name))?;
+        self.call.waiting.extend(asked.questions);
+        let body = reply::asked(&self.frame.id, &self.call.waiting, &state);
+        self.parked = Some(name);
+        Ok((body, ending))
+    }
+
+    /// Goes on with a call that waited for a modern client.
+    pub(super) async fn resume(mut self, inputs: Option<Fragment>) -> Response<Body> {
+        let waiting = std::mem::take(&mut self.call.waiting);
+        let replier = self.call.answer.replier();
+        for question in waiting {
+            let given = inputs.as_ref().and_then(|inputs| inputs.value().get(&question.key));
+            match (given.filter(|given| given.is_object()), &question.id) {
+                (Some(given), Some(id)) => {
+                    let mut body = wire::head(Some(id), given.raw().len() + 16);
+                    body.extend_from_slice(br#""result":"#);
+                    body.extend_from_slice(given.raw().as_bytes());
+                    body.push(b'}');
+                    replier.reply(body).await;
+                }
+                // SPEC 2026-07-28 basic/patterns/mrtr#error-handling: what is missing is asked for
+                // again.
+                (None, _) | (_, None) => self.call.waiting.push(question),
+            }
+        }
+        if self.call.waiting.is_empty() {
+            return self.answer().await;
+        }
+        match self.pause(Asked { questions: Vec::new(), result: None }) {
+            Ok((body, ending)) => {
+                self.recorded(ending, body.length());
+                reply::json(body)
+            }
+            Err(failure) => self.broken(&failure),
+        }
+    }
+
+    /// A server of 2025-11-25 that wants the user to open a page first says so with an error; to a
+    /// modern client that is a question, after which the call is made again.
+    ///
+    /// SPEC 2025-11-25 client/elicitation#url-elicitation-required-error
+    pub(super) fn asked_elsewhere(
+        &mut self,
+        error: &Fragment,
+    ) -> Option<Result<(Body, Ending), Failure>> {
+        let value = error.value();
+        let said = value.get("code").and_then(Value::as_i64);
+        if self.era() == Era::Legacy || said != Some(i64::from(code::URL_ELICITATION)) {
+            return None;
+        }
+        let document = error.document();
+        let list = value.get("data")?.get("elicitations")?;
+        let question = |(n, params): (usize, Value<'_>)| Question {
+            key: format!("elicitation-{n}").into(),
+            id: None,
+            method: method::ELICIT.into(),
+            params: Some(params.fragment(&document)),
+        };
+        let questions: Vec<_> = list.items().take(ROUNDS).enumerate().map(question).collect();
+        if let Err(failure) = self.can_be_asked(&questions) {
+            return Some(Err(failure));
+        }
+        let gateway = &self.call.gateway;
+        let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
+        let state = self.call.bound.seal(&gateway.sealer, &State::Again, now, lifetime);
+        let state = state.map_err(|_opaque| Failure::Overload);
+        let ending = Ending { reason: Some("input-required"), ..Ending::answered() };
+        Some(state.map(|state| (reply::asked(&self.frame.id, &questions, &state), ending)))
+    }
+}
+
+fn fragment(text: Vec<u8>) -> Result<Fragment, Failure> {
+    let document = Document::parse(text.into(), &Bounds::ANSWER);
+    document
+        .map(|document| Fragment::whole(Arc::new(document)))
+        .map_err(|error| Failure::Decode(wire::DecodeError::Json(error)))
+}

@@ -1,0 +1,133 @@
+//! Several messages in one body: only clients that speak 2025-03-26 may send them.
+//!
+//! SPEC 2025-03-26 basic#batching. Each message is its own exchange, with its own decision and its
+//! own record.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::{Response, StatusCode};
+use http_body_util::BodyExt as _;
+use policy::json::Bounds;
+
+use super::{Arrived, Gateway, Knocked, identified};
+use crate::audit::Record;
+use crate::body::Body;
+use crate::door::Door;
+use crate::failure::Failure;
+use crate::inbound::{self, Ask};
+use crate::protocol::Version;
+use crate::reply;
+use crate::sse;
+use crate::wire::{self, DecodeError, Message};
+
+impl Gateway {
+    /// Whether the body holds more than one message.
+    pub(super) fn is_batch(&self, knocked: &Knocked) -> bool {
+        let first = knocked.body.iter().find(|byte| !byte.is_ascii_whitespace());
+        first == Some(&b'[')
+    }
+
+    /// Answers every message of a batch.
+    pub(super) async fn batch(
+        self: Arc<Self>,
+        door: &Door,
+        peer: SocketAddr,
+        knocked: Knocked,
+        mut record: Box<Record>,
+    ) -> Response<Body> {
+        let Knocked { caller, route, head, body } = knocked;
+        let session = match self.bind(&caller, &route, &head) {
+            Ok(session) if session.version == Version::V2025March => session,
+            Ok(session) => {
+                record.version = Some(session.version);
+                return self.refuse(&record, &Failure::Shape("batches are not accepted"));
+            }
+            Err(_) => return self.refuse(&record, &Failure::Shape("batches are not accepted")),
+        };
+        record.version = Some(session.version);
+        let limit = self.limits.batch;
+        let messages = match wire::decode_batch(body, &Bounds::MESSAGE, limit) {
+            Ok(Some(messages)) => messages,
+            Ok(None) => return self.refuse(&record, &Failure::Shape("not a batch")),
+            Err(error) => return self.refuse(&record, &Failure::Decode(error)),
+        };
+        let one = |message: Result<Message, DecodeError>| {
+            let gateway = Arc::clone(&self);
+            let mut record = gateway.record(door, peer);
+            record.principal = Some(caller.principal.id.as_str().into());
+            record.scheme = Some(caller.scheme);
+            record.route = Some(Arc::clone(&route.path));
+            record.version = Some(session.version);
+            let read = identified(message, &mut record).and_then(|(id, message)| {
+                let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
+                inbound.version = session.version;
+                record.version = Some(session.version);
+                if matches!(inbound.ask, Ask::Initialize) {
+                    return Err(Failure::Shape("`initialize` is not part of a batch"));
+                }
+                let (caller, route) = (caller.clone(), Arc::clone(&route));
+                Ok(Arrived { caller, route, session: Some(session.clone()), inbound, id })
+            });
+            async move {
+                let arrived = match read {
+                    Ok(arrived) => arrived,
+                    Err(failure) => return gateway.refuse(&record, &failure),
+                };
+                match gateway.enter() {
+                    Ok(place) => gateway.answer(arrived, record, place).await,
+                    Err(failure) => gateway.refuse(&record, &failure),
+                }
+            }
+        };
+        let answers = join_all(messages.into_iter().map(one)).await;
+        let limit = self.limits.response_body;
+        let read = join_all(answers.into_iter().map(|answer| messages_of(answer, limit))).await;
+        let parts: Vec<Bytes> = read.into_iter().flatten().collect();
+        if parts.is_empty() {
+            return reply::empty(StatusCode::ACCEPTED);
+        }
+        let mut out = vec![b'['];
+        for (n, part) in parts.iter().enumerate() {
+            if n > 0 {
+                out.push(b',');
+            }
+            out.extend_from_slice(part);
+        }
+        out.push(b']');
+        reply::json(out)
+    }
+}
+
+/// The responses in an answer. What is said on the way to one has no place in a batch.
+async fn messages_of(answer: Response<Body>, limit: usize) -> Vec<Bytes> {
+    let streamed = matches!(answer.body(), Body::Stream(..) | Body::Replay(..));
+    let mut body = answer.into_body();
+    let mut decoder = sse::Decoder::new(limit);
+    let (mut found, mut whole) = (Vec::new(), Vec::new());
+    while let Some(Ok(frame)) = body.frame().await {
+        let Ok(data) = frame.into_data() else { continue };
+        if !streamed {
+            whole.extend_from_slice(&data);
+            continue;
+        }
+        let fed = decoder.feed(&data, |event| {
+            if !event.data.is_empty() {
+                found.push(event.data);
+            }
+        });
+        if fed.is_err() {
+            break;
+        }
+    }
+    if streamed {
+        found.retain(|message| {
+            let read = wire::decode(message.clone(), &Bounds::ANSWER);
+            matches!(read, Ok(Message::Response(_)))
+        });
+        return found;
+    }
+    if whole.is_empty() { Vec::new() } else { vec![whole.into()] }
+}

@@ -1,0 +1,437 @@
+//! Streams that belong to no call: the GET stream of a legacy session, and `subscriptions/listen`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use futures_util::future::join_all;
+use http::Response;
+use policy::json::{Fragment, Value};
+use policy::message::{Use, Verb};
+use policy::name::ServerName;
+use policy::offer::Kind;
+use policy::pipeline::Permit;
+use policy::principal::Principal;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::outlet::Outlet;
+use super::{Arrived, Gateway, Place, Route};
+use crate::audit::{Entry, Record};
+use crate::body::Body;
+use crate::conversation::{Conversation, RETRY};
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::naming;
+use crate::protocol::{code, method};
+use crate::replay::{self, Replay};
+use crate::reply;
+use crate::session::SessionKey;
+use crate::upstream::{Feed, Heard, OPENING, Party, Replier, Upstream, Wants};
+use crate::wire::{self, Id, Notification, Outcome};
+
+/// Messages of all servers that wait for one listener.
+const WAITING: usize = 64;
+/// The lists whose changes can be listened for.
+const LISTS: [Kind; 3] = [Kind::Tool, Kind::Prompt, Kind::Resource];
+
+impl Gateway {
+    /// GET: the stream of a session, or the rest of one that was lost.
+    ///
+    /// SPEC 2025-11-25 basic/transports#listening-for-messages-from-the-server
+    pub(super) async fn stream(
+        self: Arc<Self>,
+        arrived: Arrived,
+        last: Option<Box<str>>,
+        record: Box<Record>,
+    ) -> Response<Body> {
+        let Some(session) = &arrived.session else {
+            let missing = Failure::Session(crate::session::SessionError::Missing);
+            return self.refuse(&record, &missing);
+        };
+        let key = session.key;
+        let entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return reply::error(&Failure::Audit(error).public(None), None),
+        };
+        let Ok(kept) = self.conversations.enter(key) else {
+            return self.failed(entry, &Failure::Overload, None);
+        };
+        if let Some(last) = last {
+            let found = replay::read_id(&last)
+                .and_then(|(stream, event)| kept.find(stream)?.attach(Some(event)));
+            return match found {
+                Some(reader) => {
+                    let response = reply::events(Body::replay(reader));
+                    self.shown(entry, Ending::answered(), None, response)
+                }
+                None => self.failed(entry, &Failure::Replay, None),
+            };
+        }
+        let Some(stream) = kept.stream(true, self.clock.instant()) else {
+            return self.failed(entry, &Failure::Overload, None);
+        };
+        let Some(reader) = stream.attach(None) else {
+            return self.failed(entry, &Failure::Overload, None);
+        };
+        if session.version >= crate::protocol::Version::V2025November {
+            stream.prime(RETRY);
+        }
+        let mut opened = Vec::new();
+        for at in 0..arrived.route.servers.len() {
+            let listener = Listener {
+                gateway: Arc::clone(&self),
+                caller: Arc::clone(&arrived.caller.principal),
+                route: Arc::clone(&arrived.route),
+                party: arrived.party(at),
+                at,
+                key,
+                kept: Arc::clone(&kept),
+                stream: Arc::clone(&stream),
+            };
+            opened.extend(listener.start(&entry).await);
+        }
+        // What a server says where nobody listens yet is lost. Some begin the stream late.
+        drop(timeout(OPENING, join_all(opened.iter().map(|opened| opened.cancelled()))).await);
+        let response = reply::events(Body::replay(reader));
+        self.shown(entry, Ending::answered(), None, response)
+    }
+
+    /// `subscriptions/listen`
+    ///
+    /// SPEC 2026-07-28 basic/patterns/subscriptions
+    pub(super) async fn listen(
+        self: Arc<Self>,
+        arrived: Arrived,
+        filter: Fragment,
+        record: Box<Record>,
+        place: Place,
+    ) -> Response<Body> {
+        let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        let entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return reply::error(&Failure::Audit(error).public(None), Some(&id)),
+        };
+        let mut opening = Vec::new();
+        for (at, server) in arrived.route.servers.iter().enumerate() {
+            let wants = self.wanted(&arrived, at, server, filter.value());
+            if !wants.is_empty() {
+                opening.push(server.listen(wants, &entry, arrived.party(at)));
+            }
+        }
+        let mut feeds = Vec::new();
+        for feed in join_all(opening).await {
+            match feed {
+                Ok(feed) => feeds.push(feed),
+                Err(error) => {
+                    let error = crate::report::Chain(&error);
+                    tracing::warn!(%error, "a server is not listened to");
+                }
+            }
+        }
+        drop(place);
+        let (outlet, response) = Outlet::direct();
+        let (gateway, route) = (Arc::clone(&self), Arc::clone(&arrived.route));
+        self.tasks.spawn(gateway.carry(feeds, outlet, route, id.clone()));
+        self.shown(entry, Ending::answered(), Some(&id), response)
+    }
+
+    /// What of a filter the caller may have of one server.
+    fn wanted(
+        &self,
+        arrived: &Arrived,
+        at: usize,
+        server: &Arc<Upstream>,
+        filter: Value<'_>,
+    ) -> Wants {
+        let principal = &arrived.caller.principal;
+        let mut wants = Wants::default();
+        for kind in LISTS {
+            let flag = crate::upstream::flag(kind).and_then(|flag| filter.get(flag));
+            if flag.and_then(Value::as_bool) == Some(true) {
+                let permit = self.policy.admit_list(principal, server.name(), kind).outcome;
+                if let Ok(permit) = permit {
+                    wants.add(permit);
+                }
+            }
+        }
+        let resources = filter.get("resourceSubscriptions").into_iter().flat_map(Value::items);
+        for uri in resources.filter_map(Value::as_str) {
+            let own = if arrived.route.servers.len() == 1 {
+                Some(&*uri)
+            } else {
+                naming::unscheme(server.name(), &uri)
+            };
+            let permit = own.and_then(|own| self.watchable(principal, server.name(), own));
+            if permit.is_some_and(|permit| !wants.add(permit)) {
+                tracing::debug!(server = %server.name(), at, "too many resources to listen for");
+                break;
+            }
+        }
+        wants
+    }
+
+    /// The right to be told when a resource changes: that of reading it.
+    fn watchable(&self, principal: &Principal, server: &ServerName, uri: &str) -> Option<Permit> {
+        let call = Use {
+            server: server.clone(),
+            verb: Verb::Subscribe,
+            name: uri.into(),
+            arguments: None,
+            extra: Vec::new(),
+            meta: Vec::new(),
+        };
+        self.policy.admit(principal, None, call).outcome.ok()
+    }
+
+    /// Carries what servers say to a modern client, until it hangs up or the gateway stops.
+    async fn carry(self: Arc<Self>, feeds: Vec<Feed>, outlet: Outlet, route: Arc<Route>, id: Id) {
+        let acknowledged = reply::acknowledged(&id, |filter| {
+            let mut all = Wants::default();
+            for feed in &feeds {
+                let shown = |uri: &str| {
+                    let shown = route.shown(feed.upstream(), Kind::Resource, uri);
+                    shown.unwrap_or_default()
+                };
+                all.merge(feed.wants(), shown);
+            }
+            all.show(filter);
+        });
+        let patience = self.limits.write_time;
+        if !outlet.send(&acknowledged, patience).await {
+            return;
+        }
+        let (sender, mut told) = mpsc::channel(WAITING);
+        for feed in feeds {
+            self.tasks.spawn(forward(feed, sender.clone()));
+        }
+        // The sender is kept, so that a subscription to nothing lasts as well.
+        let _sender = sender;
+        loop {
+            let (server, told): (Arc<Upstream>, Arc<Notification>) = tokio::select! {
+                Some(told) = told.recv() => told,
+                () = outlet.closed() => return,
+                () = self.tasks.stopping() => {
+                    outlet.send(&reply::unsubscribed(&id), patience).await;
+                    return;
+                }
+            };
+            let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
+            let uri = uri.and_then(Value::as_str);
+            let shown = uri.and_then(|uri| route.shown(&server, Kind::Resource, &uri));
+            let message = match &shown {
+                Some(uri) => reply::told_to(&told, &[("uri", uri)], &id),
+                None => reply::told_to(&told, &[], &id),
+            };
+            if !outlet.send(&message, patience).await {
+                return;
+            }
+        }
+    }
+}
+
+/// Hands on what a server says and the client wants, while there is somebody to hand it to.
+async fn forward(mut feed: Feed, to: mpsc::Sender<(Arc<Upstream>, Arc<Notification>)>) {
+    loop {
+        let heard = tokio::select! {
+            heard = feed.next() => heard,
+            () = to.closed() => return,
+        };
+        match heard {
+            Ok(Heard::Told(told)) if feed.wants().admits(&told) => {
+                if to.send((Arc::clone(feed.upstream()), told)).await.is_err() {
+                    return;
+                }
+            }
+            Ok(Heard::Told(_)) => {}
+            Ok(Heard::Asked(question, replier)) => {
+                if let Some(id) = &question.id {
+                    let refusal = wire::error(Some(id), code::METHOD, "nobody can be asked", None);
+                    replier.reply(refusal).await;
+                }
+            }
+            Err(_) => return,
+        }
+    }
+}
+
+/// Whoever listens to one server for a legacy session.
+struct Listener {
+    gateway: Arc<Gateway>,
+    caller: Arc<Principal>,
+    route: Arc<Route>,
+    party: Party,
+    at: usize,
+    key: SessionKey,
+    kept: Arc<Conversation>,
+    stream: Arc<Replay>,
+}
+
+impl Listener {
+    fn server(&self) -> Option<&Arc<Upstream>> {
+        self.route.servers.get(self.at)
+    }
+
+    /// What the session may be told of the server.
+    fn wants(&self) -> Wants {
+        let mut wants = Wants::new(self.party.leg.is_some());
+        let Some(server) = self.server() else { return wants };
+        let policy = &self.gateway.policy;
+        for kind in LISTS {
+            let permit = policy.admit_list(&self.caller, server.name(), kind).outcome;
+            if let Ok(permit) = permit {
+                wants.add(permit);
+            }
+        }
+        for uri in self.kept.watched(self.at) {
+            let permit = self.gateway.watchable(&self.caller, server.name(), &uri);
+            if let Some(permit) = permit {
+                wants.add(permit);
+            }
+        }
+        wants
+    }
+
+    /// Listens, for as long as the stream is the one of its session. Gives what tells that nothing
+    /// is missed any more.
+    async fn start(self, entry: &Entry) -> Option<tokio_util::sync::CancellationToken> {
+        let server = Arc::clone(self.server()?);
+        let wants = self.wants();
+        if !self.gateway.policy.grants_any(&self.caller, server.name()) {
+            return None;
+        }
+        let feed = match server.listen(wants, entry, self.party.clone()).await {
+            Ok(feed) => feed,
+            Err(error) => {
+                let error = crate::report::Chain(&error);
+                tracing::warn!(server = %server.name(), %error, "the server is not listened to");
+                return None;
+            }
+        };
+        let opened = feed.opened();
+        let tasks = self.gateway.tasks.clone();
+        tasks.spawn(self.run(feed));
+        Some(opened)
+    }
+
+    async fn run(self, mut feed: Feed) {
+        let tasks = self.gateway.tasks.clone();
+        loop {
+            let changed = self.kept.rewatched();
+            tokio::pin!(changed);
+            changed.as_mut().enable();
+            let heard = tokio::select! {
+                heard = feed.next() => heard,
+                () = changed => {
+                    match self.relisten(feed).await {
+                        Some(new) => feed = new,
+                        None => return,
+                    }
+                    continue;
+                }
+                () = self.kept.over() => return,
+                () = tasks.stopping() => return self.stream.end(),
+                () = self.deserted() => return,
+            };
+            match heard {
+                Ok(Heard::Told(told)) => self.tell(&feed, &told).await,
+                Ok(Heard::Asked(question, replier)) => {
+                    let Some(id) = question.id.clone() else { continue };
+                    let params = question.params.as_ref();
+                    self.ask(id, &question.method, params, replier).await;
+                }
+                Err(_) => return,
+            }
+        }
+    }
+
+    /// Listens again, because the session subscribes to something else. Only a server that keeps
+    /// no session of it has to be told here.
+    async fn relisten(&self, feed: Feed) -> Option<Feed> {
+        if self.party.leg.is_some() {
+            return Some(feed);
+        }
+        let server = Arc::clone(self.server()?);
+        let record = self.gateway.listening(&self.caller, &self.route, server.name());
+        let entry = self.gateway.journal.open_read(record).ok()?;
+        let again = server.listen(self.wants(), &entry, self.party.clone()).await;
+        drop(entry.close(Ending::answered()));
+        drop(feed);
+        again.ok()
+    }
+
+    /// Resolves when the client has been gone for longer than it is waited for.
+    async fn deserted(&self) {
+        const LOOK: Duration = Duration::from_secs(5);
+        let (mut gone, patience) = (Duration::ZERO, self.gateway.limits.replay_time);
+        while gone < patience {
+            if timeout(LOOK, self.stream.over()).await.is_ok() {
+                return;
+            }
+            gone = if self.stream.is_attached() { Duration::ZERO } else { gone + LOOK };
+        }
+        self.stream.end();
+    }
+
+    async fn tell(&self, feed: &Feed, told: &Notification) {
+        let (gateway, server) = (&self.gateway, feed.upstream());
+        let message = match &*told.method {
+            method::UPDATED => {
+                let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
+                let Some(uri) = uri.and_then(Value::as_str) else { return };
+                let wanted = feed.wants().everything() || feed.wants().admits(told);
+                let may = gateway.watchable(&self.caller, server.name(), &uri).is_some();
+                let Some(shown) = self.route.shown(server, Kind::Resource, &uri) else { return };
+                (wanted && may).then(|| reply::told(told, &[("uri", &shown)]))
+            }
+            method::LOG | method::ELICITED => {
+                feed.wants().everything().then(|| reply::told(told, &[]))
+            }
+            method::PROGRESS | method::CANCELLED => None,
+            name if crate::upstream::changed(name).is_some() => {
+                feed.wants().admits(told).then(|| reply::told(told, &[]))
+            }
+            name => {
+                let may = gateway.may_tell(&self.caller, server, name);
+                (may && feed.wants().everything()).then(|| reply::told(told, &[]))
+            }
+        };
+        if let Some(message) = message {
+            // A client that has gone may come back for it; one that does not come back in time
+            // is not listened for any longer.
+            if timeout(gateway.limits.replay_time, self.stream.push(&message)).await.is_err() {
+                self.stream.end();
+            }
+        }
+    }
+
+    /// A question that belongs to no call.
+    async fn ask(&self, id: Id, asked: &str, params: Option<&Fragment>, replier: Box<Replier>) {
+        let can = self.party.client.can_be_asked(asked, params.map(Fragment::value));
+        let Some((ours, answer)) = self.kept.ask().filter(|_| can) else {
+            let refusal =
+                wire::error(Some(&id), code::METHOD, "the client does not offer that", None);
+            replier.reply(refusal).await;
+            return;
+        };
+        let message = reply::question(&ours, asked, params);
+        let patience = self.gateway.limits.input_time;
+        drop(timeout(patience, self.stream.push(&message)).await);
+        self.gateway.tasks.spawn(async move {
+            let body = match timeout(patience, answer).await {
+                Ok(Ok(outcome @ (Outcome::Result(_) | Outcome::Error(_)))) => {
+                    reply::answer(&id, &outcome)
+                }
+                Ok(Err(_)) | Err(_) => {
+                    wire::error(Some(&id), code::INTERNAL, "the client did not answer", None)
+                }
+            };
+            replier.reply(body).await;
+        });
+    }
+}
+
+impl Drop for Listener {
+    fn drop(&mut self) {
+        tracing::trace!(session = %crate::hex::encode(&self.key), at = self.at, "no longer heard");
+    }
+}

@@ -1,0 +1,174 @@
+//! What wants no answer, or none from a server: and what a session arranges for itself.
+
+use http::{Response, StatusCode};
+use policy::json::Fragment;
+use policy::name::ServerName;
+use policy::principal::Principal;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use super::{Arrived, Gateway, Route};
+use crate::audit::Record;
+use crate::body::Body;
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::inbound::UseAsk;
+use crate::protocol::{Era, method};
+use crate::reply;
+use crate::wire::{Id, Outcome};
+
+impl Gateway {
+    /// What has no effect beyond the gateway.
+    pub(super) fn acknowledge(&self, arrived: &Arrived, record: &Record) -> Response<Body> {
+        let response = match &arrived.id {
+            Some(id) => reply::pong(id),
+            None => reply::empty(StatusCode::ACCEPTED),
+        };
+        let ending = Ending { status: response.status().as_u16(), ..Ending::answered() };
+        match self.journal.refused(record, ending) {
+            Ok(()) => response,
+            Err(error) => self.unrecorded(record, error),
+        }
+    }
+
+    /// The client no longer wants the answer to a request.
+    pub(super) fn cancel(&self, arrived: &Arrived, id: Id, record: &Record) -> Response<Body> {
+        let response = self.acknowledge(arrived, record);
+        // Unknown and finished requests alike are passed over.
+        let key = arrived.session.as_ref().map(|session| (session.key, id));
+        if let Some(call) = key.and_then(|key| self.calls.get(&key)) {
+            call.cancel();
+        }
+        response
+    }
+
+    /// The client answers what it was asked.
+    pub(super) fn answered(
+        &self,
+        arrived: &Arrived,
+        id: &Id,
+        outcome: Outcome,
+        record: &Record,
+    ) -> Response<Body> {
+        let response = self.acknowledge(arrived, record);
+        let kept = arrived.session.as_ref();
+        if let Some(kept) = kept.and_then(|session| self.conversations.find(session.key)) {
+            kept.answer(id, outcome);
+        }
+        response
+    }
+
+    /// `logging/setLevel`: kept for servers that are told with each request, and passed on to those
+    /// that keep it.
+    pub(super) async fn set_level(
+        &self,
+        arrived: Arrived,
+        level: Fragment,
+        record: Box<Record>,
+    ) -> Response<Body> {
+        let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        let entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return reply::error(&Failure::Audit(error).public(None), Some(&id)),
+        };
+        let kept = arrived.session.as_ref().map(|session| self.conversations.enter(session.key));
+        match kept {
+            Some(Ok(kept)) => kept.set_level(level.value().raw().into()),
+            Some(Err(_)) | None => return self.failed(entry, &Failure::Overload, Some(&id)),
+        }
+        let params = [("level".into(), level)];
+        let mut refused = None;
+        for (at, server) in arrived.route.servers.iter().enumerate() {
+            let granted = self.policy.grants_any(&arrived.caller.principal, server.name());
+            let Some(leg) = arrived.leg(at).filter(|_| granted) else { continue };
+            if leg.version.era() == Era::Modern {
+                continue;
+            }
+            match server.arrange(&entry, leg, method::SET_LEVEL, &params, true).await {
+                Ok(Some(Outcome::Error(error))) => refused = Some(error),
+                Ok(Some(Outcome::Result(_)) | None) => {}
+                Err(error) => {
+                    let error = crate::report::Chain(&error);
+                    tracing::warn!(server = %server.name(), %error, "the log level was not set");
+                }
+            }
+        }
+        let alone = arrived.route.servers.len() == 1;
+        let response = match refused.filter(|_| alone) {
+            Some(error) => reply::json(reply::server_error(&id, Era::Legacy, &error)),
+            None => reply::nothing(&id),
+        };
+        self.shown(entry, Ending::answered(), Some(&id), response)
+    }
+
+    /// `notifications/roots/list_changed`: of use to the servers that keep a session.
+    pub(super) async fn roots_changed(
+        &self,
+        arrived: Arrived,
+        record: Box<Record>,
+    ) -> Response<Body> {
+        let entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return reply::error(&Failure::Audit(error).public(None), None),
+        };
+        for (at, server) in arrived.route.servers.iter().enumerate() {
+            let granted = self.policy.grants_any(&arrived.caller.principal, server.name());
+            let Some(leg) = arrived.leg(at).filter(|_| granted) else { continue };
+            if let Err(error) = server.arrange(&entry, leg, method::ROOTS_CHANGED, &[], false).await
+            {
+                let error = crate::report::Chain(&error);
+                tracing::warn!(server = %server.name(), %error, "a notification was not taken");
+            }
+        }
+        self.shown(entry, Ending::accepted(), None, reply::empty(StatusCode::ACCEPTED))
+    }
+
+    /// A notification that only the two ends know.
+    pub(super) async fn tell(
+        &self,
+        arrived: Arrived,
+        ask: Box<UseAsk>,
+        mut record: Box<Record>,
+    ) -> Response<Body> {
+        let admitted = match self.admit(&arrived, *ask, &mut record).await {
+            Ok(admitted) => admitted,
+            // Nobody waits for an answer; that it went nowhere is on record.
+            Err(failure @ Failure::Denied(..)) => {
+                let ending = Ending { status: 202, ..failure.ending(&failure.public(None)) };
+                return match self.journal.refused(&record, ending) {
+                    Ok(()) => reply::empty(StatusCode::ACCEPTED),
+                    Err(error) => self.unrecorded(&record, error),
+                };
+            }
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        let entry = match self.journal.open_call(record) {
+            Ok(entry) => entry,
+            Err(error) => return reply::error(&Failure::Audit(error).public(None), None),
+        };
+        let (at, server, permit) = admitted.into_parts();
+        match server.tell(permit, &entry, &arrived.party(at)).await {
+            Ok(()) => {
+                self.shown(entry, Ending::accepted(), None, reply::empty(StatusCode::ACCEPTED))
+            }
+            Err(error) => self.failed(entry, &Failure::Upstream(error), None),
+        }
+    }
+
+    /// The record of what the gateway does for a session by itself.
+    pub(super) fn listening(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        server: &ServerName,
+    ) -> Box<Record> {
+        let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+        let mut record = self.blank("session".into(), nowhere);
+        record.principal = Some(caller.id.as_str().into());
+        record.route = Some(Arc::clone(&route.path));
+        record.server = Some(server.as_str().into());
+        record.method = Some(method::LISTEN.into());
+        record
+    }
+}

@@ -1,0 +1,79 @@
+//! Where the events of one answer go.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::Response;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use crate::body::Body;
+use crate::conversation::RETRY;
+use crate::replay::Replay;
+use crate::reply;
+use crate::sse;
+
+/// Events that wait for a client that reads slowly. Then the server waits.
+const EVENTS: usize = 16;
+
+/// Where the events of one answer go.
+#[derive(Debug)]
+pub(super) enum Outlet {
+    /// To the client while it is connected: in the modern era to hang up is to cancel.
+    Direct(mpsc::Sender<Bytes>),
+    /// To a stream that is kept for a legacy client that comes back.
+    Kept(Arc<Replay>),
+}
+
+impl Outlet {
+    /// An outlet to the client that is connected now, and the answer that carries it.
+    pub(super) fn direct() -> (Self, Response<Body>) {
+        let (events, body) = mpsc::channel(EVENTS);
+        (Self::Direct(events), reply::events(Body::stream(body)))
+    }
+
+    /// An outlet to a new stream of a legacy session. With `prime` the client can come back before
+    /// there is anything to tell.
+    ///
+    /// SPEC 2025-11-25 basic/transports#sending-messages-to-the-server
+    pub(super) fn kept(stream: Arc<Replay>, prime: bool) -> Option<(Self, Response<Body>)> {
+        if prime {
+            stream.prime(RETRY);
+        }
+        let reader = stream.attach(None)?;
+        Some((Self::Kept(stream), reply::events(Body::replay(reader))))
+    }
+
+    /// Sends a message, unless the client has gone, or does not read for `patience`.
+    pub(super) async fn send(&self, message: &[u8], patience: Duration) -> bool {
+        match self {
+            Self::Direct(events) => {
+                matches!(timeout(patience, events.send(sse::encode(message))).await, Ok(Ok(())))
+            }
+            Self::Kept(stream) => timeout(patience, stream.push(message)).await.is_ok(),
+        }
+    }
+
+    /// The client hangs up the way a server does that goes on later.
+    pub(super) fn rest(&self) {
+        if let Self::Kept(stream) = self {
+            stream.rest();
+        }
+    }
+
+    /// Nothing more will come.
+    pub(super) fn end(&self) {
+        if let Self::Kept(stream) = self {
+            stream.end();
+        }
+    }
+
+    /// Resolves when the client has gone for good.
+    pub(super) async fn closed(&self) {
+        match self {
+            Self::Direct(events) => events.closed().await,
+            Self::Kept(_) => std::future::pending().await,
+        }
+    }
+}

@@ -1,0 +1,151 @@
+//! What a modern client is given to carry until it has answered what a server asked: sealed, bound
+//! to the caller, the route, the server, and the call with its arguments, and good for a while.
+//!
+//! SPEC 2026-07-28 basic/patterns/mrtr#server-requirements-basic-workflow (vectors PV-40 to PV-45)
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest;
+use policy::message::Use;
+use policy::principal::Principal;
+
+use crate::seal::{SealError, Sealer};
+
+/// Names the format to the cipher.
+const FORMAT: &[u8] = b"portcullis state v1";
+
+/// What is carried.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum State {
+    /// What the server itself wants to be reminded of.
+    Server(Box<str>),
+    /// The call waits here, under this name.
+    Parked([u8; 16]),
+    /// The call is to be made once more.
+    Again,
+}
+
+/// What a state is bound to.
+#[derive(Clone, Debug)]
+pub(super) struct Bound {
+    principal: Box<str>,
+    route: String,
+    server: Box<str>,
+    /// What is called, with what, in a form that does not depend on how it is written.
+    call: [u8; 32],
+}
+
+impl Bound {
+    pub(super) fn new(principal: &Principal, route: String, call: &Use) -> Self {
+        let mut plain = format!("{:?} ", call.verb).into_bytes();
+        policy::json::write_string(&mut plain, &call.name);
+        if let Some(arguments) = &call.arguments {
+            policy::json::write_plain(&mut plain, arguments.value());
+        }
+        for (key, value) in &call.extra {
+            policy::json::write_string(&mut plain, key);
+            policy::json::write_plain(&mut plain, value.value());
+        }
+        let digest = digest::digest(&digest::SHA256, &plain);
+        let mut call_digest = [0; 32];
+        call_digest.copy_from_slice(digest.as_ref());
+        let principal = principal.id.as_str().into();
+        Self { principal, route, server: call.server.as_str().into(), call: call_digest }
+    }
+
+    fn parts(&self) -> [&[u8]; 5] {
+        let Self { principal, route, server, call } = self;
+        [FORMAT, principal.as_bytes(), route.as_bytes(), server.as_bytes(), call]
+    }
+
+    /// Seals `state` for `lifetime`.
+    pub(super) fn seal(
+        &self,
+        sealer: &Sealer,
+        state: &State,
+        now: SystemTime,
+        lifetime: Duration,
+    ) -> Result<String, SealError> {
+        let expires = now + lifetime;
+        let expires = expires.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let mut plain = expires.to_be_bytes().to_vec();
+        match state {
+            State::Server(text) => {
+                plain.push(0);
+                plain.extend_from_slice(text.as_bytes());
+            }
+            State::Parked(key) => {
+                plain.push(1);
+                plain.extend_from_slice(key);
+            }
+            State::Again => plain.push(2),
+        }
+        sealer.seal(&self.parts(), plain)
+    }
+
+    /// Opens what was sealed for the same call of the same caller and has not expired.
+    pub(super) fn open(&self, sealer: &Sealer, text: &str, now: SystemTime) -> Option<State> {
+        let plain = sealer.open(&self.parts(), text)?;
+        let (expires, rest) = plain.split_first_chunk::<8>()?;
+        let expires = Duration::from_secs(u64::from_be_bytes(*expires));
+        if UNIX_EPOCH.checked_add(expires)? <= now {
+            return None;
+        }
+        match rest.split_first()? {
+            (0, text) => Some(State::Server(std::str::from_utf8(text).ok()?.into())),
+            (1, key) => Some(State::Parked(key.try_into().ok()?)),
+            (2, []) => Some(State::Again),
+            _ => None,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Bound, State};
+    use crate::seal::Sealer;
+    use bytes::Bytes;
+    use policy::json::{Bounds, Document, Fragment};
+    use policy::message::{Use, Verb};
+    use policy::name::{PrincipalId, ServerName};
+    use policy::principal::Principal;
+    use std::sync::Arc;
+    use std::time::{Duration, UNIX_EPOCH};
+
+    fn bound(who: &str, route: &str, server: &str, tool: &str, arguments: &'static str) -> Bound {
+        let document = Document::parse(Bytes::from(arguments), &Bounds::MESSAGE).unwrap();
+        let call = Use {
+            server: ServerName::parse(server).unwrap(),
+            verb: Verb::Call,
+            name: tool.into(),
+            arguments: Some(Fragment::whole(Arc::new(document))),
+            extra: Vec::new(),
+            meta: Vec::new(),
+        };
+        let who = Principal { id: PrincipalId::parse(who).unwrap(), groups: [].into() };
+        Bound::new(&who, route.to_owned(), &call)
+    }
+
+    #[test]
+    fn a_state_opens_for_the_same_call_of_the_same_caller_until_it_expires() {
+        let sealer = Sealer::new(&[]).unwrap();
+        let ours = bound("ana", "/mcp a", "a", "pay", r#"{"n":1,"to":"b"}"#);
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        for state in [State::Server("x".into()), State::Parked([7; 16]), State::Again] {
+            let text = ours.seal(&sealer, &state, now, Duration::from_secs(60)).unwrap();
+            assert_eq!(ours.open(&sealer, &text, now), Some(state.clone()));
+            let spelled = bound("ana", "/mcp a", "a", "pay", r#"{ "to": "\u0062", "n": 1 }"#);
+            assert_eq!(spelled.open(&sealer, &text, now), Some(state));
+            assert_eq!(ours.open(&sealer, &text, now + Duration::from_secs(60)), None);
+            for other in [
+                bound("bob", "/mcp a", "a", "pay", r#"{"n":1,"to":"b"}"#),
+                bound("ana", "/two a", "a", "pay", r#"{"n":1,"to":"b"}"#),
+                bound("ana", "/mcp a", "b", "pay", r#"{"n":1,"to":"b"}"#),
+                bound("ana", "/mcp a", "a", "pax", r#"{"n":1,"to":"b"}"#),
+                bound("ana", "/mcp a", "a", "pay", r#"{"n":2,"to":"b"}"#),
+            ] {
+                assert_eq!(other.open(&sealer, &text, now), None);
+            }
+        }
+    }
+}

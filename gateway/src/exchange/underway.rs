@@ -1,0 +1,491 @@
+//! A call that is under way: its steps, and what of them the client sees.
+
+use std::future::Future;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use http::Response;
+use policy::json::{Fragment, Value};
+use policy::message::{Reply, Verb};
+use policy::offer::Kind;
+use policy::pipeline::{Expectation, Shown};
+use policy::principal::Principal;
+use tokio_util::sync::CancellationToken;
+
+use super::outlet::Outlet;
+use super::state::Bound;
+use super::{Gateway, Place, Route};
+use crate::audit::Entry;
+use crate::body::Body;
+use crate::client::Client;
+use crate::ending::{Ending, Outcome as Ended};
+use crate::failure::Failure;
+use crate::protocol::{Era, Version, method};
+use crate::reply;
+use crate::session::SessionKey;
+use crate::upstream::{self, Answer, Question, Step, Upstream, UpstreamError};
+use crate::wire::{self, Id, Notification, Outcome};
+
+/// How long an answer is waited for before a client that can come back is told so: most answers
+/// are one JSON object, and need no stream.
+const GRACE: Duration = Duration::from_millis(100);
+
+/// Members of a result that clients read.
+const RESULT: [&str; 10] = [
+    "content",
+    "structuredContent",
+    "isError",
+    "resultType",
+    "contents",
+    "messages",
+    "completion",
+    "ttlMs",
+    "cacheScope",
+    "_meta",
+];
+
+/// A call, apart from the exchange that waits for it: one that waits for a client outlives several.
+#[derive(Debug)]
+pub(super) struct Call {
+    pub(super) gateway: Arc<Gateway>,
+    pub(super) caller: Arc<Principal>,
+    pub(super) client: Arc<Client>,
+    pub(super) route: Arc<Route>,
+    pub(super) server: Arc<Upstream>,
+    pub(super) due: Option<Expectation>,
+    pub(super) answer: Answer,
+    pub(super) bound: Bound,
+    /// Questions of a legacy server that the client has not answered.
+    pub(super) waiting: Vec<Question>,
+    /// How often the client was asked.
+    pub(super) rounds: usize,
+}
+
+/// The exchange that waits for a call.
+#[derive(Debug)]
+pub(super) struct Frame {
+    pub(super) entry: Entry,
+    pub(super) id: Id,
+    pub(super) version: Version,
+    pub(super) progress: Option<Id>,
+    pub(super) level: Option<Box<str>>,
+    pub(super) session: Option<SessionKey>,
+    pub(super) cancelled: Cancellable,
+    pub(super) started: Instant,
+    pub(super) _place: Place,
+}
+
+/// Both.
+#[derive(Debug)]
+pub(super) struct Underway {
+    pub(super) call: Call,
+    pub(super) frame: Frame,
+    /// The name under which the call goes on waiting when the exchange ends.
+    pub(super) parked: Option<[u8; 16]>,
+}
+
+/// What comes next.
+#[derive(Debug)]
+pub(super) enum Next {
+    /// A step of the server's.
+    Step(Step),
+    /// The client no longer wants the answer.
+    Cancelled,
+    /// It takes longer than most.
+    Late,
+}
+
+impl Call {
+    pub(super) fn under(self, frame: Frame) -> Underway {
+        Underway { call: self, frame, parked: None }
+    }
+
+    /// How long the server may be silent: longer while it waits for the client.
+    fn patience(&self) -> Duration {
+        let limits = &self.gateway.limits;
+        if self.rounds == 0 {
+            limits.answer_time
+        } else {
+            limits.input_time.max(limits.answer_time)
+        }
+    }
+}
+
+impl Underway {
+    pub(super) fn era(&self) -> Era {
+        self.frame.version.era()
+    }
+
+    /// Waits for the first step: most calls have but one, and their answer is one JSON object.
+    pub(super) async fn answer(mut self) -> Response<Body> {
+        // Only the last revision with streams lets a client come back before the first event.
+        let primes = self.frame.version == Version::V2025November;
+        let late = if primes { Some(GRACE) } else { None };
+        loop {
+            match self.next(late).await {
+                Ok(Next::Step(Step::Told(told))) => match self.visible(&told) {
+                    Some(message) => return self.stream(Some(Ready::Message(message))),
+                    None => continue,
+                },
+                Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
+                    return match self.pause(asked) {
+                        Ok((body, ending)) => {
+                            self.recorded(ending, body.length());
+                            reply::json(body)
+                        }
+                        Err(failure) => self.broken(&failure),
+                    };
+                }
+                Ok(Next::Step(Step::Rests(_))) if self.era() == Era::Modern => {}
+                Ok(Next::Step(step @ (Step::Asked(_) | Step::Rests(_)))) => {
+                    return self.stream(Some(Ready::Step(step)));
+                }
+                Ok(Next::Late) => return self.stream(None),
+                Ok(Next::Step(Step::Final(outcome))) => {
+                    return match self.released(outcome) {
+                        Ok((body, ending)) => {
+                            self.recorded(ending, body.length());
+                            let mut response = reply::json(body);
+                            *response.status_mut() = status(ending);
+                            response
+                        }
+                        Err(failure) => self.broken(&failure),
+                    };
+                }
+                Ok(Next::Cancelled) => {
+                    // The client said that it no longer wants the answer, so it gets none.
+                    self.recorded(Ending::cancelled(), 0);
+                    return reply::events(Body::empty());
+                }
+                Err(error) => return self.broken(&Failure::Upstream(error)),
+            }
+        }
+    }
+
+    /// The answer when the server has none.
+    pub(super) fn broken(self, failure: &Failure) -> Response<Body> {
+        let public = failure.public(Some(self.era()));
+        let response = reply::error(&public, Some(&self.frame.id));
+        self.recorded(failure.ending(&public), response.body().length());
+        response
+    }
+
+    /// What comes next; after `late` that nothing has.
+    async fn next(&mut self, late: Option<Duration>) -> Result<Next, UpstreamError> {
+        let patience = self.call.patience();
+        tokio::select! {
+            biased;
+            step = self.call.answer.next(patience) => step.map(Next::Step),
+            () = self.frame.cancelled.cancelled() => Ok(Next::Cancelled),
+            () = waited(late) => Ok(Next::Late),
+        }
+    }
+
+    /// Passes the steps on as they come.
+    fn stream(self, first: Option<Ready>) -> Response<Body> {
+        let (gateway, now) = (Arc::clone(&self.call.gateway), self.call.gateway.clock.instant());
+        let opened = match self.frame.session {
+            None => Some(Outlet::direct()),
+            Some(session) => {
+                let prime = self.frame.version == Version::V2025November;
+                let kept = gateway.conversations.enter(session).ok();
+                let stream = kept.and_then(|kept| kept.stream(false, now));
+                stream.and_then(|stream| Outlet::kept(stream, prime))
+            }
+        };
+        let Some((outlet, response)) = opened else { return self.broken(&Failure::Overload) };
+        gateway.tasks.spawn(self.pump(first, outlet));
+        response
+    }
+
+    async fn pump(mut self, first: Option<Ready>, outlet: Outlet) {
+        let mut ready = first;
+        loop {
+            let step = match ready.take() {
+                Some(Ready::Message(message)) => {
+                    self.send(&outlet, &message).await;
+                    continue;
+                }
+                Some(Ready::Step(step)) => Ok(Next::Step(step)),
+                None => tokio::select! {
+                    step = self.next(None) => step,
+                    // SPEC 2026-07-28 basic/patterns/cancellation: to hang up is to cancel. Not so
+                    // in the revisions before, where the call goes on to its end.
+                    () = outlet.closed() => Ok(Next::Cancelled),
+                },
+            };
+            let outcome = match step {
+                Ok(Next::Step(Step::Told(told))) => {
+                    if let Some(message) = self.visible(&told) {
+                        self.send(&outlet, &message).await;
+                    }
+                    continue;
+                }
+                Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
+                    self.pause(asked)
+                }
+                Ok(Next::Step(Step::Asked(asked))) => match self.ask(asked, &outlet).await {
+                    Ok(true) => continue,
+                    Ok(false) => {
+                        outlet.end();
+                        return self.recorded(Ending::cancelled(), 0);
+                    }
+                    Err(failure) => Err(failure),
+                },
+                Ok(Next::Step(Step::Rests(_))) => {
+                    outlet.rest();
+                    continue;
+                }
+                Ok(Next::Step(Step::Final(outcome))) => self.released(outcome),
+                Ok(Next::Late) => continue,
+                Ok(Next::Cancelled) => {
+                    outlet.end();
+                    return self.recorded(Ending::cancelled(), 0);
+                }
+                Err(error) => Err(Failure::Upstream(error)),
+            };
+            return self.conclude(outcome, &outlet).await;
+        }
+    }
+
+    /// Sends an event, unless the client has gone or does not read.
+    pub(super) async fn send(&self, outlet: &Outlet, message: &[u8]) -> bool {
+        let limits = &self.call.gateway.limits;
+        let patience = match outlet {
+            Outlet::Direct(_) => limits.write_time,
+            // A client that has gone may come back for it.
+            Outlet::Kept(_) => limits.replay_time,
+        };
+        outlet.send(message, patience).await
+    }
+
+    /// Sends the last event of a stream.
+    async fn conclude(self, outcome: Result<(Body, Ending), Failure>, outlet: &Outlet) {
+        let (body, ending) = outcome.unwrap_or_else(|failure| {
+            let public = failure.public(Some(self.era()));
+            let body = reply::error(&public, Some(&self.frame.id)).into_body();
+            // The stream began well; its status has been sent.
+            (body, Ending { status: 200, ..failure.ending(&public) })
+        });
+        let message = reply::joined(body);
+        let sent = self.send(outlet, &message).await;
+        outlet.end();
+        self.recorded(if sent { ending } else { Ending::cancelled() }, message.len());
+    }
+
+    /// A message on the way to the answer as the client may see it, if it may.
+    fn visible(&self, told: &Notification) -> Option<Vec<u8>> {
+        let (call, frame) = (&self.call, &self.frame);
+        let legacy = self.era() == Era::Legacy;
+        if let Some(kind) = upstream::changed(&told.method) {
+            call.server.heard(told);
+            let granted = call.gateway.policy.admit_list(&call.caller, call.server.name(), kind);
+            return (legacy && granted.outcome.is_ok()).then(|| reply::told(told, &[]));
+        }
+        let params = call
+            .due
+            .as_ref()
+            .zip(told.params.clone())
+            .map(|(due, params)| call.gateway.policy.release_early(due, params).into_shown());
+        let params = match params {
+            Some(Shown::Answer(Reply::Told(params))) => Some(params),
+            Some(Shown::Answer(_) | Shown::List(_)) => return None,
+            None => None,
+        };
+        match &*told.method {
+            method::PROGRESS => {
+                let token = frame.progress.as_ref();
+                let (token, params) = token.filter(|_| self.is_ours(told)).zip(params)?;
+                Some(reply::progress(token, &params))
+            }
+            method::LOG if legacy => Some(reply::told(told, &[])),
+            method::LOG => {
+                let wanted = frame.level.as_deref()?;
+                reply::is_severe_enough(told, wanted).then(|| reply::told(told, &[]))
+            }
+            method::UPDATED if legacy => {
+                let uri = params.as_ref().and_then(|params| params.value().get("uri"));
+                let uri = uri.and_then(Value::as_str)?;
+                let shown = call.route.shown(&call.server, Kind::Resource, &uri)?;
+                Some(reply::told(told, &[("uri", &shown)]))
+            }
+            method::ELICITED if legacy => Some(reply::told(told, &[])),
+            method::ELICITED | method::UPDATED | method::CANCELLED => None,
+            name => {
+                let may = call.gateway.may_tell(&call.caller, &call.server, name);
+                may.then(|| reply::told(told, &[]))
+            }
+        }
+    }
+
+    fn is_ours(&self, told: &Notification) -> bool {
+        upstream::is_progress(told, self.call.answer.token())
+    }
+
+    /// What of the outcome is shown, and how that is recorded.
+    fn released(&mut self, outcome: Outcome) -> Result<(Body, Ending), Failure> {
+        let (reply, ending) = match outcome {
+            Outcome::Result(result) => {
+                let ending = judged(&result)?;
+                (Reply::Result(result), ending)
+            }
+            Outcome::Error(error) => {
+                if let Some(asked) = self.asked_elsewhere(&error) {
+                    return asked;
+                }
+                let code = error.value().get("code").and_then(Value::as_i64);
+                let code = code.and_then(|code| i32::try_from(code).ok());
+                let ending = Ending { outcome: Ended::ServerError, code, ..Ending::answered() };
+                (Reply::Error(error), ending)
+            }
+        };
+        let twice = Failure::Upstream(UpstreamError::Protocol("the server answered twice"));
+        let due = self.call.due.take().ok_or(twice)?;
+        let call = &self.call;
+        let shown = call.gateway.policy.release(&call.caller, due, reply).into_shown();
+        let (id, era) = (&self.frame.id, self.era());
+        let body = match shown {
+            Shown::Answer(Reply::Result(result)) => {
+                let cacheable = call.answer.verb() == Verb::Read;
+                let rename = |kind: Kind, name: &str| call.route.shown(&call.server, kind, name);
+                reply::result(id, era, &result, cacheable, call.route.renames().then_some(&rename))
+            }
+            Shown::Answer(Reply::Error(error)) => reply::server_error(id, era, &error),
+            Shown::Answer(_) | Shown::List(_) => {
+                let what = "an answer was released as something else";
+                return Err(Failure::Upstream(UpstreamError::Protocol(what)));
+            }
+        };
+        let status =
+            if era == Era::Modern { ending.code.map_or(200, reply::status_of) } else { 200 };
+        Ok((body, Ending { status, ..ending }))
+    }
+
+    /// Closes the record, and gives the answer up if the server is still at it.
+    pub(super) fn recorded(self, ending: Ending, bytes_out: usize) {
+        let Self { call, frame, parked } = self;
+        let Frame { mut entry, cancelled, started, .. } = frame;
+        let (gateway, server) = (Arc::clone(&call.gateway), Arc::clone(&call.server));
+        match parked {
+            Some(name) => gateway.park(name, call),
+            None => drop(call),
+        }
+        drop(cancelled);
+        let took = gateway.clock.instant().saturating_duration_since(started);
+        gateway.metrics.upstream(server.index(), took);
+        if let Some(record) = entry.record() {
+            record.upstream = took;
+            record.bytes_out = bytes_out;
+        }
+        if let Err(error) = entry.close(ending) {
+            tracing::error!(error = %crate::report::Chain(&error), "a call is not on record");
+        }
+    }
+}
+
+/// What there is to do before the next step is waited for.
+#[derive(Debug)]
+enum Ready {
+    Message(Vec<u8>),
+    Step(Step),
+}
+
+fn status(ending: Ending) -> http::StatusCode {
+    http::StatusCode::from_u16(ending.status).unwrap_or(http::StatusCode::OK)
+}
+
+async fn waited(late: Option<Duration>) {
+    match late {
+        Some(late) => tokio::time::sleep(late).await,
+        None => std::future::pending().await,
+    }
+}
+
+/// Whether a result is one that a client may be given, and how it is recorded.
+fn judged(result: &Fragment) -> Result<Ending, Failure> {
+    let broken = |what| Err(Failure::Upstream(UpstreamError::Protocol(what)));
+    let value = result.value();
+    if wire::is_misspelled(value, &RESULT) {
+        return broken("the result has a member in another spelling");
+    }
+    let kind = value.get("resultType").and_then(Value::as_str);
+    if kind.is_some_and(|kind| kind != "complete") {
+        return broken("the result is of a type the client does not know");
+    }
+    let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
+    let outcome = if failed { Ended::ToolError } else { Ended::Answered };
+    Ok(Ending { outcome, ..Ending::answered() })
+}
+
+/// The entry of a legacy call in the table of calls that can be cancelled.
+#[derive(Debug)]
+pub(super) struct Cancellable(Option<(Arc<Gateway>, (SessionKey, Id), CancellationToken)>);
+
+impl Cancellable {
+    pub(super) fn enter(
+        gateway: &Arc<Gateway>,
+        session: Option<SessionKey>,
+        id: &Id,
+    ) -> Result<Self, Failure> {
+        let Some(session) = session else { return Ok(Self(None)) };
+        let (key, token) = ((session, id.clone()), CancellationToken::new());
+        match gateway.calls.insert(key.clone(), token.clone()) {
+            Ok(None) => Ok(Self(Some((Arc::clone(gateway), key, token)))),
+            Ok(Some(_)) => Err(Failure::Duplicate),
+            Err(_) => Err(Failure::Overload),
+        }
+    }
+
+    /// Resolves when the client cancels the call; never for one that cannot be cancelled so.
+    pub(super) async fn cancelled(&self) {
+        match &self.0 {
+            Some((_, _, token)) => token.cancelled().await,
+            None => std::future::pending().await,
+        }
+    }
+}
+
+impl Drop for Cancellable {
+    fn drop(&mut self) {
+        if let Some((gateway, key, _)) = self.0.take() {
+            gateway.calls.remove(&key);
+        }
+    }
+}
+
+/// Work that goes on when nobody waits for it any more.
+struct Detached<F: Future<Output = Response<Body>> + Send + 'static> {
+    work: Option<Pin<Box<F>>>,
+    tasks: crate::task::Tasks,
+}
+
+/// Runs `work` to its end, waited for or not.
+pub(super) async fn detached<F>(work: F, tasks: crate::task::Tasks) -> Response<Body>
+where
+    F: Future<Output = Response<Body>> + Send + 'static,
+{
+    Detached { work: Some(Box::pin(work)), tasks }.await
+}
+
+impl<F: Future<Output = Response<Body>> + Send + 'static> Future for Detached<F> {
+    type Output = Response<Body>;
+
+    fn poll(mut self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<Response<Body>> {
+        let Some(work) = &mut self.work else { return Poll::Pending };
+        let polled = work.as_mut().poll(cx);
+        if polled.is_ready() {
+            self.work = None;
+        }
+        polled
+    }
+}
+
+impl<F: Future<Output = Response<Body>> + Send + 'static> Drop for Detached<F> {
+    fn drop(&mut self) {
+        if let Some(work) = self.work.take() {
+            self.tasks.spawn(async move { drop(work.await) });
+        }
+    }
+}

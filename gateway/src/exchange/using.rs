@@ -1,0 +1,315 @@
+//! Something about one thing: a call of a tool, a prompt, a resource, a completion, or a method that
+//! only the two ends know. The decision, the record, the request.
+
+use std::sync::Arc;
+
+use http::Response;
+use policy::message::{Use, Verb};
+use policy::mirror::Mirrored;
+use policy::offer::{Kind, Offer};
+use policy::pipeline::{Permit, Policy};
+
+use super::state::{Bound, State};
+use super::underway::{Call, Cancellable, Frame};
+use super::{Arrived, Gateway, Place};
+use crate::audit::{Record, Verdict};
+use crate::body::Body;
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::inbound::UseAsk;
+use crate::naming;
+use crate::protocol::Era;
+use crate::reply;
+use crate::upstream::{Manner, Upstream};
+use crate::wire::Id;
+
+/// The level of log messages for legacy clients that name none.
+const LEVEL: &str = r#""info""#;
+
+/// A use that may be made.
+pub(super) struct Admitted {
+    at: usize,
+    server: Arc<Upstream>,
+    permit: Permit,
+    verb: Verb,
+    /// Which thing, as its server knows it.
+    name: Box<str>,
+    bound: Bound,
+    mirrored: Vec<Mirrored>,
+}
+
+impl Admitted {
+    /// The server, its place on the route, and the permit.
+    pub(super) fn into_parts(self) -> (usize, Arc<Upstream>, Permit) {
+        (self.at, self.server, self.permit)
+    }
+}
+
+impl Gateway {
+    /// Does what is asked, if the policy permits it, once that is on record.
+    pub(super) async fn make_use(
+        self: Arc<Self>,
+        arrived: Arrived,
+        mut ask: Box<UseAsk>,
+        mut record: Box<Record>,
+        place: Place,
+    ) -> Response<Body> {
+        let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        let era = arrived.inbound.version.era();
+        let (inputs, state) = (ask.inputs.take(), ask.state.take());
+        let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
+        let admitted = match self.admit(&arrived, *ask, &mut record).await {
+            Ok(admitted) => admitted,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        if self.is_ours(&arrived, &admitted) {
+            return self.subscribe(&arrived, &admitted, record);
+        }
+        let state = state.map(|text| {
+            let state = admitted.bound.open(&self.sealer, &text, self.clock.now());
+            state.ok_or(Failure::Params("`requestState` is not one that was given for this"))
+        });
+        let state = match state.transpose() {
+            Ok(state) => state,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        let session = arrived.session.as_ref().map(|session| session.key);
+        let cancelled = match Cancellable::enter(&self, session, &id) {
+            Ok(cancelled) => cancelled,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        let entry = match self.journal.open_call(record) {
+            Ok(entry) => entry,
+            Err(error) => {
+                tracing::error!(error = %crate::report::Chain(&error), "no record, no call");
+                return reply::error(&Failure::Audit(error).public(Some(era)), Some(&id));
+            }
+        };
+        let (version, started) = (arrived.inbound.version, self.clock.instant());
+        let frame = Frame {
+            entry,
+            id,
+            version,
+            progress,
+            level: level.clone(),
+            session,
+            cancelled,
+            started,
+            _place: place,
+        };
+        let (inputs, state) = match state {
+            Some(State::Parked(name)) => {
+                // The call was permitted and sent before. The permit of now says that it still
+                // may go on; nothing is sent with it.
+                drop(admitted.permit);
+                return match self.parking.remove(&name) {
+                    Some(parked) => parked.call.under(frame).resume(inputs).await,
+                    None => {
+                        let gone = Failure::Params("the call this belongs to no longer waits");
+                        self.failed(frame.entry, &gone, Some(&frame.id))
+                    }
+                };
+            }
+            Some(State::Server(state)) => (inputs, Some(state)),
+            Some(State::Again) => (None, None),
+            None => (inputs, None),
+        };
+        let progress = frame.progress.is_some();
+        let (mirrored, asks) = (admitted.mirrored.clone(), true);
+        let manner = Manner { progress, level, inputs, state, mirrored, asks };
+        self.send(&arrived, admitted, frame, manner).await
+    }
+
+    async fn send(
+        self: Arc<Self>,
+        arrived: &Arrived,
+        admitted: Admitted,
+        mut frame: Frame,
+        manner: Manner,
+    ) -> Response<Body> {
+        let Admitted { at, server, permit, bound, .. } = admitted;
+        let party = arrived.party(at);
+        let client = Arc::clone(&party.client);
+        let sent = tokio::select! {
+            sent = server.call(permit, &frame.entry, party, manner) => Some(sent),
+            () = frame.cancelled.cancelled() => None,
+        };
+        let took = self.clock.instant().saturating_duration_since(frame.started);
+        if let Some(record) = frame.entry.record() {
+            record.upstream = took;
+        }
+        let (due, answer) = match sent {
+            Some(Ok(sent)) => sent,
+            Some(Err(error)) => {
+                return self.failed(frame.entry, &Failure::Upstream(error), Some(&frame.id));
+            }
+            None => {
+                let nothing = reply::events(Body::empty());
+                return self.shown(frame.entry, Ending::cancelled(), None, nothing);
+            }
+        };
+        let call = Call {
+            caller: Arc::clone(&arrived.caller.principal),
+            client,
+            route: Arc::clone(&arrived.route),
+            server,
+            due: Some(due),
+            answer,
+            bound,
+            waiting: Vec::new(),
+            rounds: 0,
+            gateway: self,
+        };
+        call.under(frame).answer().await
+    }
+
+    /// The least severe log message that is wanted of a modern server.
+    fn level(&self, arrived: &Arrived, said: Option<Box<str>>) -> Option<Box<str>> {
+        let Some(session) = &arrived.session else { return said };
+        let kept = self.conversations.find(session.key).and_then(|kept| kept.level());
+        Some(kept.unwrap_or_else(|| LEVEL.into()))
+    }
+
+    /// The decision: which server, which thing, and whether.
+    pub(super) async fn admit(
+        &self,
+        arrived: &Arrived,
+        ask: UseAsk,
+        record: &mut Record,
+    ) -> Result<Admitted, Failure> {
+        let kind = ask.verb.kind();
+        record.item = Some((kind, ask.name.clone()));
+        let arguments = ask.arguments.as_ref();
+        record.argument_digest =
+            arguments.map(|args| self.journal.digest(args.value().raw().as_bytes()));
+        let Some(target) = self.target(arrived, &ask).await? else {
+            let (decision, denial) = Policy::unknown(kind);
+            record.verdict = Verdict::Decided(Box::new(decision));
+            return Err(Failure::Denied(kind, denial));
+        };
+        let (at, server, name) = target;
+        record.server = Some(server.name().as_str().into());
+        let principal = &*arrived.caller.principal;
+        // Who may use nothing of this kind causes no request to the server: not even for its list.
+        let any = self.policy.admit_list(principal, server.name(), kind);
+        if let Err(denial) = any.outcome {
+            record.verdict = Verdict::Decided(Box::new(any.decision));
+            return Err(Failure::Denied(kind, denial));
+        }
+        let listing = match kind {
+            Kind::Method => None,
+            Kind::Tool | Kind::Prompt | Kind::Resource | Kind::Template => {
+                let listing = server.catalog(&arrived.party(at), kind).await;
+                Some(listing.map_err(Failure::Upstream)?)
+            }
+        };
+        let catalog = listing.as_ref().map(|listing| &**listing.catalog());
+        let mirrored = catalog.and_then(|catalog| catalog.offer(&name)).map(Offer::mirrored);
+        let mirrored = mirrored.unwrap_or_default().to_vec();
+        let asked_in = arrived.inbound.version.era();
+        let said = ask.mirrored;
+        let call = Use {
+            server: server.name().clone(),
+            verb: ask.verb,
+            name: name.clone(),
+            arguments: ask.arguments,
+            extra: ask.extra,
+            meta: ask.meta,
+        };
+        let (verb, bound) = (call.verb, Bound::new(principal, arrived.route.identity(), &call));
+        let arguments = call.arguments.clone();
+        let ruling = self.policy.admit(principal, catalog, call);
+        record.verdict = Verdict::Decided(Box::new(ruling.decision));
+        let permit = ruling.outcome.map_err(|denial| Failure::Denied(kind, denial))?;
+        if asked_in == Era::Modern {
+            agree(&mirrored, &said, arguments.as_ref().map(policy::json::Fragment::value))?;
+        }
+        Ok(Admitted { at, server: Arc::clone(server), permit, verb, name, bound, mirrored })
+    }
+
+    /// The server a name leads to, and the name there.
+    async fn target<'a>(
+        &self,
+        arrived: &'a Arrived,
+        ask: &UseAsk,
+    ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
+        let servers = &arrived.route.servers;
+        if let [server] = &servers[..] {
+            return Ok(Some((0, server, ask.name.clone())));
+        }
+        let found = match ask.verb.kind() {
+            Kind::Resource | Kind::Template => {
+                let unscheme = |server: &Arc<Upstream>| {
+                    naming::unscheme(server.name(), &ask.name).map(Into::into)
+                };
+                servers.iter().enumerate().find_map(|(at, s)| Some((at, s, unscheme(s)?)))
+            }
+            // Nothing in a method says whose it is, so it has to be one server's alone.
+            Kind::Method => {
+                let principal = &*arrived.caller.principal;
+                let mut granted = servers.iter().enumerate().filter(|(_, server)| {
+                    self.policy.admit_list(principal, server.name(), Kind::Method).outcome.is_ok()
+                });
+                let first = granted.next();
+                first.filter(|_| granted.next().is_none()).map(|(at, s)| (at, s, ask.name.clone()))
+            }
+            kind @ (Kind::Tool | Kind::Prompt) => self.named(arrived, kind, &ask.name).await?,
+        };
+        Ok(found)
+    }
+
+    /// Whether a subscription is kept here: the server has no session in which it could keep it.
+    fn is_ours(&self, arrived: &Arrived, admitted: &Admitted) -> bool {
+        matches!(admitted.verb, Verb::Subscribe | Verb::Unsubscribe)
+            && arrived.leg(admitted.at).is_none()
+    }
+
+    fn subscribe(
+        &self,
+        arrived: &Arrived,
+        admitted: &Admitted,
+        record: Box<Record>,
+    ) -> Response<Body> {
+        let id = arrived.id.as_ref();
+        let entry = match self.journal.open_read(record) {
+            Ok(entry) => entry,
+            Err(error) => return reply::error(&Failure::Audit(error).public(None), id),
+        };
+        let wanted = admitted.verb == Verb::Subscribe;
+        let kept = arrived.session.as_ref().map(|session| self.conversations.enter(session.key));
+        let watched = match kept {
+            Some(Ok(kept)) => kept.watch(admitted.at, &admitted.name, wanted),
+            Some(Err(_)) | None => false,
+        };
+        match id.filter(|_| watched) {
+            Some(id) => self.shown(entry, Ending::answered(), Some(id), reply::nothing(id)),
+            None => self.failed(entry, &Failure::Overload, id),
+        }
+    }
+}
+
+/// Whether the headers repeat the arguments as the tool wants it.
+///
+/// SPEC 2026-07-28 basic/transports/streamable-http#server-behavior-for-custom-headers
+fn agree(
+    wanted: &[Mirrored],
+    said: &[(Box<str>, Option<Box<str>>)],
+    arguments: Option<policy::json::Value<'_>>,
+) -> Result<(), Failure> {
+    for mirrored in wanted {
+        let said = said.iter().find(|(header, _)| *header == mirrored.header);
+        let said = said.map(|(_, value)| value.as_deref());
+        match (said, mirrored.value(arguments)) {
+            (None, None) => {}
+            (Some(Some(said)), Some(meant)) if Mirrored::agree(said, &meant) => {}
+            (None, Some(_)) => {
+                return Err(Failure::HeaderMismatch("an `Mcp-Param-` header is missing"));
+            }
+            (Some(_), _) => {
+                let what = "an `Mcp-Param-` header is not the argument in the body";
+                return Err(Failure::HeaderMismatch(what));
+            }
+        }
+    }
+    Ok(())
+}

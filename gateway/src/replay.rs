@@ -1,0 +1,345 @@
+//! The events of one stream towards a legacy client, kept so that they can be sent again.
+//!
+//! A client that lost its connection comes back with the id of the last event it has and gets what
+//! it missed, once and in order (SPEC 2025-11-25 basic/transports#resumability-and-redelivery). What
+//! was not sent yet is never dropped: when there is no more room, whoever writes has to wait.
+
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+use bytes::Bytes;
+use tokio::sync::Notify;
+
+/// How much one stream keeps.
+#[derive(Clone, Copy, Debug)]
+pub struct Room {
+    /// Most events.
+    pub events: usize,
+    /// Most bytes; a single event may be longer.
+    pub bytes: usize,
+}
+
+/// One stream.
+#[derive(Debug)]
+pub struct Replay {
+    id: u64,
+    room: Room,
+    state: Mutex<State>,
+    /// Something was sent, so that there may be room.
+    sent: Notify,
+}
+
+#[derive(Debug, Default)]
+struct State {
+    held: VecDeque<(u64, Bytes)>,
+    bytes: usize,
+    /// The number of the next event.
+    next: u64,
+    /// The number of the next event to be sent.
+    at: u64,
+    /// Which reader may read: a new one takes the place of the one before.
+    reader: u64,
+    attached: bool,
+    waker: Option<Waker>,
+    /// Nothing more will come.
+    over: bool,
+    /// The connection is to be closed, though more will come.
+    resting: bool,
+}
+
+/// The id of an event, as a client gives it back: the stream, and the number of the event.
+#[must_use]
+pub fn read_id(text: &str) -> Option<(u64, u64)> {
+    let (stream, event) = text.split_once('-')?;
+    let canonical = stream.len() == 16 && (event == "0" || !event.starts_with('0'));
+    let stream = u64::from_str_radix(stream, 16).ok()?;
+    canonical.then_some((stream, event.parse().ok()?))
+}
+
+impl Replay {
+    /// A stream without events.
+    #[must_use]
+    pub fn new(id: u64, room: Room) -> Arc<Self> {
+        Arc::new(Self { id, room, state: Mutex::default(), sent: Notify::new() })
+    }
+
+    /// What tells it from the other streams of its session.
+    #[must_use]
+    pub const fn id(&self) -> u64 {
+        self.id
+    }
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        // No operation leaves the state half changed.
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Adds an event that has an id and nothing to say, so that the client can come back before
+    /// there is anything to tell; and says when to come back.
+    pub fn prime(&self, retry: Duration) {
+        let mut state = self.state();
+        let retry = format!("retry: {}\n", retry.as_millis());
+        self.add(&mut state, &retry, b"");
+    }
+
+    /// Adds a message, when there is room for it.
+    pub async fn push(&self, message: &[u8]) {
+        loop {
+            let mut room = std::pin::pin!(self.sent.notified());
+            room.as_mut().enable();
+            if self.try_push(message) {
+                return;
+            }
+            room.await;
+        }
+    }
+
+    /// Adds a message if there is room for it.
+    #[must_use]
+    pub fn try_push(&self, message: &[u8]) -> bool {
+        let mut state = self.state();
+        if state.over {
+            return true;
+        }
+        let full = |state: &State| {
+            let long = state.bytes + message.len() > self.room.bytes;
+            !state.held.is_empty() && (long || state.held.len() >= self.room.events)
+        };
+        while full(&state) {
+            let at = state.at;
+            let Some((_, old)) = state.held.pop_front_if(|(number, _)| *number < at) else {
+                return false;
+            };
+            state.bytes -= old.len();
+        }
+        self.add(&mut state, "", message);
+        true
+    }
+
+    fn add(&self, state: &mut State, before: &str, message: &[u8]) {
+        let number = state.next;
+        let mut head = String::with_capacity(before.len() + 64);
+        if !message.is_empty() {
+            head.push_str("event: message\n");
+        }
+        // Writing to a string does not fail.
+        write!(head, "id: {:016x}-{number}\n{before}data: ", self.id).unwrap_or_default();
+        let event = crate::sse::event(&head, message);
+        state.bytes += event.len();
+        state.held.push_back((number, event));
+        state.next += 1;
+        wake(state);
+    }
+
+    /// Says that nothing more will come.
+    pub fn end(&self) {
+        let mut state = self.state();
+        state.over = true;
+        wake(&mut state);
+        self.sent.notify_waiters();
+    }
+
+    /// Closes the connection, if there is one; the client is to come back for more.
+    pub fn rest(&self) {
+        let mut state = self.state();
+        state.resting = state.attached;
+        wake(&mut state);
+    }
+
+    /// Whether nothing more will come.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        self.state().over
+    }
+
+    /// Resolves when nothing more will come.
+    pub async fn over(&self) {
+        loop {
+            let mut turn = std::pin::pin!(self.sent.notified());
+            turn.as_mut().enable();
+            if self.is_over() {
+                return;
+            }
+            turn.await;
+        }
+    }
+
+    /// Whether somebody reads.
+    #[must_use]
+    pub fn is_attached(&self) -> bool {
+        self.state().attached
+    }
+
+    /// Reads on after the event `last`; from the first with `None`. `None` is returned when what
+    /// comes after `last` is no longer held, or `last` was never sent.
+    #[must_use]
+    pub fn attach(self: &Arc<Self>, last: Option<u64>) -> Option<Reader> {
+        let mut state = self.state();
+        let at = last.map_or(0, |last| last.saturating_add(1));
+        let first = state.held.front().map_or(state.next, |(number, _)| *number);
+        if at < first || at > state.next {
+            return None;
+        }
+        state.at = at;
+        state.reader += 1;
+        state.attached = true;
+        state.resting = false;
+        // Whoever read before sees that it may not any more.
+        wake(&mut state);
+        Some(Reader { replay: Arc::clone(self), reader: state.reader })
+    }
+}
+
+fn wake(state: &mut State) {
+    if let Some(waker) = state.waker.take() {
+        waker.wake();
+    }
+}
+
+/// Whoever reads a stream.
+#[derive(Debug)]
+pub struct Reader {
+    replay: Arc<Replay>,
+    reader: u64,
+}
+
+impl Reader {
+    /// The next event; `None` when this reader gets no more.
+    pub fn poll(&mut self, cx: &Context<'_>) -> Poll<Option<Bytes>> {
+        let mut state = self.replay.state();
+        if state.reader != self.reader {
+            return Poll::Ready(None);
+        }
+        let first = state.held.front().map_or(state.next, |(number, _)| *number);
+        let place = usize::try_from(state.at.saturating_sub(first)).unwrap_or(usize::MAX);
+        if let Some((number, event)) = state.held.get(place).cloned() {
+            state.at = number + 1;
+            drop(state);
+            self.replay.sent.notify_waiters();
+            return Poll::Ready(Some(event));
+        }
+        if state.over || state.resting {
+            return Poll::Ready(None);
+        }
+        state.waker = Some(cx.waker().clone());
+        Poll::Pending
+    }
+}
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        let mut state = self.replay.state();
+        if state.reader == self.reader {
+            state.attached = false;
+            state.resting = false;
+            state.waker = None;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Reader, Replay, Room, read_id};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+
+    const ROOM: Room = Room { events: 4, bytes: 4096 };
+
+    /// The ids and data of what there is to read now.
+    fn read(reader: &mut Reader) -> Vec<(u64, String)> {
+        let mut read = Vec::new();
+        while let Poll::Ready(Some(event)) = reader.poll(&Context::from_waker(Waker::noop())) {
+            let text = String::from_utf8(event.to_vec()).unwrap();
+            let field = |name: &str| {
+                text.lines().find_map(|line| line.strip_prefix(name)).unwrap().trim().to_owned()
+            };
+            read.push((read_id(&field("id:")).unwrap().1, field("data:")));
+        }
+        read
+    }
+
+    #[test]
+    fn a_client_that_comes_back_gets_what_it_missed() {
+        let stream = Replay::new(7, ROOM);
+        stream.prime(Duration::from_secs(1));
+        assert!(stream.try_push(b"a") && stream.try_push(b"b"));
+        let mut first = stream.attach(None).unwrap();
+        assert_eq!(read(&mut first), [(0, String::new()), (1, "a".into()), (2, "b".into())]);
+        let mut second = stream.attach(Some(1)).unwrap();
+        assert!(matches!(first.poll(&Context::from_waker(Waker::noop())), Poll::Ready(None)));
+        assert_eq!(read(&mut second), [(2, "b".into())]);
+        assert!(stream.try_push(b"c"));
+        drop(second);
+        stream.end();
+        assert_eq!(read(&mut stream.attach(Some(2)).unwrap()), [(3, "c".into())]);
+        assert!(stream.attach(Some(9)).is_none());
+    }
+
+    #[test]
+    fn what_was_not_sent_is_not_dropped() {
+        let stream = Replay::new(7, ROOM);
+        for message in [b"a", b"b", b"c", b"d"] {
+            assert!(stream.try_push(message));
+        }
+        assert!(!stream.try_push(b"e"));
+        let mut reader = stream.attach(None).unwrap();
+        assert_eq!(read(&mut reader).len(), 4);
+        assert!(stream.try_push(b"e"));
+        // The first event had to make room.
+        assert!(stream.attach(None).is_none());
+    }
+
+    #[test]
+    fn an_id_has_one_spelling() {
+        assert_eq!(read_id("00000000000000ff-10"), Some((255, 10)));
+        for bad in ["ff-1", "00000000000000ff-01", "00000000000000ff-", "x", "00000000000000ff-1-2"]
+        {
+            assert_eq!(read_id(bad), None, "{bad}");
+        }
+    }
+
+    proptest! {
+        /// However often a client loses its connection and whatever it had read by then, it gets
+        /// every message once and in order.
+        #[test]
+        fn nothing_is_lost_and_nothing_repeated(
+            steps in prop::collection::vec((0..3usize, 0..4usize), 1..60),
+        ) {
+            let stream = Replay::new(1, ROOM);
+            let (mut sent, mut got): (Vec<String>, Vec<(u64, String)>) = (Vec::new(), Vec::new());
+            let mut reader: Option<Reader> = stream.attach(None);
+            for (push, keep) in steps {
+                for _ in 0..push {
+                    let message = sent.len().to_string();
+                    if stream.try_push(message.as_bytes()) {
+                        sent.push(message);
+                    }
+                }
+                if let Some(mut reading) = reader.take() {
+                    // Of what was handed out, the client may have received only the first few.
+                    let handed = read(&mut reading);
+                    let lost = keep == 3;
+                    let kept = if lost { handed.len().min(1) } else { handed.len() };
+                    got.extend(handed.into_iter().take(kept));
+                    reader = if lost {
+                        drop(reading);
+                        let last = got.last().map(|(id, _)| *id);
+                        Some(Arc::clone(&stream).attach(last).unwrap())
+                    } else {
+                        Some(reading)
+                    };
+                }
+            }
+            stream.end();
+            let last = got.last().map(|(id, _)| *id);
+            got.extend(read(&mut stream.attach(last).unwrap()));
+            let got: Vec<_> = got.into_iter().map(|(_, data)| data).collect();
+            prop_assert_eq!(got, sent);
+        }
+    }
+}

@@ -1,0 +1,191 @@
+//! Servers and routes: how the one is reached, and where the other leads.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+
+use http::Uri;
+use policy::name::ServerName;
+
+use super::compile::Compiler;
+use super::raw::{
+    RawPrefix, RawProtocol, RawRoute, RawServer, RawSharing, RawTransport, RawVariable,
+};
+use super::{Program, Protocol, Reach, Route, SecretRef, Server, Value};
+use crate::naming::{self, Prefix};
+
+impl Compiler<'_> {
+    pub(super) fn servers(&mut self, raws: Vec<RawServer>) -> Vec<Server> {
+        self.filled("/servers", &raws, "add one: there is nothing to stand in front of");
+        let mut seen = BTreeSet::new();
+        let server = |(n, raw): (usize, RawServer)| {
+            let at = format!("/servers/{n}");
+            self.unique(&format!("{at}/name"), &raw.name, &mut seen);
+            let protocol = match raw.protocol {
+                RawProtocol::Auto => Protocol::Auto,
+                RawProtocol::Modern => Protocol::Modern,
+                RawProtocol::Legacy => Protocol::Legacy,
+            };
+            let name = match ServerName::parse(&raw.name) {
+                Ok(name) if !raw.name.contains("__") && !raw.name.ends_with('_') => name,
+                Ok(name) => {
+                    let help = "`__` stands between server and tool; use `-` in the name";
+                    let message = "the name has `__` in it or ends in `_`";
+                    self.report(&format!("{at}/name"), message, help);
+                    name
+                }
+                Err(error) => {
+                    self.report(&format!("{at}/name"), format!("the name {error}"), "rename it");
+                    return None;
+                }
+            };
+            let own = raw.sharing == RawSharing::PerSession;
+            if own && raw.url.is_some() && raw.transport == RawTransport::StreamableHttp {
+                let help =
+                    "remove it: every session has its own anyway where a server keeps sessions";
+                let message = "`sharing` belongs to a `command` or to `transport: httpSse`";
+                self.report(&format!("{at}/sharing"), message, help);
+            }
+            // The name stands even where the rest is wrong: what refers to it is not.
+            let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
+            Some(Server { name, reach, protocol, own })
+        };
+        raws.into_iter().enumerate().filter_map(server).collect()
+    }
+
+    fn reach(&mut self, at: &str, raw: RawServer) -> Option<Reach> {
+        let stdio_only = !raw.args.is_empty() || !raw.env.is_empty();
+        match (raw.url, raw.command) {
+            (Some(url), None) => {
+                if stdio_only || raw.working_directory.is_some() {
+                    let help = "remove them, or use `command` instead of `url`";
+                    self.report(
+                        at,
+                        "`args`, `env` and `workingDirectory` belong to a `command`",
+                        help,
+                    );
+                }
+                let uri = url.parse::<Uri>().ok().filter(|uri| {
+                    matches!(uri.scheme_str(), Some("http" | "https"))
+                        && uri.authority().is_some_and(|a| !a.as_str().contains('@'))
+                });
+                if uri.is_none() {
+                    let message = format!("`{}` is not the URL of a server", url.escape_debug());
+                    let help = "write `http://host:port/path` or `https://host/path`";
+                    self.report(&format!("{at}/url"), message, help);
+                }
+                let transport = raw.transport;
+                uri.map(|uri| match transport {
+                    RawTransport::StreamableHttp => Reach::Http(uri),
+                    RawTransport::HttpSse => Reach::Old(uri),
+                })
+            }
+            (None, Some(command)) => {
+                if raw.transport == RawTransport::HttpSse {
+                    let help = "remove it: a program is spoken to over its input and output";
+                    self.report(&format!("{at}/transport"), "`transport` belongs to a `url`", help);
+                }
+                let env = raw.env.into_iter().enumerate();
+                let env = env.filter_map(|(n, raw)| self.variable(&format!("{at}/env/{n}"), raw));
+                Some(Reach::Stdio(Program {
+                    command,
+                    args: raw.args,
+                    env: env.collect(),
+                    directory: raw.working_directory.map(PathBuf::from),
+                }))
+            }
+            (Some(_), Some(_)) => {
+                self.report(at, "a server has `url` or `command`, not both", "remove one of them");
+                None
+            }
+            (None, None) => {
+                self.report(
+                    at,
+                    "a server needs `url` or `command`",
+                    "add the one it is reached by",
+                );
+                None
+            }
+        }
+    }
+
+    fn variable(&mut self, at: &str, raw: RawVariable) -> Option<(String, Value)> {
+        let RawVariable { name, value, from_env, from_file } = raw;
+        let value = match (value, from_env, from_file) {
+            (Some(value), None, None) => Value::Literal(value),
+            (None, Some(variable), None) => Value::Secret(SecretRef::Env(variable)),
+            (None, None, Some(file)) => Value::Secret(SecretRef::File(file.into())),
+            _ => {
+                let help = "give exactly one of `value`, `fromEnv` and `fromFile`";
+                self.report(
+                    at,
+                    format!("the value of `{}` is not clear", name.escape_debug()),
+                    help,
+                );
+                return None;
+            }
+        };
+        if name.is_empty() || name.contains(['=', '\0']) {
+            self.report(&format!("{at}/name"), "not the name of a variable", "rename it");
+        }
+        Some((name, value))
+    }
+
+    pub(super) fn routes(&mut self, raws: &[RawRoute], servers: &[Server]) -> Vec<Route> {
+        self.filled("/routes", raws, "add one: `path: /mcp` and the servers behind it");
+        let named: BTreeMap<_, _> =
+            servers.iter().enumerate().map(|(n, server)| (server.name.as_str(), n)).collect();
+        let mut seen = BTreeSet::new();
+        let mut routes = Vec::new();
+        for (n, raw) in raws.iter().enumerate() {
+            let at = format!("/routes/{n}");
+            self.unique(&format!("{at}/path"), &raw.path, &mut seen);
+            let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
+            if !raw.path.starts_with('/') || !raw.path.bytes().all(plain) || raw.path.contains("..")
+            {
+                let message = format!("`{}` is not a path", raw.path.escape_debug());
+                let help = "start with `/` and use letters, digits, `-`, `.`, `_` and `~`";
+                self.report(&format!("{at}/path"), message, help);
+            }
+            self.filled(
+                &format!("{at}/servers"),
+                &raw.servers,
+                "name the servers behind this path",
+            );
+            let mut used = BTreeSet::new();
+            let mut found = Vec::new();
+            for (i, name) in raw.servers.iter().enumerate() {
+                let at = format!("{at}/servers/{i}");
+                self.unique(&at, name, &mut used);
+                match named.get(name.as_str()) {
+                    Some(server) => found.push(*server),
+                    None => {
+                        let list: Vec<_> = named.keys().copied().collect();
+                        let message = format!("there is no server `{}`", name.escape_debug());
+                        self.report(&at, message, format!("the servers are: {}", list.join(", ")));
+                    }
+                }
+            }
+            self.schemes_differ(&at, &found, servers);
+            let prefix = match raw.prefix {
+                RawPrefix::Always => Prefix::Always,
+                RawPrefix::OnConflict => Prefix::OnConflict,
+                RawPrefix::Never => Prefix::Never,
+            };
+            let path = raw.path.as_str().into();
+            routes.push(Route { path, servers: found, prefix, old: raw.http_sse });
+        }
+        routes
+    }
+
+    /// Resources are told apart by the names of their servers, in the letters a URI scheme has.
+    fn schemes_differ(&mut self, at: &str, found: &[usize], servers: &[Server]) {
+        let mut seen = BTreeSet::new();
+        for server in found.iter().filter_map(|index| servers.get(*index)) {
+            if !seen.insert(naming::scheme(&server.name)) {
+                let message = format!("`{}` is too like the name of another server", server.name);
+                let help = "rename one: in URIs letters have no case and `_` is written `-`";
+                self.report(&format!("{at}/servers"), message, help);
+            }
+        }
+    }
+}

@@ -1,0 +1,226 @@
+//! A server of the old HTTP+SSE transport (2024-11-05): one stream for everything it says, and a
+//! second endpoint for everything that is said to it.
+//!
+//! SPEC 2024-11-05 basic/transports#http-with-sse
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use http::header::{ACCEPT, CONTENT_TYPE, HOST};
+use http::{HeaderValue, Method, Request, Uri};
+use http_body_util::Full;
+use hyper::body::Incoming;
+use policy::json::Bounds;
+use policy::name::ServerName;
+use rustls::ClientConfig;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+use super::channel::Channel;
+use super::error::UpstreamError;
+use super::link::{Link, Target};
+use crate::settings::Limits;
+use crate::sse;
+use crate::task::Tasks;
+use crate::wire;
+
+/// A server at a URL.
+#[derive(Debug)]
+pub(super) struct Old {
+    name: ServerName,
+    uri: Uri,
+    target: Target,
+    limits: Limits,
+    tasks: Tasks,
+}
+
+impl Old {
+    pub(super) fn new(
+        name: ServerName,
+        uri: &Uri,
+        tls: &Arc<ClientConfig>,
+        limits: Limits,
+        tasks: Tasks,
+    ) -> Result<Self, UpstreamError> {
+        let target = Target::new(uri, tls, limits.connect_time)?;
+        Ok(Self { name, uri: uri.clone(), target, limits, tasks })
+    }
+
+    /// Opens the stream and waits to be told where to send messages.
+    pub(super) async fn connect(
+        &self,
+        generation: u64,
+        own: bool,
+    ) -> Result<Arc<Channel>, UpstreamError> {
+        let connected = timeout(self.limits.answer_time, self.open()).await;
+        let late = |_| UpstreamError::Timeout(self.limits.answer_time);
+        let (stream, endpoint) = connected.map_err(late)??;
+        let limit = self.limits.in_flight.max(64) * 4;
+        let (channel, lines) = Channel::new(generation, own, limit);
+        let sender = Sender {
+            name: self.name.clone(),
+            target: self.target.clone(),
+            host: host(&self.uri)?,
+            endpoint,
+            limits: self.limits,
+        };
+        self.tasks.spawn_service(sender.write(lines, Arc::clone(&channel)));
+        self.tasks.spawn_service(read(stream, Arc::clone(&channel), self.name.clone()));
+        Ok(channel)
+    }
+
+    async fn open(&self) -> Result<(Stream, Uri), UpstreamError> {
+        let mut link = self.target.connect().await?;
+        let mut request = Request::new(Full::new(Bytes::new()));
+        let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
+        *request.uri_mut() = relative(path)?;
+        let map = request.headers_mut();
+        map.insert(HOST, host(&self.uri)?);
+        map.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+        let response = link.send(request).await?;
+        if !response.status().is_success() {
+            return Err(UpstreamError::Status(response.status().as_u16()));
+        }
+        let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
+            return Err(UpstreamError::ContentType);
+        }
+        let decoder = sse::Decoder::new(self.limits.response_body);
+        let (waiting, limit) = (std::collections::VecDeque::new(), self.limits.response_body);
+        let mut stream = Stream { link, body: response.into_body(), decoder, waiting, limit };
+        let first = stream.next().await?.ok_or(UpstreamError::Incomplete)?;
+        if first.name.as_deref() != Some("endpoint") {
+            return Err(UpstreamError::Protocol("the stream does not begin with the endpoint"));
+        }
+        let endpoint = std::str::from_utf8(&first.data).ok().and_then(|text| self.endpoint(text));
+        let outside = UpstreamError::Protocol("the server names an endpoint of another server");
+        Ok((stream, endpoint.ok_or(outside)?))
+    }
+
+    /// The endpoint, if it is on the same server: messages, and what they carry, go nowhere else
+    /// because a server says so.
+    fn endpoint(&self, text: &str) -> Option<Uri> {
+        let uri: Uri = text.trim().parse().ok()?;
+        match uri.authority() {
+            None => text.trim().starts_with('/').then(|| relative(text.trim()).ok())?,
+            Some(authority) => {
+                let same =
+                    Some(authority) == self.uri.authority() && uri.scheme() == self.uri.scheme();
+                same.then(|| relative(uri.path_and_query()?.as_str()).ok())?
+            }
+        }
+    }
+}
+
+fn relative(path: &str) -> Result<Uri, UpstreamError> {
+    path.parse().map_err(|_unusable| UpstreamError::Protocol("the URL cannot be used"))
+}
+
+fn host(uri: &Uri) -> Result<HeaderValue, UpstreamError> {
+    let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
+    HeaderValue::from_str(host)
+        .map_err(|_unusable| UpstreamError::Protocol("the host cannot be used"))
+}
+
+struct Stream {
+    link: Link,
+    body: Incoming,
+    decoder: sse::Decoder,
+    waiting: std::collections::VecDeque<sse::Event>,
+    limit: usize,
+}
+
+impl Stream {
+    async fn next(&mut self) -> Result<Option<sse::Event>, UpstreamError> {
+        while self.waiting.is_empty() {
+            let Some(frame) = self.link.frame(&mut self.body).await else { return Ok(None) };
+            let Ok(data) = frame?.into_data() else { continue };
+            let waiting = &mut self.waiting;
+            let fed = self.decoder.feed(&data, |event| waiting.push_back(event));
+            fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
+        }
+        Ok(self.waiting.pop_front())
+    }
+}
+
+async fn read(mut stream: Stream, channel: Arc<Channel>, name: ServerName) {
+    loop {
+        let event = tokio::select! {
+            event = stream.next() => event,
+            () = channel.over.cancelled() => return,
+        };
+        let Ok(Some(event)) = event else { break };
+        if event.data.is_empty() {
+            continue;
+        }
+        match wire::decode_any(event.data, &Bounds::ANSWER).await {
+            Ok(message) => channel.deliver(message, &name),
+            Err(error) => {
+                let error = crate::report::Chain(&error);
+                tracing::warn!(server = %name, %error, "the server sent what is no message");
+                break;
+            }
+        }
+    }
+    tracing::info!(server = %name, "the stream ended");
+    channel.over.cancel();
+}
+
+/// Sends messages one after the other, over one connection while it lasts.
+struct Sender {
+    name: ServerName,
+    target: Target,
+    host: HeaderValue,
+    endpoint: Uri,
+    limits: Limits,
+}
+
+impl Sender {
+    async fn write(self, mut lines: mpsc::Receiver<Bytes>, channel: Arc<Channel>) {
+        let mut kept = None;
+        loop {
+            let line = tokio::select! {
+                line = lines.recv() => line,
+                () = channel.over.cancelled() => None,
+            };
+            let Some(line) = line else { return };
+            let posted = timeout(self.limits.answer_time, self.post(line, &mut kept)).await;
+            if !matches!(posted, Ok(Ok(()))) {
+                tracing::warn!(server = %self.name, "the server does not take messages");
+                channel.over.cancel();
+                return;
+            }
+        }
+    }
+
+    async fn post(&self, line: Bytes, kept: &mut Option<Link>) -> Result<(), UpstreamError> {
+        let mut link = match kept.take() {
+            Some(mut link) => {
+                if link.is_usable().await {
+                    link
+                } else {
+                    self.target.connect().await?
+                }
+            }
+            None => self.target.connect().await?,
+        };
+        let mut request = Request::new(Full::new(line));
+        *request.method_mut() = Method::POST;
+        *request.uri_mut() = self.endpoint.clone();
+        let map = request.headers_mut();
+        map.insert(HOST, self.host.clone());
+        map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        let response = link.send(request).await?;
+        let status = response.status();
+        let mut body = response.into_body();
+        while let Some(frame) = link.frame(&mut body).await {
+            frame?;
+        }
+        if !status.is_success() {
+            return Err(UpstreamError::Status(status.as_u16()));
+        }
+        link.rest();
+        *kept = Some(link);
+        Ok(())
+    }
+}

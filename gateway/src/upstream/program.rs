@@ -1,0 +1,239 @@
+//! A server that is a program on this machine.
+//!
+//! A task writes its input, a task reads its output, a task logs its complaints, and a task watches
+//! it and stops it.
+
+use std::env;
+use std::ffi::OsString;
+use std::process::Stdio as Pipe;
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use policy::json::Bounds;
+use policy::name::ServerName;
+use rustix::process::{Pid, Signal, kill_process_group};
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
+use tokio::process::{Child, ChildStdin, Command};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
+
+use super::channel::Channel;
+use super::error::UpstreamError;
+use crate::secret::Secret;
+use crate::settings::{Limits, Program};
+use crate::task::Tasks;
+use crate::wire;
+
+/// Lines of output that are no messages before the process is given up: some programs greet.
+const GARBAGE: usize = 16;
+/// Longest line of its error output that is logged.
+const COMPLAINT: usize = 4096;
+/// How long a process may take to end by itself, and again after it was asked to.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// What every program gets of our environment.
+const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
+
+/// Starts a program.
+#[derive(Debug)]
+pub(super) struct Starter {
+    name: ServerName,
+    program: Program,
+    secrets: Vec<(String, Secret)>,
+    limits: Limits,
+    tasks: Tasks,
+}
+
+impl Starter {
+    pub(super) const fn new(
+        name: ServerName,
+        program: Program,
+        secrets: Vec<(String, Secret)>,
+        limits: Limits,
+        tasks: Tasks,
+    ) -> Self {
+        Self { name, program, secrets, limits, tasks }
+    }
+
+    /// Starts a process.
+    pub(super) fn start(&self, generation: u64, own: bool) -> Result<Arc<Channel>, UpstreamError> {
+        let inherited = INHERITED.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
+        let mut command = Command::new(&self.program.command);
+        command
+            .args(&self.program.args)
+            .env_clear()
+            .envs(inherited)
+            .envs(self.secrets.iter().map(|(name, value)| (name, OsString::from(value.expose()))))
+            .stdin(Pipe::piped())
+            .stdout(Pipe::piped())
+            .stderr(Pipe::piped())
+            // A group of its own: what the program starts is stopped with it.
+            .process_group(0)
+            .kill_on_drop(true);
+        if let Some(directory) = &self.program.directory {
+            command.current_dir(directory);
+        }
+        let mut child = command.spawn().map_err(UpstreamError::Start)?;
+        let (Some(stdin), Some(stdout), Some(stderr)) =
+            (child.stdin.take(), child.stdout.take(), child.stderr.take())
+        else {
+            return Err(UpstreamError::Exited);
+        };
+        let limit = self.limits.in_flight.max(64) * 4;
+        let (channel, lines) = Channel::new(generation, own, limit);
+        tracing::info!(server = %self.name, pid = child.id(), "program started");
+        self.tasks.spawn_service(write(stdin, lines, channel.over.clone()));
+        let limit = self.limits.response_body;
+        let reader = read(BufReader::new(stdout), Arc::clone(&channel), self.name.clone(), limit);
+        self.tasks.spawn_service(reader);
+        self.tasks.spawn_service(complain(
+            BufReader::new(stderr),
+            channel.over.clone(),
+            self.name.clone(),
+        ));
+        let watch = watch(child, Arc::clone(&channel), self.name.clone(), self.tasks.clone());
+        self.tasks.spawn_service(watch);
+        Ok(channel)
+    }
+}
+
+async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Bytes>, over: CancellationToken) {
+    loop {
+        let line = tokio::select! {
+            line = lines.recv() => line,
+            () = over.cancelled() => None,
+        };
+        let Some(line) = line else { return };
+        let mut whole = Vec::with_capacity(line.len() + 1);
+        // A message has no line end inside; in JSON a space means the same.
+        whole.extend(
+            line.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }),
+        );
+        whole.push(b'\n');
+        let written = tokio::select! {
+            written = stdin.write_all(&whole) => written.is_ok(),
+            () = over.cancelled() => false,
+        };
+        if !written {
+            over.cancel();
+            return;
+        }
+    }
+}
+
+async fn read(
+    mut stdout: impl AsyncBufRead + Unpin,
+    channel: Arc<Channel>,
+    name: ServerName,
+    limit: usize,
+) {
+    let mut garbage = 0;
+    loop {
+        let line = tokio::select! {
+            line = line(&mut stdout, limit) => line,
+            () = channel.over.cancelled() => return,
+        };
+        let Some(text) = line else {
+            tracing::warn!(server = %name, "the program closed its output or wrote too long a line");
+            channel.over.cancel();
+            return;
+        };
+        if text.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        match wire::decode_any(text, &Bounds::ANSWER).await {
+            Ok(message) => {
+                garbage = 0;
+                channel.deliver(message, &name);
+            }
+            Err(error) => {
+                garbage += 1;
+                let error = crate::report::Chain(&error);
+                tracing::warn!(server = %name, %error, "the program wrote what is no message");
+                if garbage > GARBAGE {
+                    channel.over.cancel();
+                    return;
+                }
+            }
+        }
+    }
+}
+
+/// One line without its end; `None` at the end of the output or past `limit`.
+async fn line(input: &mut (impl AsyncBufRead + Unpin), limit: usize) -> Option<Bytes> {
+    let mut text = Vec::new();
+    loop {
+        let buffer = input.fill_buf().await.ok()?;
+        if buffer.is_empty() {
+            return (!text.is_empty()).then(|| text.into());
+        }
+        let end = memchr::memchr(b'\n', buffer);
+        let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
+        if text.len() + part.len() > limit {
+            return None;
+        }
+        text.extend_from_slice(part);
+        let used = part.len() + usize::from(end.is_some());
+        input.consume(used);
+        if end.is_some() {
+            return Some(text.into());
+        }
+    }
+}
+
+/// Logs what the program says on its error output, so that nothing in it can pass for our log.
+async fn complain(
+    mut stderr: impl AsyncBufRead + Unpin,
+    over: CancellationToken,
+    name: ServerName,
+) {
+    loop {
+        let text = tokio::select! {
+            biased;
+            text = line(&mut stderr, 1024 * 1024) => text,
+            () = over.cancelled() => None,
+        };
+        let Some(text) = text else { return };
+        let text = String::from_utf8_lossy(&text);
+        let text = text.get(..text.floor_char_boundary(COMPLAINT)).unwrap_or_default();
+        tracing::info!(server = %name, text = %text.escape_debug(), "the program says");
+    }
+}
+
+/// Waits until the process ends, or ends it.
+async fn watch(mut child: Child, channel: Arc<Channel>, name: ServerName, tasks: Tasks) {
+    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let ended = tokio::select! {
+        status = child.wait() => status.ok(),
+        () = channel.over.cancelled() => None,
+        () = tasks.halting() => None,
+    };
+    channel.over.cancel();
+    let status = match ended {
+        Some(status) => Some(status),
+        None => end(&mut child, group).await,
+    };
+    // What the program started does not outlive it.
+    signal(group, Signal::KILL);
+    tracing::info!(server = %name, status = status.map(|s| s.to_string()), "program ended");
+}
+
+/// Its input is closed by now; then it is asked, then it is made to.
+///
+/// SPEC 2026-07-28 basic/transports/stdio#shutdown
+async fn end(child: &mut Child, group: Option<Pid>) -> Option<std::process::ExitStatus> {
+    for next in [Signal::TERM, Signal::KILL] {
+        if let Ok(status) = timeout(PATIENCE, child.wait()).await {
+            return status.ok();
+        }
+        signal(group, next);
+    }
+    child.wait().await.ok()
+}
+
+fn signal(group: Option<Pid>, signal: Signal) {
+    if let Some(Err(error)) = group.map(|group| kill_process_group(group, signal)) {
+        tracing::debug!(%error, "the program could not be signalled");
+    }
+}

@@ -1,0 +1,212 @@
+//! Sessions with a server that the gateway keeps for callers who have none of their own: a modern
+//! client in front of a legacy server, or of a program that serves each session alone.
+//!
+//! Each caller gets its own, and so does each client of a caller that can do other things: what
+//! the server keeps for one is never another's.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use arc_swap::ArcSwapOption;
+use policy::principal::Principal;
+use tokio::sync::broadcast;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
+
+use super::desk::{Desk, Ticket};
+use super::feed::Stream;
+use super::turn::Turn;
+use super::{Answer, Transport, Upstream, UpstreamError, request};
+use crate::client::Client;
+use crate::protocol::Era;
+use crate::session::Leg;
+use crate::wire::{Message, Notification};
+
+/// How long a session is kept without being used.
+const IDLE: Duration = Duration::from_secs(600);
+/// How long is waited for the stream of a session to begin.
+pub const OPENING: Duration = Duration::from_millis(500);
+/// Most calls that wait in one session.
+const WAITING: usize = 256;
+/// How often it is looked at.
+const SWEEP: Duration = Duration::from_secs(60);
+
+/// For whom the gateway speaks to a server.
+#[derive(Clone, Debug)]
+pub struct Party {
+    /// The caller; `None` for the gateway itself.
+    pub principal: Option<Arc<Principal>>,
+    /// What its client said of itself.
+    pub client: Arc<Client>,
+    /// Its own session with the server, where there is one.
+    pub leg: Option<Leg>,
+}
+
+impl Party {
+    /// The gateway itself.
+    #[must_use]
+    pub fn gateway() -> Self {
+        Self { principal: None, client: Arc::clone(Client::gateway()), leg: None }
+    }
+
+    /// What tells its standing session from others.
+    pub(super) fn key(&self) -> Key {
+        let principal = self.principal.as_ref().map(|principal| principal.id.as_str().into());
+        Key { principal, client: Arc::clone(&self.client) }
+    }
+}
+
+/// Whose standing session it is.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Key {
+    principal: Option<Box<str>>,
+    client: Arc<Client>,
+}
+
+/// A standing session.
+#[derive(Debug)]
+pub(super) struct Standing {
+    leg: ArcSwapOption<Leg>,
+    /// Who gets what the server says on the stream of the session.
+    desk: Arc<Desk>,
+    over: CancellationToken,
+    opening: Turn,
+    born: Instant,
+    /// When it was last used, in seconds after it was born.
+    used: AtomicU64,
+}
+
+impl Standing {
+    fn new() -> Self {
+        Self {
+            leg: ArcSwapOption::empty(),
+            desk: Desk::new(true, WAITING),
+            over: CancellationToken::new(),
+            opening: Turn::default(),
+            born: Instant::now(),
+            used: AtomicU64::new(0),
+        }
+    }
+
+    fn touch(&self) {
+        self.used.store(self.born.elapsed().as_secs(), Ordering::Relaxed);
+    }
+
+    fn is_idle(&self) -> bool {
+        let idle = self.born.elapsed().as_secs().saturating_sub(self.used.load(Ordering::Relaxed));
+        idle >= IDLE.as_secs()
+    }
+}
+
+impl Upstream {
+    /// The standing session of a caller, opened if there is none.
+    pub(super) async fn standing(self: &Arc<Self>, party: &Party) -> Result<Leg, UpstreamError> {
+        let key = party.key();
+        let standing = match self.standing.get(&key) {
+            Some(standing) => standing,
+            None => {
+                let new = Arc::new(Standing::new());
+                match self.standing.insert(key.clone(), Arc::clone(&new)) {
+                    Ok(None) => new,
+                    Ok(Some(_)) => self.standing.get(&key).unwrap_or(new),
+                    Err(_) => return Err(UpstreamError::Stalled),
+                }
+            }
+        };
+        standing.touch();
+        let held = || standing.leg.load_full().map(|leg| (*leg).clone());
+        if let Some(leg) = held() {
+            return Ok(leg);
+        }
+        let open = || async {
+            let leg = self.leg(&party.client).await?;
+            standing.leg.store(Some(Arc::new(leg.clone())));
+            if let Some(opened) = self.attend(party, &leg, &standing) {
+                // What a server says where nobody listens yet is lost. Some begin the stream late.
+                drop(timeout(OPENING, opened.cancelled()).await);
+            }
+            Ok(leg)
+        };
+        standing.opening.take(self.limits.answer_time, held, open).await
+    }
+
+    /// Forgets a standing session that the server no longer knows.
+    pub(super) fn forget(&self, party: &Party) {
+        if let Some(standing) = self.standing.remove(&party.key()) {
+            standing.over.cancel();
+        }
+    }
+
+    /// Reads the stream of a standing session, for as long as it is kept.
+    fn attend(
+        self: &Arc<Self>,
+        party: &Party,
+        leg: &Leg,
+        standing: &Arc<Standing>,
+    ) -> Option<CancellationToken> {
+        let mut stream = Stream::new(self, party, leg)?;
+        let opened = stream.opened();
+        let (desk, over) = (Arc::clone(&standing.desk), standing.over.clone());
+        let (upstream, tasks) = (Arc::clone(self), self.tasks.clone());
+        self.tasks.spawn_service(async move {
+            loop {
+                let message = tokio::select! {
+                    message = stream.next() => message,
+                    () = over.cancelled() => return,
+                    () = tasks.halting() => return,
+                };
+                let Ok(message) = message else { return };
+                if let Message::Notification(told) = &message {
+                    upstream.heard(told);
+                }
+                if let Some(question) = desk.deliver(message) {
+                    stream.replier().reply(request::unasked(&question)).await;
+                }
+            }
+        });
+        Some(opened)
+    }
+
+    /// What the server says in the standing session behind `answer`, and means for that call.
+    pub(super) fn aside(&self, answer: &Answer) -> Option<Ticket> {
+        answer.leg.as_ref().filter(|leg| leg.version.era() == Era::Legacy)?;
+        if answer.party.leg.is_some() || !matches!(self.transport, Transport::Http(_)) {
+            return None;
+        }
+        let standing = self.standing.get(&answer.party.key())?;
+        standing.desk.wait(answer.id, answer.manner.asks)
+    }
+
+    /// What the server says in a standing session and means for no call.
+    pub(super) fn overheard(
+        &self,
+        party: &Party,
+    ) -> Option<broadcast::Receiver<Arc<Notification>>> {
+        self.standing.get(&party.key()).map(|standing| standing.desk.listen())
+    }
+
+    /// Ends the sessions that nobody has used for a while.
+    pub(super) async fn sweep(self: Arc<Self>) {
+        let mut turn = tokio::time::interval(SWEEP);
+        loop {
+            tokio::select! {
+                _ = turn.tick() => {}
+                () = self.tasks.halting() => return,
+            }
+            let mut idle = Vec::new();
+            self.standing.retain(|_, standing| {
+                let keep = !standing.is_idle();
+                if !keep {
+                    standing.over.cancel();
+                    idle.extend(standing.leg.load_full());
+                }
+                keep
+            });
+            for leg in idle {
+                self.close(&leg).await;
+            }
+            self.shelves.retain(|_, shelf| !shelf.is_idle(IDLE));
+        }
+    }
+}

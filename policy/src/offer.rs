@@ -1,0 +1,218 @@
+//! What a server offers: tools, prompts, resources and resource templates.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use crate::inspect::{self, Finding};
+use crate::json::{Document, Fragment, Value};
+use crate::mirror::{self, Mirrored};
+use crate::name::{NameError, OfferName, ServerName};
+
+/// Longest name of a tool or a prompt, in bytes. Resources are named by URIs, which may be longer.
+const LONGEST: usize = 256;
+
+/// What sort of thing is offered, or asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Kind {
+    /// A tool, known by its `name`.
+    Tool,
+    /// A prompt, known by its `name`.
+    Prompt,
+    /// A resource, known by its `uri`.
+    Resource,
+    /// A family of resources, known by its `uriTemplate` (RFC 6570).
+    Template,
+    /// Nothing of a list: a method that only the two ends know.
+    Method,
+}
+
+impl Kind {
+    /// The kinds that come in lists.
+    pub const LISTED: [Self; 4] = [Self::Tool, Self::Prompt, Self::Resource, Self::Template];
+
+    /// Its name in rules, records and messages.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Tool => "tool",
+            Self::Prompt => "prompt",
+            Self::Resource => "resource",
+            Self::Template => "template",
+            Self::Method => "method",
+        }
+    }
+
+    /// The member of a definition that names it.
+    #[must_use]
+    pub const fn key(self) -> &'static str {
+        match self {
+            Self::Tool | Self::Prompt | Self::Method => "name",
+            Self::Resource => "uri",
+            Self::Template => "uriTemplate",
+        }
+    }
+
+    /// The member of a result that holds the list.
+    #[must_use]
+    pub const fn list(self) -> &'static str {
+        match self {
+            Self::Tool => "tools",
+            Self::Prompt => "prompts",
+            Self::Resource => "resources",
+            Self::Template => "resourceTemplates",
+            Self::Method => "methods",
+        }
+    }
+}
+
+/// One thing as its server describes it: every member, known or not, as it came.
+#[derive(Clone, Debug)]
+pub struct Offer {
+    kind: Kind,
+    name: OfferName,
+    definition: Fragment,
+    findings: Vec<Finding>,
+    mirrored: Vec<Mirrored>,
+}
+
+/// Why a definition is of no use.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum OfferError {
+    /// A definition is an object.
+    #[error("the definition is not an object")]
+    NotAnObject,
+    /// It has no name, or the name is no string.
+    #[error("the definition has no `{0}`")]
+    Unnamed(&'static str),
+    /// Its name cannot be used.
+    #[error("name")]
+    Name(#[source] NameError),
+    /// The headers it wants cannot be made.
+    #[error("`x-mcp-header` {0}")]
+    Mirror(&'static str),
+}
+
+impl Offer {
+    /// Reads one definition and inspects all of its text.
+    ///
+    /// # Errors
+    /// When it has no usable name, or a tool wants headers that cannot be made: the specification
+    /// has such a tool left out (2026-07-28 basic/transports/streamable-http#schema-extension).
+    pub fn read(
+        kind: Kind,
+        definition: Value<'_>,
+        document: &Arc<Document>,
+    ) -> Result<Self, OfferError> {
+        if !definition.is_object() {
+            return Err(OfferError::NotAnObject);
+        }
+        let name = definition.get(kind.key()).and_then(Value::as_str);
+        let name = name.ok_or(OfferError::Unnamed(kind.key()))?;
+        let name = OfferName::parse(&name).map_err(OfferError::Name)?;
+        let (length, limit) = (name.as_str().len(), LONGEST);
+        if matches!(kind, Kind::Tool | Kind::Prompt) && length > limit {
+            return Err(OfferError::Name(NameError::Length { length, limit }));
+        }
+        let mirrored = match kind {
+            Kind::Tool => mirror::read(definition).map_err(OfferError::Mirror)?,
+            Kind::Prompt | Kind::Resource | Kind::Template | Kind::Method => Vec::new(),
+        };
+        let findings = inspect::definition((kind == Kind::Tool).then_some(&name), definition);
+        let definition = definition.fragment(document);
+        Ok(Self { kind, name, definition, findings, mirrored })
+    }
+
+    /// What sort of thing it is.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Its name, as its server gives it.
+    #[must_use]
+    pub const fn name(&self) -> &OfferName {
+        &self.name
+    }
+
+    /// The whole definition.
+    #[must_use]
+    pub fn definition(&self) -> Value<'_> {
+        self.definition.value()
+    }
+
+    /// What the detectors saw in it.
+    #[must_use]
+    pub fn findings(&self) -> &[Finding] {
+        &self.findings
+    }
+
+    /// The arguments that a modern client repeats in headers.
+    #[must_use]
+    pub fn mirrored(&self) -> &[Mirrored] {
+        &self.mirrored
+    }
+
+    #[cfg(test)]
+    pub(crate) fn for_tests(kind: Kind, definition: &str) -> Self {
+        let text = bytes::Bytes::copy_from_slice(definition.as_bytes());
+        let document = Document::parse(text, &crate::json::Bounds::MESSAGE).unwrap();
+        let document = Arc::new(document);
+        Self::read(kind, document.root(), &document).unwrap()
+    }
+}
+
+/// Everything of one kind that one server offers, in the order it offers it.
+#[derive(Clone, Debug)]
+pub struct Catalog {
+    server: ServerName,
+    kind: Kind,
+    offers: Vec<Offer>,
+    by_name: BTreeMap<OfferName, usize>,
+}
+
+impl Catalog {
+    /// The catalogue of `server`.
+    ///
+    /// Two tools of one name are both marked: nobody could say which of them a call means
+    /// (threat T1008).
+    #[must_use]
+    pub fn new(server: ServerName, kind: Kind, mut offers: Vec<Offer>) -> Self {
+        let mut by_name = BTreeMap::new();
+        let mut twice = Vec::new();
+        for (at, offer) in offers.iter().enumerate() {
+            if let Some(first) = by_name.insert(offer.name.clone(), at) {
+                twice.extend([first, at]);
+            }
+        }
+        for at in twice {
+            if let Some(offer) = offers.get_mut(at) {
+                offer.findings.push(Finding::duplicate_name());
+            }
+        }
+        Self { server, kind, offers, by_name }
+    }
+
+    /// Which server.
+    #[must_use]
+    pub const fn server(&self) -> &ServerName {
+        &self.server
+    }
+
+    /// What is in it.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// All of it.
+    #[must_use]
+    pub fn offers(&self) -> &[Offer] {
+        &self.offers
+    }
+
+    /// The one called `name`.
+    #[must_use]
+    pub fn offer(&self, name: &str) -> Option<&Offer> {
+        self.offers.get(*self.by_name.get(name)?)
+    }
+}

@@ -1,0 +1,270 @@
+"""A client of the Python SDK 1.x (legacy). Arguments: URL, era, API key, checks (separated by commas), a file for `cancel`.
+
+Prints a line of JSON per check. The exit code is 0 when all hold, 1 when one does not, 3 when one cannot be done.
+"""
+
+import asyncio
+import json
+import sys
+from contextlib import asynccontextmanager
+from types import SimpleNamespace
+
+import httpx
+from mcp import ClientSession, McpError, types
+from mcp.client.streamable_http import streamable_http_client
+from pydantic import AnyUrl
+
+URL, ERA, KEY, CHECKS = sys.argv[1:5]
+EXTRA = sys.argv[5] if len(sys.argv) > 5 else None
+BOARD = AnyUrl("note://board")
+CANNOT = {}
+
+
+@asynccontextmanager
+async def connect(action="accept", asks=True):
+    """A session, and what the user at this client saw. With `asks` false it declares no elicitation."""
+    seen = SimpleNamespace(logs=[], urls=[], tools_changed=asyncio.Event(), updated=asyncio.Queue())
+    stream_open = asyncio.Event()
+
+    async def elicit(_, params):
+        if params.mode == "url":
+            seen.urls.append(params.url)
+            return types.ElicitResult(action=action)
+        answers = {"who are you?": {"name": "ana", "age": 7}, "first?": {"value": "1"}, "second?": {"value": "2"}}
+        return types.ElicitResult(action=action, content=answers[params.message] if action == "accept" else None)
+
+    async def sample(_, params):
+        return types.CreateMessageResult(
+            role="assistant", model="test", content=types.TextContent(type="text", text="hi")
+        )
+
+    async def roots(_):
+        return types.ListRootsResult(roots=[types.Root(uri="file:///a"), types.Root(uri="file:///b")])
+
+    async def log(params):
+        seen.logs.append((params.level, params.data))
+
+    async def message(message):
+        if isinstance(message, types.ServerNotification):
+            if isinstance(message.root, types.ToolListChangedNotification):
+                seen.tools_changed.set()
+            if isinstance(message.root, types.ResourceUpdatedNotification):
+                seen.updated.put_nowait(str(message.root.params.uri))
+
+    async def response(response):
+        if response.request.method == "GET":
+            stream_open.set()
+
+    async with (
+        httpx.AsyncClient(
+            headers={"Authorization": f"Bearer {KEY}"},
+            timeout=httpx.Timeout(30, read=300),
+            event_hooks={"response": [response]},
+        ) as http,
+        streamable_http_client(URL, http_client=http) as (read, write, _),
+        ClientSession(
+            read,
+            write,
+            elicitation_callback=elicit if asks else None,
+            sampling_callback=sample,
+            list_roots_callback=roots,
+            logging_callback=log,
+            message_handler=message,
+        ) as session,
+    ):
+        seen.hello = await session.initialize()
+        try:  # until the GET stream is open, what a server sends there is lost
+            await asyncio.wait_for(stream_open.wait(), 5)
+        except TimeoutError:
+            pass
+        yield session, seen
+
+
+def text(result):
+    return " ".join(part.text for part in result.content if part.type == "text")
+
+
+async def until(condition, seconds=10):
+    for _ in range(seconds * 20):
+        if condition():
+            return
+        await asyncio.sleep(0.05)
+
+
+async def call(tool, arguments=None, **options):
+    async with connect(**options) as (session, _):
+        return text(await session.call_tool(tool, arguments or {}))
+
+
+async def url():
+    async with connect() as (session, seen):
+        return [text(await session.call_tool("ask_url", {})), *seen.urls]
+
+
+async def tools():
+    async with connect() as (session, _):
+        return "echo" in [tool.name for tool in (await session.list_tools()).tools]
+
+
+async def progress():
+    steps = []
+
+    async def step(done, total, message):
+        steps.append(done)
+
+    async with connect() as (session, _):
+        await session.call_tool("progress", {}, progress_callback=step)
+        await until(lambda: len(steps) >= 3)
+    return steps
+
+
+async def log():
+    async with connect() as (session, seen):
+        await session.set_logging_level("info")
+        await session.call_tool("log", {})
+        await until(lambda: len(seen.logs) >= 2)
+        await asyncio.sleep(0.2)  # for one too many
+        return seen.logs
+
+
+async def cancel():
+    def diary():
+        try:
+            return open(EXTRA).read().split()
+        except FileNotFoundError:
+            return []
+
+    async with connect() as (session, _):
+        request_id = session._request_id  # the next one; the SDK has no other way to learn it
+        job = asyncio.create_task(session.call_tool("slow", {"marker": EXTRA}))
+        await until(lambda: "started" in diary())
+        params = types.CancelledNotificationParams(requestId=request_id, reason="enough")
+        await session.send_notification(types.ClientNotification(types.CancelledNotification(params=params)))
+        await until(lambda: len(diary()) > 1)
+        job.cancel()
+        await asyncio.gather(job, return_exceptions=True)
+    return diary()
+
+
+async def list_changed():
+    async with connect() as (session, seen):
+        await session.list_tools()
+        await session.call_tool("grow", {})
+        await asyncio.wait_for(seen.tools_changed.wait(), 10)
+        return "grown" in [tool.name for tool in (await session.list_tools()).tools]
+
+
+async def updated():
+    async with connect() as (session, seen):
+        await session.subscribe_resource(BOARD)
+        await session.call_tool("touch", {})
+        return await asyncio.wait_for(seen.updated.get(), 10)
+
+
+async def resources():
+    async with connect() as (session, _):
+        return str(BOARD) in [str(resource.uri) for resource in (await session.list_resources()).resources]
+
+
+async def read():
+    async with connect() as (session, _):
+        return (await session.read_resource(BOARD)).contents[0].text
+
+
+async def template():
+    async with connect() as (session, _):
+        templates = (await session.list_resource_templates()).resourceTemplates
+        note = await session.read_resource(AnyUrl("note://x"))
+        return [*(template.uriTemplate for template in templates), note.contents[0].text]
+
+
+async def prompts():
+    async with connect() as (session, _):
+        return "greet" in [prompt.name for prompt in (await session.list_prompts()).prompts]
+
+
+async def prompt():
+    async with connect() as (session, _):
+        return (await session.get_prompt("greet", {"name": "ana"})).messages[0].content.text
+
+
+async def complete(ref, value):
+    async with connect() as (session, _):
+        return (await session.complete(ref, {"name": "name", "value": value})).completion.values
+
+
+async def ping():
+    async with connect() as (session, _):
+        await session.send_ping()
+        return True
+
+
+async def instructions():
+    async with connect() as (_, seen):
+        return seen.hello.instructions
+
+
+async def no_capability():
+    async with connect(asks=False) as (session, _):
+        try:
+            result = await session.call_tool("ask_form", {})
+        except McpError as error:
+            return error.error.code
+        return "error result" if result.isError else text(result)
+
+
+PROMPT = types.PromptReference(type="ref/prompt", name="greet")
+TEMPLATE = types.ResourceTemplateReference(type="ref/resource", uri="note://{name}")
+
+# What each check does and what it has to see.
+CHECK = {
+    "echo": (lambda: call("echo", {"text": "hello"}), "hello"),
+    "tools": (tools, True),
+    "form": (lambda: call("ask_form"), "accept:ana:7"),
+    "decline": (lambda: call("ask_form", action="decline"), "decline"),
+    "url": (url, ["url:accept", "https://example.com/consent"]),
+    "twice": (lambda: call("ask_twice"), "1+2"),
+    "sample": (lambda: call("sample"), "sampled:hi"),
+    "roots": (lambda: call("roots"), "roots:file:///a,file:///b"),
+    "progress": (progress, [1, 2, 3]),
+    "log": (log, [("info", "i"), ("error", "e")]),
+    "cancel": (cancel, ["started", "cancelled"]),
+    "list_changed": (list_changed, True),
+    "updated": (updated, "note://board"),
+    "resources": (resources, True),
+    "read": (read, "board"),
+    "template": (template, ["note://{name}", "note x"]),
+    "prompts": (prompts, True),
+    "prompt": (prompt, "greet ana"),
+    "complete": (lambda: complete(PROMPT, "an"), ["ana", "anton"]),
+    "complete_template": (lambda: complete(TEMPLATE, "bo"), ["board"]),
+    "ping": (ping, True),
+    "instructions": (instructions, "be kind"),
+    "no_capability": (no_capability, lambda got: isinstance(got, int) or got == "error result"),
+}
+
+
+def innermost(error):
+    while isinstance(error, BaseExceptionGroup):
+        error = error.exceptions[0]
+    return f"{type(error).__name__}: {error}"[:300]
+
+
+async def main():
+    code = 0
+    for name in CHECKS.split(","):
+        if name in CANNOT:
+            ok, got = None, CANNOT[name]
+        else:
+            check, want = CHECK[name]
+            try:
+                got = await asyncio.wait_for(check(), 30)
+                ok = want(got) if callable(want) else got == want
+            except Exception as error:
+                ok, got = False, innermost(error)
+        print(json.dumps({"cap": name, "ok": ok, "got": got}), flush=True)
+        code = {True: code, False: 1, None: code or 3}[ok]
+    sys.exit(code)
+
+
+asyncio.run(main())
