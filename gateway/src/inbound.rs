@@ -370,9 +370,7 @@ fn version(headers: &HeaderMap, method: &str, meta: Option<Value<'_>>) -> Result
     };
     match (named, body, named.and_then(Version::parse)) {
         // SPEC 2026-07-28 basic/versioning: the revision has no such method.
-        (_, Some(_), _) | (_, None, Some(Version::V2026July)) if handshake => {
-            Err(Failure::Removed)
-        }
+        (_, Some(_), _) | (_, None, Some(Version::V2026July)) if handshake => Err(Failure::Removed),
         (_, None, _) if handshake => Ok(Version::LAST_LEGACY),
         (None, Some(_), _) => Err(Failure::HeaderMismatch("`MCP-Protocol-Version` is missing")),
         (Some(named), Some(body), _) if named != body => {

@@ -15,6 +15,7 @@ use policy::offer::Kind;
 use crate::body::Body;
 use crate::failure::Public;
 use crate::protocol::{Era, code, meta, method};
+use crate::sse;
 use crate::upstream::{Listing, Question, Written};
 use crate::wire::{self, Id, Notification, Object, Outcome};
 
@@ -37,6 +38,11 @@ pub fn events(body: Body) -> Response<Body> {
     // SPEC 2026-07-28 basic/transports/streamable-http#receiving-messages
     headers.insert("x-accel-buffering", HeaderValue::from_static("no"));
     response
+}
+
+/// An answer that is one JSON object, as a stream of one event.
+pub fn one_event(response: Response<Body>) -> Response<Body> {
+    events(sse::encode(&joined(response.into_body())).into())
 }
 
 /// An answer without a body.

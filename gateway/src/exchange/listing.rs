@@ -16,6 +16,7 @@ use crate::body::Body;
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::naming::Naming;
+use crate::protocol::Era;
 use crate::reply;
 use crate::upstream::{Listing, Party, Upstream, UpstreamError, Written};
 use crate::wire::Id;
@@ -88,6 +89,10 @@ impl Gateway {
             self.metrics.partial_lists.add(1);
         }
         let response = reply::list(&id, era, kind, &shown, &missing);
+        // A legacy client may count on streams where its server has them.
+        let streamed = shown.iter().any(|(listing, _)| listing.is_streamed());
+        let response =
+            if streamed && era == Era::Legacy { reply::one_event(response) } else { response };
         let reason = if missing.is_empty() { None } else { Some("partial") };
         self.shown(entry, Ending { reason, ..Ending::answered() }, Some(&id), response)
     }

@@ -136,6 +136,11 @@ impl Messages {
         }
     }
 
+    /// Whether it is a stream of events.
+    pub(super) const fn is_streamed(&self) -> bool {
+        matches!(self, Self::Http(answer, _) if answer.is_streamed())
+    }
+
     /// The next message; `None` when the server closed the connection before the end. May be given
     /// up and called again.
     pub(super) async fn next(

@@ -236,12 +236,13 @@ impl Upstream {
                 Some(text) => self.outcome(http::read(text.clone()).await?, id)?,
                 None => self.wait(&mut messages, id, speaker, deadline).await?,
             };
+            let streamed = messages.is_streamed();
             self.done(messages);
             let result = match outcome {
                 Outcome::Result(result) => result,
                 Outcome::Error(error) if cursor.is_none() && is_unknown(&error) => {
                     // A server without the method offers nothing of the kind.
-                    let listing = Arc::new(pages.finish(None));
+                    let listing = Arc::new(pages.finish(None, false));
                     self.keep(slot, &listing, reading);
                     return Ok(listing);
                 }
@@ -256,7 +257,7 @@ impl Upstream {
                     let id = result.document().root().get("id")?.span();
                     Some((text, id))
                 });
-                let listing = Arc::new(pages.finish(source));
+                let listing = Arc::new(pages.finish(source, streamed));
                 self.keep(slot, &listing, reading);
                 return Ok(listing);
             }

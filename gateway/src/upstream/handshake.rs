@@ -95,7 +95,15 @@ impl Upstream {
         let id = self.id();
         let deadline = Instant::now() + patience;
         let speaker = Speaker { leg, ..Speaker::stranger() };
-        let asked = self.ask(&request::discover(id, speaker), id, deadline).await;
+        let mut asked = self.ask(&request::discover(id, speaker), id, deadline).await;
+        if let Ok((Outcome::Error(error), _)) = &asked
+            && supports_ours(error)
+        {
+            // SPEC 2026-07-28 basic/versioning#protocol-version-negotiation: it says that it speaks
+            // our revision after all.
+            let id = self.id();
+            asked = self.ask(&request::discover(id, speaker), id, deadline).await;
+        }
         match asked {
             Ok((Outcome::Result(result), _)) => {
                 let versions = result.value().get("supportedVersions");
@@ -203,6 +211,16 @@ impl Upstream {
         self.done(messages);
         Ok((outcome, session))
     }
+}
+
+/// Whether a server that does not accept the revision of a request says that it speaks ours.
+fn supports_ours(error: &Fragment) -> bool {
+    let code = error.value().get("code").and_then(Value::as_i64);
+    let supported = error.value().get("data").and_then(|data| data.get("supported"));
+    let ours =
+        |version: Value<'_>| version.as_str().as_deref() == Some(Version::V2026July.as_str());
+    code == Some(i64::from(code::UNSUPPORTED_VERSION))
+        && supported.is_some_and(|supported| supported.items().any(ours))
 }
 
 impl Hello {

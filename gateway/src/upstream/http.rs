@@ -53,6 +53,7 @@ pub(super) struct HttpAnswer {
     limit: usize,
     /// The session id in the head of the answer.
     pub(super) session: Option<Box<str>>,
+    streamed: bool,
     /// The id of the last event, where events have ids.
     last: Option<Box<str>>,
     /// After how long the server wants us back when the connection is lost.
@@ -142,6 +143,7 @@ impl Http {
         let session = head.headers.get(header::SESSION).and_then(|id| id.to_str().ok());
         let session = session.filter(|id| id.len() <= 1024).map(Into::into);
         let content = self.content(&head.headers);
+        let streamed = matches!(content, Some(Content::Events(..)));
         let answer = |content| HttpAnswer {
             link: Some(link),
             idle: self.idle(),
@@ -149,6 +151,7 @@ impl Http {
             content,
             limit: self.limits.response_body,
             session,
+            streamed,
             last: None,
             retry: RETRY,
         };
@@ -325,6 +328,11 @@ impl HttpAnswer {
     /// Whether it is one message that was not read yet.
     pub(super) const fn is_json(&self) -> bool {
         matches!(self.content, Content::Json)
+    }
+
+    /// Whether it came as a stream of events.
+    pub(super) const fn is_streamed(&self) -> bool {
+        self.streamed
     }
 
     /// Whether all of it was read.

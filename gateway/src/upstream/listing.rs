@@ -47,6 +47,8 @@ pub struct Listing {
     ttl: u64,
     /// The server says that it is the same for all.
     public: bool,
+    /// It came as a stream of events.
+    streamed: bool,
     /// The one page it was read from, and where our id stands in it.
     source: Option<(Bytes, Range<usize>)>,
     /// Written out for those who have asked.
@@ -80,6 +82,12 @@ impl Listing {
     #[must_use]
     pub const fn is_public(&self) -> bool {
         self.public
+    }
+
+    /// Whether the server sent it as a stream of events.
+    #[must_use]
+    pub const fn is_streamed(&self) -> bool {
+        self.streamed
     }
 
     /// Members of the result that we do not know.
@@ -248,13 +256,14 @@ impl Pages {
     }
 
     /// The listing of all pages; `source` is the answer, if there was but one.
-    pub(super) fn finish(self, source: Option<(Bytes, Range<usize>)>) -> Listing {
+    pub(super) fn finish(self, source: Option<(Bytes, Range<usize>)>, streamed: bool) -> Listing {
         Listing {
             catalog: Arc::new(Catalog::new(self.server, self.kind, self.offers)),
             extra: self.extra,
             // Not longer than a day: a promise for ever could not be taken back.
             ttl: self.ttl.unwrap_or(0).min(24 * 3600 * 1000),
             public: self.public && self.count > 0,
+            streamed,
             source: source.filter(|_| self.count == 1),
             views: ArcSwap::default(),
         }
