@@ -6,12 +6,12 @@
 //! would take the place of [`Conversations`] and [`Replay`].
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use tokio::sync::futures::Notified;
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
 use crate::bounded::{Bounded, Full};
@@ -47,6 +47,10 @@ pub struct Conversation {
     watched: Mutex<BTreeSet<(usize, Box<str>)>>,
     /// Tells whoever listens for the session that it wants to hear something else now.
     rewatch: Notify,
+    /// Counts what it has wanted to hear.
+    wanted: AtomicU64,
+    /// What of that is listened for already, by the place of the server.
+    listened: watch::Sender<BTreeMap<usize, u64>>,
     /// The least severe log message it wants, as JSON.
     level: Mutex<Option<Box<str>>>,
     /// The session has ended.
@@ -146,6 +150,8 @@ impl Conversation {
             next: AtomicI64::new(1),
             watched: Mutex::default(),
             rewatch: Notify::new(),
+            wanted: AtomicU64::new(0),
+            listened: watch::Sender::default(),
             level: Mutex::default(),
             over: CancellationToken::new(),
             limits,
@@ -255,8 +261,36 @@ impl Conversation {
             watched.insert(key);
         }
         drop(watched);
+        self.wanted.fetch_add(1, Ordering::AcqRel);
         self.rewatch.notify_waiters();
         true
+    }
+
+    /// What is wanted now; whoever listens says so when it is listened for.
+    #[must_use]
+    pub fn wanted(&self) -> u64 {
+        self.wanted.load(Ordering::Acquire)
+    }
+
+    /// What was `wanted` is listened for at the server at `place`; with `None` nobody listens there
+    /// any more.
+    pub fn listened(&self, place: usize, wanted: Option<u64>) {
+        self.listened.send_modify(|listened| match wanted {
+            Some(wanted) => drop(listened.insert(place, wanted)),
+            None => drop(listened.remove(&place)),
+        });
+    }
+
+    /// Resolves when what is wanted now is listened for at the server at `place`, or nobody listens
+    /// there.
+    pub async fn settled(&self, place: usize) {
+        let wanted = self.wanted();
+        let mut listened = self.listened.subscribe();
+        let settled = |listened: &BTreeMap<usize, u64>| {
+            listened.get(&place).is_none_or(|listened| *listened >= wanted)
+        };
+        // The sender lives as long as this.
+        drop(listened.wait_for(settled).await);
     }
 
     /// The resources it subscribes to at the server at `place`.

@@ -202,7 +202,7 @@ impl Gateway {
             Ask::Stream(last) => self.stream(arrived, last, record).await,
             Ask::Discover => self.discover(arrived, record).await,
             Ask::Initialize => self.initialize(arrived, record).await,
-            Ask::End => self.end(&arrived, record),
+            Ask::End => self.end(&arrived, record).await,
             Ask::Level(level) => self.set_level(arrived, level, record).await,
             Ask::Tell(ask) => self.tell(arrived, ask, record).await,
             Ask::RootsChanged => self.roots_changed(arrived, record).await,

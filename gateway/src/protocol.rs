@@ -89,6 +89,12 @@ impl Era {
     }
 }
 
+/// Log levels, least severe first.
+///
+/// SPEC 2026-07-28 server/utilities/logging#log-levels
+pub const LEVELS: [&str; 8] =
+    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
+
 /// JSON-RPC codes.
 pub mod code {
     /// Not JSON.

@@ -14,7 +14,7 @@ use policy::offer::Kind;
 
 use crate::body::Body;
 use crate::failure::Public;
-use crate::protocol::{Era, code, meta, method};
+use crate::protocol::{Era, LEVELS, code, meta, method};
 use crate::sse;
 use crate::upstream::{Listing, Question, Written};
 use crate::wire::{self, Id, Notification, Object, Outcome};
@@ -295,8 +295,19 @@ pub fn question(id: &Id, asked: &str, params: Option<&Fragment>) -> Vec<u8> {
     // The head ends with a comma already.
     message.first();
     message.text("method", asked);
-    if let Some(params) = params {
-        message.raw("params", params.value().raw());
+    let url = |params: &Fragment| {
+        params.value().get("mode").and_then(Value::as_str).as_deref() == Some("url")
+    };
+    match params {
+        // Legacy clients know such a question by an id, which a modern server does not give it.
+        Some(params) if url(params) && params.value().get("elicitationId").is_none() => {
+            let mut object = Object::open(message.key("params"));
+            params.value().members().for_each(|(key, value)| object.raw(&key, value.raw()));
+            object.show("elicitationId", &format_args!("portcullis-{id}"));
+            object.close();
+        }
+        Some(params) => message.raw("params", params.value().raw()),
+        None => {}
     }
     message.close();
     out
@@ -457,12 +468,6 @@ pub fn unsubscribed(id: &Id) -> Vec<u8> {
     out.extend_from_slice(b"}}");
     out
 }
-
-/// Log levels, least severe first.
-///
-/// SPEC 2026-07-28 server/utilities/logging#log-levels
-const LEVELS: [&str; 8] =
-    ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"];
 
 /// Whether a line of a log is at least as severe as `wanted`, a level as JSON.
 #[must_use]

@@ -58,8 +58,8 @@ use program::Starter;
 pub use request::Manner;
 use request::{Outgoing, Speaker};
 use seat::{Opener, Seats};
+pub use standing::Party;
 use standing::{Key, Standing};
-pub use standing::{OPENING, Party};
 use turn::Turn;
 
 /// The first id used towards a server. All have ten digits for a long time to come, so that two
@@ -82,6 +82,8 @@ pub struct Upstream {
     probing: Turn,
     /// A server that speaks the modern era has refused a handshake.
     modern_alone: AtomicBool,
+    /// It begins streams with the first thing it says on them.
+    begins_late: AtomicBool,
     /// What it offers to all, and what it offers to one.
     shared: Arc<Shelf>,
     shelves: Bounded<Whom, Arc<Shelf>>,
@@ -137,6 +139,7 @@ impl Upstream {
             known: ArcSwapOption::empty(),
             probing: Turn::default(),
             modern_alone: AtomicBool::new(server.protocol == Protocol::Modern),
+            begins_late: AtomicBool::new(false),
             shared: Arc::default(),
             shelves: Bounded::new(limits.sessions),
             standing: Bounded::new(limits.sessions),
@@ -281,6 +284,9 @@ impl Upstream {
             Call::Use(_) | Call::List { .. } => return Err(MISDIRECTED),
         };
         let leg = self.reach(&party).await?;
+        if let (Some(leg), Some(level), None) = (&leg, &manner.level, &party.leg) {
+            self.lower(&party, leg, level).await;
+        }
         let (upstream, deadline) = (Arc::clone(self), Instant::now() + self.limits.total_time);
         // From here on a call that is given up is cancelled, also before the server has begun.
         let mut answer = Answer {
@@ -296,6 +302,7 @@ impl Upstream {
             lost: None,
             attempts: 0,
             aside: None,
+            last: None,
         };
         answer.aside = self.aside(&answer);
         let speaker = Speaker { client: &answer.party.client, leg: answer.leg.as_ref() };
@@ -362,12 +369,23 @@ impl Upstream {
             let outgoing = request::other(None, method, params, &[], speaker);
             return self.notify(&outgoing, deadline).await.map(|()| None);
         }
+        self.short(method, params, speaker).await.map(Some)
+    }
+
+    /// A request with a short answer.
+    async fn short(
+        &self,
+        method: &str,
+        params: &[(Box<str>, Fragment)],
+        speaker: Speaker<'_>,
+    ) -> Result<Outcome, UpstreamError> {
         let id = self.id();
+        let deadline = Instant::now() + self.limits.answer_time;
         let outgoing = request::other(Some(id), method, params, &[], speaker);
         let mut messages = self.send(&outgoing, deadline).await?;
         let outcome = self.wait(&mut messages, id, speaker, deadline).await?;
         self.done(messages);
-        Ok(Some(outcome))
+        Ok(outcome)
     }
 
     fn id(&self) -> i64 {

@@ -11,6 +11,7 @@
 
 mod audit;
 mod cli;
+mod compat;
 mod framing;
 mod identity;
 mod peers;

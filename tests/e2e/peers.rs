@@ -9,7 +9,7 @@ use e2e::eventually;
 use e2e::gateway::{ANA, Config, Folder, root};
 use serde_json::{Value, json};
 
-fn peers() -> PathBuf {
+pub(super) fn peers() -> PathBuf {
     let peers = root().join("tests/.peers");
     assert!(peers.join("ready").exists(), "run tests/setup first");
     peers
@@ -54,7 +54,7 @@ fn client(program: &str, script: &str, era: &str, jobs: &Value) -> Vec<Value> {
 }
 
 /// A server over Streamable HTTP, and its port.
-struct Http(Child, u16);
+pub(super) struct Http(Child, pub(super) u16);
 
 impl Http {
     /// `server-everything`.
@@ -77,7 +77,7 @@ impl Http {
         })
     }
 
-    fn start(command: impl FnOnce(&str) -> Command) -> Self {
+    pub(super) fn start(command: impl FnOnce(&str) -> Command) -> Self {
         let free = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = free.local_addr().unwrap().port();
         drop(free);

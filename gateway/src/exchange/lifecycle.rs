@@ -1,11 +1,14 @@
 //! Getting to know each other, and parting.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
 use policy::json::Fragment;
 use policy::offer::Kind;
+use tokio::sync::mpsc;
+use tokio::time::timeout;
 
 use super::{Arrived, Gateway};
 use crate::audit::Record;
@@ -20,6 +23,8 @@ use crate::session::Leg;
 use crate::upstream::{Hello, Upstream, UpstreamError};
 use crate::wire::Id;
 
+/// How long servers are waited for to end a session.
+const FAREWELL: Duration = Duration::from_secs(2);
 /// The id of a request; every request has one by the time it is answered.
 const NO_ID: Id = Id::Number(0);
 
@@ -93,7 +98,7 @@ impl Gateway {
     }
 
     /// DELETE: the session is over, here and at the servers.
-    pub(super) fn end(&self, arrived: &Arrived, record: Box<Record>) -> Response<Body> {
+    pub(super) async fn end(&self, arrived: &Arrived, record: Box<Record>) -> Response<Body> {
         let Some(session) = &arrived.session else {
             let missing = Failure::Session(crate::session::SessionError::Missing);
             return self.refuse(&record, &missing);
@@ -106,13 +111,19 @@ impl Gateway {
             return self.failed(entry, &Failure::Session(error), None);
         }
         self.conversations.end(session.key);
+        let (ended, mut all_ended) = mpsc::channel::<()>(1);
         for (place, server) in arrived.route.servers.iter().enumerate() {
             if let Some(leg) = arrived.leg(place).cloned() {
-                // The session is over for the client whether or not the server answers.
-                let server = Arc::clone(server);
-                self.tasks.spawn(async move { server.close(&leg).await });
+                let (server, ended) = (Arc::clone(server), ended.clone());
+                self.tasks.spawn(async move {
+                    server.close(&leg).await;
+                    drop(ended);
+                });
             }
         }
+        drop(ended);
+        // The session is over for the client whether or not the servers answer in time.
+        drop(timeout(FAREWELL, all_ended.recv()).await);
         self.shown(entry, Ending::answered(), None, reply::empty(StatusCode::OK))
     }
 

@@ -13,6 +13,7 @@ use policy::pipeline::Permit;
 use policy::principal::Principal;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
+use tokio_util::sync::CancellationToken;
 
 use super::outlet::Outlet;
 use super::{Arrived, Gateway, Place, Route};
@@ -25,8 +26,7 @@ use crate::naming;
 use crate::protocol::{code, method};
 use crate::replay::{self, Replay};
 use crate::reply;
-use crate::session::SessionKey;
-use crate::upstream::{Feed, Heard, OPENING, Party, Replier, Upstream, Wants};
+use crate::upstream::{Feed, Heard, Party, Replier, Upstream, Wants};
 use crate::wire::{self, Id, Notification, Outcome};
 
 /// Messages of all servers that wait for one listener.
@@ -84,14 +84,12 @@ impl Gateway {
                 route: Arc::clone(&arrived.route),
                 party: arrived.party(at),
                 at,
-                key,
                 kept: Arc::clone(&kept),
                 stream: Arc::clone(&stream),
             };
             opened.extend(listener.start(&entry).await);
         }
-        // What a server says where nobody listens yet is lost. Some begin the stream late.
-        drop(timeout(OPENING, join_all(opened.iter().map(|opened| opened.cancelled()))).await);
+        join_all(opened.iter().map(|(server, opened)| server.begun(opened))).await;
         let response = reply::events(Body::replay(reader));
         self.shown(entry, Ending::answered(), None, response)
     }
@@ -261,7 +259,6 @@ struct Listener {
     route: Arc<Route>,
     party: Party,
     at: usize,
-    key: SessionKey,
     kept: Arc<Conversation>,
     stream: Arc<Replay>,
 }
@@ -293,9 +290,9 @@ impl Listener {
 
     /// Listens, for as long as the stream is the one of its session. Gives what tells that nothing
     /// is missed any more.
-    async fn start(self, entry: &Entry) -> Option<tokio_util::sync::CancellationToken> {
+    async fn start(self, entry: &Entry) -> Option<(Arc<Upstream>, CancellationToken)> {
         let server = Arc::clone(self.server()?);
-        let wants = self.wants();
+        let (wanted, wants) = (self.kept.wanted(), self.wants());
         if !self.gateway.policy.grants_any(&self.caller, server.name()) {
             return None;
         }
@@ -308,9 +305,10 @@ impl Listener {
             }
         };
         let opened = feed.opened();
+        self.kept.listened(self.at, Some(wanted));
         let tasks = self.gateway.tasks.clone();
         tasks.spawn(self.run(feed));
-        Some(opened)
+        Some((server, opened))
     }
 
     async fn run(self, mut feed: Feed) {
@@ -347,13 +345,16 @@ impl Listener {
     /// Listens again, because the session subscribes to something else. Only a server that keeps
     /// no session of it has to be told here.
     async fn relisten(&self, feed: Feed) -> Option<Feed> {
+        let (wanted, wants) = (self.kept.wanted(), self.wants());
         if self.party.leg.is_some() {
+            self.kept.listened(self.at, Some(wanted));
             return Some(feed);
         }
         let server = Arc::clone(self.server()?);
         let record = self.gateway.listening(&self.caller, &self.route, server.name());
         let entry = self.gateway.journal.open_read(record).ok()?;
-        let again = server.listen(self.wants(), &entry, self.party.clone()).await;
+        let again = server.listen(wants, &entry, self.party.clone()).await;
+        self.kept.listened(self.at, Some(wanted));
         drop(entry.close(Ending::answered()));
         drop(feed);
         again.ok()
@@ -432,6 +433,6 @@ impl Listener {
 
 impl Drop for Listener {
     fn drop(&mut self) {
-        tracing::trace!(session = %crate::hex::encode(&self.key), at = self.at, "no longer heard");
+        self.kept.listened(self.at, None);
     }
 }

@@ -8,6 +8,7 @@ use policy::message::{Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::{Kind, Offer};
 use policy::pipeline::{Permit, Policy};
+use tokio::time::timeout;
 
 use super::state::{Bound, State};
 use super::underway::{Call, Cancellable, Frame};
@@ -63,7 +64,7 @@ impl Gateway {
             Err(failure) => return self.refuse(&record, &failure),
         };
         if self.is_ours(&arrived, &admitted) {
-            return self.subscribe(&arrived, &admitted, record);
+            return self.subscribe(&arrived, &admitted, record).await;
         }
         let state = state.map(|text| {
             let state = admitted.bound.open(&self.sealer, &text, self.clock.now());
@@ -264,7 +265,7 @@ impl Gateway {
             && arrived.leg(admitted.at).is_none()
     }
 
-    fn subscribe(
+    async fn subscribe(
         &self,
         arrived: &Arrived,
         admitted: &Admitted,
@@ -277,10 +278,14 @@ impl Gateway {
         };
         let wanted = admitted.verb == Verb::Subscribe;
         let kept = arrived.session.as_ref().map(|session| self.conversations.enter(session.key));
-        let watched = match kept {
+        let watched = match &kept {
             Some(Ok(kept)) => kept.watch(admitted.at, &admitted.name, wanted),
             Some(Err(_)) | None => false,
         };
+        if let Some(Ok(kept)) = kept.filter(|_| watched) {
+            // Who is told that it has subscribed misses nothing from then on.
+            drop(timeout(self.limits.connect_time, kept.settled(admitted.at)).await);
+        }
         match id.filter(|_| watched) {
             Some(id) => self.shown(entry, Ending::answered(), Some(id), reply::nothing(id)),
             None => self.failed(entry, &Failure::Overload, id),

@@ -19,6 +19,8 @@ use crate::wire::{self, Id, Message, Notification, Outcome};
 
 /// How often in a row a lost stream is asked for before it is given up.
 const ATTEMPTS: u32 = 5;
+/// How long is waited for log lines of a call that has been answered on another connection.
+const TRAILING: Duration = Duration::from_millis(25);
 /// Most questions in one result.
 const QUESTIONS: usize = 32;
 
@@ -43,6 +45,8 @@ pub struct Answer {
     pub(super) attempts: u32,
     /// What the server says elsewhere in the session, and means for this call.
     pub(super) aside: Option<Ticket>,
+    /// The response, while what the server said before it elsewhere may still be on its way.
+    pub(super) last: Option<Message>,
 }
 
 #[derive(Debug)]
@@ -174,6 +178,18 @@ impl Answer {
     /// When there is none in time, or it is none: then there is no further step.
     pub async fn next(&mut self, patience: Duration) -> Result<Step, UpstreamError> {
         loop {
+            if self.last.is_some() {
+                // What was logged before the response comes on another connection.
+                let told = timeout_at(Instant::now() + TRAILING, aside(&mut self.aside)).await;
+                match (told, self.last.take()) {
+                    (Ok(Some(Message::Notification(told))), last) => {
+                        self.last = last;
+                        return Ok(Step::Told(told));
+                    }
+                    (_, Some(last)) => return self.end(last),
+                    (_, None) => {}
+                }
+            }
             if self.lost.is_some() {
                 self.find().await?;
             }
@@ -190,6 +206,9 @@ impl Answer {
             };
             self.attempts = 0;
             match message {
+                Message::Response(_) if self.aside.is_some() && self.manner.level.is_some() => {
+                    self.last = Some(message);
+                }
                 Message::Response(_) => return self.end(message),
                 Message::Notification(told) => return Ok(Step::Told(told)),
                 Message::Request(request) if &*request.method == method::PING => {

@@ -528,13 +528,7 @@ impl Feed {
         let document = policy::json::Document::parse(text.into(), &policy::json::Bounds::MESSAGE);
         let Ok(document) = document else { return Ok(()) };
         let params = [("uri".into(), Fragment::whole(Arc::new(document)))];
-        let id = self.upstream.id();
-        let outgoing = request::other(Some(id), method, &params, &[], speaker);
-        let deadline = Instant::now() + self.upstream.limits.answer_time;
-        let mut messages = self.upstream.send(&outgoing, deadline).await?;
-        self.upstream.wait(&mut messages, id, speaker, deadline).await?;
-        self.upstream.done(messages);
-        Ok(())
+        self.upstream.short(method, &params, speaker).await.map(drop)
     }
 }
 

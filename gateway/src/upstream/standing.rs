@@ -5,10 +5,11 @@
 //! the server keeps for one is never another's.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
+use policy::json::{Bounds, Document, Fragment};
 use policy::principal::Principal;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
@@ -16,17 +17,18 @@ use tokio_util::sync::CancellationToken;
 
 use super::desk::{Desk, Ticket};
 use super::feed::Stream;
+use super::request::Speaker;
 use super::turn::Turn;
 use super::{Answer, Transport, Upstream, UpstreamError, request};
 use crate::client::Client;
-use crate::protocol::Era;
+use crate::protocol::{Era, LEVELS, method};
 use crate::session::Leg;
 use crate::wire::{Message, Notification};
 
 /// How long a session is kept without being used.
 const IDLE: Duration = Duration::from_secs(600);
 /// How long is waited for the stream of a session to begin.
-pub const OPENING: Duration = Duration::from_millis(500);
+const OPENING: Duration = Duration::from_secs(2);
 /// Most calls that wait in one session.
 const WAITING: usize = 256;
 /// How often it is looked at.
@@ -71,6 +73,8 @@ pub(super) struct Standing {
     /// Who gets what the server says on the stream of the session.
     desk: Arc<Desk>,
     over: CancellationToken,
+    /// The place among the levels of the least severe log message asked for so far.
+    level: AtomicUsize,
     opening: Turn,
     born: Instant,
     /// When it was last used, in seconds after it was born.
@@ -83,6 +87,7 @@ impl Standing {
             leg: ArcSwapOption::empty(),
             desk: Desk::new(true, WAITING),
             over: CancellationToken::new(),
+            level: AtomicUsize::new(LEVELS.len()),
             opening: Turn::default(),
             born: Instant::now(),
             used: AtomicU64::new(0),
@@ -123,8 +128,7 @@ impl Upstream {
             let leg = self.leg(&party.client).await?;
             standing.leg.store(Some(Arc::new(leg.clone())));
             if let Some(opened) = self.attend(party, &leg, &standing) {
-                // What a server says where nobody listens yet is lost. Some begin the stream late.
-                drop(timeout(OPENING, opened.cancelled()).await);
+                self.begun(&opened).await;
             }
             Ok(leg)
         };
@@ -135,6 +139,17 @@ impl Upstream {
     pub(super) fn forget(&self, party: &Party) {
         if let Some(standing) = self.standing.remove(&party.key()) {
             standing.over.cancel();
+        }
+    }
+
+    /// Waits until a stream has begun: what a server says where nobody listens yet is lost. Some
+    /// servers begin a stream with the first thing they say on it; those are waited for once.
+    pub async fn begun(&self, opened: &CancellationToken) {
+        if self.begins_late.load(Ordering::Relaxed) {
+            return;
+        }
+        if timeout(OPENING, opened.cancelled()).await.is_err() {
+            self.begins_late.store(true, Ordering::Relaxed);
         }
     }
 
@@ -166,6 +181,28 @@ impl Upstream {
             }
         });
         Some(opened)
+    }
+
+    /// Has a legacy server log from `level` on, a level as JSON, if it does not already. What is less
+    /// severe than a single call wants is left out of its answer.
+    pub(super) async fn lower(&self, party: &Party, leg: &Leg, level: &str) {
+        let Some(standing) = self.standing.get(&party.key()) else { return };
+        let place = LEVELS.iter().position(|known| *known == level.trim_matches('"'));
+        let Some(place) = place.filter(|place| *place < standing.level.load(Ordering::Relaxed))
+        else {
+            return;
+        };
+        standing.level.store(place, Ordering::Relaxed);
+        let Ok(document) = Document::parse(level.to_owned().into(), &Bounds::MESSAGE) else {
+            return;
+        };
+        let params = [("level".into(), Fragment::whole(Arc::new(document)))];
+        let speaker = Speaker { client: &party.client, leg: Some(leg) };
+        let set = self.short(method::SET_LEVEL, &params, speaker);
+        if let Err(error) = set.await {
+            let error = crate::report::Chain(&error);
+            tracing::debug!(server = %self.name, %error, "the log level was not set");
+        }
     }
 
     /// What the server says in the standing session behind `answer`, and means for that call.
