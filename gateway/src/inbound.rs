@@ -65,6 +65,9 @@ pub enum Ask {
     End,
 }
 
+/// An argument repeated in a header: the header, and what it says if that can be read.
+pub type Repeated = (Box<str>, Option<Box<str>>);
+
 /// Something about one thing, as it came.
 #[derive(Debug)]
 pub struct UseAsk {
@@ -86,8 +89,8 @@ pub struct UseAsk {
     pub inputs: Option<Fragment>,
     /// What we wanted to be reminded of (modern).
     pub state: Option<Box<str>>,
-    /// The arguments that are repeated in headers: each name, and what it says if that can be read.
-    pub mirrored: Vec<(Box<str>, Option<Box<str>>)>,
+    /// The arguments that are repeated in headers.
+    pub mirrored: Vec<Repeated>,
 }
 
 /// Reads what `message` asks, and notes its revision in `spoken` as soon as that is known: in which
@@ -166,7 +169,7 @@ fn introduced(params: Option<&Fragment>) -> Client {
 }
 
 /// The arguments that are repeated in headers.
-fn repeated(headers: &HeaderMap) -> Result<Vec<(Box<str>, Option<Box<str>>)>, Failure> {
+fn repeated(headers: &HeaderMap) -> Result<Vec<Repeated>, Failure> {
     let mut found = Vec::new();
     for name in headers.keys() {
         let Some(rest) = name.as_str().strip_prefix(header::PARAM) else { continue };

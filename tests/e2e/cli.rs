@@ -196,10 +196,9 @@ fn every_reason_has_a_place_in_the_documentation() {
     }
     assert!(codes.len() > 25, "{codes:?}");
     for code in codes.iter().chain([&"cancelled".to_owned()]) {
-        assert!(
-            text.contains(&format!("| `{code}` |")),
-            "docs/reasons.md does not explain `{code}`"
-        );
+        let first = |line: &str| line.split('|').nth(1).unwrap_or_default().to_owned();
+        let named = text.lines().any(|line| first(line).contains(&format!("`{code}`")));
+        assert!(named, "docs/reasons.md does not explain `{code}`");
     }
 }
 

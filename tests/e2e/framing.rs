@@ -64,7 +64,15 @@ fn the_http_around_a_message_must_fit() {
         ("POST", "//mcp", good.to_vec(), hello, (404, "unknown-route")),
         ("POST", "/%6dcp", good.to_vec(), hello, (404, "unknown-route")),
         ("POST", "/x/../mcp", good.to_vec(), hello, (404, "unknown-route")),
-        ("GET", "/mcp", good.to_vec(), "", (405, "http-method")),
+        ("GET", "/mcp", good.to_vec(), "", (400, "session")),
+        ("GET", "/mcp", vec![("accept", "application/json")], "", (406, "accept")),
+        (
+            "GET",
+            "/mcp",
+            vec![good[1], ("mcp-protocol-version", "2026-07-28")],
+            "",
+            (405, "http-method"),
+        ),
         ("PUT", "/mcp", good.to_vec(), hello, (405, "http-method")),
         ("DELETE", "/mcp", good.to_vec(), "", (400, "session")),
         ("POST", "/mcp", good.to_vec(), "", (400, "json")),
@@ -211,7 +219,7 @@ fn a_legacy_client_keeps_its_session_when_a_request_is_refused() {
     let server = Server::echo(Era::Legacy, &["read"]);
     let gateway = Config::of(&server.url()).start();
     let ana = gateway.client(Era::Legacy, ANA);
-    let unknown = ana.ask("prompts/list", json!({}));
+    let unknown = ana.ask("no/such", json!({}));
     assert_eq!((unknown.status, unknown.code()), (200, -32601));
     let params = ana.ask("tools/call", json!({ "name": 7 }));
     assert_eq!((params.status, params.code()), (200, -32602));

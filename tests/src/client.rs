@@ -46,7 +46,8 @@ impl Answer {
     #[must_use]
     pub fn events(&self) -> Vec<String> {
         let data = self.body.lines().filter_map(|line| line.strip_prefix("data: "));
-        data.map(str::to_owned).collect()
+        // The first event of a stream may have an id and nothing to say.
+        data.filter(|data| !data.is_empty()).map(str::to_owned).collect()
     }
 
     /// The JSON-RPC error code, or 0.

@@ -23,6 +23,9 @@ use crate::session::Leg;
 use crate::upstream::{Hello, Upstream, UpstreamError};
 use crate::wire::Id;
 
+/// A server, and what it says of itself; and whether its sessions are shared.
+type Asked<'a> = (&'a Arc<Upstream>, Result<(Arc<Hello>, bool), UpstreamError>);
+
 /// How long servers are waited for to end a session.
 const FAREWELL: Duration = Duration::from_secs(2);
 /// The id of a request; every request has one by the time it is answered.
@@ -143,7 +146,7 @@ impl Gateway {
     fn presented(
         &self,
         arrived: &Arrived,
-        asked: Vec<(&Arc<Upstream>, Result<(Arc<Hello>, bool), UpstreamError>)>,
+        asked: Vec<Asked<'_>>,
     ) -> Result<Vec<Presented>, UpstreamError> {
         let principal = &*arrived.caller.principal;
         let (mut servers, mut failed) = (Vec::new(), None);

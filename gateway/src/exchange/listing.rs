@@ -21,6 +21,12 @@ use crate::reply;
 use crate::upstream::{Listing, Party, Upstream, UpstreamError, Written};
 use crate::wire::Id;
 
+/// What one server lists, and how it is shown.
+type Shelved = (Arc<Listing>, Arc<Written>);
+
+/// What one server lists, and what of it the caller sees.
+type Viewed = (Arc<Upstream>, Arc<Listing>, Arc<View>);
+
 /// What one server lists, before it is known what the others do.
 struct Part {
     server: Arc<Upstream>,
@@ -78,7 +84,7 @@ impl Gateway {
         };
         if let Some(record) = entry.record() {
             record.upstream = took;
-            let count = |(seen, hidden): (usize, usize), part: &(Arc<Listing>, Arc<Written>)| {
+            let count = |(seen, hidden): (usize, usize), part: &Shelved| {
                 let (more, withheld) = part.1.view.counts();
                 (seen + more, hidden + withheld)
             };
@@ -125,7 +131,7 @@ impl Gateway {
         arrived: &Arrived,
         kind: Kind,
         parts: Vec<Part>,
-    ) -> Result<Vec<(Arc<Listing>, Arc<Written>)>, UpstreamError> {
+    ) -> Result<Vec<Shelved>, UpstreamError> {
         let (principal, route) = (&*arrived.caller.principal, &arrived.route);
         if !route.compares(kind) {
             let naming = route.naming(Arc::default());
@@ -145,17 +151,15 @@ impl Gateway {
             view.offers().map(|offer| offer.name().as_str().into()).collect()
         };
         let all: Vec<_> = views.iter().map(|(_, _, view)| names(view)).collect();
-        let write =
-            |(n, (server, listing, view)): (usize, &(Arc<Upstream>, Arc<Listing>, Arc<View>))| {
-                let others = all.iter().enumerate().filter(|(other, _)| *other != n);
-                let taken: BTreeSet<_> =
-                    others.flat_map(|(_, names)| names.iter().cloned()).collect();
-                withheld(server, view);
-                let naming = route.naming(Arc::new(taken));
-                let known = listing.written(&naming, |known| known.is_for(principal));
-                let written = known.unwrap_or_else(|| listing.write(Arc::clone(view), naming));
-                (Arc::clone(listing), written)
-            };
+        let write = |(n, (server, listing, view)): (usize, &Viewed)| {
+            let others = all.iter().enumerate().filter(|(other, _)| *other != n);
+            let taken: BTreeSet<_> = others.flat_map(|(_, names)| names.iter().cloned()).collect();
+            withheld(server, view);
+            let naming = route.naming(Arc::new(taken));
+            let known = listing.written(&naming, |known| known.is_for(principal));
+            let written = known.unwrap_or_else(|| listing.write(Arc::clone(view), naming));
+            (Arc::clone(listing), written)
+        };
         Ok(views.iter().enumerate().map(write).collect())
     }
 
@@ -165,7 +169,7 @@ impl Gateway {
         principal: &policy::principal::Principal,
         part: Part,
         naming: &Naming,
-    ) -> Result<(Arc<Listing>, Arc<Written>), UpstreamError> {
+    ) -> Result<Shelved, UpstreamError> {
         let Part { server, listing, due } = part;
         if let Some(written) = listing.written(naming, |view| view.is_for(principal)) {
             let released = self.policy.release_again(principal, due, &written.view);

@@ -17,7 +17,7 @@ use crate::audit::{Record, Verdict};
 use crate::body::Body;
 use crate::ending::Ending;
 use crate::failure::Failure;
-use crate::inbound::UseAsk;
+use crate::inbound::{Repeated, UseAsk};
 use crate::naming;
 use crate::protocol::Era;
 use crate::reply;
@@ -298,7 +298,7 @@ impl Gateway {
 /// SPEC 2026-07-28 basic/transports/streamable-http#server-behavior-for-custom-headers
 fn agree(
     wanted: &[Mirrored],
-    said: &[(Box<str>, Option<Box<str>>)],
+    said: &[Repeated],
     arguments: Option<policy::json::Value<'_>>,
 ) -> Result<(), Failure> {
     for mirrored in wanted {

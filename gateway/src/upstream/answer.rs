@@ -215,6 +215,9 @@ impl Answer {
                     let replier = self.replier();
                     replier.reply(request::unasked(&request)).await;
                 }
+                Message::Request(_) if self.era() == Era::Modern => {
+                    return Err(UpstreamError::Protocol("the server asks in mid-answer"));
+                }
                 Message::Request(request) => {
                     let key = request.id.to_string().into();
                     let (method, params) = (request.method, request.params);
@@ -250,7 +253,7 @@ impl Answer {
 
     /// The connection is closed and the end has not come: a legacy server may go on later.
     fn lose(&mut self) -> Result<Step, UpstreamError> {
-        let legacy = self.leg.as_ref().is_some_and(|leg| leg.version.era() == Era::Legacy);
+        let legacy = self.era() == Era::Legacy;
         let lost = match &self.messages {
             Some(Messages::Http(answer, _)) if legacy => answer.lost(),
             Some(Messages::Http(..) | Messages::Channel(_)) | None => None,
@@ -318,6 +321,10 @@ impl Answer {
     #[must_use]
     pub const fn token(&self) -> i64 {
         self.id
+    }
+
+    fn era(&self) -> Era {
+        self.leg.as_ref().map_or(Era::Modern, |leg| leg.version.era())
     }
 
     /// What was asked.

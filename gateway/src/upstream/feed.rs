@@ -544,11 +544,12 @@ impl Drop for Feed {
         if !legacy || self.wants.resources.is_empty() {
             return;
         }
-        let last = |uri: &Box<str>| {
-            let key = (self.leg.clone(), uri.clone());
+        let last = |uri: &str| {
+            let key = (self.leg.clone(), Box::from(uri));
             self.upstream.watched.update(key, |count| count.saturating_sub(1)) == 0
         };
-        let over: Vec<_> = self.wants.resources.iter().filter(|uri| last(uri)).cloned().collect();
+        let over: Vec<_> =
+            self.wants.resources.iter().filter(|uri| last(uri.as_ref())).cloned().collect();
         let (upstream, party) = (Arc::clone(&self.upstream), self.party.clone());
         let quiet = Self {
             upstream: Arc::clone(&upstream),

@@ -2,6 +2,7 @@
 
 import sys
 import weakref
+from contextlib import suppress
 
 import anyio
 from mcp.server.fastmcp import Context, FastMCP
@@ -11,6 +12,7 @@ from pydantic import AnyUrl, BaseModel
 
 BOARD = "note://board"
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+ENDED = (anyio.ClosedResourceError, anyio.BrokenResourceError)  # what a session that has ended raises
 
 sessions = weakref.WeakSet()  # every session that has listed the tools
 subscribers = weakref.WeakSet()  # the sessions that follow the board
@@ -132,7 +134,8 @@ async def grow() -> str:
     """Adds a tool."""
     server.add_tool(grown, structured_output=False)  # without effect the second time
     for session in list(sessions):
-        await session.send_tool_list_changed()
+        with suppress(*ENDED):
+            await session.send_tool_list_changed()
     return "grown"
 
 
@@ -140,7 +143,8 @@ async def grow() -> str:
 async def touch() -> str:
     """Changes the board."""
     for session in list(subscribers):
-        await session.send_resource_updated(AnyUrl(BOARD))
+        with suppress(*ENDED):
+            await session.send_resource_updated(AnyUrl(BOARD))
     return "touched"
 
 

@@ -3,6 +3,7 @@
 import json
 import sys
 import warnings
+from contextlib import suppress
 from typing import Annotated
 
 import anyio
@@ -34,6 +35,7 @@ PORT = int(sys.argv[1])
 ERA = sys.argv[2] if len(sys.argv) > 2 else "both"
 BOARD = "note://board"
 LEVELS = ["debug", "info", "notice", "warning", "error", "critical", "alert", "emergency"]
+ENDED = (anyio.ClosedResourceError, anyio.BrokenResourceError)  # what a session that has ended raises
 
 # What is kept for a legacy session, by its id.
 sessions = {}
@@ -181,7 +183,8 @@ async def grow(ctx: Context) -> str:
     server.add_tool(grown, structured_output=False)  # without effect the second time
     await ctx.notify_tools_changed()
     for session in list(sessions.values()):
-        await session.send_notification(ToolListChangedNotification())
+        with suppress(*ENDED):
+            await session.send_notification(ToolListChangedNotification())
     return "grown"
 
 
@@ -190,7 +193,8 @@ async def touch(ctx: Context) -> str:
     """Changes the board."""
     await ctx.notify_resource_updated(BOARD)
     for session in list(subscribers.values()):
-        await session.send_resource_updated(BOARD)
+        with suppress(*ENDED):
+            await session.send_resource_updated(BOARD)
     return "touched"
 
 
