@@ -12,8 +12,9 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{Parser, Subcommand, ValueEnum};
 use gateway::clock::{Clock as _, System};
 use gateway::report::Chain;
-use gateway::settings::{self, Problems, Settings};
-use gateway::start::{self, Running};
+use gateway::secret::Secret;
+use gateway::settings::{self, Problems, Settings, SinkTarget};
+use gateway::start::{self, Running, StartError};
 use gateway::{canary, hex};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -38,6 +39,17 @@ enum Verb {
         /// The configuration.
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
+    },
+    /// Be an MCP server over stdio with the gateway behind it, for a client that starts its servers.
+    /// Nothing listens. The client calls with the API key in `PORTCULLIS_API_KEY`, or as the
+    /// anonymous caller.
+    Stdio {
+        /// The configuration.
+        #[arg(short, long, value_name = "FILE")]
+        config: PathBuf,
+        /// The path of the route; needed where there is more than one.
+        #[arg(short, long, value_name = "PATH")]
+        route: Option<String>,
     },
     /// Check a configuration. Exits with 3 when it is not valid.
     Validate {
@@ -67,6 +79,7 @@ enum Format {
 pub(crate) fn run() -> ExitCode {
     match Arguments::parse().verb {
         Verb::Run { config } => serve(config.as_deref()),
+        Verb::Stdio { config, route } => serve_inside(&config, route.as_deref()),
         Verb::Validate { file, format } => validate(&file, format),
         Verb::Schema => print(&schema()),
         Verb::Keygen => keygen(),
@@ -153,6 +166,34 @@ fn keygen() -> ExitCode {
     print(&format!("key:    {key}\nsha256: {hash}\n"))
 }
 
+fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
+    let text = match fs::read_to_string(file) {
+        Ok(text) => text,
+        Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
+    };
+    let settings = match load(file, &text) {
+        Ok(settings) => settings,
+        Err(problems) => return invalid(&problems),
+    };
+    if settings.sinks.iter().any(|sink| matches!(sink.to, SinkTarget::Stdout)) {
+        return complain("standard output belongs to the client; record to a file instead");
+    }
+    let key = env::var("PORTCULLIS_API_KEY").ok().map(|key| Secret::new(key.into()));
+    if key.is_none() && settings.anonymous.is_none() {
+        return complain("set PORTCULLIS_API_KEY, or define `identity.anonymous`");
+    }
+    run_to_end(settings, start::start_inside, async |running| {
+        let served = tokio::select! {
+            served = running.serve_inside(route, key) => served,
+            () = told_to_stop() => Ok(()),
+        };
+        match served {
+            Ok(()) => ExitCode::SUCCESS,
+            Err(error) => complain(&Chain(&error).to_string()),
+        }
+    })
+}
+
 fn serve(config: Option<&Path>) -> ExitCode {
     let (file, text) = match config {
         None => {
@@ -170,6 +211,19 @@ fn serve(config: Option<&Path>) -> ExitCode {
         Ok(settings) => settings,
         Err(problems) => return invalid(&problems),
     };
+    run_to_end(settings, start::start, async |running| {
+        announce(running, config.is_none());
+        told_to_stop().await;
+        ExitCode::SUCCESS
+    })
+}
+
+/// Starts a gateway, lets it `work`, and stops it.
+fn run_to_end(
+    settings: Settings,
+    start: fn(Settings) -> Result<Running, StartError>,
+    work: impl AsyncFnOnce(&Running) -> ExitCode,
+) -> ExitCode {
     log();
     small_pages();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
@@ -177,14 +231,13 @@ fn serve(config: Option<&Path>) -> ExitCode {
         Err(error) => return complain(&format!("could not start the threads: {error}")),
     };
     let code = runtime.block_on(async {
-        let running = match start::start(settings) {
+        let running = match start(settings) {
             Ok(running) => running,
             Err(error) => return complain(&Chain(&error).to_string()),
         };
-        announce(&running, config.is_none());
-        told_to_stop().await;
+        let code = work(&running).await;
         running.stop().await;
-        ExitCode::SUCCESS
+        code
     });
     // A thread that waits for a slow disk or pipe does not keep the process.
     runtime.shutdown_background();

@@ -24,6 +24,8 @@ pub struct Door {
     hosts: BTreeSet<Box<str>>,
     origins: BTreeSet<Box<str>>,
     loopback: bool,
+    /// Messages come without the headers that repeat what they say.
+    pub plain: bool,
 }
 
 impl Door {
@@ -36,6 +38,7 @@ impl Door {
             hosts: listener.hosts.clone(),
             origins: listener.origins.clone(),
             loopback: listener.address.ip().is_loopback(),
+            plain: false,
         }
     }
 
@@ -62,6 +65,19 @@ impl Door {
             return Err(Failure::Upgrade);
         }
         Ok(())
+    }
+
+    /// A door for messages that came through this one in another transport.
+    #[must_use]
+    pub fn inside(&self) -> Self {
+        Self::plain(Arc::clone(&self.name), self.schemes.clone())
+    }
+
+    /// A door that no connection comes through.
+    #[must_use]
+    pub fn plain(name: Arc<str>, schemes: Vec<Scheme>) -> Self {
+        let hosts = ["localhost".into()].into();
+        Self { name, schemes, hosts, origins: BTreeSet::new(), loopback: true, plain: true }
     }
 
     /// The origin to be named in the answer, when the request came from a page that may call.

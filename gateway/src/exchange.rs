@@ -26,7 +26,6 @@ use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response};
 use http_body_util::BodyExt as _;
-use hyper::body::{Body as _, Incoming};
 use policy::json::Bounds;
 use policy::offer::Kind;
 use policy::pipeline::Policy;
@@ -156,17 +155,22 @@ struct Knocked {
     route: Arc<Route>,
     head: Parts,
     body: Bytes,
+    plain: bool,
 }
 
 impl Gateway {
     /// Runs one exchange. Whatever happens, it is on record once.
-    pub async fn exchange(
+    pub async fn exchange<B>(
         self: Arc<Self>,
         door: Arc<Door>,
         peer: SocketAddr,
-        request: Request<Incoming>,
+        request: Request<B>,
         place: Place,
-    ) -> Response<Body> {
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let mut record = self.record(&door, peer);
         let knocked = match self.knock(&door, request, &mut record).await {
             Ok(knocked) => knocked,
@@ -213,29 +217,29 @@ impl Gateway {
     }
 
     /// Everything that is asked before the body is read.
-    async fn knock(
+    async fn knock<B>(
         &self,
         door: &Door,
-        request: Request<Incoming>,
+        request: Request<B>,
         record: &mut Record,
-    ) -> Result<Knocked, Failure> {
+    ) -> Result<Knocked, Failure>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let (head, body) = request.into_parts();
-        door.admit(&head)?;
-        let caller =
-            self.identity.identify(&door.schemes, &head.headers).map_err(Failure::Authn)?;
-        record.principal = Some(caller.principal.id.as_str().into());
-        record.scheme = Some(caller.scheme);
+        let caller = self.identify(door, &head, record)?;
         let route = self.routes.get(head.uri.path()).cloned().ok_or(Failure::Route)?;
         record.route = Some(Arc::clone(&route.path));
         framed(&head)?;
         let body = if head.method == Method::POST { self.body(body).await? } else { Bytes::new() };
         record.bytes_in = body.len();
-        Ok(Knocked { caller, route, head, body })
+        Ok(Knocked { caller, route, head, body, plain: door.plain })
     }
 
     /// Everything that is asked before anything is done.
     async fn arrive(&self, knocked: Knocked, record: &mut Record) -> Result<Arrived, Failure> {
-        let Knocked { caller, route, head, body } = knocked;
+        let Knocked { caller, route, head, body, plain } = knocked;
         if head.method != Method::POST {
             let session = self.bind(&caller, &route, &head)?;
             let last = match single(&head.headers, header::LAST_EVENT) {
@@ -250,6 +254,11 @@ impl Gateway {
         }
         let (id, message) = identified(wire::decode_any(body, &Bounds::MESSAGE).await, record)?;
         let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
+        if let Ask::Use(ask) = &mut inbound.ask
+            && plain
+        {
+            ask.mirrored = None;
+        }
         record.version = Some(inbound.version);
         record.trace = inbound.trace.clone().or_else(|| Some(record.id.digits().into()));
         let stateless = inbound.version.era() == Era::Modern;
@@ -265,6 +274,50 @@ impl Gateway {
         Ok(Arrived { caller, route, session, inbound, id })
     }
 
+    /// Who calls, if the listener lets them in.
+    fn identify(&self, door: &Door, head: &Parts, record: &mut Record) -> Result<Caller, Failure> {
+        door.admit(head)?;
+        let caller = self.identity.identify(&door.schemes, &head.headers);
+        let caller = caller.map_err(Failure::Authn)?;
+        record.principal = Some(caller.principal.id.as_str().into());
+        record.scheme = Some(caller.scheme);
+        Ok(caller)
+    }
+
+    /// Begins an exchange of another transport, whose messages become exchanges of their own.
+    ///
+    /// # Errors
+    /// When the caller is not let in; the answer says why.
+    pub fn greet(
+        &self,
+        door: &Door,
+        peer: SocketAddr,
+        head: &Parts,
+    ) -> Result<(Caller, Box<Record>), Box<Response<Body>>> {
+        let mut record = self.record(door, peer);
+        match self.identify(door, head, &mut record) {
+            Ok(caller) => Ok((caller, record)),
+            Err(failure) => Err(Box::new(self.refuse(&record, &failure))),
+        }
+    }
+
+    /// Ends it, and has it on record.
+    pub fn settle(
+        &self,
+        record: &Record,
+        answered: Result<Response<Body>, Failure>,
+    ) -> Response<Body> {
+        let response = match answered {
+            Ok(response) => response,
+            Err(failure) => return self.refuse(record, &failure),
+        };
+        let ending = Ending { status: response.status().as_u16(), ..Ending::answered() };
+        match self.journal.refused(record, ending) {
+            Ok(()) => response,
+            Err(error) => self.unrecorded(record, error),
+        }
+    }
+
     /// The session a legacy request belongs to.
     fn bind(&self, caller: &Caller, route: &Route, head: &Parts) -> Result<Session, Failure> {
         let id = match single(&head.headers, header::SESSION) {
@@ -276,13 +329,20 @@ impl Gateway {
     }
 
     /// The body, if it comes whole, in time, and is not too long.
-    async fn body(&self, mut body: Incoming) -> Result<Bytes, Failure> {
+    ///
+    /// # Errors
+    /// When it does not, or is too long.
+    pub async fn body<B>(&self, mut body: B) -> Result<Bytes, Failure>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let limit = self.limits.request_body;
         let too_long = |_| Failure::BodyLength(limit);
         let mut pieces = Pieces::expecting(body.size_hint().lower(), limit).map_err(too_long)?;
         let collect = async {
             while let Some(frame) = body.frame().await {
-                if let Ok(piece) = frame.map_err(Failure::BodyBroken)?.into_data() {
+                if let Ok(piece) = frame.map_err(|e| Failure::BodyBroken(e.into()))?.into_data() {
                     pieces.push(piece).map_err(too_long)?;
                 }
             }

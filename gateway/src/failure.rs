@@ -50,7 +50,7 @@ pub enum Failure {
     BodyTime,
     /// It did not come whole.
     #[error("the body did not come whole")]
-    BodyBroken(#[source] hyper::Error),
+    BodyBroken(#[source] Box<dyn std::error::Error + Send + Sync>),
     /// The body is not one well-formed message.
     #[error("could not decode the message")]
     Decode(#[source] DecodeError),

@@ -22,6 +22,8 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::body::Body;
 use crate::door::Door;
 use crate::exchange::Gateway;
+use crate::old::Old;
+use crate::patient::Patient;
 use crate::reply;
 use crate::task::Tasks;
 
@@ -31,16 +33,35 @@ const REST: Duration = Duration::from_millis(50);
 const HEADERS: usize = 100;
 
 /// Serves a worker's share of a listener until the gateway is asked to stop.
-pub fn begin(gateway: &Arc<Gateway>, door: &Arc<Door>, listener: &std::net::TcpListener) {
+pub fn begin(
+    gateway: &Arc<Gateway>,
+    old: &Arc<Old>,
+    door: &Arc<Door>,
+    listener: &std::net::TcpListener,
+) {
     match listener.try_clone().and_then(TcpListener::from_std) {
         Ok(listener) => {
-            gateway.tasks.spawn(serve(Arc::clone(gateway), Arc::clone(door), listener));
+            let served = Served {
+                gateway: Arc::clone(gateway),
+                old: Arc::clone(old),
+                door: Arc::clone(door),
+            };
+            gateway.tasks.spawn(serve(served, listener));
         }
         Err(error) => tracing::error!(listener = %door.name, %error, "a worker does not listen"),
     }
 }
 
-async fn serve(gateway: Arc<Gateway>, door: Arc<Door>, listener: TcpListener) {
+/// What a connection is served by.
+#[derive(Clone)]
+struct Served {
+    gateway: Arc<Gateway>,
+    old: Arc<Old>,
+    door: Arc<Door>,
+}
+
+async fn serve(served: Served, listener: TcpListener) {
+    let (gateway, door) = (&served.gateway, &served.door);
     let tasks = gateway.tasks.clone();
     loop {
         let accepted = tokio::select! {
@@ -54,7 +75,7 @@ async fn serve(gateway: Arc<Gateway>, door: Arc<Door>, listener: TcpListener) {
                     tracing::warn!(listener = %door.name, "too many connections; one was closed");
                     continue;
                 }
-                let work = connection(Arc::clone(&gateway), Arc::clone(&door), stream, peer);
+                let work = connection(served.clone(), stream, peer);
                 tasks.spawn(work);
             }
             Err(error) => {
@@ -65,13 +86,15 @@ async fn serve(gateway: Arc<Gateway>, door: Arc<Door>, listener: TcpListener) {
     }
 }
 
-async fn connection(gateway: Arc<Gateway>, door: Arc<Door>, stream: TcpStream, peer: SocketAddr) {
+async fn connection(served: Served, stream: TcpStream, peer: SocketAddr) {
+    let gateway = Arc::clone(&served.gateway);
     let tasks = gateway.tasks.clone();
     let metrics = Arc::clone(&gateway.metrics);
     metrics.connections.fetch_add(1, Ordering::Relaxed);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY");
     }
+    let write_time = gateway.limits.write_time;
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -80,10 +103,11 @@ async fn connection(gateway: Arc<Gateway>, door: Arc<Door>, stream: TcpStream, p
         .max_header_size(gateway.limits.request_head)
         .max_buf_size(64 * 1024);
     let answer = service_fn(move |request| {
-        let (gateway, door) = (Arc::clone(&gateway), Arc::clone(&door));
-        async move { Ok::<_, Infallible>(respond(gateway, door, peer, request).await) }
+        let served = served.clone();
+        async move { Ok::<_, Infallible>(respond(served, peer, request).await) }
     });
-    let mut served = pin!(builder.serve_connection(TokioIo::new(stream), answer));
+    let mut connection =
+        pin!(builder.serve_connection(TokioIo::new(Patient::new(stream, write_time)), answer));
     let mut stopping = pin!(tasks.stopping());
     let (mut asked, mut told) = (false, false);
     let ended = poll_fn(|cx| {
@@ -91,12 +115,12 @@ async fn connection(gateway: Arc<Gateway>, door: Arc<Door>, stream: TcpStream, p
         // request has to take the lock behind the question.
         if !std::mem::replace(&mut asked, true) && stopping.as_mut().poll(cx).is_ready() {
             told = true;
-            served.as_mut().graceful_shutdown();
+            connection.as_mut().graceful_shutdown();
         }
         if tasks.is_stopping() && !std::mem::replace(&mut told, true) {
-            served.as_mut().graceful_shutdown();
+            connection.as_mut().graceful_shutdown();
         }
-        served.as_mut().poll(cx)
+        connection.as_mut().poll(cx)
     })
     .await;
     if let Err(error) = ended {
@@ -106,12 +130,8 @@ async fn connection(gateway: Arc<Gateway>, door: Arc<Door>, stream: TcpStream, p
     metrics.connections.fetch_sub(1, Ordering::Relaxed);
 }
 
-async fn respond(
-    gateway: Arc<Gateway>,
-    door: Arc<Door>,
-    peer: SocketAddr,
-    request: Request<Incoming>,
-) -> Response<Body> {
+async fn respond(served: Served, peer: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+    let Served { gateway, old, door } = served;
     let origin = door.origin(request.headers());
     if request.method() == Method::OPTIONS && origin.is_some() {
         let (head, _) = request.into_parts();
@@ -123,7 +143,10 @@ async fn respond(
     let Ok(place) = gateway.enter() else {
         return gateway.overloaded(&door, peer);
     };
-    let mut response = gateway.exchange(door, peer, request, place).await;
+    let mut response = match old.serves(request.method(), request.uri().path()) {
+        Some(served) => old.answer(&gateway, &door, peer, request, served).await,
+        None => gateway.exchange(door, peer, request, place).await,
+    };
     if let Some(origin) = origin {
         let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
@@ -138,11 +161,11 @@ fn preflight(origin: Option<HeaderValue>) -> Response<Body> {
     let mut response = reply::empty(StatusCode::NO_CONTENT);
     let headers = response.headers_mut();
     headers.extend(origin.map(|origin| (ACCESS_CONTROL_ALLOW_ORIGIN, origin)));
-    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST, DELETE"));
+    headers.insert(ACCESS_CONTROL_ALLOW_METHODS, HeaderValue::from_static("POST, GET, DELETE"));
     headers.insert(
         ACCESS_CONTROL_ALLOW_HEADERS,
         HeaderValue::from_static(
-            "authorization, content-type, mcp-method, mcp-name, mcp-protocol-version, \
+            "authorization, content-type, last-event-id, mcp-method, mcp-name, mcp-protocol-version, \
              mcp-session-id, x-api-key",
         ),
     );

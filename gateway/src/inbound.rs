@@ -89,8 +89,8 @@ pub struct UseAsk {
     pub inputs: Option<Fragment>,
     /// What we wanted to be reminded of (modern).
     pub state: Option<Box<str>>,
-    /// The arguments that are repeated in headers.
-    pub mirrored: Vec<Repeated>,
+    /// The arguments that are repeated in headers; `None` where there are no headers.
+    pub mirrored: Option<Vec<Repeated>>,
 }
 
 /// Reads what `message` asks, and notes its revision in `spoken` as soon as that is known: in which
@@ -146,7 +146,9 @@ pub fn read(
     let mut ask = ask(version.era(), &method, params.as_ref(), wants_answer)?;
     if let Ask::Use(asked) = &mut ask {
         match version.era() {
-            Era::Modern if asked.verb == Verb::Call => asked.mirrored = repeated(headers)?,
+            Era::Modern if asked.verb == Verb::Call => {
+                asked.mirrored = Some(repeated(headers)?);
+            }
             Era::Modern => {}
             Era::Legacy if asked.inputs.is_some() || asked.state.is_some() => {
                 return Err(Failure::Params("nothing was asked that this could be the answer to"));
@@ -271,7 +273,7 @@ fn used(verb: Verb, method: &str, params: Option<&Fragment>) -> Result<UseAsk, F
         level: None,
         inputs: None,
         state: None,
-        mirrored: Vec::new(),
+        mirrored: None,
     };
     let Some(params) = params else {
         let plain = verb == Verb::Other;

@@ -15,17 +15,19 @@ use rustls::crypto::aws_lc_rs::default_provider;
 use crate::audit::{AuditError, FileSink, Journal, Sink, StdoutSink};
 use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
+use crate::console;
 use crate::conversation::Conversations;
 use crate::door::Door;
 use crate::exchange::{Gateway, Route};
 use crate::front;
 use crate::identity::Identity;
 use crate::metrics::Metrics;
+use crate::old::Old;
 use crate::ops::{self, Ops};
 use crate::seal::{SealError, Sealer};
 use crate::secret::Secret;
 use crate::session::Sessions;
-use crate::settings::{Reach, SecretRef, Server, Settings, SinkTarget, Value};
+use crate::settings::{Reach, Scheme, SecretRef, Server, Settings, SinkTarget, Value};
 use crate::task::{self, Tasks};
 use crate::upstream::{Party, Upstream, UpstreamError};
 
@@ -74,6 +76,9 @@ pub enum StartError {
         #[source]
         cause: UpstreamError,
     },
+    /// It is not clear which route a client is to be served on.
+    #[error("there is no such route, or more than one; name one with `--route`")]
+    Route,
     /// There can be no more threads.
     #[error("could not start the threads")]
     Threads(#[source] io::Error),
@@ -99,6 +104,18 @@ pub struct Running {
 /// # Errors
 /// When anything it needs is not to be had; then nothing is left running.
 pub fn start(settings: Settings) -> Result<Running, StartError> {
+    launch(settings, true)
+}
+
+/// Starts a gateway that listens nowhere, for a client that started it.
+///
+/// # Errors
+/// When anything it needs is not to be had; then nothing is left running.
+pub fn start_inside(settings: Settings) -> Result<Running, StartError> {
+    launch(settings, false)
+}
+
+fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(System);
     let tasks = Tasks::default();
     let metrics = Arc::new(Metrics::new(settings.servers.iter().map(|s| s.name.as_str())));
@@ -109,14 +126,16 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
         Sessions::new(Arc::clone(&sealer), lifetime, limits.sessions, Arc::clone(&clock));
     let upstreams = upstreams(&settings, &metrics, &tasks)?;
     let mut doors = Vec::new();
-    for listener in &settings.listeners {
+    for listener in settings.listeners.iter().filter(|_| listens) {
         doors.push((Arc::new(Door::new(listener)), bind(listener.address)?));
     }
-    let ops_listener = match settings.ops {
+    let ops_listener = match settings.ops.filter(|_| listens) {
         Some(address) => Some(bind(address)?),
         None => None,
     };
     let workers = task::parallelism();
+    let old = settings.routes.iter().filter(|route| route.old).map(|route| route.path.clone());
+    let old = Arc::new(Old::new(old.collect(), limits.sessions));
     let gateway = Arc::new(Gateway {
         identity: Identity::new(&settings.api_keys, settings.anonymous.as_ref()),
         sessions,
@@ -146,7 +165,7 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
     let serving = Arc::clone(&gateway);
     let threads = tasks.workers(workers, move |worker| {
         for (door, listener) in shares.get(worker).into_iter().flatten() {
-            front::begin(&serving, door, listener);
+            front::begin(&serving, &old, door, listener);
         }
     });
     let threads = threads.map_err(StartError::Threads)?;
@@ -156,6 +175,26 @@ pub fn start(settings: Settings) -> Result<Running, StartError> {
 }
 
 impl Running {
+    /// Serves the client at standard input and output on the route `path`, or on the only one there
+    /// is, until it closes its end. It calls with the API key `key`, or without a credential.
+    ///
+    /// # Errors
+    /// When it is not clear which route is meant.
+    pub async fn serve_inside(
+        &self,
+        path: Option<&str>,
+        key: Option<Secret>,
+    ) -> Result<(), StartError> {
+        let routes = &self.gateway.routes;
+        let only = (routes.len() == 1).then(|| routes.keys().next()).flatten();
+        let path = path.or(only.map(|path| &**path)).filter(|path| routes.contains_key(*path));
+        let path = path.and_then(|path| path.parse().ok()).ok_or(StartError::Route)?;
+        let scheme = if key.is_some() { Scheme::ApiKey } else { Scheme::Anonymous };
+        let door = Door::plain("stdio".into(), vec![scheme]);
+        console::serve(Arc::clone(&self.gateway), door, path, key).await;
+        Ok(())
+    }
+
     /// Asks every server for its tools, so that the first caller does not wait for it. A server
     /// that does not answer is asked again when somebody calls it.
     fn greet(&self) {

@@ -38,7 +38,7 @@ impl Gateway {
         knocked: Knocked,
         mut record: Box<Record>,
     ) -> Response<Body> {
-        let Knocked { caller, route, head, body } = knocked;
+        let Knocked { caller, route, head, body, .. } = knocked;
         let session = match self.bind(&caller, &route, &head) {
             Ok(session) if session.version == Version::V2025March => session,
             Ok(session) => {

@@ -207,8 +207,9 @@ impl Gateway {
         let catalog = listing.as_ref().map(|listing| &**listing.catalog());
         let mirrored = catalog.and_then(|catalog| catalog.offer(&name)).map(Offer::mirrored);
         let mirrored = mirrored.unwrap_or_default().to_vec();
-        let asked_in = arrived.inbound.version.era();
-        let said = ask.mirrored;
+        let (asked_in, repeats) = (arrived.inbound.version.era(), ask.mirrored.is_some());
+        let said = ask.mirrored.unwrap_or_default();
+        let repeats = asked_in == Era::Modern && repeats;
         let call = Use {
             server: server.name().clone(),
             verb: ask.verb,
@@ -222,7 +223,7 @@ impl Gateway {
         let ruling = self.policy.admit(principal, catalog, call);
         record.verdict = Verdict::Decided(Box::new(ruling.decision));
         let permit = ruling.outcome.map_err(|denial| Failure::Denied(kind, denial))?;
-        if asked_in == Era::Modern {
+        if repeats {
             agree(&mirrored, &said, arguments.as_ref().map(policy::json::Fragment::value))?;
         }
         Ok(Admitted { at, server: Arc::clone(server), permit, verb, name, bound, mirrored })
