@@ -12,6 +12,8 @@ use crate::protocol::method;
 
 /// Longest capabilities and longest self-description that are passed on.
 const LONGEST: usize = 1536;
+/// The extension of long-running tasks.
+pub const TASKS: &str = "io.modelcontextprotocol/tasks";
 /// How we present ourselves to servers where there is no client.
 const OURSELVES: &str =
     concat!(r#"{"name":"portcullis","version":""#, env!("CARGO_PKG_VERSION"), r#""}"#);
@@ -33,6 +35,8 @@ struct Abilities {
     url: bool,
     sampling: bool,
     roots: bool,
+    /// It takes a task for an answer (modern).
+    tasks: bool,
 }
 
 impl Client {
@@ -85,6 +89,12 @@ impl Client {
         self.info.as_deref().unwrap_or(OURSELVES)
     }
 
+    /// Whether it takes a task for an answer (modern).
+    #[must_use]
+    pub const fn takes_tasks(&self) -> bool {
+        self.can.tasks
+    }
+
     /// Whether a server may ask it this.
     #[must_use]
     pub fn can_be_asked(&self, asked: &str, params: Option<Value<'_>>) -> bool {
@@ -115,6 +125,9 @@ impl Abilities {
             url: mode("url"),
             sampling: has("sampling"),
             roots: has("roots"),
+            tasks: capabilities
+                .get("extensions")
+                .is_some_and(|extensions| extensions.get(TASKS).is_some()),
         }
     }
 
@@ -128,6 +141,8 @@ impl Abilities {
         }
         members.extend(self.sampling.then_some(r#""sampling":{}"#));
         members.extend(self.roots.then_some(r#""roots":{}"#));
+        let tasks = r#""extensions":{"io.modelcontextprotocol/tasks":{}}"#;
+        members.extend(self.tasks.then_some(tasks));
         format!("{{{}}}", members.join(","))
     }
 }

@@ -29,7 +29,11 @@ pub async fn serve(gateway: Arc<Gateway>, door: Door, path: Uri, key: Option<Sec
     let (out, messages) = mpsc::channel(WAITING);
     let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
     let bridge = Bridge::new(Arc::clone(&gateway), Arc::new(door), nowhere, path, out);
-    let writer = tokio::spawn(write(messages));
+    let (written, mut all_written) = mpsc::channel::<()>(1);
+    gateway.tasks.spawn(async move {
+        write(messages).await;
+        drop(written);
+    });
     let limit = gateway.limits.request_body;
     let mut input = BufReader::new(stdin());
     loop {
@@ -46,7 +50,7 @@ pub async fn serve(gateway: Arc<Gateway>, door: Door, path: Uri, key: Option<Sec
     drop(bridge);
     // What is under way in the legacy era goes on to its end, but not for ever.
     let patience = gateway.limits.drain_time.min(Duration::from_secs(2));
-    drop(tokio::time::timeout(patience, writer).await);
+    drop(tokio::time::timeout(patience, all_written.recv()).await);
 }
 
 async fn write(mut messages: mpsc::Receiver<Bytes>) {

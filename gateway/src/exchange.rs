@@ -8,6 +8,7 @@ mod outlet;
 mod underway;
 mod asking;
 mod using;
+mod tasks;
 mod listing;
 mod listening;
 mod lifecycle;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use http::HeaderMap;
 use policy::json::{Document, Fragment, Value};
-use policy::message::Verb;
+use policy::message::{Task, Verb};
 use policy::offer::Kind;
 
 use crate::client::Client;
@@ -218,6 +218,10 @@ fn ask(
         (_, method::COMPLETE, true) => use_of(completed(params)?),
         (Era::Legacy, method::SUBSCRIBE, true) => use_of(Verb::Subscribe),
         (Era::Legacy, method::UNSUBSCRIBE, true) => use_of(Verb::Unsubscribe),
+        (_, method::TASKS_GET, true) => use_of(Verb::Task(Task::Get)),
+        (_, method::TASKS_CANCEL, true) => use_of(Verb::Task(Task::Cancel)),
+        (Era::Modern, method::TASKS_UPDATE, true) => use_of(Verb::Task(Task::Update)),
+        (Era::Legacy, method::TASKS_RESULT, true) => use_of(Verb::Task(Task::Result)),
         (Era::Legacy, method::SET_LEVEL, true) => {
             let level: Option<Fragment> = member("level")?;
             let text = |level: &Fragment| level.value().as_str().is_some_and(|t| t.len() <= LEVEL);
@@ -242,10 +246,13 @@ fn ask(
             | method::PING
             | method::SUBSCRIBE
             | method::UNSUBSCRIBE
-            | method::SET_LEVEL,
+            | method::SET_LEVEL
+            | method::TASKS_RESULT,
             _,
         )
-        | (Era::Legacy, method::DISCOVER | method::LISTEN, _) => Err(Failure::Method),
+        | (Era::Legacy, method::DISCOVER | method::LISTEN | method::TASKS_UPDATE, _)
+        // Whose tasks a server lists nobody can tell.
+        | (_, method::TASKS_LIST, _) => Err(Failure::Method),
         (_, _, true) => use_of(Verb::Other),
         (_, _, false) => used(Verb::Other, method, params).map(|ask| Ask::Tell(Box::new(ask))),
     }
@@ -294,6 +301,7 @@ fn used(verb: Verb, method: &str, params: Option<&Fragment>) -> Result<UseAsk, F
                     | Verb::Read
                     | Verb::Subscribe
                     | Verb::Unsubscribe
+                    | Verb::Task(_)
                     | Verb::Other => Some(value),
                 };
                 name = value.and_then(Value::as_str);
@@ -304,12 +312,12 @@ fn used(verb: Verb, method: &str, params: Option<&Fragment>) -> Result<UseAsk, F
             "arguments" if takes_arguments => {
                 return Err(Failure::Params("`arguments` is not an object"));
             }
-            "inputResponses" if verb != Verb::Other => {
+            "inputResponses" if asks_again(verb) => {
                 let inputs = value.is_object().then(|| value.fragment(&document));
                 let wrong = Failure::Params("`inputResponses` is not an object");
                 ask.inputs = Some(inputs.ok_or(wrong)?);
             }
-            "requestState" if verb != Verb::Other => {
+            "requestState" if asks_again(verb) => {
                 let state = value.as_str().map(Into::into);
                 ask.state = Some(state.ok_or(Failure::Params("`requestState` is not a string"))?);
             }
@@ -324,12 +332,20 @@ fn used(verb: Verb, method: &str, params: Option<&Fragment>) -> Result<UseAsk, F
     Ok(ask)
 }
 
+/// Whether the answer to such a request may be a question, after which it is made again.
+///
+/// SPEC 2026-07-28 basic/patterns/mrtr#supported-requests
+const fn asks_again(verb: Verb) -> bool {
+    matches!(verb, Verb::Call | Verb::Get | Verb::Read)
+}
+
 /// The member of `params` that says which thing it is about.
 const fn naming_member(verb: Verb) -> Option<&'static str> {
     match verb {
         Verb::Call | Verb::Get => Some("name"),
         Verb::Read | Verb::Subscribe | Verb::Unsubscribe => Some("uri"),
         Verb::CompletePrompt | Verb::CompleteTemplate => Some("ref"),
+        Verb::Task(_) => Some("taskId"),
         Verb::Other => None,
     }
 }

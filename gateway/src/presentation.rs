@@ -7,6 +7,7 @@ use policy::json::{Fragment, Value, write_string};
 use policy::offer::Kind;
 
 use crate::body::Body;
+use crate::client::TASKS;
 use crate::protocol::{Era, Version, meta};
 use crate::reply;
 use crate::upstream::Hello;
@@ -102,6 +103,7 @@ fn is_granted(server: &Presented, key: &str) -> bool {
         "prompts" => has(Kind::Prompt),
         "resources" => has(Kind::Resource),
         "completions" => has(Kind::Prompt) || has(Kind::Resource),
+        "tasks" => has(Kind::Tool),
         // Log lines of a conversation that many share are given to nobody.
         "logging" => !server.shared,
         _ => has(Kind::Method),
@@ -116,9 +118,31 @@ fn only(server: &Presented, era: Era) -> String {
     for (key, value) in said.into_iter().flat_map(Value::members) {
         // The tasks of 2025-11-25 and those of the extension are not the same.
         let foreign = server.hello.era != era && matches!(&*key, "tasks" | "extensions");
-        if is_granted(server, &key) && !foreign {
-            object.raw(&key, value.raw());
+        let extensions = key == "extensions" && !foreign;
+        if extensions {
+            // Each end has to know an extension; of those we do not know, rules speak by method.
+            let mut known = Object::open(object.key("extensions"));
+            for (name, value) in value.members() {
+                let kind = if name == TASKS { Kind::Tool } else { Kind::Method };
+                if server.granted.contains(&kind) {
+                    known.raw(&name, value.raw());
+                }
+            }
+            known.close();
+            continue;
         }
+        if !is_granted(server, &key) || foreign {
+            continue;
+        }
+        if key != "tasks" {
+            object.raw(&key, value.raw());
+            continue;
+        }
+        // A list of tasks is not offered: nobody could say whose they are.
+        let mut tasks = Object::open(object.key("tasks"));
+        let others = value.members().filter(|(member, _)| member != "list");
+        others.for_each(|(member, value)| tasks.raw(&member, value.raw()));
+        tasks.close();
     }
     object.close();
     String::from_utf8(out).unwrap_or_default()

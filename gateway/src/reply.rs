@@ -150,7 +150,8 @@ pub fn list(
 pub type Rename<'a> = &'a dyn Fn(Kind, &str) -> Option<String>;
 
 /// A result as it came, in the envelope of our answer, with what its era wants added and what its
-/// era does not know left out. `cacheable` results say for how long they are good (modern).
+/// era does not know left out, and some strings replaced. `cacheable` results say for how long they
+/// are good (modern).
 ///
 /// SPEC 2026-07-28 basic#resulttype, server/utilities/caching#cacheable-results
 pub fn result(
@@ -158,10 +159,9 @@ pub fn result(
     era: Era,
     result: &Fragment,
     cacheable: bool,
-    rename: Option<Rename<'_>>,
+    renamed: &[(Range<usize>, String)],
 ) -> Body {
     let value = result.value();
-    let renamed = rename.map_or_else(Vec::new, |rename| links(value, rename));
     let has = |key: &str| value.get(key).is_some();
     let modern = era == Era::Modern;
     let mut added = Vec::new();
@@ -184,7 +184,7 @@ pub fn result(
     if drops {
         let mut object = Object::open(&mut out);
         for (key, member) in value.members().filter(|(key, _)| !foreign(key)) {
-            spliced(object.key(&key), member, &renamed);
+            spliced(object.key(&key), member, renamed);
         }
         object.close();
         parts.push_back(out.into());
@@ -201,7 +201,7 @@ pub fn result(
             parts.push_back(value.raw_bytes().slice(skip..));
         } else {
             let mut whole = Vec::new();
-            spliced(&mut whole, value, &renamed);
+            spliced(&mut whole, value, renamed);
             out.extend_from_slice(whole.get(skip..).unwrap_or_default());
             parts.push_back(out.into());
         }
@@ -211,7 +211,8 @@ pub fn result(
 }
 
 /// The URIs in a result that lead to resources of its server, and what they are on the route.
-fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<(Range<usize>, String)> {
+#[must_use]
+pub fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<(Range<usize>, String)> {
     let mut found = Vec::new();
     let mut link = |holder: Value<'_>| {
         let uri = holder.get("uri");

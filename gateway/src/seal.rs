@@ -8,7 +8,7 @@
 use std::fmt;
 
 use aws_lc_rs::aead::{AES_256_GCM, Aad, LessSafeKey, NONCE_LEN, Nonce, UnboundKey};
-use aws_lc_rs::rand;
+use aws_lc_rs::{hmac, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
@@ -19,7 +19,7 @@ pub struct SealError;
 
 /// Seals and opens.
 pub struct Sealer {
-    keys: Vec<LessSafeKey>,
+    keys: Vec<(LessSafeKey, hmac::Key)>,
 }
 
 impl fmt::Debug for Sealer {
@@ -38,7 +38,7 @@ impl Sealer {
         let keys = if keys.is_empty() { std::slice::from_ref(&fresh) } else { keys };
         let key = |bytes: &Vec<u8>| {
             let key = UnboundKey::new(&AES_256_GCM, bytes).map_err(|_opaque| SealError)?;
-            Ok(LessSafeKey::new(key))
+            Ok((LessSafeKey::new(key), hmac::Key::new(hmac::HMAC_SHA256, bytes)))
         };
         Ok(Self { keys: keys.iter().map(key).collect::<Result<_, _>>()? })
     }
@@ -48,9 +48,29 @@ impl Sealer {
     ///
     /// # Errors
     /// When the machine gives no random bytes.
-    pub fn seal(&self, bound: &[&[u8]], mut plain: Vec<u8>) -> Result<String, SealError> {
-        let nonce = random::<NONCE_LEN>()?;
-        let key = self.keys.first().ok_or(SealError)?;
+    pub fn seal(&self, bound: &[&[u8]], plain: Vec<u8>) -> Result<String, SealError> {
+        self.seal_with(random::<NONCE_LEN>()?, bound, plain)
+    }
+
+    /// Seals so that the same is sealed the same way again: for what clients compare. The nonce is
+    /// made of what is sealed, in the manner of RFC 5297, so that only equals have the same.
+    ///
+    /// # Errors
+    /// When there is no key.
+    pub fn seal_same(&self, bound: &[&[u8]], plain: Vec<u8>) -> Result<String, SealError> {
+        let (_, key) = self.keys.first().ok_or(SealError)?;
+        let tag = hmac::sign(key, &[owned(bound), plain.clone()].concat());
+        let nonce = tag.as_ref().first_chunk::<NONCE_LEN>().ok_or(SealError)?;
+        self.seal_with(*nonce, bound, plain)
+    }
+
+    fn seal_with(
+        &self,
+        nonce: [u8; NONCE_LEN],
+        bound: &[&[u8]],
+        mut plain: Vec<u8>,
+    ) -> Result<String, SealError> {
+        let (key, _) = self.keys.first().ok_or(SealError)?;
         let unique = Nonce::assume_unique_for_key(nonce);
         key.seal_in_place_append_tag(unique, owner(bound), &mut plain)
             .map_err(|_opaque| SealError)?;
@@ -62,7 +82,7 @@ impl Sealer {
     pub fn open(&self, bound: &[&[u8]], text: &str) -> Option<Vec<u8>> {
         let bytes = URL_SAFE_NO_PAD.decode(text).ok()?;
         let (nonce, sealed) = bytes.split_at_checked(NONCE_LEN)?;
-        self.keys.iter().find_map(|key| {
+        self.keys.iter().find_map(|(key, _)| {
             let nonce = Nonce::try_assume_unique_for_key(nonce).ok()?;
             let mut sealed = sealed.to_vec();
             let length = key.open_in_place(nonce, owner(bound), &mut sealed).ok()?.len();
@@ -84,12 +104,16 @@ pub fn random<const N: usize>() -> Result<[u8; N], SealError> {
 
 /// Every part with its length before it, so that no two lists of parts are the same bytes.
 fn owner(bound: &[&[u8]]) -> Aad<Vec<u8>> {
+    Aad::from(owned(bound))
+}
+
+fn owned(bound: &[&[u8]]) -> Vec<u8> {
     let mut all = Vec::with_capacity(128);
     for part in bound {
         all.extend_from_slice(&(part.len() as u64).to_be_bytes());
         all.extend_from_slice(part);
     }
-    Aad::from(all)
+    all
 }
 
 #[cfg(test)]
@@ -107,6 +131,10 @@ mod tests {
         }
         let rotated = Sealer::new(&[new.clone(), old]).unwrap();
         assert!(rotated.open(&[b"task", b"ana"], &text).is_some());
+        let same = || sealer.seal_same(&[b"task", b"ana"], b"7".to_vec()).unwrap();
+        assert_eq!(same(), same());
+        assert_ne!(same(), sealer.seal_same(&[b"task", b"bob"], b"7".to_vec()).unwrap());
+        assert_eq!(sealer.open(&[b"task", b"ana"], &same()).unwrap(), b"7");
         assert!(Sealer::new(&[new]).unwrap().open(&[b"task", b"ana"], &text).is_none());
     }
 

@@ -37,16 +37,46 @@ pub enum Verb {
     CompletePrompt,
     /// `completion/complete` for a variable of a resource template
     CompleteTemplate,
+    /// Something about a task that a call of a tool has become
+    Task(Task),
     /// A method this gateway does not know, by its name
     Other,
 }
 
+/// What is asked of a task.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Task {
+    /// `tasks/get`: how does it stand?
+    Get,
+    /// `tasks/result` (2025-11-25): what came of it?
+    Result,
+    /// `tasks/update` (modern): here is what you asked for
+    Update,
+    /// `tasks/cancel`: give it up
+    Cancel,
+}
+
 impl Verb {
+    /// Whether it takes arguments that a rule may speak of. What does not is decided as the list
+    /// is: a completion needs none, and a task was permitted with its own when it began.
+    #[must_use]
+    pub const fn takes_arguments(self) -> bool {
+        match self {
+            Self::Call
+            | Self::Get
+            | Self::Read
+            | Self::Subscribe
+            | Self::Unsubscribe
+            | Self::Other => true,
+            Self::CompletePrompt | Self::CompleteTemplate | Self::Task(_) => false,
+        }
+    }
+
     /// What sort of thing it is done with: the same rules decide whatever is done with a thing.
     #[must_use]
     pub const fn kind(self) -> Kind {
         match self {
-            Self::Call => Kind::Tool,
+            Self::Call | Self::Task(_) => Kind::Tool,
             Self::Get | Self::CompletePrompt => Kind::Prompt,
             Self::Read | Self::Subscribe | Self::Unsubscribe => Kind::Resource,
             Self::CompleteTemplate => Kind::Template,
@@ -62,7 +92,7 @@ pub struct Use {
     pub server: ServerName,
     /// What is done.
     pub verb: Verb,
-    /// Of which: the name, URI or method as the server knows it.
+    /// Of which: the name, URI or method as the server knows it; of a task, the tool it came of.
     pub name: Box<str>,
     /// The arguments of a tool or a prompt, an object; `None` when the caller sent none.
     pub arguments: Option<Fragment>,

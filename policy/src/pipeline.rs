@@ -222,7 +222,7 @@ impl Policy {
                 let denial = denial.clone();
                 return Ruling { decision: seen, outcome: Err(denial) };
             }
-            Effect::Allow(rule) if for_any_arguments => {
+            Effect::Allow(rule) if for_any_arguments || !call.verb.takes_arguments() => {
                 let permit = Permit { call: Call::Use(call), rule: rule.clone() };
                 return Ruling { decision: seen, outcome: Ok(permit) };
             }

@@ -57,6 +57,8 @@ pub(super) struct Call {
     pub(super) due: Option<Expectation>,
     pub(super) answer: Answer,
     pub(super) bound: Bound,
+    /// What was called, as its server knows it.
+    pub(super) tool: Box<str>,
     /// Questions of a legacy server that the client has not answered.
     pub(super) waiting: Vec<Question>,
     /// How often the client was asked.
@@ -328,7 +330,7 @@ impl Underway {
     fn released(&mut self, outcome: Outcome) -> Result<(Body, Ending), Failure> {
         let (reply, ending) = match outcome {
             Outcome::Result(result) => {
-                let ending = judged(&result)?;
+                let ending = judged(&result, self.call.client.takes_tasks())?;
                 (Reply::Result(result), ending)
             }
             Outcome::Error(error) => {
@@ -348,9 +350,24 @@ impl Underway {
         let (id, era) = (&self.frame.id, self.era());
         let body = match shown {
             Shown::Answer(Reply::Result(result)) => {
-                let cacheable = call.answer.verb() == Verb::Read;
+                let (verb, gateway) = (call.answer.verb(), &call.gateway);
                 let rename = |kind: Kind, name: &str| call.route.shown(&call.server, kind, name);
-                reply::result(id, era, &result, cacheable, call.route.renames().then_some(&rename))
+                let mut renamed = Vec::new();
+                if call.route.renames() {
+                    renamed = reply::links(result.value(), &rename);
+                }
+                if matches!(verb, Verb::Call | Verb::Task(_)) {
+                    let (route, server) = (&call.route, &call.server);
+                    let value = result.value();
+                    renamed.extend(gateway.task_ids(
+                        &call.caller,
+                        route,
+                        server,
+                        &call.tool,
+                        value,
+                    ));
+                }
+                reply::result(id, era, &result, verb == Verb::Read, &renamed)
             }
             Shown::Answer(Reply::Error(error)) => reply::server_error(id, era, &error),
             Shown::Answer(_) | Shown::List(_) => {
@@ -404,14 +421,15 @@ async fn waited(late: Option<Duration>) {
 }
 
 /// Whether a result is one that a client may be given, and how it is recorded.
-fn judged(result: &Fragment) -> Result<Ending, Failure> {
+fn judged(result: &Fragment, takes_tasks: bool) -> Result<Ending, Failure> {
     let broken = |what| Err(Failure::Upstream(UpstreamError::Protocol(what)));
     let value = result.value();
     if wire::is_misspelled(value, &RESULT) {
         return broken("the result has a member in another spelling");
     }
     let kind = value.get("resultType").and_then(Value::as_str);
-    if kind.is_some_and(|kind| kind != "complete") {
+    let known = |kind: &str| kind == "complete" || kind == "task" && takes_tasks;
+    if kind.is_some_and(|kind| !known(&kind)) {
         return broken("the result is of a type the client does not know");
     }
     let failed = value.get("isError").and_then(Value::as_bool) == Some(true);

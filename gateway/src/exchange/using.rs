@@ -128,7 +128,7 @@ impl Gateway {
         mut frame: Frame,
         manner: Manner,
     ) -> Response<Body> {
-        let Admitted { at, server, permit, bound, .. } = admitted;
+        let Admitted { at, server, permit, bound, name: admitted_name, .. } = admitted;
         let party = arrived.party(at);
         let client = Arc::clone(&party.client);
         let sent = tokio::select! {
@@ -150,6 +150,7 @@ impl Gateway {
             }
         };
         let call = Call {
+            tool: admitted_name,
             caller: Arc::clone(&arrived.caller.principal),
             client,
             route: Arc::clone(&arrived.route),
@@ -183,13 +184,17 @@ impl Gateway {
         let arguments = ask.arguments.as_ref();
         record.argument_digest =
             arguments.map(|args| self.journal.digest(args.value().raw().as_bytes()));
-        let Some(target) = self.target(arrived, &ask).await? else {
+        let mut ask = ask;
+        let Some(target) = self.target(arrived, &mut ask).await? else {
             let (decision, denial) = Policy::unknown(kind);
             record.verdict = Verdict::Decided(Box::new(decision));
             return Err(Failure::Denied(kind, denial));
         };
         let (at, server, name) = target;
         record.server = Some(server.name().as_str().into());
+        if matches!(ask.verb, Verb::Task(_)) {
+            record.item = Some((kind, name.clone()));
+        }
         let principal = &*arrived.caller.principal;
         // Who may use nothing of this kind causes no request to the server: not even for its list.
         let any = self.policy.admit_list(principal, server.name(), kind);
@@ -233,9 +238,14 @@ impl Gateway {
     async fn target<'a>(
         &self,
         arrived: &'a Arrived,
-        ask: &UseAsk,
+        ask: &mut UseAsk,
     ) -> Result<Option<(usize, &'a Arc<Upstream>, Box<str>)>, Failure> {
         let servers = &arrived.route.servers;
+        if matches!(ask.verb, Verb::Task(_)) {
+            let Some(task) = self.task(arrived, ask) else { return Ok(None) };
+            ask.extra.push(("taskId".into(), task.id));
+            return Ok(servers.get(task.at).map(|server| (task.at, server, task.tool)));
+        }
         if let [server] = &servers[..] {
             return Ok(Some((0, server, ask.name.clone())));
         }

@@ -355,9 +355,15 @@ impl Upstream {
                 if wants.kinds.is_empty() && wants.resources.is_empty() {
                     Source::Silent
                 } else {
-                    let (messages, id) =
-                        self.ask_to_listen(&mut wants, &party, leg.as_ref()).await?;
-                    Source::Listen(Some(Box::new(messages)), id)
+                    match self.ask_to_listen(&mut wants, &party, leg.as_ref()).await {
+                        Ok((messages, id)) => Source::Listen(Some(Box::new(messages)), id),
+                        // A server that tells nothing has nothing to tell.
+                        Err(UpstreamError::Refused) => {
+                            wants = Wants::new(wants.everything);
+                            Source::Silent
+                        }
+                        Err(error) => return Err(error),
+                    }
                 }
             }
         };
@@ -395,7 +401,7 @@ impl Upstream {
                 }
                 Message::Notification(_) | Message::Request(_) => {}
                 Message::Response(_) => {
-                    return Err(UpstreamError::Protocol("the server does not let us listen"));
+                    return Err(UpstreamError::Refused);
                 }
             }
         }

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
 use policy::json::{Fragment, write_string};
-use policy::message::{Use, Verb};
+use policy::message::{Task, Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::Kind;
 
@@ -161,6 +161,10 @@ pub(super) fn call<'a>(
         Verb::Subscribe => (method::SUBSCRIBE, Some("uri")),
         Verb::Unsubscribe => (method::UNSUBSCRIBE, Some("uri")),
         Verb::CompletePrompt | Verb::CompleteTemplate => (method::COMPLETE, None),
+        Verb::Task(Task::Get) => (method::TASKS_GET, None),
+        Verb::Task(Task::Result) => (method::TASKS_RESULT, None),
+        Verb::Task(Task::Update) => (method::TASKS_UPDATE, None),
+        Verb::Task(Task::Cancel) => (method::TASKS_CANCEL, None),
         Verb::Other => (&*call.name, None),
     };
     let outgoing = message(Some(id), method, speaker, |params| {
@@ -252,9 +256,13 @@ const fn reference(verb: Verb) -> Option<(&'static str, &'static str)> {
     match verb {
         Verb::CompletePrompt => Some(("ref/prompt", "name")),
         Verb::CompleteTemplate => Some(("ref/resource", "uri")),
-        Verb::Call | Verb::Get | Verb::Read | Verb::Subscribe | Verb::Unsubscribe | Verb::Other => {
-            None
-        }
+        Verb::Call
+        | Verb::Get
+        | Verb::Read
+        | Verb::Subscribe
+        | Verb::Unsubscribe
+        | Verb::Task(_)
+        | Verb::Other => None,
     }
 }
 
