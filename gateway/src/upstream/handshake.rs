@@ -72,7 +72,15 @@ impl Upstream {
             }
             Ok(None) => {
                 let client = Client::gateway();
-                self.initialize(Version::LAST_LEGACY, client, None, generation).await
+                match self.initialize(Version::LAST_LEGACY, client, None, generation).await {
+                    // A program that was slow to start has taken our first question for the
+                    // beginning of the modern era after all.
+                    Err(UpstreamError::Refused) if self.protocol == Protocol::Auto => {
+                        let found = self.discover(generation, None).await;
+                        found.and_then(|found| found.ok_or(UpstreamError::Refused))
+                    }
+                    met => met,
+                }
             }
             Err(error) => Err(error),
         };
