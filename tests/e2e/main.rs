@@ -9,12 +9,18 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
+mod asking;
 mod audit;
 mod cli;
 mod compat;
+mod federation;
 mod framing;
 mod identity;
 mod peers;
 mod policy;
+mod protocol;
+mod resuming;
 mod streaming;
+mod transports;
+mod unchanged;
 mod upstreams;

@@ -153,6 +153,10 @@ pub struct Client {
     key: Option<String>,
     /// Its session, when it has one.
     pub session: Option<String>,
+    /// What it says it can do.
+    pub capabilities: Value,
+    /// The revision a legacy client asks for.
+    pub version: &'static str,
 }
 
 /// Ids of one width, so that answers that say the same are equally long.
@@ -165,22 +169,71 @@ impl Client {
     /// When the handshake fails.
     #[must_use]
     pub fn connect(address: SocketAddr, path: &str, era: Era, key: Option<&str>) -> Self {
+        Self::able(address, path, era, key, &json!({}))
+    }
+
+    /// A client that can do this.
+    ///
+    /// # Panics
+    /// When the handshake fails.
+    #[must_use]
+    pub fn able(
+        address: SocketAddr,
+        path: &str,
+        era: Era,
+        key: Option<&str>,
+        capabilities: &Value,
+    ) -> Self {
         let (path, key) = (path.to_owned(), key.map(str::to_owned));
-        let mut client = Self { address, path, era, key, session: None };
+        let capabilities = capabilities.clone();
+        let version = "2025-11-25";
+        let mut client = Self { address, path, era, key, session: None, capabilities, version };
         if era == Era::Legacy {
-            let answer = client.hello();
-            let session = answer.header("mcp-session-id").unwrap_or_else(|| panic!("{answer:?}"));
-            client.session = Some(session.to_owned());
+            client.handshake("2025-11-25");
         }
         client
+    }
+
+    /// Opens a new session in this revision.
+    ///
+    /// # Panics
+    /// When the handshake fails.
+    pub fn handshake(&mut self, version: &'static str) {
+        self.version = version;
+        let answer = self.hello();
+        let session = answer.header("mcp-session-id").unwrap_or_else(|| panic!("{answer:?}"));
+        self.session = Some(session.to_owned());
+    }
+
+    /// Opens the stream of the session, or goes on with one after an event.
+    ///
+    /// # Panics
+    /// When there is no connection.
+    #[must_use]
+    pub fn stream(&self, last: Option<&str>) -> TcpStream {
+        let (path, host) = (&self.path, self.address);
+        let mut text =
+            format!("GET {path} HTTP/1.1\r\nhost: {host}\r\naccept: text/event-stream\r\n");
+        for (name, value) in [
+            ("authorization", self.key.as_ref().map(|key| format!("Bearer {key}"))),
+            ("mcp-session-id", self.session.clone()),
+            ("mcp-protocol-version", Some(self.version.to_owned())),
+            ("last-event-id", last.map(str::to_owned)),
+        ] {
+            text.extend(value.map(|value| format!("{name}: {value}\r\n")));
+        }
+        let mut stream = TcpStream::connect(self.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        stream.write_all(format!("{text}\r\n").as_bytes()).unwrap();
+        stream
     }
 
     /// Sends `initialize`.
     #[must_use]
     pub fn hello(&self) -> Answer {
         let params = json!({
-            "protocolVersion": "2025-11-25",
-            "capabilities": {},
+            "protocolVersion": self.version,
+            "capabilities": self.capabilities,
             "clientInfo": { "name": "test", "version": "1" },
         });
         let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
@@ -207,7 +260,7 @@ impl Client {
             }
             Era::Legacy => {
                 if method != "initialize" {
-                    headers.push(("mcp-protocol-version", "2025-11-25"));
+                    headers.push(("mcp-protocol-version", self.version));
                 }
                 headers.extend(self.session.as_deref().map(|id| ("mcp-session-id", id)));
             }
@@ -221,7 +274,10 @@ impl Client {
         if self.era == Era::Modern {
             let mut meta = params["_meta"].as_object().cloned().unwrap_or_default();
             meta.insert("io.modelcontextprotocol/protocolVersion".into(), "2026-07-28".into());
-            meta.insert("io.modelcontextprotocol/clientCapabilities".into(), json!({}));
+            meta.insert(
+                "io.modelcontextprotocol/clientCapabilities".into(),
+                self.capabilities.clone(),
+            );
             params["_meta"] = meta.into();
         }
         json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string()
@@ -230,7 +286,7 @@ impl Client {
     /// Asks something.
     #[must_use]
     pub fn ask(&self, method: &str, params: Value) -> Answer {
-        let name = params["name"].as_str().map(str::to_owned);
+        let name = params["name"].as_str().or(params["uri"].as_str()).map(str::to_owned);
         let id = NEXT.fetch_add(1, Ordering::Relaxed).into();
         let body = self.message(&id, method, params);
         raw(self.address, &self.bytes(method, name.as_deref(), &body))

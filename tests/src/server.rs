@@ -121,6 +121,60 @@ impl Server {
         })
     }
 
+    /// A well-behaved server of one era that offers all this: the members `tools`, `prompts`,
+    /// `resources` and `resourceTemplates`, and for each list its `ttlMs` and `cacheScope`. What else
+    /// is asked `answer` gives the result of.
+    pub fn offering(
+        era: Era,
+        offers: Value,
+        answer: impl Fn(&Call) -> Value + Send + Sync + 'static,
+    ) -> Self {
+        let count = std::sync::atomic::AtomicUsize::new(0);
+        Self::start(move |request, stream| {
+            let list = match request.method() {
+                "tools/list" => "tools",
+                "prompts/list" => "prompts",
+                "resources/list" => "resources",
+                "resources/templates/list" => "resourceTemplates",
+                _ => "",
+            };
+            let capabilities =
+                json!({ "tools": {}, "prompts": {}, "resources": {}, "completions": {} });
+            let bytes = match (request.method(), era) {
+                (_, _) if !list.is_empty() => request.result(&json!({
+                    "resultType": "complete", list: offers[list].as_array().cloned().unwrap_or_default(),
+                    "ttlMs": offers["ttlMs"].as_u64().unwrap_or(0),
+                    "cacheScope": offers["cacheScope"].as_str().unwrap_or("private"),
+                })),
+                ("server/discover", Era::Modern) => request.result(&json!({
+                    "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                    "capabilities": capabilities, "ttlMs": 0, "cacheScope": "public",
+                })),
+                ("initialize", Era::Legacy) => {
+                    let result = json!({
+                        "protocolVersion": "2025-11-25", "capabilities": capabilities,
+                        "serverInfo": { "name": "fake", "version": "1" },
+                    });
+                    let body = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
+                    let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+                    let session = format!("mcp-session-id: session-{number}\r\n");
+                    with_header(&ok(&body.to_string()), &session)
+                }
+                ("server/discover" | "initialize", _) => {
+                    crate::server::answer("400 Bad Request", "text/plain", "no")
+                }
+                ("", _) if request.head.starts_with("GET") => {
+                    crate::server::answer("405 Method Not Allowed", "text/plain", "no")
+                }
+                _ if request.body["id"].is_null() => {
+                    b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
+                }
+                _ => request.result(&answer(request)),
+            };
+            stream.write_all(&bytes).is_ok()
+        })
+    }
+
     /// A well-behaved server whose tools give back their `text`.
     #[must_use]
     pub fn echo(era: Era, tools: &[&str]) -> Self {
@@ -141,6 +195,12 @@ impl Server {
     #[must_use]
     pub fn calls(&self) -> Vec<Call> {
         self.calls.lock().unwrap().clone()
+    }
+
+    /// How often it was asked for `method`.
+    #[must_use]
+    pub fn count(&self, method: &str) -> usize {
+        self.calls().iter().filter(|call| call.method() == method).count()
     }
 
     /// The calls of tools it got.

@@ -1,6 +1,5 @@
 """A server of the Python SDK 2.x. Arguments: the port, and the eras it speaks (modern, legacy or both)."""
 
-import json
 import sys
 import warnings
 from contextlib import suppress
@@ -27,6 +26,7 @@ from mcp_types import (
     ToolListChangedNotification,
     UnsubscribeRequestParams,
 )
+from one_era import one_era
 from pydantic import BaseModel
 
 warnings.simplefilter("ignore", MCPDeprecationWarning)
@@ -242,41 +242,6 @@ low.add_request_handler("logging/setLevel", SetLevelRequestParams, set_level)
 low.create_initialization_options = lambda *_: type(low).create_initialization_options(
     low, NotificationOptions(tools_changed=True)
 )
-
-
-def one_era(app, era):
-    """Refuses the other era, which the SDK itself always serves."""
-
-    async def refuse(send, status, error, request_id=None):
-        body = {"jsonrpc": "2.0", "id": request_id, "error": error}
-        headers = [(b"content-type", b"application/json")]
-        await send({"type": "http.response.start", "status": status, "headers": headers})
-        await send({"type": "http.response.body", "body": json.dumps(body).encode()})
-
-    async def filtered(scope, receive, send):
-        if scope["type"] != "http":
-            return await app(scope, receive, send)
-        version = dict(scope["headers"]).get(b"mcp-protocol-version", b"").decode()
-        if era == "legacy" and version == "2026-07-28":
-            return await refuse(send, 400, {"code": -32600, "message": f"Unsupported protocol version: {version}"})
-        if era == "modern" and version != "2026-07-28":
-            if scope["method"] != "POST":
-                return await refuse(send, 405, {"code": -32600, "message": "Method not allowed"})
-            body, more = b"", True
-            while more:
-                part = await receive()
-                body, more = body + part.get("body", b""), part.get("more_body", False)
-            try:
-                request = json.loads(body)
-                requested = request.get("params", {}).get("protocolVersion", version)
-            except (ValueError, AttributeError):
-                return await refuse(send, 400, {"code": -32700, "message": "Parse error"})
-            data = {"supported": ["2026-07-28"], "requested": requested}
-            error = {"code": -32022, "message": "Unsupported protocol version", "data": data}
-            return await refuse(send, 400, error, request.get("id"))
-        await app(scope, receive, send)
-
-    return filtered
 
 
 app = server.streamable_http_app()

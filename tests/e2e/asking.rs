@@ -1,0 +1,265 @@
+//! What a server asks in mid-call, and what a client is given to carry meanwhile: it opens for the
+//! same call of the same caller alone (vectors PV-40 to PV-45).
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::sync::mpsc::{self, Sender};
+use std::sync::{Arc, Mutex};
+
+use e2e::client::{Answer, Client};
+use e2e::gateway::{ANA, BOB, Config};
+use e2e::server::{Server, tool};
+use e2e::{ERAS, Era};
+use serde_json::{Value, json};
+
+const RULES: &str =
+    "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
+
+fn question(message: &str) -> Value {
+    json!({ "mode": "form", "message": message, "requestedSchema": { "type": "object", "properties": {} } })
+}
+
+/// A legacy server whose tool asks twice, on the stream of the call, and then says what it was told.
+fn legacy() -> (Server, Arc<Mutex<Vec<Value>>>) {
+    let answers: Arc<Mutex<Vec<Value>>> = Arc::default();
+    let heard = Arc::clone(&answers);
+    let waiting: Arc<Mutex<Vec<Sender<Value>>>> = Arc::default();
+    let server = Server::start(move |call, stream| {
+        let done = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n";
+        match call.method() {
+            "initialize" => {
+                let result = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                    "serverInfo": { "name": "fake", "version": "1" } });
+                let body = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result })
+                    .to_string();
+                let head = format!(
+                    "HTTP/1.1 200 OK\r\nmcp-session-id: s\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
+                    body.len()
+                );
+                stream.write_all((head + &body).as_bytes()).is_ok()
+            }
+            "tools/list" => {
+                stream.write_all(&call.result(&json!({ "tools": [tool("ask")] }))).is_ok()
+            }
+            "tools/call" => {
+                let (sender, told) = mpsc::channel();
+                waiting.lock().unwrap().push(sender);
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+                if stream.write_all(head.as_bytes()).is_err() {
+                    return false;
+                }
+                for (id, message) in [("q-1", "first?"), ("q-2", "second?")] {
+                    let asked = json!({ "jsonrpc": "2.0", "id": id, "method": "elicitation/create", "params": question(message) });
+                    event(stream, &asked);
+                    let Ok(answer) = told.recv() else { return false };
+                    heard.lock().unwrap().push(answer);
+                }
+                let result = json!({ "content": [{ "type": "text", "text": "both" }] });
+                event(
+                    stream,
+                    &json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result }),
+                );
+                stream.write_all(b"0\r\n\r\n").is_ok()
+            }
+            "" if call.body["id"].is_string() => {
+                let last = waiting.lock().unwrap().last().cloned();
+                drop(last.map(|last| last.send(call.body.clone())));
+                stream.write_all(done).is_ok()
+            }
+            "" => stream.write_all(&e2e::server::answer("405 No", "text/plain", "no")).is_ok(),
+            "server/discover" => {
+                stream.write_all(&e2e::server::answer("400 No", "text/plain", "no")).is_ok()
+            }
+            _ => stream.write_all(done).is_ok(),
+        }
+    });
+    (server, answers)
+}
+
+fn event(stream: &mut TcpStream, message: &Value) {
+    let event = format!("event: message\ndata: {message}\n\n");
+    drop(stream.write_all(format!("{:x}\r\n{event}\r\n", event.len()).as_bytes()));
+}
+
+/// A modern server whose tool asks once and remembers by its state.
+fn modern() -> Server {
+    Server::with(Era::Modern, json!([tool("ask")]), |call, stream| {
+        let params = &call.body["params"];
+        let result = if params["requestState"] == "upstream-state" {
+            json!({ "resultType": "complete", "content": [{ "type": "text", "text": params["inputResponses"]["name"]["action"] }] })
+        } else {
+            json!({ "resultType": "input_required", "requestState": "upstream-state", "x-more": 1,
+                "inputRequests": { "name": { "method": "elicitation/create", "params": question("first?") } } })
+        };
+        stream.write_all(&call.result(&result)).is_ok()
+    })
+}
+
+fn able(gateway: &e2e::gateway::Gateway, era: Era, key: &str) -> Client {
+    Client::able(gateway.address, "/mcp", era, Some(key), &json!({ "elicitation": {} }))
+}
+
+fn again(client: &Client, arguments: &Value, state: &Value, inputs: &Value) -> Answer {
+    client.ask(
+        "tools/call",
+        json!({ "name": "ask", "arguments": arguments, "requestState": state, "inputResponses": inputs }),
+    )
+}
+
+#[test]
+fn a_modern_client_answers_a_legacy_server_whose_call_waits() {
+    let (server, heard) = legacy();
+    let gateway = Config::of(&server.url()).policy(RULES).start();
+    let ana = able(&gateway, Era::Modern, ANA);
+    let arguments = json!({ "n": 1 });
+    let mut answer = ana.call("ask", &arguments).json();
+    for (n, message) in ["first?", "second?"].into_iter().enumerate() {
+        let result = answer["result"].clone();
+        assert_eq!(result["resultType"], "input_required", "{answer}");
+        let (key, asked) = result["inputRequests"].as_object().unwrap().iter().next().unwrap();
+        assert_eq!(
+            (&asked["method"], &asked["params"]["message"]),
+            (&json!("elicitation/create"), &json!(message))
+        );
+        let state = result["requestState"].clone();
+        if n == 0 {
+            // Of somebody else, for another call, changed, or without the answer: it does not open,
+            // or the same is asked again.
+            let bob = able(&gateway, Era::Modern, BOB);
+            assert_eq!(again(&bob, &arguments, &state, &json!({})).code(), -32602);
+            assert_eq!(again(&ana, &json!({ "n": 2 }), &state, &json!({})).code(), -32602);
+            let text = state.as_str().unwrap();
+            let changed = json!(format!("A{}", &text[1..]));
+            let changed =
+                if changed == state { json!(format!("B{}", &text[1..])) } else { changed };
+            assert_eq!(again(&ana, &arguments, &changed, &json!({})).code(), -32602);
+            assert_eq!(gateway.last()["reason"], "params");
+            answer =
+                again(&ana, &arguments, &state, &json!({ "other": { "action": "accept" } })).json();
+            assert_eq!(
+                answer["result"]["inputRequests"][key]["params"]["message"], message,
+                "{answer}"
+            );
+            assert!(heard.lock().unwrap().is_empty());
+        }
+        let state = answer["result"]["requestState"].clone();
+        let inputs = json!({ key: { "action": "accept", "content": { "v": n } } });
+        answer = again(&ana, &arguments, &state, &inputs).json();
+        // The call has gone on: the same state does not answer twice.
+        assert_eq!(again(&ana, &arguments, &state, &inputs).code(), -32602);
+    }
+    assert_eq!(answer["result"]["content"][0]["text"], "both", "{answer}");
+    let heard = heard.lock().unwrap();
+    assert_eq!((&heard[0]["id"], &heard[0]["result"]["content"]["v"]), (&json!("q-1"), &json!(0)));
+    assert_eq!((&heard[1]["id"], &heard[1]["result"]["content"]["v"]), (&json!("q-2"), &json!(1)));
+    assert_eq!(server.tool_calls().len(), 1, "the server was called once");
+    let rounds = gateway.exchanges();
+    assert_eq!(rounds.iter().filter(|r| r["reason"] == "input-required").count(), 3);
+}
+
+#[test]
+fn the_state_of_a_modern_server_is_sealed_for_the_call_it_belongs_to() {
+    let server = modern();
+    let gateway = Config::of(&server.url()).policy(RULES).limits("inputTime: 2s").start();
+    let (ana, bob) = (able(&gateway, Era::Modern, ANA), able(&gateway, Era::Modern, BOB));
+    let answer = ana.call("ask", &json!({ "to": "x" }));
+    assert!(!answer.body.contains("upstream-state"));
+    let answer = answer.json();
+    assert_eq!(answer["result"]["x-more"], 1);
+    let state = answer["result"]["requestState"].clone();
+    let inputs = json!({ "name": { "action": "accept" } });
+    for (client, arguments, state) in [
+        (&bob, json!({ "to": "x" }), &state),
+        (&ana, json!({ "to": "y" }), &state),
+        (&ana, json!({ "to": "x" }), &json!("upstream-state")),
+    ] {
+        assert_eq!(again(client, &arguments, state, &inputs).code(), -32602);
+    }
+    assert_eq!(server.tool_calls().len(), 1);
+    let done = again(&ana, &json!({ "to": "x" }), &state, &inputs).json();
+    assert_eq!(done["result"]["content"][0]["text"], "accept", "{done}");
+    e2e::eventually("the state expires", || {
+        (again(&ana, &json!({ "to": "x" }), &state, &inputs).code() == -32602).then_some(())
+    });
+}
+
+#[test]
+fn a_call_that_waits_is_given_up_when_its_client_does_not_come_back() {
+    let (server, _) = legacy();
+    let gateway = Config::of(&server.url()).policy(RULES).limits("inputTime: 100ms").start();
+    let ana = able(&gateway, Era::Modern, ANA);
+    assert_eq!(ana.call("ask", &json!({})).json()["result"]["resultType"], "input_required");
+    e2e::eventually("the server is told", || {
+        (server.count("notifications/cancelled") > 0).then_some(())
+    });
+}
+
+#[test]
+fn a_server_that_asks_what_the_client_does_not_offer_gets_an_error_and_so_does_the_client() {
+    for era in ERAS {
+        let server = modern();
+        let gateway = Config::of(&server.url()).policy(RULES).start();
+        let plain = gateway.client(era, ANA);
+        let answer = plain.call("ask", &json!({}));
+        assert_eq!(answer.code(), -32021, "{answer:?}");
+        assert_eq!(
+            answer.json()["error"]["data"]["requiredCapabilities"],
+            json!({ "elicitation": {} })
+        );
+        assert_eq!(gateway.last()["reason"], "client-capability");
+    }
+    let (server, heard) = legacy();
+    let gateway = Config::of(&server.url()).policy(RULES).start();
+    let plain = gateway.client(Era::Legacy, ANA);
+    assert_eq!(plain.call("ask", &json!({})).json()["result"]["content"][0]["text"], "both");
+    assert!(heard.lock().unwrap().iter().all(|answer| answer["error"]["code"] == -32601));
+}
+
+/// An answer to no question, or to somebody else's, answers nothing.
+#[test]
+fn a_client_answers_its_own_questions_alone() {
+    let (server, heard) = legacy();
+    let gateway = Config::of(&server.url()).policy(RULES).start();
+    let (ana, bob) = (able(&gateway, Era::Legacy, ANA), able(&gateway, Era::Legacy, BOB));
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    stream.write_all(&ana.call_bytes(&json!(1), &json!({ "name": "ask" }))).unwrap();
+    let mut seen = String::new();
+    for (n, message) in ["first?", "second?"].into_iter().enumerate() {
+        let id = asked(&mut stream, &mut seen, message);
+        let answer = |client: &Client, id: &Value| {
+            let body = json!({ "jsonrpc": "2.0", "id": id, "result": { "action": "decline" } });
+            e2e::client::raw(client.address, &client.bytes("", None, &body.to_string())).status
+        };
+        assert_eq!(answer(&bob, &id), 202);
+        assert_eq!(answer(&ana, &json!(4711)), 202);
+        assert_eq!(heard.lock().unwrap().len(), n);
+        assert_eq!(answer(&ana, &id), 202);
+    }
+    e2e::eventually("the answer", || {
+        read_more(&mut stream, &mut seen);
+        seen.contains(r#""text":"both""#).then_some(())
+    });
+    assert_eq!(heard.lock().unwrap().len(), 2);
+}
+
+fn read_more(stream: &mut TcpStream, seen: &mut String) {
+    use std::io::Read as _;
+    let mut buffer = [0; 4096];
+    let read = stream.read(&mut buffer).unwrap();
+    seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
+}
+
+#[expect(clippy::disallowed_methods, reason = "the gateway's output, not a peer's")]
+fn asked(stream: &mut TcpStream, seen: &mut String, message: &str) -> Value {
+    e2e::eventually("the question", || {
+        let found = seen.lines().filter_map(|line| line.strip_prefix("data: ")).find_map(|data| {
+            let asked: Value = serde_json::from_str(data).ok()?;
+            (asked["params"]["message"] == message).then(|| asked["id"].clone())
+        });
+        if found.is_none() {
+            read_more(stream, seen);
+        }
+        found
+    })
+}

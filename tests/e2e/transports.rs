@@ -1,0 +1,259 @@
+//! Other ways in and out: standard input and output, the old HTTP+SSE transport, a process for each
+//! session.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::TcpStream;
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use e2e::client::raw;
+use e2e::gateway::{ANA, BOB, Config, Folder, binary};
+use e2e::server::{Server, tool};
+use e2e::{ERAS, Era, PATIENCE};
+use serde_json::{Value, json};
+
+/// The gateway as a server over standard input and output.
+struct Console {
+    child: Child,
+    input: Option<ChildStdin>,
+    lines: std::sync::mpsc::Receiver<Value>,
+    folder: Folder,
+}
+
+impl Console {
+    fn start(server: &str, key: Option<&str>) -> Self {
+        let folder = Folder::new();
+        let hash = "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5";
+        let yaml = format!(
+            "apiVersion: portcullis.dev/v1
+listeners: [{{name: main, address: '127.0.0.1:0', authentication: [apiKey]}}]
+identity: {{apiKeys: [{{name: ana, principal: ana, groups: [dev], sha256: {hash}}}]}}
+servers: [{server}]
+routes: [{{path: /mcp, servers: [up]}}]
+policy: {{rules: [{{id: open, effect: allow, principals: ['group:dev'], servers: ['*'], tools: [work, echo]}}]}}
+audit: {{sinks: [{{name: file, file: '{}/audit.jsonl'}}]}}
+",
+            folder.path().display()
+        );
+        let file = folder.path().join("gateway.yaml");
+        std::fs::write(&file, yaml).unwrap();
+        let mut command = Command::new(binary());
+        command.args(["stdio", "-c"]).arg(&file).env_remove("PORTCULLIS_API_KEY");
+        if let Some(key) = key {
+            command.env("PORTCULLIS_API_KEY", key);
+        }
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+        let mut child = command.spawn().unwrap();
+        let (sender, lines) = std::sync::mpsc::channel();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        std::thread::spawn(move || {
+            for line in output.lines().map_while(Result::ok) {
+                #[expect(clippy::disallowed_methods, reason = "the gateway's output")]
+                let message = serde_json::from_str(&line).unwrap();
+                if sender.send(message).is_err() {
+                    return;
+                }
+            }
+        });
+        let input = child.stdin.take();
+        Self { child, input, lines, folder }
+    }
+
+    fn say(&mut self, line: &str) {
+        writeln!(self.input.as_mut().unwrap(), "{line}").unwrap();
+    }
+
+    fn hear(&self) -> Value {
+        self.lines.recv_timeout(PATIENCE).expect("the gateway said nothing")
+    }
+
+    fn ask(&mut self, era: Era, id: u64, method: &str, mut params: Value) -> Value {
+        if era == Era::Modern {
+            params["_meta"]["io.modelcontextprotocol/protocolVersion"] = "2026-07-28".into();
+            params["_meta"]["io.modelcontextprotocol/clientCapabilities"] = json!({});
+        }
+        self.say(
+            &json!({ "jsonrpc": "2.0", "id": id, "method": method, "params": params }).to_string(),
+        );
+        self.hear()
+    }
+
+    /// Closes its input; the records it left.
+    fn end(mut self) -> String {
+        drop(self.input.take());
+        assert!(self.child.wait().unwrap().success());
+        std::fs::read_to_string(self.folder.path().join("audit.jsonl")).unwrap()
+    }
+}
+
+#[test]
+fn the_gateway_is_a_server_over_standard_input_and_output() {
+    for era in ERAS {
+        let server = Server::echo(era, &["work", "shut"]);
+        let mut console =
+            Console::start(&format!("{{name: up, url: '{}'}}", server.url()), Some(ANA));
+        if era == Era::Legacy {
+            let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+            assert_eq!(
+                console.ask(era, 0, "initialize", params)["result"]["protocolVersion"],
+                "2025-11-25"
+            );
+            console.say(r#"{"jsonrpc":"2.0","method":"notifications/initialized"}"#);
+        }
+        let list = console.ask(era, 1, "tools/list", json!({}));
+        assert_eq!(list["result"]["tools"].as_array().unwrap().len(), 1, "{list}");
+        let called = console.ask(
+            era,
+            2,
+            "tools/call",
+            json!({ "name": "work", "arguments": { "text": "hi" } }),
+        );
+        assert_eq!(
+            (&called["id"], &called["result"]["content"][0]["text"]),
+            (&json!(2), &json!("hi"))
+        );
+        assert_eq!(
+            console.ask(era, 3, "tools/call", json!({ "name": "shut" }))["error"]["code"],
+            -32602
+        );
+        console.say("this is no JSON");
+        assert_eq!(console.hear()["error"]["code"], -32700);
+        assert_eq!(server.tool_calls().len(), 1);
+        let records = console.end();
+        assert!(
+            records.contains(r#""listener":"stdio""#) && records.contains(r#""principal":"ana""#),
+            "{records}"
+        );
+        assert!(records.contains(r#""outcome":"denied""#));
+    }
+}
+
+#[test]
+fn over_standard_input_a_credential_is_needed_too() {
+    let server = Server::echo(Era::Modern, &["work"]);
+    let server = format!("{{name: up, url: '{}'}}", server.url());
+    let mut console = Console::start(&server, Some("pcl_wrong"));
+    assert_eq!(console.ask(Era::Modern, 1, "tools/list", json!({}))["error"]["code"], -32600);
+    assert!(console.end().contains("credential-refused"));
+    let mut without = Console::start(&server, None);
+    drop(without.input.take());
+    assert!(!without.child.wait().unwrap().success(), "nobody is anonymous here");
+}
+
+#[test]
+fn a_modern_client_cancels_over_standard_input() {
+    let (hung, hangs) = std::sync::mpsc::channel();
+    let hung = std::sync::Mutex::new(hung);
+    let server = Server::with(Era::Modern, json!([tool("work")]), move |_, stream| {
+        let mut buffer = [0];
+        // The server never answers; it sees when nobody waits any more.
+        let gone = matches!(stream.read(&mut buffer), Ok(0) | Err(_));
+        hung.lock().unwrap().send(gone).unwrap();
+        false
+    });
+    let mut console = Console::start(&format!("{{name: up, url: '{}'}}", server.url()), Some(ANA));
+    console.say(&json!({ "jsonrpc": "2.0", "id": 5, "method": "tools/call", "params": { "name": "work", "_meta": {
+        "io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {} } } }).to_string());
+    e2e::eventually("the call", || (!server.tool_calls().is_empty()).then_some(()));
+    console.say(r#"{"jsonrpc":"2.0","method":"notifications/cancelled","params":{"requestId":5}}"#);
+    assert!(hangs.recv_timeout(PATIENCE).unwrap(), "the server is not told");
+    assert!(console.end().contains(r#""outcome":"cancelled""#));
+}
+
+fn old_stream(address: std::net::SocketAddr, key: &str) -> (BufReader<TcpStream>, String) {
+    let mut stream = TcpStream::connect(address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    let head = format!(
+        "GET /mcp/sse HTTP/1.1\r\nhost: {address}\r\naccept: text/event-stream\r\nauthorization: Bearer {key}\r\n\r\n"
+    );
+    stream.write_all(head.as_bytes()).unwrap();
+    let mut stream = BufReader::new(stream);
+    let endpoint = data(&mut stream);
+    (stream, endpoint)
+}
+
+/// The data of the next event.
+fn data(stream: &mut BufReader<TcpStream>) -> String {
+    loop {
+        let mut line = String::new();
+        assert!(stream.read_line(&mut line).unwrap() > 0, "the stream ended");
+        if let Some(data) = line.strip_prefix("data: ").filter(|data| !data.trim().is_empty()) {
+            return data.trim().to_owned();
+        }
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the gateway's output, not a peer's")]
+fn the_old_transport_is_served_where_a_route_asks_for_it() {
+    for era in ERAS {
+        let server = Server::echo(era, &["work", "shut"]);
+        let mut config = Config::of(&server.url()).policy(
+            "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: [work]}",
+        );
+        let off = config.start();
+        let get = format!(
+            "GET /mcp/sse HTTP/1.1\r\nhost: {}\r\naccept: text/event-stream\r\nauthorization: Bearer {ANA}\r\n\r\n",
+            off.address
+        );
+        assert_eq!(raw(off.address, get.as_bytes()).status, 404, "it is off unless asked for");
+        config.routes = "- {path: /mcp, servers: [up], httpSse: true}".into();
+        let gateway = config.start();
+        let nobody = get
+            .replace(&off.address.to_string(), &gateway.address.to_string())
+            .replace(ANA, "pcl_x");
+        assert_eq!(raw(gateway.address, nobody.as_bytes()).status, 401);
+        let (mut stream, endpoint) = old_stream(gateway.address, ANA);
+        let say = |key: &str, body: &Value| {
+            let host = gateway.address.to_string();
+            let credential = format!("Bearer {key}");
+            let headers = [
+                ("host", host.as_str()),
+                ("content-type", "application/json"),
+                ("authorization", &credential),
+            ];
+            raw(gateway.address, &e2e::client::post(&endpoint, &headers, &body.to_string())).status
+        };
+        let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+            "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
+        assert_eq!(say(BOB, &hello), 404, "the stream is another's");
+        assert_eq!(say(ANA, &hello), 202);
+        let mut answer = || -> Value { serde_json::from_str(&data(&mut stream)).unwrap() };
+        assert_eq!(answer()["result"]["protocolVersion"], "2024-11-05");
+        let call = |id: u64, name: &str| json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": name } });
+        assert_eq!(say(ANA, &call(1, "work")), 202);
+        assert_eq!(answer()["result"]["content"][0]["text"], "done");
+        assert_eq!(say(ANA, &call(2, "shut")), 202);
+        assert_eq!(answer()["error"]["code"], -32602);
+        assert_eq!(server.tool_calls().len(), 1);
+        assert_eq!(gateway.last()["outcome"], "denied");
+    }
+}
+
+/// Over a channel that all sessions share nobody could say whom a question is for.
+#[test]
+fn a_process_for_each_session_keeps_them_apart() {
+    for era in ERAS {
+        let exe = binary();
+        let servers = format!(
+            "- {{name: up, command: '{}', args: [canary], sharing: perSession}}",
+            exe.display()
+        );
+        let config = Config::with(&servers, "[up]")
+            .policy("rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: [echo]}")
+            .limits("processes: 8");
+        let gateway = config.start();
+        let clients = [gateway.client(era, ANA), gateway.client(era, BOB)];
+        for client in &clients {
+            let answer = client.call("echo", &json!({ "text": "hi" })).json();
+            assert_eq!(answer["result"]["content"][0]["text"], "hi", "{answer}");
+        }
+        // One for each, and the one the gateway asks in its own name.
+        assert_eq!(gateway.children().len(), 3, "{era:?}");
+        if era == Era::Legacy {
+            let text = String::from_utf8(clients[0].bytes("x", None, "")).unwrap();
+            let ended = raw(gateway.address, text.replacen("POST", "DELETE", 1).as_bytes());
+            assert_eq!(ended.status, 200);
+            e2e::eventually("its process ends", || (gateway.children().len() == 2).then_some(()));
+        }
+    }
+}
