@@ -1,13 +1,12 @@
 //! Where the chunks end makes no difference, and no event is longer than the limit.
 #![no_main]
 
-use bytes::Bytes;
-use gateway::sse::Decoder;
+use gateway::sse::{Decoder, Event};
 use libfuzzer_sys::fuzz_target;
 
 const LIMIT: usize = 64;
 
-fn events(chunks: &[&[u8]]) -> Option<Vec<Bytes>> {
+fn events(chunks: &[&[u8]]) -> Option<Vec<Event>> {
     let (mut decoder, mut events) = (Decoder::new(LIMIT), Vec::new());
     for chunk in chunks {
         decoder.feed(chunk, |event| events.push(event)).ok()?;
@@ -21,6 +20,6 @@ fuzz_target!(|input: (u8, &[u8])| {
     let whole = events(&[bytes]);
     if let (Some(whole), Some(parts)) = (&whole, events(&[one, two])) {
         assert_eq!(*whole, parts);
-        assert!(whole.iter().all(|event| event.len() <= LIMIT));
+        assert!(whole.iter().all(|event| event.data.len() <= LIMIT));
     }
 });

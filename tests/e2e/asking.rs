@@ -129,9 +129,10 @@ fn a_modern_client_answers_a_legacy_server_whose_call_waits() {
             assert_eq!(again(&bob, &arguments, &state, &json!({})).code(), -32602);
             assert_eq!(again(&ana, &json!({ "n": 2 }), &state, &json!({})).code(), -32602);
             let text = state.as_str().unwrap();
-            let changed = json!(format!("A{}", &text[1..]));
+            let rest = text.get(1..).unwrap();
+            let changed = json!(format!("A{rest}"));
             let changed =
-                if changed == state { json!(format!("B{}", &text[1..])) } else { changed };
+                if changed == state { json!(format!("B{rest}")) } else { changed };
             assert_eq!(again(&ana, &arguments, &changed, &json!({})).code(), -32602);
             assert_eq!(gateway.last()["reason"], "params");
             answer =

@@ -63,7 +63,7 @@ audit: {{sinks: [{{name: file, file: '{}/audit.jsonl'}}]}}
     }
 
     fn hear(&self) -> Value {
-        self.lines.recv_timeout(PATIENCE).expect("the gateway said nothing")
+        self.lines.recv_timeout(PATIENCE).unwrap()
     }
 
     fn ask(&mut self, era: Era, id: u64, method: &str, mut params: Value) -> Value {
