@@ -12,19 +12,21 @@ use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use policy::json::{Bounds, Fragment, Value};
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
 use crate::door::Door;
 use crate::exchange::Gateway;
-use crate::protocol::{header, meta, method};
+use crate::protocol::{code, header, meta, method};
 use crate::sse;
 use crate::wire::{self, Id, Message, headers};
 
 /// Headers that say who calls.
 pub const CREDENTIALS: [HeaderName; 2] =
     [http::header::AUTHORIZATION, HeaderName::from_static("x-api-key")];
+/// Most requests of one client that are under way.
+const ROOM: usize = 64;
 /// How often in a row a stream that was lost is asked for again.
 const ATTEMPTS: usize = 5;
 
@@ -39,6 +41,8 @@ pub struct Bridge {
     session: Mutex<Session>,
     /// Requests of the modern era, which are cancelled by giving them up.
     under_way: Mutex<BTreeMap<Id, CancellationToken>>,
+    /// Most requests under way: a client that does not read is not read either.
+    room: Arc<Semaphore>,
     /// The client has gone.
     over: CancellationToken,
 }
@@ -75,6 +79,7 @@ impl Bridge {
             out,
             session: Mutex::default(),
             under_way: Mutex::default(),
+            room: Arc::new(Semaphore::new(ROOM)),
             over: CancellationToken::new(),
         })
     }
@@ -97,10 +102,14 @@ impl Bridge {
                 self.describe(&mut request, &asked.method, asked.params.as_ref());
                 if &*asked.method == method::INITIALIZE {
                     // What follows belongs to the session that this opens.
-                    self.ask(request, asked.id).await;
+                    self.ask(request, asked.id, CancellationToken::new()).await;
                 } else {
-                    let bridge = Arc::clone(self);
-                    self.gateway.tasks.spawn(async move { bridge.ask(request, asked.id).await });
+                    let Ok(room) = Arc::clone(&self.room).acquire_owned().await else { return };
+                    let (bridge, given_up) = (Arc::clone(self), self.enter(&request, &asked.id));
+                    self.gateway.tasks.spawn(async move {
+                        bridge.ask(request, asked.id, given_up).await;
+                        drop(room);
+                    });
                 }
             }
             Some(Message::Notification(told)) => {
@@ -199,21 +208,23 @@ impl Bridge {
     }
 
     /// Passes on a request, and what comes of it.
-    async fn ask(&self, request: Request<Full<Bytes>>, id: Id) {
+    async fn ask(&self, request: Request<Full<Bytes>>, id: Id, given_up: CancellationToken) {
         let credentials = request.headers().clone();
-        let modern = request.headers().contains_key(header::METHOD);
-        let given_up = CancellationToken::new();
-        if modern {
-            self.under_way().insert(id.clone(), given_up.clone());
-        }
         tokio::select! {
             () = self.answer(request, &id, &credentials) => {}
             // To let go of the answer is to cancel it.
             () = given_up.cancelled() => {}
         }
-        if modern {
-            self.under_way().remove(&id);
+        self.under_way().remove(&id);
+    }
+
+    /// What gives a request of the modern era up; noted before the next message is read.
+    fn enter(&self, request: &Request<Full<Bytes>>, id: &Id) -> CancellationToken {
+        let given_up = CancellationToken::new();
+        if request.headers().contains_key(header::METHOD) {
+            self.under_way().insert(id.clone(), given_up.clone());
         }
+        given_up
     }
 
     async fn answer(&self, request: Request<Full<Bytes>>, id: &Id, credentials: &HeaderMap) {
@@ -221,13 +232,18 @@ impl Bridge {
         if let Some(session) = response.headers().get(header::SESSION) {
             self.session().id = Some(session.clone());
         }
-        for _ in 0..ATTEMPTS {
+        let (mut attempts, mut before) = (0, None);
+        while attempts < ATTEMPTS {
             let Some((last, pause)) = self.hand(response, Some(id)).await else { return };
+            attempts = if before.as_ref() == Some(&last) { attempts + 1 } else { 0 };
+            before = Some(last.clone());
             tokio::time::sleep(pause).await;
             let mut again = self.request(Method::GET, Bytes::new(), credentials);
             again.headers_mut().insert(header::LAST_EVENT, last);
             response = self.exchange(again).await;
         }
+        let lost = wire::error(Some(id), code::INTERNAL, "the answer was lost", None);
+        self.send(lost.into()).await;
     }
 
     /// The stream of the session.

@@ -24,6 +24,8 @@ use crate::wire::{Id, Outcome};
 
 /// Most resources a session can subscribe to.
 const SUBSCRIPTIONS: usize = 256;
+/// How long a stream is kept that was sent to its end.
+const STRETCH: Duration = Duration::from_secs(30);
 /// Most questions that wait for one client.
 const QUESTIONS: usize = 64;
 /// After how long a client that lost its connection is to come back.
@@ -69,6 +71,8 @@ struct Streams {
 #[derive(Debug)]
 struct Kept {
     stream: Arc<Replay>,
+    /// It belongs to no call.
+    standing: bool,
     since: Instant,
 }
 
@@ -137,6 +141,8 @@ impl Streams {
             if wanted {
                 kept.since = now;
             }
+            // What was sent to its end is wanted again only by who lost it on the last stretch.
+            let age = if kept.stream.is_read() { age.min(STRETCH) } else { age };
             wanted || now.saturating_duration_since(kept.since) < age
         });
     }
@@ -193,23 +199,26 @@ impl Conversation {
             let oldest = done.min_by_key(|(_, kept)| kept.since).map(|(id, _)| *id)?;
             streams.all.remove(&oldest);
         }
-        streams.all.insert(id, Kept { stream: Arc::clone(&stream), since: now });
+        streams.all.insert(id, Kept { stream: Arc::clone(&stream), standing, since: now });
         if standing && let Some(before) = streams.standing.replace(Arc::clone(&stream)) {
             before.end();
         }
         Some(stream)
     }
 
-    /// The stream with this id, if it is still kept.
+    /// Whether there is room for another stream.
     #[must_use]
-    pub fn find(&self, id: u64) -> Option<Arc<Replay>> {
-        self.streams().all.get(&id).map(|kept| Arc::clone(&kept.stream))
+    pub fn has_room(&self) -> bool {
+        let streams = self.streams();
+        let busy =
+            streams.all.values().filter(|kept| !kept.stream.is_over() || kept.stream.is_attached());
+        busy.count() < self.limits.streams
     }
 
-    /// The stream that carries what belongs to no call.
+    /// The stream with this id, if it is still kept, and whether it belongs to no call.
     #[must_use]
-    pub fn standing(&self) -> Option<Arc<Replay>> {
-        self.streams().standing.clone()
+    pub fn find(&self, id: u64) -> Option<(Arc<Replay>, bool)> {
+        self.streams().all.get(&id).map(|kept| (Arc::clone(&kept.stream), kept.standing))
     }
 
     /// A question to the client: its id, and where the answer comes; `None` when too many wait.

@@ -148,6 +148,8 @@ struct Arrived {
     session: Option<Session>,
     inbound: Inbound,
     id: Option<Id>,
+    /// It came with others in one body.
+    batched: bool,
 }
 
 /// A request before it is known what it says.
@@ -251,7 +253,8 @@ impl Gateway {
             let ask = if head.method == Method::GET { Ask::Stream(last) } else { Ask::End };
             record.version = Some(session.version);
             let inbound = Inbound { version: session.version, ask, client: None, trace: None };
-            return Ok(Arrived { caller, route, session: Some(session), inbound, id: None });
+            let (id, batched, session) = (None, false, Some(session));
+            return Ok(Arrived { caller, route, session, inbound, id, batched });
         }
         let (id, message) = identified(wire::decode_any(body, &Bounds::MESSAGE).await, record)?;
         let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
@@ -272,7 +275,7 @@ impl Gateway {
             inbound.version = session.version;
             record.version = Some(session.version);
         }
-        Ok(Arrived { caller, route, session, inbound, id })
+        Ok(Arrived { caller, route, session, inbound, id, batched: false })
     }
 
     /// Who calls, if the listener lets them in.

@@ -10,8 +10,9 @@ use std::time::Duration;
 
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, VARY,
 };
+use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
@@ -24,6 +25,7 @@ use crate::door::Door;
 use crate::exchange::Gateway;
 use crate::old::Old;
 use crate::patient::Patient;
+use crate::protocol::header;
 use crate::reply;
 use crate::task::Tasks;
 
@@ -136,7 +138,7 @@ async fn respond(served: Served, peer: SocketAddr, request: Request<Incoming>) -
     if request.method() == Method::OPTIONS && origin.is_some() {
         let (head, _) = request.into_parts();
         if door.admit(&head).is_ok() {
-            return preflight(origin);
+            return preflight(origin, &head);
         }
         return reply::empty(StatusCode::FORBIDDEN);
     }
@@ -157,7 +159,7 @@ async fn respond(served: Served, peer: SocketAddr, request: Request<Incoming>) -
 }
 
 /// What a browser asks before it lets a page of a listed origin call.
-fn preflight(origin: Option<HeaderValue>) -> Response<Body> {
+fn preflight(origin: Option<HeaderValue>, head: &Parts) -> Response<Body> {
     let mut response = reply::empty(StatusCode::NO_CONTENT);
     let headers = response.headers_mut();
     headers.extend(origin.map(|origin| (ACCESS_CONTROL_ALLOW_ORIGIN, origin)));
@@ -169,6 +171,14 @@ fn preflight(origin: Option<HeaderValue>) -> Response<Body> {
              mcp-session-id, x-api-key",
         ),
     );
+    // Which arguments are repeated in headers only the tools say.
+    let asked = head.headers.get_all(ACCESS_CONTROL_REQUEST_HEADERS).iter();
+    let asked = asked.filter_map(|value| value.to_str().ok()).flat_map(|value| value.split(','));
+    for name in asked.map(str::trim).filter(|name| name.starts_with(header::PARAM)) {
+        if let Ok(name) = HeaderValue::from_str(name) {
+            headers.append(ACCESS_CONTROL_ALLOW_HEADERS, name);
+        }
+    }
     headers.insert(ACCESS_CONTROL_MAX_AGE, HeaderValue::from_static("600"));
     headers.insert(VARY, HeaderValue::from_static("Origin"));
     response

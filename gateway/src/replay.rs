@@ -167,6 +167,19 @@ impl Replay {
         }
     }
 
+    /// Whether the event `last` is the last there is.
+    #[must_use]
+    pub fn ends_with(&self, last: u64) -> bool {
+        last.saturating_add(1) == self.state().next
+    }
+
+    /// Whether everything there is has been sent.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        let state = self.state();
+        state.at == state.next
+    }
+
     /// Whether somebody reads.
     #[must_use]
     pub fn is_attached(&self) -> bool {

@@ -90,7 +90,7 @@ pub struct Upstream {
     /// Sessions the gateway keeps for callers who have none of their own.
     standing: Bounded<Key, Arc<Standing>>,
     /// How many listen for a resource, by session.
-    watched: Bounded<(Option<Leg>, Box<str>), usize>,
+    watched: Bounded<(Option<Leg>, u64, Box<str>), usize>,
 }
 
 #[derive(Debug)]
@@ -241,9 +241,11 @@ impl Upstream {
     }
 
     /// Forgets the session that [`Self::reach`] found, because the server has.
-    fn lost(&self, party: &Party) {
-        self.forget(party);
-        if party.principal.is_none() {
+    fn lost(&self, party: &Party, leg: Option<&Leg>) {
+        if let Some(leg) = leg {
+            self.forget(party, leg);
+        }
+        if self.known.load().as_ref().is_some_and(|known| known.leg.as_ref() == leg) {
             self.known.store(None);
         }
     }
@@ -310,7 +312,7 @@ impl Upstream {
         match self.send(&outgoing, deadline).await {
             Err(UpstreamError::SessionGone) if answer.party.leg.is_none() => {
                 // The server forgot our own session; the call was not accepted. Once more.
-                self.lost(&answer.party);
+                self.lost(&answer.party, answer.leg.as_ref());
                 answer.over = true;
                 answer.leg = self.reach(&answer.party).await?;
                 answer.aside = self.aside(&answer);

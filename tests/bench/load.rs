@@ -39,6 +39,29 @@ pub(crate) async fn run(address: &str, era: &str, tool: &str, connections: usize
     println!(r#"{{"rps":{rate},"p50_us":{},"p99_us":{}}}"#, at(50), at(99));
 }
 
+/// Asks for the tool that streams and prints when the first event came, in microseconds, as JSON.
+pub(crate) async fn first(address: &str, era: &str, requests: usize) {
+    let request = request(address, era, "stream").await;
+    let mut stream = TcpStream::connect(address).await.unwrap();
+    stream.set_nodelay(true).unwrap();
+    let (mut times, mut buffer) = (Vec::new(), Vec::with_capacity(16 * 1024));
+    for _ in 0..requests {
+        let started = Instant::now();
+        stream.write_all(&request).await.unwrap();
+        let mut came = None;
+        buffer.clear();
+        while memchr::memmem::find(&buffer, b"\r\n0\r\n\r\n").is_none() {
+            assert!(stream.read_buf(&mut buffer).await.unwrap() > 0, "the connection was closed");
+            let told = memchr::memmem::find(&buffer, b"\"progress\":1").is_some();
+            came = came.or(told.then(|| started.elapsed()));
+        }
+        times.push(came.unwrap());
+    }
+    times.sort_unstable();
+    let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)].as_micros();
+    println!(r#"{{"first_p50_us":{},"first_p99_us":{}}}"#, at(50), at(99));
+}
+
 async fn ask(mut stream: TcpStream, request: Vec<u8>, left: Arc<AtomicUsize>) -> Vec<Duration> {
     let mut times = Vec::new();
     let mut buffer = Vec::with_capacity(80 * 1024);
@@ -76,7 +99,7 @@ async fn request(address: &str, era: &str, tool: &str) -> Vec<u8> {
     let arguments = name.map(|name| {
         format!(
             r#""name":"{name}","arguments":{{"query":"shoes","limit":5,"path":"/srv/data/a.txt"}}"#
-        )
+        ) + if name == "stream" && era == "legacy" { r#","_meta":{"progressToken":1}"# } else { "" }
     });
     let common = format!(
         "POST /mcp HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
@@ -88,8 +111,10 @@ async fn request(address: &str, era: &str, tool: &str) -> Vec<u8> {
     let params = arguments.unwrap_or_default();
     if era == "modern" {
         let comma = if params.is_empty() { "" } else { "," };
+        let token = if name == Some("stream") { r#""progressToken":1,"# } else { "" };
+        let meta = META.replacen('{', &format!("{{{token}"), 1);
         let body = format!(
-            r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}{comma}{META}}}}}"#
+            r#"{{"jsonrpc":"2.0","id":1,"method":"{method}","params":{{{params}{comma}{meta}}}}}"#
         );
         let name = name.map(|name| format!("mcp-name: {name}\r\n")).unwrap_or_default();
         let headers = format!("mcp-protocol-version: 2026-07-28\r\nmcp-method: {method}\r\n{name}");

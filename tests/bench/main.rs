@@ -26,7 +26,11 @@ fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
-        ["stub"] => runtime.block_on(stub::serve()),
+        ["stub"] => runtime.block_on(stub::serve(false)),
+        ["stub", "fresh"] => runtime.block_on(stub::serve(true)),
+        ["first", address, era, requests] => {
+            runtime.block_on(load::first(address, era, requests.parse().unwrap()));
+        }
         ["load", address, era, tool, connections, requests] => runtime.block_on(load::run(
             address,
             era,
@@ -34,7 +38,9 @@ fn main() {
             connections.parse().unwrap(),
             requests.parse().unwrap(),
         )),
-        _ => panic!("bench stub | bench load ADDRESS ERA TOOL CONNECTIONS REQUESTS"),
+        _ => panic!(
+            "bench stub [fresh] | bench load ADDRESS ERA TOOL CONNECTIONS REQUESTS | bench first ADDRESS ERA REQUESTS"
+        ),
     }
 }
 

@@ -2,15 +2,15 @@
 """Runs the official MCP conformance suite and scores it strictly.
 
     run.py server --spec 2026-07-28 --url http://localhost:8080/mcp [--url ...] [--direct http://localhost:3000/mcp]
-    run.py client --spec 2026-07-28 [--command 'LISTEN=127.0.0.1:{port} UPSTREAM={upstream} gateway run']
+    run.py client --spec 2026-07-28 [--command 'gateway --port {port} --upstream {upstream}']
 
 `server` lets the suite be the client of each URL; `client` lets it be the server of the SDK's client, with the command
 between the two. Prints a line per URL: {scenario: {passed, direct, checks, succeeded, failed, lost}}.
 
 The suite's own tally is kind to a proxy: of a server that does not answer, several scenarios pass. So what is run is
 also run without the proxy (`--direct`; always for `client`), and a scenario has passed only if no check failed and
-every check that succeeded directly, as often as it did, succeeded again. `lost` are those that did not; `direct` is
-whether the scenario passes without the proxy.
+every check that succeeded directly, as often as it did, succeeded again: `checks` is how many these are, `lost` those
+that did not. `direct` is whether the scenario passes without the proxy.
 """
 
 import argparse
@@ -68,7 +68,7 @@ def score(seen, direct):
         scores[scenario] = {
             "passed": bool(checks) and not failed(checks) and not lost,
             "direct": not failed(before),
-            "checks": len(checks),
+            "checks": succeeded(before).total(),
             "succeeded": sorted(succeeded(checks).elements()),
             "failed": failed(checks),
             "lost": sorted(lost.elements()),
@@ -132,9 +132,9 @@ def main():
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     commands = parser.add_subparsers(required=True)
     add = commands.add_parser("server", help="the suite as the client of a URL")
-    add.add_argument("--url", dest="urls", action="append", required=True)
+    add.add_argument("--url", dest="urls", metavar="URL", action="append", required=True)
     add.add_argument("--spec", required=True)
-    add.add_argument("--direct", help="the same server without the proxy")
+    add.add_argument("--direct", metavar="URL", help="the same server without the proxy")
     add.set_defaults(run=server)
     add = commands.add_parser("client", help="the suite as the server of the SDK's client")
     add.add_argument("--command", help="what is between the two: a shell command with {upstream} and {port}")

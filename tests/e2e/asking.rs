@@ -131,8 +131,7 @@ fn a_modern_client_answers_a_legacy_server_whose_call_waits() {
             let text = state.as_str().unwrap();
             let rest = text.get(1..).unwrap();
             let changed = json!(format!("A{rest}"));
-            let changed =
-                if changed == state { json!(format!("B{rest}")) } else { changed };
+            let changed = if changed == state { json!(format!("B{rest}")) } else { changed };
             assert_eq!(again(&ana, &arguments, &changed, &json!({})).code(), -32602);
             assert_eq!(gateway.last()["reason"], "params");
             answer =

@@ -13,6 +13,7 @@ mod asking;
 mod audit;
 mod cli;
 mod compat;
+mod conformance;
 mod federation;
 mod framing;
 mod identity;

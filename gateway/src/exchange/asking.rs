@@ -50,6 +50,8 @@ impl Underway {
 
     fn another_round(&mut self) -> Result<(), Failure> {
         self.call.rounds += 1;
+        // The time a person takes is not the server's.
+        self.call.answer.renew();
         let endless = UpstreamError::Protocol("the server does not stop asking");
         if self.call.rounds > ROUNDS { Err(Failure::Upstream(endless)) } else { Ok(()) }
     }
@@ -57,6 +59,10 @@ impl Underway {
     /// Asks a legacy client. Says whether the call goes on.
     pub(super) async fn ask(&mut self, asked: Asked, outlet: &Outlet) -> Result<bool, Failure> {
         self.another_round()?;
+        if self.frame.batched && asked.result.is_some() {
+            let asked = asked.questions.first().map(|question| question.method.clone());
+            return Err(Failure::Unasked(asked.unwrap_or_default()));
+        }
         match &asked.result {
             None => {
                 for question in &asked.questions {
@@ -72,7 +78,7 @@ impl Underway {
     async fn relay(&self, question: &Question, outlet: &Outlet) -> Result<(), Failure> {
         let Some(id) = question.id.clone() else { return Ok(()) };
         let replier = self.call.answer.replier();
-        if self.can_be_asked(std::slice::from_ref(question)).is_err() {
+        if self.frame.batched || self.can_be_asked(std::slice::from_ref(question)).is_err() {
             let refusal =
                 wire::error(Some(&id), code::METHOD, "the client does not offer that", None);
             replier.reply(refusal).await;
@@ -142,7 +148,7 @@ impl Underway {
         let gateway = Arc::clone(&self.call.gateway);
         let seal = |state: &State| {
             let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
-            let sealed = self.call.bound.seal(&gateway.sealer, state, now, lifetime);
+            let sealed = self.call.bound().seal(&gateway.sealer, state, now, lifetime);
             sealed.map_err(|_opaque| Failure::Overload)
         };
         self.can_be_asked(&asked.questions)?;
@@ -163,6 +169,7 @@ impl Underway {
     /// Goes on with a call that waited for a modern client.
     pub(super) async fn resume(mut self, inputs: Option<Fragment>) -> Response<Body> {
         let waiting = std::mem::take(&mut self.call.waiting);
+        self.call.answer.renew();
         let replier = self.call.answer.replier();
         for question in waiting {
             let given = inputs.as_ref().and_then(|inputs| inputs.value().get(&question.key));
@@ -218,7 +225,7 @@ impl Underway {
         }
         let gateway = &self.call.gateway;
         let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
-        let state = self.call.bound.seal(&gateway.sealer, &State::Again, now, lifetime);
+        let state = self.call.bound().seal(&gateway.sealer, &State::Again, now, lifetime);
         let state = state.map_err(|_opaque| Failure::Overload);
         let ending = Ending { reason: Some("input-required"), ..Ending::answered() };
         Some(state.map(|state| (reply::asked(&self.frame.id, &questions, &state), ending)))

@@ -18,7 +18,7 @@ use crate::body::Body;
 use crate::door::Door;
 use crate::failure::Failure;
 use crate::inbound::{self, Ask};
-use crate::protocol::Version;
+use crate::protocol::{Era, Version};
 use crate::reply;
 use crate::sse;
 use crate::wire::{self, DecodeError, Message};
@@ -63,13 +63,17 @@ impl Gateway {
             record.version = Some(session.version);
             let read = identified(message, &mut record).and_then(|(id, message)| {
                 let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
+                if inbound.version.era() == Era::Modern {
+                    return Err(Failure::Shape("a batch is of the revision of its session"));
+                }
                 inbound.version = session.version;
                 record.version = Some(session.version);
                 if matches!(inbound.ask, Ask::Initialize) {
                     return Err(Failure::Shape("`initialize` is not part of a batch"));
                 }
                 let (caller, route) = (caller.clone(), Arc::clone(&route));
-                Ok(Arrived { caller, route, session: Some(session.clone()), inbound, id })
+                let session = Some(session.clone());
+                Ok(Arrived { caller, route, session, inbound, id, batched: true })
             });
             async move {
                 let arrived = match read {

@@ -42,7 +42,13 @@ impl Gateway {
         let servers = self.granted(&arrived);
         let asked = servers.map(|(_, server)| async move { (server, server.hello().await) });
         let asked = join_all(asked).await.into_iter();
-        let asked = asked.map(|(server, hello)| (server, hello.map(|hello| (hello, false))));
+        let asked = asked.map(|(server, hello)| {
+            let shared = |hello: Arc<Hello>| {
+                let shared = server.is_shared(hello.era);
+                (hello, shared)
+            };
+            (server, hello.map(shared))
+        });
         match self.presented(&arrived, asked.collect()) {
             Ok(servers) => {
                 let ttl = servers.iter().map(|server| server.hello.ttl).min().unwrap_or(0);
@@ -75,7 +81,7 @@ impl Gateway {
         let mut legs: Vec<(u8, Leg)> = Vec::new();
         let hellos = opened.into_iter().map(|(place, server, opened)| {
             let hello = opened.map(|(hello, leg)| {
-                let shared = leg.is_none() && hello.era == Era::Legacy;
+                let shared = leg.is_none() && server.is_shared(hello.era);
                 legs.extend(u8::try_from(place).ok().zip(leg));
                 (hello, shared)
             });

@@ -58,14 +58,21 @@ impl Gateway {
         };
         if let Some(last) = last {
             let found = replay::read_id(&last)
-                .and_then(|(stream, event)| kept.find(stream)?.attach(Some(event)));
-            return match found {
+                .and_then(|(stream, event)| Some((kept.find(stream)?, event)));
+            let ended = found.as_ref().is_some_and(|((stream, standing), event)| {
+                *standing && stream.is_over() && stream.ends_with(*event)
+            });
+            let found = found.filter(|_| !ended);
+            let reader = found.and_then(|((stream, _), event)| stream.attach(Some(event)));
+            match reader {
+                // The stream of the session has ended, so a new one is begun.
+                None if ended => {}
                 Some(reader) => {
                     let response = reply::events(Body::replay(reader));
-                    self.shown(entry, Ending::answered(), None, response)
+                    return self.shown(entry, Ending::answered(), None, response);
                 }
-                None => self.failed(entry, &Failure::Replay, None),
-            };
+                None => return self.failed(entry, &Failure::Replay, None),
+            }
         }
         let Some(stream) = kept.stream(true, self.clock.instant()) else {
             return self.failed(entry, &Failure::Overload, None);
@@ -169,7 +176,12 @@ impl Gateway {
     }
 
     /// The right to be told when a resource changes: that of reading it.
-    fn watchable(&self, principal: &Principal, server: &ServerName, uri: &str) -> Option<Permit> {
+    pub(super) fn watchable(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        uri: &str,
+    ) -> Option<Permit> {
         let call = Use {
             server: server.clone(),
             verb: Verb::Subscribe,
@@ -205,13 +217,14 @@ impl Gateway {
         // The sender is kept, so that a subscription to nothing lasts as well.
         let _sender = sender;
         loop {
-            let (server, told): (Arc<Upstream>, Arc<Notification>) = tokio::select! {
+            let heard: Option<(Arc<Upstream>, Arc<Notification>)> = tokio::select! {
                 Some(told) = told.recv() => told,
                 () = outlet.closed() => return,
-                () = self.tasks.stopping() => {
-                    outlet.send(&reply::unsubscribed(&id), patience).await;
-                    return;
-                }
+                () = self.tasks.stopping() => None,
+            };
+            let Some((server, told)) = heard else {
+                outlet.send(&reply::unsubscribed(&id), patience).await;
+                return;
             };
             let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
             let uri = uri.and_then(Value::as_str);
@@ -227,8 +240,9 @@ impl Gateway {
     }
 }
 
-/// Hands on what a server says and the client wants, while there is somebody to hand it to.
-async fn forward(mut feed: Feed, to: mpsc::Sender<(Arc<Upstream>, Arc<Notification>)>) {
+/// Hands on what a server says and the client wants, while there is somebody to hand it to; and at
+/// the end that there will be no more.
+async fn forward(mut feed: Feed, to: mpsc::Sender<Option<(Arc<Upstream>, Arc<Notification>)>>) {
     loop {
         let heard = tokio::select! {
             heard = feed.next() => heard,
@@ -236,7 +250,7 @@ async fn forward(mut feed: Feed, to: mpsc::Sender<(Arc<Upstream>, Arc<Notificati
         };
         match heard {
             Ok(Heard::Told(told)) if feed.wants().admits(&told) => {
-                if to.send((Arc::clone(feed.upstream()), told)).await.is_err() {
+                if to.send(Some((Arc::clone(feed.upstream()), told))).await.is_err() {
                     return;
                 }
             }
@@ -247,7 +261,7 @@ async fn forward(mut feed: Feed, to: mpsc::Sender<(Arc<Upstream>, Arc<Notificati
                     replier.reply(refusal).await;
                 }
             }
-            Err(_) => return,
+            Err(_) => return drop(to.send(None).await),
         }
     }
 }
@@ -307,28 +321,31 @@ impl Listener {
         let opened = feed.opened();
         self.kept.listened(self.at, Some(wanted));
         let tasks = self.gateway.tasks.clone();
-        tasks.spawn(self.run(feed));
+        tasks.spawn(self.run(feed, wanted));
         Some((server, opened))
     }
 
-    async fn run(self, mut feed: Feed) {
+    async fn run(self, mut feed: Feed, mut wanted: u64) {
         let tasks = self.gateway.tasks.clone();
+        let deserted = self.deserted();
+        tokio::pin!(deserted);
         loop {
             let changed = self.kept.rewatched();
             tokio::pin!(changed);
             changed.as_mut().enable();
+            if self.kept.wanted() != wanted {
+                wanted = self.kept.wanted();
+                match self.relisten(feed, wanted).await {
+                    Some(new) => feed = new,
+                    None => return self.stream.end(),
+                }
+            }
             let heard = tokio::select! {
                 heard = feed.next() => heard,
-                () = changed => {
-                    match self.relisten(feed).await {
-                        Some(new) => feed = new,
-                        None => return,
-                    }
-                    continue;
-                }
+                () = changed => continue,
                 () = self.kept.over() => return,
                 () = tasks.stopping() => return self.stream.end(),
-                () = self.deserted() => return,
+                () = &mut deserted => return,
             };
             match heard {
                 Ok(Heard::Told(told)) => self.tell(&feed, &told).await,
@@ -337,15 +354,17 @@ impl Listener {
                     let params = question.params.as_ref();
                     self.ask(id, &question.method, params, replier).await;
                 }
-                Err(_) => return,
+                // The session with the server is gone, or its program has ended: the client is to
+                // come back, and is listened for anew.
+                Err(_) => return self.stream.end(),
             }
         }
     }
 
     /// Listens again, because the session subscribes to something else. Only a server that keeps
     /// no session of it has to be told here.
-    async fn relisten(&self, feed: Feed) -> Option<Feed> {
-        let (wanted, wants) = (self.kept.wanted(), self.wants());
+    async fn relisten(&self, feed: Feed, wanted: u64) -> Option<Feed> {
+        let wants = self.wants();
         if self.party.leg.is_some() {
             self.kept.listened(self.at, Some(wanted));
             return Some(feed);
@@ -387,7 +406,7 @@ impl Listener {
             method::LOG | method::ELICITED => {
                 feed.wants().everything().then(|| reply::told(told, &[]))
             }
-            method::PROGRESS | method::CANCELLED => None,
+            method::PROGRESS | method::CANCELLED | method::TASK_STATUS | method::TASK => None,
             name if crate::upstream::changed(name).is_some() => {
                 feed.wants().admits(told).then(|| reply::told(told, &[]))
             }

@@ -36,7 +36,8 @@ impl Gateway {
     pub(super) fn cancel(&self, arrived: &Arrived, id: Id, record: &Record) -> Response<Body> {
         let response = self.acknowledge(arrived, record);
         // Unknown and finished requests alike are passed over.
-        let key = arrived.session.as_ref().map(|session| (session.key, id));
+        let taken = arrived.session.as_ref().filter(|_| response.status() == StatusCode::ACCEPTED);
+        let key = taken.map(|session| (session.key, id));
         if let Some(call) = key.and_then(|key| self.calls.get(&key)) {
             call.cancel();
         }
@@ -52,7 +53,8 @@ impl Gateway {
         record: &Record,
     ) -> Response<Body> {
         let response = self.acknowledge(arrived, record);
-        let kept = arrived.session.as_ref();
+        // What is not on record is not passed on.
+        let kept = arrived.session.as_ref().filter(|_| response.status() == StatusCode::ACCEPTED);
         if let Some(kept) = kept.and_then(|session| self.conversations.find(session.key)) {
             kept.answer(id, outcome);
         }

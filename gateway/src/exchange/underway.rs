@@ -56,7 +56,6 @@ pub(super) struct Call {
     pub(super) server: Arc<Upstream>,
     pub(super) due: Option<Expectation>,
     pub(super) answer: Answer,
-    pub(super) bound: Bound,
     /// What was called, as its server knows it.
     pub(super) tool: Box<str>,
     /// Questions of a legacy server that the client has not answered.
@@ -71,6 +70,8 @@ pub(super) struct Frame {
     pub(super) entry: Entry,
     pub(super) id: Id,
     pub(super) version: Version,
+    /// It came with others in one body, whose answer has no place for questions.
+    pub(super) batched: bool,
     pub(super) progress: Option<Id>,
     pub(super) level: Option<Box<str>>,
     pub(super) session: Option<SessionKey>,
@@ -104,6 +105,11 @@ impl Call {
         Underway { call: self, frame, parked: None }
     }
 
+    /// What a state that is given to the client is bound to.
+    pub(super) fn bound(&self) -> Bound {
+        Bound::new(&self.caller, self.route.identity(), self.answer.call())
+    }
+
     /// How long the server may be silent: longer while it waits for the client.
     fn patience(&self) -> Duration {
         let limits = &self.gateway.limits;
@@ -124,7 +130,7 @@ impl Underway {
     pub(super) async fn answer(mut self) -> Response<Body> {
         // Only the last revision with streams lets a client come back before the first event.
         let primes = self.frame.version == Version::V2025November;
-        let late = if primes { Some(GRACE) } else { None };
+        let mut late = if primes { Some(GRACE) } else { None };
         loop {
             match self.next(late).await {
                 Ok(Next::Step(Step::Told(told))) => match self.visible(&told) {
@@ -144,7 +150,8 @@ impl Underway {
                 Ok(Next::Step(step @ (Step::Asked(_) | Step::Rests(_)))) => {
                     return self.stream(Some(Ready::Step(step)));
                 }
-                Ok(Next::Late) => return self.stream(None),
+                Ok(Next::Late) if self.has_room() => return self.stream(None),
+                Ok(Next::Late) => late = None,
                 Ok(Next::Step(Step::Final(outcome))) => {
                     return match self.released(outcome) {
                         Ok((body, ending)) => {
@@ -185,6 +192,13 @@ impl Underway {
         }
     }
 
+    /// Whether there is room for a stream; without, the answer comes as one object, later.
+    fn has_room(&self) -> bool {
+        let gateway = &self.call.gateway;
+        let kept = self.frame.session.and_then(|session| gateway.conversations.find(session));
+        kept.is_none_or(|kept| kept.has_room())
+    }
+
     /// Passes the steps on as they come.
     fn stream(self, first: Option<Ready>) -> Response<Body> {
         let (gateway, now) = (Arc::clone(&self.call.gateway), self.call.gateway.clock.instant());
@@ -207,7 +221,9 @@ impl Underway {
         loop {
             let step = match ready.take() {
                 Some(Ready::Message(message)) => {
-                    self.send(&outlet, &message).await;
+                    if !self.send(&outlet, &message).await {
+                        return self.deserted(&outlet);
+                    }
                     continue;
                 }
                 Some(Ready::Step(step)) => Ok(Next::Step(step)),
@@ -220,8 +236,11 @@ impl Underway {
             };
             let outcome = match step {
                 Ok(Next::Step(Step::Told(told))) => {
-                    if let Some(message) = self.visible(&told) {
-                        self.send(&outlet, &message).await;
+                    let message = self.visible(&told);
+                    if let Some(message) = message
+                        && !self.send(&outlet, &message).await
+                    {
+                        return self.deserted(&outlet);
                     }
                     continue;
                 }
@@ -237,7 +256,10 @@ impl Underway {
                     Err(failure) => Err(failure),
                 },
                 Ok(Next::Step(Step::Rests(_))) => {
-                    outlet.rest();
+                    // A client of an earlier revision may not have an event to come back with.
+                    if self.frame.version == Version::V2025November && !self.frame.batched {
+                        outlet.rest();
+                    }
                     continue;
                 }
                 Ok(Next::Step(Step::Final(outcome))) => self.released(outcome),
@@ -250,6 +272,13 @@ impl Underway {
             };
             return self.conclude(outcome, &outlet).await;
         }
+    }
+
+    /// The client has gone for good. What it missed could not be kept, so the stream ends rather
+    /// than go on with a gap.
+    fn deserted(self, outlet: &Outlet) {
+        outlet.end();
+        self.recorded(Ending::cancelled(), 0);
     }
 
     /// Sends an event, unless the client has gone or does not read.
@@ -310,11 +339,18 @@ impl Underway {
             method::UPDATED if legacy => {
                 let uri = params.as_ref().and_then(|params| params.value().get("uri"));
                 let uri = uri.and_then(Value::as_str)?;
+                // Nothing is sent with this permit: it says that the client may be told.
+                drop(call.gateway.watchable(&call.caller, call.server.name(), &uri)?);
                 let shown = call.route.shown(&call.server, Kind::Resource, &uri)?;
                 Some(reply::told(told, &[("uri", &shown)]))
             }
             method::ELICITED if legacy => Some(reply::told(told, &[])),
-            method::ELICITED | method::UPDATED | method::CANCELLED => None,
+            // The ids in these mean nothing to the client.
+            method::ELICITED
+            | method::UPDATED
+            | method::CANCELLED
+            | method::TASK_STATUS
+            | method::TASK => None,
             name => {
                 let may = call.gateway.may_tell(&call.caller, &call.server, name);
                 may.then(|| reply::told(told, &[]))

@@ -35,7 +35,8 @@ pub(super) struct Admitted {
     verb: Verb,
     /// Which thing, as its server knows it.
     name: Box<str>,
-    bound: Bound,
+    /// What the client was given to carry.
+    state: Option<State>,
     mirrored: Vec<Mirrored>,
 }
 
@@ -57,7 +58,7 @@ impl Gateway {
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         let era = arrived.inbound.version.era();
-        let (inputs, state) = (ask.inputs.take(), ask.state.take());
+        let inputs = ask.inputs.take();
         let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
         let admitted = match self.admit(&arrived, *ask, &mut record).await {
             Ok(admitted) => admitted,
@@ -66,14 +67,6 @@ impl Gateway {
         if self.is_ours(&arrived, &admitted) {
             return self.subscribe(&arrived, &admitted, record).await;
         }
-        let state = state.map(|text| {
-            let state = admitted.bound.open(&self.sealer, &text, self.clock.now());
-            state.ok_or(Failure::Params("`requestState` is not one that was given for this"))
-        });
-        let state = match state.transpose() {
-            Ok(state) => state,
-            Err(failure) => return self.refuse(&record, &failure),
-        };
         let session = arrived.session.as_ref().map(|session| session.key);
         let cancelled = match Cancellable::enter(&self, session, &id) {
             Ok(cancelled) => cancelled,
@@ -91,6 +84,7 @@ impl Gateway {
             entry,
             id,
             version,
+            batched: arrived.batched,
             progress,
             level: level.clone(),
             session,
@@ -98,7 +92,7 @@ impl Gateway {
             started,
             _place: place,
         };
-        let (inputs, state) = match state {
+        let (inputs, state) = match admitted.state.clone() {
             Some(State::Parked(name)) => {
                 // The call was permitted and sent before. The permit of now says that it still
                 // may go on; nothing is sent with it.
@@ -128,7 +122,7 @@ impl Gateway {
         mut frame: Frame,
         manner: Manner,
     ) -> Response<Body> {
-        let Admitted { at, server, permit, bound, name: admitted_name, .. } = admitted;
+        let Admitted { at, server, permit, name, .. } = admitted;
         let party = arrived.party(at);
         let client = Arc::clone(&party.client);
         let sent = tokio::select! {
@@ -150,14 +144,13 @@ impl Gateway {
             }
         };
         let call = Call {
-            tool: admitted_name,
+            tool: name,
             caller: Arc::clone(&arrived.caller.principal),
             client,
             route: Arc::clone(&arrived.route),
             server,
             due: Some(due),
             answer,
-            bound,
             waiting: Vec::new(),
             rounds: 0,
             gateway: self,
@@ -223,7 +216,12 @@ impl Gateway {
             extra: ask.extra,
             meta: ask.meta,
         };
-        let (verb, bound) = (call.verb, Bound::new(principal, arrived.route.identity(), &call));
+        let verb = call.verb;
+        let state = ask.state.map(|text| {
+            let bound = Bound::new(principal, arrived.route.identity(), &call);
+            let state = bound.open(&self.sealer, &text, self.clock.now());
+            state.ok_or(Failure::Params("`requestState` is not one that was given for this"))
+        });
         let arguments = call.arguments.clone();
         let ruling = self.policy.admit(principal, catalog, call);
         record.verdict = Verdict::Decided(Box::new(ruling.decision));
@@ -231,7 +229,8 @@ impl Gateway {
         if repeats {
             agree(&mirrored, &said, arguments.as_ref().map(policy::json::Fragment::value))?;
         }
-        Ok(Admitted { at, server: Arc::clone(server), permit, verb, name, bound, mirrored })
+        let state = state.transpose()?;
+        Ok(Admitted { at, server: Arc::clone(server), permit, verb, name, state, mirrored })
     }
 
     /// The server a name leads to, and the name there.

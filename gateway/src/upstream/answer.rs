@@ -46,7 +46,7 @@ pub struct Answer {
     /// What the server says elsewhere in the session, and means for this call.
     pub(super) aside: Option<Ticket>,
     /// The response, while what the server said before it elsewhere may still be on its way.
-    pub(super) last: Option<Message>,
+    pub(super) last: Option<(Message, Instant)>,
 }
 
 #[derive(Debug)]
@@ -180,13 +180,14 @@ impl Answer {
         loop {
             if self.last.is_some() {
                 // What was logged before the response comes on another connection.
-                let told = timeout_at(Instant::now() + TRAILING, aside(&mut self.aside)).await;
+                let until = self.last.as_ref().map_or(self.deadline, |(_, until)| *until);
+                let told = timeout_at(until, aside(&mut self.aside)).await;
                 match (told, self.last.take()) {
                     (Ok(Some(Message::Notification(told))), last) => {
                         self.last = last;
                         return Ok(Step::Told(told));
                     }
-                    (_, Some(last)) => return self.end(last),
+                    (_, Some((last, _))) => return self.end(last),
                     (_, None) => {}
                 }
             }
@@ -207,7 +208,7 @@ impl Answer {
             self.attempts = 0;
             match message {
                 Message::Response(_) if self.aside.is_some() && self.manner.level.is_some() => {
-                    self.last = Some(message);
+                    self.last = Some((message, Instant::now() + TRAILING));
                 }
                 Message::Response(_) => return self.end(message),
                 Message::Notification(told) => return Ok(Step::Told(told)),
@@ -325,6 +326,17 @@ impl Answer {
 
     fn era(&self) -> Era {
         self.leg.as_ref().map_or(Era::Modern, |leg| leg.version.era())
+    }
+
+    /// Starts the time anew that the whole answer may take.
+    pub fn renew(&mut self) {
+        self.deadline = Instant::now() + self.upstream.limits.total_time;
+    }
+
+    /// The call.
+    #[must_use]
+    pub fn call(&self) -> &Use {
+        &self.call
     }
 
     /// What was asked.

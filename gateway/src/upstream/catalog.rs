@@ -11,7 +11,6 @@ use arc_swap::ArcSwapOption;
 use policy::offer::Kind;
 use tokio::time::Instant;
 
-use super::handshake::Known;
 use super::listing::{Listing, Pages};
 use super::request::{self, Speaker};
 use super::standing::{Key, Party};
@@ -145,10 +144,12 @@ impl Upstream {
     /// Where the lists for a caller are kept.
     async fn shelf(&self, party: &Party) -> Result<Arc<Shelf>, UpstreamError> {
         let whom = match &party.leg {
-            Some(leg) => Whom::Session(leg.clone()),
+            // A server without session ids does not tell its sessions apart; we do.
+            Some(leg) if leg.id.is_some() => Whom::Session(leg.clone()),
+            Some(_) => Whom::Caller(party.key()),
             None => {
                 let known = self.known().await?;
-                if party.principal.is_none() || self.is_shared(&known) {
+                if party.principal.is_none() || self.is_shared(known.hello.era) {
                     return Ok(Arc::clone(&self.shared));
                 }
                 Whom::Caller(party.key())
@@ -172,10 +173,11 @@ impl Upstream {
 
     /// Whether everybody speaks to the server through one conversation: then it cannot tell its
     /// callers apart.
-    pub(super) fn is_shared(&self, known: &Known) -> bool {
+    #[must_use]
+    pub fn is_shared(&self, era: Era) -> bool {
         match &self.transport {
             super::Transport::Http(_) => false,
-            super::Transport::Channel(seats) => !seats.own && known.hello.era == Era::Legacy,
+            super::Transport::Channel(seats) => !seats.own && era == Era::Legacy,
         }
     }
 
@@ -199,7 +201,7 @@ impl Upstream {
         let read = self.pages(slot, party, leg.as_ref(), kind).await;
         let read = match read {
             Err(UpstreamError::SessionGone) if party.leg.is_none() => {
-                self.lost(party);
+                self.lost(party, leg.as_ref());
                 let leg = self.reach(party).await?;
                 self.pages(slot, party, leg.as_ref(), kind).await
             }

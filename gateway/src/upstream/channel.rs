@@ -2,7 +2,7 @@
 //! and output, or the old HTTP+SSE transport.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,6 +30,8 @@ pub(super) struct Channel {
     pub(super) over: CancellationToken,
     pub(super) answered: AtomicBool,
     pub(super) started: Instant,
+    /// When it was last used, in seconds after it was started.
+    used: AtomicU64,
 }
 
 /// The answer to one request, message by message.
@@ -54,6 +56,7 @@ impl Channel {
             over: CancellationToken::new(),
             answered: AtomicBool::new(false),
             started: Instant::now(),
+            used: AtomicU64::new(0),
         };
         (Arc::new(channel), lines)
     }
@@ -76,6 +79,7 @@ impl Channel {
         outgoing: &Outgoing<'_>,
         at_most: Duration,
     ) -> Result<(), UpstreamError> {
+        self.used.store(self.started.elapsed().as_secs(), Ordering::Relaxed);
         tokio::select! {
             sent = timeout(at_most, self.input.send(outgoing.body.clone())) => match sent {
                 Ok(Ok(())) => Ok(()),
@@ -84,6 +88,12 @@ impl Channel {
             },
             () = self.over.cancelled() => Err(UpstreamError::Exited),
         }
+    }
+
+    /// Whether nobody has used it for `age`, and nobody waits or listens.
+    pub(super) fn is_idle(&self, age: Duration) -> bool {
+        let used = Duration::from_secs(self.used.load(Ordering::Relaxed));
+        self.started.elapsed().saturating_sub(used) >= age && !self.desk.is_busy()
     }
 
     /// Sends what wants no answer if there is room for it right now.

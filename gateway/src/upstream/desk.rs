@@ -72,6 +72,11 @@ impl Desk {
         self.heard.subscribe()
     }
 
+    /// Whether somebody waits or listens here.
+    pub(super) fn is_busy(&self) -> bool {
+        !self.waiting().is_empty() || self.heard.receiver_count() > 0
+    }
+
     /// Gives a message to whom it belongs. Gives a question back that nobody can be asked.
     pub(super) fn deliver(&self, message: Message) -> Option<Request> {
         match message {

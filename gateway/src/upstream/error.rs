@@ -50,6 +50,9 @@ pub enum UpstreamError {
     /// A message that has no place here.
     #[error("{0}")]
     Protocol(&'static str),
+    /// There are more sessions with it than are kept.
+    #[error("more sessions than are kept")]
+    Crowded,
     /// The server does not want the handshake.
     #[error("the server refused the handshake")]
     Refused,
@@ -75,6 +78,7 @@ impl UpstreamError {
             | Self::Protocol(_)
             | Self::Refused => "upstream-protocol",
             Self::SessionGone => "upstream-session",
+            Self::Crowded => "upstream-crowded",
         }
     }
 }

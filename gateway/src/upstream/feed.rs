@@ -185,6 +185,9 @@ pub struct Feed {
     leg: Option<Leg>,
     wants: Wants,
     source: Source,
+    /// The resources this one is counted for, and on which channel.
+    counted: Vec<Box<str>>,
+    generation: u64,
     /// How often in a row the stream was lost.
     attempts: u32,
 }
@@ -367,8 +370,13 @@ impl Upstream {
                 }
             }
         };
-        let upstream = Arc::clone(self);
-        let feed = Feed { upstream, party, leg, wants, source, attempts: 0 };
+        let generation = match &self.transport {
+            Transport::Http(_) => 0,
+            Transport::Channel(_) => self.known().await?.generation,
+        };
+        let (upstream, counted) = (Arc::clone(self), Vec::new());
+        let mut feed =
+            Feed { upstream, party, leg, wants, source, counted, generation, attempts: 0 };
         if era == Era::Legacy {
             for uri in feed.wants.resources.clone() {
                 feed.watch(&uri).await?;
@@ -519,8 +527,9 @@ impl Feed {
     }
 
     /// Asks a legacy server to tell when a resource changes, if nobody did yet.
-    async fn watch(&self, uri: &str) -> Result<(), UpstreamError> {
-        let key = (self.leg.clone(), Box::from(uri));
+    async fn watch(&mut self, uri: &str) -> Result<(), UpstreamError> {
+        let key = (self.leg.clone(), self.generation, Box::from(uri));
+        self.counted.push(uri.into());
         if self.upstream.watched.update(key, |count| count + 1) > 1 {
             return Ok(());
         }
@@ -547,15 +556,14 @@ impl Drop for Feed {
             answer.channel().try_notify(request::cancelled(*id, speaker).body);
         }
         let legacy = self.leg.as_ref().is_some_and(|leg| leg.version.era() == Era::Legacy);
-        if !legacy || self.wants.resources.is_empty() {
+        if !legacy || self.counted.is_empty() {
             return;
         }
         let last = |uri: &str| {
-            let key = (self.leg.clone(), Box::from(uri));
+            let key = (self.leg.clone(), self.generation, Box::from(uri));
             self.upstream.watched.update(key, |count| count.saturating_sub(1)) == 0
         };
-        let over: Vec<_> =
-            self.wants.resources.iter().filter(|uri| last(uri.as_ref())).cloned().collect();
+        let over: Vec<_> = self.counted.iter().filter(|uri| last(uri.as_ref())).cloned().collect();
         let (upstream, party) = (Arc::clone(&self.upstream), self.party.clone());
         let quiet = Self {
             upstream: Arc::clone(&upstream),
@@ -563,6 +571,8 @@ impl Drop for Feed {
             leg: self.leg.clone(),
             wants: Wants::default(),
             source: Source::Silent,
+            counted: Vec::new(),
+            generation: self.generation,
             attempts: 0,
         };
         upstream.tasks.spawn(async move {

@@ -62,8 +62,8 @@ pub(super) struct HttpAnswer {
 
 #[derive(Debug)]
 enum Content {
-    /// One message.
-    Json,
+    /// One message, as far as it has come.
+    Json(Pieces),
     /// Events; those that have come and were not asked for yet wait here.
     Events(sse::Decoder, VecDeque<Bytes>),
     /// Read to its end.
@@ -142,7 +142,7 @@ impl Http {
         let (head, body) = response.into_parts();
         let session = head.headers.get(header::SESSION).and_then(|id| id.to_str().ok());
         let session = session.filter(|id| id.len() <= 1024).map(Into::into);
-        let content = self.content(&head.headers);
+        let content = self.content(&head.headers, &body)?;
         let streamed = matches!(content, Some(Content::Events(..)));
         let answer = |content| HttpAnswer {
             link: Some(link),
@@ -162,10 +162,10 @@ impl Http {
                 Err(UpstreamError::SessionGone)
             }
             // A modern server gives errors a status of their own.
-            (StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND, Some(Content::Json))
+            (StatusCode::BAD_REQUEST | StatusCode::NOT_FOUND, Some(content @ Content::Json(_)))
                 if outgoing.version.era() == Era::Modern =>
             {
-                Ok(answer(Content::Json))
+                Ok(answer(content))
             }
             (status, _) => Err(UpstreamError::Status(status.as_u16())),
         }
@@ -244,19 +244,27 @@ impl Http {
         request
     }
 
-    fn content(&self, headers: &HeaderMap) -> Option<Content> {
+    fn content(
+        &self,
+        headers: &HeaderMap,
+        body: &Incoming,
+    ) -> Result<Option<Content>, UpstreamError> {
         if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
-            return None;
+            return Ok(None);
         }
-        let kind = headers.get(CONTENT_TYPE)?.to_str().ok()?;
-        match kind.split(';').next()?.trim() {
-            kind if kind.eq_ignore_ascii_case("application/json") => Some(Content::Json),
-            kind if kind.eq_ignore_ascii_case("text/event-stream") => {
-                let decoder = sse::Decoder::new(self.limits.response_body);
-                Some(Content::Events(decoder, VecDeque::new()))
-            }
-            _ => None,
+        let kind = headers.get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
+        let kind = kind.and_then(|kind| kind.split(';').next()).unwrap_or_default().trim();
+        if kind.eq_ignore_ascii_case("text/event-stream") {
+            let decoder = sse::Decoder::new(self.limits.response_body);
+            return Ok(Some(Content::Events(decoder, VecDeque::new())));
         }
+        if !kind.eq_ignore_ascii_case("application/json") {
+            return Ok(None);
+        }
+        let limit = self.limits.response_body;
+        let pieces = Pieces::expecting(body.size_hint().lower(), limit);
+        let pieces = pieces.map_err(|_long| UpstreamError::TooLong(limit))?;
+        Ok(Some(Content::Json(pieces)))
     }
 }
 
@@ -273,9 +281,17 @@ impl HttpAnswer {
         let Some(link) = &mut self.link else { return Ok(None) };
         match &mut self.content {
             Content::Over => Ok(None),
-            Content::Json => {
-                let text = timeout_at(soon(), collect(link, &mut self.body, self.limit)).await;
-                let text = text.map_err(late)??;
+            Content::Json(pieces) => {
+                let too_long = |_| UpstreamError::TooLong(self.limit);
+                loop {
+                    let frame = timeout_at(soon(), link.frame(&mut self.body)).await;
+                    let Some(frame) = frame.map_err(late)? else { break };
+                    if let Ok(piece) = frame?.into_data() {
+                        pieces.push(piece).map_err(too_long)?;
+                    }
+                }
+                let none = Pieces::expecting(0, self.limit).map_err(too_long)?;
+                let text = std::mem::replace(pieces, none).whole();
                 self.content = Content::Over;
                 self.release().await;
                 Ok(Some(text))
@@ -327,7 +343,7 @@ impl HttpAnswer {
 
     /// Whether it is one message that was not read yet.
     pub(super) const fn is_json(&self) -> bool {
-        matches!(self.content, Content::Json)
+        matches!(self.content, Content::Json(_))
     }
 
     /// Whether it came as a stream of events.
@@ -353,21 +369,6 @@ async fn give_back(idle: &ArrayQueue<Link>, mut link: Link) {
         // With enough connections kept already this one is closed.
         drop(idle.push(link));
     }
-}
-
-async fn collect(
-    link: &mut Link,
-    body: &mut Incoming,
-    limit: usize,
-) -> Result<Bytes, UpstreamError> {
-    let too_long = |_| UpstreamError::TooLong(limit);
-    let mut pieces = Pieces::expecting(body.size_hint().lower(), limit).map_err(too_long)?;
-    while let Some(frame) = link.frame(body).await {
-        if let Ok(piece) = frame?.into_data() {
-            pieces.push(piece).map_err(too_long)?;
-        }
-    }
-    Ok(pieces.whole())
 }
 
 /// Reads a message of a server.

@@ -2,8 +2,9 @@
 //! set up so. A channel that ends is opened again by the next request, after a pause that grows
 //! while it keeps ending.
 
-use std::sync::Arc;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
@@ -13,7 +14,6 @@ use super::channel::Channel;
 use super::error::UpstreamError;
 use super::old::Old;
 use super::program::Starter;
-use crate::bounded::Bounded;
 
 /// The first pause before a channel is opened again, and the longest.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -37,7 +37,8 @@ pub(super) struct Seats {
     /// Each session gets a channel of its own.
     pub(super) own: bool,
     shared: Mutex<State>,
-    sessions: Bounded<Box<str>, Arc<Channel>>,
+    sessions: Cell<BTreeMap<Box<str>, Arc<Channel>>>,
+    limit: usize,
     generation: AtomicU64,
 }
 
@@ -51,8 +52,8 @@ struct State {
 
 impl Seats {
     pub(super) fn new(opener: Opener, own: bool, limit: usize) -> Self {
-        let sessions = Bounded::new(limit);
-        Self { opener, own, shared: Mutex::default(), sessions, generation: AtomicU64::new(0) }
+        let (sessions, generation) = (Cell::default(), AtomicU64::new(0));
+        Self { opener, own, shared: Mutex::default(), sessions, limit, generation }
     }
 
     /// The channel of a session, or the one that is shared, opened if there is none.
@@ -61,7 +62,7 @@ impl Seats {
         session: Option<&str>,
     ) -> Result<Arc<Channel>, UpstreamError> {
         if let Some(session) = session {
-            let channel = self.sessions.get(&Box::from(session));
+            let channel = self.sessions().get(session).cloned();
             let alive = channel.filter(|channel| !channel.over.is_cancelled());
             return alive.ok_or(UpstreamError::SessionGone);
         }
@@ -92,21 +93,41 @@ impl Seats {
         Ok(opened)
     }
 
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Arc<Channel>>> {
+        // No operation leaves the map half changed.
+        self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
     /// Opens a channel for one session, to be found under `session`.
     pub(super) async fn open(&self, session: &str) -> Result<Arc<Channel>, UpstreamError> {
-        self.sessions.retain(|_, channel| !channel.over.is_cancelled());
-        let channel = self.start(true).await?;
-        if let Err(full) = self.sessions.insert(session.into(), Arc::clone(&channel)) {
-            tracing::warn!(%full, "no further program is started");
-            channel.over.cancel();
-            return Err(UpstreamError::Stalled);
+        self.sessions().retain(|_, channel| !channel.over.is_cancelled());
+        if self.sessions().len() >= self.limit {
+            return Err(UpstreamError::Crowded);
         }
+        let channel = self.start(true).await?;
+        let mut sessions = self.sessions();
+        if sessions.len() >= self.limit {
+            channel.over.cancel();
+            return Err(UpstreamError::Crowded);
+        }
+        sessions.insert(session.into(), Arc::clone(&channel));
         Ok(channel)
+    }
+
+    /// Ends the channels of sessions that nobody has used for `age`.
+    pub(super) fn sweep(&self, age: Duration) {
+        self.sessions().retain(|_, channel| {
+            let idle = channel.is_idle(age);
+            if idle {
+                channel.over.cancel();
+            }
+            !idle && !channel.over.is_cancelled()
+        });
     }
 
     /// Ends the channel of a session.
     pub(super) fn close(&self, session: &str) {
-        if let Some(channel) = self.sessions.remove(&Box::from(session)) {
+        if let Some(channel) = self.sessions().remove(session) {
             channel.over.cancel();
         }
     }

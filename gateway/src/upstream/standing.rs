@@ -31,6 +31,10 @@ const IDLE: Duration = Duration::from_secs(600);
 const OPENING: Duration = Duration::from_secs(2);
 /// Most calls that wait in one session.
 const WAITING: usize = 256;
+/// How long the process of a session is kept without being used.
+const IDLE_PROCESS: Duration = Duration::from_secs(1800);
+/// Most standing sessions of one caller with one server.
+const OF_ONE: usize = 16;
 /// How often it is looked at.
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -55,7 +59,7 @@ impl Party {
     /// What tells its standing session from others.
     pub(super) fn key(&self) -> Key {
         let principal = self.principal.as_ref().map(|principal| principal.id.as_str().into());
-        Key { principal, client: Arc::clone(&self.client) }
+        Key { principal, capabilities: self.client.capabilities().into() }
     }
 }
 
@@ -63,7 +67,8 @@ impl Party {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     principal: Option<Box<str>>,
-    client: Arc<Client>,
+    /// What its client can do; what a client calls itself makes no difference.
+    capabilities: Box<str>,
 }
 
 /// A standing session.
@@ -111,11 +116,12 @@ impl Upstream {
         let standing = match self.standing.get(&key) {
             Some(standing) => standing,
             None => {
+                self.make_room(&key)?;
                 let new = Arc::new(Standing::new());
                 match self.standing.insert(key.clone(), Arc::clone(&new)) {
                     Ok(None) => new,
                     Ok(Some(_)) => self.standing.get(&key).unwrap_or(new),
-                    Err(_) => return Err(UpstreamError::Stalled),
+                    Err(_) => return Err(UpstreamError::Crowded),
                 }
             }
         };
@@ -135,9 +141,23 @@ impl Upstream {
         standing.opening.take(self.limits.answer_time, held, open).await
     }
 
-    /// Forgets a standing session that the server no longer knows.
-    pub(super) fn forget(&self, party: &Party) {
-        if let Some(standing) = self.standing.remove(&party.key()) {
+    /// One caller does not take the place of others, whatever its clients say they can do.
+    fn make_room(&self, key: &Key) -> Result<(), UpstreamError> {
+        let mut count = 0;
+        self.standing.retain(|other, _| {
+            count += usize::from(other.principal == key.principal);
+            true
+        });
+        if count >= OF_ONE { Err(UpstreamError::Crowded) } else { Ok(()) }
+    }
+
+    /// Forgets a standing session that the server no longer knows, unless there is a new one by now.
+    pub(super) fn forget(&self, party: &Party, gone: &Leg) {
+        let key = party.key();
+        let is_gone = |standing: &Arc<Standing>| standing.leg.load().as_deref() == Some(gone);
+        if self.standing.get(&key).is_some_and(|standing| is_gone(&standing))
+            && let Some(standing) = self.standing.remove(&key)
+        {
             standing.over.cancel();
         }
     }
@@ -233,7 +253,7 @@ impl Upstream {
             }
             let mut idle = Vec::new();
             self.standing.retain(|_, standing| {
-                let keep = !standing.is_idle();
+                let keep = !standing.is_idle() || standing.desk.is_busy();
                 if !keep {
                     standing.over.cancel();
                     idle.extend(standing.leg.load_full());
@@ -242,6 +262,9 @@ impl Upstream {
             });
             for leg in idle {
                 self.close(&leg).await;
+            }
+            if let Transport::Channel(seats) = &self.transport {
+                seats.sweep(IDLE_PROCESS);
             }
             self.shelves.retain(|_, shelf| !shelf.is_idle(IDLE));
         }
