@@ -16,7 +16,7 @@ use tokio_util::sync::CancellationToken;
 
 use crate::bounded::{Bounded, Full};
 use crate::clock::Clock;
-use crate::replay::{Replay, Room};
+use crate::replay::{Budget, Replay, Room};
 use crate::seal;
 use crate::session::SessionKey;
 use crate::settings::Limits;
@@ -35,6 +35,7 @@ pub const RETRY: Duration = Duration::from_millis(500);
 #[derive(Debug)]
 pub struct Conversations {
     table: Bounded<SessionKey, Arc<Conversation>>,
+    budget: Arc<Budget>,
     limits: Limits,
     clock: Arc<dyn Clock>,
 }
@@ -42,6 +43,7 @@ pub struct Conversations {
 /// What is remembered of one session.
 #[derive(Debug)]
 pub struct Conversation {
+    budget: Arc<Budget>,
     streams: Mutex<Streams>,
     questions: Mutex<BTreeMap<i64, oneshot::Sender<Outcome>>>,
     next: AtomicI64,
@@ -80,7 +82,8 @@ impl Conversations {
     /// None yet.
     #[must_use]
     pub fn new(limits: Limits, clock: Arc<dyn Clock>) -> Self {
-        Self { table: Bounded::new(limits.sessions), limits, clock }
+        let (table, budget) = (Bounded::new(limits.sessions), Budget::new(limits.replay_memory));
+        Self { table, budget, limits, clock }
     }
 
     /// The conversation of a session, if there is one.
@@ -97,7 +100,7 @@ impl Conversations {
         let conversation = match self.table.get(&key) {
             Some(conversation) => conversation,
             None => {
-                let new = Arc::new(Conversation::new(self.limits));
+                let new = Arc::new(Conversation::new(self.limits, Arc::clone(&self.budget)));
                 if self.table.insert(key, Arc::clone(&new)).is_err() {
                     self.sweep();
                     self.table.insert(key, Arc::clone(&new))?;
@@ -149,8 +152,9 @@ impl Streams {
 }
 
 impl Conversation {
-    fn new(limits: Limits) -> Self {
+    fn new(limits: Limits, budget: Arc<Budget>) -> Self {
         Self {
+            budget,
             streams: Mutex::default(),
             questions: Mutex::default(),
             next: AtomicI64::new(1),
@@ -186,7 +190,11 @@ impl Conversation {
     #[must_use]
     pub fn stream(&self, standing: bool, now: Instant) -> Option<Arc<Replay>> {
         let id = u64::from_be_bytes(seal::random().ok()?);
-        let room = Room { events: self.limits.replay_events, bytes: self.limits.replay_bytes };
+        if !self.budget.has_room() {
+            return None;
+        }
+        let (events, bytes) = (self.limits.replay_events, self.limits.replay_bytes);
+        let room = Room { events, bytes, all: Arc::clone(&self.budget) };
         let stream = Replay::new(id, room);
         let mut streams = self.streams();
         streams.prune(now, self.limits.replay_time);
@@ -201,7 +209,7 @@ impl Conversation {
         }
         streams.all.insert(id, Kept { stream: Arc::clone(&stream), standing, since: now });
         if standing && let Some(before) = streams.standing.replace(Arc::clone(&stream)) {
-            before.end();
+            before.supersede();
         }
         Some(stream)
     }
@@ -212,7 +220,7 @@ impl Conversation {
         let streams = self.streams();
         let busy =
             streams.all.values().filter(|kept| !kept.stream.is_over() || kept.stream.is_attached());
-        busy.count() < self.limits.streams
+        busy.count() < self.limits.streams && self.budget.has_room()
     }
 
     /// The stream with this id, if it is still kept, and whether it belongs to no call.

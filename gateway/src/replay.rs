@@ -6,6 +6,7 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -14,12 +15,39 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 /// How much one stream keeps.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Room {
     /// Most events.
     pub events: usize,
     /// Most bytes; a single event may be longer.
     pub bytes: usize,
+    /// What all streams keep together.
+    pub all: Arc<Budget>,
+}
+
+/// The bytes that all streams may keep together.
+#[derive(Debug)]
+pub struct Budget {
+    limit: usize,
+    held: AtomicUsize,
+}
+
+impl Budget {
+    /// Room for `limit` bytes.
+    #[must_use]
+    pub fn new(limit: usize) -> Arc<Self> {
+        Arc::new(Self { limit, held: AtomicUsize::new(0) })
+    }
+
+    fn has_room_for(&self, more: usize) -> bool {
+        self.held.load(Ordering::Relaxed) + more <= self.limit
+    }
+
+    /// Whether streams keep less than they may.
+    #[must_use]
+    pub fn has_room(&self) -> bool {
+        self.has_room_for(1)
+    }
 }
 
 /// One stream.
@@ -46,6 +74,8 @@ struct State {
     waker: Option<Waker>,
     /// Nothing more will come.
     over: bool,
+    /// Another stream carries from now on what this one did.
+    superseded: bool,
     /// The connection is to be closed, though more will come.
     resting: bool,
 }
@@ -105,7 +135,8 @@ impl Replay {
             return true;
         }
         let full = |state: &State| {
-            let long = state.bytes + message.len() > self.room.bytes;
+            let long = state.bytes + message.len() > self.room.bytes
+                || !self.room.all.has_room_for(message.len());
             !state.held.is_empty() && (long || state.held.len() >= self.room.events)
         };
         while full(&state) {
@@ -114,6 +145,7 @@ impl Replay {
                 return false;
             };
             state.bytes -= old.len();
+            self.room.all.held.fetch_sub(old.len(), Ordering::Relaxed);
         }
         self.add(&mut state, "", message);
         true
@@ -129,6 +161,7 @@ impl Replay {
         write!(head, "id: {:016x}-{number}\n{before}data: ", self.id).unwrap_or_default();
         let event = crate::sse::event(&head, message);
         state.bytes += event.len();
+        self.room.all.held.fetch_add(event.len(), Ordering::Relaxed);
         state.held.push_back((number, event));
         state.next += 1;
         wake(state);
@@ -149,10 +182,18 @@ impl Replay {
         wake(&mut state);
     }
 
+    /// Says that another stream carries from now on what this one did. Who reads it may go on
+    /// reading; there is nothing more to read.
+    pub fn supersede(&self) {
+        self.state().superseded = true;
+        self.sent.notify_waiters();
+    }
+
     /// Whether nothing more will come.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        self.state().over
+        let state = self.state();
+        state.over || state.superseded && !state.attached
     }
 
     /// Resolves when nothing more will come.
@@ -160,7 +201,7 @@ impl Replay {
         loop {
             let mut turn = std::pin::pin!(self.sent.notified());
             turn.as_mut().enable();
-            if self.is_over() {
+            if self.is_over() || self.state().superseded {
                 return;
             }
             turn.await;
@@ -203,6 +244,13 @@ impl Replay {
         // Whoever read before sees that it may not any more.
         wake(&mut state);
         Some(Reader { replay: Arc::clone(self), reader: state.reader })
+    }
+}
+
+impl Drop for Replay {
+    fn drop(&mut self) {
+        let held = self.state().bytes;
+        self.room.all.held.fetch_sub(held, Ordering::Relaxed);
     }
 }
 
@@ -255,13 +303,15 @@ impl Drop for Reader {
 
 #[cfg(test)]
 mod tests {
-    use super::{Reader, Replay, Room, read_id};
+    use super::{Budget, Reader, Replay, Room, read_id};
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
-    const ROOM: Room = Room { events: 4, bytes: 4096 };
+    fn room() -> Room {
+        Room { events: 4, bytes: 4096, all: Budget::new(1 << 20) }
+    }
 
     /// The ids and data of what there is to read now.
     fn read(reader: &mut Reader) -> Vec<(u64, String)> {
@@ -278,7 +328,7 @@ mod tests {
 
     #[test]
     fn a_client_that_comes_back_gets_what_it_missed() {
-        let stream = Replay::new(7, ROOM);
+        let stream = Replay::new(7, room());
         stream.prime(Duration::from_secs(1));
         assert!(stream.try_push(b"a") && stream.try_push(b"b"));
         let mut first = stream.attach(None).unwrap();
@@ -295,7 +345,7 @@ mod tests {
 
     #[test]
     fn what_was_not_sent_is_not_dropped() {
-        let stream = Replay::new(7, ROOM);
+        let stream = Replay::new(7, room());
         for message in [b"a", b"b", b"c", b"d"] {
             assert!(stream.try_push(message));
         }
@@ -305,6 +355,28 @@ mod tests {
         assert!(stream.try_push(b"e"));
         // The first event had to make room.
         assert!(stream.attach(None).is_none());
+    }
+
+    #[test]
+    fn what_all_streams_keep_together_is_bounded_and_given_back() {
+        let all = Budget::new(200);
+        let room = || Room { events: 100, bytes: 4096, all: Arc::clone(&all) };
+        let (one, two) = (Replay::new(1, room()), Replay::new(2, room()));
+        let message = [b'x'; 60];
+        assert!(one.try_push(&message) && two.try_push(&message));
+        assert!(!one.try_push(&message) && !all.has_room());
+        drop(two);
+        assert!(one.try_push(&message));
+    }
+
+    #[test]
+    fn a_stream_that_another_took_over_from_says_nothing_more() {
+        let stream = Replay::new(7, room());
+        let mut reader = stream.attach(None).unwrap();
+        stream.supersede();
+        assert!(reader.poll(&Context::from_waker(Waker::noop())).is_pending() && !stream.is_over());
+        drop(reader);
+        assert!(stream.is_over());
     }
 
     #[test]
@@ -323,7 +395,7 @@ mod tests {
         fn nothing_is_lost_and_nothing_repeated(
             steps in prop::collection::vec((0..3usize, 0..4usize), 1..60),
         ) {
-            let stream = Replay::new(1, ROOM);
+            let stream = Replay::new(1, room());
             let (mut sent, mut got): (Vec<String>, Vec<(u64, String)>) = (Vec::new(), Vec::new());
             let mut reader: Option<Reader> = stream.attach(None);
             for (push, keep) in steps {

@@ -211,6 +211,7 @@ pub struct Limits {
     pub streams: usize,
     pub replay_events: usize,
     pub replay_bytes: usize,
+    pub replay_memory: usize,
     pub replay_time: Duration,
     pub write_time: Duration,
     pub batch: usize,

@@ -1,11 +1,11 @@
 //! Bytes that are no acceptable request: each a clear answer, a record, and nothing sent on.
 
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use e2e::client::{get, post, raw, read};
+use e2e::client::{Client, get, post, raw, read};
 use e2e::gateway::{ANA, Config, Gateway};
-use e2e::server::Server;
+use e2e::server::{Server, tool};
 use e2e::{ERAS, Era};
 use serde_json::json;
 
@@ -283,4 +283,138 @@ fn the_operator_sees_health_and_counts() {
     }
     assert_eq!(get(ops, "/mcp").status, 404);
     drop(server);
+}
+
+/// Requests that two readers would cut in two places (vectors PV-20 to PV-25): refused, and nothing
+/// of them reaches a server.
+#[test]
+fn what_could_be_framed_in_two_ways_is_refused() {
+    let (server, gateway) = started();
+    let body = Client::connect(gateway.address, "/mcp", Era::Modern, Some(ANA)).message(
+        &json!(1),
+        "tools/call",
+        json!({ "name": "read" }),
+    );
+    let length = body.len();
+    let common = format!(
+        "host: {}\r\nauthorization: Bearer {ANA}\r\naccept: application/json, text/event-stream\r\n\
+         mcp-protocol-version: 2026-07-28\r\nmcp-method: tools/call\r\nmcp-name: read\r\n\
+         content-type: application/json\r\n",
+        gateway.address
+    );
+    let chunk = format!("{length:x}\r\n{body}\r\n0\r\n\r\n");
+    let good = format!("POST /mcp HTTP/1.1\r\n{common}content-length: {length}\r\n\r\n{body}");
+    assert_eq!(raw(gateway.address, good.as_bytes()).status, 200);
+    let before = server.tool_calls().len();
+    for framing in [
+        format!("content-length: {length}\r\ncontent-length: {}\r\n\r\n{body}", length + 1),
+        format!("content-length: +{length}\r\n\r\n{body}"),
+        format!("content-length: {length}, {length}1\r\n\r\n{body}"),
+        format!("content-length: -1\r\n\r\n{body}"),
+        format!("transfer-encoding: xchunked\r\n\r\n{chunk}"),
+        format!("transfer-encoding: chunked, identity\r\n\r\n{chunk}"),
+        format!("transfer-encoding: chunked\r\n\r\nFFFFFFFFFFFFFFFF0\r\n{body}\r\n0\r\n\r\n"),
+        format!("transfer-encoding: chunked\r\n\r\nzz\r\n{body}\r\n0\r\n\r\n"),
+        format!("x : y\r\ncontent-length: {length}\r\n\r\n{body}"),
+        format!("x: a\r\n b\r\ncontent-length: {length}\r\n\r\n{body}"),
+        format!("x: a\0b\r\ncontent-length: {length}\r\n\r\n{body}"),
+        format!("x: {}\r\ncontent-length: {length}\r\n\r\n{body}", "a".repeat(70_000)),
+        format!("{}content-length: {length}\r\n\r\n{body}", "x: y\r\n".repeat(200)),
+        format!("upgrade: h2c\r\nconnection: upgrade\r\ncontent-length: {length}\r\n\r\n{body}"),
+    ] {
+        let text = format!("POST /mcp HTTP/1.1\r\n{common}{framing}");
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+        drop(stream.write_all(text.as_bytes()));
+        drop(stream.shutdown(std::net::Shutdown::Write));
+        let mut answer = Vec::new();
+        drop(stream.read_to_end(&mut answer));
+        let answer = String::from_utf8_lossy(&answer);
+        // Closed without a word is a refusal too.
+        let refused = answer.is_empty() || answer.starts_with("HTTP/1.1 4");
+        let shown: String = framing.chars().take(60).collect();
+        assert!(refused, "{shown:?}: {answer}");
+    }
+    let old = good.replace("HTTP/1.1", "HTTP/1.0");
+    assert!(raw(gateway.address, old.as_bytes()).status >= 400);
+    assert_eq!(server.tool_calls().len(), before);
+    assert_eq!(raw(gateway.address, good.as_bytes()).status, 200);
+}
+
+/// Events of a server that could be read as more than they are (vectors PV-33 to PV-35): one event
+/// of ours for one message of the server's, whatever stands in it.
+#[test]
+fn nothing_in_a_message_can_end_an_event() {
+    for era in ERAS {
+        let server = Server::with(era, json!([tool("read")]), |call, stream| {
+            let token = &call.body["params"]["_meta"]["progressToken"];
+            let told = format!(
+                "{{\"jsonrpc\":\"2.0\",\"method\":\"notifications/progress\",\"params\":{{\"progressToken\":{token},\"progress\":1,\"message\":\"a\u{2028}\\n\\ndata: forged\u{85}\"}}}}"
+            );
+            let result = format!(
+                "{{\"jsonrpc\":\"2.0\",\"id\":{},\n\"result\":{{\"resultType\":\"complete\",\r\"content\":[]}}}}",
+                call.body["id"]
+            );
+            let lines = |text: &str| text.replace(['\n', '\r'], "\ndata: ");
+            let events = format!(
+                ": a comment\r\nid: upstream\r\nevent: evil\r\nretry: 1\r\ndata: {told}\r\n\r\ndata: {}\n\n",
+                lines(&result)
+            );
+            let head =
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+            // Cut at every byte.
+            let mut good = stream.write_all(head.as_bytes()).is_ok();
+            for byte in events.as_bytes() {
+                good = good && stream.write_all(&[*byte]).is_ok();
+            }
+            false
+        });
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        let params = json!({ "name": "read", "_meta": { "progressToken": "t" } });
+        let answer = raw(gateway.address, &ana.call_bytes(&json!(7), &params));
+        assert_eq!(answer.events().len(), 2, "{answer:?}");
+        assert!(!answer.body.contains("upstream") && !answer.body.contains("evil"));
+        assert_eq!(answer.json()["id"], 7);
+        let progress = &answer.events()[0];
+        assert!(progress.contains("forged") && progress.contains(r#""progressToken":"t""#));
+    }
+}
+
+/// Vector PV-43: progress of somebody else, of nobody, or that goes backwards is not passed on.
+#[test]
+fn progress_goes_forward_and_is_the_callers_own() {
+    for era in ERAS {
+        let server = Server::with(era, json!([tool("read")]), |call, stream| {
+            let token = &call.body["params"]["_meta"]["progressToken"];
+            let mut events = String::new();
+            for (token, progress) in [
+                (token.clone(), json!(1)),
+                (json!(token.to_string()), json!(2)),
+                (json!(7), json!(3)),
+                (token.clone(), json!(1)),
+                (token.clone(), json!(0.5)),
+                (token.clone(), json!("2")),
+                (token.clone(), json!(2.5)),
+            ] {
+                let told = json!({ "jsonrpc": "2.0", "method": "notifications/progress",
+                    "params": { "progressToken": token, "progress": progress } });
+                events.push_str(&format!("data: {told}\n\n"));
+            }
+            let result = json!({ "resultType": "complete", "content": [] });
+            let done = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+            let text = format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n{events}data: {done}\n\n"
+            );
+            drop(stream.write_all(text.as_bytes()));
+            false
+        });
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        let params = json!({ "name": "read", "_meta": { "progressToken": "t" } });
+        let answer = raw(gateway.address, &ana.call_bytes(&json!(7), &params));
+        let told: Vec<_> = answer.events();
+        assert_eq!(told.len(), 3, "{told:?}");
+        assert!(told[0].contains(r#""progress":1}"#) && told[1].contains(r#""progress":2.5}"#));
+    }
 }

@@ -85,6 +85,8 @@ pub(super) struct Frame {
 pub(super) struct Underway {
     pub(super) call: Call,
     pub(super) frame: Frame,
+    /// How far the server said it was.
+    pub(super) progress: Option<f64>,
     /// The name under which the call goes on waiting when the exchange ends.
     pub(super) parked: Option<[u8; 16]>,
 }
@@ -102,7 +104,7 @@ pub(super) enum Next {
 
 impl Call {
     pub(super) fn under(self, frame: Frame) -> Underway {
-        Underway { call: self, frame, parked: None }
+        Underway { call: self, frame, progress: None, parked: None }
     }
 
     /// What a state that is given to the client is bound to.
@@ -307,7 +309,15 @@ impl Underway {
     }
 
     /// A message on the way to the answer as the client may see it, if it may.
-    fn visible(&self, told: &Notification) -> Option<Vec<u8>> {
+    fn visible(&mut self, told: &Notification) -> Option<Vec<u8>> {
+        if &*told.method == method::PROGRESS {
+            let ours = self.is_ours(told);
+            let further =
+                told.params.as_ref().is_some_and(|params| ours && self.is_further(params));
+            if !further {
+                return None;
+            }
+        }
         let (call, frame) = (&self.call, &self.frame);
         let legacy = self.era() == Era::Legacy;
         if let Some(kind) = upstream::changed(&told.method) {
@@ -327,8 +337,7 @@ impl Underway {
         };
         match &*told.method {
             method::PROGRESS => {
-                let token = frame.progress.as_ref();
-                let (token, params) = token.filter(|_| self.is_ours(told)).zip(params)?;
+                let (token, params) = frame.progress.as_ref().zip(params)?;
                 Some(reply::progress(token, &params))
             }
             method::LOG if legacy => Some(reply::told(told, &[])),
@@ -356,6 +365,16 @@ impl Underway {
                 may.then(|| reply::told(told, &[]))
             }
         }
+    }
+
+    /// Progress goes forward (vector PV-43).
+    fn is_further(&mut self, params: &Fragment) -> bool {
+        let now = params.value().get("progress").and_then(Value::as_f64);
+        let further = now.is_some_and(|now| self.progress.is_none_or(|before| now > before));
+        if further {
+            self.progress = now;
+        }
+        further
     }
 
     fn is_ours(&self, told: &Notification) -> bool {
@@ -418,7 +437,7 @@ impl Underway {
 
     /// Closes the record, and gives the answer up if the server is still at it.
     pub(super) fn recorded(self, ending: Ending, bytes_out: usize) {
-        let Self { call, frame, parked } = self;
+        let Self { call, frame, parked, .. } = self;
         let Frame { mut entry, cancelled, started, .. } = frame;
         let (gateway, server) = (Arc::clone(&call.gateway), Arc::clone(&call.server));
         match parked {

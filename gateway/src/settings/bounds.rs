@@ -32,6 +32,7 @@ impl Default for Limits {
             streams: 32,
             replay_events: 256,
             replay_bytes: MIB,
+            replay_memory: 256 * MIB,
             replay_time: seconds(300),
             write_time: seconds(30),
             batch: 50,
@@ -51,6 +52,7 @@ impl Compiler<'_> {
         let request_body = size("requestBody", &raw.request_body, usual.request_body);
         let response_body = size("responseBody", &raw.response_body, usual.response_body);
         let replay_bytes = size("replayBytes", &raw.replay_bytes, usual.replay_bytes);
+        let replay_memory = size("replayMemory", &raw.replay_memory, usual.replay_memory);
         let request_head = size("requestHead", &raw.request_head, usual.request_head);
         let mut count = |key: &str, value: Option<usize>, usual| {
             if value == Some(0) {
@@ -91,6 +93,7 @@ impl Compiler<'_> {
             streams,
             replay_events,
             replay_bytes,
+            replay_memory,
             replay_time: time("replayTime", &raw.replay_time, usual.replay_time),
             write_time: time("writeTime", &raw.write_time, usual.write_time),
             batch,

@@ -320,6 +320,8 @@ pub(super) struct RawLimits {
     pub(super) replay_events: Option<usize>,
     /// Their bytes. Default `1MiB`.
     pub(super) replay_bytes: Option<String>,
+    /// Bytes that all streams keep together. Default `256MiB`.
+    pub(super) replay_memory: Option<String>,
     /// How long they are kept when the client does not come back. Default `5m`.
     pub(super) replay_time: Option<String>,
     /// How long a client may take nothing of what is written to it. Default `30s`.
