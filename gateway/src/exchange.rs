@@ -3,8 +3,12 @@
 //! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::make_use`]: each line
 //! needs what the line above made, and none can be left out.
 
+mod route;
+mod framed;
+mod recorded;
 mod state;
 mod outlet;
+mod detached;
 mod underway;
 mod asking;
 mod using;
@@ -15,39 +19,33 @@ mod lifecycle;
 mod notices;
 mod batch;
 
-use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::HashMap;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, CONTENT_ENCODING, CONTENT_TYPE};
 use http::request::Parts;
-use http::{HeaderMap, Method, Request, Response};
+use http::{Method, Request, Response};
 use http_body_util::BodyExt as _;
 use policy::json::Bounds;
-use policy::offer::Kind;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::{Entry, Journal, Record, Verdict};
+use crate::audit::{Journal, Record};
 use crate::body::{Body, Pieces};
 use crate::bounded::Bounded;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::conversation::Conversations;
 use crate::door::Door;
-use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::identity::{Caller, Identity};
 use crate::inbound::{self, Ask, Inbound};
 use crate::metrics::Metrics;
-use crate::naming::{Naming, Prefix};
-use crate::protocol::{Era, Version, header};
-use crate::reply;
+use crate::protocol::{Era, header};
 use crate::seal::Sealer;
 use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
 use crate::settings::Limits;
@@ -57,11 +55,12 @@ use crate::wire::headers::{Single, single};
 use crate::wire::{self, DecodeError, Id, Message};
 
 pub use asking::Parked;
+use framed::framed;
+pub use route::Route;
 use underway::Call;
 
 /// How often what nobody came back for is dropped.
 const SWEEP: Duration = Duration::from_secs(5);
-const MODERN: &str = Version::V2026July.as_str();
 
 /// The parts an exchange runs through.
 #[derive(Debug)]
@@ -92,52 +91,6 @@ pub struct Gateway {
     pub parking: Bounded<[u8; 16], Parked>,
     /// Seals what clients carry for us.
     pub sealer: Arc<Sealer>,
-}
-
-/// A path and the servers behind it.
-#[derive(Debug)]
-pub struct Route {
-    /// The path.
-    pub path: Arc<str>,
-    /// The servers; never empty.
-    pub servers: Vec<Arc<Upstream>>,
-    /// When tools carry the name of their server.
-    pub prefix: Prefix,
-}
-
-impl Route {
-    /// What a session is bound to besides its owner: the path, and the servers in their order. A
-    /// session of a route that was changed does not open.
-    #[must_use]
-    pub fn identity(&self) -> String {
-        let names: Vec<_> = self.servers.iter().map(|server| server.name().as_str()).collect();
-        format!("{} {}", self.path, names.join(" "))
-    }
-
-    /// Whether things have other names here than at their servers: with one server there is nothing
-    /// to tell apart.
-    #[must_use]
-    pub const fn renames(&self) -> bool {
-        self.servers.len() > 1
-    }
-
-    /// Whether what one server's things are called depends on what the others offer.
-    #[must_use]
-    pub const fn compares(&self, kind: Kind) -> bool {
-        self.renames() && Naming::compares(self.prefix, kind)
-    }
-
-    /// How the things of a server are called here, of which others offer the names `taken`.
-    #[must_use]
-    pub fn naming(&self, taken: Arc<BTreeSet<Box<str>>>) -> Naming {
-        if self.renames() { Naming::among(self.prefix, taken) } else { Naming::alone() }
-    }
-
-    /// What a resource of a server is called here.
-    #[must_use]
-    pub fn shown(&self, server: &Upstream, kind: Kind, name: &str) -> Option<String> {
-        self.naming(Arc::default()).show(server.name(), kind, name).map(Cow::into_owned)
-    }
 }
 
 /// A request that may be looked at: known, framed, read, and bound to its conversation.
@@ -201,7 +154,7 @@ impl Gateway {
             Ask::Use(ask) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a client that hangs up has not cancelled.
                 let tasks = self.tasks.clone();
-                underway::detached(self.make_use(arrived, ask, record, place), tasks).await
+                detached::detached(self.make_use(arrived, ask, record, place), tasks).await
             }
             Ask::Use(ask) => self.make_use(arrived, ask, record, place).await,
             Ask::List(kind) => self.list(arrived, kind, record).await,
@@ -288,40 +241,6 @@ impl Gateway {
         Ok(caller)
     }
 
-    /// Begins an exchange of another transport, whose messages become exchanges of their own.
-    ///
-    /// # Errors
-    /// When the caller is not let in; the answer says why.
-    pub fn greet(
-        &self,
-        door: &Door,
-        peer: SocketAddr,
-        head: &Parts,
-    ) -> Result<(Caller, Box<Record>), Box<Response<Body>>> {
-        let mut record = self.record(door, peer);
-        match self.identify(door, head, &mut record) {
-            Ok(caller) => Ok((caller, record)),
-            Err(failure) => Err(Box::new(self.refuse(&record, &failure))),
-        }
-    }
-
-    /// Ends it, and has it on record.
-    pub fn settle(
-        &self,
-        record: &Record,
-        answered: Result<Response<Body>, Failure>,
-    ) -> Response<Body> {
-        let response = match answered {
-            Ok(response) => response,
-            Err(failure) => return self.refuse(record, &failure),
-        };
-        let ending = Ending { status: response.status().as_u16(), ..Ending::answered() };
-        match self.journal.refused(record, ending) {
-            Ok(()) => response,
-            Err(error) => self.unrecorded(record, error),
-        }
-    }
-
     /// The session a legacy request belongs to.
     fn bind(&self, caller: &Caller, route: &Route, head: &Parts) -> Result<Session, Failure> {
         let id = match single(&head.headers, header::SESSION) {
@@ -354,79 +273,6 @@ impl Gateway {
         };
         let collected = tokio::time::timeout(self.limits.request_time, collect).await;
         collected.unwrap_or(Err(Failure::BodyTime))
-    }
-
-    fn record(&self, door: &Door, peer: SocketAddr) -> Box<Record> {
-        self.blank(Arc::clone(&door.name), peer)
-    }
-
-    fn blank(&self, listener: Arc<str>, peer: SocketAddr) -> Box<Record> {
-        Box::new(Record {
-            id: self.journal.id(),
-            time: self.clock.now(),
-            started: self.clock.instant(),
-            listener,
-            peer,
-            principal: None,
-            scheme: None,
-            route: None,
-            version: None,
-            method: None,
-            rpc_id: None,
-            server: None,
-            item: None,
-            argument_digest: None,
-            verdict: Verdict::None,
-            listed: None,
-            bytes_in: 0,
-            bytes_out: 0,
-            upstream: Duration::ZERO,
-            trace: None,
-        })
-    }
-
-    /// Answers and records a request that came to nothing.
-    fn refuse(&self, record: &Record, failure: &Failure) -> Response<Body> {
-        let public = failure.public(record.version.map(Version::era));
-        if let Err(error) = self.journal.refused(record, failure.ending(&public)) {
-            // It is refused all the same; only the reason changes.
-            return self.unrecorded(record, error);
-        }
-        reply::error(&public, record.rpc_id.as_ref())
-    }
-
-    fn unrecorded(&self, record: &Record, error: crate::audit::AuditError) -> Response<Body> {
-        let failure = Failure::Audit(error);
-        tracing::error!(error = %crate::report::Chain(&failure), "not recorded");
-        let public = failure.public(record.version.map(Version::era));
-        reply::error(&public, record.rpc_id.as_ref())
-    }
-
-    /// Closes the record of what was only read: what is not on record is not shown.
-    fn shown(
-        &self,
-        mut entry: Entry,
-        ending: Ending,
-        id: Option<&Id>,
-        response: Response<Body>,
-    ) -> Response<Body> {
-        let era = entry.record().and_then(|record| {
-            record.bytes_out = response.body().length();
-            record.version.map(Version::era)
-        });
-        match entry.close(ending) {
-            Ok(()) => response,
-            Err(error) => reply::error(&Failure::Audit(error).public(era), id),
-        }
-    }
-
-    /// Closes the record of something that failed after it was opened.
-    fn failed(&self, mut entry: Entry, failure: &Failure, id: Option<&Id>) -> Response<Body> {
-        let era = entry.record().and_then(|record| record.version);
-        let public = failure.public(era.map(Version::era));
-        tracing::debug!(error = %crate::report::Chain(failure), "exchange failed");
-        let response = reply::error(&public, id);
-        self.shown(entry, failure.ending(&public), id, response)
     }
 
     /// Keeps a call until its client answers.
@@ -537,53 +383,4 @@ fn identified(
     };
     record.rpc_id.clone_from(&id);
     Ok((id, message))
-}
-
-/// The HTTP around a message.
-fn framed(head: &Parts) -> Result<(), Failure> {
-    match head.method {
-        Method::POST => {}
-        Method::DELETE => return Ok(()),
-        // SPEC 2026-07-28: there is no stream to GET in this revision.
-        Method::GET if single(&head.headers, header::VERSION) == Single::Value(MODERN) => {
-            return Err(Failure::Verb);
-        }
-        Method::GET if has(&head.headers, "text/event-stream", "text/*") => return Ok(()),
-        Method::GET => return Err(Failure::Accept),
-        _ => return Err(Failure::Verb),
-    }
-    let json = match single(&head.headers, CONTENT_TYPE.as_str()) {
-        Single::Value(kind) => is_json(kind),
-        Single::Absent | Single::Bad => false,
-    };
-    if !json || head.headers.contains_key(CONTENT_ENCODING) {
-        return Err(Failure::MediaType);
-    }
-    if accepts(&head.headers) { Ok(()) } else { Err(Failure::Accept) }
-}
-
-/// `application/json`, in UTF-8 if it says so at all.
-fn is_json(kind: &str) -> bool {
-    let mut parts = kind.split(';').map(str::trim);
-    let json = parts.next().is_some_and(|kind| kind.eq_ignore_ascii_case("application/json"));
-    json && parts.all(|parameter| match parameter.split_once('=') {
-        Some((name, value)) if name.eq_ignore_ascii_case("charset") => {
-            value.trim_matches('"').eq_ignore_ascii_case("utf-8")
-        }
-        Some(_) => true,
-        None => parameter.is_empty(),
-    })
-}
-
-/// SPEC 2026-07-28 basic/transports/streamable-http#sending-messages
-fn accepts(headers: &HeaderMap) -> bool {
-    has(headers, "application/json", "application/*") && has(headers, "text/event-stream", "text/*")
-}
-
-fn has(headers: &HeaderMap, wanted: &str, group: &str) -> bool {
-    let values = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    values.flat_map(|value| value.split(',')).any(|range| {
-        let kind = range.split(';').next().unwrap_or_default().trim();
-        kind.eq_ignore_ascii_case(wanted) || kind == "*/*" || kind.eq_ignore_ascii_case(group)
-    })
 }

@@ -17,6 +17,8 @@ mod seat;
 mod answer;
 mod handshake;
 mod listing;
+mod wants;
+mod stream;
 mod standing;
 mod catalog;
 mod feed;
@@ -48,7 +50,7 @@ use answer::Messages;
 pub use answer::{Answer, Asked, Question, Replier, Step, is_progress};
 use catalog::{Shelf, Whom};
 pub use error::UpstreamError;
-pub use feed::{Feed, Heard, Wants, changed, flag};
+pub use feed::{Feed, Heard};
 pub use handshake::Hello;
 use handshake::Known;
 use http::Http;
@@ -61,6 +63,7 @@ use seat::{Opener, Seats};
 pub use standing::Party;
 use standing::{Key, Standing};
 use turn::Turn;
+pub use wants::{Wants, changed, flag};
 
 /// The first id used towards a server. All have ten digits for a long time to come, so that two
 /// answers that say the same differ in those digits alone.

@@ -10,8 +10,9 @@ use policy::offer::{Kind, Offer};
 use policy::pipeline::{Permit, Policy};
 use tokio::time::timeout;
 
+use super::detached::Cancellable;
 use super::state::{Bound, State};
-use super::underway::{Call, Cancellable, Frame};
+use super::underway::{Call, Frame};
 use super::{Arrived, Gateway, Place};
 use crate::audit::{Record, Verdict};
 use crate::body::Body;

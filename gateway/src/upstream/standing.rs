@@ -16,8 +16,8 @@ use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::desk::{Desk, Ticket};
-use super::feed::Stream;
 use super::request::Speaker;
+use super::stream::Stream;
 use super::turn::Turn;
 use super::{Answer, Transport, Upstream, UpstreamError, request};
 use crate::client::Client;

@@ -1,0 +1,137 @@
+//! How an exchange gets on record, whatever becomes of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Response;
+use http::request::Parts;
+
+use super::Gateway;
+use crate::audit::{Entry, Record, Verdict};
+use crate::body::Body;
+use crate::door::Door;
+use crate::ending::Ending;
+use crate::failure::Failure;
+use crate::identity::Caller;
+use crate::protocol::Version;
+use crate::reply;
+use crate::wire::Id;
+
+impl Gateway {
+    pub(super) fn record(&self, door: &Door, peer: SocketAddr) -> Box<Record> {
+        self.blank(Arc::clone(&door.name), peer)
+    }
+
+    pub(super) fn blank(&self, listener: Arc<str>, peer: SocketAddr) -> Box<Record> {
+        Box::new(Record {
+            id: self.journal.id(),
+            time: self.clock.now(),
+            started: self.clock.instant(),
+            listener,
+            peer,
+            principal: None,
+            scheme: None,
+            route: None,
+            version: None,
+            method: None,
+            rpc_id: None,
+            server: None,
+            item: None,
+            argument_digest: None,
+            verdict: Verdict::None,
+            listed: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            upstream: Duration::ZERO,
+            trace: None,
+        })
+    }
+
+    /// Answers and records a request that came to nothing.
+    pub(super) fn refuse(&self, record: &Record, failure: &Failure) -> Response<Body> {
+        let public = failure.public(record.version.map(Version::era));
+        if let Err(error) = self.journal.refused(record, failure.ending(&public)) {
+            // It is refused all the same; only the reason changes.
+            return self.unrecorded(record, error);
+        }
+        reply::error(&public, record.rpc_id.as_ref())
+    }
+
+    pub(super) fn unrecorded(
+        &self,
+        record: &Record,
+        error: crate::audit::AuditError,
+    ) -> Response<Body> {
+        let failure = Failure::Audit(error);
+        tracing::error!(error = %crate::report::Chain(&failure), "not recorded");
+        let public = failure.public(record.version.map(Version::era));
+        reply::error(&public, record.rpc_id.as_ref())
+    }
+
+    /// Closes the record of what was only read: what is not on record is not shown.
+    pub(super) fn shown(
+        &self,
+        mut entry: Entry,
+        ending: Ending,
+        id: Option<&Id>,
+        response: Response<Body>,
+    ) -> Response<Body> {
+        let era = entry.record().and_then(|record| {
+            record.bytes_out = response.body().length();
+            record.version.map(Version::era)
+        });
+        match entry.close(ending) {
+            Ok(()) => response,
+            Err(error) => reply::error(&Failure::Audit(error).public(era), id),
+        }
+    }
+
+    /// Closes the record of something that failed after it was opened.
+    pub(super) fn failed(
+        &self,
+        mut entry: Entry,
+        failure: &Failure,
+        id: Option<&Id>,
+    ) -> Response<Body> {
+        let era = entry.record().and_then(|record| record.version);
+        let public = failure.public(era.map(Version::era));
+        tracing::debug!(error = %crate::report::Chain(failure), "exchange failed");
+        let response = reply::error(&public, id);
+        self.shown(entry, failure.ending(&public), id, response)
+    }
+
+    /// Begins an exchange of another transport, whose messages become exchanges of their own.
+    ///
+    /// # Errors
+    /// When the caller is not let in; the answer says why.
+    pub fn greet(
+        &self,
+        door: &Door,
+        peer: SocketAddr,
+        head: &Parts,
+    ) -> Result<(Caller, Box<Record>), Box<Response<Body>>> {
+        let mut record = self.record(door, peer);
+        match self.identify(door, head, &mut record) {
+            Ok(caller) => Ok((caller, record)),
+            Err(failure) => Err(Box::new(self.refuse(&record, &failure))),
+        }
+    }
+
+    /// Ends it, and has it on record.
+    pub fn settle(
+        &self,
+        record: &Record,
+        answered: Result<Response<Body>, Failure>,
+    ) -> Response<Body> {
+        let response = match answered {
+            Ok(response) => response,
+            Err(failure) => return self.refuse(record, &failure),
+        };
+        let ending = Ending { status: response.status().as_u16(), ..Ending::answered() };
+        match self.journal.refused(record, ending) {
+            Ok(()) => response,
+            Err(error) => self.unrecorded(record, error),
+        }
+    }
+}

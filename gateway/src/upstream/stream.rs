@@ -1,0 +1,143 @@
+//! The stream of a legacy session: what its server says that belongs to no call.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+use tokio_util::sync::CancellationToken;
+
+use super::http::{self, HttpAnswer};
+use super::{Party, Replier, Transport, Upstream, UpstreamError, request};
+use crate::protocol::Era;
+use crate::session::Leg;
+use crate::wire::Message;
+
+/// The pause before a lost stream is opened again, and the longest.
+pub(super) const PAUSE: Duration = Duration::from_secs(1);
+pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// How long a stream may be without a word or a sign of life.
+pub(super) const SILENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// The stream of a legacy session over HTTP. A server may take its time to begin it, so it is
+/// opened when something is wanted of it.
+///
+/// SPEC 2025-11-25 basic/transports#listening-for-messages-from-the-server
+#[derive(Debug)]
+pub(super) struct Stream {
+    upstream: Arc<Upstream>,
+    party: Party,
+    leg: Leg,
+    answer: Option<Box<HttpAnswer>>,
+    /// The last event that came.
+    last: Option<Box<str>>,
+    /// What has come and was not read yet.
+    unread: Option<bytes::Bytes>,
+    /// How often in a row it was lost without a word.
+    attempts: u32,
+    /// The server has no such stream.
+    silent: bool,
+    /// It was opened, or will not be.
+    opened: CancellationToken,
+}
+
+impl Stream {
+    /// The stream of `leg`; `None` where sessions have no id, and so no stream.
+    pub(super) fn new(upstream: &Arc<Upstream>, party: &Party, leg: &Leg) -> Option<Self> {
+        let http = matches!(upstream.transport, Transport::Http(_));
+        let legacy = leg.version.era() == Era::Legacy;
+        (http && legacy && leg.id.is_some()).then(|| Self {
+            upstream: Arc::clone(upstream),
+            party: party.clone(),
+            leg: leg.clone(),
+            answer: None,
+            last: None,
+            unread: None,
+            attempts: 0,
+            silent: false,
+            opened: CancellationToken::new(),
+        })
+    }
+
+    /// The next message. A stream that is lost is opened again and goes on where it was lost. May
+    /// be given up and called again.
+    ///
+    /// # Errors
+    /// When the server does not know the session any more.
+    pub(super) async fn next(&mut self) -> Result<Message, UpstreamError> {
+        loop {
+            if self.silent {
+                return std::future::pending().await;
+            }
+            if self.unread.is_none() {
+                self.fetch().await?;
+            }
+            let Some(text) = self.unread.clone() else { continue };
+            let read = http::read(text).await;
+            self.unread = None;
+            match read {
+                Ok(message) => {
+                    self.attempts = 0;
+                    return Ok(message);
+                }
+                Err(error) => {
+                    let error = crate::report::Chain(&error);
+                    tracing::warn!(server = %self.upstream.name, %error, "not a message");
+                }
+            }
+        }
+    }
+
+    async fn fetch(&mut self) -> Result<(), UpstreamError> {
+        let Some(answer) = &mut self.answer else { return self.open().await };
+        let next = answer.next(Instant::now() + SILENCE, SILENCE).await;
+        let lost = answer.lost();
+        if let Some((last, _)) = &lost {
+            self.last = Some(last.clone());
+        }
+        match next {
+            Ok(Some(text)) => self.unread = Some(text),
+            Ok(None) | Err(_) => {
+                self.answer = None;
+                if let Some((_, pause)) = lost {
+                    sleep(pause).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn open(&mut self) -> Result<(), UpstreamError> {
+        if self.attempts > 0 {
+            let pause = PAUSE * 2_u32.saturating_pow(self.attempts.min(10));
+            sleep(pause.min(LONGEST_PAUSE)).await;
+        }
+        self.attempts += 1;
+        let Transport::Http(http) = &self.upstream.transport else {
+            self.silent = true;
+            return Ok(());
+        };
+        let opened = http.open(&request::initialized(&self.leg), self.last.as_deref()).await;
+        self.opened.cancel();
+        match opened {
+            Ok(Some(answer)) => self.answer = Some(Box::new(answer)),
+            // SPEC: 405 says that there is no such stream. 400 is what servers without it say.
+            Ok(None) | Err(UpstreamError::Status(400 | 404)) => self.silent = true,
+            Err(UpstreamError::SessionGone) => return Err(UpstreamError::SessionGone),
+            Err(error) => {
+                let error = crate::report::Chain(&error);
+                tracing::debug!(server = %self.upstream.name, %error, "no stream");
+            }
+        }
+        Ok(())
+    }
+
+    /// Resolves when the stream was opened, or will not be.
+    pub(super) fn opened(&self) -> CancellationToken {
+        self.opened.clone()
+    }
+
+    pub(super) fn replier(&self) -> Replier {
+        let upstream = Arc::clone(&self.upstream);
+        Replier::new(upstream, self.party.clone(), Some(self.leg.clone()))
+    }
+}
