@@ -25,3 +25,4 @@ mod streaming;
 mod transports;
 mod unchanged;
 mod upstreams;
+mod watching;

@@ -216,7 +216,12 @@ pub fn tool(name: &str) -> Value {
     json!({ "name": name, "description": "A tool.", "inputSchema": { "type": "object" } })
 }
 
-fn with_header(answer: &[u8], header: &str) -> Vec<u8> {
+/// An answer with one more header line.
+///
+/// # Panics
+/// When the answer is no text.
+#[must_use]
+pub fn with_header(answer: &[u8], header: &str) -> Vec<u8> {
     let text = String::from_utf8(answer.to_vec()).unwrap();
     text.replacen("\r\n", &format!("\r\n{header}"), 1).into_bytes()
 }

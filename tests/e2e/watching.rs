@@ -1,0 +1,137 @@
+//! Who is told that a resource changes: who may read it, whatever the server says.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::mpsc::{Receiver, channel};
+
+use e2e::gateway::{ANA, Config, Gateway};
+use e2e::server::{Call, Server, answer, with_header};
+use e2e::{ERAS, Era};
+use serde_json::{Value, json};
+
+const RULES: &str = "rules:\n- {id: some, effect: allow, principals: ['group:dev'], servers: ['*'], \
+                     resources: ['file:///open']}";
+const OPEN: &str = "file:///open";
+const CLOSED: &str = "file:///closed";
+const HEAD: &str =
+    "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+
+fn event(stream: &mut TcpStream, message: &Value) -> bool {
+    let text = format!("data: {message}\n\n");
+    write!(stream, "{:x}\r\n{text}\r\n", text.len()).is_ok()
+}
+
+/// Tells of both resources, the closed one first.
+fn tell(stream: &mut TcpStream, id: &Value) -> bool {
+    [CLOSED, OPEN].iter().all(|uri| {
+        let params =
+            json!({ "uri": uri, "_meta": { "io.modelcontextprotocol/subscriptionId": id } });
+        let method = "notifications/resources/updated";
+        event(stream, &json!({ "jsonrpc": "2.0", "method": method, "params": params }))
+    })
+}
+
+/// A server that agrees to whatever it is asked to tell, and tells more than that once it is let.
+fn telling(era: Era, go: Receiver<()>) -> Server {
+    let go = Mutex::new(go);
+    let capabilities = json!({ "resources": { "subscribe": true } });
+    let resources = json!([{ "uri": OPEN, "name": "open" }, { "uri": CLOSED, "name": "closed" }]);
+    Server::start(move |call: &Call, stream| {
+        let told = |stream: &mut TcpStream, id: &Value| {
+            go.lock().unwrap().recv().is_ok() && tell(stream, id) && stream.read(&mut [0]).is_err()
+        };
+        let bytes = match (call.method(), era) {
+            ("server/discover", Era::Modern) => call.result(&json!({
+                "resultType": "complete", "supportedVersions": ["2026-07-28"],
+                "capabilities": capabilities, "ttlMs": 0, "cacheScope": "public",
+            })),
+            ("initialize", Era::Legacy) => with_header(
+                &call.result(&json!({
+                    "protocolVersion": "2025-11-25", "capabilities": capabilities,
+                    "serverInfo": { "name": "fake", "version": "1" },
+                })),
+                "mcp-session-id: s\r\n",
+            ),
+            ("server/discover" | "initialize", _) => {
+                answer("400 Bad Request", "text/plain", "no")
+            }
+            ("resources/list", _) => call.result(&json!({
+                "resultType": "complete", "resources": resources, "ttlMs": 0, "cacheScope": "private",
+            })),
+            ("subscriptions/listen", Era::Modern) => {
+                let id = &call.body["id"];
+                let agreed = json!({
+                    "notifications": call.body["params"]["notifications"],
+                    "_meta": { "io.modelcontextprotocol/subscriptionId": id },
+                });
+                let method = "notifications/subscriptions/acknowledged";
+                let agreed = json!({ "jsonrpc": "2.0", "method": method, "params": agreed });
+                let wanted = &call.body["params"]["notifications"]["resourceSubscriptions"];
+                let good = stream.write_all(HEAD.as_bytes()).is_ok() && event(stream, &agreed);
+                // A legacy session listens before it knows what for, and then again.
+                return good && (wanted.is_null() || told(stream, id));
+            }
+            ("", Era::Legacy) if call.head.starts_with("GET") => {
+                return stream.write_all(HEAD.as_bytes()).is_ok() && told(stream, &Value::Null);
+            }
+            _ if call.body["id"].is_null() => {
+                b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
+            }
+            _ => call.result(&json!({ "resultType": "complete" })),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+/// Reads until `text` is there.
+fn until(stream: &mut TcpStream, text: &str) -> String {
+    let (mut seen, mut buffer) = (String::new(), [0; 4096]);
+    while !seen.contains(text) {
+        let read = stream.read(&mut buffer).unwrap();
+        assert!(read > 0, "closed after {seen}");
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
+    }
+    seen
+}
+
+/// Asks for news of both resources; gives the stream on which they come.
+fn watch(gateway: &Gateway, era: Era) -> TcpStream {
+    let ana = gateway.client(era, ANA);
+    if era == Era::Modern {
+        let wanted = json!({ "notifications": { "resourceSubscriptions": [CLOSED, OPEN] } });
+        let body = ana.message(&json!("listen"), "subscriptions/listen", wanted);
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+        stream.write_all(&ana.bytes("subscriptions/listen", None, &body)).unwrap();
+        let agreed = until(&mut stream, "\n\n");
+        assert!(agreed.contains(OPEN) && !agreed.contains(CLOSED), "{agreed}");
+        stream
+    } else {
+        let refused = ana.ask("resources/subscribe", json!({ "uri": CLOSED }));
+        assert_eq!(refused.code(), -32002, "{refused:?}");
+        let unknown = ana.ask("resources/subscribe", json!({ "uri": "file:///never" }));
+        assert_eq!(refused.json()["error"]["message"], unknown.json()["error"]["message"]);
+        let mut stream = ana.stream(None);
+        until(&mut stream, "200 OK");
+        let agreed = ana.ask("resources/subscribe", json!({ "uri": OPEN }));
+        assert!(agreed.json()["result"].is_object(), "{agreed:?}");
+        stream
+    }
+}
+
+#[test]
+fn only_who_may_read_a_resource_is_told_that_it_changes() {
+    for (client, server_era) in ERAS.into_iter().flat_map(|era| ERAS.map(|other| (era, other))) {
+        let (go, wait) = channel();
+        let server = telling(server_era, wait);
+        let gateway = Config::of(&server.url()).policy(RULES).start();
+        let mut stream = watch(&gateway, client);
+        go.send(()).unwrap();
+        let seen = until(&mut stream, OPEN);
+        assert!(!seen.contains(CLOSED), "{client:?} to {server_era:?}: {seen}");
+        for call in server.calls() {
+            assert!(!call.body.to_string().contains(CLOSED), "{call:?}");
+        }
+    }
+}
