@@ -14,6 +14,7 @@ pub mod sse;
 pub mod replay;
 pub mod body;
 pub mod bounded;
+pub mod egress;
 pub mod ending;
 pub mod metrics;
 pub mod settings;

@@ -22,6 +22,7 @@ use policy::name::{GroupName, ServerName};
 use policy::pipeline::Policy;
 use policy::principal::Principal;
 
+use crate::egress::Egress;
 use crate::naming::Prefix;
 
 pub use problem::Problems;
@@ -102,6 +103,8 @@ pub struct Server {
     pub protocol: Protocol,
     /// Each session gets a process or a connection of its own.
     pub own: bool,
+    /// Where connections to its URL may go.
+    pub egress: Egress,
 }
 
 /// How a server is reached.

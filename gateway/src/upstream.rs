@@ -54,6 +54,7 @@ pub use feed::{Feed, Heard};
 pub use handshake::Hello;
 use handshake::Known;
 use http::Http;
+use link::Target;
 pub use listing::{Listing, Written};
 use old::Old;
 use program::Starter;
@@ -118,10 +119,11 @@ impl Upstream {
     ) -> Result<Self, UpstreamError> {
         let name = server.name.clone();
         let seats = |opener| Transport::Channel(Seats::new(opener, server.own, limits.processes));
+        let target = |uri| Target::new(uri, server.egress.clone(), tls, limits.connect_time);
         let transport = match &server.reach {
-            Reach::Http(uri) => Transport::Http(Http::new(uri, tls, limits)?),
+            Reach::Http(uri) => Transport::Http(Http::new(uri, target(uri)?, limits)?),
             Reach::Old(uri) => {
-                let old = Old::new(name.clone(), uri, tls, limits, tasks.clone())?;
+                let old = Old::new(name.clone(), uri, target(uri)?, limits, tasks.clone());
                 seats(Opener::Old(old))
             }
             Reach::Stdio(program) => {

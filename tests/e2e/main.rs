@@ -14,6 +14,7 @@ mod audit;
 mod cli;
 mod compat;
 mod conformance;
+mod egress;
 mod federation;
 mod framing;
 mod identity;

@@ -162,13 +162,21 @@ impl Config {
     }
 
     /// Runs the gateway when it is not expected to start.
+    ///
+    /// # Panics
+    /// When it does.
     #[must_use]
     pub fn refused(&self) -> Output {
         let folder = Folder::new();
         let audit = self.audit.clone().unwrap_or_else(|| folder.path().join("audit.jsonl"));
         let file = folder.path().join("gateway.yaml");
         fs::write(&file, self.yaml(&audit)).unwrap();
-        Command::new(binary()).args(["run", "-c"]).arg(&file).output().unwrap()
+        let mut command = Command::new(binary());
+        command.args(["run", "-c"]).arg(&file).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        // One that starts after all must not be waited for for ever.
+        eventually("the refusal", || child.try_wait().unwrap());
+        child.wait_with_output().unwrap()
     }
 }
 

@@ -150,6 +150,11 @@ pub(super) struct RawServer {
     /// Whether sessions share the process of a `command`, or the stream of an `httpSse` server.
     #[serde(default)]
     pub(super) sharing: RawSharing,
+    /// Where connections to `url` may go: `public`, `private` (RFC 1918, RFC 4193, RFC 6598),
+    /// `loopback`, or prefixes such as `10.1.0.0/16`. A name that stands for any other address is not
+    /// connected to. If not given: the address in the URL, `loopback` for `localhost`, and
+    /// `public` and `private` for other names. Link-local, multicast and metadata addresses never.
+    pub(super) egress: Option<Vec<String>>,
 }
 
 /// How a server at a URL is spoken to.

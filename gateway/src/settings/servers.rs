@@ -11,6 +11,7 @@ use super::raw::{
     RawPrefix, RawProtocol, RawRoute, RawServer, RawSharing, RawTransport, RawVariable,
 };
 use super::{Program, Protocol, Reach, Route, SecretRef, Server, Value};
+use crate::egress::{self, Egress};
 use crate::naming::{self, Prefix};
 
 impl Compiler<'_> {
@@ -45,11 +46,50 @@ impl Compiler<'_> {
                 let message = "`sharing` belongs to a `command` or to `transport: httpSse`";
                 self.report(&format!("{at}/sharing"), message, help);
             }
+            let egress = self.egress(&at, &raw);
             // The name stands even where the rest is wrong: what refers to it is not.
             let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
-            Some(Server { name, reach, protocol, own })
+            Some(Server { name, reach, protocol, own, egress })
         };
         raws.into_iter().enumerate().filter_map(server).collect()
+    }
+
+    /// Where connections to the server may go.
+    fn egress(&mut self, at: &str, raw: &RawServer) -> Egress {
+        let uri = raw.url.as_deref().and_then(|url| url.parse::<Uri>().ok());
+        let host = uri.as_ref().and_then(Uri::host).unwrap_or_default();
+        let usual = Egress::usual(host);
+        let (egress, at) = match &raw.egress {
+            None => (usual, format!("{at}/url")),
+            Some(list) => {
+                let at = format!("{at}/egress");
+                if raw.url.is_none() {
+                    let help = "remove it: what a program connects to is not seen here";
+                    self.report(&at, "`egress` belongs to a `url`", help);
+                }
+                self.filled(&at, list, "name the networks, such as `public` or `10.0.0.0/8`");
+                let networks = list.iter().enumerate().filter_map(|(n, text)| {
+                    let help =
+                        "write `public`, `private`, `loopback` or a prefix like `10.0.0.0/8`";
+                    let refused = |error| format!("`{}`: {error}", text.escape_debug());
+                    let read = text.parse().map_err(refused);
+                    read.map_err(|message| self.report(&format!("{at}/{n}"), message, help)).ok()
+                });
+                (Egress::new(networks.collect()), at)
+            }
+        };
+        // A name is looked up when it is needed; an address can be judged now.
+        let address = host.trim_matches(['[', ']']).parse().ok();
+        if let Some(address) = address.filter(|address| !egress.admits(*address)) {
+            let (message, help) = if egress::is_never(address) {
+                let never = "link-local, multicast and metadata addresses are never connected to";
+                (never.to_owned(), "give the address of a server")
+            } else {
+                (format!("`egress` does not admit {address}"), "add a network that has it")
+            };
+            self.report(&at, message, help);
+        }
+        egress
     }
 
     fn reach(&mut self, at: &str, raw: RawServer) -> Option<Reach> {

@@ -1,6 +1,7 @@
 //! Why a server did not answer.
 
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 
 use crate::wire::DecodeError;
@@ -14,6 +15,14 @@ pub enum UpstreamError {
     /// No connection.
     #[error("could not connect")]
     Connect(#[source] io::Error),
+    /// The name of the server stands for an address connections to it may not go to.
+    #[error("`{host}` stands for {address}, and connections to this server may not go there")]
+    Egress {
+        /// The name, or the address it was given by.
+        host: Box<str>,
+        /// The address.
+        address: IpAddr,
+    },
     /// The program could not be started.
     #[error("could not start the program")]
     Start(#[source] io::Error),
@@ -68,6 +77,7 @@ impl UpstreamError {
         match self {
             Self::Shared(code) => code,
             Self::Connect(_) => "upstream-connect",
+            Self::Egress { .. } => "upstream-egress",
             Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
             Self::Timeout(_) => "upstream-timeout",
             Self::Broken(_) | Self::Incomplete => "upstream-broken",

@@ -11,7 +11,6 @@ use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::Full;
 use hyper::body::{Body as _, Incoming};
 use policy::json::Bounds;
-use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::UpstreamError;
@@ -71,11 +70,7 @@ enum Content {
 }
 
 impl Http {
-    pub(super) fn new(
-        uri: &Uri,
-        tls: &Arc<ClientConfig>,
-        limits: Limits,
-    ) -> Result<Self, UpstreamError> {
+    pub(super) fn new(uri: &Uri, target: Target, limits: Limits) -> Result<Self, UpstreamError> {
         let invalid = UpstreamError::Protocol("the URL cannot be used");
         let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
         let host = HeaderValue::from_str(host)
@@ -93,7 +88,7 @@ impl Http {
             (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
         ]);
         Ok(Self {
-            target: Target::new(uri, tls, limits.connect_time)?,
+            target,
             path: path.parse().map_err(|_unusable| invalid)?,
             base,
             idle: (0..task::places()).map(|_| Arc::new(ArrayQueue::new(KEPT))).collect(),

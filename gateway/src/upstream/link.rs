@@ -21,12 +21,13 @@ use hyper_util::rt::TokioIo;
 use rustls::ClientConfig;
 use rustls::pki_types::ServerName;
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
+use tokio::net::{TcpStream, lookup_host};
 use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use super::error::UpstreamError;
+use crate::egress::{self, Egress};
 
 /// How long an unused connection is kept. Servers close theirs after five seconds and more; one
 /// that is about to be closed must not be used for a call that cannot be repeated.
@@ -40,14 +41,16 @@ const BUFFER: usize = 16 * 1024;
 pub(super) struct Target {
     host: Box<str>,
     port: u16,
+    egress: Egress,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     connect_time: Duration,
 }
 
 impl Target {
-    /// The target of `uri`; `tls` is used when its scheme is `https`.
+    /// The target of `uri`, at addresses that `egress` admits; `tls` is used when its scheme is `https`.
     pub(super) fn new(
         uri: &Uri,
+        egress: Egress,
         tls: &Arc<ClientConfig>,
         connect_time: Duration,
     ) -> Result<Self, UpstreamError> {
@@ -61,7 +64,7 @@ impl Target {
             None
         };
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        Ok(Self { host: host.into(), port, tls, connect_time })
+        Ok(Self { host: host.into(), port, egress, tls, connect_time })
     }
 
     /// A new connection.
@@ -82,7 +85,13 @@ impl Target {
     }
 
     async fn stream(&self) -> Result<Stream, UpstreamError> {
-        let connect = TcpStream::connect((&*self.host, self.port));
+        let found = lookup_host((&*self.host, self.port)).await.map_err(UpstreamError::Connect)?;
+        let addresses: Vec<_> = found.take(egress::ADDRESSES).collect();
+        // One that is out of bounds among others is no accident: none of them is used.
+        if let Some(out) = addresses.iter().find(|address| !self.egress.admits(address.ip())) {
+            return Err(UpstreamError::Egress { host: self.host.clone(), address: out.ip() });
+        }
+        let connect = TcpStream::connect(&*addresses);
         let stream = connect.await.map_err(UpstreamError::Connect)?;
         stream.set_nodelay(true).map_err(UpstreamError::Connect)?;
         let Some((config, name)) = &self.tls else { return Ok(Stream::Plain(stream)) };

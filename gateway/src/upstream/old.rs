@@ -12,7 +12,6 @@ use http_body_util::Full;
 use hyper::body::Incoming;
 use policy::json::Bounds;
 use policy::name::ServerName;
-use rustls::ClientConfig;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -38,12 +37,11 @@ impl Old {
     pub(super) fn new(
         name: ServerName,
         uri: &Uri,
-        tls: &Arc<ClientConfig>,
+        target: Target,
         limits: Limits,
         tasks: Tasks,
-    ) -> Result<Self, UpstreamError> {
-        let target = Target::new(uri, tls, limits.connect_time)?;
-        Ok(Self { name, uri: uri.clone(), target, limits, tasks })
+    ) -> Self {
+        Self { name, uri: uri.clone(), target, limits, tasks }
     }
 
     /// Opens the stream and waits to be told where to send messages.

@@ -1,0 +1,295 @@
+//! Where connections to a server may go.
+//!
+//! A name is looked up when a connection is made, every address it stands for is judged, and the
+//! connection goes to an address that was judged: what the name stands for a moment later makes no
+//! difference (control C21, DNS rebinding). There is no proxy and no redirect on the way.
+
+use std::fmt;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::str::FromStr;
+
+use ipnet::IpNet;
+
+/// Most addresses one name may stand for.
+pub const ADDRESSES: usize = 64;
+
+/// Addresses that name no server wherever they stand, or hand out the credentials of the machine.
+///
+/// IANA special-purpose address registries; the metadata services of AWS, Google, Oracle, Alibaba
+/// and Azure.
+const NEVER: &[&str] = &[
+    "0.0.0.0/8",
+    "169.254.0.0/16",
+    "224.0.0.0/4",
+    "240.0.0.0/4",
+    "192.0.0.192/32",
+    "100.100.100.200/32",
+    "168.63.129.16/32",
+    "::/128",
+    "fe80::/10",
+    "fec0::/10",
+    "ff00::/8",
+    "fd00:ec2::/32",
+    "fd20:ce::254/128",
+    // They hold an address of IPv4 that is reached some other way: Teredo, and NAT64 of one's own.
+    "2001::/32",
+    "64:ff9b:1::/48",
+];
+/// Networks of an organisation: RFC 1918, RFC 4193, and the shared space of RFC 6598.
+const PRIVATE: &[&str] =
+    &["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"];
+const LOOPBACK: &[&str] = &["127.0.0.0/8", "::1/128"];
+/// Neither public nor private: examples, benchmarks, assignments of protocols.
+const SPECIAL: &[&str] = &[
+    "192.0.0.0/24",
+    "192.0.2.0/24",
+    "192.88.99.0/24",
+    "198.18.0.0/15",
+    "198.51.100.0/24",
+    "203.0.113.0/24",
+    "::/96",
+    "100::/64",
+    "2001::/23",
+    "2001:db8::/32",
+    "3fff::/20",
+    "5f00::/16",
+];
+
+/// Addresses that may be connected to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Network {
+    /// The internet.
+    Public,
+    /// The networks of an organisation.
+    Private,
+    /// This machine.
+    Loopback,
+    /// The addresses with a prefix.
+    Prefix(IpNet),
+}
+
+/// What is not a network.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NetworkError {
+    /// It reads as nothing.
+    #[error("not a network")]
+    Unknown,
+    /// It has bits behind its prefix: what is meant cannot be known.
+    #[error("the address has bits behind the prefix")]
+    Bits,
+    /// All of it is out of bounds.
+    #[error("addresses that are never connected to: link-local, multicast or metadata")]
+    Never,
+}
+
+impl FromStr for Network {
+    type Err = NetworkError;
+
+    fn from_str(text: &str) -> Result<Self, NetworkError> {
+        match text {
+            "public" => return Ok(Self::Public),
+            "private" => return Ok(Self::Private),
+            "loopback" => return Ok(Self::Loopback),
+            _ => {}
+        }
+        let whole = || text.parse::<IpAddr>().map(IpNet::from);
+        let prefix: IpNet =
+            text.parse().or_else(|_| whole()).map_err(|_unreadable| NetworkError::Unknown)?;
+        if prefix.trunc() != prefix {
+            return Err(NetworkError::Bits);
+        }
+        if NEVER.iter().filter_map(|never| never.parse().ok()).any(|n: IpNet| n.contains(&prefix)) {
+            return Err(NetworkError::Never);
+        }
+        Ok(Self::Prefix(prefix))
+    }
+}
+
+impl fmt::Display for Network {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Public => f.write_str("public"),
+            Self::Private => f.write_str("private"),
+            Self::Loopback => f.write_str("loopback"),
+            Self::Prefix(prefix) => prefix.fmt(f),
+        }
+    }
+}
+
+impl Network {
+    fn contains(&self, address: IpAddr) -> bool {
+        match self {
+            Self::Public => ![PRIVATE, LOOPBACK, SPECIAL].iter().any(|list| among(list, address)),
+            Self::Private => among(PRIVATE, address),
+            Self::Loopback => among(LOOPBACK, address),
+            Self::Prefix(prefix) => prefix.contains(&address),
+        }
+    }
+}
+
+/// Where connections to one server may go. Without a network nothing is admitted.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Egress {
+    networks: Vec<Network>,
+}
+
+impl Egress {
+    /// To these networks, less what is never connected to.
+    #[must_use]
+    pub const fn new(networks: Vec<Network>) -> Self {
+        Self { networks }
+    }
+
+    /// What the host of a URL asks for: an address itself; this machine, if it is named so; and else
+    /// anything but this machine, which a name of others' must not lead to.
+    #[must_use]
+    pub fn usual(host: &str) -> Self {
+        let host = host.trim_matches(['[', ']']);
+        if let Ok(address) = host.parse::<IpAddr>() {
+            return Self::new(vec![Network::Prefix(IpNet::from(plain(address)))]);
+        }
+        let host = host.trim_end_matches('.').to_ascii_lowercase();
+        // RFC 6761, section 6.3.
+        if host == "localhost" || host.ends_with(".localhost") {
+            return Self::new(vec![Network::Loopback]);
+        }
+        Self::new(vec![Network::Public, Network::Private])
+    }
+
+    /// Whether a connection to `address` may be made.
+    #[must_use]
+    pub fn admits(&self, address: IpAddr) -> bool {
+        let address = plain(address);
+        !is_never(address) && self.networks.iter().any(|network| network.contains(address))
+    }
+}
+
+/// Whether `address` is never connected to, whatever is configured.
+#[must_use]
+pub fn is_never(address: IpAddr) -> bool {
+    among(NEVER, plain(address))
+}
+
+/// The address that is reached: what holds one of IPv4 leads there (mapped, NAT64, 6to4).
+fn plain(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(six) = address else { return address };
+    let of = |high: u16, low: u16| {
+        let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
+        Ipv4Addr::new(a, b, c, d)
+    };
+    match six.segments() {
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            of(high, low).into()
+        }
+        [0x2002, high, low, ..] => of(high, low).into(),
+        _ => Ipv6Addr::into(six),
+    }
+}
+
+fn among(list: &[&str], address: IpAddr) -> bool {
+    // The lists are short, and looked at once for a connection, not for a request.
+    list.iter().filter_map(|text| text.parse::<IpNet>().ok()).any(|net| net.contains(&address))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Egress, LOOPBACK, NEVER, Network, NetworkError, PRIVATE, SPECIAL, is_never};
+    use ipnet::IpNet;
+
+    #[test]
+    fn every_entry_of_the_lists_is_a_network() {
+        for entry in [NEVER, PRIVATE, LOOPBACK, SPECIAL].concat() {
+            let net: IpNet = entry.parse().unwrap();
+            assert_eq!(net.trunc(), net, "{entry}");
+        }
+    }
+
+    #[test]
+    fn what_each_network_admits() {
+        let table = [
+            ("8.8.8.8", "public"),
+            ("2606:4700::1111", "public"),
+            ("10.1.2.3", "private"),
+            ("172.31.0.1", "private"),
+            ("192.168.1.1", "private"),
+            ("100.64.0.1", "private"),
+            ("fd12::1", "private"),
+            ("127.0.0.1", "loopback"),
+            ("127.255.0.1", "loopback"),
+            ("::1", "loopback"),
+            ("::ffff:127.0.0.1", "loopback"),
+            ("::ffff:10.0.0.1", "private"),
+            ("64:ff9b::a00:1", "private"),
+            ("64:ff9b::808:808", "public"),
+            ("2002:7f00:1::", "loopback"),
+            ("198.18.0.1", ""),
+            ("203.0.113.9", ""),
+            ("::127.0.0.1", ""),
+            ("2001:db8::1", ""),
+        ];
+        for (address, only) in table {
+            for name in ["public", "private", "loopback"] {
+                let egress = Egress::new(vec![name.parse().unwrap()]);
+                assert_eq!(
+                    egress.admits(address.parse().unwrap()),
+                    name == only,
+                    "{address} {name}"
+                );
+            }
+        }
+    }
+
+    #[test]
+    fn some_addresses_are_never_connected_to() {
+        let everything = ["public", "private", "loopback", "0.0.0.0/0", "::/0"];
+        let all = Egress::new(everything.iter().map(|text| text.parse().unwrap()).collect());
+        for address in [
+            "169.254.169.254",
+            "169.254.170.2",
+            "::ffff:169.254.169.254",
+            "64:ff9b::a9fe:a9fe",
+            "2002:a9fe:a9fe::1",
+            "100.100.100.200",
+            "168.63.129.16",
+            "192.0.0.192",
+            "fd00:ec2::254",
+            "fd20:ce::254",
+            "fe80::1",
+            "0.0.0.0",
+            "0.1.2.3",
+            "::",
+            "224.0.0.1",
+            "ff02::1",
+            "255.255.255.255",
+            "2001::1",
+        ] {
+            assert!(!all.admits(address.parse().unwrap()), "{address}");
+            assert!(is_never(address.parse().unwrap()), "{address}");
+        }
+        assert!(!Egress::default().admits("8.8.8.8".parse().unwrap()));
+    }
+
+    #[test]
+    fn a_url_says_where_it_may_lead() {
+        let admits =
+            |host: &str, address: &str| Egress::usual(host).admits(address.parse().unwrap());
+        assert!(admits("localhost", "127.0.0.1") && admits("api.LocalHost.", "::1"));
+        assert!(!admits("localhost", "10.0.0.1") && !admits("localhost", "8.8.8.8"));
+        assert!(admits("mcp.example.com", "8.8.8.8") && admits("tools.svc", "10.0.0.1"));
+        assert!(!admits("mcp.example.com", "127.0.0.1") && !admits("notlocalhost", "::1"));
+        assert!(admits("127.0.0.2", "127.0.0.2") && !admits("127.0.0.2", "127.0.0.1"));
+        assert!(admits("[::1]", "::1") && !admits("169.254.169.254", "169.254.169.254"));
+    }
+
+    #[test]
+    fn what_is_not_a_network() {
+        let read = |text: &str| text.parse::<Network>();
+        assert_eq!(read("10.0.0.0/8").unwrap().to_string(), "10.0.0.0/8");
+        assert_eq!(read("10.1.2.3").unwrap().to_string(), "10.1.2.3/32");
+        assert_eq!(read("10.0.0.1/8"), Err(NetworkError::Bits));
+        assert_eq!(read("169.254.0.0/24"), Err(NetworkError::Never));
+        for wrong in ["", "intranet", "10.0.0.0/33", "example.com", "10.0.0"] {
+            assert_eq!(read(wrong), Err(NetworkError::Unknown), "{wrong}");
+        }
+    }
+}
