@@ -90,6 +90,7 @@ async fn stream_out(stream: &mut TcpStream, body: &[u8]) -> bool {
     if stream.write_all((head.to_owned() + &chunk(&told)).as_bytes()).await.is_err() {
         return false;
     }
+    // The work of a tool: what is timed is how long before its end the first event is there.
     tokio::time::sleep(std::time::Duration::from_millis(20)).await;
     stream.write_all((chunk(&done) + "0\r\n\r\n").as_bytes()).await.is_ok()
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 
 use e2e::client::{Answer, Client};
 use e2e::gateway::{ANA, BOB, Config};
-use e2e::server::{Server, tool};
+use e2e::server::{Server, tool, with_header};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
 
@@ -30,13 +30,8 @@ fn legacy() -> (Server, Arc<Mutex<Vec<Value>>>) {
             "initialize" => {
                 let result = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
                     "serverInfo": { "name": "fake", "version": "1" } });
-                let body = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result })
-                    .to_string();
-                let head = format!(
-                    "HTTP/1.1 200 OK\r\nmcp-session-id: s\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-                    body.len()
-                );
-                stream.write_all((head + &body).as_bytes()).is_ok()
+                let answer = with_header(&call.result(&result), "mcp-session-id: s\r\n");
+                stream.write_all(&answer).is_ok()
             }
             "tools/list" => {
                 stream.write_all(&call.result(&json!({ "tools": [tool("ask")] }))).is_ok()

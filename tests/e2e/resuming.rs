@@ -9,7 +9,7 @@ use std::sync::mpsc::{self, Receiver};
 use e2e::Era;
 use e2e::client::{Client, read};
 use e2e::gateway::{ANA, BOB, Config};
-use e2e::server::{Server, tool};
+use e2e::server::{Server, tool, with_header};
 use serde_json::{Value, json};
 
 /// Steps of one call.
@@ -181,13 +181,8 @@ fn a_stream_that_the_server_closes_is_asked_for_again() {
             "initialize" => {
                 let result = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
                     "serverInfo": { "name": "fake", "version": "1" } });
-                let body = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result })
-                    .to_string();
-                let head = format!(
-                    "HTTP/1.1 200 OK\r\nmcp-session-id: s\r\ncontent-type: application/json\r\ncontent-length: {}\r\n\r\n",
-                    body.len()
-                );
-                stream.write_all((head + &body).as_bytes()).is_ok()
+                let answer = with_header(&call.result(&result), "mcp-session-id: s\r\n");
+                stream.write_all(&answer).is_ok()
             }
             "tools/list" => {
                 stream.write_all(&call.result(&json!({ "tools": [tool("work")] }))).is_ok()

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 
-use e2e::client::read;
+use e2e::client::{read, until};
 use e2e::gateway::{ANA, Config, binary};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era, eventually};
@@ -53,16 +53,6 @@ fn begun(gateway: &e2e::gateway::Gateway, era: Era) -> (TcpStream, e2e::client::
     let mut stream = TcpStream::connect(gateway.address).unwrap();
     stream.write_all(&ana.call_bytes(&json!(41), &params)).unwrap();
     (stream, ana)
-}
-
-fn until(stream: &mut TcpStream, text: &str) -> String {
-    let (mut seen, mut buffer) = (String::new(), [0; 4096]);
-    while !seen.contains(text) {
-        let read = stream.read(&mut buffer).unwrap();
-        assert!(read > 0, "closed after {seen}");
-        seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
-    }
-    seen
 }
 
 #[test]

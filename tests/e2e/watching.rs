@@ -5,6 +5,7 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc::{Receiver, channel};
 
+use e2e::client::until;
 use e2e::gateway::{ANA, Config, Gateway};
 use e2e::server::{Call, Server, answer, with_header};
 use e2e::{ERAS, Era};
@@ -82,17 +83,6 @@ fn telling(era: Era, go: Receiver<()>) -> Server {
         };
         stream.write_all(&bytes).is_ok()
     })
-}
-
-/// Reads until `text` is there.
-fn until(stream: &mut TcpStream, text: &str) -> String {
-    let (mut seen, mut buffer) = (String::new(), [0; 4096]);
-    while !seen.contains(text) {
-        let read = stream.read(&mut buffer).unwrap();
-        assert!(read > 0, "closed after {seen}");
-        seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
-    }
-    seen
 }
 
 /// Asks for news of both resources; gives the stream on which they come.

@@ -317,6 +317,20 @@ impl Client {
     }
 }
 
+/// Reads until `text` is there; gives all that was read.
+///
+/// # Panics
+/// When the connection ends before.
+pub fn until(stream: &mut TcpStream, text: &str) -> String {
+    let (mut seen, mut buffer) = (String::new(), [0; 4096]);
+    while !seen.contains(text) {
+        let read = stream.read(&mut buffer).unwrap();
+        assert!(read > 0, "closed after {seen}");
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
+    }
+    seen
+}
+
 /// A GET, without any credential.
 #[must_use]
 pub fn get(address: SocketAddr, path: &str) -> Answer {

@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answer::{Messages, Question};
 use super::request::{self, Speaker};
-use super::stream::{LONGEST_PAUSE, PAUSE, SILENCE, Stream};
+use super::stream::{SILENCE, Stream, pause};
 use super::wants::{Wants, changed};
 use super::{Party, Replier, Transport, Upstream, UpstreamError};
 use crate::audit::Entry;
@@ -234,9 +234,8 @@ impl Feed {
 
     /// Opens a lost stream again, after a pause that grows.
     async fn again(&mut self) {
-        let pause = PAUSE * 2_u32.saturating_pow(self.attempts.min(10));
+        sleep(pause(self.attempts)).await;
         self.attempts += 1;
-        sleep(pause.min(LONGEST_PAUSE)).await;
         let upstream = Arc::clone(&self.upstream);
         match &mut self.source {
             Source::Listen(messages, id) => {

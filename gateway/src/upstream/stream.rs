@@ -13,10 +13,15 @@ use crate::session::Leg;
 use crate::wire::Message;
 
 /// The pause before a lost stream is opened again, and the longest.
-pub(super) const PAUSE: Duration = Duration::from_secs(1);
-pub(super) const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+const PAUSE: Duration = Duration::from_secs(1);
+const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How long a stream may be without a word or a sign of life.
 pub(super) const SILENCE: Duration = Duration::from_secs(24 * 3600);
+
+/// How long to wait before a stream that was lost `attempts` times in a row is opened again.
+pub(super) fn pause(attempts: u32) -> Duration {
+    (PAUSE * 2_u32.saturating_pow(attempts.min(10))).min(LONGEST_PAUSE)
+}
 
 /// The stream of a legacy session over HTTP. A server may take its time to begin it, so it is
 /// opened when something is wanted of it.
@@ -108,8 +113,7 @@ impl Stream {
 
     async fn open(&mut self) -> Result<(), UpstreamError> {
         if self.attempts > 0 {
-            let pause = PAUSE * 2_u32.saturating_pow(self.attempts.min(10));
-            sleep(pause.min(LONGEST_PAUSE)).await;
+            sleep(pause(self.attempts)).await;
         }
         self.attempts += 1;
         let Transport::Http(http) = &self.upstream.transport else {
