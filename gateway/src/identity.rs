@@ -152,7 +152,7 @@ mod tests {
     use policy::principal::Principal;
 
     fn who(id: &str) -> Principal {
-        Principal { id: PrincipalId::parse(id).unwrap(), groups: [].into() }
+        Principal::new(PrincipalId::parse(id).unwrap(), [].into())
     }
 
     fn identify(schemes: &[Scheme], headers: &[(&str, &str)]) -> Result<String, AuthnError> {

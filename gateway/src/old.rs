@@ -149,7 +149,7 @@ impl Old {
         let key: [u8; 16] =
             key.and_then(hex::decode).and_then(|key| key.try_into().ok()).ok_or_else(unknown)?;
         let (bridge, owner) = self.clients.get(&key).ok_or_else(unknown)?;
-        if *owner != *principal {
+        if owner.key() != principal.key() {
             return Err(unknown());
         }
         bridge.take(text, &head.headers).await;

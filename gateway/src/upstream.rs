@@ -6,7 +6,6 @@
 
 mod error;
 mod turn;
-mod link;
 mod request;
 mod http;
 mod desk;
@@ -38,6 +37,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::audit::Entry;
 use crate::bounded::Bounded;
 use crate::client::Client;
+use crate::link::{LinkError, Target};
 use crate::metrics::Metrics;
 use crate::protocol::{Era, Version};
 use crate::secret::Secret;
@@ -54,7 +54,6 @@ pub use feed::{Feed, Heard};
 pub use handshake::Hello;
 use handshake::Known;
 use http::Http;
-use link::Target;
 pub use listing::{Listing, Written};
 use old::Old;
 use program::Starter;
@@ -506,7 +505,10 @@ impl Upstream {
                 self.metrics.reached(self.index, false);
                 // It may have been replaced by one that speaks otherwise. One that is merely slow,
                 // or answers one call badly, has not.
-                if matches!(error, UpstreamError::Connect(_) | UpstreamError::Status(400..500)) {
+                if matches!(
+                    error,
+                    UpstreamError::Link(LinkError::Connect(_)) | UpstreamError::Status(400..500)
+                ) {
                     self.known.store(None);
                     self.modern_alone.store(self.protocol == Protocol::Modern, Ordering::Relaxed);
                 }

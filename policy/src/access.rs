@@ -4,10 +4,10 @@ use std::sync::Arc;
 
 use crate::condition::{Condition, Outcome, Subject};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
-use crate::name::{RuleId, ServerName};
+use crate::name::{RuleId, Scope, ServerName};
 use crate::offer::Kind;
 use crate::pattern::Pattern;
-use crate::principal::{Principal, Who};
+use crate::principal::{Principal, Wanted, Who};
 
 /// What a rule says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
@@ -75,6 +75,10 @@ pub struct Rule {
     pub servers: Vec<Pattern>,
     /// Which tools, prompts, resources and methods. Empty: none.
     pub things: Things,
+    /// An `allow`: the scopes a credential must have, all of them.
+    pub scopes: Arc<[Scope]>,
+    /// An `allow`: how the caller must have proved that the credential is its own.
+    pub proof: Option<Wanted>,
     /// When. `None`: always.
     pub when: Option<Condition>,
     /// Whether it acts.
@@ -97,6 +101,16 @@ impl Rule {
         self.mode != Mode::Off
             && self.things.of(subject.kind).iter().any(|pattern| pattern.matches(subject.name))
             && self.speaks_of(subject.principal, subject.server)
+    }
+
+    /// What the credential of `principal` lacks for this rule to allow.
+    fn lack(&self, principal: &Principal) -> Option<Reason> {
+        let claims = &principal.claims;
+        if !self.scopes.iter().all(|scope| claims.scopes.contains(scope)) {
+            return Some(Reason::Scope(self.id.clone(), Arc::clone(&self.scopes)));
+        }
+        let wanted = self.proof.filter(|wanted| !wanted.is_met_by(claims.proof))?;
+        Some(Reason::Proof(self.id.clone(), wanted))
     }
 
     fn outcome(&self, subject: Subject<'_>) -> Outcome {
@@ -139,7 +153,7 @@ impl Access {
     pub fn decide(&self, subject: Subject<'_>) -> Decided {
         let mut tally = Tally::default();
         for rule in self.rules.iter().filter(|rule| rule.concerns(subject)) {
-            tally.count(rule, rule.outcome(subject));
+            tally.count(rule, rule.outcome(subject), subject.principal);
         }
         let for_any_arguments = !tally.depends;
         let contact = tally.denied.as_ref().and_then(|(rule, _)| rule.contact.clone());
@@ -163,6 +177,8 @@ pub struct Decided {
 struct Tally<'a> {
     granted: Option<&'a Rule>,
     denied: Option<(&'a Rule, Reason)>,
+    /// What the credential lacks for an `allow` that would grant it.
+    lacks: Option<Reason>,
     /// An `allow` whose condition could not be evaluated; it explains, it does not overrule.
     failed: Option<&'a Rule>,
     would_grant: Vec<&'a Rule>,
@@ -172,18 +188,20 @@ struct Tally<'a> {
 }
 
 impl<'a> Tally<'a> {
-    fn count(&mut self, rule: &'a Rule, outcome: Outcome) {
+    fn count(&mut self, rule: &'a Rule, outcome: Outcome, principal: &Principal) {
         let audit = rule.mode == Mode::Audit;
+        let lack = || if rule.says == Says::Allow { rule.lack(principal) } else { None };
         self.depends |= outcome == Outcome::Depends;
         match (rule.says, outcome) {
             (_, Outcome::Fails) | (Says::Forbid, Outcome::Depends) => {}
             (Says::Allow, Outcome::Error) => self.failed = self.failed.or(Some(rule)),
-            (Says::Allow, Outcome::Holds | Outcome::Depends) if audit => {
-                self.would_grant.push(rule);
-            }
-            (Says::Allow, Outcome::Holds | Outcome::Depends) => {
-                self.granted = self.granted.or(Some(rule));
-            }
+            (Says::Allow, Outcome::Holds | Outcome::Depends) => match (lack(), audit) {
+                (None, true) => self.would_grant.push(rule),
+                (None, false) => self.granted = self.granted.or(Some(rule)),
+                (Some(_), true) => {}
+                // The first rule speaks, so that the same call is always told the same.
+                (lack @ Some(_), false) => self.lacks = self.lacks.take().or(lack),
+            },
             (Says::Forbid, Outcome::Holds | Outcome::Error) if audit => self.would_deny.push(rule),
             (Says::Forbid, Outcome::Holds) => self.deny(rule, Reason::Forbidden(rule.id.clone())),
             (Says::Forbid, Outcome::Error) => {
@@ -210,6 +228,10 @@ impl<'a> Tally<'a> {
         };
         match (self.denied, self.granted) {
             (Some((rule, reason)), _) => deny(reason, told(rule), Vec::new()),
+            (None, None) if self.lacks.is_some() => {
+                let reason = self.lacks.unwrap_or(Reason::NotGranted);
+                deny(reason, Told::Nothing, ids(&self.would_grant))
+            }
             (None, None) => {
                 let reason = self
                     .failed

@@ -11,7 +11,7 @@ use cel::objects::Key;
 use cel::{Context, Env, Program, Value as Cel};
 
 use crate::json::{Kind, Value};
-use crate::name::ServerName;
+use crate::name::{ClientId, RoleName, Scope, ServerName};
 use crate::offer::Kind as Sort;
 use crate::principal::Principal;
 
@@ -193,12 +193,12 @@ fn nesting(text: &str) -> usize {
 
 /// The variables a loop brings into scope, inside those of the loops around it.
 #[derive(Clone, Copy)]
-struct Scope<'a> {
+struct Within<'a> {
     inner: &'a ComprehensionExpr,
-    outer: Option<&'a Scope<'a>>,
+    outer: Option<&'a Within<'a>>,
 }
 
-impl Scope<'_> {
+impl Within<'_> {
     fn has(&self, name: &str) -> bool {
         let Self { inner, outer } = self;
         inner.iter_var == name
@@ -211,7 +211,7 @@ impl Scope<'_> {
 /// How many loops stand inside each other, or why the shape is refused.
 ///
 /// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
-fn shape(expression: &IdedExpr, scope: Option<&Scope<'_>>) -> Result<usize, ConditionError> {
+fn shape(expression: &IdedExpr, scope: Option<&Within<'_>>) -> Result<usize, ConditionError> {
     match &expression.expr {
         Expr::Unspecified | Expr::Literal(_) => Ok(0),
         Expr::Ident(name) => {
@@ -230,7 +230,7 @@ fn shape(expression: &IdedExpr, scope: Option<&Scope<'_>>) -> Result<usize, Cond
         Expr::Map(map) => deepest(map.entries.iter().flat_map(|e| parts(&e.expr)), scope),
         Expr::Struct(made) => deepest(made.entries.iter().flat_map(|e| parts(&e.expr)), scope),
         Expr::Comprehension(inner) => {
-            let within = Scope { inner, outer: scope };
+            let within = Within { inner, outer: scope };
             let body = [&inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result];
             if deepest(body, Some(&within))? > 0 {
                 return Err(ConditionError::NestedLoop);
@@ -242,7 +242,7 @@ fn shape(expression: &IdedExpr, scope: Option<&Scope<'_>>) -> Result<usize, Cond
 
 fn deepest<'a>(
     parts: impl IntoIterator<Item = &'a IdedExpr>,
-    scope: Option<&Scope<'_>>,
+    scope: Option<&Within<'_>>,
 ) -> Result<usize, ConditionError> {
     parts.into_iter().try_fold(0, |deepest: usize, part| Ok(deepest.max(shape(part, scope)?)))
 }
@@ -275,7 +275,21 @@ fn collect(members: impl Iterator<Item = (String, Cel)>) -> Cel {
 
 fn principal(principal: &Principal) -> Cel {
     let groups = principal.groups.iter().map(|group| text(group.as_str())).collect();
-    map([("id", text(principal.id.as_str())), ("groups", Cel::List(Arc::new(groups)))])
+    let claims = &principal.claims;
+    let texts = |texts: Vec<&str>| Cel::List(Arc::new(texts.into_iter().map(text).collect()));
+    let maybe = |value: Option<&str>| text(value.unwrap_or_default());
+    map([
+        ("id", text(principal.id.as_str())),
+        ("groups", Cel::List(Arc::new(groups))),
+        ("roles", texts(claims.roles.iter().map(RoleName::as_str).collect())),
+        ("scopes", texts(claims.scopes.iter().map(Scope::as_str).collect())),
+        ("actors", texts(claims.actors.iter().map(|actor| &**actor).collect())),
+        ("issuer", maybe(claims.issuer.as_deref())),
+        ("subject", maybe(claims.subject.as_deref())),
+        ("client", maybe(claims.client.as_ref().map(ClientId::as_str))),
+        ("certificate", maybe(claims.certificate.as_deref())),
+        ("proof", text(claims.proof.as_str())),
+    ])
 }
 
 /// As CEL sees JSON: an integer that fits is an `int`, else a `uint`, else a `double`.

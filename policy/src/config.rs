@@ -12,10 +12,12 @@ use serde::Deserialize;
 use crate::access::{Access, Rule, Says, Things};
 use crate::condition::Condition;
 use crate::decision::Mode;
-use crate::name::{GroupName, NameError, PrincipalId, RuleId, ServerName};
+use crate::name::{
+    ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
+};
 use crate::pattern::Pattern;
 use crate::pipeline::{Definitions, Policy};
-use crate::principal::{Principal, Who};
+use crate::principal::{Principal, Wanted, Who};
 
 /// Who may use which tools, prompts and resources of which servers. What no rule allows is denied.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -39,7 +41,8 @@ struct RawRule {
     id: String,
     /// What it says.
     effect: Says,
-    /// Whom it speaks of: `*` for every authenticated caller, `group:NAME` or `principal:ID`.
+    /// Whom it speaks of: `*` for every authenticated caller, `group:NAME`, `role:NAME`,
+    /// `client:ID` or `principal:ID`.
     principals: Vec<String>,
     /// Which servers: names or patterns with `*` and `?`.
     servers: Vec<String>,
@@ -55,6 +58,13 @@ struct RawRule {
     /// Which methods, notifications and extensions that this gateway does not know.
     #[serde(default)]
     methods: Vec<String>,
+    /// The scopes a credential must have, all of them. A caller who lacks one sees the thing and is
+    /// told which scopes it needs. Only for `allow`.
+    #[serde(default)]
+    scopes: Vec<String>,
+    /// How the caller must have proved that its credential is its own: `any`, `certificate`
+    /// (RFC 8705) or `dpop` (RFC 9449). Only for `allow`.
+    proof: Option<Wanted>,
     /// A CEL expression over `principal`, `server`, `arguments` and what it is about: `tool`,
     /// `prompt`, `resource` or `method`. One that cannot be evaluated never allows.
     when: Option<String>,
@@ -102,6 +112,8 @@ pub struct Known<'a> {
     pub servers: &'a [ServerName],
     /// Every principal there can be; empty when nobody can get in.
     pub principals: &'a [Principal],
+    /// There can be others, whom somebody else vouches for.
+    pub others: bool,
 }
 
 /// Compiles `raw`, or reports every problem in it.
@@ -181,12 +193,21 @@ impl Compiler<'_> {
                 help,
             );
         }
+        if raw.effect == Says::Forbid && (!raw.scopes.is_empty() || raw.proof.is_some()) {
+            let key = if raw.scopes.is_empty() { "proof" } else { "scopes" };
+            let help = "remove it, or set it on the rule that allows";
+            let message = format!("only an `allow` can ask for `{key}`");
+            self.report(format!("/rules/{n}/{key}"), message, help);
+        }
+        let scopes = self.scopes(n, &raw.scopes);
         let rule = Rule {
             id: id?,
             says: raw.effect,
             principals,
             servers,
             things,
+            scopes,
+            proof: raw.proof,
             when,
             mode: raw.mode,
             disclose: raw.disclose,
@@ -211,6 +232,21 @@ impl Compiler<'_> {
         Some(id)
     }
 
+    fn scopes(&mut self, n: usize, texts: &[String]) -> Arc<[Scope]> {
+        let mut scopes = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            match Scope::parse(text) {
+                Ok(scope) => scopes.push(scope),
+                Err(error) => {
+                    let message = format!("the scope `{}` {error}", text.escape_debug());
+                    let help = "write each scope as an item of its own";
+                    self.report(format!("/rules/{n}/scopes/{i}"), message, help);
+                }
+            }
+        }
+        scopes.into()
+    }
+
     fn principals(&mut self, n: usize, texts: &[String]) -> Vec<Who> {
         if texts.is_empty() {
             let help = "name whom the rule is for, or remove it: an empty list means nobody";
@@ -221,11 +257,13 @@ impl Compiler<'_> {
             let at = format!("/rules/{n}/principals/{i}");
             match who(text) {
                 Err(problem) => {
-                    let help = "write `*`, `group:NAME` or `principal:ID`";
+                    let help =
+                        "write `*`, `group:NAME`, `role:NAME`, `client:ID` or `principal:ID`";
                     self.report(at, format!("`{}` {problem}", text.escape_debug()), help);
                 }
                 Ok(who) => {
-                    if !self.known.principals.iter().any(|principal| who.is(principal)) {
+                    let known = self.known.principals.iter().any(|principal| who.is(principal));
+                    if !known && !self.known.others {
                         let help = "define it under `identity`, or correct the name";
                         self.report(at, format!("no caller can be `{text}`"), help);
                     }
@@ -293,6 +331,8 @@ fn who(text: &str) -> Result<Who, NotWho> {
     match text.split_once(':') {
         None if text == "*" => Ok(Who::Anyone),
         Some(("group", name)) => GroupName::parse(name).map(Who::Group).map_err(NotWho::Name),
+        Some(("role", name)) => RoleName::parse(name).map(Who::Role).map_err(NotWho::Name),
+        Some(("client", id)) => ClientId::parse(id).map(Who::Client).map_err(NotWho::Name),
         Some(("principal", id)) => PrincipalId::parse(id).map(Who::Principal).map_err(NotWho::Name),
         _ => Err(NotWho::Shape),
     }

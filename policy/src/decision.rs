@@ -4,8 +4,9 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::inspect::Finding;
-use crate::name::RuleId;
+use crate::name::{RuleId, Scope};
 use crate::offer::Kind;
+use crate::principal::Wanted;
 
 /// Why a message may not pass. Closed: a new reason must be given a code and a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -20,11 +21,17 @@ pub enum Reason {
     Unknown(Kind),
     /// A detector found something in the definition.
     Definition(Finding),
+    /// A rule allows it to a caller whose credential has these scopes.
+    Scope(RuleId, Arc<[Scope]>),
+    /// A rule allows it to a caller who proves that the credential is its own.
+    Proof(RuleId, Wanted),
+    /// It was revoked, or the caller was.
+    Revoked,
 }
 
 impl Reason {
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 9] = [
+    pub const CODES: [&str; 12] = [
         "not-granted",
         "forbidden",
         "condition-error",
@@ -34,6 +41,9 @@ impl Reason {
         "unknown-template",
         "method-not-granted",
         "definition",
+        "insufficient-scope",
+        "proof-required",
+        "revoked",
     ];
 
     /// The stable code for clients, metrics and the audit log.
@@ -49,6 +59,9 @@ impl Reason {
             Self::Unknown(Kind::Template) => "unknown-template",
             Self::Unknown(Kind::Method) => "method-not-granted",
             Self::Definition(_) => "definition",
+            Self::Scope(..) => "insufficient-scope",
+            Self::Proof(..) => "proof-required",
+            Self::Revoked => "revoked",
         }
     }
 
@@ -56,9 +69,19 @@ impl Reason {
     #[must_use]
     pub const fn rule(&self) -> Option<&RuleId> {
         match self {
-            Self::Forbidden(rule) | Self::ConditionError(rule) => Some(rule),
-            Self::NotGranted | Self::Unknown(_) | Self::Definition(_) => None,
+            Self::Forbidden(rule)
+            | Self::ConditionError(rule)
+            | Self::Scope(rule, _)
+            | Self::Proof(rule, _) => Some(rule),
+            Self::NotGranted | Self::Unknown(_) | Self::Definition(_) | Self::Revoked => None,
         }
+    }
+
+    /// Whether the caller may have it with a better credential: it is shown, and told what is
+    /// missing.
+    #[must_use]
+    pub const fn is_step_up(&self) -> bool {
+        matches!(self, Self::Scope(..) | Self::Proof(..))
     }
 }
 
@@ -100,6 +123,17 @@ pub struct Decision {
     pub shadow: Vec<RuleId>,
     /// What the detectors saw, whether or not it mattered.
     pub findings: Vec<Finding>,
+}
+
+impl Decision {
+    /// Whether what was decided about is shown to the caller.
+    #[must_use]
+    pub const fn shows(&self) -> bool {
+        match &self.effect {
+            Effect::Allow(_) => true,
+            Effect::Deny(denial) => denial.reason.is_step_up(),
+        }
+    }
 }
 
 /// What to do with a message.

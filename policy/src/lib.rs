@@ -5,6 +5,7 @@
 //! - [`name`]: validated names and ids
 //! - [`pattern`]: names with `*` and `?` in them
 //! - [`principal`]: who is asking, as the gateway concluded it
+//! - [`revoked`]: what is no longer to be used, whatever the rules say
 //! - [`json`]: JSON, read once and strictly, kept as bytes
 //! - [`inspect`]: what the detectors see in a definition
 //! - [`mirror`]: the arguments that are repeated in headers
@@ -21,6 +22,7 @@
 pub mod name;
 pub mod pattern;
 pub mod principal;
+pub mod revoked;
 pub mod json;
 pub mod inspect;
 pub mod mirror;

@@ -73,6 +73,12 @@ const fn standard(c: char) -> bool {
     c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '.')
 }
 
+/// SPEC RFC 6749, section 3.3: a scope is visible ASCII without `"` and `\`.
+fn scope(text: &str) -> Result<(), NameError> {
+    let fits = |c| matches!(c, '!' | '#'..='[' | ']'..='~');
+    check(text, LABEL * 2, "visible ASCII without `\"` and `\\`", fits)
+}
+
 macro_rules! name {
     ($(#[$doc:meta])* $type:ident, $check:ident) => {
         $(#[$doc])*
@@ -114,6 +120,9 @@ name!(/** An upstream server, as the operator names it. */ ServerName, label);
 name!(/** A rule in the policy. */ RuleId, label);
 name!(/** A group of principals. */ GroupName, foreign);
 name!(/** A caller, as its credential names it. */ PrincipalId, foreign);
+name!(/** A role of principals. */ RoleName, foreign);
+name!(/** A client of an authorization server, as that names it. */ ClientId, foreign);
+name!(/** A scope of an access token (RFC 6749, section 3.3). */ Scope, scope);
 name!(/** What a server offers, by the name or the URI it gives it. */ OfferName, offered);
 
 impl OfferName {

@@ -2,6 +2,8 @@
 
 use std::sync::Arc;
 
+use arc_swap::ArcSwap;
+
 use crate::access::{Access, Decided};
 use crate::condition::{Arguments, Subject};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
@@ -11,6 +13,7 @@ use crate::message::{Call, Reply, Use};
 use crate::name::{RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer};
 use crate::principal::Principal;
+use crate::revoked::Revoked;
 
 /// Proof that a call was allowed. Only this module makes one, and it cannot be copied.
 ///
@@ -82,6 +85,8 @@ impl Released {
 #[derive(Debug)]
 pub struct View {
     principal: Principal,
+    /// What was revoked when it was made.
+    revoked: Arc<Revoked>,
     catalog: Arc<Catalog>,
     visible: Vec<usize>,
     hidden: Vec<(usize, Decision)>,
@@ -102,12 +107,6 @@ impl View {
     #[must_use]
     pub const fn counts(&self) -> (usize, usize) {
         (self.visible.len(), self.hidden.len())
-    }
-
-    /// Whether it was made for `principal`.
-    #[must_use]
-    pub fn is_for(&self, principal: &Principal) -> bool {
-        self.principal == *principal
     }
 }
 
@@ -148,13 +147,32 @@ pub struct Policy {
     access: Access,
     definitions: Definitions,
     contact: Option<Arc<str>>,
+    revoked: ArcSwap<Revoked>,
 }
 
 impl Policy {
     /// A policy of these rules and detectors; `contact` is whom a denied caller may ask.
     #[must_use]
-    pub const fn new(access: Access, definitions: Definitions, contact: Option<Arc<str>>) -> Self {
-        Self { access, definitions, contact }
+    pub fn new(access: Access, definitions: Definitions, contact: Option<Arc<str>>) -> Self {
+        Self { access, definitions, contact, revoked: ArcSwap::default() }
+    }
+
+    /// From now on `revoked` is no longer to be used, and nothing else is.
+    pub fn revoke(&self, revoked: Arc<Revoked>) {
+        self.revoked.store(revoked);
+    }
+
+    /// What is no longer to be used.
+    #[must_use]
+    pub fn revoked(&self) -> Arc<Revoked> {
+        self.revoked.load_full()
+    }
+
+    /// Whether `view` is what `principal` sees: made for an equal caller, and nothing was revoked
+    /// since.
+    #[must_use]
+    pub fn holds(&self, view: &View, principal: &Principal) -> bool {
+        view.principal == *principal && Arc::ptr_eq(&view.revoked, &self.revoked.load())
     }
 
     /// May what `server` offers of `kind` be asked for on behalf of `principal`?
@@ -165,8 +183,12 @@ impl Policy {
         kind: Kind,
     ) -> Ruling<Permit> {
         let (shadow, findings) = (Vec::new(), Vec::new());
-        let Some(rule) = self.access.could_allow(principal, server, kind).cloned() else {
-            let denial = Denial { reason: Reason::NotGranted, told: Told::Nothing };
+        let revoked = self.revoked.load();
+        let revoked = revoked.has_principal(principal) || revoked.has_server(server);
+        let granted = self.access.could_allow(principal, server, kind).filter(|_| !revoked);
+        let Some(rule) = granted.cloned() else {
+            let reason = if revoked { Reason::Revoked } else { Reason::NotGranted };
+            let denial = Denial { reason, told: Told::Nothing };
             let effect = Effect::Deny(denial.clone());
             return Ruling {
                 decision: Decision { effect, shadow, findings },
@@ -218,7 +240,8 @@ impl Policy {
         let Decided { decision: seen, for_any_arguments, .. } =
             self.standing(principal, &call.server, kind, &call.name, offer);
         match &seen.effect {
-            Effect::Deny(denial) => {
+            // What lacks a scope may not be had with these arguments in any case.
+            Effect::Deny(denial) if for_any_arguments || !denial.reason.is_step_up() => {
                 let denial = denial.clone();
                 return Ruling { decision: seen, outcome: Err(denial) };
             }
@@ -226,7 +249,7 @@ impl Policy {
                 let permit = Permit { call: Call::Use(call), rule: rule.clone() };
                 return Ruling { decision: seen, outcome: Ok(permit) };
             }
-            Effect::Allow(_) => {}
+            Effect::Allow(_) | Effect::Deny(_) => {}
         }
         let arguments = match &call.arguments {
             None => Arguments::None,
@@ -283,7 +306,7 @@ impl Policy {
         due: Expectation,
         view: &Arc<View>,
     ) -> Released {
-        if view.principal != *principal {
+        if !self.holds(view, principal) {
             return self.release(principal, due, Reply::List(Arc::clone(&view.catalog)));
         }
         Released { reply: Shown::List(Arc::clone(view)) }
@@ -291,14 +314,16 @@ impl Policy {
 
     fn view(&self, principal: &Principal, catalog: Arc<Catalog>) -> View {
         let (mut visible, mut hidden) = (Vec::new(), Vec::new());
+        let revoked = self.revoked.load_full();
         for (at, offer) in catalog.offers().iter().enumerate() {
             let decision = self.about(principal, catalog.server(), offer);
-            match decision.effect {
-                Effect::Allow(_) => visible.push(at),
-                Effect::Deny(_) => hidden.push((at, decision)),
+            if decision.shows() {
+                visible.push(at);
+            } else {
+                hidden.push((at, decision));
             }
         }
-        View { principal: principal.clone(), catalog, visible, hidden }
+        View { principal: principal.clone(), revoked, catalog, visible, hidden }
     }
 
     /// The first finding for which a text is withheld, whoever asks.
@@ -325,6 +350,12 @@ impl Policy {
         let subject = Subject { principal, server, kind, name, arguments: Arguments::Unknown };
         let mut decided = self.access.decide(subject);
         let decision = &mut decided.decision;
+        let revoked = self.revoked.load();
+        if revoked.has_principal(principal) || revoked.has(server, name) {
+            let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
+            decision.effect = Effect::Deny(denial);
+            decided.for_any_arguments = true;
+        }
         let findings = offer.map(Offer::findings).unwrap_or_default();
         if findings.is_empty() {
             return decided;
@@ -335,7 +366,7 @@ impl Policy {
         };
         let enforced = acts(Mode::Enforce);
         decision.findings = acts(Mode::Audit);
-        if let (Effect::Allow(_), Some(finding)) = (&decision.effect, enforced.first()) {
+        if let (true, Some(finding)) = (decision.shows(), enforced.first()) {
             let reason = Reason::Definition(finding.clone());
             decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
         }

@@ -156,7 +156,7 @@ impl Gateway {
             let taken: BTreeSet<_> = others.flat_map(|(_, names)| names.iter().cloned()).collect();
             withheld(server, view);
             let naming = route.naming(Arc::new(taken));
-            let known = listing.written(&naming, |known| known.is_for(principal));
+            let known = listing.written(&naming, |known| self.policy.holds(known, principal));
             let written = known.unwrap_or_else(|| listing.write(Arc::clone(view), naming));
             (Arc::clone(listing), written)
         };
@@ -171,7 +171,7 @@ impl Gateway {
         naming: &Naming,
     ) -> Result<Shelved, UpstreamError> {
         let Part { server, listing, due } = part;
-        if let Some(written) = listing.written(naming, |view| view.is_for(principal)) {
+        if let Some(written) = listing.written(naming, |view| self.policy.holds(view, principal)) {
             let released = self.policy.release_again(principal, due, &written.view);
             return match released.into_shown() {
                 Shown::List(view) if Arc::ptr_eq(&view, &written.view) => Ok((listing, written)),
@@ -223,10 +223,10 @@ impl Gateway {
             }
         }
         let visible = |server: &Arc<Upstream>, listing: &Listing, name: &str| {
-            listing.catalog().offer(name).is_some_and(|offer| {
-                let decided = self.policy.about(principal, server.name(), offer);
-                matches!(decided.effect, policy::decision::Effect::Allow(_))
-            })
+            listing
+                .catalog()
+                .offer(name)
+                .is_some_and(|offer| self.policy.about(principal, server.name(), offer).shows())
         };
         for (at, server, listing) in &seen {
             for offer in listing.catalog().offers() {

@@ -49,7 +49,7 @@ impl Bound {
         let digest = digest::digest(&digest::SHA256, &plain);
         let mut call_digest = [0; 32];
         call_digest.copy_from_slice(digest.as_ref());
-        let principal = principal.id.as_str().into();
+        let principal = principal.key().into();
         Self { principal, route, server: call.server.as_str().into(), call: call_digest }
     }
 
@@ -122,7 +122,7 @@ mod tests {
             extra: Vec::new(),
             meta: Vec::new(),
         };
-        let who = Principal { id: PrincipalId::parse(who).unwrap(), groups: [].into() };
+        let who = Principal::new(PrincipalId::parse(who).unwrap(), [].into());
         Bound::new(&who, route.to_owned(), &call)
     }
 

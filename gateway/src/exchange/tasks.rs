@@ -34,7 +34,7 @@ impl Gateway {
     /// The task an id stands for, if it was given to this caller on this route.
     pub(super) fn task(&self, arrived: &Arrived, ask: &UseAsk) -> Option<Known> {
         let route = arrived.route.identity();
-        let principal = arrived.caller.principal.id.as_str();
+        let principal = arrived.caller.principal.key();
         let bound = [FORMAT, principal.as_bytes(), route.as_bytes()];
         let plain = String::from_utf8(self.sealer.open(&bound, &ask.name)?).ok()?;
         let mut parts = plain.splitn(3, '\0');
@@ -57,7 +57,8 @@ impl Gateway {
         result: Value<'_>,
     ) -> Vec<(Range<usize>, String)> {
         let route = route.identity();
-        let bound = [FORMAT, principal.id.as_str().as_bytes(), route.as_bytes()];
+        let principal = principal.key();
+        let bound = [FORMAT, principal.as_bytes(), route.as_bytes()];
         let related = |holder: Value<'_>| holder.get("_meta")?.get(RELATED)?.get("taskId").map(of);
         fn of(value: Value<'_>) -> (Range<usize>, Option<String>) {
             (value.span(), value.as_str().map(Into::into))

@@ -39,8 +39,10 @@ pub(super) fn settings(raw: RawSettings, root: &Node) -> Result<Settings, Vec<Pr
     let limits = compiler.limits(&raw.limits);
     let principals = Settings::principals(&api_keys, anonymous.as_ref());
     let names: Vec<_> = servers.iter().map(|server| server.name.clone()).collect();
-    let policy =
-        policy::config::compile(policy, Known { servers: &names, principals: &principals });
+    let policy = policy::config::compile(
+        policy,
+        Known { servers: &names, principals: &principals, others: false },
+    );
     let policy = policy.map_err(|problems| {
         for policy::config::Problem { at, message, help } in problems {
             compiler.report(&format!("/policy{at}"), message, help);
@@ -214,7 +216,7 @@ impl Compiler<'_> {
         let id = PrincipalId::parse(id).map_err(|error| {
             self.report(&format!("{at}/principal"), format!("the principal {error}"), "rename it");
         });
-        Some(Principal { id: id.ok()?, groups: groups.ok()? })
+        Some(Principal::new(id.ok()?, groups.ok()?))
     }
 
     fn anonymous(&mut self, names: &[String]) -> Option<Principal> {

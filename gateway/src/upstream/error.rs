@@ -1,9 +1,9 @@
 //! Why a server did not answer.
 
 use std::io;
-use std::net::IpAddr;
 use std::time::Duration;
 
+use crate::link::LinkError;
 use crate::wire::DecodeError;
 
 /// Why a server did not answer.
@@ -12,17 +12,9 @@ pub enum UpstreamError {
     /// It failed for somebody else who asked for the same at the same time, with this code.
     #[error("the server failed for another request a moment ago")]
     Shared(&'static str),
-    /// No connection.
-    #[error("could not connect")]
-    Connect(#[source] io::Error),
-    /// The name of the server stands for an address connections to it may not go to.
-    #[error("`{host}` stands for {address}, and connections to this server may not go there")]
-    Egress {
-        /// The name, or the address it was given by.
-        host: Box<str>,
-        /// The address.
-        address: IpAddr,
-    },
+    /// No connection, or none any more.
+    #[error(transparent)]
+    Link(#[from] LinkError),
     /// The program could not be started.
     #[error("could not start the program")]
     Start(#[source] io::Error),
@@ -38,9 +30,6 @@ pub enum UpstreamError {
     /// It took too long.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
-    /// The connection broke.
-    #[error("the connection broke")]
-    Broken(#[source] hyper::Error),
     /// The answer ended before it was complete.
     #[error("the answer ended early")]
     Incomplete,
@@ -76,11 +65,12 @@ impl UpstreamError {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Shared(code) => code,
-            Self::Connect(_) => "upstream-connect",
-            Self::Egress { .. } => "upstream-egress",
+            Self::Link(LinkError::Connect(_)) => "upstream-connect",
+            Self::Link(LinkError::Egress { .. }) => "upstream-egress",
+            Self::Link(LinkError::Identity(_)) => "upstream-identity",
             Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
             Self::Timeout(_) => "upstream-timeout",
-            Self::Broken(_) | Self::Incomplete => "upstream-broken",
+            Self::Link(LinkError::Broken(_)) | Self::Incomplete => "upstream-broken",
             Self::Status(_) => "upstream-status",
             Self::ContentType
             | Self::TooLong(_)

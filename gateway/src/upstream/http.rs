@@ -14,9 +14,9 @@ use policy::json::Bounds;
 use tokio::time::{Instant, timeout_at};
 
 use super::error::UpstreamError;
-use super::link::{Link, Target};
 use super::request::Outgoing;
 use crate::body::Pieces;
+use crate::link::{Link, Target};
 use crate::protocol::{Era, header};
 use crate::settings::Limits;
 use crate::sse;
@@ -203,7 +203,7 @@ impl Http {
                 return Ok(link);
             }
         }
-        self.target.connect().await
+        Ok(self.target.connect().await?)
     }
 
     fn request(&self, method: &Method, outgoing: &Outgoing<'_>) -> Request<Full<Bytes>> {

@@ -17,7 +17,7 @@ use tokio::time::timeout;
 
 use super::channel::Channel;
 use super::error::UpstreamError;
-use super::link::{Link, Target};
+use crate::link::{Link, Target};
 use crate::settings::Limits;
 use crate::sse;
 use crate::task::Tasks;

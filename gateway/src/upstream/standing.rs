@@ -58,7 +58,7 @@ impl Party {
 
     /// What tells its standing session from others.
     pub(super) fn key(&self) -> Key {
-        let principal = self.principal.as_ref().map(|principal| principal.id.as_str().into());
+        let principal = self.principal.as_ref().map(|principal| principal.key().into());
         Key { principal, capabilities: self.client.capabilities().into() }
     }
 }

@@ -10,10 +10,10 @@ use crate::principal::Principal;
 
 fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
     let condition = Condition::compile(expression).unwrap();
-    let principal = Principal {
-        id: PrincipalId::parse("ana").unwrap(),
-        groups: BTreeSet::from([GroupName::parse("dev").unwrap()]),
-    };
+    let principal = Principal::new(
+        PrincipalId::parse("ana").unwrap(),
+        BTreeSet::from([GroupName::parse("dev").unwrap()]),
+    );
     let server = ServerName::parse("files").unwrap();
     let text = Bytes::from(arguments.unwrap_or("null").to_owned());
     let document = Document::parse(text, &Bounds::MESSAGE).unwrap();

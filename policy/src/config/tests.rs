@@ -6,12 +6,12 @@ use crate::principal::Principal;
 
 fn problems(policy: serde_json::Value) -> Vec<String> {
     let raw: RawPolicy = serde_json::from_value(policy).unwrap();
-    let ana = Principal {
-        id: PrincipalId::parse("ana").unwrap(),
-        groups: BTreeSet::from([GroupName::parse("dev").unwrap()]),
-    };
+    let ana = Principal::new(
+        PrincipalId::parse("ana").unwrap(),
+        BTreeSet::from([GroupName::parse("dev").unwrap()]),
+    );
     let servers = [ServerName::parse("files").unwrap(), ServerName::parse("time").unwrap()];
-    let known = Known { servers: &servers, principals: &[ana] };
+    let known = Known { servers: &servers, principals: &[ana], others: false };
     let line = |problem: Problem| format!("{}: {}; {}", problem.at, problem.message, problem.help);
     compile(raw, known).err().unwrap_or_default().into_iter().map(line).collect()
 }
@@ -32,7 +32,7 @@ fn every_problem_is_reported_with_its_place() {
             "/rules/1/servers: this rule can never apply; name the servers, or remove the rule: an empty list means none",
             "/rules/1/tools: this rule can never apply; name `tools`, `prompts`, `resources` or `methods`, or remove the rule: nothing named means nothing",
             "/rules/2/id: rule `r` is defined twice; give each rule its own id",
-            "/rules/2/principals/0: `dev` names nobody; write `*`, `group:NAME` or `principal:ID`",
+            "/rules/2/principals/0: `dev` names nobody; write `*`, `group:NAME`, `role:NAME`, `client:ID` or `principal:ID`",
             "/rules/2/principals/1: no caller can be `group:ops`; define it under `identity`, or correct the name",
             "/rules/2/servers/0: there is no server `fils`; the servers are: files, time",
             "/rules/2/when: the expression is not CEL",

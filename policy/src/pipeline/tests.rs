@@ -18,7 +18,7 @@ use crate::principal::{Principal, Who};
 
 fn principal(id: &str, group: &str) -> Principal {
     let groups = BTreeSet::from([GroupName::parse(group).unwrap()]);
-    Principal { id: PrincipalId::parse(id).unwrap(), groups }
+    Principal::new(PrincipalId::parse(id).unwrap(), groups)
 }
 
 fn catalog(tools: &[&str]) -> Arc<Catalog> {
@@ -75,6 +75,8 @@ fn policy(specs: &[Spec]) -> Policy {
         principals: vec![spec.who.clone()],
         servers: vec![Pattern::new(spec.server)],
         things: things(spec.tool),
+        scopes: [].into(),
+        proof: None,
         when: spec.when.map(|text| Condition::compile(text).unwrap()),
         mode: spec.mode,
         disclose: spec.disclose,
@@ -226,6 +228,8 @@ fn a_poisoned_definition_hides_the_tool_from_list_and_call() {
         principals: vec![Who::Anyone],
         servers: vec![Pattern::new("*")],
         things: things("*"),
+        scopes: [].into(),
+        proof: None,
         when: None,
         mode: Mode::Enforce,
         disclose: false,
@@ -284,6 +288,8 @@ fn a_rule_about_one_kind_says_nothing_of_another() {
             principals: vec![Who::Anyone],
             servers: vec![Pattern::new("*")],
             things,
+            scopes: [].into(),
+            proof: None,
             when: None,
             mode: Mode::Enforce,
             disclose: false,
@@ -318,6 +324,8 @@ fn what_is_not_listed_exists_only_as_a_resource_or_a_method() {
             resources: all.clone(),
             methods: all,
         },
+        scopes: [].into(),
+        proof: None,
         when: None,
         mode: Mode::Enforce,
         disclose: false,

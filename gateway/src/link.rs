@@ -1,4 +1,4 @@
-//! One HTTP/1.1 connection to a server, driven by whoever uses it.
+//! One HTTP/1.1 connection to somebody else, driven by whoever uses it.
 //!
 //! There is no task behind a connection: the exchange that holds it polls it, so an answer crosses
 //! no queue on its way, and dropping it in mid-answer closes it, which a modern server takes for
@@ -6,6 +6,7 @@
 
 use std::future::{Future as _, poll_fn};
 use std::io;
+use std::net::IpAddr;
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -26,7 +27,6 @@ use tokio::time::{Instant, timeout};
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
-use super::error::UpstreamError;
 use crate::egress::{self, Egress};
 
 /// How long an unused connection is kept. Servers close theirs after five seconds and more; one
@@ -36,9 +36,31 @@ const IDLE: Duration = Duration::from_secs(4);
 /// holds one such buffer.
 const BUFFER: usize = 16 * 1024;
 
+/// Why there is no connection, or none any more.
+#[derive(Debug, thiserror::Error)]
+pub enum LinkError {
+    /// No connection.
+    #[error("could not connect")]
+    Connect(#[source] io::Error),
+    /// The name of the server stands for an address connections to it may not go to.
+    #[error("`{host}` stands for {address}, and connections to this server may not go there")]
+    Egress {
+        /// The name, or the address it was given by.
+        host: Box<str>,
+        /// The address.
+        address: IpAddr,
+    },
+    /// Whoever is there is not who it should be.
+    #[error("the server is not who it should be")]
+    Identity(#[source] io::Error),
+    /// The connection broke.
+    #[error("the connection broke")]
+    Broken(#[source] hyper::Error),
+}
+
 /// Where and how to connect.
 #[derive(Clone, Debug)]
-pub(super) struct Target {
+pub struct Target {
     host: Box<str>,
     port: u16,
     egress: Egress,
@@ -48,13 +70,16 @@ pub(super) struct Target {
 
 impl Target {
     /// The target of `uri`, at addresses that `egress` admits; `tls` is used when its scheme is `https`.
-    pub(super) fn new(
+    ///
+    /// # Errors
+    /// When the URI has no host that could be connected to.
+    pub fn new(
         uri: &Uri,
         egress: Egress,
         tls: &Arc<ClientConfig>,
         connect_time: Duration,
-    ) -> Result<Self, UpstreamError> {
-        let invalid = || UpstreamError::Connect(io::ErrorKind::InvalidInput.into());
+    ) -> Result<Self, LinkError> {
+        let invalid = || LinkError::Connect(io::ErrorKind::InvalidInput.into());
         let host = uri.host().ok_or_else(invalid)?.trim_matches(['[', ']']);
         let secure = uri.scheme_str() == Some("https");
         let tls = if secure {
@@ -68,14 +93,17 @@ impl Target {
     }
 
     /// A new connection.
-    pub(super) async fn connect(&self) -> Result<Link, UpstreamError> {
+    ///
+    /// # Errors
+    /// When there is none to be had in time.
+    pub async fn connect(&self) -> Result<Link, LinkError> {
         let connected = timeout(self.connect_time, self.stream()).await;
-        let late = |_| UpstreamError::Connect(io::ErrorKind::TimedOut.into());
+        let late = |_| LinkError::Connect(io::ErrorKind::TimedOut.into());
         let stream = connected.map_err(late)??;
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER);
         let handshake = builder.handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = handshake.map_err(UpstreamError::Broken)?;
+        let (sender, connection) = handshake.map_err(LinkError::Broken)?;
         Ok(Link {
             sender,
             connection: Box::pin(connection),
@@ -84,26 +112,35 @@ impl Target {
         })
     }
 
-    async fn stream(&self) -> Result<Stream, UpstreamError> {
-        let found = lookup_host((&*self.host, self.port)).await.map_err(UpstreamError::Connect)?;
+    async fn stream(&self) -> Result<Stream, LinkError> {
+        let found = lookup_host((&*self.host, self.port)).await.map_err(LinkError::Connect)?;
         let addresses: Vec<_> = found.take(egress::ADDRESSES).collect();
         // One that is out of bounds among others is no accident: none of them is used.
         if let Some(out) = addresses.iter().find(|address| !self.egress.admits(address.ip())) {
-            return Err(UpstreamError::Egress { host: self.host.clone(), address: out.ip() });
+            return Err(LinkError::Egress { host: self.host.clone(), address: out.ip() });
         }
         let connect = TcpStream::connect(&*addresses);
-        let stream = connect.await.map_err(UpstreamError::Connect)?;
-        stream.set_nodelay(true).map_err(UpstreamError::Connect)?;
+        let stream = connect.await.map_err(LinkError::Connect)?;
+        stream.set_nodelay(true).map_err(LinkError::Connect)?;
         let Some((config, name)) = &self.tls else { return Ok(Stream::Plain(stream)) };
         let connector = TlsConnector::from(Arc::clone(config));
         let stream = connector.connect(name.clone(), stream).await;
-        Ok(Stream::Tls(Box::new(stream.map_err(UpstreamError::Connect)?)))
+        Ok(Stream::Tls(Box::new(stream.map_err(refused)?)))
+    }
+}
+
+/// A certificate that is not believed is something else than a server that is not there.
+fn refused(error: io::Error) -> LinkError {
+    let inner = error.get_ref().and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    match inner {
+        Some(rustls::Error::InvalidCertificate(_)) => LinkError::Identity(error),
+        Some(_) | None => LinkError::Connect(error),
     }
 }
 
 /// A connection.
 #[derive(Debug)]
-pub(super) struct Link {
+pub struct Link {
     sender: SendRequest<Full<Bytes>>,
     connection: Pin<Box<Connection<TokioIo<Stream>, Full<Bytes>>>>,
     closed: bool,
@@ -112,33 +149,33 @@ pub(super) struct Link {
 
 impl Link {
     /// Sends `request` and waits for the head of the answer.
-    pub(super) async fn send(
+    ///
+    /// # Errors
+    /// When the connection breaks.
+    pub async fn send(
         &mut self,
         request: Request<Full<Bytes>>,
-    ) -> Result<Response<Incoming>, UpstreamError> {
+    ) -> Result<Response<Incoming>, LinkError> {
         let Self { sender, connection, closed, .. } = self;
         let mut response = pin!(sender.send_request(request));
         let answered = poll_fn(|cx| {
             drive(connection, closed, cx);
             response.as_mut().poll(cx)
         });
-        answered.await.map_err(UpstreamError::Broken)
+        answered.await.map_err(LinkError::Broken)
     }
 
     /// The next part of the body of an answer.
-    pub(super) async fn frame(
-        &mut self,
-        body: &mut Incoming,
-    ) -> Option<Result<Frame<Bytes>, UpstreamError>> {
+    pub async fn frame(&mut self, body: &mut Incoming) -> Option<Result<Frame<Bytes>, LinkError>> {
         let frame = poll_fn(|cx| {
             drive(&mut self.connection, &mut self.closed, cx);
             Pin::new(&mut *body).poll_frame(cx)
         });
-        frame.await.map(|frame| frame.map_err(UpstreamError::Broken))
+        frame.await.map(|frame| frame.map_err(LinkError::Broken))
     }
 
     /// Whether it can take another request; asked when it comes back and when it is taken again.
-    pub(super) async fn is_usable(&mut self) -> bool {
+    pub async fn is_usable(&mut self) -> bool {
         let usable = poll_fn(|cx| {
             drive(&mut self.connection, &mut self.closed, cx);
             Poll::Ready(!self.closed && self.sender.is_ready())
@@ -147,7 +184,7 @@ impl Link {
     }
 
     /// Starts the time after which it is no longer used.
-    pub(super) fn rest(&mut self) {
+    pub fn rest(&mut self) {
         self.idle_since = Instant::now();
     }
 }
