@@ -19,6 +19,8 @@ pub mod x509;
 pub mod pem;
 pub mod trust;
 pub mod link;
+pub mod fetch;
+pub mod jose;
 pub mod ending;
 pub mod metrics;
 pub mod settings;
