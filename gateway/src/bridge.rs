@@ -3,7 +3,6 @@
 //! way around what an exchange asks.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -16,7 +15,7 @@ use tokio::sync::{Semaphore, mpsc};
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
-use crate::door::Door;
+use crate::door::{Door, Peer};
 use crate::exchange::Gateway;
 use crate::protocol::{code, header, meta, method};
 use crate::sse;
@@ -34,7 +33,7 @@ const ATTEMPTS: usize = 5;
 pub struct Bridge {
     gateway: Arc<Gateway>,
     door: Arc<Door>,
-    peer: SocketAddr,
+    peer: Peer,
     path: Uri,
     /// Where messages to the client go.
     out: mpsc::Sender<Bytes>,
@@ -67,7 +66,7 @@ impl Bridge {
     pub fn new(
         gateway: Arc<Gateway>,
         door: Arc<Door>,
-        peer: SocketAddr,
+        peer: Peer,
         path: Uri,
         out: mpsc::Sender<Bytes>,
     ) -> Arc<Self> {
@@ -194,8 +193,8 @@ impl Bridge {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Response<Body> {
         let (gateway, door) = (Arc::clone(&self.gateway), Arc::clone(&self.door));
         match gateway.enter() {
-            Ok(place) => gateway.exchange(door, self.peer, request, place).await,
-            Err(_full) => gateway.overloaded(&self.door, self.peer),
+            Ok(place) => gateway.exchange(door, self.peer.clone(), request, place).await,
+            Err(_full) => gateway.overloaded(&self.door, &self.peer),
         }
     }
 

@@ -179,7 +179,7 @@ fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
         return complain("standard output belongs to the client; record to a file instead");
     }
     let key = env::var("PORTCULLIS_API_KEY").ok().map(|key| Secret::new(key.into()));
-    if key.is_none() && settings.anonymous.is_none() {
+    if key.is_none() && settings.identity.anonymous.is_none() {
         return complain("set PORTCULLIS_API_KEY, or define `identity.anonymous`");
     }
     run_to_end(settings, start::start_inside, async |running| {

@@ -12,7 +12,7 @@ use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, stdin, stdo
 use tokio::sync::mpsc;
 
 use crate::bridge::Bridge;
-use crate::door::Door;
+use crate::door::{Door, Peer};
 use crate::exchange::Gateway;
 use crate::secret::Secret;
 
@@ -27,7 +27,7 @@ pub async fn serve(gateway: Arc<Gateway>, door: Door, path: Uri, key: Option<Sec
         credentials.extend(value.ok().map(|value| (AUTHORIZATION, value)));
     }
     let (out, messages) = mpsc::channel(WAITING);
-    let nowhere = std::net::SocketAddr::from(([127, 0, 0, 1], 0));
+    let nowhere = Peer::at(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
     let bridge = Bridge::new(Arc::clone(&gateway), Arc::new(door), nowhere, path, out);
     let (written, mut all_written) = mpsc::channel::<()>(1);
     gateway.tasks.spawn(async move {

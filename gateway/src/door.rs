@@ -3,7 +3,8 @@
 //! A browser that was made to take an attacker's name for our address sends that name in `Host`,
 //! and the page's origin in `Origin` (DNS rebinding; vectors AV-71 to AV-76, control C05).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use http::header::{HOST, ORIGIN, UPGRADE};
@@ -11,8 +12,28 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Version};
 
 use crate::failure::Failure;
-use crate::settings::{Listener, Scheme};
+use crate::resource::Resource;
+use crate::settings::{Forwarded, Listener, Scheme};
+use crate::tls::Acceptor;
 use crate::wire::headers::{Single, single};
+use crate::x509::Certificate;
+
+/// Whoever is at the other end of a connection.
+#[derive(Clone, Debug)]
+pub struct Peer {
+    /// Where it is.
+    pub address: SocketAddr,
+    /// The certificate it has shown.
+    pub certificate: Option<Arc<Certificate>>,
+}
+
+impl Peer {
+    /// Somebody who has shown no certificate.
+    #[must_use]
+    pub const fn at(address: SocketAddr) -> Self {
+        Self { address, certificate: None }
+    }
+}
 
 /// What a listener lets in.
 #[derive(Debug)]
@@ -26,13 +47,26 @@ pub struct Door {
     loopback: bool,
     /// Messages come without the headers that repeat what they say.
     pub plain: bool,
+    /// What clients of OAuth know the routes as, by path.
+    pub resources: Arc<HashMap<Box<str>, Resource>>,
+    /// Who may tell certificates of clients.
+    pub forwarded: Option<Forwarded>,
+    /// TLS, where it is spoken.
+    pub tls: Option<Acceptor>,
 }
 
 impl Door {
     /// The door of a listener.
     #[must_use]
-    pub fn new(listener: &Listener) -> Self {
+    pub fn new(
+        listener: &Listener,
+        resources: HashMap<Box<str>, Resource>,
+        tls: Option<Acceptor>,
+    ) -> Self {
         Self {
+            resources: Arc::new(resources),
+            forwarded: listener.forwarded.clone(),
+            tls,
             name: Arc::from(&*listener.name),
             schemes: listener.schemes.clone(),
             hosts: listener.hosts.clone(),
@@ -70,14 +104,25 @@ impl Door {
     /// A door for messages that came through this one in another transport.
     #[must_use]
     pub fn inside(&self) -> Self {
-        Self::plain(Arc::clone(&self.name), self.schemes.clone())
+        let inside = Self::plain(Arc::clone(&self.name), self.schemes.clone());
+        Self { resources: Arc::clone(&self.resources), ..inside }
     }
 
     /// A door that no connection comes through.
     #[must_use]
     pub fn plain(name: Arc<str>, schemes: Vec<Scheme>) -> Self {
         let hosts = ["localhost".into()].into();
-        Self { name, schemes, hosts, origins: BTreeSet::new(), loopback: true, plain: true }
+        Self {
+            name,
+            schemes,
+            hosts,
+            origins: BTreeSet::new(),
+            loopback: true,
+            plain: true,
+            resources: Arc::default(),
+            forwarded: None,
+            tls: None,
+        }
     }
 
     /// The origin to be named in the answer, when the request came from a page that may call.
@@ -97,10 +142,20 @@ impl Door {
         self.hosts.contains(name.to_ascii_lowercase().as_str())
     }
 
+    const fn scheme(&self) -> &'static str {
+        if self.tls.is_some() { "https://" } else { "http://" }
+    }
+
+    /// What clients of OAuth know the route at `path` as.
+    #[must_use]
+    pub fn resource(&self, path: &str) -> Option<&Resource> {
+        if self.resources.is_empty() { None } else { self.resources.get(path) }
+    }
+
     /// A listed origin, or, on a loopback listener, a page that the listener itself would serve.
     fn may_call(&self, origin: &str, host: &str) -> bool {
         self.origins.contains(origin)
-            || (self.loopback && origin.strip_prefix("http://") == Some(host))
+            || (self.loopback && origin.strip_prefix(self.scheme()) == Some(host))
     }
 }
 
@@ -109,15 +164,20 @@ mod tests {
     use super::Door;
     use crate::settings::Listener;
     use http::Request;
+    use std::collections::HashMap;
 
     fn admits(uri: &str, headers: &[(&str, &str)]) -> Result<(), &'static str> {
-        let door = Door::new(&Listener {
+        let listener = Listener {
+            public: None,
+            tls: None,
+            forwarded: None,
             name: "main".into(),
             address: "127.0.0.1:8080".parse().unwrap(),
             schemes: Vec::new(),
             hosts: ["localhost", "127.0.0.1", "[::1]", "gw.example"].map(Into::into).into(),
             origins: ["https://good.example".into()].into(),
-        });
+        };
+        let door = Door::new(&listener, HashMap::new(), None);
         let mut request = Request::post(uri);
         for (name, value) in headers {
             request = request.header(*name, *value);

@@ -3,6 +3,7 @@
 //! Read [`Gateway::exchange`] first, then [`Gateway::arrive`] and [`Gateway::make_use`]: each line
 //! needs what the line above made, and none can be left out.
 
+mod described;
 mod route;
 mod framed;
 mod recorded;
@@ -20,16 +21,18 @@ mod notices;
 mod batch;
 
 use std::collections::HashMap;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use aws_lc_rs::digest;
 use bytes::Bytes;
 use http::request::Parts;
-use http::{Method, Request, Response};
+use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
+use policy::decision::{Denial, Reason};
 use policy::json::Bounds;
+use policy::offer::Kind;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
 use tokio_util::sync::CancellationToken;
@@ -40,12 +43,13 @@ use crate::bounded::Bounded;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::conversation::Conversations;
-use crate::door::Door;
+use crate::door::{Door, Peer};
 use crate::failure::Failure;
-use crate::identity::{Caller, Identity};
+use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, is_named, told};
 use crate::inbound::{self, Ask, Inbound};
 use crate::metrics::Metrics;
 use crate::protocol::{Era, header};
+use crate::resource::{Resource, Wrong};
 use crate::seal::Sealer;
 use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
 use crate::settings::Limits;
@@ -53,6 +57,7 @@ use crate::task::Tasks;
 use crate::upstream::{Party, Upstream};
 use crate::wire::headers::{Single, single};
 use crate::wire::{self, DecodeError, Id, Message};
+use crate::x509::Certificate;
 
 pub use asking::Parked;
 use framed::framed;
@@ -103,6 +108,8 @@ struct Arrived {
     id: Option<Id>,
     /// It came with others in one body.
     batched: bool,
+    /// Through which door it came.
+    door: Arc<Door>,
 }
 
 /// A request before it is known what it says.
@@ -111,7 +118,7 @@ struct Knocked {
     route: Arc<Route>,
     head: Parts,
     body: Bytes,
-    plain: bool,
+    door: Arc<Door>,
 }
 
 impl Gateway {
@@ -119,7 +126,7 @@ impl Gateway {
     pub async fn exchange<B>(
         self: Arc<Self>,
         door: Arc<Door>,
-        peer: SocketAddr,
+        peer: Peer,
         request: Request<B>,
         place: Place,
     ) -> Response<Body>
@@ -127,13 +134,13 @@ impl Gateway {
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let mut record = self.record(&door, peer);
-        let knocked = match self.knock(&door, request, &mut record).await {
+        let mut record = self.record(&door, &peer);
+        let knocked = match self.knock(&door, &peer, request, &mut record).await {
             Ok(knocked) => knocked,
             Err(failure) => return self.refuse(&record, &failure),
         };
         if self.is_batch(&knocked) {
-            return self.batch(&door, peer, knocked, record).await;
+            return self.batch(&door, &peer, knocked, record).await;
         }
         let arrived = match self.arrive(knocked, &mut record).await {
             Ok(arrived) => arrived,
@@ -175,7 +182,8 @@ impl Gateway {
     /// Everything that is asked before the body is read.
     async fn knock<B>(
         &self,
-        door: &Door,
+        door: &Arc<Door>,
+        peer: &Peer,
         request: Request<B>,
         record: &mut Record,
     ) -> Result<Knocked, Failure>
@@ -184,18 +192,19 @@ impl Gateway {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let (head, body) = request.into_parts();
-        let caller = self.identify(door, &head, record)?;
+        let caller = self.identify(door, peer, head.uri.path(), &head, record).await?;
         let route = self.routes.get(head.uri.path()).cloned().ok_or(Failure::Route)?;
         record.route = Some(Arc::clone(&route.path));
         framed(&head)?;
         let body = if head.method == Method::POST { self.body(body).await? } else { Bytes::new() };
         record.bytes_in = body.len();
-        Ok(Knocked { caller, route, head, body, plain: door.plain })
+        self.signed(door, &caller, &head, &body)?;
+        Ok(Knocked { caller, route, head, body, door: Arc::clone(door) })
     }
 
     /// Everything that is asked before anything is done.
     async fn arrive(&self, knocked: Knocked, record: &mut Record) -> Result<Arrived, Failure> {
-        let Knocked { caller, route, head, body, plain } = knocked;
+        let Knocked { caller, route, head, body, door } = knocked;
         if head.method != Method::POST {
             let session = self.bind(&caller, &route, &head)?;
             let last = match single(&head.headers, header::LAST_EVENT) {
@@ -207,12 +216,12 @@ impl Gateway {
             record.version = Some(session.version);
             let inbound = Inbound { version: session.version, ask, client: None, trace: None };
             let (id, batched, session) = (None, false, Some(session));
-            return Ok(Arrived { caller, route, session, inbound, id, batched });
+            return Ok(Arrived { caller, route, session, inbound, id, batched, door });
         }
         let (id, message) = identified(wire::decode_any(body, &Bounds::MESSAGE).await, record)?;
         let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
         if let Ask::Use(ask) = &mut inbound.ask
-            && plain
+            && door.plain
         {
             ask.mirrored = None;
         }
@@ -228,17 +237,92 @@ impl Gateway {
             inbound.version = session.version;
             record.version = Some(session.version);
         }
-        Ok(Arrived { caller, route, session, inbound, id, batched: false })
+        Ok(Arrived { caller, route, session, inbound, id, batched: false, door })
     }
 
-    /// Who calls, if the listener lets them in.
-    fn identify(&self, door: &Door, head: &Parts, record: &mut Record) -> Result<Caller, Failure> {
+    /// Who calls, if the listener lets them in and they may have tokens for the route at `path`.
+    async fn identify(
+        &self,
+        door: &Door,
+        peer: &Peer,
+        path: &str,
+        head: &Parts,
+        record: &mut Record,
+    ) -> Result<Caller, Failure> {
         door.admit(head)?;
-        let caller = self.identity.identify(&door.schemes, &head.headers);
-        let caller = caller.map_err(Failure::Authn)?;
-        record.principal = Some(caller.principal.id.as_str().into());
+        let resource = door.resource(path);
+        let certificate = self.certificate(door, peer, head);
+        let certificate = certificate.map_err(|error| self.unknown(resource, error))?;
+        let asked = Asked::new(&door.schemes, head, resource, certificate.as_deref());
+        let caller = self.identity.identify(asked).await;
+        let caller = caller.map_err(|error| self.unknown(resource, error))?;
+        record.principal = Some(Arc::clone(&caller.principal));
         record.scheme = Some(caller.scheme);
+        if self.policy.revoked().has_principal(&caller.principal) {
+            return Err(self.unknown(resource, AuthnError::Revoked));
+        }
         Ok(caller)
+    }
+
+    /// The certificate of the client: that of the connection, or what a proxy tells that may.
+    fn certificate(
+        &self,
+        door: &Door,
+        peer: &Peer,
+        head: &Parts,
+    ) -> Result<Option<Arc<Certificate>>, AuthnError> {
+        let own = &peer.certificate;
+        let Some(forwarded) = &door.forwarded else { return Ok(own.clone()) };
+        let (address, now) = (peer.address.ip(), self.clock.now());
+        match told(forwarded, address, own.as_deref(), &head.headers, now) {
+            Told::Certificate(certificate) => Ok(Some(certificate)),
+            // A proxy that tells nothing has no client with a certificate; its own is not the
+            // client's.
+            Told::Nothing if forwarded.names.is_empty() => Ok(own.clone()),
+            Told::Nothing => Ok(own.clone().filter(|own| !is_named(own, &forwarded.names))),
+            Told::Broken => Err(AuthnError::Forwarded),
+        }
+    }
+
+    /// What somebody is told who is not known.
+    fn unknown(&self, resource: Option<&Resource>, error: AuthnError) -> Failure {
+        let wrong = error.wrong();
+        let challenge = resource.and_then(|resource| resource.challenge(wrong));
+        let nonce = if wrong == Wrong::Nonce { self.identity.nonce() } else { None };
+        let nonce = nonce.and_then(|nonce| HeaderValue::try_from(nonce).ok());
+        Failure::Authn { error, challenge, nonce }
+    }
+
+    /// Whether the body is the one that the caller has signed, if it has.
+    fn signed(
+        &self,
+        door: &Door,
+        caller: &Caller,
+        head: &Parts,
+        body: &Bytes,
+    ) -> Result<(), Failure> {
+        let digest = || digest::digest(&digest::SHA256, body);
+        match &caller.body {
+            Some(signed) if digest().as_ref() != signed => {
+                let resource = door.resource(head.uri.path());
+                Err(self.unknown(resource, AuthnError::Token(TokenError::Body)))
+            }
+            Some(_) | None => Ok(()),
+        }
+    }
+
+    /// What somebody is told who may not: where a better credential would do, which.
+    fn denied(&self, arrived: &Arrived, kind: Kind, denial: Denial) -> Failure {
+        let resource = arrived.door.resource(&arrived.route.path);
+        let challenge = match &denial.reason {
+            Reason::Scope(_, scopes) => resource.and_then(|resource| resource.step_up(scopes)),
+            Reason::Proof(..) => {
+                let why = Wrong::Token("this needs a token with proof of possession");
+                resource.and_then(|resource| resource.challenge(why))
+            }
+            _ => return Failure::Denied(kind, denial),
+        };
+        Failure::StepUp { denial, challenge }
     }
 
     /// The session a legacy request belongs to.
@@ -324,7 +408,7 @@ impl Gateway {
     }
 
     /// Answers and records a request there is no place for.
-    pub fn overloaded(&self, door: &Door, peer: SocketAddr) -> Response<Body> {
+    pub fn overloaded(&self, door: &Door, peer: &Peer) -> Response<Body> {
         self.refuse(&self.record(door, peer), &Failure::Overload)
     }
 }

@@ -1,13 +1,14 @@
 //! What went wrong, for two readers: the operator gets the chain, the client gets a sentence.
 
-use http::StatusCode;
-use policy::decision::{Denial, Told};
+use http::{HeaderValue, StatusCode};
+use policy::decision::{Denial, Reason, Told};
 use policy::offer::Kind;
 
 use crate::audit::AuditError;
 use crate::ending::{Ending, Outcome};
 use crate::identity::AuthnError;
 use crate::protocol::{Era, Version, code, method};
+use crate::resource::Wrong;
 use crate::session::SessionError;
 use crate::upstream::UpstreamError;
 use crate::wire::{DecodeError, Object};
@@ -26,7 +27,23 @@ pub enum Failure {
     Upgrade,
     /// The caller is not who it says, or does not say.
     #[error("could not authenticate the caller")]
-    Authn(#[source] AuthnError),
+    Authn {
+        /// Why.
+        #[source]
+        error: AuthnError,
+        /// How the caller is asked for a better credential.
+        challenge: Option<HeaderValue>,
+        /// A nonce for its next proof of possession.
+        nonce: Option<HeaderValue>,
+    },
+    /// The caller may have it with more scopes, or with a proof of possession.
+    #[error("denied as {}", .denial.reason)]
+    StepUp {
+        /// Why.
+        denial: Denial,
+        /// What the caller has to get.
+        challenge: Option<HeaderValue>,
+    },
     /// No such path.
     #[error("there is no such route")]
     Route,
@@ -112,6 +129,17 @@ pub struct Public {
     pub message: String,
     /// JSON for `error.data`.
     pub data: Option<String>,
+    /// How the caller is asked for a better credential.
+    pub challenge: Option<HeaderValue>,
+    /// A nonce for its next proof of possession.
+    pub nonce: Option<HeaderValue>,
+}
+
+impl Public {
+    fn new(status: StatusCode, code: i32, message: &str) -> Self {
+        let (data, challenge, nonce) = (None, None, None);
+        Self { status, code, message: message.to_owned(), data, challenge, nonce }
+    }
 }
 
 impl Failure {
@@ -122,8 +150,8 @@ impl Failure {
             Self::Host => "host",
             Self::Origin => "origin",
             Self::Upgrade => "upgrade",
-            Self::Authn(AuthnError::Missing) => "credential-missing",
-            Self::Authn(AuthnError::Unknown | AuthnError::Ambiguous) => "credential-refused",
+            Self::Authn { error, .. } => error.code(),
+            Self::StepUp { denial, .. } => denial.reason.code(),
             Self::Route => "unknown-route",
             Self::Verb => "http-method",
             Self::Overload => "overload",
@@ -153,7 +181,8 @@ impl Failure {
     #[must_use]
     pub fn ending(&self, public: &Public) -> Ending {
         let outcome = match self {
-            Self::Denied(..) => Outcome::Denied,
+            Self::Denied(..) | Self::StepUp { .. } => Outcome::Denied,
+            Self::Authn { error, .. } if error.is_ours() => Outcome::Failed,
             Self::Audit(_)
             | Self::Upstream(_)
             | Self::Overload
@@ -169,12 +198,7 @@ impl Failure {
     /// conversation, so what concerns one request alone is told in the JSON-RPC error alone.
     #[must_use]
     pub fn public(&self, era: Option<Era>) -> Public {
-        let plain = |status, code, message: &str| Public {
-            status,
-            code,
-            message: message.to_owned(),
-            data: None,
-        };
+        let plain = Public::new;
         let of_request = |status| if era == Some(Era::Legacy) { StatusCode::OK } else { status };
         let shape = |message: &str| plain(StatusCode::BAD_REQUEST, code::REQUEST, message);
         match self {
@@ -189,8 +213,29 @@ impl Failure {
                 "this origin may not call this listener",
             ),
             Self::Upgrade => shape("connections are not upgraded"),
-            Self::Authn(_) => {
-                plain(StatusCode::UNAUTHORIZED, code::REQUEST, "authenticate and try again")
+            Self::Authn { error, .. } if error.is_ours() => plain(
+                StatusCode::SERVICE_UNAVAILABLE,
+                code::INTERNAL,
+                "the credential cannot be checked now; try again",
+            ),
+            Self::Authn { error, challenge, nonce } => {
+                let (status, message) = match error.wrong() {
+                    Wrong::Request => {
+                        (StatusCode::BAD_REQUEST, "send one credential, in one header")
+                    }
+                    _ => (StatusCode::UNAUTHORIZED, "authenticate and try again"),
+                };
+                let public = plain(status, code::REQUEST, message);
+                Public { challenge: challenge.clone(), nonce: nonce.clone(), ..public }
+            }
+            Self::StepUp { denial, challenge } => {
+                let (status, message) = match denial.reason {
+                    Reason::Proof(..) => {
+                        (StatusCode::UNAUTHORIZED, "this needs a token with proof of possession")
+                    }
+                    _ => (StatusCode::FORBIDDEN, "this needs a token with more scopes"),
+                };
+                Public { challenge: challenge.clone(), ..plain(status, code::REQUEST, message) }
             }
             Self::Route => plain(StatusCode::NOT_FOUND, code::REQUEST, "there is nothing here"),
             Self::Verb => {
@@ -211,12 +256,11 @@ impl Failure {
                 code::REQUEST,
                 "send `Accept: application/json, text/event-stream`",
             ),
-            Self::BodyLength(limit) => Public {
-                status: StatusCode::PAYLOAD_TOO_LARGE,
-                code: code::REQUEST,
-                message: format!("the body is longer than {limit} bytes"),
-                data: None,
-            },
+            Self::BodyLength(limit) => plain(
+                StatusCode::PAYLOAD_TOO_LARGE,
+                code::REQUEST,
+                &format!("the body is longer than {limit} bytes"),
+            ),
             Self::BodyTime => {
                 plain(StatusCode::REQUEST_TIMEOUT, code::REQUEST, "the body did not come in time")
             }
@@ -229,12 +273,11 @@ impl Failure {
             Self::HeaderMismatch(what) => {
                 plain(StatusCode::BAD_REQUEST, code::HEADER_MISMATCH, what)
             }
-            Self::Version { requested } => Public {
-                status: StatusCode::BAD_REQUEST,
-                code: code::UNSUPPORTED_VERSION,
-                message: "unsupported protocol version".to_owned(),
-                data: Some(supported(requested)),
-            },
+            Self::Version { requested } => {
+                let message = "unsupported protocol version";
+                let public = plain(StatusCode::BAD_REQUEST, code::UNSUPPORTED_VERSION, message);
+                Public { data: Some(supported(requested)), ..public }
+            }
             Self::Params(what) => plain(of_request(StatusCode::BAD_REQUEST), code::PARAMS, what),
             Self::Removed => plain(StatusCode::NOT_FOUND, code::METHOD, "method not found"),
             Self::Method => {
@@ -325,7 +368,7 @@ fn unknown(kind: Kind, era: Option<Era>) -> Public {
         (Kind::Method, Some(Era::Legacy)) => (StatusCode::OK, code::METHOD, "method not found"),
         (Kind::Method, _) => (StatusCode::NOT_FOUND, code::METHOD, "method not found"),
     };
-    Public { status, code, message: message.to_owned(), data: None }
+    Public::new(status, code, message)
 }
 
 fn denied(kind: Kind, denial: &Denial, era: Option<Era>) -> Public {
@@ -349,5 +392,5 @@ fn denied(kind: Kind, denial: &Denial, era: Option<Era>) -> Public {
     }
     data.close();
     let data = String::from_utf8(out).ok();
-    Public { status: StatusCode::OK, code: code::DENIED, message, data }
+    Public { data, ..Public::new(StatusCode::OK, code::DENIED, &message) }
 }

@@ -87,7 +87,7 @@ impl Ways {
             HeaderValue::from_str(authority.as_str()).map_err(|_unusable| FetchError::Url)?;
         let egress = self.egress.clone();
         let egress = egress.unwrap_or_else(|| Egress::usual(uri.host().unwrap_or_default()));
-        let target = Target::new(uri, egress, &self.tls, self.connect_time)?;
+        let target = Target::new(uri, egress, Some(Arc::clone(&self.tls)), self.connect_time)?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
         let path = path.parse().map_err(|_unusable| FetchError::Url)?;
         Ok(Endpoint { target, host, path, limit: self.limit, time: self.time })

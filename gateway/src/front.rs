@@ -2,7 +2,6 @@
 
 use std::convert::Infallible;
 use std::future::{Future as _, poll_fn};
-use std::net::SocketAddr;
 use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -18,15 +17,17 @@ use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 
 use crate::body::Body;
-use crate::door::Door;
+use crate::door::{Door, Peer};
 use crate::exchange::Gateway;
 use crate::old::Old;
 use crate::patient::Patient;
 use crate::protocol::header;
 use crate::reply;
+use crate::resource::WELL_KNOWN;
 use crate::task::Tasks;
 
 /// How long the acceptor rests when the machine has no room for another connection.
@@ -71,14 +72,14 @@ async fn serve(served: Served, listener: TcpListener) {
             () = tasks.stopping() => return,
         };
         match accepted {
-            Ok((stream, peer)) => {
+            Ok((stream, address)) => {
+                let peer = Peer::at(address);
                 let open = gateway.metrics.connections.load(Ordering::Relaxed);
                 if open >= gateway.limits.connections as u64 {
                     tracing::warn!(listener = %door.name, "too many connections; one was closed");
                     continue;
                 }
-                let work = connection(served.clone(), stream, peer);
-                tasks.spawn(work);
+                tasks.spawn(welcome(served.clone(), stream, peer));
             }
             Err(error) => {
                 tracing::warn!(listener = %door.name, %error, "could not accept a connection");
@@ -88,15 +89,51 @@ async fn serve(served: Served, listener: TcpListener) {
     }
 }
 
-async fn connection(served: Served, stream: TcpStream, peer: SocketAddr) {
-    let gateway = Arc::clone(&served.gateway);
-    let tasks = gateway.tasks.clone();
-    let metrics = Arc::clone(&gateway.metrics);
+/// Counts a connection, and speaks TLS on it where the listener does.
+async fn welcome(served: Served, stream: TcpStream, mut peer: Peer) {
+    let (gateway, door) = (Arc::clone(&served.gateway), Arc::clone(&served.door));
+    let metrics = &gateway.metrics;
     metrics.connections.fetch_add(1, Ordering::Relaxed);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY");
     }
-    let write_time = gateway.limits.write_time;
+    let stream = Patient::new(stream, gateway.limits.write_time);
+    match &door.tls {
+        None => connection(served, stream, peer).await,
+        Some(acceptor) => {
+            let shaken = tokio::time::timeout(gateway.limits.request_time, acceptor.accept(stream));
+            match shaken.await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
+                Ok((stream, certificate)) => {
+                    peer.certificate = certificate;
+                    // A certificate that ends takes its connection with it.
+                    let ends = peer.certificate.as_ref().map(|shown| shown.ends);
+                    let left = ends.map(|ends| ends.duration_since(gateway.clock.now()));
+                    let left = left.map(Result::unwrap_or_default);
+                    let served = connection(served, stream, peer);
+                    match left {
+                        Some(left) => drop(tokio::time::timeout(left, served).await),
+                        None => served.await,
+                    }
+                }
+                Err(error) => {
+                    metrics.handshakes_failed.add(1);
+                    let error = crate::report::Chain(&error);
+                    let peer = peer.address;
+                    tracing::info!(listener = %door.name, %peer, %error, "no TLS with a client");
+                }
+            }
+        }
+    }
+    metrics.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+async fn connection<S>(served: Served, stream: S, peer: Peer)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let gateway = Arc::clone(&served.gateway);
+    let tasks = gateway.tasks.clone();
+    let address = peer.address;
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
@@ -105,11 +142,10 @@ async fn connection(served: Served, stream: TcpStream, peer: SocketAddr) {
         .max_header_size(gateway.limits.request_head)
         .max_buf_size(64 * 1024);
     let answer = service_fn(move |request| {
-        let served = served.clone();
+        let (served, peer) = (served.clone(), peer.clone());
         async move { Ok::<_, Infallible>(respond(served, peer, request).await) }
     });
-    let mut connection =
-        pin!(builder.serve_connection(TokioIo::new(Patient::new(stream, write_time)), answer));
+    let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     let mut stopping = pin!(tasks.stopping());
     let (mut asked, mut told) = (false, false);
     let ended = poll_fn(|cx| {
@@ -127,12 +163,11 @@ async fn connection(served: Served, stream: TcpStream, peer: SocketAddr) {
     .await;
     if let Err(error) = ended {
         let error = crate::report::Chain(&error);
-        tracing::debug!(%peer, %error, "a connection ended early");
+        tracing::debug!(peer = %address, %error, "a connection ended early");
     }
-    metrics.connections.fetch_sub(1, Ordering::Relaxed);
 }
 
-async fn respond(served: Served, peer: SocketAddr, request: Request<Incoming>) -> Response<Body> {
+async fn respond(served: Served, peer: Peer, request: Request<Incoming>) -> Response<Body> {
     let Served { gateway, old, door } = served;
     let origin = door.origin(request.headers());
     if request.method() == Method::OPTIONS && origin.is_some() {
@@ -143,16 +178,22 @@ async fn respond(served: Served, peer: SocketAddr, request: Request<Incoming>) -
         return reply::empty(StatusCode::FORBIDDEN);
     }
     let Ok(place) = gateway.enter() else {
-        return gateway.overloaded(&door, peer);
+        return gateway.overloaded(&door, &peer);
     };
-    let mut response = match old.serves(request.method(), request.uri().path()) {
-        Some(served) => old.answer(&gateway, &door, peer, request, served).await,
+    let path = request.uri().path();
+    let described = path.starts_with(WELL_KNOWN) && request.method() == Method::GET;
+    let mut response = match old.serves(request.method(), path) {
+        _ if described => gateway.describe(&door, &peer, &request.into_parts().0),
+        Some(served) => old.answer(&gateway, &door, &peer, request, served).await,
         None => gateway.exchange(door, peer, request, place).await,
     };
     if let Some(origin) = origin {
         let headers = response.headers_mut();
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
-        headers.insert(ACCESS_CONTROL_EXPOSE_HEADERS, HeaderValue::from_static("mcp-session-id"));
+        headers.insert(
+            ACCESS_CONTROL_EXPOSE_HEADERS,
+            HeaderValue::from_static("mcp-session-id, www-authenticate, dpop-nonce"),
+        );
         headers.insert(VARY, HeaderValue::from_static("Origin"));
     }
     response
@@ -167,7 +208,7 @@ fn preflight(origin: Option<HeaderValue>, head: &Parts) -> Response<Body> {
     headers.insert(
         ACCESS_CONTROL_ALLOW_HEADERS,
         HeaderValue::from_static(
-            "authorization, content-type, last-event-id, mcp-method, mcp-name, mcp-protocol-version, \
+            "authorization, content-type, dpop, last-event-id, mcp-method, mcp-name, mcp-protocol-version, \
              mcp-session-id, x-api-key",
         ),
     );

@@ -1,29 +1,50 @@
-//! Credentials in, [`Principal`] out. Knows HTTP and keys; knows no policy.
+//! Credentials in, [`Principal`] out. Knows HTTP, keys, tokens and certificates; knows no policy.
 
-use std::collections::HashMap;
+mod bearer;
+mod certificate;
+mod claims;
+mod dpop;
+mod issuer;
+mod keys;
+
 use std::sync::Arc;
+use std::time::SystemTime;
 
-use aws_lc_rs::{constant_time, digest};
-use http::HeaderMap;
 use http::header::AUTHORIZATION;
+use http::{HeaderMap, Method};
 use policy::principal::Principal;
 
-use crate::settings::{ApiKey, Scheme};
+use crate::jose::JoseError;
+use crate::resource::{Resource, Wrong};
+use crate::seal::Sealer;
+use crate::secret::Secret;
+use crate::settings::{self, KnownCertificate, Limits, Scheme};
 use crate::wire::headers::{Single, single};
+use crate::world::{World, WorldError};
+use crate::x509::Certificate;
+
+use bearer::Bearer;
+pub use certificate::{Told, is_named, told};
+pub use dpop::ProofError;
+use keys::Keys;
+
+const API_KEY: &str = "x-api-key";
+const DPOP: &str = "dpop";
 
 /// What one scheme made of a request.
-#[derive(Debug)]
 enum Claim {
     /// This scheme's credential is not there; try the next.
     Absent,
+    /// There is one that could be another scheme's.
+    Foreign,
     /// It is there and good.
-    Proved(Arc<Principal>),
+    Proved(Box<Caller>),
     /// It is there and bad; stop.
     Refuted(AuthnError),
 }
 
 /// Why a caller is not known.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum AuthnError {
     /// No scheme found its credential.
     #[error("no credential")]
@@ -34,6 +55,132 @@ pub enum AuthnError {
     /// More than one credential: it is not clear which one speaks.
     #[error("more than one credential")]
     Ambiguous,
+    /// A proxy told a certificate that cannot be read.
+    #[error("the certificate that was told cannot be read")]
+    Forwarded,
+    /// The caller, its client or its token was revoked.
+    #[error("the caller was revoked")]
+    Revoked,
+    /// The token is not accepted.
+    #[error("the token is not accepted")]
+    Token(#[source] TokenError),
+}
+
+/// Why a token is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum TokenError {
+    /// It is not written as a token is.
+    #[error("not a token")]
+    Shape,
+    /// It cannot be read, or is not signed as it should be.
+    #[error(transparent)]
+    Jose(JoseError),
+    /// Nobody who is believed here has issued it.
+    #[error("not of an issuer that is believed here")]
+    Issuer,
+    /// Its issuer has no such key.
+    #[error("signed with a key its issuer does not have")]
+    Key,
+    /// It is a token for something else.
+    #[error("not an access token")]
+    Kind,
+    /// Something it says is missing or of the wrong type.
+    #[error("a claim is missing or of the wrong type")]
+    Claims,
+    /// It is for somebody else.
+    #[error("not for this resource")]
+    Audience,
+    /// It has ended.
+    #[error("expired")]
+    Expired,
+    /// It has not begun.
+    #[error("not good yet")]
+    Early,
+    /// It is good for longer than is accepted.
+    #[error("good for too long")]
+    Lifetime,
+    /// Its issuer says that it is not good.
+    #[error("its issuer does not know it")]
+    Inactive,
+    /// It is bound to another certificate than that of the connection.
+    #[error("bound to another certificate")]
+    Certificate,
+    /// What has to be proved is not understood, or was not proved.
+    #[error("not proved to be the caller's")]
+    Proof,
+    /// The proof is not accepted.
+    #[error(transparent)]
+    Dpop(ProofError),
+    /// The proof needs a nonce of ours.
+    #[error("the proof needs a nonce")]
+    Nonce,
+    /// It is bound to nothing, where it has to be.
+    #[error("not bound to a key, which is asked for here")]
+    Unbound,
+    /// The body is another than the one that was signed.
+    #[error("the body is not the one that was signed")]
+    Body,
+    /// The issuer cannot be asked.
+    #[error("its issuer cannot be asked")]
+    Unavailable,
+    /// No more proofs can be remembered.
+    #[error("too many proofs at once")]
+    Busy,
+}
+
+impl AuthnError {
+    /// The stable code for records; `docs/reasons.md` says what each means and what to do.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Missing => "credential-missing",
+            Self::Unknown | Self::Ambiguous | Self::Forwarded => "credential-refused",
+            Self::Revoked => "credential-revoked",
+            Self::Token(error) => match error {
+                TokenError::Audience => "token-audience",
+                TokenError::Expired | TokenError::Early | TokenError::Lifetime => "token-time",
+                TokenError::Issuer | TokenError::Key => "token-issuer",
+                TokenError::Certificate
+                | TokenError::Proof
+                | TokenError::Dpop(_)
+                | TokenError::Nonce
+                | TokenError::Unbound
+                | TokenError::Body => "token-proof",
+                TokenError::Unavailable | TokenError::Busy => "token-unavailable",
+                TokenError::Shape
+                | TokenError::Jose(_)
+                | TokenError::Kind
+                | TokenError::Claims
+                | TokenError::Inactive => "token-refused",
+            },
+        }
+    }
+
+    /// Whether it is not the caller's fault.
+    #[must_use]
+    pub const fn is_ours(&self) -> bool {
+        matches!(self, Self::Token(TokenError::Unavailable | TokenError::Busy))
+    }
+
+    /// What a client is told is wrong.
+    #[must_use]
+    pub const fn wrong(&self) -> Wrong {
+        match self {
+            Self::Missing => Wrong::Nothing,
+            Self::Ambiguous | Self::Forwarded => Wrong::Request,
+            Self::Unknown | Self::Revoked => Wrong::Token("the token is not accepted"),
+            Self::Token(error) => match error {
+                TokenError::Expired => Wrong::Token("the token has expired"),
+                TokenError::Audience => Wrong::Token("the token is for another resource"),
+                TokenError::Nonce => Wrong::Nonce,
+                TokenError::Dpop(_) => Wrong::Proof("the proof is not accepted"),
+                TokenError::Certificate | TokenError::Proof | TokenError::Unbound => {
+                    Wrong::Token("the token needs a proof of possession")
+                }
+                _ => Wrong::Token("the token is not accepted"),
+            },
+        }
+    }
 }
 
 /// A caller and how it is known.
@@ -43,6 +190,54 @@ pub struct Caller {
     pub principal: Arc<Principal>,
     /// By which scheme, as the audit log names it.
     pub scheme: &'static str,
+    /// The access token it came with, to get others for.
+    pub token: Option<Arc<Secret>>,
+    /// When its credential ends.
+    pub until: Option<SystemTime>,
+    /// The digest that the body has to have.
+    pub body: Option<[u8; 32]>,
+}
+
+impl Caller {
+    fn by(principal: Arc<Principal>, scheme: &'static str) -> Self {
+        Self { principal, scheme, token: None, until: None, body: None }
+    }
+}
+
+/// What is asked of whoever knocks.
+#[derive(Clone, Copy, Debug)]
+pub struct Asked<'a> {
+    /// The ways to authenticate, in order.
+    pub schemes: &'a [Scheme],
+    /// The method of the request.
+    pub method: &'a Method,
+    /// Its path.
+    pub path: &'a str,
+    /// What comes after `?`.
+    pub query: Option<&'a str>,
+    /// Its headers.
+    pub headers: &'a HeaderMap,
+    /// What tokens have to be for.
+    pub resource: Option<&'a Resource>,
+    /// The certificate of the connection.
+    pub certificate: Option<&'a Certificate>,
+    /// The proof of possession.
+    proof: Option<&'a str>,
+}
+
+impl<'a> Asked<'a> {
+    /// What is asked of a request with this head.
+    #[must_use]
+    pub fn new(
+        schemes: &'a [Scheme],
+        head: &'a http::request::Parts,
+        resource: Option<&'a Resource>,
+        certificate: Option<&'a Certificate>,
+    ) -> Self {
+        let (path, query) = (head.uri.path(), head.uri.query());
+        let (method, headers) = (&head.method, &head.headers);
+        Self { schemes, method, path, query, headers, resource, certificate, proof: None }
+    }
 }
 
 /// Finds out who a request is from.
@@ -50,106 +245,209 @@ pub struct Caller {
 pub struct Identity {
     keys: Keys,
     anonymous: Option<Arc<Principal>>,
+    bearer: Option<Bearer>,
+    certificates: Vec<KnownCertificate>,
 }
 
 impl Identity {
-    /// Knows these keys and this anonymous caller.
-    #[must_use]
-    pub fn new(keys: &[ApiKey], anonymous: Option<&Principal>) -> Self {
-        Self { keys: Keys::new(keys), anonymous: anonymous.cloned().map(Arc::new) }
+    /// Knows the callers of `settings`.
+    ///
+    /// # Errors
+    /// When something the issuers need is not to be had on this machine.
+    pub fn new(
+        settings: &settings::Identity,
+        world: &World,
+        limits: &Limits,
+        sealer: Arc<Sealer>,
+    ) -> Result<Self, WorldError> {
+        let bearer = || Bearer::new(settings, world, limits, sealer);
+        let bearer = (!settings.issuers.is_empty()).then(bearer).transpose()?;
+        Ok(Self {
+            keys: Keys::new(&settings.api_keys),
+            anonymous: settings.anonymous.clone().map(Arc::new),
+            bearer,
+            certificates: settings.certificates.clone(),
+        })
     }
 
-    /// Tries `schemes` in order.
+    /// Tries the schemes in order.
     ///
     /// # Errors
     /// When no credential is there, or the first one there is bad.
-    pub fn identify(&self, schemes: &[Scheme], headers: &HeaderMap) -> Result<Caller, AuthnError> {
-        for scheme in schemes {
-            let (claim, scheme) = match scheme {
-                Scheme::ApiKey => (self.keys.examine(headers), "apiKey"),
-                Scheme::Anonymous => (self.anonymous(headers), "anonymous"),
+    pub async fn identify(&self, mut asked: Asked<'_>) -> Result<Caller, AuthnError> {
+        let shown = shown(&asked)?;
+        asked.proof = shown.proof;
+        let mut foreign = false;
+        for scheme in asked.schemes {
+            let claim = match scheme {
+                Scheme::ApiKey => self.key(&shown),
+                Scheme::Anonymous => self.anonymous(&shown),
+                Scheme::Certificate => self.certificate(&asked),
+                Scheme::Oauth => self.token(&asked, &shown).await,
             };
             match claim {
                 Claim::Absent => {}
-                Claim::Proved(principal) => return Ok(Caller { principal, scheme }),
+                Claim::Foreign => foreign = true,
+                Claim::Proved(caller) => return Ok(named(*caller, asked.certificate)),
                 Claim::Refuted(error) => return Err(error),
             }
         }
-        Err(AuthnError::Missing)
+        Err(if foreign { AuthnError::Unknown } else { AuthnError::Missing })
+    }
+
+    fn key(&self, shown: &Shown<'_>) -> Claim {
+        let known = |key: &str| self.keys.find(key);
+        match (shown.bearer, shown.key) {
+            (None, None) => Claim::Absent,
+            (_, Some(key)) => match known(key) {
+                Some(who) => Claim::Proved(Box::new(Caller::by(Arc::clone(who), "apiKey"))),
+                None => Claim::Refuted(AuthnError::Unknown),
+            },
+            (Some(key), None) => match known(key) {
+                Some(who) => Claim::Proved(Box::new(Caller::by(Arc::clone(who), "apiKey"))),
+                // It may be a token.
+                None => Claim::Foreign,
+            },
+        }
+    }
+
+    fn certificate(&self, asked: &Asked<'_>) -> Claim {
+        let Some(certificate) = asked.certificate else { return Claim::Absent };
+        match certificate::who(&self.certificates, certificate) {
+            Some(mut who) => {
+                let digest = &certificate.thumbprint;
+                who.claims.thumbprint = Some(format!("x5t:{digest}").into());
+                let mut caller = Caller::by(Arc::new(who), "certificate");
+                caller.until = Some(certificate.ends);
+                Claim::Proved(Box::new(caller))
+            }
+            None => Claim::Foreign,
+        }
+    }
+
+    async fn token(&self, asked: &Asked<'_>, shown: &Shown<'_>) -> Claim {
+        // RFC 6750, section 2.3: a token in a URL is in every log on its way.
+        let in_url = |pair: &str| pair.split('=').next() == Some("access_token");
+        if asked.query.is_some_and(|query| query.split('&').any(in_url)) {
+            return Claim::Refuted(AuthnError::Ambiguous);
+        }
+        let (token, dpop) = match (shown.bearer, shown.dpop) {
+            (Some(token), None) => (token, false),
+            (None, Some(token)) => (token, true),
+            (Some(_), Some(_)) | (None, None) => return Claim::Absent,
+        };
+        let (Some(bearer), Some(resource)) = (&self.bearer, asked.resource) else {
+            return Claim::Foreign;
+        };
+        if !bearer.is_for(resource, token) {
+            return Claim::Foreign;
+        }
+        match bearer.accept(resource, token, dpop, asked).await {
+            Ok(accepted) => {
+                let mut caller = Caller::by(accepted.principal, "oauth");
+                caller.token = Some(Arc::new(Secret::new(token.into())));
+                caller.until = Some(accepted.until);
+                caller.body = accepted.body;
+                Claim::Proved(Box::new(caller))
+            }
+            Err(error) => Claim::Refuted(AuthnError::Token(error)),
+        }
     }
 
     /// Who shows a credential is not anonymous, even where nobody asks for one: taking it for
     /// nobody would hide that it is wrong.
-    fn anonymous(&self, headers: &HeaderMap) -> Claim {
-        if headers.contains_key(AUTHORIZATION) || headers.contains_key(API_KEY) {
-            return Claim::Refuted(AuthnError::Unknown);
+    fn anonymous(&self, shown: &Shown<'_>) -> Claim {
+        if shown.any {
+            return Claim::Foreign;
         }
-        self.anonymous.clone().map_or(Claim::Absent, Claim::Proved)
+        let caller = |who: &Arc<Principal>| Caller::by(Arc::clone(who), "anonymous");
+        self.anonymous.as_ref().map_or(Claim::Absent, |who| Claim::Proved(Box::new(caller(who))))
+    }
+
+    /// A nonce for proofs of possession.
+    #[must_use]
+    pub fn nonce(&self) -> Option<String> {
+        self.bearer.as_ref()?.nonce()
+    }
+
+    /// Keeps what is known of issuers fresh, for as long as the gateway runs.
+    pub async fn tend(&self) {
+        match &self.bearer {
+            Some(bearer) => bearer.tend().await,
+            None => std::future::pending().await,
+        }
+    }
+
+    /// The issuers whose keys are not known, so that their tokens are refused.
+    pub fn missing(&self) -> impl Iterator<Item = &str> {
+        self.bearer.iter().flat_map(Bearer::missing)
     }
 }
 
-const API_KEY: &str = "x-api-key";
-
-/// Keys by the first bytes of their SHA-256; the whole of it is compared in constant time.
-///
-/// The table is looked up with a digest, never with the key: how long that takes says nothing
-/// about a key that would fit.
-#[derive(Debug)]
-struct Keys(HashMap<[u8; 8], Vec<Known>>);
-
-/// The SHA-256 of a key, and whose it is.
-type Known = ([u8; 32], Arc<Principal>);
-
-impl Keys {
-    fn new(keys: &[ApiKey]) -> Self {
-        let mut table: HashMap<_, Vec<_>> = HashMap::new();
-        for ApiKey { sha256, principal } in keys {
-            let entry = (*sha256, Arc::new(principal.clone()));
-            table.entry(prefix(sha256)).or_default().push(entry);
-        }
-        Self(table)
-    }
-
-    fn examine(&self, headers: &HeaderMap) -> Claim {
-        let bearer = match single(headers, AUTHORIZATION.as_str()) {
-            Single::Absent => None,
-            Single::Value(value) => match value.split_once(' ') {
-                Some((scheme, key)) if scheme.eq_ignore_ascii_case("bearer") => Some(key.trim()),
-                _ => return Claim::Refuted(AuthnError::Unknown),
-            },
-            Single::Bad => return Claim::Refuted(AuthnError::Ambiguous),
-        };
-        let key = match (bearer, single(headers, API_KEY)) {
-            (None, Single::Absent) => return Claim::Absent,
-            (Some(key), Single::Absent) | (None, Single::Value(key)) => key,
-            (Some(_), Single::Value(_)) | (_, Single::Bad) => {
-                return Claim::Refuted(AuthnError::Ambiguous);
-            }
-        };
-        let hash = digest::digest(&digest::SHA256, key.as_bytes());
-        let candidates = self.0.get(&prefix(hash.as_ref())).map_or(&[] as &[_], Vec::as_slice);
-        let equal = |(known, _): &&Known| {
-            constant_time::verify_slices_are_equal(known, hash.as_ref()).is_ok()
-        };
-        candidates
-            .iter()
-            .find(equal)
-            .map_or(Claim::Refuted(AuthnError::Unknown), |(_, who)| Claim::Proved(Arc::clone(who)))
-    }
+/// The credentials in a request.
+struct Shown<'a> {
+    bearer: Option<&'a str>,
+    dpop: Option<&'a str>,
+    key: Option<&'a str>,
+    proof: Option<&'a str>,
+    /// There is any, of whatever sort.
+    any: bool,
 }
 
-fn prefix(hash: &[u8]) -> [u8; 8] {
-    hash.first_chunk().copied().unwrap_or_default()
+fn shown<'a>(asked: &Asked<'a>) -> Result<Shown<'a>, AuthnError> {
+    let one = |name: &str| match single(asked.headers, name) {
+        Single::Absent => Ok(None),
+        Single::Value(value) => Ok(Some(value)),
+        Single::Bad => Err(AuthnError::Ambiguous),
+    };
+    let (authorization, key, proof) = (one(AUTHORIZATION.as_str())?, one(API_KEY)?, one(DPOP)?);
+    let any = authorization.is_some() || key.is_some();
+    if authorization.is_some() && key.is_some() {
+        return Err(AuthnError::Ambiguous);
+    }
+    let (mut bearer, mut dpop) = (None, None);
+    if let Some(text) = authorization {
+        let (scheme, rest) = text.split_once(' ').ok_or(AuthnError::Unknown)?;
+        let rest = rest.trim();
+        // Two credentials in one header: it is not clear which one speaks.
+        if rest.contains([',', ' ']) {
+            return Err(AuthnError::Ambiguous);
+        }
+        match scheme {
+            _ if scheme.eq_ignore_ascii_case("bearer") => bearer = Some(rest),
+            _ if scheme.eq_ignore_ascii_case("dpop") => dpop = Some(rest),
+            _ => return Err(AuthnError::Unknown),
+        }
+    }
+    Ok(Shown { bearer, dpop, key, proof, any })
+}
+
+/// The caller, with the name in the certificate of its connection.
+fn named(mut caller: Caller, certificate: Option<&Certificate>) -> Caller {
+    let name = certificate.and_then(|certificate| certificate.names.first());
+    if let Some(name) = name.filter(|_| caller.principal.claims.certificate.is_none()) {
+        let mut principal = Principal::clone(&caller.principal);
+        principal.claims.certificate = Some(name.to_string().into());
+        caller.principal = Arc::new(principal);
+    }
+    if let (Some(certificate), Some(until)) = (certificate, caller.until) {
+        caller.until = Some(until.min(certificate.ends));
+    }
+    caller
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{AuthnError, Identity};
-    use crate::settings::{ApiKey, Scheme};
+    use super::{Asked, AuthnError, Identity};
+    use crate::clock::System;
+    use crate::seal::Sealer;
+    use crate::settings::{self, ApiKey, Limits, Scheme};
+    use crate::world::World;
     use aws_lc_rs::digest;
-    use http::{HeaderMap, HeaderName, HeaderValue};
+    use http::Request;
     use policy::name::PrincipalId;
     use policy::principal::Principal;
+    use std::sync::Arc;
 
     fn who(id: &str) -> Principal {
         Principal::new(PrincipalId::parse(id).unwrap(), [].into())
@@ -160,14 +458,23 @@ mod tests {
             sha256: digest::digest(&digest::SHA256, key.as_bytes()).as_ref().try_into().unwrap(),
             principal: who(id),
         };
-        let identity =
-            Identity::new(&[key("k1", "ana"), key("k2", "bob")], Some(&who("anonymous")));
-        let mut map = HeaderMap::new();
+        let settings = settings::Identity {
+            api_keys: vec![key("k1", "ana"), key("k2", "bob")],
+            anonymous: Some(who("anonymous")),
+            ..settings::Identity::default()
+        };
+        let limits = Limits::default();
+        let world = World::new(Arc::new(System), limits);
+        let sealer = Arc::new(Sealer::new(&[]).unwrap());
+        let identity = Identity::new(&settings, &world, &limits, sealer).unwrap();
+        let mut request = Request::post("/mcp");
         for (name, value) in headers {
-            let name: HeaderName = name.parse().unwrap();
-            map.append(name, HeaderValue::from_str(value).unwrap());
+            request = request.header(*name, *value);
         }
-        identity.identify(schemes, &map).map(|caller| caller.principal.id.to_string())
+        let (head, ()) = request.body(()).unwrap().into_parts();
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let found = runtime.block_on(identity.identify(Asked::new(schemes, &head, None, None)));
+        found.map(|caller| caller.principal.id.to_string())
     }
 
     #[test]

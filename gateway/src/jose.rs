@@ -361,6 +361,51 @@ impl Key {
     }
 }
 
+/// Most keys in one set.
+const KEYS: usize = 64;
+
+/// Why a set of keys is not accepted.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum KeySetError {
+    /// It is not JSON.
+    #[error("the set of keys cannot be read: {0}")]
+    Json(JsonError),
+    /// It is not a set of keys.
+    #[error("the set of keys has no list `keys`")]
+    Shape,
+    /// It has more keys than anybody needs.
+    #[error("the set has more than {KEYS} keys")]
+    Many,
+}
+
+/// Reads a set of public keys (RFC 7517, section 5). Keys that are not accepted are left out, and so
+/// are those that share a name: which of them is meant cannot be known.
+///
+/// # Errors
+/// When it is no set of keys, or has too many.
+pub fn keys(text: Bytes) -> Result<Vec<Key>, KeySetError> {
+    let document = Document::parse(text, &BOUNDS).map_err(KeySetError::Json)?;
+    let list = document.root().get("keys").filter(|list| list.kind() == Kind::Array);
+    let list = list.ok_or(KeySetError::Shape)?;
+    if list.items().count() > KEYS {
+        return Err(KeySetError::Many);
+    }
+    let mut keys: Vec<Key> = Vec::new();
+    for item in list.items() {
+        match Key::read(item) {
+            Ok(key) => keys.push(key),
+            Err(KeyError::Secret) => {
+                tracing::error!("a set of public keys has a secret in it; it is not used");
+            }
+            Err(error) => tracing::debug!(%error, "a key is not used"),
+        }
+    }
+    let named = |name: &Option<Box<str>>| keys.iter().filter(|key| key.kid == *name).count();
+    let alone: Vec<bool> = keys.iter().map(|k| k.kid.is_none() || named(&k.kid) == 1).collect();
+    let alone = keys.into_iter().zip(alone).filter(|(_, alone)| *alone);
+    Ok(alone.map(|(key, _)| key).collect())
+}
+
 fn parsed(algorithm: &'static dyn VerificationAlgorithm, bytes: &[u8]) -> Result<Public, KeyError> {
     let key = ParsedPublicKey::new(algorithm, bytes).map_err(|_rejected| KeyError::Weak)?;
     Ok(Public::Parsed(key))

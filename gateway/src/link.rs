@@ -69,24 +69,26 @@ pub struct Target {
 }
 
 impl Target {
-    /// The target of `uri`, at addresses that `egress` admits; `tls` is used when its scheme is `https`.
+    /// The target of `uri`, at addresses that `egress` admits; `tls` is needed when its scheme is `https`.
     ///
     /// # Errors
     /// When the URI has no host that could be connected to.
     pub fn new(
         uri: &Uri,
         egress: Egress,
-        tls: &Arc<ClientConfig>,
+        tls: Option<Arc<ClientConfig>>,
         connect_time: Duration,
     ) -> Result<Self, LinkError> {
         let invalid = || LinkError::Connect(io::ErrorKind::InvalidInput.into());
         let host = uri.host().ok_or_else(invalid)?.trim_matches(['[', ']']);
         let secure = uri.scheme_str() == Some("https");
-        let tls = if secure {
-            let name = ServerName::try_from(host.to_owned()).map_err(|_unusable| invalid())?;
-            Some((Arc::clone(tls), name))
-        } else {
-            None
+        let tls = match tls.filter(|_| secure) {
+            Some(tls) => {
+                let name = ServerName::try_from(host.to_owned()).map_err(|_unusable| invalid())?;
+                Some((tls, name))
+            }
+            None if secure => return Err(invalid()),
+            None => None,
         };
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
         Ok(Self { host: host.into(), port, egress, tls, connect_time })

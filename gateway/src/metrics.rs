@@ -89,6 +89,10 @@ pub struct Metrics {
     pub in_flight: AtomicU64,
     /// Connections of clients.
     pub connections: AtomicU64,
+    /// Connections on which no TLS could be agreed on.
+    pub handshakes_failed: Counter,
+    /// When the certificate of each listener ends, in seconds since 1970.
+    certificates: Vec<(Box<str>, AtomicU64)>,
     /// Lists that lacked the part of some server.
     pub partial_lists: Counter,
     /// Records that were taken.
@@ -112,6 +116,8 @@ impl Metrics {
             servers: servers.into_iter().map(server).collect(),
             in_flight: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            handshakes_failed: Counter::default(),
+            certificates: Vec::new(),
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
@@ -129,6 +135,21 @@ impl Metrics {
             counter.add(1);
         }
         self.overhead.observe(gateway);
+    }
+
+    /// The same, with these listeners that have certificates.
+    #[must_use]
+    pub fn with_certificates<'a>(self, listeners: impl IntoIterator<Item = &'a str>) -> Self {
+        let listener = |name: &str| (name.into(), AtomicU64::new(0));
+        Self { certificates: listeners.into_iter().map(listener).collect(), ..self }
+    }
+
+    /// Notes when the certificate of a listener ends, in seconds since 1970.
+    pub fn certificate(&self, listener: &str, ends: u64) {
+        let found = self.certificates.iter().find(|(name, _)| **name == *listener);
+        if let Some((_, known)) = found {
+            known.store(ends, Ordering::Relaxed);
+        }
     }
 
     /// Counts what a server took for one answer.
@@ -201,7 +222,19 @@ impl Metrics {
             let value = value.load(Ordering::Relaxed);
             family(name, "gauge", help, &|out| line(out, name, value));
         }
+        let name = "portcullis_certificate_expiry_timestamp_seconds";
+        family(name, "gauge", "When the certificate of the listener ends.", &|out| {
+            for (listener, ends) in &self.certificates {
+                let ends = ends.load(Ordering::Relaxed);
+                line(out, &format!("{name}{{listener=\"{listener}\"}}"), ends);
+            }
+        });
         for (name, help, counter) in [
+            (
+                "portcullis_tls_handshake_failures_total",
+                "Connections on which no TLS could be agreed on.",
+                &self.handshakes_failed,
+            ),
             (
                 "portcullis_partial_lists_total",
                 "Lists that lacked the part of a server, by server missing.",

@@ -4,7 +4,6 @@
 //! SPEC 2024-11-05 basic/transports#http-with-sse; deprecated, and served only where a route asks
 //! for it.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -17,7 +16,7 @@ use tokio::sync::mpsc;
 use crate::body::Body;
 use crate::bounded::Bounded;
 use crate::bridge::Bridge;
-use crate::door::Door;
+use crate::door::{Door, Peer};
 use crate::exchange::Gateway;
 use crate::failure::Failure;
 use crate::hex;
@@ -72,12 +71,12 @@ impl Old {
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
         door: &Arc<Door>,
-        peer: SocketAddr,
+        peer: &Peer,
         request: Request<Incoming>,
         (route, end): (&str, End),
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let (caller, mut record) = match gateway.greet(door, peer, &head) {
+        let (caller, mut record) = match gateway.greet(door, peer, route, &head).await {
             Ok(greeted) => greeted,
             Err(refused) => return *refused,
         };
@@ -98,7 +97,7 @@ impl Old {
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
         door: &Arc<Door>,
-        peer: SocketAddr,
+        peer: &Peer,
         route: &str,
         principal: Arc<Principal>,
         credentials: HeaderMap,
@@ -107,7 +106,7 @@ impl Old {
         let path: Uri = route.parse().map_err(|_unusable| Failure::Route)?;
         let (out, mut messages) = mpsc::channel(WAITING);
         let door = Arc::new(door.inside());
-        let bridge = Bridge::new(Arc::clone(gateway), door, peer, path, out);
+        let bridge = Bridge::new(Arc::clone(gateway), door, peer.clone(), path, out);
         let taken = self.clients.insert(key, (Arc::clone(&bridge), principal));
         taken.map_err(|_full| Failure::Overload)?;
         let (events, body) = mpsc::channel(WAITING);

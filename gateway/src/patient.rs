@@ -10,29 +10,28 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
-use tokio::net::TcpStream;
 use tokio::time::{Instant, Sleep, sleep_until};
 
 /// A connection whose writes may not stand still for longer than a while.
 #[derive(Debug)]
-pub struct Patient {
-    stream: TcpStream,
+pub struct Patient<S> {
+    stream: S,
     patience: Duration,
     /// Runs while a write waits.
     waiting: Option<Pin<Box<Sleep>>>,
 }
 
-impl Patient {
+impl<S: AsyncRead + AsyncWrite + Unpin> Patient<S> {
     /// Gives `stream` up when a write has waited for `patience`.
     #[must_use]
-    pub const fn new(stream: TcpStream, patience: Duration) -> Self {
+    pub const fn new(stream: S, patience: Duration) -> Self {
         Self { stream, patience, waiting: None }
     }
 
     fn watched<T>(
         &mut self,
         cx: &mut Context<'_>,
-        write: impl FnOnce(Pin<&mut TcpStream>, &mut Context<'_>) -> Poll<io::Result<T>>,
+        write: impl FnOnce(Pin<&mut S>, &mut Context<'_>) -> Poll<io::Result<T>>,
     ) -> Poll<io::Result<T>> {
         let written = write(Pin::new(&mut self.stream), cx);
         if written.is_ready() {
@@ -48,7 +47,7 @@ impl Patient {
     }
 }
 
-impl AsyncRead for Patient {
+impl<S: AsyncRead + Unpin> AsyncRead for Patient<S> {
     fn poll_read(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
@@ -58,7 +57,7 @@ impl AsyncRead for Patient {
     }
 }
 
-impl AsyncWrite for Patient {
+impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for Patient<S> {
     fn poll_write(
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,

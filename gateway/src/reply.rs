@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
-use http::{HeaderValue, Response, StatusCode};
+use http::{HeaderName, HeaderValue, Response, StatusCode};
 use policy::json::{Fragment, Value};
 use policy::name::ServerName;
 use policy::offer::Kind;
@@ -58,7 +58,7 @@ pub fn error(public: &Public, id: Option<&Id>) -> Response<Body> {
     *response.status_mut() = public.status;
     let headers = response.headers_mut();
     match public.status {
-        StatusCode::UNAUTHORIZED => {
+        StatusCode::UNAUTHORIZED if public.challenge.is_none() => {
             headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
         }
         StatusCode::METHOD_NOT_ALLOWED => {
@@ -69,6 +69,9 @@ pub fn error(public: &Public, id: Option<&Id>) -> Response<Body> {
         }
         _ => {}
     }
+    headers.extend(public.challenge.clone().map(|challenge| (WWW_AUTHENTICATE, challenge)));
+    let nonce = public.nonce.clone();
+    headers.extend(nonce.map(|nonce| (HeaderName::from_static("dpop-nonce"), nonce)));
     response
 }
 

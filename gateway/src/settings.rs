@@ -5,27 +5,38 @@
 
 mod bounds;
 mod compile;
-mod servers;
+mod credentials;
+mod identity;
+mod listeners;
 mod problem;
 mod raw;
+mod reach;
+pub mod revoked;
+mod servers;
 mod shape;
 mod variables;
 mod yaml;
 
-use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use http::Uri;
-use policy::name::{GroupName, ServerName};
+use http::{HeaderName, Uri};
+use policy::name::{Scope, ServerName};
 use policy::pipeline::Policy;
-use policy::principal::Principal;
+use policy::principal::Wanted;
 
 use crate::egress::Egress;
 use crate::naming::Prefix;
 
+pub use credentials::{Credential, Grant, ServerTls};
+pub use identity::{
+    ApiKey, ClaimPath, ClaimPaths, Identity, Implied, Introspection, Issuer, KeySource,
+    KnownCertificate,
+};
+pub use listeners::{Clients, Forwarded, ForwardedHeader, Listener, ListenerTls, Scheme};
 pub use problem::Problems;
+pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
 pub use shape::schema;
 
 /// A configuration that was found good.
@@ -34,11 +45,9 @@ pub struct Settings {
     /// Where clients connect; never empty.
     pub listeners: Vec<Listener>,
     /// The operator's listener.
-    pub ops: Option<SocketAddr>,
-    /// Callers by key.
-    pub api_keys: Vec<ApiKey>,
-    /// The caller without a credential.
-    pub anonymous: Option<Principal>,
+    pub ops: Option<Ops>,
+    /// How callers are known.
+    pub identity: Identity,
     /// The servers; never empty.
     pub servers: Vec<Server>,
     /// The routes; never empty.
@@ -47,6 +56,8 @@ pub struct Settings {
     pub policy: Policy,
     /// SHA-256 of the file after substitution, in hexadecimal: it names the policy in records.
     pub digest: String,
+    /// The file with what is no longer to be used.
+    pub revocations: Option<PathBuf>,
     /// Where records go; never empty.
     pub sinks: Vec<Sink>,
     /// The key of argument digests.
@@ -59,37 +70,13 @@ pub struct Settings {
     pub limits: Limits,
 }
 
-/// A socket that clients connect to.
+/// The operator's listener.
 #[derive(Clone, Debug)]
-pub struct Listener {
-    /// Its name.
-    pub name: Box<str>,
+pub struct Ops {
     /// Where.
     pub address: SocketAddr,
-    /// The ways to authenticate, in order; never empty.
-    pub schemes: Vec<Scheme>,
-    /// Names it answers to, in lower case, without a port.
-    pub hosts: BTreeSet<Box<str>>,
-    /// Origins whose pages may call it.
-    pub origins: BTreeSet<Box<str>>,
-}
-
-/// A way to authenticate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Scheme {
-    /// By key.
-    ApiKey,
-    /// Without a credential; only on a loopback listener.
-    Anonymous,
-}
-
-/// A caller's key.
-#[derive(Clone, Debug)]
-pub struct ApiKey {
-    /// SHA-256 of the key.
-    pub sha256: [u8; 32],
-    /// Whose it is.
-    pub principal: Principal,
+    /// What an operator shows to change something; without it nothing can be changed.
+    pub token: Option<SecretRef>,
 }
 
 /// An MCP server.
@@ -105,6 +92,12 @@ pub struct Server {
     pub own: bool,
     /// Where connections to its URL may go.
     pub egress: Egress,
+    /// Who it has to be.
+    pub tls: ServerTls,
+    /// What it is shown.
+    pub credential: Option<Credential>,
+    /// Headers of every request to it.
+    pub headers: Vec<(HeaderName, Value)>,
 }
 
 /// How a server is reached.
@@ -171,6 +164,25 @@ pub struct Route {
     pub prefix: Prefix,
     /// Whether clients of the old HTTP+SSE transport are served.
     pub old: bool,
+    /// What access tokens have to be like.
+    pub oauth: RouteOauth,
+}
+
+/// What access tokens have to be like on a route.
+#[derive(Clone, Debug, Default)]
+pub struct RouteOauth {
+    /// The resource they are for; the public URL of the listener and the path if not given.
+    pub resource: Option<Box<str>>,
+    /// Other audiences that will do.
+    pub audiences: Vec<Box<str>>,
+    /// Indices of the issuers that are believed.
+    pub issuers: Vec<usize>,
+    /// The scopes that clients are told to ask for first.
+    pub scopes: Vec<Scope>,
+    /// The proof they must come with.
+    pub proof: Option<Wanted>,
+    /// Whether proofs by DPoP must have a nonce of ours in them.
+    pub nonce: bool,
 }
 
 /// A place for records.
@@ -220,18 +232,8 @@ pub struct Limits {
     pub batch: usize,
     pub processes: usize,
     pub drain_time: Duration,
-}
-
-impl Settings {
-    /// Every principal there can be.
-    fn principals(api_keys: &[ApiKey], anonymous: Option<&Principal>) -> Vec<Principal> {
-        api_keys.iter().map(|key| key.principal.clone()).chain(anonymous.cloned()).collect()
-    }
-}
-
-/// The groups of a principal, when every name is one.
-fn groups(names: &[String]) -> Result<BTreeSet<GroupName>, (usize, policy::name::NameError)> {
-    names.iter().enumerate().map(|(n, name)| GroupName::parse(name).map_err(|e| (n, e))).collect()
+    pub tokens: usize,
+    pub proofs: usize,
 }
 
 /// Compiles the configuration `text`; `file` is its name in messages.

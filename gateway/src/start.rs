@@ -6,11 +6,8 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
-use std::{env, fs};
 
 use policy::offer::Kind;
-use rustls::ClientConfig;
-use rustls::crypto::aws_lc_rs::default_provider;
 
 use crate::audit::{AuditError, FileSink, Journal, Sink, StdoutSink};
 use crate::bounded::Bounded;
@@ -24,12 +21,15 @@ use crate::identity::Identity;
 use crate::metrics::Metrics;
 use crate::old::Old;
 use crate::ops::{self, Ops};
+use crate::resource::Resource;
 use crate::seal::{SealError, Sealer};
 use crate::secret::Secret;
 use crate::session::Sessions;
-use crate::settings::{Reach, Scheme, SecretRef, Server, Settings, SinkTarget, Value};
+use crate::settings::{Listener, Reach, Scheme, Settings, SinkTarget, Value};
 use crate::task::{self, Tasks};
+use crate::tls::{self, Acceptor, TlsError};
 use crate::upstream::{Party, Upstream, UpstreamError};
+use crate::world::{World, WorldError};
 
 /// Why the gateway did not start.
 #[derive(Debug, thiserror::Error)]
@@ -39,15 +39,6 @@ pub enum StartError {
     Bind {
         /// Where.
         address: SocketAddr,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
-    /// A secret is not where it should be.
-    #[error("could not read the secret from {place}")]
-    Secret {
-        /// Where.
-        place: String,
         /// Why.
         #[source]
         cause: io::Error,
@@ -82,9 +73,18 @@ pub enum StartError {
     /// There can be no more threads.
     #[error("could not start the threads")]
     Threads(#[source] io::Error),
-    /// TLS cannot be set up.
-    #[error("could not set up TLS")]
-    Tls(#[source] rustls::Error),
+    /// Something outside cannot be used.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// The TLS of a listener cannot be set up.
+    #[error("could not set up the TLS of the listener `{name}`")]
+    Tls {
+        /// Which.
+        name: Box<str>,
+        /// Why.
+        #[source]
+        cause: TlsError,
+    },
 }
 
 /// A gateway whose sockets are bound.
@@ -118,26 +118,31 @@ pub fn start_inside(settings: Settings) -> Result<Running, StartError> {
 fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(System);
     let tasks = Tasks::default();
-    let metrics = Arc::new(Metrics::new(settings.servers.iter().map(|s| s.name.as_str())));
-    let journal = journal(&settings, &clock, &metrics)?;
-    let sealer = Arc::new(sealer(&settings)?);
+    let world = World::new(Arc::clone(&clock), settings.limits);
+    let secure = settings.listeners.iter().filter(|one| one.tls.is_some()).map(|one| &*one.name);
+    let metrics = Metrics::new(settings.servers.iter().map(|s| s.name.as_str()));
+    let metrics = Arc::new(metrics.with_certificates(secure));
+    let journal = journal(&settings, &world, &metrics)?;
+    let sealer = Arc::new(sealer(&settings, &world)?);
     let (lifetime, limits) = (settings.session_lifetime, settings.limits);
     let sessions =
         Sessions::new(Arc::clone(&sealer), lifetime, limits.sessions, Arc::clone(&clock));
-    let upstreams = upstreams(&settings, &metrics, &tasks)?;
+    let upstreams = upstreams(&settings, &world, &metrics, &tasks)?;
     let mut doors = Vec::new();
     for listener in settings.listeners.iter().filter(|_| listens) {
-        doors.push((Arc::new(Door::new(listener)), bind(listener.address)?));
+        let bound = bind(listener.address)?;
+        doors.push((Arc::new(door(&settings, listener, local(&bound), &clock)?), bound));
     }
-    let ops_listener = match settings.ops.filter(|_| listens) {
-        Some(address) => Some(bind(address)?),
+    let ops_listener = match settings.ops.as_ref().filter(|_| listens) {
+        Some(ops) => Some(bind(ops.address)?),
         None => None,
     };
+    let identity = Identity::new(&settings.identity, &world, &limits, Arc::clone(&sealer))?;
     let workers = task::parallelism();
     let old = settings.routes.iter().filter(|route| route.old).map(|route| route.path.clone());
     let old = Arc::new(Old::new(old.collect(), limits.sessions));
     let gateway = Arc::new(Gateway {
-        identity: Identity::new(&settings.api_keys, settings.anonymous.as_ref()),
+        identity,
         sessions,
         routes: routes(&settings, &upstreams),
         policy: settings.policy,
@@ -152,6 +157,10 @@ fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
         calls: Bounded::new(limits.sessions),
     });
     tasks.spawn_service(Arc::clone(&gateway).tend());
+    tasks.spawn_service(tend_identity(Arc::clone(&gateway)));
+    for (door, _) in &doors {
+        tasks.spawn_service(renew(Arc::clone(&gateway), Arc::clone(door)));
+    }
     upstreams.iter().for_each(Upstream::tend);
     let mut listeners = Vec::new();
     for (door, listener) in &doors {
@@ -226,6 +235,60 @@ impl Running {
     }
 }
 
+/// A listener's door: what its routes are to clients of OAuth, and its TLS.
+fn door(
+    settings: &Settings,
+    listener: &Listener,
+    bound: SocketAddr,
+    clock: &Arc<dyn Clock>,
+) -> Result<Door, StartError> {
+    let scheme = if listener.tls.is_some() { "https" } else { "http" };
+    let local = || format!("{scheme}://{bound}").into();
+    let public: Box<str> = listener.public.clone().unwrap_or_else(local);
+    let mut resources = HashMap::new();
+    if listener.schemes.contains(&Scheme::Oauth) {
+        let mutual = listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+            || listener.forwarded.is_some();
+        for route in &settings.routes {
+            let issuers = &settings.identity.issuers;
+            let resource = Resource::new(&public, &route.path, &route.oauth, issuers, mutual);
+            resources.insert(route.path.clone(), resource);
+        }
+    }
+    let failed = |cause| StartError::Tls { name: listener.name.clone(), cause };
+    let tls = listener.tls.as_ref().map(|tls| Acceptor::new(tls, clock.now()));
+    Ok(Door::new(listener, resources, tls.transpose().map_err(failed)?))
+}
+
+/// Keeps what is known of issuers fresh.
+async fn tend_identity(gateway: Arc<Gateway>) {
+    tokio::select! {
+        () = gateway.identity.tend() => {}
+        () = gateway.tasks.halting() => {}
+    }
+}
+
+/// Takes new certificates for a listener when its files change.
+async fn renew(gateway: Arc<Gateway>, door: Arc<Door>) {
+    let Some(acceptor) = &door.tls else { return };
+    let mut turn = tokio::time::interval(tls::WATCH);
+    loop {
+        tokio::select! {
+            _ = turn.tick() => {}
+            () = gateway.tasks.halting() => return,
+        }
+        match acceptor.renew(gateway.clock.now()) {
+            Ok(false) => {}
+            Ok(true) => tracing::info!(listener = %door.name, "new certificates are used"),
+            Err(error) => {
+                let error = crate::report::Chain(&error);
+                tracing::error!(listener = %door.name, %error, "new certificates cannot be used");
+            }
+        }
+        gateway.metrics.certificate(&door.name, acceptor.ends());
+    }
+}
+
 fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
     let failed = |cause| StartError::Bind { address, cause };
     let listener = TcpListener::bind(address).map_err(failed)?;
@@ -250,29 +313,9 @@ fn local(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
 }
 
-fn secret(reference: &SecretRef) -> Result<Secret, StartError> {
-    let (place, text) = match reference {
-        SecretRef::Env(name) => {
-            let missing = |_| io::Error::new(io::ErrorKind::NotFound, "not set, or not UTF-8");
-            (format!("the environment variable `{name}`"), env::var(name).map_err(missing))
-        }
-        SecretRef::File(path) => {
-            (format!("the file `{}`", path.display()), fs::read_to_string(path))
-        }
-    };
-    let text = text.map_err(|cause| StartError::Secret { place: place.clone(), cause })?;
-    // Files end with a line end that is not part of the secret.
-    let text = text.trim_end_matches(['\n', '\r']);
-    if text.is_empty() {
-        let cause = io::Error::new(io::ErrorKind::InvalidData, "it is empty");
-        return Err(StartError::Secret { place, cause });
-    }
-    Ok(Secret::new(text.into()))
-}
-
 fn journal(
     settings: &Settings,
-    clock: &Arc<dyn Clock>,
+    world: &World,
     metrics: &Arc<Metrics>,
 ) -> Result<Arc<Journal>, StartError> {
     let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
@@ -283,18 +326,18 @@ fn journal(
             SinkTarget::Stdout => Box::new(StdoutSink::start(&sink.name).map_err(failed)?),
         });
     }
-    let key = settings.digest_key.as_ref().map(secret).transpose()?;
+    let key = settings.digest_key.as_ref().map(|key| world.secret(key)).transpose()?;
     let key = key.as_ref().map(|key| key.expose().as_bytes());
-    let (clock, metrics) = (Arc::clone(clock), Arc::clone(metrics));
+    let (clock, metrics) = (Arc::clone(&world.clock), Arc::clone(metrics));
     let policy = format!("sha256:{}", settings.digest);
     let journal = Journal::new(sinks, clock, metrics, &policy, key);
     journal.map(Arc::new).map_err(StartError::Audit)
 }
 
-fn sealer(settings: &Settings) -> Result<Sealer, StartError> {
+fn sealer(settings: &Settings, world: &World) -> Result<Sealer, StartError> {
     let mut keys = Vec::new();
     for reference in &settings.session_keys {
-        let key = crate::hex::decode(secret(reference)?.expose());
+        let key = crate::hex::decode(world.secret(reference)?.expose());
         keys.push(key.ok_or(StartError::SessionKey(SealError))?);
     }
     Sealer::new(&keys).map_err(StartError::SessionKey)
@@ -302,10 +345,10 @@ fn sealer(settings: &Settings) -> Result<Sealer, StartError> {
 
 fn upstreams(
     settings: &Settings,
+    world: &World,
     metrics: &Arc<Metrics>,
     tasks: &Tasks,
 ) -> Result<Vec<Arc<Upstream>>, StartError> {
-    let tls = tls(&settings.servers)?;
     let mut upstreams = Vec::new();
     for (index, server) in settings.servers.iter().enumerate() {
         let mut environment = Vec::new();
@@ -313,39 +356,19 @@ fn upstreams(
             for (name, value) in &program.env {
                 let value = match value {
                     Value::Literal(text) => Secret::new(text.as_str().into()),
-                    Value::Secret(reference) => secret(reference)?,
+                    Value::Secret(reference) => world.secret(reference)?,
                 };
                 environment.push((name.clone(), value));
             }
         }
         let (metrics, tasks) = (Arc::clone(metrics), tasks.clone());
         let upstream =
-            Upstream::new(index, server, environment, settings.limits, &tls, metrics, tasks);
+            Upstream::new(index, server, environment, settings.limits, world, metrics, tasks);
         let name = server.name.as_str().into();
         let upstream = upstream.map_err(|cause| StartError::Server { name, cause })?;
         upstreams.push(Arc::new(upstream));
     }
     Ok(upstreams)
-}
-
-/// The machine's trust anchors, read only when a server is reached by `https`.
-fn tls(servers: &[Server]) -> Result<Arc<ClientConfig>, StartError> {
-    let mut roots = rustls::RootCertStore::empty();
-    let secure = |server: &Server| matches!(&server.reach, Reach::Http(uri) | Reach::Old(uri) if uri.scheme_str() == Some("https"));
-    if servers.iter().any(secure) {
-        let found = rustls_native_certs::load_native_certs();
-        for error in found.errors {
-            tracing::warn!(%error, "trust anchors");
-        }
-        let (good, bad) = roots.add_parsable_certificates(found.certs);
-        tracing::debug!(good, bad, "trust anchors");
-    }
-    let config = ClientConfig::builder_with_provider(Arc::new(default_provider()))
-        .with_safe_default_protocol_versions()
-        .map_err(StartError::Tls)?
-        .with_root_certificates(roots)
-        .with_no_client_auth();
-    Ok(Arc::new(config))
 }
 
 fn routes(settings: &Settings, upstreams: &[Arc<Upstream>]) -> HashMap<Box<str>, Arc<Route>> {

@@ -26,12 +26,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
+use ::http::Uri;
 use arc_swap::ArcSwapOption;
 use policy::json::Fragment;
 use policy::message::{Call, Use, Verb};
 use policy::name::ServerName;
 use policy::pipeline::{Expectation, Permit};
-use rustls::ClientConfig;
 use tokio::time::{Instant, timeout_at};
 
 use crate::audit::Entry;
@@ -45,6 +45,7 @@ use crate::session::Leg;
 use crate::settings::{Limits, Program, Protocol, Reach, Server};
 use crate::task::Tasks;
 use crate::wire::{Id, Message, Outcome};
+use crate::world::World;
 
 use answer::Messages;
 pub use answer::{Answer, Asked, Question, Replier, Step, is_progress};
@@ -112,13 +113,19 @@ impl Upstream {
         server: &Server,
         env: Vec<(String, Secret)>,
         limits: Limits,
-        tls: &Arc<ClientConfig>,
+        world: &World,
         metrics: Arc<Metrics>,
         tasks: Tasks,
     ) -> Result<Self, UpstreamError> {
         let name = server.name.clone();
         let seats = |opener| Transport::Channel(Seats::new(opener, server.own, limits.processes));
-        let target = |uri| Target::new(uri, server.egress.clone(), tls, limits.connect_time);
+        let target = |uri: &Uri| {
+            let secure = uri.scheme_str() == Some("https");
+            let tls = secure.then(|| world.tls(&server.tls)).transpose();
+            let tls = tls.map_err(UpstreamError::World)?;
+            let target = Target::new(uri, server.egress.clone(), tls, limits.connect_time);
+            target.map_err(UpstreamError::from)
+        };
         let transport = match &server.reach {
             Reach::Http(uri) => Transport::Http(Http::new(uri, target(uri)?, limits)?),
             Reach::Old(uri) => {

@@ -7,7 +7,9 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use policy::decision::{Decision, Effect};
 use policy::json::write_ascii;
+use policy::name::ClientId;
 use policy::offer::Kind;
+use policy::principal::{Principal, Proof};
 
 use crate::ending::Ending;
 use crate::hex;
@@ -66,7 +68,7 @@ pub struct Record {
     /// Where it came from.
     pub peer: SocketAddr,
     /// Who sent it.
-    pub principal: Option<Box<str>>,
+    pub principal: Option<Arc<Principal>>,
     /// How that is known.
     pub scheme: Option<&'static str>,
     /// Which way it was to go.
@@ -163,7 +165,14 @@ impl Record {
                 write_ascii(line.key(key), clipped(value));
             }
         };
-        foreign("principal", self.principal.as_deref());
+        if let Some(principal) = &self.principal {
+            let claims = &principal.claims;
+            foreign("principal", Some(principal.id.as_str()));
+            foreign("client", claims.client.as_ref().map(ClientId::as_str));
+            foreign("certificate", claims.certificate.as_deref());
+            foreign("proof", Some(claims.proof.as_str()).filter(|_| claims.proof != Proof::None));
+            foreign("token", claims.token.as_deref());
+        }
         foreign("scheme", self.scheme);
         foreign("route", self.route.as_deref());
         foreign("era", self.version.map(|version| version.era().as_str()));
@@ -173,6 +182,10 @@ impl Record {
             Some(Id::Number(id)) => line.raw("rpcId", itoa::Buffer::new().format(*id)),
             Some(Id::Text(id)) => write_ascii(line.key("rpcId"), clipped(id)),
             None => {}
+        }
+        let actors = self.principal.as_ref().map_or(&[] as &[_], |who| &who.claims.actors);
+        if !actors.is_empty() {
+            list(line.key("actors"), actors.iter().map(ToString::to_string));
         }
         let mut foreign = |key: &str, value: Option<&str>| {
             if let Some(value) = value {

@@ -3,7 +3,6 @@
 //! SPEC 2025-03-26 basic#batching. Each message is its own exchange, with its own decision and its
 //! own record.
 
-use std::net::SocketAddr;
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -15,7 +14,7 @@ use policy::json::Bounds;
 use super::{Arrived, Gateway, Knocked, identified};
 use crate::audit::Record;
 use crate::body::Body;
-use crate::door::Door;
+use crate::door::{Door, Peer};
 use crate::failure::Failure;
 use crate::inbound::{self, Ask};
 use crate::protocol::{Era, Version};
@@ -33,8 +32,8 @@ impl Gateway {
     /// Answers every message of a batch.
     pub(super) async fn batch(
         self: Arc<Self>,
-        door: &Door,
-        peer: SocketAddr,
+        door: &Arc<Door>,
+        peer: &Peer,
         knocked: Knocked,
         mut record: Box<Record>,
     ) -> Response<Body> {
@@ -57,7 +56,7 @@ impl Gateway {
         let one = |message: Result<Message, DecodeError>| {
             let gateway = Arc::clone(&self);
             let mut record = gateway.record(door, peer);
-            record.principal = Some(caller.principal.id.as_str().into());
+            record.principal = Some(Arc::clone(&caller.principal));
             record.scheme = Some(caller.scheme);
             record.route = Some(Arc::clone(&route.path));
             record.version = Some(session.version);
@@ -73,7 +72,8 @@ impl Gateway {
                 }
                 let (caller, route) = (caller.clone(), Arc::clone(&route));
                 let session = Some(session.clone());
-                Ok(Arrived { caller, route, session, inbound, id, batched: true })
+                let door = Arc::clone(door);
+                Ok(Arrived { caller, route, session, inbound, id, batched: true, door })
             });
             async move {
                 let arrived = match read {

@@ -167,7 +167,7 @@ impl Gateway {
     ) -> Box<Record> {
         let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
         let mut record = self.blank("session".into(), nowhere);
-        record.principal = Some(caller.id.as_str().into());
+        record.principal = Some(Arc::clone(caller));
         record.route = Some(Arc::clone(&route.path));
         record.server = Some(server.as_str().into());
         record.method = Some(method::LISTEN.into());

@@ -10,7 +10,7 @@ use http::request::Parts;
 use super::Gateway;
 use crate::audit::{Entry, Record, Verdict};
 use crate::body::Body;
-use crate::door::Door;
+use crate::door::{Door, Peer};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::identity::Caller;
@@ -19,8 +19,8 @@ use crate::reply;
 use crate::wire::Id;
 
 impl Gateway {
-    pub(super) fn record(&self, door: &Door, peer: SocketAddr) -> Box<Record> {
-        self.blank(Arc::clone(&door.name), peer)
+    pub(super) fn record(&self, door: &Door, peer: &Peer) -> Box<Record> {
+        self.blank(Arc::clone(&door.name), peer.address)
     }
 
     pub(super) fn blank(&self, listener: Arc<str>, peer: SocketAddr) -> Box<Record> {
@@ -105,14 +105,15 @@ impl Gateway {
     ///
     /// # Errors
     /// When the caller is not let in; the answer says why.
-    pub fn greet(
+    pub async fn greet(
         &self,
         door: &Door,
-        peer: SocketAddr,
+        peer: &Peer,
+        route: &str,
         head: &Parts,
     ) -> Result<(Caller, Box<Record>), Box<Response<Body>>> {
         let mut record = self.record(door, peer);
-        match self.identify(door, head, &mut record) {
+        match self.identify(door, peer, route, head, &mut record).await {
             Ok(caller) => Ok((caller, record)),
             Err(failure) => Err(Box::new(self.refuse(&record, &failure))),
         }

@@ -194,7 +194,7 @@ impl Gateway {
         let any = self.policy.admit_list(principal, server.name(), kind);
         if let Err(denial) = any.outcome {
             record.verdict = Verdict::Decided(Box::new(any.decision));
-            return Err(Failure::Denied(kind, denial));
+            return Err(self.denied(arrived, kind, denial));
         }
         let listing = match kind {
             Kind::Method => None,
@@ -226,7 +226,7 @@ impl Gateway {
         let arguments = call.arguments.clone();
         let ruling = self.policy.admit(principal, catalog, call);
         record.verdict = Verdict::Decided(Box::new(ruling.decision));
-        let permit = ruling.outcome.map_err(|denial| Failure::Denied(kind, denial))?;
+        let permit = ruling.outcome.map_err(|denial| self.denied(arrived, kind, denial))?;
         if repeats {
             agree(&mirrored, &said, arguments.as_ref().map(policy::json::Fragment::value))?;
         }

@@ -38,6 +38,8 @@ impl Default for Limits {
             batch: 50,
             processes: 64,
             drain_time: seconds(10),
+            tokens: 10_000,
+            proofs: 100_000,
         }
     }
 }
@@ -70,6 +72,8 @@ impl Compiler<'_> {
         let replay_events = count("replayEvents", raw.replay_events, usual.replay_events);
         let batch = count("batch", raw.batch, usual.batch);
         let processes = count("processes", raw.processes, usual.processes);
+        let tokens = count("tokens", raw.tokens, usual.tokens);
+        let proofs = count("proofs", raw.proofs, usual.proofs);
         let mut time = |key: &str, text: &Option<String>, usual| {
             self.time(&at(key), text.as_deref()).unwrap_or(usual)
         };
@@ -99,6 +103,8 @@ impl Compiler<'_> {
             batch,
             processes,
             drain_time: time("drainTime", &raw.drain_time, usual.drain_time),
+            tokens,
+            proofs,
         }
     }
 

@@ -1,32 +1,29 @@
 //! From what is written to what is meant: names resolved, numbers read, contradictions reported.
 
 use std::collections::BTreeSet;
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest;
 use policy::config::Known;
-use policy::name::PrincipalId;
-use policy::principal::Principal;
 
 use super::problem::Problem;
-use super::raw::{RawApiKey, RawListener, RawScheme, RawSecret, RawSettings, RawSink};
+use super::raw::{RawOps, RawSecret, RawSettings, RawSink};
 use super::yaml::Node;
-use super::{ApiKey, Listener, Scheme, SecretRef, Settings, Sink, SinkTarget, groups};
+use super::{Ops, SecretRef, Settings, Sink, SinkTarget, reach, revoked};
 
 /// Sessions live this long unless the file says otherwise.
 const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 
 pub(super) fn settings(raw: RawSettings, root: &Node) -> Result<Settings, Vec<Problem>> {
-    let mut compiler = Compiler { root, problems: Vec::new() };
+    let mut compiler = Compiler { root, problems: Vec::new(), now: reach::now() };
     let RawSettings { listeners, ops, identity, servers, routes, policy, audit, .. } = raw;
-    let api_keys = compiler.api_keys(&identity.api_keys);
-    let anonymous = identity.anonymous.as_ref().and_then(|raw| compiler.anonymous(&raw.groups));
-    let known = (!api_keys.is_empty(), anonymous.is_some());
-    let listeners = compiler.listeners(&listeners, known);
-    let ops = ops.and_then(|raw| compiler.address("/ops/address", &raw.address));
+    let identity = compiler.identity(identity);
+    let listeners = compiler.listeners(&listeners, &identity);
+    let ops = ops.and_then(|raw| compiler.ops(raw));
     let servers = compiler.servers(servers);
-    let routes = compiler.routes(&routes, &servers);
+    let routes = compiler.routes(&routes, &servers, &identity, &listeners);
     let sinks = compiler.sinks(&audit.sinks);
     let digest_key = audit.digest_key.and_then(|raw| compiler.secret("/audit/digestKey", raw));
     let session_keys = raw.sessions.keys.into_iter().enumerate();
@@ -37,12 +34,18 @@ pub(super) fn settings(raw: RawSettings, root: &Node) -> Result<Settings, Vec<Pr
         .time("/sessions/lifetime", raw.sessions.lifetime.as_deref())
         .unwrap_or(SESSION_LIFETIME);
     let limits = compiler.limits(&raw.limits);
-    let principals = Settings::principals(&api_keys, anonymous.as_ref());
+    let revocations = raw.revocations.file.map(PathBuf::from);
+    if let Some(file) = &revocations
+        && let Err(error) = revoked::read(file)
+    {
+        let help = "give a file with the lists that are revoked; it may be empty";
+        compiler.report("/revocations/file", error.to_string(), help);
+    }
+    let principals = identity.principals();
     let names: Vec<_> = servers.iter().map(|server| server.name.clone()).collect();
-    let policy = policy::config::compile(
-        policy,
-        Known { servers: &names, principals: &principals, others: false },
-    );
+    let others = !identity.issuers.is_empty() || !identity.certificates.is_empty();
+    let policy =
+        policy::config::compile(policy, Known { servers: &names, principals: &principals, others });
     let policy = policy.map_err(|problems| {
         for policy::config::Problem { at, message, help } in problems {
             compiler.report(&format!("/policy{at}"), message, help);
@@ -53,12 +56,12 @@ pub(super) fn settings(raw: RawSettings, root: &Node) -> Result<Settings, Vec<Pr
         Ok(policy) if compiler.problems.is_empty() => Ok(Settings {
             listeners,
             ops,
-            api_keys,
-            anonymous,
+            identity,
             servers,
             routes,
             policy,
             digest: crate::hex::encode(digest.as_ref()),
+            revocations,
             sinks,
             digest_key,
             session_keys,
@@ -73,6 +76,8 @@ pub(super) fn settings(raw: RawSettings, root: &Node) -> Result<Settings, Vec<Pr
 pub(super) struct Compiler<'a> {
     root: &'a Node,
     problems: Vec<Problem>,
+    /// What certificates must not have ended at.
+    pub(super) now: SystemTime,
 }
 
 impl Compiler<'_> {
@@ -95,7 +100,13 @@ impl Compiler<'_> {
         }
     }
 
-    fn address(&mut self, at: &str, text: &str) -> Option<SocketAddr> {
+    fn ops(&mut self, raw: RawOps) -> Option<Ops> {
+        let token = raw.token.and_then(|raw| self.secret("/ops/token", raw));
+        let address = self.address("/ops/address", &raw.address)?;
+        Some(Ops { address, token })
+    }
+
+    pub(super) fn address(&mut self, at: &str, text: &str) -> Option<SocketAddr> {
         let text = text.replacen("localhost:", "127.0.0.1:", 1);
         match text.parse() {
             Ok(address) => Some(address),
@@ -107,140 +118,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn listeners(&mut self, raws: &[RawListener], known: (bool, bool)) -> Vec<Listener> {
-        self.filled("/listeners", raws, "add one; without a listener nobody can connect");
-        let mut seen = BTreeSet::new();
-        let listener = |(n, raw): (usize, &RawListener)| {
-            let at = format!("/listeners/{n}");
-            self.unique(&format!("{at}/name"), &raw.name, &mut seen);
-            let address = self.address(&format!("{at}/address"), &raw.address)?;
-            let schemes = self.schemes(&at, raw, address, known);
-            Some(Listener {
-                name: raw.name.as_str().into(),
-                address,
-                schemes,
-                hosts: self.hosts(&at, raw, address),
-                origins: self.origins(&at, raw),
-            })
-        };
-        raws.iter().enumerate().filter_map(listener).collect()
-    }
-
-    fn schemes(
-        &mut self,
-        at: &str,
-        raw: &RawListener,
-        address: SocketAddr,
-        (keys, anonymous): (bool, bool),
-    ) -> Vec<Scheme> {
-        let list = format!("{at}/authentication");
-        self.filled(&list, &raw.authentication, "write `[apiKey]`: with none nobody gets in");
-        let mut schemes = Vec::new();
-        for (n, scheme) in raw.authentication.iter().enumerate() {
-            let at = format!("{list}/{n}");
-            schemes.push(match scheme {
-                RawScheme::ApiKey => {
-                    if !keys {
-                        let help = "add one under `identity.apiKeys`; `portcullis keygen` makes it";
-                        self.report(&at, "there is no API key", help);
-                    }
-                    Scheme::ApiKey
-                }
-                RawScheme::Anonymous => {
-                    if !anonymous {
-                        let help = "add `anonymous: {groups: [..]}` under `identity`";
-                        self.report(&at, "the anonymous caller is not defined", help);
-                    }
-                    if !address.ip().is_loopback() {
-                        let help = "bind the listener to 127.0.0.1, or ask for a credential";
-                        let message = "anonymous callers are accepted on a loopback listener only";
-                        self.report(&at, message, help);
-                    }
-                    Scheme::Anonymous
-                }
-            });
-        }
-        schemes
-    }
-
-    fn hosts(&mut self, at: &str, raw: &RawListener, address: SocketAddr) -> BTreeSet<Box<str>> {
-        let mut hosts: BTreeSet<Box<str>> = BTreeSet::new();
-        for (n, host) in raw.hosts.iter().enumerate() {
-            let plain = !host.is_empty()
-                && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._[]:".contains(&b))
-                && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
-            if !plain {
-                let message = format!("`{}` is not a host name", host.escape_debug());
-                self.report(&format!("{at}/hosts/{n}"), message, "write the name without a port");
-            }
-            hosts.insert(host.to_ascii_lowercase().into());
-        }
-        match address.ip() {
-            ip if ip.is_loopback() => {
-                hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(Into::into));
-            }
-            ip if ip.is_unspecified() && hosts.is_empty() => {
-                let help =
-                    "add `hosts: [gateway.example.com]`; requests for other names are refused";
-                self.report(at, "the names clients use for this listener are not given", help);
-            }
-            IpAddr::V4(ip) => hosts.extend((!ip.is_unspecified()).then(|| ip.to_string().into())),
-            IpAddr::V6(ip) => {
-                hosts.extend((!ip.is_unspecified()).then(|| format!("[{ip}]").into()))
-            }
-        }
-        hosts
-    }
-
-    fn origins(&mut self, at: &str, raw: &RawListener) -> BTreeSet<Box<str>> {
-        for (n, origin) in raw.origins.iter().enumerate() {
-            let rest = origin.strip_prefix("https://").or_else(|| origin.strip_prefix("http://"));
-            let good = rest.is_some_and(|host| {
-                !host.is_empty()
-                    && !host.contains(['/', '*', '@', '?', '#'])
-                    && !host.bytes().any(|byte| byte.is_ascii_uppercase())
-            });
-            if !good {
-                let message = format!("`{}` is not an origin", origin.escape_debug());
-                let help = "write scheme, host and port in lower case: `https://app.example.com`";
-                self.report(&format!("{at}/origins/{n}"), message, help);
-            }
-        }
-        raw.origins.iter().map(|origin| origin.as_str().into()).collect()
-    }
-
-    fn principal(&mut self, at: &str, id: &str, names: &[String]) -> Option<Principal> {
-        let groups = groups(names).map_err(|(n, error)| {
-            self.report(&format!("{at}/groups/{n}"), format!("the group {error}"), "rename it");
-        });
-        let id = PrincipalId::parse(id).map_err(|error| {
-            self.report(&format!("{at}/principal"), format!("the principal {error}"), "rename it");
-        });
-        Some(Principal::new(id.ok()?, groups.ok()?))
-    }
-
-    fn anonymous(&mut self, names: &[String]) -> Option<Principal> {
-        self.principal("/identity/anonymous", "anonymous", names)
-    }
-
-    fn api_keys(&mut self, raws: &[RawApiKey]) -> Vec<ApiKey> {
-        let (mut names, mut hashes) = (BTreeSet::new(), BTreeSet::new());
-        let key = |(n, raw): (usize, &RawApiKey)| {
-            let at = format!("/identity/apiKeys/{n}");
-            self.unique(&format!("{at}/name"), &raw.name, &mut names);
-            self.unique(&format!("{at}/sha256"), &raw.sha256.to_ascii_lowercase(), &mut hashes);
-            let sha256 = crate::hex::decode(&raw.sha256).and_then(|hash| hash.try_into().ok());
-            if sha256.is_none() {
-                let help = "write the 64 hexadecimal digits that `portcullis keygen` prints";
-                self.report(&format!("{at}/sha256"), "not a SHA-256 in hexadecimal", help);
-            }
-            let principal = self.principal(&at, &raw.principal, &raw.groups)?;
-            Some(ApiKey { sha256: sha256?, principal })
-        };
-        raws.iter().enumerate().filter_map(key).collect()
-    }
-
-    fn secret(&mut self, at: &str, raw: RawSecret) -> Option<SecretRef> {
+    pub(super) fn secret(&mut self, at: &str, raw: RawSecret) -> Option<SecretRef> {
         match (raw.from_env, raw.from_file) {
             (Some(variable), None) => Some(SecretRef::Env(variable)),
             (None, Some(file)) => Some(SecretRef::File(file.into())),

@@ -11,7 +11,7 @@ use serde::Serialize;
 pub(super) struct Problem {
     /// Bytes of the file.
     span: Range<usize>,
-    message: String,
+    pub(super) message: String,
     help: String,
 }
 

@@ -2,9 +2,26 @@
 //!
 //! The comments on these types are the descriptions in the JSON Schema, which editors show.
 
+mod credential;
+mod identity;
+mod listener;
+
 use policy::config::RawPolicy;
+use policy::principal::Wanted;
 use schemars::JsonSchema;
 use serde::Deserialize;
+
+pub(super) use credential::{
+    RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawServerTls,
+};
+pub(super) use identity::{
+    RawApiKey, RawClaims, RawClient, RawIdentity, RawIntrospection, RawIssuer, RawKeys,
+    RawKnownCertificate, RawOwnCertificate, RawReach, RawSecretIn,
+};
+pub(super) use listener::{
+    RawClients, RawForwarded, RawForwardedHeader, RawListener, RawPresence, RawScheme, RawTls,
+    RawTlsVersion,
+};
 
 /// The configuration of a Portcullis gateway.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -27,6 +44,9 @@ pub(super) struct RawSettings {
     /// Who may call what. Without it nobody may call anything.
     #[serde(default)]
     pub(super) policy: RawPolicy,
+    /// What is no longer to be used.
+    #[serde(default)]
+    pub(super) revocations: RawRevocations,
     /// Where every exchange is recorded.
     pub(super) audit: RawAudit,
     /// Sessions of clients that speak a revision before 2026-07-28.
@@ -45,81 +65,23 @@ pub(super) enum ApiVersion {
     V1,
 }
 
-/// A socket that clients connect to.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawListener {
-    /// Its name in logs and metrics.
-    pub(super) name: String,
-    /// Address and port; `localhost` or an IP address. Port 0 takes a free one.
-    #[serde(default = "default_address")]
-    pub(super) address: String,
-    /// The ways to authenticate here, in the order they are tried.
-    pub(super) authentication: Vec<RawScheme>,
-    /// Names that clients call this listener by in `Host`. A loopback listener answers to the
-    /// loopback names anyway.
-    #[serde(default)]
-    pub(super) hosts: Vec<String>,
-    /// Web origins whose pages may call this listener, such as `https://app.example.com`.
-    #[serde(default)]
-    pub(super) origins: Vec<String>,
-}
-
-fn default_address() -> String {
-    "127.0.0.1:8080".to_owned()
-}
-
-/// A way to authenticate.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub(super) enum RawScheme {
-    /// A key in `Authorization: Bearer` or `X-API-Key`.
-    ApiKey,
-    /// No credential. Only on a loopback listener.
-    Anonymous,
-}
-
 /// The operator's listener.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawOps {
     /// Address and port; port 0 takes a free one.
     pub(super) address: String,
+    /// The token with which an operator may revoke. Without it nothing can be changed there.
+    pub(super) token: Option<RawSecret>,
 }
 
-/// How callers are known.
+/// What is no longer to be used, whatever the rules say.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawIdentity {
-    /// Keys, each held as its SHA-256 and never as itself.
-    #[serde(default)]
-    pub(super) api_keys: Vec<RawApiKey>,
-    /// Who a caller without a credential is, where a listener lets one in.
-    pub(super) anonymous: Option<RawAnonymous>,
-}
-
-/// One key.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawApiKey {
-    /// Its name, for people: which key to revoke.
-    pub(super) name: String,
-    /// The caller it stands for.
-    pub(super) principal: String,
-    /// The caller's groups.
-    #[serde(default)]
-    pub(super) groups: Vec<String>,
-    /// The SHA-256 of the key, in hexadecimal; `portcullis keygen` prints both.
-    pub(super) sha256: String,
-}
-
-/// The caller without a credential; its principal is `anonymous`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawAnonymous {
-    /// Its groups.
-    #[serde(default)]
-    pub(super) groups: Vec<String>,
+pub(super) struct RawRevocations {
+    /// A YAML file with the lists `principals`, `clients`, `servers`, `tools` (`SERVER/NAME`) and
+    /// `tokens` (by `jti`). Read again when it changes, and on SIGHUP.
+    pub(super) file: Option<String>,
 }
 
 /// An MCP server: by `url` or by `command`.
@@ -155,6 +117,15 @@ pub(super) struct RawServer {
     /// connected to. If not given: the address in the URL, `loopback` for `localhost`, and
     /// `public` and `private` for other names. Link-local, multicast and metadata addresses never.
     pub(super) egress: Option<Vec<String>>,
+    /// Who the server at an `https` URL has to be, and what it is shown.
+    pub(super) tls: Option<RawServerTls>,
+    /// What the server at `url` is shown so that it lets us in. Nothing if not given: no credential
+    /// of a caller is ever passed on.
+    pub(super) credential: Option<RawCredential>,
+    /// Headers of every request to `url`, besides those of the protocol. No header of a client is
+    /// ever passed on.
+    #[serde(default)]
+    pub(super) headers: Vec<RawVariable>,
 }
 
 /// How a server at a URL is spoken to.
@@ -231,6 +202,33 @@ pub(super) struct RawRoute {
     /// Serve clients of the old HTTP+SSE transport as well: at the path followed by `/sse`.
     #[serde(default)]
     pub(super) http_sse: bool,
+    /// What access tokens have to be like here.
+    #[serde(default)]
+    pub(super) oauth: RawRouteOauth,
+}
+
+/// What access tokens have to be like on a route.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawRouteOauth {
+    /// The resource tokens are for (RFC 8707); exactly this must be in `aud`. If not given, the
+    /// `publicUrl` of the listener and the path.
+    pub(super) resource: Option<String>,
+    /// Other audiences that will do. A token that is good for more than one route can be taken from
+    /// one server to another.
+    #[serde(default)]
+    pub(super) audiences: Vec<String>,
+    /// The issuers that are believed here; all if not given.
+    pub(super) issuers: Option<Vec<String>>,
+    /// The scopes that clients are told to ask for first.
+    #[serde(default)]
+    pub(super) scopes: Vec<String>,
+    /// The proof that every token here must come with.
+    pub(super) proof: Option<Wanted>,
+    /// Proofs of possession by DPoP must have a nonce of the gateway in them (RFC 9449, section 9):
+    /// then none can be made in advance, and replicas with the same `sessions.keys` agree on them.
+    #[serde(default)]
+    pub(super) dpop_nonce: bool,
 }
 
 /// When tools carry the name of their server.
@@ -335,6 +333,10 @@ pub(super) struct RawLimits {
     pub(super) batch: Option<usize>,
     /// Processes of one server that serve one session each. Default 64.
     pub(super) processes: Option<usize>,
+    /// Verified tokens that are remembered. Default 10000.
+    pub(super) tokens: Option<usize>,
+    /// Proofs of possession that are remembered so that none is used twice. Default 100000.
+    pub(super) proofs: Option<usize>,
     /// How long in-flight requests may take to end when the gateway is stopped. Default `10s`.
     pub(super) drain_time: Option<String>,
 }

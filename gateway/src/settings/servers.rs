@@ -10,7 +10,7 @@ use super::compile::Compiler;
 use super::raw::{
     RawPrefix, RawProtocol, RawRoute, RawServer, RawSharing, RawTransport, RawVariable,
 };
-use super::{Program, Protocol, Reach, Route, SecretRef, Server, Value};
+use super::{Identity, Listener, Program, Protocol, Reach, Route, SecretRef, Server, Value};
 use crate::egress::{self, Egress};
 use crate::naming::{self, Prefix};
 
@@ -18,7 +18,7 @@ impl Compiler<'_> {
     pub(super) fn servers(&mut self, raws: Vec<RawServer>) -> Vec<Server> {
         self.filled("/servers", &raws, "add one: there is nothing to stand in front of");
         let mut seen = BTreeSet::new();
-        let server = |(n, raw): (usize, RawServer)| {
+        let server = |(n, mut raw): (usize, RawServer)| {
             let at = format!("/servers/{n}");
             self.unique(&format!("{at}/name"), &raw.name, &mut seen);
             let protocol = match raw.protocol {
@@ -47,9 +47,10 @@ impl Compiler<'_> {
                 self.report(&format!("{at}/sharing"), message, help);
             }
             let egress = self.egress(&at, &raw);
+            let (tls, credential, headers) = self.shown(&at, &mut raw);
             // The name stands even where the rest is wrong: what refers to it is not.
             let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
-            Some(Server { name, reach, protocol, own, egress })
+            Some(Server { name, reach, protocol, own, egress, tls, credential, headers })
         };
         raws.into_iter().enumerate().filter_map(server).collect()
     }
@@ -67,15 +68,7 @@ impl Compiler<'_> {
                     let help = "remove it: what a program connects to is not seen here";
                     self.report(&at, "`egress` belongs to a `url`", help);
                 }
-                self.filled(&at, list, "name the networks, such as `public` or `10.0.0.0/8`");
-                let networks = list.iter().enumerate().filter_map(|(n, text)| {
-                    let help =
-                        "write `public`, `private`, `loopback` or a prefix like `10.0.0.0/8`";
-                    let refused = |error| format!("`{}`: {error}", text.escape_debug());
-                    let read = text.parse().map_err(refused);
-                    read.map_err(|message| self.report(&format!("{at}/{n}"), message, help)).ok()
-                });
-                (Egress::new(networks.collect()), at)
+                (self.networks(&at, list), at)
             }
         };
         // A name is looked up when it is needed; an address can be judged now.
@@ -90,6 +83,18 @@ impl Compiler<'_> {
             self.report(&at, message, help);
         }
         egress
+    }
+
+    /// The networks in a list.
+    pub(super) fn networks(&mut self, at: &str, list: &[String]) -> Egress {
+        self.filled(at, list, "name the networks, such as `public` or `10.0.0.0/8`");
+        let networks = list.iter().enumerate().filter_map(|(n, text)| {
+            let help = "write `public`, `private`, `loopback` or a prefix like `10.0.0.0/8`";
+            let refused = |error| format!("`{}`: {error}", text.escape_debug());
+            let read = text.parse().map_err(refused);
+            read.map_err(|message| self.report(&format!("{at}/{n}"), message, help)).ok()
+        });
+        Egress::new(networks.collect())
     }
 
     fn reach(&mut self, at: &str, raw: RawServer) -> Option<Reach> {
@@ -148,7 +153,7 @@ impl Compiler<'_> {
         }
     }
 
-    fn variable(&mut self, at: &str, raw: RawVariable) -> Option<(String, Value)> {
+    pub(super) fn variable(&mut self, at: &str, raw: RawVariable) -> Option<(String, Value)> {
         let RawVariable { name, value, from_env, from_file } = raw;
         let value = match (value, from_env, from_file) {
             (Some(value), None, None) => Value::Literal(value),
@@ -170,7 +175,13 @@ impl Compiler<'_> {
         Some((name, value))
     }
 
-    pub(super) fn routes(&mut self, raws: &[RawRoute], servers: &[Server]) -> Vec<Route> {
+    pub(super) fn routes(
+        &mut self,
+        raws: &[RawRoute],
+        servers: &[Server],
+        identity: &Identity,
+        listeners: &[Listener],
+    ) -> Vec<Route> {
         self.filled("/routes", raws, "add one: `path: /mcp` and the servers behind it");
         let named: BTreeMap<_, _> =
             servers.iter().enumerate().map(|(n, server)| (server.name.as_str(), n)).collect();
@@ -212,7 +223,9 @@ impl Compiler<'_> {
                 RawPrefix::Never => Prefix::Never,
             };
             let path = raw.path.as_str().into();
-            routes.push(Route { path, servers: found, prefix, old: raw.http_sse });
+            let oauth = self.route_oauth(&format!("{at}/oauth"), &raw.oauth, identity);
+            self.exchanged(&at, &found, servers, listeners);
+            routes.push(Route { path, servers: found, prefix, old: raw.http_sse, oauth });
         }
         routes
     }

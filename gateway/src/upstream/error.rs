@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use crate::link::LinkError;
 use crate::wire::DecodeError;
+use crate::world::WorldError;
 
 /// Why a server did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -15,6 +16,9 @@ pub enum UpstreamError {
     /// No connection, or none any more.
     #[error(transparent)]
     Link(#[from] LinkError),
+    /// What it should be shown is not to be had.
+    #[error(transparent)]
+    World(WorldError),
     /// The program could not be started.
     #[error("could not start the program")]
     Start(#[source] io::Error),
@@ -68,6 +72,7 @@ impl UpstreamError {
             Self::Link(LinkError::Connect(_)) => "upstream-connect",
             Self::Link(LinkError::Egress { .. }) => "upstream-egress",
             Self::Link(LinkError::Identity(_)) => "upstream-identity",
+            Self::World(_) => "upstream-credential",
             Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
             Self::Timeout(_) => "upstream-timeout",
             Self::Link(LinkError::Broken(_)) | Self::Incomplete => "upstream-broken",

@@ -1,0 +1,207 @@
+//! Proofs of possession: a signature for one request with one token (RFC 9449; vectors AV-55 to
+//! AV-60).
+
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest;
+use base64::Engine as _;
+use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+use http::{Method, Uri};
+use policy::json::Value;
+
+use crate::bounded::Bounded;
+use crate::jose::{self, Jws};
+use crate::seal::Sealer;
+
+/// How far the time of a proof may be from ours.
+const WINDOW: Duration = Duration::from_secs(60);
+/// How long a nonce is good for.
+const NONCE: Duration = Duration::from_secs(300);
+/// Longest id of a proof.
+const ID: usize = 256;
+/// Names the format to the cipher.
+const FORMAT: &[u8] = b"portcullis dpop nonce v1";
+
+/// Why a proof is not accepted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum ProofError {
+    /// It is not a proof.
+    #[error("not a proof")]
+    Shape,
+    /// It is for another request, another token or another key.
+    #[error("a proof of something else")]
+    Other,
+    /// It was made too long ago, or in the future.
+    #[error("a proof of another time")]
+    Time,
+    /// It was used before.
+    #[error("a proof that was used before")]
+    Used,
+    /// It has no nonce of ours, or an old one.
+    #[error("a proof without a nonce")]
+    Nonce,
+    /// No more can be remembered, so whether it was used before could not be known.
+    #[error("too many proofs")]
+    Full,
+}
+
+/// What a proof has to be about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct About<'a> {
+    pub(super) method: &'a Method,
+    /// The URL that was asked for.
+    pub(super) url: &'a str,
+    pub(super) token: &'a str,
+    /// The digest of the key the token is bound to.
+    pub(super) key: &'a str,
+    pub(super) nonce: bool,
+}
+
+/// Remembers proofs, so that none is used twice.
+pub(super) struct Proofs {
+    /// The digest of the key and the id of the proof, and until when it could be used again.
+    used: Bounded<[u8; 32], SystemTime>,
+    sealer: Arc<Sealer>,
+}
+
+impl std::fmt::Debug for Proofs {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Proofs").field("used", &self.used).finish_non_exhaustive()
+    }
+}
+
+impl Proofs {
+    pub(super) fn new(limit: usize, sealer: Arc<Sealer>) -> Self {
+        Self { used: Bounded::new(limit), sealer }
+    }
+
+    /// Accepts `text` as a proof of what it should be about, once; gives the digest of the body it
+    /// is about, where it names one.
+    pub(super) fn accept(
+        &self,
+        text: &str,
+        about: About<'_>,
+        now: SystemTime,
+    ) -> Result<Option<[u8; 32]>, ProofError> {
+        let read = Jws::read_with_key(text).map_err(|_| ProofError::Shape)?;
+        let key = read.jwk.as_ref().ok_or(ProofError::Shape)?;
+        if read.typ.as_deref() != Some("dpop+jwt") {
+            return Err(ProofError::Shape);
+        }
+        let claims = read.is_signed_by(key).map_err(|_| ProofError::Shape)?;
+        let said = |name: &str| claims.get(name).and_then(Value::as_str);
+        let id = said("jti").filter(|id| (1..=ID).contains(&id.len())).ok_or(ProofError::Shape)?;
+        let ath = URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, about.token.as_bytes()));
+        let same = key.thumbprint() == about.key
+            && said("htm").as_deref() == Some(about.method.as_str())
+            && said("htu").is_some_and(|said| same_url(&said, about.url))
+            && said("ath").as_deref() == Some(&*ath);
+        if !same {
+            return Err(ProofError::Other);
+        }
+        let made = jose::seconds(claims, "iat").ok().flatten().ok_or(ProofError::Shape)?;
+        let made = UNIX_EPOCH + Duration::from_secs(made.min(1 << 40));
+        if made > now + WINDOW || made + WINDOW < now {
+            return Err(ProofError::Time);
+        }
+        if about.nonce && !said("nonce").is_some_and(|nonce| self.knows(&nonce, now)) {
+            return Err(ProofError::Nonce);
+        }
+        let body = match claims.get("content_digest") {
+            None => None,
+            Some(value) => Some(content(value).ok_or(ProofError::Shape)?),
+        };
+        let name = format!("{}\0{id}", key.thumbprint());
+        let mut entry = [0; 32];
+        entry.copy_from_slice(digest::digest(&digest::SHA256, name.as_bytes()).as_ref());
+        // It could be used again until it is too old.
+        match self.remember(entry, made + WINDOW, now) {
+            Ok(true) => Ok(body),
+            Ok(false) => Err(ProofError::Used),
+            Err(full) => Err(full),
+        }
+    }
+
+    fn remember(
+        &self,
+        entry: [u8; 32],
+        until: SystemTime,
+        now: SystemTime,
+    ) -> Result<bool, ProofError> {
+        if let Ok(taken) = self.used.insert(entry, until) {
+            return Ok(taken.is_none());
+        }
+        self.used.retain(|_, until| *until >= now);
+        self.used.insert(entry, until).map(|taken| taken.is_none()).map_err(|_| ProofError::Full)
+    }
+
+    /// A nonce for proofs: the time, sealed, so that every replica knows it.
+    pub(super) fn nonce(&self, now: SystemTime) -> Option<String> {
+        let now = now.duration_since(UNIX_EPOCH).ok()?.as_secs();
+        self.sealer.seal(&[FORMAT], now.to_be_bytes().to_vec()).ok()
+    }
+
+    fn knows(&self, nonce: &str, now: SystemTime) -> bool {
+        let made = self.sealer.open(&[FORMAT], nonce);
+        let made = made.and_then(|made| Some(u64::from_be_bytes(made.try_into().ok()?)));
+        let made = made.map(|made| UNIX_EPOCH + Duration::from_secs(made));
+        made.is_some_and(|made| made <= now + WINDOW && now <= made + NONCE)
+    }
+}
+
+/// `sha-256=:..:` (RFC 9530), as the draft for MCP has it.
+fn content(value: Value<'_>) -> Option<[u8; 32]> {
+    let text = value.as_str()?;
+    let inner = text.strip_prefix("sha-256=:")?.strip_suffix(':')?;
+    STANDARD.decode(inner).ok()?.try_into().ok()
+}
+
+/// Whether two URLs are the same without what comes after `?` or `#`, scheme and host in any case
+/// and the usual port in either way.
+///
+/// RFC 9449, section 4.3
+fn same_url(said: &str, meant: &str) -> bool {
+    let plain = |text: &str| {
+        let text = text.split(['?', '#']).next().unwrap_or_default();
+        let uri: Uri = text.parse().ok()?;
+        let scheme = uri.scheme_str()?.to_ascii_lowercase();
+        let usual = if scheme == "https" { 443 } else { 80 };
+        let host = uri.host()?.to_ascii_lowercase();
+        let port = uri.port_u16().unwrap_or(usual);
+        let userinfo = uri.authority()?.as_str().contains('@');
+        (!userinfo).then(|| (scheme, host, port, uri.path().to_owned()))
+    };
+    let said = plain(said);
+    said.is_some() && said == plain(meant)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::same_url;
+
+    #[test]
+    fn one_place_has_several_spellings() {
+        let meant = "https://gw.example/mcp";
+        for same in [
+            "https://gw.example/mcp",
+            "HTTPS://GW.example:443/mcp",
+            "https://gw.example/mcp?a=b",
+            "https://gw.example/mcp#c",
+        ] {
+            assert!(same_url(same, meant), "{same}");
+        }
+        for other in [
+            "http://gw.example/mcp",
+            "https://gw.example/mcp/",
+            "https://gw.example/MCP",
+            "https://gw.example:8443/mcp",
+            "https://gw.example.evil/mcp",
+            "https://x@gw.example/mcp",
+            "/mcp",
+            "",
+        ] {
+            assert!(!same_url(other, meant), "{other}");
+        }
+    }
+}

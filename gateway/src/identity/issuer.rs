@@ -1,0 +1,286 @@
+//! The keys of an issuer: where they are had from, when they are read again, and which of them a
+//! token may be signed with.
+//!
+//! One reading at a time, whoever waits; an unknown key causes one reading and then none for a
+//! while; keys that cannot be read again are relied on for a while and then not at all (vectors
+//! AV-30 to AV-38).
+
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+use http::Uri;
+use policy::json::{Document, Value};
+use tokio::sync::Mutex as Turn;
+
+use crate::clock::Clock;
+use crate::fetch::{FetchError, Ways};
+use crate::jose::{self, Algorithm, Key, KeySetError};
+use crate::pem::{self, PemError};
+use crate::settings::KeySource;
+
+/// The soonest and the latest after which keys are read again, whatever their issuer says.
+const SOONEST: Duration = Duration::from_secs(300);
+const LATEST: Duration = Duration::from_secs(24 * 3600);
+/// How soon keys are looked for again when there are none.
+const AGAIN: Duration = Duration::from_secs(1);
+
+/// Why there are no keys.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum KeysError {
+    /// They could not be fetched.
+    #[error(transparent)]
+    Fetch(#[from] FetchError),
+    /// The file could not be read.
+    #[error(transparent)]
+    File(#[from] PemError),
+    /// They are no set of keys.
+    #[error(transparent)]
+    Set(#[from] KeySetError),
+    /// The metadata of the issuer is not its own, or says nothing of keys.
+    #[error("the metadata of the issuer {0}")]
+    Metadata(&'static str),
+}
+
+/// What can be said of a key.
+#[derive(Debug)]
+pub(super) enum Found {
+    /// It may have signed the token; and when that was so.
+    Key(Arc<Key>, u64),
+    /// The issuer has no such key.
+    Unknown,
+    /// Nobody knows, because the issuer cannot be asked.
+    Unavailable,
+}
+
+/// The keys of one issuer.
+pub(super) struct KeyRing {
+    issuer: Box<str>,
+    source: KeySource,
+    ways: Ways,
+    refresh: Duration,
+    cooldown: Duration,
+    max_stale: Duration,
+    clock: Arc<dyn Clock>,
+    held: ArcSwapOption<Held>,
+    /// Counts the sets of keys that were different from the one before.
+    generation: AtomicU64,
+    /// Where discovery has found the keys.
+    discovered: Mutex<Option<Uri>>,
+    /// Who reads them, and when they were last asked for.
+    reading: Turn<Option<Instant>>,
+}
+
+struct Held {
+    keys: Vec<Arc<Key>>,
+    text: Bytes,
+    read: Instant,
+    good_for: Duration,
+    generation: u64,
+}
+
+impl std::fmt::Debug for KeyRing {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("KeyRing").field("issuer", &self.issuer).finish_non_exhaustive()
+    }
+}
+
+impl KeyRing {
+    pub(super) fn new(
+        settings: &crate::settings::Issuer,
+        ways: Ways,
+        clock: Arc<dyn Clock>,
+    ) -> Self {
+        Self {
+            issuer: settings.issuer.clone(),
+            source: settings.keys.clone(),
+            ways,
+            refresh: settings.refresh,
+            cooldown: settings.cooldown,
+            max_stale: settings.max_stale,
+            clock,
+            held: ArcSwapOption::empty(),
+            generation: AtomicU64::new(0),
+            discovered: Mutex::default(),
+            reading: Turn::default(),
+        }
+    }
+
+    /// Which set of keys it is: a token that was good under another has to be looked at again.
+    pub(super) fn generation(&self) -> u64 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Whether what was verified under `generation` still holds: its keys are those of now, and are
+    /// not too old.
+    pub(super) fn stands_by(&self, generation: u64) -> bool {
+        self.generation() == generation && self.usable().is_some()
+    }
+
+    fn usable(&self) -> Option<Arc<Held>> {
+        let held = self.held.load_full()?;
+        let age = self.clock.instant().saturating_duration_since(held.read);
+        (age <= held.good_for + self.max_stale).then_some(held)
+    }
+
+    /// The key that a token may be signed with, as its header names it.
+    pub(super) async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Found {
+        if let Some(held) = self.usable()
+            && let Some(key) = held.choose(kid, algorithm)
+        {
+            return Found::Key(key, held.generation);
+        }
+        let before = self.held.load().as_ref().map(|held| held.read);
+        self.read(before).await;
+        match self.usable() {
+            None => Found::Unavailable,
+            Some(held) => match held.choose(kid, algorithm) {
+                Some(key) => Found::Key(key, held.generation),
+                None => Found::Unknown,
+            },
+        }
+    }
+
+    /// Reads the keys again, unless somebody has since `before`, or tried not long ago.
+    async fn read(&self, before: Option<Instant>) {
+        let mut last = self.reading.lock().await;
+        if self.held.load().as_ref().map(|held| held.read) != before {
+            return;
+        }
+        let now = self.clock.instant();
+        let rest = if self.usable().is_some() { self.cooldown } else { AGAIN.min(self.cooldown) };
+        if last.is_some_and(|last| now.saturating_duration_since(last) < rest) {
+            return;
+        }
+        *last = Some(now);
+        match self.load().await {
+            Ok((text, age)) => self.keep(text, age),
+            Err(error) => {
+                let error = crate::report::Chain(&error);
+                tracing::warn!(issuer = %self.issuer, %error, "the keys of an issuer were not read");
+            }
+        }
+    }
+
+    fn keep(&self, text: Bytes, age: Option<Duration>) {
+        let keys = match jose::keys(text.clone()) {
+            Ok(keys) => keys,
+            Err(error) => {
+                tracing::warn!(issuer = %self.issuer, %error, "the keys of an issuer were not read");
+                return;
+            }
+        };
+        let same = self.held.load().as_ref().is_some_and(|held| held.text == text);
+        let generation = self.generation() + u64::from(!same);
+        let good_for = age.map_or(self.refresh, |age| age.clamp(SOONEST, LATEST).min(self.refresh));
+        let keys = keys.into_iter().map(Arc::new).collect();
+        let read = self.clock.instant();
+        self.held.store(Some(Arc::new(Held { keys, text, read, good_for, generation })));
+        self.generation.store(generation, Ordering::Release);
+        tracing::debug!(issuer = %self.issuer, generation, "the keys of an issuer were read");
+    }
+
+    async fn load(&self) -> Result<(Bytes, Option<Duration>), KeysError> {
+        match &self.source {
+            KeySource::File(path) => Ok((file(path).await?, None)),
+            KeySource::Url(uri) => self.fetch(uri).await,
+            KeySource::Discovered(issuer) => {
+                let known = || self.discovered.lock().unwrap_or_else(PoisonError::into_inner);
+                let place = known().take();
+                let place = match place {
+                    Some(place) => place,
+                    None => self.discover(issuer).await?,
+                };
+                let fetched = self.fetch(&place).await?;
+                *known() = Some(place);
+                Ok(fetched)
+            }
+        }
+    }
+
+    async fn fetch(&self, uri: &Uri) -> Result<(Bytes, Option<Duration>), KeysError> {
+        let fetched = self.ways.to(uri)?.get().await?.good()?;
+        let age = fetched.max_age();
+        Ok((fetched.body, age))
+    }
+
+    /// Asks the issuer where its keys are.
+    ///
+    /// RFC 8414, section 3; OpenID Connect Discovery 1.0, section 4
+    async fn discover(&self, issuer: &Uri) -> Result<Uri, KeysError> {
+        let path = issuer.path().trim_end_matches('/');
+        let mut last = KeysError::Metadata("cannot be found");
+        for place in [
+            format!("/.well-known/oauth-authorization-server{path}"),
+            format!("/.well-known/openid-configuration{path}"),
+            format!("{path}/.well-known/openid-configuration"),
+        ] {
+            let mut parts = issuer.clone().into_parts();
+            parts.path_and_query = place.parse().ok();
+            let Ok(uri) = Uri::from_parts(parts) else { continue };
+            match self.ways.to(&uri)?.get().await.and_then(crate::fetch::Fetched::good) {
+                Ok(fetched) => return self.keys_of(fetched.body),
+                Err(error @ FetchError::Status(_)) => last = error.into(),
+                Err(error) => return Err(error.into()),
+            }
+        }
+        Err(last)
+    }
+
+    /// Where the metadata `text` says that the keys are.
+    fn keys_of(&self, text: Bytes) -> Result<Uri, KeysError> {
+        let unreadable = |_| KeysError::Metadata("is not JSON");
+        let metadata = Document::parse(text, &jose::BOUNDS).map_err(unreadable)?;
+        let said = |key: &str| metadata.root().get(key).and_then(Value::as_str);
+        if said("issuer").as_deref() != Some(&self.issuer) {
+            return Err(KeysError::Metadata("is that of another issuer"));
+        }
+        let place = said("jwks_uri").and_then(|text| text.parse::<Uri>().ok());
+        let place = place.filter(|uri| uri.scheme_str() == Some("https"));
+        place.ok_or(KeysError::Metadata("has no `jwks_uri` with `https`"))
+    }
+
+    /// Reads the keys before they are needed, and again before they are old; says when to come back.
+    pub(super) async fn tend(&self) -> Duration {
+        let held = self.held.load_full();
+        let age = held.as_ref().map(|held| {
+            let age = self.clock.instant().saturating_duration_since(held.read);
+            held.good_for.saturating_sub(age)
+        });
+        match age {
+            Some(left) if !left.is_zero() => left,
+            _ => {
+                self.read(held.map(|held| held.read)).await;
+                // When it failed, it is tried again in a while.
+                self.held.load().as_ref().map_or(AGAIN * 5, |held| {
+                    let age = self.clock.instant().saturating_duration_since(held.read);
+                    held.good_for.saturating_sub(age).max(AGAIN * 5)
+                })
+            }
+        }
+    }
+
+    pub(super) fn is_known(&self) -> bool {
+        self.usable().is_some()
+    }
+}
+
+async fn file(path: &PathBuf) -> Result<Bytes, PemError> {
+    let path = path.clone();
+    let read = tokio::task::spawn_blocking(move || pem::text(&path)).await;
+    let lost = |_| PemError::Read("keys".into(), std::io::ErrorKind::Other.into());
+    Ok(read.map_err(lost)??.into())
+}
+
+impl Held {
+    /// The key of this name; without a name, the only one that fits.
+    fn choose(&self, kid: Option<&str>, algorithm: Algorithm) -> Option<Arc<Key>> {
+        let named = |key: &&Arc<Key>| kid.is_none() || key.kid.as_deref() == kid;
+        let mut fitting = self.keys.iter().filter(named).filter(|key| key.fits(algorithm));
+        let first = fitting.next()?;
+        fitting.next().is_none().then(|| Arc::clone(first))
+    }
+}

@@ -1,0 +1,44 @@
+//! Callers by API key.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+
+use aws_lc_rs::{constant_time, digest};
+use policy::principal::Principal;
+
+use crate::settings::ApiKey;
+
+/// Keys by the first bytes of their SHA-256; the whole of it is compared in constant time.
+///
+/// The table is looked up with a digest, never with the key: how long that takes says nothing
+/// about a key that would fit.
+#[derive(Debug)]
+pub(super) struct Keys(HashMap<[u8; 8], Vec<Known>>);
+
+/// The SHA-256 of a key, and whose it is.
+type Known = ([u8; 32], Arc<Principal>);
+
+impl Keys {
+    pub(super) fn new(keys: &[ApiKey]) -> Self {
+        let mut table: HashMap<_, Vec<_>> = HashMap::new();
+        for ApiKey { sha256, principal } in keys {
+            let entry = (*sha256, Arc::new(principal.clone()));
+            table.entry(prefix(sha256)).or_default().push(entry);
+        }
+        Self(table)
+    }
+
+    /// Whose key it is.
+    pub(super) fn find(&self, key: &str) -> Option<&Arc<Principal>> {
+        let hash = digest::digest(&digest::SHA256, key.as_bytes());
+        let candidates = self.0.get(&prefix(hash.as_ref())).map_or(&[] as &[_], Vec::as_slice);
+        let equal = |(known, _): &&Known| {
+            constant_time::verify_slices_are_equal(known, hash.as_ref()).is_ok()
+        };
+        candidates.iter().find(equal).map(|(_, who)| who)
+    }
+}
+
+fn prefix(hash: &[u8]) -> [u8; 8] {
+    hash.first_chunk().copied().unwrap_or_default()
+}

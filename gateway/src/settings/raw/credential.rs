@@ -1,0 +1,87 @@
+//! What the gateway shows to servers, as written.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::identity::{RawClient, RawOwnCertificate, RawReach};
+
+/// The TLS of a server, beyond the name in its URL.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawServerTls {
+    /// The authorities whose certificates are believed, in PEM; the machine's if not given.
+    pub(in crate::settings) authorities: Option<String>,
+    /// SHA-256 of the public keys (SPKI) the server may have, in hexadecimal.
+    #[serde(default)]
+    pub(in crate::settings) keys: Vec<String>,
+    /// The SPIFFE ID it has to have; the name in the URL is not looked at then.
+    pub(in crate::settings) spiffe_id: Option<String>,
+    /// The certificate it is shown.
+    pub(in crate::settings) certificate: Option<RawOwnCertificate>,
+}
+
+/// What a server is shown so that it lets us in: exactly one of its members.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawCredential {
+    /// A secret, the same for all callers.
+    pub(in crate::settings) header: Option<RawHeaderCredential>,
+    /// A token for the gateway itself, the same for all callers (RFC 6749, section 4.4).
+    pub(in crate::settings) client_credentials: Option<RawGrant>,
+    /// A token for each caller, got for the token it came with (RFC 8693).
+    pub(in crate::settings) token_exchange: Option<RawGrant>,
+    /// A token for each caller, got for an assertion of its identity provider: enterprise-managed
+    /// authorization.
+    pub(in crate::settings) identity_assertion: Option<RawIdentityAssertion>,
+}
+
+/// A secret in a header: exactly one of `fromEnv` and `fromFile`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawHeaderCredential {
+    /// The header. Default `Authorization`.
+    pub(in crate::settings) name: Option<String>,
+    /// What stands before the secret. Default `Bearer ` in `Authorization`, nothing in others.
+    pub(in crate::settings) prefix: Option<String>,
+    /// The environment variable that holds it.
+    pub(in crate::settings) from_env: Option<String>,
+    /// The file that holds it.
+    pub(in crate::settings) from_file: Option<String>,
+}
+
+/// A token of an authorization server.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawGrant {
+    /// The token endpoint: an `https` URL.
+    pub(in crate::settings) token_url: String,
+    /// Who asks.
+    pub(in crate::settings) client: RawClient,
+    /// The scopes that are asked for.
+    #[serde(default)]
+    pub(in crate::settings) scopes: Vec<String>,
+    /// The resource the token is for (RFC 8707). If not given, the URL of the server.
+    pub(in crate::settings) resource: Option<String>,
+    /// `tokenExchange` only: say that the gateway acts for the caller, with a token of its own from
+    /// the same endpoint.
+    #[serde(default)]
+    pub(in crate::settings) actor: bool,
+    /// The audience the token is for, where the authorization server wants that instead.
+    pub(in crate::settings) audience: Option<String>,
+    /// How the token endpoint is reached.
+    #[serde(default)]
+    pub(in crate::settings) connection: RawReach,
+}
+
+/// Enterprise-managed authorization: the identity provider gives an assertion for the caller's
+/// token, and the authorization server of the server gives a token for the assertion.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawIdentityAssertion {
+    /// The identity provider.
+    pub(in crate::settings) identity_provider: RawGrant,
+    /// The identifier of the authorization server of the server: whom the assertion is for.
+    pub(in crate::settings) issuer: String,
+    /// That authorization server.
+    pub(in crate::settings) authorization_server: RawGrant,
+}

@@ -1,0 +1,139 @@
+//! What everything that reaches out has in common: whom the machine believes, secrets and
+//! certificates of our own, and how long things may take.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+use std::{env, fs, io};
+
+use rustls::{ClientConfig, RootCertStore};
+
+use crate::clock::Clock;
+use crate::fetch::Ways;
+use crate::pem::{self, PemError};
+use crate::secret::Secret;
+use crate::settings::{Limits, OwnCertificate, SecretRef, ServerTls, Way};
+use crate::trust::{Own, Trust};
+
+/// Most bytes of an answer of an authorization server.
+const ANSWER: usize = 256 * 1024;
+/// How long an authorization server may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Why something outside cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum WorldError {
+    /// A secret is not where it should be.
+    #[error("could not read the secret from {place}")]
+    Secret {
+        /// Where.
+        place: String,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A certificate or a key cannot be used.
+    #[error(transparent)]
+    Pem(#[from] PemError),
+    /// TLS cannot be set up.
+    #[error("could not set up TLS")]
+    Tls(#[from] rustls::Error),
+    /// A key cannot sign.
+    #[error("the key in `{0}` cannot sign")]
+    Key(Box<str>),
+    /// A secret cannot be sent.
+    #[error("the secret from {0} cannot stand in a header")]
+    Header(String),
+    /// A URL cannot be used.
+    #[error("a URL cannot be used")]
+    Url(#[from] crate::fetch::FetchError),
+}
+
+/// The world outside.
+#[derive(Debug)]
+pub struct World {
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    limits: Limits,
+    machine: OnceLock<Arc<RootCertStore>>,
+}
+
+impl World {
+    /// The world at the time of `clock`.
+    #[must_use]
+    pub fn new(clock: Arc<dyn Clock>, limits: Limits) -> Self {
+        Self { clock, limits, machine: OnceLock::new() }
+    }
+
+    /// Reads a secret.
+    ///
+    /// # Errors
+    /// When it is not there, or is empty.
+    pub fn secret(&self, reference: &SecretRef) -> Result<Secret, WorldError> {
+        let (place, text) = match reference {
+            SecretRef::Env(name) => {
+                let missing = |_| io::Error::new(io::ErrorKind::NotFound, "not set, or not UTF-8");
+                (format!("the environment variable `{name}`"), env::var(name).map_err(missing))
+            }
+            SecretRef::File(path) => {
+                (format!("the file `{}`", path.display()), fs::read_to_string(path))
+            }
+        };
+        let text = text.map_err(|cause| WorldError::Secret { place: place.clone(), cause })?;
+        // Files end with a line end that is not part of the secret.
+        let text = text.trim_end_matches(['\n', '\r']);
+        if text.is_empty() {
+            let cause = io::Error::new(io::ErrorKind::InvalidData, "it is empty");
+            return Err(WorldError::Secret { place, cause });
+        }
+        Ok(Secret::new(text.into()))
+    }
+
+    /// How connections to a server are made.
+    ///
+    /// # Errors
+    /// When a certificate or a key cannot be read.
+    pub fn tls(&self, settings: &ServerTls) -> Result<Arc<ClientConfig>, WorldError> {
+        let trust = Trust {
+            roots: settings.authorities.as_deref().map(pem::roots).transpose()?,
+            pins: settings.keys.clone(),
+            spiffe: settings.spiffe.clone(),
+            own: settings.own.as_ref().map(own).transpose()?,
+        };
+        Ok(trust.config(&self.machine())?)
+    }
+
+    /// How an authorization server is reached, with a certificate of our own if one is given.
+    ///
+    /// # Errors
+    /// When a certificate or a key cannot be read.
+    pub fn ways(&self, way: &Way, mine: Option<&OwnCertificate>) -> Result<Ways, WorldError> {
+        let authorities = way.authorities.clone();
+        let tls = ServerTls { authorities, own: mine.cloned(), ..ServerTls::default() };
+        Ok(Ways {
+            tls: self.tls(&tls)?,
+            egress: way.egress.clone(),
+            connect_time: self.limits.connect_time,
+            time: PATIENCE.min(self.limits.answer_time),
+            limit: ANSWER,
+        })
+    }
+
+    /// The machine's authorities, read when they are first asked for.
+    fn machine(&self) -> Arc<RootCertStore> {
+        let read = || {
+            let mut roots = RootCertStore::empty();
+            let found = rustls_native_certs::load_native_certs();
+            for error in found.errors {
+                tracing::warn!(%error, "trust anchors");
+            }
+            let (good, bad) = roots.add_parsable_certificates(found.certs);
+            tracing::debug!(good, bad, "trust anchors");
+            Arc::new(roots)
+        };
+        Arc::clone(self.machine.get_or_init(read))
+    }
+}
+
+fn own(files: &OwnCertificate) -> Result<Own, PemError> {
+    Ok(Own(pem::identity(&files.certificate, &files.key)?.0))
+}
