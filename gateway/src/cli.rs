@@ -277,13 +277,14 @@ async fn told_to_stop() {
 
 fn announce(running: &Running, quickstart: bool) {
     let mut text = String::new();
-    for (name, address) in &running.listeners {
-        writeln!(text, "portcullis: `{name}` listens on http://{address}").unwrap_or_default();
+    for (name, address, secure) in &running.listeners {
+        let scheme = if *secure { "https" } else { "http" };
+        writeln!(text, "portcullis: `{name}` listens on {scheme}://{address}").unwrap_or_default();
     }
     if let Some(address) = running.ops {
         writeln!(text, "portcullis: ops on http://{address}").unwrap_or_default();
     }
-    if let (true, Some((_, address))) = (quickstart, running.listeners.first()) {
+    if let (true, Some((_, address, _))) = (quickstart, running.listeners.first()) {
         text.push_str(&try_it(&format!("http://{address}/mcp")));
     }
     say(text.trim_end());

@@ -15,6 +15,7 @@ use tokio::net::TcpListener;
 
 use crate::audit::Journal;
 use crate::body::Body;
+use crate::exchange::Gateway;
 use crate::metrics::Metrics;
 use crate::task::Tasks;
 
@@ -30,6 +31,8 @@ pub struct Ops {
     pub metrics: Arc<Metrics>,
     /// The records.
     pub journal: Arc<Journal>,
+    /// The gateway.
+    pub gateway: Arc<Gateway>,
     /// Whether the gateway stops.
     pub tasks: Tasks,
 }
@@ -102,6 +105,9 @@ impl Ops {
             writeln!(body, "stopping: {stopping}").unwrap_or_default();
             for server in self.metrics.unreached() {
                 writeln!(body, "server {server}: not reached").unwrap_or_default();
+            }
+            for issuer in self.gateway.identity.missing() {
+                writeln!(body, "issuer {issuer}: its keys are not known").unwrap_or_default();
             }
         }
         text(if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, body)

@@ -90,8 +90,8 @@ pub enum StartError {
 /// A gateway whose sockets are bound.
 #[derive(Debug)]
 pub struct Running {
-    /// Where clients connect: the name and the address of each listener.
-    pub listeners: Vec<(Arc<str>, SocketAddr)>,
+    /// Where clients connect: the name of each listener, its address, and whether it speaks TLS.
+    pub listeners: Vec<(Arc<str>, SocketAddr, bool)>,
     /// Where the operator connects.
     pub ops: Option<SocketAddr>,
     gateway: Arc<Gateway>,
@@ -164,11 +164,12 @@ fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
     upstreams.iter().for_each(Upstream::tend);
     let mut listeners = Vec::new();
     for (door, listener) in &doors {
-        listeners.push((Arc::clone(&door.name), local(listener)));
+        listeners.push((Arc::clone(&door.name), local(listener), door.tls.is_some()));
     }
     let ops = ops_listener.as_ref().map(local);
     if let Some(listener) = ops_listener {
-        tasks.spawn(ops::serve(Ops { metrics, journal, tasks: tasks.clone() }, listener));
+        let (gateway, tasks_of) = (Arc::clone(&gateway), tasks.clone());
+        tasks.spawn(ops::serve(Ops { metrics, journal, gateway, tasks: tasks_of }, listener));
     }
     let shares = shares(&doors, workers)?;
     let serving = Arc::clone(&gateway);

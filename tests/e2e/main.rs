@@ -23,6 +23,7 @@ mod policy;
 mod protocol;
 mod resuming;
 mod streaming;
+mod tokens;
 mod transports;
 mod unchanged;
 mod upstreams;

@@ -85,7 +85,7 @@ pub fn post(path: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
 ///
 /// # Panics
 /// When there is none.
-pub fn read(stream: &mut TcpStream) -> Answer {
+pub fn read(stream: &mut impl std::io::Read) -> Answer {
     let mut bytes = Vec::new();
     let mut buffer = [0; 65536];
     loop {
@@ -151,6 +151,8 @@ pub struct Client {
     /// The era it speaks.
     pub era: Era,
     key: Option<String>,
+    /// More headers of every request.
+    pub headers: Vec<(String, String)>,
     /// Its session, when it has one.
     pub session: Option<String>,
     /// What it says it can do.
@@ -187,10 +189,20 @@ impl Client {
         let (path, key) = (path.to_owned(), key.map(str::to_owned));
         let capabilities = capabilities.clone();
         let version = "2025-11-25";
-        let mut client = Self { address, path, era, key, session: None, capabilities, version };
+        let (headers, session) = (Vec::new(), None);
+        let mut client = Self { address, path, era, key, headers, session, capabilities, version };
         if era == Era::Legacy {
             client.handshake("2025-11-25");
         }
+        client
+    }
+
+    /// A client that has not shaken hands and shows no key of its own, but these headers.
+    #[must_use]
+    pub fn silent(address: SocketAddr, path: &str, era: Era, headers: &[(&str, &str)]) -> Self {
+        let mut client = Self::able(address, path, Era::Modern, None, &json!({}));
+        client.era = era;
+        client.headers = headers.iter().map(|(n, v)| ((*n).to_owned(), (*v).to_owned())).collect();
         client
     }
 
@@ -252,6 +264,7 @@ impl Client {
         ];
         let key = self.key.as_ref().map(|key| format!("Bearer {key}"));
         headers.extend(key.as_deref().map(|key| ("authorization", key)));
+        headers.extend(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));
         match self.era {
             Era::Modern => {
                 headers.push(("mcp-protocol-version", "2026-07-28"));

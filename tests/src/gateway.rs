@@ -80,6 +80,14 @@ pub struct Config {
     pub limits: String,
     /// More of the one listener.
     pub listener: String,
+    /// The ways to authenticate there; by default `apiKey`.
+    pub authentication: String,
+    /// More of `identity`.
+    pub identity: String,
+    /// More sections.
+    pub more: String,
+    /// The `ops` section.
+    pub ops: String,
     /// The file records go to; by default one in the test's folder.
     pub audit: Option<PathBuf>,
 }
@@ -102,6 +110,10 @@ impl Config {
                 .to_owned(),
             limits: String::new(),
             listener: String::new(),
+            authentication: "[apiKey]".to_owned(),
+            identity: String::new(),
+            more: String::new(),
+            ops: "{address: '127.0.0.1:0'}".to_owned(),
             audit: None,
         }
     }
@@ -130,14 +142,19 @@ impl Config {
                     - {name: bob, principal: bob, groups: [ops], sha256: BOB}"
             .replace("ANA", "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5")
             .replace("BOB", "51757016c7071fa4aba403c9cb194bd900cec62ffc34cd50ad213a43399f77ed");
-        let identity = format!("apiKeys:\n{keys}");
+        let identity = format!("apiKeys:\n{keys}\n{}", self.identity);
         let listener = format!(
-            "- name: main\n  address: 127.0.0.1:0\n  authentication: [apiKey]\n{}",
-            if self.listener.is_empty() { String::new() } else { format!("  {}\n", self.listener) }
+            "- name: main\n  address: 127.0.0.1:0\n  authentication: {}\n{}",
+            self.authentication,
+            if self.listener.is_empty() {
+                String::new()
+            } else {
+                format!("  {}\n", self.listener.replace('\n', "\n  "))
+            }
         );
         let audit = format!("sinks: [{{name: file, file: '{}'}}]", audit.display());
         [
-            "apiVersion: portcullis.dev/v1\nops: {address: '127.0.0.1:0'}\n".to_owned(),
+            format!("apiVersion: portcullis.dev/v1\nops: {}\n", self.ops),
             section("listeners", &listener),
             section("identity", &identity),
             section("servers", &self.servers),
@@ -145,6 +162,7 @@ impl Config {
             section("policy", &self.policy),
             section("audit", &audit),
             section("limits", &self.limits),
+            format!("{}\n", self.more),
         ]
         .concat()
     }
@@ -225,8 +243,8 @@ impl Gateway {
         while address.is_none() || (ops.is_none() && has_ops) {
             let mut line = String::new();
             assert!(stderr.read_line(&mut line).unwrap() > 0, "the gateway ended:\n{said}");
-            let found = |line: &str| line.trim().rsplit("http://").next().unwrap().parse().ok();
-            if line.contains("` listens on http://") {
+            let found = |line: &str| line.trim().rsplit("://").next().unwrap().parse().ok();
+            if line.contains("` listens on http") {
                 address = found(&line);
             } else if line.contains("ops on http://") {
                 ops = found(&line);

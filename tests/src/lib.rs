@@ -10,9 +10,13 @@
     reason = "a harness fails by panicking"
 )]
 
+pub mod authority;
 pub mod client;
 pub mod gateway;
+pub mod issuer;
+pub mod pki;
 pub mod server;
+pub mod tls;
 
 use std::time::{Duration, Instant};
 

@@ -70,8 +70,17 @@ pub(super) struct KeyRing {
     generation: AtomicU64,
     /// Where discovery has found the keys.
     discovered: Mutex<Option<Uri>>,
-    /// Who reads them, and when they were last asked for.
-    reading: Turn<Option<Instant>>,
+    /// Who reads them, and when that was last done.
+    reading: Turn<Last>,
+}
+
+/// When keys were last read, or tried to be.
+#[derive(Debug, Default)]
+struct Last {
+    /// At all.
+    tried: Option<Instant>,
+    /// For the sake of a key nobody knew.
+    for_unknown: Option<Instant>,
 }
 
 struct Held {
@@ -134,7 +143,7 @@ impl KeyRing {
             return Found::Key(key, held.generation);
         }
         let before = self.held.load().as_ref().map(|held| held.read);
-        self.read(before).await;
+        self.read(before, true).await;
         match self.usable() {
             None => Found::Unavailable,
             Some(held) => match held.choose(kid, algorithm) {
@@ -144,18 +153,28 @@ impl KeyRing {
         }
     }
 
-    /// Reads the keys again, unless somebody has since `before`, or tried not long ago.
-    async fn read(&self, before: Option<Instant>) {
+    /// Reads the keys again, unless somebody has since `before`, or tried not long ago. For the sake
+    /// of an unknown key that is done once in a while alone: anybody can make one up.
+    async fn read(&self, before: Option<Instant>, for_unknown: bool) {
         let mut last = self.reading.lock().await;
         if self.held.load().as_ref().map(|held| held.read) != before {
             return;
         }
         let now = self.clock.instant();
-        let rest = if self.usable().is_some() { self.cooldown } else { AGAIN.min(self.cooldown) };
-        if last.is_some_and(|last| now.saturating_duration_since(last) < rest) {
-            return;
+        let within = |last: Option<Instant>, rest| {
+            last.is_some_and(|last| now.saturating_duration_since(last) < rest)
+        };
+        if self.usable().is_none() {
+            if within(last.tried, AGAIN.min(self.cooldown)) {
+                return;
+            }
+        } else if for_unknown {
+            if within(last.for_unknown, self.cooldown) {
+                return;
+            }
+            last.for_unknown = Some(now);
         }
-        *last = Some(now);
+        last.tried = Some(now);
         match self.load().await {
             Ok((text, age)) => self.keep(text, age),
             Err(error) => {
@@ -253,7 +272,7 @@ impl KeyRing {
         match age {
             Some(left) if !left.is_zero() => left,
             _ => {
-                self.read(held.map(|held| held.read)).await;
+                self.read(held.map(|held| held.read), false).await;
                 // When it failed, it is tried again in a while.
                 self.held.load().as_ref().map_or(AGAIN * 5, |held| {
                     let age = self.clock.instant().saturating_duration_since(held.read);
