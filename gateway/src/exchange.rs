@@ -54,7 +54,7 @@ use crate::seal::Sealer;
 use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
 use crate::settings::Limits;
 use crate::task::Tasks;
-use crate::upstream::{Party, Upstream};
+use crate::upstream::{Party, Subject, Upstream};
 use crate::wire::headers::{Single, single};
 use crate::wire::{self, DecodeError, Id, Message};
 use crate::x509::Certificate;
@@ -433,6 +433,10 @@ impl Arrived {
             principal: Some(Arc::clone(&self.caller.principal)),
             client: Arc::clone(client.unwrap_or_else(|| Client::gateway())),
             leg: self.leg(place).cloned(),
+            subject: self.caller.token.as_ref().map(|token| {
+                let (token, until) = (Arc::clone(token), self.caller.until);
+                Arc::new(Subject { token, until })
+            }),
         }
     }
 

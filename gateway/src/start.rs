@@ -208,7 +208,7 @@ impl Running {
     /// Asks every server for its tools, so that the first caller does not wait for it. A server
     /// that does not answer is asked again when somebody calls it.
     fn greet(&self) {
-        for upstream in &self.upstreams {
+        for upstream in self.upstreams.iter().filter(|one| !one.asks_callers()) {
             let upstream = Arc::clone(upstream);
             let tasks = self.gateway.tasks.clone();
             self.gateway.tasks.spawn(async move {

@@ -4,6 +4,7 @@
 //! What is sent is written for the era the server speaks, found out once and again when it no
 //! longer holds. Ids, progress tokens and sessions on this side are the gateway's own.
 
+mod credential;
 mod error;
 mod turn;
 mod request;
@@ -26,7 +27,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
 use std::time::Duration;
 
-use ::http::Uri;
+use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use arc_swap::ArcSwapOption;
 use policy::json::Fragment;
 use policy::message::{Call, Use, Verb};
@@ -42,14 +43,16 @@ use crate::metrics::Metrics;
 use crate::protocol::{Era, Version};
 use crate::secret::Secret;
 use crate::session::Leg;
-use crate::settings::{Limits, Program, Protocol, Reach, Server};
+use crate::settings::{Limits, Program, Protocol, Reach, Server, Value};
 use crate::task::Tasks;
 use crate::wire::{Id, Message, Outcome};
-use crate::world::World;
+use crate::world::{World, WorldError};
 
 use answer::Messages;
 pub use answer::{Answer, Asked, Question, Replier, Step, is_progress};
 use catalog::{Shelf, Whom};
+pub use credential::CredentialError;
+use credential::Credentials;
 pub use error::UpstreamError;
 pub use feed::{Feed, Heard};
 pub use handshake::Hello;
@@ -61,8 +64,8 @@ use program::Starter;
 pub use request::Manner;
 use request::{Outgoing, Speaker};
 use seat::{Opener, Seats};
-pub use standing::Party;
 use standing::{Key, Standing};
+pub use standing::{Party, Subject};
 use turn::Turn;
 pub use wants::{Wants, changed, flag};
 
@@ -84,6 +87,8 @@ pub struct Upstream {
     next_id: AtomicI64,
     known: ArcSwapOption<Known>,
     probing: Turn,
+    /// It can be spoken to in the name of a caller alone.
+    asks_callers: bool,
     /// A server that speaks the modern era has refused a handshake.
     modern_alone: AtomicBool,
     /// It begins streams with the first thing it says on them.
@@ -126,10 +131,23 @@ impl Upstream {
             let target = Target::new(uri, server.egress.clone(), tls, limits.connect_time);
             target.map_err(UpstreamError::from)
         };
+        let credentials = Credentials::new(world, server.credential.as_ref(), &limits);
+        let credentials = Arc::new(credentials.map_err(UpstreamError::World)?);
+        let extra = extra(world, &server.headers).map_err(UpstreamError::World)?;
+        let asks_callers = credentials.are_of_callers();
         let transport = match &server.reach {
-            Reach::Http(uri) => Transport::Http(Http::new(uri, target(uri)?, limits)?),
+            Reach::Http(uri) => {
+                Transport::Http(Http::new(uri, target(uri)?, credentials, extra, limits)?)
+            }
             Reach::Old(uri) => {
-                let old = Old::new(name.clone(), uri, target(uri)?, limits, tasks.clone());
+                let old = Old::new(
+                    name.clone(),
+                    uri,
+                    target(uri)?,
+                    (credentials, extra),
+                    limits,
+                    tasks.clone(),
+                );
                 seats(Opener::Old(old))
             }
             Reach::Stdio(program) => {
@@ -149,6 +167,7 @@ impl Upstream {
             next_id: AtomicI64::new(FIRST_ID),
             known: ArcSwapOption::empty(),
             probing: Turn::default(),
+            asks_callers,
             modern_alone: AtomicBool::new(server.protocol == Protocol::Modern),
             begins_late: AtomicBool::new(false),
             shared: Arc::default(),
@@ -169,6 +188,12 @@ impl Upstream {
         &self.name
     }
 
+    /// Whether it can be spoken to in the name of a caller alone, and not in our own.
+    #[must_use]
+    pub const fn asks_callers(&self) -> bool {
+        self.asks_callers
+    }
+
     /// Its place in the configuration.
     #[must_use]
     pub const fn index(&self) -> usize {
@@ -179,8 +204,8 @@ impl Upstream {
     ///
     /// # Errors
     /// When it cannot be asked.
-    pub async fn hello(&self) -> Result<Arc<Hello>, UpstreamError> {
-        Ok(Arc::clone(&self.known().await?.hello))
+    pub async fn hello(&self, party: &Party) -> Result<Arc<Hello>, UpstreamError> {
+        Ok(Arc::clone(&self.known(party).await?.hello))
     }
 
     /// Opens a session of its own for a legacy client. A server that speaks both eras is spoken to
@@ -191,16 +216,16 @@ impl Upstream {
     pub async fn open(
         &self,
         version: Version,
-        client: &Client,
+        party: &Party,
     ) -> Result<(Arc<Hello>, Option<Leg>), UpstreamError> {
         match &self.transport {
             Transport::Http(_) if !self.modern_alone.load(Ordering::Relaxed) => {
-                match self.noted(self.session(version, client).await) {
+                match self.noted(self.session(version, party).await) {
                     Ok(opened) => return Ok((Arc::clone(&opened.hello), opened.leg)),
                     Err(error) => {
                         // Either it has no handshake, or it cannot be reached: the question which
                         // era it speaks tells the two apart.
-                        let known = self.known().await?;
+                        let known = self.known(party).await?;
                         if known.hello.era == Era::Legacy {
                             return Err(error);
                         }
@@ -210,20 +235,20 @@ impl Upstream {
                 }
             }
             Transport::Channel(seats) if seats.own => {
-                let opened = self.noted(self.session(version, client).await)?;
+                let opened = self.noted(self.session(version, party).await)?;
                 return Ok((Arc::clone(&opened.hello), opened.leg));
             }
             Transport::Http(_) | Transport::Channel(_) => {}
         }
-        Ok((self.hello().await?, None))
+        Ok((self.hello(party).await?, None))
     }
 
     /// Ends a session that was opened for a client.
-    pub async fn close(&self, leg: &Leg) {
+    pub async fn close(&self, party: &Party, leg: &Leg) {
         self.shelves.remove(&Whom::Session(leg.clone()));
         match &self.transport {
             Transport::Http(http) => {
-                let farewell = request::initialized(leg);
+                let farewell = request::initialized(party, leg);
                 let ended =
                     tokio::time::timeout(self.limits.answer_time, http.end(&farewell)).await;
                 if let Ok(Err(error)) = ended {
@@ -240,7 +265,7 @@ impl Upstream {
         if let Some(leg) = &party.leg {
             return Ok(Some(leg.clone()));
         }
-        let known = self.known().await?;
+        let known = self.known(party).await?;
         let own = match &self.transport {
             Transport::Http(_) => known.hello.era == Era::Legacy,
             Transport::Channel(seats) => seats.own,
@@ -318,7 +343,7 @@ impl Upstream {
             last: None,
         };
         answer.aside = self.aside(&answer);
-        let speaker = Speaker { client: &answer.party.client, leg: answer.leg.as_ref() };
+        let speaker = answer.party.speaker(answer.leg.as_ref());
         let outgoing = request::call(answer.id, &answer.call, &answer.manner, speaker);
         match self.send(&outgoing, deadline).await {
             Err(UpstreamError::SessionGone) if answer.party.leg.is_none() => {
@@ -355,7 +380,7 @@ impl Upstream {
                 if server == self.name =>
             {
                 let leg = self.reach(party).await?;
-                let speaker = Speaker { client: &party.client, leg: leg.as_ref() };
+                let speaker = party.speaker(leg.as_ref());
                 let outgoing = request::other(None, &name, &extra, &meta, speaker);
                 self.notify(&outgoing, Instant::now() + self.limits.answer_time).await
             }
@@ -371,12 +396,13 @@ impl Upstream {
     pub async fn arrange(
         &self,
         _on_record: &Entry,
+        party: &Party,
         leg: &Leg,
         method: &'static str,
         params: &[(Box<str>, Fragment)],
         asks: bool,
     ) -> Result<Option<Outcome>, UpstreamError> {
-        let speaker = Speaker { client: Client::gateway(), leg: Some(leg) };
+        let speaker = Speaker { client: Client::gateway(), ..party.speaker(Some(leg)) };
         let deadline = Instant::now() + self.limits.answer_time;
         if !asks {
             let outgoing = request::other(None, method, params, &[], speaker);
@@ -508,6 +534,11 @@ impl Upstream {
         match &result {
             Ok(_) => self.metrics.reached(self.index, true),
             Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
+            // It is there; what it was shown, or who was shown for, is the matter.
+            Err(error @ (UpstreamError::Unauthorized(_) | UpstreamError::Credential(_))) => {
+                let error = crate::report::Chain(error);
+                tracing::warn!(server = %self.name, %error, "the server does not let us in");
+            }
             Err(error) => {
                 self.metrics.reached(self.index, false);
                 // It may have been replaced by one that speaks otherwise. One that is merely slow,
@@ -525,6 +556,22 @@ impl Upstream {
         }
         result
     }
+}
+
+/// The headers of every request that were configured.
+fn extra(world: &World, headers: &[(HeaderName, Value)]) -> Result<HeaderMap, WorldError> {
+    let mut map = HeaderMap::new();
+    for (name, value) in headers {
+        let text = match value {
+            Value::Literal(text) => text.clone(),
+            Value::Secret(reference) => world.secret(reference)?.expose().to_owned(),
+        };
+        let unusable = |_| WorldError::Header(format!("`headers` for `{name}`"));
+        let mut value = HeaderValue::try_from(text).map_err(unusable)?;
+        value.set_sensitive(true);
+        map.insert(name.clone(), value);
+    }
+    Ok(map)
 }
 
 const MISDIRECTED: UpstreamError = UpstreamError::Protocol("the permit is for something else");

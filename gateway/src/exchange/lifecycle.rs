@@ -20,7 +20,7 @@ use crate::presentation::{Presentation, Presented};
 use crate::protocol::{Era, header};
 use crate::reply;
 use crate::session::Leg;
-use crate::upstream::{Hello, Upstream, UpstreamError};
+use crate::upstream::{Hello, Party, Upstream, UpstreamError};
 use crate::wire::Id;
 
 /// A server, and what it says of itself; and whether its sessions are shared.
@@ -40,7 +40,10 @@ impl Gateway {
             Err(error) => return reply::error(&Failure::Audit(error).public(None), Some(&id)),
         };
         let servers = self.granted(&arrived);
-        let asked = servers.map(|(_, server)| async move { (server, server.hello().await) });
+        let asked = servers.map(|(at, server)| {
+            let party = arrived.party(at);
+            async move { (server, server.hello(&party).await) }
+        });
         let asked = join_all(asked).await.into_iter();
         let asked = asked.map(|(server, hello)| {
             let shared = |hello: Arc<Hello>| {
@@ -74,8 +77,9 @@ impl Gateway {
         }
         let gateway = Client::gateway();
         let client = arrived.inbound.client.as_ref().unwrap_or(gateway);
-        let opening = self.granted(&arrived).map(|(place, server)| async move {
-            (place, server, server.open(version, client).await)
+        let opening = self.granted(&arrived).map(|(place, server)| {
+            let party = Party { client: Arc::clone(client), ..arrived.party(place) };
+            async move { (place, server, server.open(version, &party).await) }
         });
         let opened = join_all(opening).await;
         let mut legs: Vec<(u8, Leg)> = Vec::new();
@@ -124,8 +128,9 @@ impl Gateway {
         for (place, server) in arrived.route.servers.iter().enumerate() {
             if let Some(leg) = arrived.leg(place).cloned() {
                 let (server, ended) = (Arc::clone(server), ended.clone());
+                let party = arrived.party(place);
                 self.tasks.spawn(async move {
-                    server.close(&leg).await;
+                    server.close(&party, &leg).await;
                     drop(ended);
                 });
             }

@@ -87,7 +87,10 @@ impl Gateway {
             if leg.version.era() == Era::Modern {
                 continue;
             }
-            match server.arrange(&entry, leg, method::SET_LEVEL, &params, true).await {
+            match server
+                .arrange(&entry, &arrived.party(at), leg, method::SET_LEVEL, &params, true)
+                .await
+            {
                 Ok(Some(Outcome::Error(error))) => refused = Some(error),
                 Ok(Some(Outcome::Result(_)) | None) => {}
                 Err(error) => {
@@ -117,7 +120,9 @@ impl Gateway {
         for (at, server) in arrived.route.servers.iter().enumerate() {
             let granted = self.policy.grants_any(&arrived.caller.principal, server.name());
             let Some(leg) = arrived.leg(at).filter(|_| granted) else { continue };
-            if let Err(error) = server.arrange(&entry, leg, method::ROOTS_CHANGED, &[], false).await
+            if let Err(error) = server
+                .arrange(&entry, &arrived.party(at), leg, method::ROOTS_CHANGED, &[], false)
+                .await
             {
                 let error = crate::report::Chain(&error);
                 tracing::warn!(server = %server.name(), %error, "a notification was not taken");

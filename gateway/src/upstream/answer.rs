@@ -11,7 +11,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::channel::ChannelAnswer;
 use super::desk::Ticket;
 use super::http::{self, HttpAnswer};
-use super::request::{self, Manner, Speaker};
+use super::request::{self, Manner};
 use super::{Party, Transport, Upstream, UpstreamError};
 use crate::protocol::{Era, meta, method};
 use crate::session::Leg;
@@ -117,7 +117,7 @@ impl Replier {
 
     /// Sends the answer, a whole JSON-RPC response.
     pub async fn reply(&self, body: Vec<u8>) {
-        let speaker = Speaker { client: &self.party.client, leg: self.leg.as_ref() };
+        let speaker = self.party.speaker(self.leg.as_ref());
         let deadline = Instant::now() + self.upstream.limits.answer_time;
         let reply = request::reply(body, speaker);
         if let Err(error) = self.upstream.notify(&reply, deadline).await {
@@ -279,7 +279,7 @@ impl Answer {
             return Err(UpstreamError::Incomplete);
         };
         let Some(leg) = &self.leg else { return Err(UpstreamError::Incomplete) };
-        let outgoing = request::initialized(leg);
+        let outgoing = request::initialized(&self.party, leg);
         let until = self.deadline.min(Instant::now() + self.upstream.limits.answer_time);
         let found = timeout_at(until, http.open(&outgoing, Some(&last))).await;
         let found = found.map_err(|_late| UpstreamError::Incomplete)??;
@@ -310,7 +310,7 @@ impl Answer {
         self.manner.state = state;
         self.id = self.upstream.id();
         self.over = false;
-        let speaker = Speaker { client: &self.party.client, leg: self.leg.as_ref() };
+        let speaker = self.party.speaker(self.leg.as_ref());
         let outgoing = request::call(self.id, &self.call, &self.manner, speaker);
         let sent = self.upstream.send(&outgoing, self.deadline).await;
         self.over = matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
@@ -398,10 +398,10 @@ impl Drop for Answer {
             return;
         }
         let leg = self.leg.take();
-        let client = Arc::clone(&self.party.client);
+        let party = self.party.clone();
         match self.messages.take() {
             Some(Messages::Channel(answer)) => {
-                let speaker = Speaker { client: &client, leg: leg.as_ref() };
+                let speaker = party.speaker(leg.as_ref());
                 answer.channel().try_notify(request::cancelled(self.id, speaker).body);
             }
             Some(Messages::Http(..)) | None => {
@@ -411,7 +411,7 @@ impl Drop for Answer {
                 let (upstream, id) = (Arc::clone(&self.upstream), self.id);
                 self.upstream.tasks.spawn(async move {
                     let deadline = Instant::now() + upstream.limits.answer_time;
-                    let speaker = Speaker { client: &client, leg: leg.as_ref() };
+                    let speaker = party.speaker(leg.as_ref());
                     let cancelled = request::cancelled(id, speaker);
                     if let Err(error) = upstream.notify(&cancelled, deadline).await {
                         let error = crate::report::Chain(&error);

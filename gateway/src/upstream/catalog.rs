@@ -12,7 +12,7 @@ use policy::offer::Kind;
 use tokio::time::Instant;
 
 use super::listing::{Listing, Pages};
-use super::request::{self, Speaker};
+use super::request;
 use super::standing::{Key, Party};
 use super::turn::Turn;
 use super::{Upstream, UpstreamError, http};
@@ -148,7 +148,7 @@ impl Upstream {
             Some(leg) if leg.id.is_some() => Whom::Session(leg.clone()),
             Some(_) => Whom::Caller(party.key()),
             None => {
-                let known = self.known().await?;
+                let known = self.known(party).await?;
                 if party.principal.is_none() || self.is_shared(known.hello.era) {
                     return Ok(Arc::clone(&self.shared));
                 }
@@ -217,7 +217,7 @@ impl Upstream {
         leg: Option<&Leg>,
         kind: Kind,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        let speaker = Speaker { client: &party.client, leg };
+        let speaker = party.speaker(leg);
         let held = slot.held.load_full().map(|held| Arc::clone(&held.listing));
         let reading = slot.begun.fetch_add(1, Ordering::Relaxed);
         let deadline = Instant::now() + self.limits.answer_time;

@@ -3,6 +3,7 @@
 use std::io;
 use std::time::Duration;
 
+use super::credential::CredentialError;
 use crate::link::LinkError;
 use crate::wire::DecodeError;
 use crate::world::WorldError;
@@ -19,6 +20,12 @@ pub enum UpstreamError {
     /// What it should be shown is not to be had.
     #[error(transparent)]
     World(WorldError),
+    /// There is nothing to show the server that it would let in.
+    #[error("there is no credential for the server")]
+    Credential(#[source] CredentialError),
+    /// The server does not let in whom we speak for.
+    #[error("the server does not accept our credential: HTTP status {0}")]
+    Unauthorized(u16),
     /// The program could not be started.
     #[error("could not start the program")]
     Start(#[source] io::Error),
@@ -72,7 +79,8 @@ impl UpstreamError {
             Self::Link(LinkError::Connect(_)) => "upstream-connect",
             Self::Link(LinkError::Egress { .. }) => "upstream-egress",
             Self::Link(LinkError::Identity(_)) => "upstream-identity",
-            Self::World(_) => "upstream-credential",
+            Self::World(_) | Self::Credential(_) => "upstream-credential",
+            Self::Unauthorized(_) => "upstream-unauthorized",
             Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
             Self::Timeout(_) => "upstream-timeout",
             Self::Link(LinkError::Broken(_)) | Self::Incomplete => "upstream-broken",

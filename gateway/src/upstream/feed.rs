@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Messages, Question};
-use super::request::{self, Speaker};
+use super::request;
 use super::stream::{SILENCE, Stream, pause};
 use super::wants::{Wants, changed};
 use super::{Party, Replier, Transport, Upstream, UpstreamError};
@@ -101,7 +101,7 @@ impl Upstream {
         };
         let generation = match &self.transport {
             Transport::Http(_) => 0,
-            Transport::Channel(_) => self.known().await?.generation,
+            Transport::Channel(_) => self.known(&party).await?.generation,
         };
         let (upstream, counted) = (Arc::clone(self), Vec::new());
         let mut feed =
@@ -122,7 +122,7 @@ impl Upstream {
         leg: Option<&Leg>,
     ) -> Result<(Messages, i64), UpstreamError> {
         let id = self.id();
-        let speaker = Speaker { client: &party.client, leg };
+        let speaker = party.speaker(leg);
         let outgoing = request::listen(id, wants, speaker);
         let deadline = Instant::now() + self.limits.answer_time;
         let mut messages = self.noted(self.send(&outgoing, deadline).await)?;
@@ -267,7 +267,7 @@ impl Feed {
     async fn subscription(&self, method: &'static str, uri: &str) -> Result<(), UpstreamError> {
         let mut text = Vec::new();
         policy::json::write_string(&mut text, uri);
-        let speaker = Speaker { client: &self.party.client, leg: self.leg.as_ref() };
+        let speaker = self.party.speaker(self.leg.as_ref());
         let document = policy::json::Document::parse(text.into(), &policy::json::Bounds::MESSAGE);
         let Ok(document) = document else { return Ok(()) };
         let params = [("uri".into(), Fragment::whole(Arc::new(document)))];
@@ -280,7 +280,7 @@ impl Drop for Feed {
         if let Source::Listen(Some(messages), id) = &self.source
             && let Messages::Channel(answer) = &**messages
         {
-            let speaker = Speaker { client: &self.party.client, leg: self.leg.as_ref() };
+            let speaker = self.party.speaker(self.leg.as_ref());
             answer.channel().try_notify(request::cancelled(*id, speaker).body);
         }
         let legacy = self.leg.as_ref().is_some_and(|leg| leg.version.era() == Era::Legacy);

@@ -7,7 +7,7 @@ use policy::json::{Fragment, Value};
 use tokio::time::Instant;
 
 use super::request::{self, Outgoing, Speaker};
-use super::{Messages, Transport, Upstream, UpstreamError};
+use super::{Messages, Party, Transport, Upstream, UpstreamError};
 use crate::client::Client;
 use crate::protocol::{Era, Version, code, meta};
 use crate::seal;
@@ -47,7 +47,7 @@ pub(super) struct Known {
 
 impl Upstream {
     /// What is known of the server, found out first if need be.
-    pub(super) async fn known(&self) -> Result<Arc<Known>, UpstreamError> {
+    pub(super) async fn known(&self, party: &Party) -> Result<Arc<Known>, UpstreamError> {
         let generation = match &self.transport {
             Transport::Http(_) => 0,
             Transport::Channel(seats) => seats.channel(None).await?.generation,
@@ -56,13 +56,13 @@ impl Upstream {
         if let Some(known) = current() {
             return Ok(known);
         }
-        self.probing.take(self.limits.answer_time, current, || self.meet(generation)).await
+        self.probing.take(self.limits.answer_time, current, || self.meet(party, generation)).await
     }
 
     /// Finds out what is to be known.
-    async fn meet(&self, generation: u64) -> Result<Arc<Known>, UpstreamError> {
+    async fn meet(&self, party: &Party, generation: u64) -> Result<Arc<Known>, UpstreamError> {
         let found = match self.protocol {
-            Protocol::Modern | Protocol::Auto => self.discover(generation, None).await,
+            Protocol::Modern | Protocol::Auto => self.discover(party, generation, None).await,
             Protocol::Legacy => Ok(None),
         };
         let found = match found {
@@ -71,12 +71,14 @@ impl Upstream {
                 Err(UpstreamError::Protocol("the server does not speak 2026-07-28"))
             }
             Ok(None) => {
-                let client = Client::gateway();
-                match self.initialize(Version::LAST_LEGACY, client, None, generation).await {
+                // In our own name, whoever is the first to ask.
+                let client = Arc::clone(Client::gateway());
+                let ours = Party { client, ..party.clone() };
+                match self.initialize(Version::LAST_LEGACY, &ours, None, generation).await {
                     // A program that was slow to start has taken our first question for the
                     // beginning of the modern era after all.
                     Err(UpstreamError::Refused) if self.protocol == Protocol::Auto => {
-                        let found = self.discover(generation, None).await;
+                        let found = self.discover(party, generation, None).await;
                         found.and_then(|found| found.ok_or(UpstreamError::Refused))
                     }
                     met => met,
@@ -95,6 +97,7 @@ impl Upstream {
     /// SPEC 2026-07-28 basic/versioning#backward-compatibility-with-initialization-based-versions
     pub(super) async fn discover(
         &self,
+        party: &Party,
         generation: u64,
         leg: Option<&Leg>,
     ) -> Result<Option<Known>, UpstreamError> {
@@ -102,7 +105,7 @@ impl Upstream {
         let patience = if stdio { PROBE } else { self.limits.answer_time };
         let id = self.id();
         let deadline = Instant::now() + patience;
-        let speaker = Speaker { leg, ..Speaker::stranger() };
+        let speaker = Speaker { leg, subject: party.subject.as_ref(), ..Speaker::stranger() };
         let mut asked = self.ask(&request::discover(id, speaker), id, deadline).await;
         if let Ok((Outcome::Error(error), _)) = &asked
             && supports_ours(error)
@@ -148,14 +151,14 @@ impl Upstream {
     pub(super) async fn initialize(
         &self,
         version: Version,
-        client: &Client,
+        party: &Party,
         channel: Option<&str>,
         generation: u64,
     ) -> Result<Known, UpstreamError> {
         let id = self.id();
         let deadline = Instant::now() + self.limits.answer_time;
         let asked =
-            self.ask(&request::initialize(id, version, client, channel), id, deadline).await?;
+            self.ask(&request::initialize(id, version, party, channel), id, deadline).await?;
         let (Outcome::Result(result), session) = asked else {
             return Err(UpstreamError::Refused);
         };
@@ -166,38 +169,38 @@ impl Upstream {
             return Err(UpstreamError::Protocol("the server wants a revision we do not speak"));
         };
         let leg = Leg { version, id: session };
-        self.notify(&request::initialized(&leg), deadline).await?;
+        self.notify(&request::initialized(party, &leg), deadline).await?;
         let hello = Arc::new(Hello::read(Era::Legacy, &result));
         Ok(Known { hello, generation, leg: Some(leg) })
     }
 
     /// Opens a session of its own for a client.
-    pub(super) async fn leg(&self, client: &Client) -> Result<Leg, UpstreamError> {
-        self.session(Version::LAST_LEGACY, client).await?.leg.ok_or(UpstreamError::SessionGone)
+    pub(super) async fn session_for(&self, party: &Party) -> Result<Leg, UpstreamError> {
+        self.session(Version::LAST_LEGACY, party).await?.leg.ok_or(UpstreamError::SessionGone)
     }
 
     /// Opens a session of its own for a client, in the era the server speaks on it.
     pub(super) async fn session(
         &self,
         version: Version,
-        client: &Client,
+        party: &Party,
     ) -> Result<Known, UpstreamError> {
         let Transport::Channel(seats) = &self.transport else {
-            return self.initialize(version, client, None, 0).await;
+            return self.initialize(version, party, None, 0).await;
         };
-        let modern = self.known().await?.hello.era == Era::Modern;
+        let modern = self.known(party).await?.hello.era == Era::Modern;
         let name = seal::random::<16>().map_err(|_opaque| UpstreamError::Stalled)?;
         let name = crate::hex::encode(&name);
         seats.open(&name).await?;
         let opened = if modern {
             let leg = Leg { version: Version::V2026July, id: Some(name.as_str().into()) };
-            let found = self.discover(0, Some(&leg)).await;
+            let found = self.discover(party, 0, Some(&leg)).await;
             found.and_then(|found| found.ok_or(UpstreamError::Refused)).map(|mut known| {
                 known.leg = Some(leg);
                 known
             })
         } else {
-            self.initialize(version, client, Some(&name), 0).await
+            self.initialize(version, party, Some(&name), 0).await
         };
         opened.inspect_err(|_| seats.close(&name))
     }
@@ -215,7 +218,14 @@ impl Upstream {
             Messages::Channel(_) => None,
         };
         // Before the era is known nothing that is asked can be answered in it.
-        let outcome = self.wait(&mut messages, id, Speaker::stranger(), deadline).await?;
+        let outcome = self
+            .wait(
+                &mut messages,
+                id,
+                Speaker { subject: outgoing.subject, ..Speaker::stranger() },
+                deadline,
+            )
+            .await?;
         self.done(messages);
         Ok((outcome, session))
     }

@@ -13,6 +13,7 @@ use hyper::body::{Body as _, Incoming};
 use policy::json::Bounds;
 use tokio::time::{Instant, timeout_at};
 
+use super::credential::Credentials;
 use super::error::UpstreamError;
 use super::request::Outgoing;
 use crate::body::Pieces;
@@ -36,6 +37,7 @@ pub(super) struct Http {
     path: Uri,
     /// Headers every request has.
     base: HeaderMap,
+    credentials: Arc<Credentials>,
     /// Connections that wait to be used again, by worker: a connection belongs to the scheduler it
     /// was made under.
     idle: Vec<Arc<ArrayQueue<Link>>>,
@@ -70,13 +72,19 @@ enum Content {
 }
 
 impl Http {
-    pub(super) fn new(uri: &Uri, target: Target, limits: Limits) -> Result<Self, UpstreamError> {
+    pub(super) fn new(
+        uri: &Uri,
+        target: Target,
+        credentials: Arc<Credentials>,
+        extra: HeaderMap,
+        limits: Limits,
+    ) -> Result<Self, UpstreamError> {
         let invalid = UpstreamError::Protocol("the URL cannot be used");
         let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
         let host = HeaderValue::from_str(host)
             .map_err(|_unusable| UpstreamError::Protocol("the host cannot be used"))?;
         let path = uri.path_and_query().map_or("/", |path| path.as_str());
-        let base = HeaderMap::from_iter([
+        let own = HeaderMap::from_iter([
             (HOST, host),
             (
                 USER_AGENT,
@@ -87,8 +95,12 @@ impl Http {
             // A compressed answer would have to be unpacked to be looked at.
             (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
         ]);
+        // What was configured first, so that nothing of ours is replaced by it.
+        let mut base = extra;
+        base.extend(own);
         Ok(Self {
             target,
+            credentials,
             path: path.parse().map_err(|_unusable| invalid)?,
             base,
             idle: (0..task::places()).map(|_| Arc::new(ArrayQueue::new(KEPT))).collect(),
@@ -111,15 +123,7 @@ impl Http {
         outgoing: &Outgoing<'_>,
         last: Option<&str>,
     ) -> Result<Option<HttpAnswer>, UpstreamError> {
-        let mut request = self.request(&Method::GET, outgoing);
-        let map = request.headers_mut();
-        map.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
-        map.remove(CONTENT_TYPE);
-        if let Some(last) = last.and_then(|last| HeaderValue::from_str(last).ok()) {
-            map.insert(header::LAST_EVENT, last);
-        }
-        let mut link = self.link().await?;
-        let response = link.send(request).await?;
+        let (link, response) = self.let_in(&Method::GET, outgoing, last).await?;
         if response.status() == StatusCode::METHOD_NOT_ALLOWED {
             return Ok(None);
         }
@@ -187,9 +191,47 @@ impl Http {
         method: Method,
         outgoing: &Outgoing<'_>,
     ) -> Result<(Link, Response<Incoming>), UpstreamError> {
-        let mut link = self.link().await?;
-        let response = link.send(self.request(&method, outgoing)).await?;
-        Ok((link, response))
+        self.let_in(&method, outgoing, None).await
+    }
+
+    /// Sends a request with what the server wants to be shown; once more with something newer when
+    /// it does not take that. What it answers then is not passed on: where to get a token from it is
+    /// for us to know, not for the client (vector AV-51).
+    async fn let_in(
+        &self,
+        method: &Method,
+        outgoing: &Outgoing<'_>,
+        last: Option<&str>,
+    ) -> Result<(Link, Response<Incoming>), UpstreamError> {
+        let mut again = self.credentials.are_renewable();
+        loop {
+            let shown = self.credentials.shown(outgoing.subject).await?;
+            let mut request = self.request(method, outgoing);
+            let map = request.headers_mut();
+            if *method == Method::GET {
+                map.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
+                map.remove(CONTENT_TYPE);
+                let last = last.and_then(|last| HeaderValue::from_str(last).ok());
+                if let Some(last) = last {
+                    map.insert(header::LAST_EVENT, last);
+                }
+            }
+            if let Some((name, value)) = &shown {
+                map.insert(name, value.clone());
+            }
+            let mut link = self.link().await?;
+            let response = link.send(request).await?;
+            match (response.status(), shown) {
+                (StatusCode::UNAUTHORIZED, Some((_, value))) if again => {
+                    self.credentials.forget(outgoing.subject, &value);
+                    again = false;
+                }
+                (status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), _) => {
+                    return Err(UpstreamError::Unauthorized(status.as_u16()));
+                }
+                _ => return Ok((link, response)),
+            }
+        }
     }
 
     fn idle(&self) -> Arc<ArrayQueue<Link>> {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
-use http::{HeaderValue, Method, Request, Uri};
+use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use http_body_util::Full;
 use hyper::body::Incoming;
 use policy::json::Bounds;
@@ -16,6 +16,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use super::channel::Channel;
+use super::credential::Credentials;
 use super::error::UpstreamError;
 use crate::link::{Link, Target};
 use crate::settings::Limits;
@@ -29,8 +30,21 @@ pub(super) struct Old {
     name: ServerName,
     uri: Uri,
     target: Target,
+    shown: Shown,
     limits: Limits,
     tasks: Tasks,
+}
+
+/// What the server is shown: the same for all callers, because they share a stream.
+type Shown = (Arc<Credentials>, HeaderMap);
+
+/// The headers of a request to the server.
+async fn headers((credentials, extra): &Shown) -> Result<HeaderMap, UpstreamError> {
+    let mut map = extra.clone();
+    if let Some((name, value)) = credentials.shown(None).await? {
+        map.insert(name, value);
+    }
+    Ok(map)
 }
 
 impl Old {
@@ -38,10 +52,11 @@ impl Old {
         name: ServerName,
         uri: &Uri,
         target: Target,
+        shown: Shown,
         limits: Limits,
         tasks: Tasks,
     ) -> Self {
-        Self { name, uri: uri.clone(), target, limits, tasks }
+        Self { name, uri: uri.clone(), target, shown, limits, tasks }
     }
 
     /// Opens the stream and waits to be told where to send messages.
@@ -59,6 +74,7 @@ impl Old {
             name: self.name.clone(),
             target: self.target.clone(),
             host: host(&self.uri)?,
+            shown: self.shown.clone(),
             endpoint,
             limits: self.limits,
         };
@@ -73,11 +89,14 @@ impl Old {
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
         *request.uri_mut() = relative(path)?;
         let map = request.headers_mut();
+        map.extend(headers(&self.shown).await?);
         map.insert(HOST, host(&self.uri)?);
         map.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
         let response = link.send(request).await?;
-        if !response.status().is_success() {
-            return Err(UpstreamError::Status(response.status().as_u16()));
+        match response.status().as_u16() {
+            200 => {}
+            status @ (401 | 403) => return Err(UpstreamError::Unauthorized(status)),
+            status => return Err(UpstreamError::Status(status)),
         }
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
@@ -169,6 +188,7 @@ struct Sender {
     name: ServerName,
     target: Target,
     host: HeaderValue,
+    shown: Shown,
     endpoint: Uri,
     limits: Limits,
 }
@@ -206,6 +226,7 @@ impl Sender {
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.endpoint.clone();
         let map = request.headers_mut();
+        map.extend(headers(&self.shown).await?);
         map.insert(HOST, self.host.clone());
         map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let response = link.send(request).await?;

@@ -1,6 +1,7 @@
 //! What is sent to a server: one inner form, written for the era the server speaks.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::{HeaderName, HeaderValue};
@@ -9,6 +10,7 @@ use policy::message::{Task, Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::Kind;
 
+use super::standing::{Party, Subject};
 use crate::client::Client;
 use crate::protocol::{Era, Version, code, header, meta, method};
 use crate::session::Leg;
@@ -31,6 +33,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) session: Option<&'a str>,
     /// Whether the client behind it may be asked something.
     pub(super) asks: bool,
+    /// The token of the caller behind it.
+    pub(super) subject: Option<&'a Arc<Subject>>,
     /// The message.
     pub(super) body: Bytes,
 }
@@ -42,12 +46,14 @@ pub(super) struct Speaker<'a> {
     pub(super) client: &'a Client,
     /// The session; without one everything is in the message.
     pub(super) leg: Option<&'a Leg>,
+    /// The token of the caller we speak for.
+    pub(super) subject: Option<&'a Arc<Subject>>,
 }
 
 impl<'a> Speaker<'a> {
     /// The gateway itself, to a server it knows nothing of.
     pub(super) fn stranger() -> Self {
-        Self { client: Client::gateway(), leg: None }
+        Self { client: Client::gateway(), leg: None, subject: None }
     }
 
     pub(super) fn version(self) -> Version {
@@ -106,21 +112,22 @@ pub(super) fn discover<'a>(id: i64, speaker: Speaker<'a>) -> Outgoing<'a> {
 pub(super) fn initialize<'a>(
     id: i64,
     version: Version,
-    client: &Client,
+    party: &'a Party,
     session: Option<&'a str>,
 ) -> Outgoing<'a> {
+    let client = &party.client;
     let body = body(Some(id), method::INITIALIZE, |params| {
         params.text("protocolVersion", version.as_str());
         params.raw("capabilities", client.capabilities());
         params.raw("clientInfo", client.info());
     });
-    outgoing(Some(id), method::INITIALIZE, version, session, body)
+    let outgoing = outgoing(Some(id), method::INITIALIZE, version, session, body);
+    Outgoing { subject: party.subject.as_ref(), ..outgoing }
 }
 
 /// `notifications/initialized`
-pub(super) fn initialized(leg: &Leg) -> Outgoing<'_> {
-    let speaker = Speaker { client: Client::gateway(), leg: Some(leg) };
-    message(None, method::INITIALIZED, speaker, |_| {})
+pub(super) fn initialized<'a>(party: &'a Party, leg: &'a Leg) -> Outgoing<'a> {
+    message(None, method::INITIALIZED, party.speaker(Some(leg)), |_| {})
 }
 
 /// `notifications/cancelled` for the request `id`.
@@ -238,7 +245,8 @@ pub(super) fn other<'a>(
 
 /// The answer to a request of a server.
 pub(super) fn reply<'a>(body: Vec<u8>, speaker: Speaker<'a>) -> Outgoing<'a> {
-    outgoing(None, method::PING, speaker.version(), speaker.session(), body.into())
+    let outgoing = outgoing(None, method::PING, speaker.version(), speaker.session(), body.into());
+    Outgoing { subject: speaker.subject, ..outgoing }
 }
 
 /// What a server that asks something of its client is told where there is no client to ask: `ping`
@@ -289,7 +297,9 @@ fn message<'a>(
     speaker: Speaker<'a>,
     params: impl FnOnce(&mut Object<'_>),
 ) -> Outgoing<'a> {
-    outgoing(id, method, speaker.version(), speaker.session(), body(id, method, params))
+    let body = body(id, method, params);
+    let outgoing = outgoing(id, method, speaker.version(), speaker.session(), body);
+    Outgoing { subject: speaker.subject, ..outgoing }
 }
 
 fn outgoing<'a>(
@@ -300,7 +310,8 @@ fn outgoing<'a>(
     body: Bytes,
 ) -> Outgoing<'a> {
     let (method, mirrored) = (Cow::Borrowed(method), Vec::new());
-    Outgoing { id, method, name: None, mirrored, version, session, asks: false, body }
+    let (name, asks, subject) = (None, false, None);
+    Outgoing { id, method, name, mirrored, version, session, asks, subject, body }
 }
 
 fn body(id: Option<i64>, method: &str, params: impl FnOnce(&mut Object<'_>)) -> Bytes {

@@ -6,7 +6,7 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use arc_swap::ArcSwapOption;
 use policy::json::{Bounds, Document, Fragment};
@@ -22,6 +22,7 @@ use super::turn::Turn;
 use super::{Answer, Transport, Upstream, UpstreamError, request};
 use crate::client::Client;
 use crate::protocol::{Era, LEVELS, method};
+use crate::secret::Secret;
 use crate::session::Leg;
 use crate::wire::{Message, Notification};
 
@@ -47,13 +48,30 @@ pub struct Party {
     pub client: Arc<Client>,
     /// Its own session with the server, where there is one.
     pub leg: Option<Leg>,
+    /// The token it came with, to get others for.
+    pub subject: Option<Arc<Subject>>,
+}
+
+/// The token a caller came with.
+#[derive(Debug)]
+pub struct Subject {
+    /// The token.
+    pub token: Arc<Secret>,
+    /// When it ends.
+    pub until: Option<SystemTime>,
 }
 
 impl Party {
     /// The gateway itself.
     #[must_use]
     pub fn gateway() -> Self {
-        Self { principal: None, client: Arc::clone(Client::gateway()), leg: None }
+        let client = Arc::clone(Client::gateway());
+        Self { principal: None, client, leg: None, subject: None }
+    }
+
+    /// The party as it speaks in the session `leg`.
+    pub(super) fn speaker<'a>(&'a self, leg: Option<&'a Leg>) -> Speaker<'a> {
+        Speaker { client: &self.client, leg, subject: self.subject.as_ref() }
     }
 
     /// What tells its standing session from others.
@@ -131,7 +149,7 @@ impl Upstream {
             return Ok(leg);
         }
         let open = || async {
-            let leg = self.leg(&party.client).await?;
+            let leg = self.session_for(party).await?;
             standing.leg.store(Some(Arc::new(leg.clone())));
             if let Some(opened) = self.attend(party, &leg, &standing) {
                 self.begun(&opened).await;
@@ -217,7 +235,7 @@ impl Upstream {
             return;
         };
         let params = [("level".into(), Fragment::whole(Arc::new(document)))];
-        let speaker = Speaker { client: &party.client, leg: Some(leg) };
+        let speaker = party.speaker(Some(leg));
         let set = self.short(method::SET_LEVEL, &params, speaker);
         if let Err(error) = set.await {
             let error = crate::report::Chain(&error);
@@ -261,7 +279,7 @@ impl Upstream {
                 keep
             });
             for leg in idle {
-                self.close(&leg).await;
+                self.close(&Party::gateway(), &leg).await;
             }
             if let Transport::Channel(seats) = &self.transport {
                 seats.sweep(IDLE_PROCESS);

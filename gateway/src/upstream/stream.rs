@@ -120,7 +120,8 @@ impl Stream {
             self.silent = true;
             return Ok(());
         };
-        let opened = http.open(&request::initialized(&self.leg), self.last.as_deref()).await;
+        let opened =
+            http.open(&request::initialized(&self.party, &self.leg), self.last.as_deref()).await;
         self.opened.cancel();
         match opened {
             Ok(Some(answer)) => self.answer = Some(Box::new(answer)),

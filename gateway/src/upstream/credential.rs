@@ -1,0 +1,420 @@
+//! What a server is shown so that it lets us in: a secret, a token of our own, or a token for each
+//! caller that is got for the one it came with. What a caller sent itself is never passed on.
+//!
+//! RFC 8693 (token exchange), RFC 7523 and the MCP extension for enterprise-managed authorization;
+//! controls C03 and C04, vectors AV-46 to AV-54. A token for a caller is kept under the digest of the
+//! token it was got for, so that nobody is given another's.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use aws_lc_rs::digest;
+use http::header::AUTHORIZATION;
+use http::{HeaderName, HeaderValue};
+use policy::json::{Document, Value as Json};
+use policy::name::Scope;
+use tokio::sync::Mutex as Turn;
+
+use super::UpstreamError;
+use super::standing::Subject;
+use crate::bounded::Bounded;
+use crate::clock::Clock;
+use crate::jose::{Jws, LONGEST, seconds, text};
+use crate::oauth::{Authority, OauthError};
+use crate::settings::{Credential, Grant, Limits};
+use crate::world::{World, WorldError};
+
+/// How long before its end a token is no longer used.
+const MARGIN: u64 = 30;
+/// How long a token is used whose end nobody told.
+const UNTOLD: u64 = 60;
+const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
+const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
+const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
+const JWT_BEARER: &str = "urn:ietf:params:oauth:grant-type:jwt-bearer";
+
+/// Why there is nothing to show a server.
+#[derive(Debug, thiserror::Error)]
+pub enum CredentialError {
+    /// The caller came without a token to get another for.
+    #[error("the caller came without a token to get another for")]
+    Subject,
+    /// The authorization server did not give one.
+    #[error(transparent)]
+    Oauth(#[from] OauthError),
+    /// What it gave is not what was asked for.
+    #[error("the authorization server gave {0}")]
+    Given(&'static str),
+}
+
+/// What one server is shown.
+pub(super) struct Credentials {
+    kind: Kind,
+    /// The token of each caller; or, under zeros, our own.
+    tokens: Bounded<[u8; 32], Arc<Slot>>,
+    /// Assertions that were used, and until when they could be used again.
+    used: Bounded<[u8; 32], SystemTime>,
+    clock: Arc<dyn Clock>,
+}
+
+enum Kind {
+    Nothing,
+    Header(HeaderName, HeaderValue),
+    Client(Asker),
+    Exchange(Asker),
+    Assertion { provider: Asker, issuer: Box<str>, server: Asker },
+}
+
+/// Who asks for a token, and for what.
+struct Asker {
+    authority: Authority,
+    id: Box<str>,
+    scopes: Vec<Scope>,
+    resource: Option<Box<str>>,
+    audience: Option<Box<str>>,
+    actor: bool,
+}
+
+#[derive(Default)]
+struct Slot {
+    /// One asks, the others wait.
+    turn: Turn<()>,
+    held: Mutex<Option<Held>>,
+}
+
+#[derive(Clone)]
+struct Held {
+    value: HeaderValue,
+    until: SystemTime,
+}
+
+impl std::fmt::Debug for Credentials {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Credentials").finish_non_exhaustive()
+    }
+}
+
+impl Asker {
+    fn new(world: &World, grant: &Grant) -> Result<Self, WorldError> {
+        Ok(Self {
+            authority: Authority::new(world, &grant.place, &grant.client, None)?,
+            id: grant.client.id.clone(),
+            scopes: grant.scopes.clone(),
+            resource: grant.resource.clone(),
+            audience: grant.audience.clone(),
+            actor: grant.actor,
+        })
+    }
+
+    /// What is asked for: the scopes, and whom the token is for.
+    fn wanted(&self) -> Vec<(&'static str, String)> {
+        let mut form = Vec::new();
+        if !self.scopes.is_empty() {
+            let scopes: Vec<_> = self.scopes.iter().map(Scope::as_str).collect();
+            form.push(("scope", scopes.join(" ")));
+        }
+        form.extend(self.resource.as_ref().map(|it| ("resource", it.to_string())));
+        form.extend(self.audience.as_ref().map(|it| ("audience", it.to_string())));
+        form
+    }
+
+    async fn ask(
+        &self,
+        form: &[(&str, &str)],
+        wanted: &[(&str, String)],
+    ) -> Result<Document, OauthError> {
+        let wanted = wanted.iter().map(|(name, value)| (*name, value.as_str()));
+        let form: Vec<_> = form.iter().copied().chain(wanted).collect();
+        self.authority.ask(&form).await
+    }
+}
+
+impl Credentials {
+    pub(super) fn new(
+        world: &World,
+        settings: Option<&Credential>,
+        limits: &Limits,
+    ) -> Result<Self, WorldError> {
+        let kind = match settings {
+            None => Kind::Nothing,
+            Some(Credential::Header { name, prefix, secret }) => {
+                let text = format!("{prefix}{}", world.secret(secret)?.expose());
+                let unusable = |_| WorldError::Header(format!("`credential` for `{name}`"));
+                let mut value = HeaderValue::try_from(text).map_err(unusable)?;
+                value.set_sensitive(true);
+                Kind::Header(name.clone(), value)
+            }
+            Some(Credential::Client(grant)) => Kind::Client(Asker::new(world, grant)?),
+            Some(Credential::Exchange(grant)) => Kind::Exchange(Asker::new(world, grant)?),
+            Some(Credential::Assertion { provider, issuer, server }) => Kind::Assertion {
+                provider: Asker::new(world, provider)?,
+                issuer: issuer.clone(),
+                server: Asker::new(world, server)?,
+            },
+        };
+        Ok(Self {
+            kind,
+            tokens: Bounded::new(limits.tokens),
+            used: Bounded::new(limits.tokens),
+            clock: Arc::clone(&world.clock),
+        })
+    }
+
+    /// Whether a server that refuses us can be shown something newer.
+    pub(super) const fn are_renewable(&self) -> bool {
+        matches!(self.kind, Kind::Client(_) | Kind::Exchange(_) | Kind::Assertion { .. })
+    }
+
+    /// Whether each caller has its own, so that the gateway itself has none.
+    pub(super) const fn are_of_callers(&self) -> bool {
+        matches!(self.kind, Kind::Exchange(_) | Kind::Assertion { .. })
+    }
+
+    /// What the server is shown for whoever came with `subject`.
+    pub(super) async fn shown(
+        &self,
+        subject: Option<&Arc<Subject>>,
+    ) -> Result<Option<(HeaderName, HeaderValue)>, UpstreamError> {
+        let token = match &self.kind {
+            Kind::Nothing => return Ok(None),
+            Kind::Header(name, value) => return Ok(Some((name.clone(), value.clone()))),
+            Kind::Client(asker) => self.held([0; 32], None, || self.own(asker)).await,
+            Kind::Exchange(asker) => {
+                let subject = subject.ok_or(CredentialError::Subject);
+                let subject = subject.map_err(UpstreamError::Credential)?;
+                self.held(name(subject), subject.until, || self.exchange(asker, subject)).await
+            }
+            Kind::Assertion { provider, issuer, server } => {
+                let subject = subject.ok_or(CredentialError::Subject);
+                let subject = subject.map_err(UpstreamError::Credential)?;
+                let ask = || self.assertion(provider, issuer, server, subject);
+                self.held(name(subject), subject.until, ask).await
+            }
+        };
+        token.map(|value| Some((AUTHORIZATION, value))).map_err(UpstreamError::Credential)
+    }
+
+    /// The server does not take `shown` any more: it is not shown again.
+    pub(super) fn forget(&self, subject: Option<&Arc<Subject>>, shown: &HeaderValue) {
+        let name = if self.are_of_callers() { subject.map(name) } else { Some([0; 32]) };
+        let Some(slot) = name.and_then(|name| self.tokens.get(&name)) else { return };
+        let mut held = slot.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if held.as_ref().is_some_and(|held| held.value == *shown) {
+            *held = None;
+        }
+    }
+
+    /// The token under `name`, got with `ask` if there is none that is good; never good for longer
+    /// than the one it was got for.
+    async fn held<F>(
+        &self,
+        name: [u8; 32],
+        most: Option<SystemTime>,
+        ask: impl FnOnce() -> F,
+    ) -> Result<HeaderValue, CredentialError>
+    where
+        F: Future<Output = Result<(String, u64), CredentialError>>,
+    {
+        let slot = match self.tokens.get(&name) {
+            Some(slot) => slot,
+            None => {
+                let slot = Arc::new(Slot::default());
+                if self.tokens.insert(name, Arc::clone(&slot)).is_err() {
+                    let now = self.clock.now();
+                    self.tokens.retain(|_, slot| slot.good(now).is_some());
+                    // With no room it is asked for each time: slower, not wrong.
+                    drop(self.tokens.insert(name, Arc::clone(&slot)));
+                }
+                self.tokens.get(&name).unwrap_or(slot)
+            }
+        };
+        if let Some(value) = slot.good(self.clock.now()) {
+            return Ok(value);
+        }
+        let _turn = slot.turn.lock().await;
+        if let Some(value) = slot.good(self.clock.now()) {
+            return Ok(value);
+        }
+        let (token, lifetime) = ask().await?;
+        let value = HeaderValue::try_from(format!("Bearer {token}"));
+        let mut value = value.map_err(|_| CredentialError::Given("a token that is none"))?;
+        value.set_sensitive(true);
+        let lifetime = Duration::from_secs(lifetime.saturating_sub(MARGIN));
+        let until = self.clock.now() + lifetime;
+        let until = most.map_or(until, |most| until.min(most));
+        let held = Held { value: value.clone(), until };
+        *slot.held.lock().unwrap_or_else(PoisonError::into_inner) = Some(held);
+        Ok(value)
+    }
+
+    /// A token for ourselves (RFC 6749, section 4.4).
+    async fn own(&self, asker: &Asker) -> Result<(String, u64), CredentialError> {
+        let wanted = asker.wanted();
+        let answer = asker.ask(&[("grant_type", "client_credentials")], &wanted).await?;
+        self.given(asker, &answer, None)
+    }
+
+    /// A token for the caller, for its token (RFC 8693, section 2).
+    async fn exchange(
+        &self,
+        asker: &Asker,
+        subject: &Subject,
+    ) -> Result<(String, u64), CredentialError> {
+        let actor = match asker.actor {
+            true => Some(self.own(asker).await?.0),
+            false => None,
+        };
+        let mut form = vec![
+            ("grant_type", EXCHANGE),
+            ("subject_token", subject.token.expose()),
+            ("subject_token_type", ACCESS_TOKEN),
+            ("requested_token_type", ACCESS_TOKEN),
+        ];
+        if let Some(actor) = &actor {
+            form.push(("actor_token", actor));
+            form.push(("actor_token_type", ACCESS_TOKEN));
+        }
+        let wanted = asker.wanted();
+        let answer = asker.ask(&form, &wanted).await?;
+        self.given(asker, &answer, Some(ACCESS_TOKEN))
+    }
+
+    /// A token for the caller, for an assertion of its identity provider.
+    ///
+    /// MCP extension `enterprise-managed-authorization`, sections «Token Exchange» and «Access Token
+    /// Request»
+    async fn assertion(
+        &self,
+        provider: &Asker,
+        issuer: &str,
+        server: &Asker,
+        subject: &Subject,
+    ) -> Result<(String, u64), CredentialError> {
+        let resource = server.resource.as_deref().unwrap_or_default();
+        let form = [
+            ("grant_type", EXCHANGE),
+            ("subject_token", subject.token.expose()),
+            ("subject_token_type", ACCESS_TOKEN),
+            ("requested_token_type", ID_JAG),
+            ("audience", issuer),
+            ("resource", resource),
+        ];
+        let wanted: Vec<_> =
+            provider.wanted().into_iter().filter(|(name, _)| *name == "scope").collect();
+        let answer = provider.ask(&form, &wanted).await?;
+        let said = |name: &str| answer.root().get(name).and_then(Json::as_str);
+        if said("issued_token_type").as_deref() != Some(ID_JAG) {
+            return Err(CredentialError::Given("something else than an assertion"));
+        }
+        let assertion = said("access_token").ok_or(CredentialError::Given("no assertion"))?;
+        self.asserts(&assertion, issuer, resource, &server.id)?;
+        let wanted: Vec<_> =
+            server.wanted().into_iter().filter(|(name, _)| *name == "scope").collect();
+        let form = [("grant_type", JWT_BEARER), ("assertion", &assertion)];
+        let answer = server.ask(&form, &wanted).await?;
+        self.given(server, &answer, None)
+    }
+
+    /// Whether an assertion says what was asked for. Whether it is true is for the one to say whom
+    /// it is for; but one that is for somebody else is not handed on at all (vector AV-53).
+    fn asserts(
+        &self,
+        assertion: &str,
+        issuer: &str,
+        resource: &str,
+        client: &str,
+    ) -> Result<(), CredentialError> {
+        let wrong = CredentialError::Given("an assertion of something else");
+        let Ok(read) = Jws::read(assertion) else { return Err(wrong) };
+        let claims = read.unverified();
+        let said = |name: &str| text(claims, name).ok().flatten();
+        let now = self.clock.now();
+        let ends = seconds(claims, "exp").ok().flatten();
+        let ends = ends.map(|ends| UNIX_EPOCH + Duration::from_secs(ends.min(1 << 40)));
+        let same = read.typ.as_deref() == Some("oauth-id-jag+jwt")
+            && said("aud").as_deref() == Some(issuer)
+            && said("resource").as_deref() == Some(resource)
+            && said("client_id").as_deref() == Some(client);
+        let (Some(id), Some(ends), true) = (said("jti"), ends.filter(|ends| *ends > now), same)
+        else {
+            return Err(wrong);
+        };
+        let mut entry = [0; 32];
+        entry.copy_from_slice(digest::digest(&digest::SHA256, id.as_bytes()).as_ref());
+        let used = CredentialError::Given("an assertion that was used before");
+        self.used.retain(|_, until| *until > now);
+        match self.used.insert(entry, ends) {
+            Ok(None) => Ok(()),
+            Ok(Some(_)) | Err(_) => Err(used),
+        }
+    }
+
+    /// The token in an answer and for how many seconds it is good, if it is what was asked for
+    /// (vector AV-48).
+    fn given(
+        &self,
+        asker: &Asker,
+        answer: &Document,
+        issued: Option<&str>,
+    ) -> Result<(String, u64), CredentialError> {
+        let answer = answer.root();
+        let said = |name: &str| answer.get(name).and_then(Json::as_str);
+        let token = said("access_token").ok_or(CredentialError::Given("no token"))?;
+        let charset = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+        if token.is_empty() || token.len() > LONGEST || !token.bytes().all(charset) {
+            return Err(CredentialError::Given("a token that is none"));
+        }
+        if !said("token_type").is_some_and(|kind| kind.eq_ignore_ascii_case("bearer")) {
+            return Err(CredentialError::Given("a token that cannot be sent"));
+        }
+        if issued.is_some() && said("issued_token_type").as_deref() != issued {
+            return Err(CredentialError::Given("another type of token"));
+        }
+        if let Some(scopes) = said("scope")
+            && !asker.scopes.is_empty()
+            && scopes.split(' ').any(|one| !asker.scopes.iter().any(|asked| asked.as_str() == one))
+        {
+            return Err(CredentialError::Given("more scopes than were asked for"));
+        }
+        let told = seconds(answer, "expires_in");
+        let told = told.map_err(|_| CredentialError::Given("no time that can be read"))?;
+        if told == Some(0) {
+            return Err(CredentialError::Given("a token that has ended"));
+        }
+        self.fits(asker, &token)?;
+        Ok((token.into_owned(), told.unwrap_or(UNTOLD)))
+    }
+
+    /// Whether a token that can be read is for the server and has not ended.
+    fn fits(&self, asker: &Asker, token: &str) -> Result<(), CredentialError> {
+        let Ok(read) = Jws::read(token) else { return Ok(()) };
+        let claims = read.unverified();
+        let now = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        if seconds(claims, "exp").ok().flatten().is_some_and(|ends| ends <= now) {
+            return Err(CredentialError::Given("a token that has ended"));
+        }
+        let wanted = asker.audience.as_deref().or(asker.resource.as_deref());
+        let (Some(wanted), Some(audience)) = (wanted, claims.get("aud")) else { return Ok(()) };
+        let is = |value: Json<'_>| value.as_str().as_deref() == Some(wanted);
+        if is(audience) || audience.items().any(is) {
+            Ok(())
+        } else {
+            Err(CredentialError::Given("a token for another audience"))
+        }
+    }
+}
+
+impl Slot {
+    fn good(&self, now: SystemTime) -> Option<HeaderValue> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.as_ref().filter(|held| held.until > now).map(|held| held.value.clone())
+    }
+}
+
+/// Under what the token for a caller is kept.
+fn name(subject: &Arc<Subject>) -> [u8; 32] {
+    let mut name = [0; 32];
+    let digest = digest::digest(&digest::SHA256, subject.token.expose().as_bytes());
+    name.copy_from_slice(digest.as_ref());
+    name
+}
