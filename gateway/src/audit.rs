@@ -154,8 +154,18 @@ impl Journal {
         }
     }
 
+    /// Records that an operator has revoked something, or has taken that back.
+    ///
+    /// # Errors
+    /// When a sink does not take it.
+    pub fn changed(&self, revoke: bool, what: &str) -> Result<(), AuditError> {
+        let event = if revoke { "revoked" } else { "reinstated" };
+        let (id, now) = (self.id(), self.clock.now());
+        self.append(&record::event(event, &id, now, &self.policy, Some(what)))
+    }
+
     fn event(&self, event: &str) -> Result<(), AuditError> {
-        self.append(&record::event(event, &self.id(), self.clock.now(), &self.policy))
+        self.append(&record::event(event, &self.id(), self.clock.now(), &self.policy, None))
     }
 
     fn append(&self, line: &[u8]) -> Result<(), AuditError> {

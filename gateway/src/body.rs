@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::convert::Infallible;
-use std::future::Future as _;
+use std::future::Future;
 use std::pin::Pin;
 use std::task::{Context, Poll};
 use std::time::Duration;
@@ -81,6 +81,25 @@ pub enum Body {
     Stream(mpsc::Receiver<Bytes>, Pulse),
     /// Events of a stream that is kept.
     Replay(Reader, Pulse),
+    /// One of these, until the right to it ends.
+    Leased(Box<Self>, Lease),
+}
+
+/// Resolves when a stream has to end.
+pub struct Lease(Pin<Box<dyn Future<Output = ()> + Send>>);
+
+impl std::fmt::Debug for Lease {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Lease(..)")
+    }
+}
+
+impl Lease {
+    /// A lease that ends with `over`.
+    #[must_use]
+    pub fn new(over: impl Future<Output = ()> + Send + 'static) -> Self {
+        Self(Box::pin(over))
+    }
 }
 
 /// When to say that a stream is alive.
@@ -125,12 +144,18 @@ impl Body {
         Self::Replay(reader, Pulse::start())
     }
 
+    /// The same until `lease` ends, and then nothing more.
+    #[must_use]
+    pub fn leased(self, lease: Lease) -> Self {
+        Self::Leased(Box::new(self), lease)
+    }
+
     /// How many bytes there are already.
     #[must_use]
     pub fn length(&self) -> usize {
         match self {
             Self::Parts(parts) => parts.iter().map(Bytes::len).sum(),
-            Self::Stream(..) | Self::Replay(..) => 0,
+            Self::Stream(..) | Self::Replay(..) | Self::Leased(..) => 0,
         }
     }
 }
@@ -153,6 +178,13 @@ impl http_body::Body for Body {
             Self::Parts(parts) => {
                 return Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part))));
             }
+            Self::Leased(body, lease) => {
+                if lease.0.as_mut().poll(cx).is_ready() {
+                    **body = Self::empty();
+                    return Poll::Ready(None);
+                }
+                return Pin::new(&mut **body).poll_frame(cx);
+            }
             Self::Stream(events, pulse) => (events.poll_recv(cx), pulse),
             Self::Replay(reader, pulse) => (reader.poll(cx), pulse),
         };
@@ -173,7 +205,7 @@ impl http_body::Body for Body {
     fn size_hint(&self) -> SizeHint {
         match self {
             Self::Parts(_) => SizeHint::with_exact(self.length() as u64),
-            Self::Stream(..) | Self::Replay(..) => SizeHint::default(),
+            Self::Stream(..) | Self::Replay(..) | Self::Leased(..) => SizeHint::default(),
         }
     }
 }

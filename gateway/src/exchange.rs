@@ -4,6 +4,7 @@
 //! needs what the line above made, and none can be left out.
 
 mod described;
+mod lease;
 mod route;
 mod framed;
 mod recorded;
@@ -35,6 +36,7 @@ use policy::json::Bounds;
 use policy::offer::Kind;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
+use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::{Journal, Record};
@@ -96,6 +98,8 @@ pub struct Gateway {
     pub parking: Bounded<[u8; 16], Parked>,
     /// Seals what clients carry for us.
     pub sealer: Arc<Sealer>,
+    /// Told when something is revoked.
+    pub revoking: watch::Sender<()>,
 }
 
 /// A request that may be looked at: known, framed, read, and bound to its conversation.
@@ -146,7 +150,9 @@ impl Gateway {
             Ok(arrived) => arrived,
             Err(failure) => return self.refuse(&record, &failure),
         };
-        self.answer(arrived, record, place).await
+        let (caller, route) = (arrived.caller.clone(), Arc::clone(&arrived.route));
+        let gateway = Arc::clone(&self);
+        gateway.leased(caller, route, self.answer(arrived, record, place).await)
     }
 
     /// Answers what may be looked at.

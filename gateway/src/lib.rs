@@ -46,6 +46,7 @@ pub mod exchange;
 pub mod bridge;
 pub mod old;
 pub mod front;
+pub mod killswitch;
 pub mod ops;
 pub mod console;
 pub mod start;

@@ -91,6 +91,10 @@ pub struct Metrics {
     pub connections: AtomicU64,
     /// Connections on which no TLS could be agreed on.
     pub handshakes_failed: Counter,
+    /// Streams that were cut because the right to them had ended.
+    pub streams_cut: Counter,
+    /// Files of revocations that could not be read.
+    pub revocations_unread: Counter,
     /// When the certificate of each listener ends, in seconds since 1970.
     certificates: Vec<(Box<str>, AtomicU64)>,
     /// Lists that lacked the part of some server.
@@ -117,6 +121,8 @@ impl Metrics {
             in_flight: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             handshakes_failed: Counter::default(),
+            streams_cut: Counter::default(),
+            revocations_unread: Counter::default(),
             certificates: Vec::new(),
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
@@ -230,6 +236,16 @@ impl Metrics {
             }
         });
         for (name, help, counter) in [
+            (
+                "portcullis_streams_cut_total",
+                "Streams that were cut because the right to them had ended.",
+                &self.streams_cut,
+            ),
+            (
+                "portcullis_revocations_unread_total",
+                "Files of revocations that could not be read.",
+                &self.revocations_unread,
+            ),
             (
                 "portcullis_tls_handshake_failures_total",
                 "Connections on which no TLS could be agreed on.",

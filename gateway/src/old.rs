@@ -80,8 +80,9 @@ impl Old {
             Ok(greeted) => greeted,
             Err(refused) => return *refused,
         };
-        record.route = gateway.routes.get(route).map(|route| Arc::clone(&route.path));
-        let principal = caller.principal;
+        let known = gateway.routes.get(route).cloned();
+        record.route = known.as_ref().map(|route| Arc::clone(&route.path));
+        let principal = Arc::clone(&caller.principal);
         let answered = match end {
             End::Stream => self.open(gateway, door, peer, route, principal, head.headers),
             End::Message => match gateway.body(body).await {
@@ -89,7 +90,11 @@ impl Old {
                 Err(failure) => Err(failure),
             },
         };
-        gateway.settle(&record, answered)
+        let response = gateway.settle(&record, answered);
+        match known {
+            Some(route) => gateway.leased(caller, route, response),
+            None => response,
+        }
     }
 
     /// Opens the stream of a client.

@@ -1,12 +1,14 @@
-//! The operator's listener: health and metrics. Nothing here is secret, and nothing can be changed.
+//! The operator's listener: health and metrics, which are not secret; and revocations, for which an
+//! operator has to show a token.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
 use std::sync::Arc;
 use std::time::Duration;
 
-use http::header::CONTENT_TYPE;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use aws_lc_rs::{constant_time, digest};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -16,8 +18,11 @@ use tokio::net::TcpListener;
 use crate::audit::Journal;
 use crate::body::Body;
 use crate::exchange::Gateway;
+use crate::killswitch::{Kept, Killswitch};
 use crate::metrics::Metrics;
+use crate::secret::Secret;
 use crate::task::Tasks;
+use crate::wire::headers::{Single, single};
 
 /// How long a request's head may take, and how long a connection may be idle.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -35,6 +40,10 @@ pub struct Ops {
     pub gateway: Arc<Gateway>,
     /// Whether the gateway stops.
     pub tasks: Tasks,
+    /// What was revoked.
+    pub switch: Arc<Killswitch>,
+    /// What an operator shows to change something.
+    pub token: Option<Arc<Secret>>,
 }
 
 /// Serves the operator's listener until the gateway is asked to stop.
@@ -58,8 +67,8 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
         let stop = tasks.clone();
         tasks.spawn(async move {
             let answer = service_fn(move |request| {
-                let response = ops.answer(&request);
-                async move { Ok::<_, Infallible>(response) }
+                let ops = ops.clone();
+                async move { Ok::<_, Infallible>(ops.answer(request).await) }
             });
             let mut builder = http1::Builder::new();
             builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
@@ -75,7 +84,10 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
 }
 
 impl Ops {
-    fn answer(&self, request: &Request<Incoming>) -> Response<Body> {
+    async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        if request.uri().path() == "/revocations" && self.token.is_some() {
+            return self.revocations(request).await;
+        }
         if request.method() != Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "GET only\n");
         }
@@ -90,6 +102,50 @@ impl Ops {
             }
             _ => text(StatusCode::NOT_FOUND, "/livez, /readyz, /readyz?verbose, /metrics\n"),
         }
+    }
+
+    /// What was revoked: to be seen, added to (POST) and taken back from (DELETE).
+    async fn revocations(&self, request: Request<Incoming>) -> Response<Body> {
+        if !self.is_operator(request.headers()) {
+            let mut response = text(StatusCode::UNAUTHORIZED, "show the token of `ops.token`\n");
+            let challenge = HeaderValue::from_static("Bearer");
+            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+            return response;
+        }
+        let revoke = match *request.method() {
+            Method::GET => return json(StatusCode::OK, self.switch.list()),
+            Method::POST => true,
+            Method::DELETE => false,
+            _ => return text(StatusCode::METHOD_NOT_ALLOWED, "GET, POST or DELETE\n"),
+        };
+        let body = match self.gateway.body(request.into_body()).await {
+            Ok(body) => body,
+            Err(failure) => return text(StatusCode::BAD_REQUEST, format!("{failure}\n")),
+        };
+        let what = String::from_utf8_lossy(&body).into_owned();
+        match self.switch.change(body, revoke) {
+            Ok(kept) => {
+                if let Err(error) = self.journal.changed(revoke, &what) {
+                    tracing::error!(error = %crate::report::Chain(&error), "not recorded");
+                }
+                tracing::warn!(revoke, %what, "an operator has changed what is revoked");
+                let written = kept == Kept::Written;
+                json(StatusCode::OK, format!("{{\"written\":{written}}}\n"))
+            }
+            Err(error) => text(StatusCode::BAD_REQUEST, format!("{error}\n")),
+        }
+    }
+
+    /// Whether a request shows the token, compared by digest in constant time.
+    fn is_operator(&self, headers: &HeaderMap) -> bool {
+        let Single::Value(shown) = single(headers, AUTHORIZATION.as_str()) else { return false };
+        let Some(shown) = shown.strip_prefix("Bearer ") else { return false };
+        let digest = |text: &str| digest::digest(&digest::SHA256, text.as_bytes());
+        let known = self.token.as_ref().map(|token| digest(token.expose()));
+        known.is_some_and(|known| {
+            let shown = digest(shown);
+            constant_time::verify_slices_are_equal(known.as_ref(), shown.as_ref()).is_ok()
+        })
     }
 
     /// Ready to decide and to record. A server that is down is its own problem: it must not take
@@ -112,6 +168,13 @@ impl Ops {
         }
         text(if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, body)
     }
+}
+
+fn json(status: StatusCode, body: String) -> Response<Body> {
+    let mut response = text(status, body);
+    let kind = HeaderValue::from_static("application/json");
+    response.headers_mut().insert(CONTENT_TYPE, kind);
+    response
 }
 
 fn text(status: StatusCode, body: impl Into<bytes::Bytes>) -> Response<Body> {

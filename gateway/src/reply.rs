@@ -490,6 +490,6 @@ pub fn joined(body: Body) -> Vec<u8> {
             all.extend_from_slice(&part);
             all
         }),
-        Body::Stream(..) | Body::Replay(..) => Vec::new(),
+        Body::Stream(..) | Body::Replay(..) | Body::Leased(..) => Vec::new(),
     }
 }

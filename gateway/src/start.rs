@@ -8,6 +8,7 @@ use std::sync::Arc;
 use std::thread::JoinHandle;
 
 use policy::offer::Kind;
+use tokio::sync::watch;
 
 use crate::audit::{AuditError, FileSink, Journal, Sink, StdoutSink};
 use crate::bounded::Bounded;
@@ -18,6 +19,7 @@ use crate::door::Door;
 use crate::exchange::{Gateway, Route};
 use crate::front;
 use crate::identity::Identity;
+use crate::killswitch::Killswitch;
 use crate::metrics::Metrics;
 use crate::old::Old;
 use crate::ops::{self, Ops};
@@ -25,6 +27,7 @@ use crate::resource::Resource;
 use crate::seal::{SealError, Sealer};
 use crate::secret::Secret;
 use crate::session::Sessions;
+use crate::settings::revoked::RevokedError;
 use crate::settings::{Listener, Reach, Scheme, Settings, SinkTarget, Value};
 use crate::task::{self, Tasks};
 use crate::tls::{self, Acceptor, TlsError};
@@ -73,6 +76,9 @@ pub enum StartError {
     /// There can be no more threads.
     #[error("could not start the threads")]
     Threads(#[source] io::Error),
+    /// What was revoked cannot be read.
+    #[error(transparent)]
+    Revoked(#[from] RevokedError),
     /// Something outside cannot be used.
     #[error(transparent)]
     World(#[from] WorldError),
@@ -137,6 +143,8 @@ fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
         Some(ops) => Some(bind(ops.address)?),
         None => None,
     };
+    let ops_token = settings.ops.as_ref().and_then(|ops| ops.token.as_ref());
+    let ops_token = ops_token.map(|token| world.secret(token)).transpose()?.map(Arc::new);
     let identity = Identity::new(&settings.identity, &world, &limits, Arc::clone(&sealer))?;
     let workers = task::parallelism();
     let old = settings.routes.iter().filter(|route| route.old).map(|route| route.path.clone());
@@ -155,8 +163,12 @@ fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
         metrics: Arc::clone(&metrics),
         tasks: tasks.clone(),
         calls: Bounded::new(limits.sessions),
+        revoking: watch::Sender::new(()),
     });
     tasks.spawn_service(Arc::clone(&gateway).tend());
+    let switch = Killswitch::new(Arc::clone(&gateway), settings.revocations)?;
+    let switch = Arc::new(switch);
+    tasks.spawn_service(Arc::clone(&switch).tend());
     tasks.spawn_service(tend_identity(Arc::clone(&gateway)));
     for (door, _) in &doors {
         tasks.spawn_service(renew(Arc::clone(&gateway), Arc::clone(door)));
@@ -169,7 +181,8 @@ fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
     let ops = ops_listener.as_ref().map(local);
     if let Some(listener) = ops_listener {
         let (gateway, tasks_of) = (Arc::clone(&gateway), tasks.clone());
-        tasks.spawn(ops::serve(Ops { metrics, journal, gateway, tasks: tasks_of }, listener));
+        let ops = Ops { metrics, journal, gateway, tasks: tasks_of, switch, token: ops_token };
+        tasks.spawn(ops::serve(ops, listener));
     }
     let shares = shares(&doors, workers)?;
     let serving = Arc::clone(&gateway);

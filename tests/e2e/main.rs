@@ -23,6 +23,8 @@ mod policy;
 mod protocol;
 mod resuming;
 mod streaming;
+mod possession;
+mod scopes;
 mod tokens;
 mod transports;
 mod unchanged;

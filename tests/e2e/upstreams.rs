@@ -22,7 +22,11 @@ fn say(stream: &mut TcpStream, bytes: &[u8]) -> bool {
 fn misdeeds() -> Vec<(&'static str, Misdeed, &'static str)> {
     vec![
         ("500", |_, s| say(s, &answer("500 Oops", "text/plain", "no")), "upstream-status"),
-        ("401", |_, s| say(s, &answer("401 No", "application/json", "{}")), "upstream-status"),
+        (
+            "401",
+            |_, s| say(s, &answer("401 No", "application/json", "{}")),
+            "upstream-unauthorized",
+        ),
         (
             "redirect",
             |_, s| {

@@ -260,7 +260,13 @@ fn clipped(text: &str) -> &str {
 }
 
 /// The line of something that happened to the journal itself.
-pub(super) fn event(event: &str, id: &RecordId, time: SystemTime, policy: &str) -> Vec<u8> {
+pub(super) fn event(
+    event: &str,
+    id: &RecordId,
+    time: SystemTime,
+    policy: &str,
+    what: Option<&str>,
+) -> Vec<u8> {
     let mut out = Vec::with_capacity(256);
     let mut line = Object::open(&mut out);
     line.text("schema", SCHEMA);
@@ -269,6 +275,9 @@ pub(super) fn event(event: &str, id: &RecordId, time: SystemTime, policy: &str) 
     line.text("time", &humantime::format_rfc3339_micros(time).to_string());
     line.text("version", env!("CARGO_PKG_VERSION"));
     line.text("policy", policy);
+    if let Some(what) = what {
+        write_ascii(line.key("what"), what);
+    }
     line.close();
     out.push(b'\n');
     out

@@ -107,7 +107,7 @@ impl Gateway {
 
 /// The responses in an answer. What is said on the way to one has no place in a batch.
 async fn messages_of(answer: Response<Body>, limit: usize) -> Vec<Bytes> {
-    let streamed = matches!(answer.body(), Body::Stream(..) | Body::Replay(..));
+    let streamed = matches!(answer.body(), Body::Stream(..) | Body::Replay(..) | Body::Leased(..));
     let mut body = answer.into_body();
     let mut decoder = sse::Decoder::new(limit);
     let (mut found, mut whole) = (Vec::new(), Vec::new());

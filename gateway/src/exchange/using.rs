@@ -11,6 +11,7 @@ use policy::pipeline::{Permit, Policy};
 use tokio::time::timeout;
 
 use super::detached::Cancellable;
+use super::lease::About;
 use super::state::{Bound, State};
 use super::underway::{Call, Frame};
 use super::{Arrived, Gateway, Place};
@@ -144,6 +145,7 @@ impl Gateway {
                 return self.shown(frame.entry, Ending::cancelled(), None, nothing);
             }
         };
+        let about = About { server: server.name().clone(), name: name.clone() };
         let call = Call {
             tool: name,
             caller: Arc::clone(&arrived.caller.principal),
@@ -156,7 +158,9 @@ impl Gateway {
             rounds: 0,
             gateway: self,
         };
-        call.under(frame).answer().await
+        let mut response = call.under(frame).answer().await;
+        response.extensions_mut().insert(about);
+        response
     }
 
     /// The least severe log message that is wanted of a modern server.

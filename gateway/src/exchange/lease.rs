@@ -1,0 +1,81 @@
+//! For how long a stream may go on: until the credential it was opened with ends, or until somebody
+//! revokes the caller, or what the stream is about.
+//!
+//! A stream that outlived the right to it would be a way around every revocation (control C32,
+//! vector AV-52). A call that has been sent cannot be taken back, and is answered in its time.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use http::Response;
+use policy::name::ServerName;
+use policy::revoked::Revoked;
+use tokio::time::sleep;
+
+use super::{Gateway, Route};
+use crate::body::{Body, Lease};
+use crate::identity::Caller;
+
+/// The longest a timer is set for at once.
+const TURN: Duration = Duration::from_secs(3600);
+
+/// What a stream is about: a tool, a prompt or a resource of a server.
+#[derive(Clone, Debug)]
+pub(super) struct About {
+    pub(super) server: ServerName,
+    pub(super) name: Box<str>,
+}
+
+impl Gateway {
+    /// The response, which ends with the right to it if it is a stream.
+    pub fn leased(
+        self: &Arc<Self>,
+        caller: Caller,
+        route: Arc<Route>,
+        mut response: Response<Body>,
+    ) -> Response<Body> {
+        if matches!(response.body(), Body::Parts(_)) {
+            return response;
+        }
+        let about = response.extensions_mut().remove::<About>();
+        let gateway = Arc::clone(self);
+        let over = async move { gateway.over(&caller, &route, about).await };
+        response.map(|body| body.leased(Lease::new(over)))
+    }
+
+    /// Resolves when the right to a stream has ended.
+    async fn over(self: Arc<Self>, caller: &Caller, route: &Route, about: Option<About>) {
+        let mut revoking = self.revoking.subscribe();
+        let principal = &caller.principal;
+        let revoked = |revoked: &Revoked| {
+            revoked.has_principal(principal)
+                || match &about {
+                    Some(about) => revoked.has(&about.server, &about.name),
+                    // It is about everything on the route.
+                    None => route.servers.iter().any(|server| revoked.has_server(server.name())),
+                }
+        };
+        let why = loop {
+            if revoked(&self.policy.revoked()) {
+                break "revoked";
+            }
+            let left = caller.until.map(|until| until.duration_since(self.clock.now()));
+            let left = left.map(Result::unwrap_or_default);
+            if left.is_some_and(|left| left.is_zero()) {
+                break "the credential has ended";
+            }
+            tokio::select! {
+                changed = revoking.changed() => if changed.is_err() { break "the gateway ends" },
+                () = sleep(left.unwrap_or(TURN).min(TURN)) => {}
+            }
+        };
+        self.metrics.streams_cut.add(1);
+        tracing::info!(principal = %principal.id, why, "a stream was cut");
+    }
+
+    /// From now on `revoked` is no longer to be used, and streams of it end.
+    pub fn revoke(&self, revoked: Revoked) {
+        self.policy.revoke(Arc::new(revoked));
+        self.revoking.send_replace(());
+    }
+}

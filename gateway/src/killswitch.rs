@@ -1,0 +1,265 @@
+//! What was revoked: from a file, which is watched, and by an operator, who is asked for a token.
+//!
+//! What an operator revokes holds at once. It is written into the file as well, if there is one, so
+//! that a restart does not forget it (control C32).
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use bytes::Bytes;
+use policy::json::{Document, Kind, Value};
+use policy::revoked::Revoked;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::exchange::Gateway;
+use crate::jose;
+use crate::settings::revoked::{self, RevokedError};
+
+/// How often it is looked whether the file has changed.
+const WATCH: Duration = Duration::from_secs(1);
+/// Most entries of one sort.
+const MOST: usize = 10_000;
+
+/// What was revoked, and where that is written down.
+#[derive(Debug)]
+pub struct Killswitch {
+    gateway: Arc<Gateway>,
+    file: Option<PathBuf>,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// What the file says, as it was last good.
+    file: Revoked,
+    /// What an operator has added and the file does not say.
+    added: Revoked,
+    /// The file as it was last looked at, good or not.
+    seen: Option<Vec<u8>>,
+}
+
+/// Why something was not revoked.
+#[derive(Debug, thiserror::Error)]
+pub enum ChangeError {
+    /// It cannot be read.
+    #[error("send an object with the lists `principals`, `clients`, `servers`, `tools`, `tokens`")]
+    Shape,
+    /// There is too much of it.
+    #[error("more than {MOST} entries of one sort")]
+    Many,
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kept {
+    /// It is in the file.
+    Written,
+    /// It holds until the gateway stops.
+    Unwritten,
+}
+
+impl Killswitch {
+    /// Revokes what the file says.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub fn new(gateway: Arc<Gateway>, file: Option<PathBuf>) -> Result<Self, RevokedError> {
+        let switch = Self { gateway, file, held: Mutex::default() };
+        if let Some(file) = &switch.file {
+            switch.held().seen = fs::read(file).ok();
+            let read = revoked::read(file)?;
+            switch.held().file = read;
+        }
+        switch.apply(&switch.held());
+        Ok(switch)
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn apply(&self, held: &Held) {
+        let mut all = held.file.clone();
+        merge(&mut all, &held.added, true);
+        self.gateway.revoke(all);
+    }
+
+    /// Watches the file, for as long as the gateway runs.
+    pub async fn tend(self: Arc<Self>) {
+        let mut turn = tokio::time::interval(WATCH);
+        let mut hangup = signal(SignalKind::hangup()).ok();
+        loop {
+            let asked = async {
+                match &mut hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = turn.tick() => {}
+                _ = asked => self.held().seen = None,
+                () = self.gateway.tasks.halting() => return,
+            }
+            if let Some(file) = &self.file {
+                self.look(file);
+            }
+        }
+    }
+
+    /// Takes what the file says now. One that cannot be read changes nothing: what was revoked stays
+    /// revoked.
+    fn look(&self, file: &Path) {
+        let text = fs::read(file).ok();
+        let mut held = self.held();
+        if held.seen == text && text.is_some() {
+            return;
+        }
+        let first = held.seen != text;
+        held.seen = text;
+        match revoked::read(file) {
+            Ok(read) => {
+                held.file = read;
+                self.apply(&held);
+                tracing::info!(file = %file.display(), "revocations were read");
+            }
+            Err(error) if first => {
+                let error = crate::report::Chain(&error);
+                tracing::error!(%error, "revocations cannot be read; those of before hold");
+                self.gateway.metrics.revocations_unread.add(1);
+            }
+            Err(_) => {}
+        }
+    }
+
+    /// Revokes what `text` says, or takes it back.
+    ///
+    /// # Errors
+    /// When it cannot be read; then nothing changes.
+    pub fn change(&self, text: Bytes, revoke: bool) -> Result<Kept, ChangeError> {
+        let change = read(text)?;
+        let mut held = self.held();
+        merge(&mut held.added, &change, revoke);
+        if !revoke {
+            merge(&mut held.file, &change, false);
+        }
+        self.apply(&held);
+        let Some(file) = &self.file else { return Ok(Kept::Unwritten) };
+        let mut all = held.file.clone();
+        merge(&mut all, &held.added, true);
+        let text = write(&all);
+        match replace(file, &text) {
+            Ok(()) => {
+                (held.file, held.added) = (all, Revoked::default());
+                held.seen = Some(text.into_bytes());
+                Ok(Kept::Written)
+            }
+            Err(error) => {
+                tracing::error!(%error, "revocations could not be written; they hold until a restart");
+                Ok(Kept::Unwritten)
+            }
+        }
+    }
+
+    /// What is revoked, as JSON.
+    #[must_use]
+    pub fn list(&self) -> String {
+        let all = self.gateway.policy.revoked();
+        let mut out = String::from("{");
+        for (n, (name, list)) in lists(&all).into_iter().enumerate() {
+            out.push_str(if n > 0 { "," } else { "" });
+            write!(out, "\"{name}\":{}", array(list)).unwrap_or_default();
+        }
+        out.push_str("}\n");
+        out
+    }
+}
+
+fn lists(all: &Revoked) -> [(&'static str, &BTreeSet<Box<str>>); 5] {
+    [
+        ("principals", &all.principals),
+        ("clients", &all.clients),
+        ("servers", &all.servers),
+        ("tools", &all.tools),
+        ("tokens", &all.tokens),
+    ]
+}
+
+fn merge(into: &mut Revoked, change: &Revoked, add: bool) {
+    for (into, change) in [
+        (&mut into.principals, &change.principals),
+        (&mut into.clients, &change.clients),
+        (&mut into.servers, &change.servers),
+        (&mut into.tools, &change.tools),
+        (&mut into.tokens, &change.tokens),
+    ] {
+        if add {
+            into.extend(change.iter().cloned());
+        } else {
+            into.retain(|known| !change.contains(known));
+        }
+    }
+}
+
+fn read(text: Bytes) -> Result<Revoked, ChangeError> {
+    let document = Document::parse(text, &jose::BOUNDS).map_err(|_| ChangeError::Shape)?;
+    let root = document.root();
+    let mut revoked = Revoked::default();
+    for (key, value) in root.members() {
+        let list = match &*key {
+            "principals" => &mut revoked.principals,
+            "clients" => &mut revoked.clients,
+            "servers" => &mut revoked.servers,
+            "tools" => &mut revoked.tools,
+            "tokens" => &mut revoked.tokens,
+            _ => return Err(ChangeError::Shape),
+        };
+        if value.kind() != Kind::Array || value.items().count() > MOST {
+            return Err(ChangeError::Many);
+        }
+        let texts = value.items().map(|item| Value::as_str(item).map(Into::into));
+        *list = texts.collect::<Option<_>>().ok_or(ChangeError::Shape)?;
+    }
+    let named = revoked.tools.iter().all(|tool| tool.contains('/'));
+    if root.is_object() && revoked != Revoked::default() && named {
+        Ok(revoked)
+    } else {
+        Err(ChangeError::Shape)
+    }
+}
+
+fn array(list: &BTreeSet<Box<str>>) -> String {
+    let mut out = vec![b'['];
+    for (n, text) in list.iter().enumerate() {
+        out.extend_from_slice(if n > 0 { b"," } else { b"" });
+        policy::json::write_ascii(&mut out, text);
+    }
+    out.push(b']');
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// As the file has it: one entry a line, so that a change is a small one.
+fn write(all: &Revoked) -> String {
+    let mut out = String::from("# What is no longer to be used, whatever the rules say.\n");
+    for (name, list) in lists(all) {
+        if list.is_empty() {
+            continue;
+        }
+        writeln!(out, "{name}:").unwrap_or_default();
+        for text in list {
+            let text = array(&[text.clone()].into());
+            writeln!(out, "  - {}", text.trim_matches(['[', ']'])).unwrap_or_default();
+        }
+    }
+    out
+}
+
+/// Writes a file so that whoever reads it sees the old one or the new one.
+fn replace(file: &Path, text: &str) -> std::io::Result<()> {
+    let next = file.with_extension("next");
+    fs::write(&next, text)?;
+    fs::rename(&next, file)
+}
