@@ -11,9 +11,11 @@
 
 mod asking;
 mod audit;
+mod certificates;
 mod cli;
 mod compat;
 mod conformance;
+mod deputy;
 mod egress;
 mod federation;
 mod framing;
@@ -24,6 +26,7 @@ mod protocol;
 mod resuming;
 mod streaming;
 mod possession;
+mod revoking;
 mod scopes;
 mod tokens;
 mod transports;

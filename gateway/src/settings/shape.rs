@@ -67,6 +67,19 @@ fn explain(
 ) {
     let at = error.instance_path().to_string();
     match error.kind() {
+        // A section that may be left out fails as «neither this nor null»: what is wrong is in it.
+        ValidationErrorKind::AnyOf { context } if error.instance().is_object() => {
+            let of_null = |branch: &&Vec<ValidationError<'_>>| {
+                let wants = |leaf: &ValidationError<'_>| {
+                    matches!(leaf.kind(), ValidationErrorKind::Type { kind: TypeKind::Single(wanted) }
+                        if wanted.to_string() == "null")
+                };
+                branch.iter().all(wants)
+            };
+            for inner in context.iter().filter(|branch| !of_null(branch)).flatten() {
+                explain(inner, root, schema, problems, cuts);
+            }
+        }
         ValidationErrorKind::AdditionalProperties { unexpected } => {
             let known = known_keys(schema, &error.schema_path().to_string());
             for key in unexpected {

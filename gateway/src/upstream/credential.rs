@@ -261,16 +261,17 @@ impl Credentials {
         subject: &Subject,
     ) -> Result<(String, u64), CredentialError> {
         let actor = match asker.actor {
-            true => Some(self.own(asker).await?.0),
+            true => Some(self.held([0; 32], None, || self.own(asker)).await?),
             false => None,
         };
+        let actor = actor.as_ref().and_then(|value| value.to_str().ok()?.strip_prefix("Bearer "));
         let mut form = vec![
             ("grant_type", EXCHANGE),
             ("subject_token", subject.token.expose()),
             ("subject_token_type", ACCESS_TOKEN),
             ("requested_token_type", ACCESS_TOKEN),
         ];
-        if let Some(actor) = &actor {
+        if let Some(actor) = actor {
             form.push(("actor_token", actor));
             form.push(("actor_token_type", ACCESS_TOKEN));
         }

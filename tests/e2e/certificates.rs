@@ -1,0 +1,386 @@
+//! TLS of listeners: which certificates let a client in, and what of them is believed.
+
+use std::fs;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::thread;
+
+use e2e::client::{Client, get, raw};
+use e2e::gateway::{ANA, Config, Gateway};
+use e2e::issuer::Issuer;
+use e2e::pki::{Files, Leaf, Pki};
+use e2e::server::Server;
+use e2e::tls::{client, shake, tunnel};
+use e2e::{ERAS, Era, eventually};
+use rcgen::ExtendedKeyUsagePurpose;
+use serde_json::json;
+
+use crate::tokens::believing;
+
+const POLICY: &str =
+    "rules:\n- {id: all, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
+
+/// TLS with the certificate `own`, and more of it.
+fn tls(own: &Files, more: &str) -> String {
+    let (certificate, key) = (own.certificate.display(), own.key.display());
+    format!("tls:\n  certificate: '{certificate}'\n  key: '{key}'\n{more}")
+}
+
+fn secure(server: &Server, own: &Files, clients: &str) -> Config {
+    let mut config = Config::of(&server.url()).policy(POLICY);
+    let clients =
+        if clients.is_empty() { String::new() } else { format!("  clients: {{{clients}}}\n") };
+    config.listener = tls(own, &clients);
+    config
+}
+
+#[test]
+fn tls_is_spoken_and_nothing_else() {
+    for era in ERAS {
+        let (server, pki) = (Server::echo(era, &["echo"]), Pki::new("gateway"));
+        let own = pki.issue(&Leaf::local());
+        let gateway = secure(&server, &own, "").start();
+        let through = tunnel(gateway.address, client(pki.roots(), None));
+        let ana = Client::connect(through, "/mcp", era, Some(ANA));
+        assert_eq!(
+            ana.call("echo", &json!({ "text": "hi" })).json()["result"]["content"][0]["text"],
+            "hi"
+        );
+        // Who does not speak TLS gets no answer, and who believes another authority none either.
+        let mut stream = std::net::TcpStream::connect(gateway.address).unwrap();
+        std::io::Write::write_all(&mut stream, b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .unwrap();
+        let mut said = Vec::new();
+        drop(std::io::Read::read_to_end(&mut stream, &mut said));
+        assert!(!said.starts_with(b"HTTP"), "{said:?}");
+        assert!(shake(gateway.address, client(Pki::new("other").roots(), None)).is_err());
+        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        let expiry = "portcullis_certificate_expiry_timestamp_seconds{listener=\"main\"} ";
+        let ends = metrics.split(expiry).nth(1).unwrap().lines().next().unwrap();
+        assert!(ends.parse::<u64>().unwrap() > e2e::issuer::now(), "{ends}");
+        eventually("the failures", || {
+            let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+            (!metrics.contains("portcullis_tls_handshake_failures_total 0")).then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_client_certificate_is_good_or_there_is_no_connection() {
+    let (server, pki, other) =
+        (Server::echo(Era::Modern, &["echo"]), Pki::new("clients"), Pki::new("others"));
+    let own = pki.issue(&Leaf::local());
+    let authorities = format!("authorities: '{}'", pki.path());
+    let named = format!("certificates: required, {authorities}, names: ['uri:urn:agent:*']");
+    let gateway = secure(&server, &own, &named).start();
+    let with = |files: Option<&Files>| shake(gateway.address, client(pki.roots(), files)).is_ok();
+    let leaf = |leaf: Leaf| pki.issue(&leaf);
+    assert!(with(Some(&leaf(Leaf::uri("urn:agent:1")))));
+    assert!(!with(None), "no certificate");
+    for (what, files) in [
+        ("ended", leaf(Leaf { ended: true, ..Leaf::uri("urn:agent:1") })),
+        ("other authority", other.issue(&Leaf::uri("urn:agent:1"))),
+        ("other name", leaf(Leaf::uri("urn:human:1"))),
+        ("no name", leaf(Leaf::default())),
+        ("an authority as a leaf", leaf(Leaf { authority: true, ..Leaf::uri("urn:agent:1") })),
+        (
+            "for servers",
+            leaf(Leaf {
+                usage: Some(ExtendedKeyUsagePurpose::ServerAuth),
+                ..Leaf::uri("urn:agent:1")
+            }),
+        ),
+    ] {
+        assert!(!with(Some(&files)), "{what}");
+    }
+    assert!(server.count("tools/call") == 0);
+    // Where none is required, one that is shown must be good all the same.
+    let gateway = secure(&server, &own, &format!("certificates: optional, {authorities}")).start();
+    let with = |files: Option<&Files>| shake(gateway.address, client(pki.roots(), files)).is_ok();
+    assert!(with(None) && with(Some(&leaf(Leaf::default()))));
+    assert!(!with(Some(&leaf(Leaf { ended: true, ..Leaf::default() }))));
+    assert!(!with(Some(&other.issue(&Leaf::default()))));
+}
+
+#[test]
+fn a_spiffe_id_is_believed_of_its_own_trust_domain() {
+    let server = Server::echo(Era::Modern, &["echo"]);
+    let (pki, corp, other) = (Pki::new("gateway"), Pki::new("corp"), Pki::new("other"));
+    let own = pki.issue(&Leaf::local());
+    let domains = format!(
+        "certificates: required, spiffe: [{{trustDomain: corp.example, bundle: '{}'}}, {{trustDomain: other.example, bundle: '{}'}}]",
+        corp.path(),
+        other.path(),
+    );
+    let mut config = secure(&server, &own, &domains);
+    config.authentication = "[certificate]".to_owned();
+    config.identity = "certificates:\n\
+        - {names: ['uri:spiffe://corp.example/ns/*/agent'], groups: [dev]}\n\
+        - {names: ['uri:spiffe://*'], groups: [others]}"
+        .to_owned();
+    config.policy = "rules:\n- {id: dev, effect: allow, principals: ['group:dev'], servers: ['*'], tools: ['*']}".to_owned();
+    let gateway = config.start();
+    let with = |files: &Files| shake(gateway.address, client(pki.roots(), Some(files))).is_ok();
+    let agent = "spiffe://corp.example/ns/a/agent";
+    let files = corp.issue(&Leaf::uri(agent));
+    for era in ERAS {
+        let through = tunnel(gateway.address, client(pki.roots(), Some(&files)));
+        let mut caller = Client::silent(through, "/mcp", era, &[]);
+        if era == Era::Legacy {
+            caller.handshake("2025-11-25");
+        }
+        assert_eq!(caller.call("echo", &json!({})).status, 200);
+        let record = gateway.last();
+        assert_eq!(record["principal"], format!("uri:{agent}"));
+        assert_eq!(
+            (&record["scheme"], &record["proof"]),
+            (&json!("certificate"), &json!("certificate"))
+        );
+    }
+    assert!(with(&other.issue(&Leaf::uri("spiffe://other.example/x"))));
+    // AV-45
+    for (what, files) in [
+        (
+            "two URIs",
+            corp.issue(&Leaf { uris: vec![agent.into(), "urn:x".into()], ..Leaf::default() }),
+        ),
+        (
+            "two ids",
+            corp.issue(&Leaf { uris: vec![agent.into(), agent.into()], ..Leaf::default() }),
+        ),
+        ("an id of the other domain", corp.issue(&Leaf::uri("spiffe://other.example/x"))),
+        ("an id of no domain", corp.issue(&Leaf::uri("spiffe://evil.example/x"))),
+        ("upper case", corp.issue(&Leaf::uri("spiffe://Corp.example/ns/a/agent"))),
+        ("dots", corp.issue(&Leaf::uri("spiffe://corp.example/ns/../agent"))),
+        ("a slash at the end", corp.issue(&Leaf::uri("spiffe://corp.example/ns/"))),
+        ("an authority", corp.issue(&Leaf { authority: true, ..Leaf::uri(agent) })),
+        ("no id", corp.issue(&Leaf::local())),
+        ("another authority", pki.issue(&Leaf::uri(agent))),
+    ] {
+        assert!(!with(&files), "{what}");
+    }
+}
+
+#[test]
+fn certificates_are_renewed_without_a_lost_handshake() {
+    let (server, pki) = (Server::echo(Era::Modern, &["echo"]), Pki::new("gateway"));
+    let own = pki.issue(&Leaf::local());
+    let before = own.thumbprint();
+    let authorities = pki.folder().join("authorities.pem");
+    fs::copy(pki.file(), &authorities).unwrap();
+    let clients = format!("certificates: required, authorities: '{}'", authorities.display());
+    let gateway = secure(&server, &own, &clients).start();
+    let mine = pki.issue(&Leaf::default());
+    let shown = |files: &Files| shake(gateway.address, client(pki.roots(), Some(files)));
+    let kept = tunnel(gateway.address, client(pki.roots(), Some(&mine)));
+    assert_eq!(
+        Client::connect(kept, "/mcp", Era::Modern, Some(ANA)).call("echo", &json!({})).status,
+        200
+    );
+    let (done, count) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    thread::scope(|scope| {
+        for _ in 0..3 {
+            let (done, count, shown, mine) = (Arc::clone(&done), Arc::clone(&count), &shown, &mine);
+            scope.spawn(move || {
+                while !done.load(Ordering::Relaxed) {
+                    shown(mine).unwrap();
+                    count.fetch_add(1, Ordering::Relaxed);
+                }
+            });
+        }
+        // A key that does not fit its certificate is not taken; the old ones stay in use.
+        let next = pki.issue(&Leaf::local());
+        fs::copy(&next.key, &own.key).unwrap();
+        eventually("the complaint", || {
+            gateway.log.lock().unwrap().contains("new certificates cannot be used").then_some(())
+        });
+        assert!(shown(&mine).is_ok());
+        next.replace(&own);
+        eventually("the new certificate", || {
+            gateway.log.lock().unwrap().contains("new certificates are used").then_some(())
+        });
+        done.store(true, Ordering::Relaxed);
+    });
+    assert!(count.load(Ordering::Relaxed) > 10);
+    assert_ne!(own.thumbprint(), before);
+    // New authorities take the place of the old ones as well.
+    let other = Pki::new("other");
+    let theirs = other.issue(&Leaf::default());
+    assert!(shown(&theirs).is_err());
+    fs::copy(other.file(), &authorities).unwrap();
+    eventually("the new authorities", || {
+        (shown(&theirs).is_ok() && shown(&mine).is_err()).then_some(())
+    });
+}
+
+#[test]
+fn a_certificate_that_ends_takes_its_connection_with_it() {
+    let (server, pki) = (Server::echo(Era::Legacy, &["echo"]), Pki::new("gateway"));
+    let own = pki.issue(&Leaf::local());
+    let clients = format!("certificates: required, authorities: '{}'", pki.path());
+    let gateway = secure(&server, &own, &clients).start();
+    let short = pki.issue(&Leaf { seconds: Some(4), ..Leaf::default() });
+    let through = tunnel(gateway.address, client(pki.roots(), Some(&short)));
+    let ana = Client::connect(through, "/mcp", Era::Legacy, Some(ANA));
+    let mut stream = ana.stream(None);
+    let mut rest = Vec::new();
+    // The stream ends although nobody ended it.
+    std::io::Read::read_to_end(&mut stream, &mut rest).unwrap();
+    assert!(shake(gateway.address, client(pki.roots(), Some(&short))).is_err());
+}
+
+#[test]
+fn a_proxy_tells_certificates_if_it_may() {
+    for era in ERAS {
+        let (server, issuer, pki) =
+            (Server::echo(era, &["echo"]), Issuer::start(), Pki::new("clients"));
+        let mine = pki.issue(&Leaf::uri("urn:a"));
+        let (chain, _) = mine.read();
+        let told = format!(
+            ":{}:",
+            base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &chain[0])
+        );
+        let pem = fs::read_to_string(&mine.certificate).unwrap();
+        let escaped: String = pem.bytes().map(|byte| format!("%{byte:02X}")).collect();
+        let envoy = format!("Hash=ab;Cert=\"{escaped}\";URI=urn:a");
+        let mut claims = issuer.claims("alice");
+        claims["cnf"] = json!({ "x5t#S256": mine.thumbprint() });
+        let token = format!("Bearer {}", issuer.token(&claims));
+        let status = |gateway: &Gateway, header: &str, value: &str| {
+            let headers = [("authorization", &*token), (header, value)];
+            let client = Client::silent(gateway.address, "/mcp", era, &headers);
+            let answer =
+                if era == Era::Legacy { client.hello() } else { client.call("echo", &json!({})) };
+            answer.status
+        };
+        let start = |forwarded: &str| {
+            let mut config = believing(&server, &issuer.item("corp", "")).policy(POLICY);
+            config.listener.push_str(&format!("\nforwardedCertificate: {{{forwarded}}}"));
+            config.start()
+        };
+        let near = start("addresses: [127.0.0.1]");
+        assert_eq!(status(&near, "client-cert", &told), 200);
+        assert_eq!(near.last()["certificate"], "uri:urn:a");
+        assert_eq!(status(&near, "x-forwarded-client-cert", &envoy), 401);
+        for broken in ["", "::", "x", ":AAAA:", &told[1..]] {
+            let found = status(&near, "client-cert", broken);
+            assert!(found == 400 || found == 401, "{broken}: {found}");
+        }
+        let ended = pki.issue(&Leaf { ended: true, ..Leaf::uri("urn:a") });
+        let (chain, _) = ended.read();
+        let ended = format!(
+            ":{}:",
+            base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &chain[0])
+        );
+        assert_eq!(status(&near, "client-cert", &ended), 400);
+        let envoys = start("addresses: [127.0.0.0/8], header: xForwardedClientCert");
+        assert_eq!(status(&envoys, "x-forwarded-client-cert", &envoy), 200);
+        assert_eq!(status(&envoys, "x-forwarded-client-cert", &format!("{envoy},{envoy}")), 400);
+        // AV-45: who is not the proxy is not listened to.
+        let far = start("addresses: [10.0.0.0/8]");
+        assert_eq!(status(&far, "client-cert", &told), 401);
+        let named = start("addresses: [127.0.0.1], names: ['dns:proxy.example']");
+        assert_eq!(status(&named, "client-cert", &told), 401);
+        // And nobody behind the gateway hears of it.
+        for call in server.calls() {
+            assert!(!call.head.to_lowercase().contains("client-cert"), "{}", call.head);
+        }
+    }
+}
+
+#[test]
+fn a_proxy_is_known_by_its_certificate() {
+    let (server, pki) = (Server::echo(Era::Modern, &["echo"]), Pki::new("clients"));
+    let own = pki.issue(&Leaf::local());
+    let clients = format!("certificates: required, authorities: '{}'", pki.path());
+    let mut config = secure(&server, &own, &clients);
+    config.listener.push_str("forwardedCertificate: {names: ['dns:proxy.example']}");
+    config.authentication = "[certificate]".to_owned();
+    config.identity = "certificates: [{names: ['uri:urn:*'], groups: [dev]}]".to_owned();
+    let gateway = config.start();
+    let proxy = pki.issue(&Leaf { dns: vec!["proxy.example".into()], ..Leaf::default() });
+    let agent = pki.issue(&Leaf::uri("urn:a"));
+    let (chain, _) = agent.read();
+    let told = format!(
+        ":{}:",
+        base64::Engine::encode(&base64::engine::general_purpose::STANDARD, &chain[0])
+    );
+    let status = |shown: &Files, headers: &[(&str, &str)]| {
+        let through = tunnel(gateway.address, client(pki.roots(), Some(shown)));
+        Client::silent(through, "/mcp", Era::Modern, headers).call("echo", &json!({})).status
+    };
+    assert_eq!(status(&proxy, &[("client-cert", &told)]), 200);
+    assert_eq!(gateway.last()["principal"], "uri:urn:a");
+    // The proxy's own certificate is not its client's, and a client tells nothing of others.
+    assert_eq!(status(&proxy, &[]), 401);
+    let other = pki.issue(&Leaf::uri("urn:b"));
+    assert_eq!(status(&other, &[("client-cert", &told)]), 200);
+    assert_eq!(gateway.last()["principal"], "uri:urn:b");
+}
+
+#[test]
+fn a_bad_configuration_of_tls_is_said_with_its_place() {
+    let (server, pki) = (Server::echo(Era::Modern, &["echo"]), Pki::new("gateway"));
+    let (own, other) = (pki.issue(&Leaf::local()), pki.issue(&Leaf::local()));
+    let ended = pki.issue(&Leaf { ended: true, ..Leaf::local() });
+    let none = Files { certificate: "/nowhere/c.pem".into(), key: own.key.clone() };
+    let mixed = Files { certificate: own.certificate.clone(), key: other.key.clone() };
+    let swapped = Files { certificate: own.key.clone(), key: own.key.clone() };
+    let keyless = Files { certificate: own.certificate.clone(), key: own.certificate.clone() };
+    for (files, clients, said) in [
+        (&none, "", "could not read `/nowhere/c.pem`"),
+        (&mixed, "", "does not belong to the certificate"),
+        (&swapped, "", "has no certificates in PEM"),
+        (&keyless, "", "has no private key in PEM"),
+        (&ended, "", "ended at 2021-01-01"),
+        (&own, "certificates: required", "nobody vouches for the certificates of clients"),
+        (&own, "certificates: sometimes", "`sometimes` is not known here"),
+        (
+            &own,
+            "certificates: required, authorities: /nowhere/ca.pem",
+            "could not read `/nowhere/ca.pem`",
+        ),
+        (
+            &own,
+            "certificates: required, spiffe: [{trustDomain: 'A/b', bundle: x}]",
+            "is not a trust domain",
+        ),
+        (&own, "certificates: required, authorities: CA, names: []", "the list is empty"),
+        (
+            &own,
+            "certificates: required, authorities: CA, names: [agent]",
+            "is not the name of a certificate",
+        ),
+    ] {
+        let clients = clients.replace("CA", &pki.path());
+        let refused = secure(&server, files, &clients).refused();
+        let text = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(3), "{said}: {text}");
+        assert!(text.contains(said) && text.contains("gateway.yaml:"), "{said}: {text}");
+    }
+    let mut config = secure(&server, &own, "");
+    config.authentication = "[certificate]".to_owned();
+    let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
+    assert!(text.contains("there is no certificate that is known"), "{text}");
+    config.identity = "certificates: [{names: ['uri:*']}]".to_owned();
+    let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
+    assert!(text.contains("this listener asks for no certificates"), "{text}");
+    let mut config = secure(&server, &own, "");
+    config.listener.push_str("forwardedCertificate: {}");
+    let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
+    assert!(text.contains("it is not said who may tell certificates"), "{text}");
+}
+
+#[test]
+fn other_protocols_are_not_spoken() {
+    let server = Server::echo(Era::Modern, &["echo"]);
+    let gateway = Config::of(&server.url()).start();
+    // AV-76
+    let connect = raw(gateway.address, b"CONNECT localhost:1 HTTP/1.1\r\nhost: localhost\r\n\r\n");
+    assert!((400..500).contains(&connect.status), "{connect:?}");
+    let mut stream = std::net::TcpStream::connect(gateway.address).unwrap();
+    std::io::Write::write_all(&mut stream, b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n").unwrap();
+    let mut said = String::new();
+    drop(std::io::Read::read_to_string(&mut stream, &mut said));
+    assert!(!said.contains("200"), "{said}");
+}

@@ -1,0 +1,264 @@
+//! The kill switch: what is revoked is no longer served, and streams of it end.
+
+use std::fs;
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::time::{Duration, Instant};
+
+use e2e::client::{Answer, Client, post, raw, until};
+use e2e::gateway::{ANA, Config, Folder, Gateway};
+use e2e::issuer::Issuer;
+use e2e::server::Server;
+use e2e::{ERAS, Era, eventually};
+use serde_json::{Value, json};
+
+use crate::tokens::{believing, knock};
+
+/// How soon streams of what is revoked have to end.
+const SOON: Duration = Duration::from_secs(5);
+
+/// A configuration with an operator's token and a file of revocations.
+fn switchable(config: Config, folder: &Folder) -> Config {
+    let (token, file) = (folder.path().join("token"), folder.path().join("revoked.yaml"));
+    fs::write(&token, "operator-secret").unwrap();
+    fs::write(&file, "# nothing\n").unwrap();
+    let mut config = config;
+    config.ops = format!("{{address: '127.0.0.1:0', token: {{fromFile: '{}'}}}}", token.display());
+    config.more = format!("revocations: {{file: '{}'}}", file.display());
+    config
+}
+
+fn change(gateway: &Gateway, method: &str, token: &str, body: &Value) -> Answer {
+    let authorization = format!("Bearer {token}");
+    let headers = [("host", "localhost"), ("authorization", &*authorization)];
+    let bytes = post("/revocations", &headers, &body.to_string());
+    let bytes = [method.as_bytes(), bytes.strip_prefix(b"POST").unwrap()].concat();
+    raw(gateway.ops.unwrap(), &bytes)
+}
+
+fn revoke(gateway: &Gateway, body: &Value) {
+    assert_eq!(change(gateway, "POST", "operator-secret", body).status, 200);
+}
+
+#[test]
+fn whoever_is_revoked_is_served_no_more() {
+    for era in ERAS {
+        let (server, issuer, folder) =
+            (Server::echo(era, &["echo", "other"]), Issuer::start(), Folder::new());
+        let gateway = switchable(believing(&server, &issuer.item("corp", "")), &folder).start();
+        let alice = issuer.good("alice");
+        let bearer = format!("Bearer {alice}");
+        let status = || knock(&gateway, era, &[("authorization", &bearer)]).status;
+        for body in [
+            json!({ "principals": ["corp/alice"] }),
+            json!({ "clients": ["agent"] }),
+            json!({ "tokens": ["alice-1"] }),
+        ] {
+            assert_eq!(status(), 200, "{body}");
+            revoke(&gateway, &body);
+            assert_eq!(status(), 401, "{body}");
+            assert_eq!(gateway.last()["reason"], "credential-revoked");
+            assert_eq!(change(&gateway, "DELETE", "operator-secret", &body).status, 200);
+        }
+        let client = Client::connect(gateway.address, "/mcp", era, Some(&alice));
+        assert_eq!(client.tools(), ["echo", "other"]);
+        revoke(&gateway, &json!({ "tools": ["up/other"] }));
+        assert_eq!(client.tools(), ["echo"]);
+        let calls = server.count("tools/call");
+        assert_eq!(client.call("other", &json!({})).code(), -32602);
+        assert_eq!(gateway.last()["reason"], "revoked");
+        assert_eq!(client.call("echo", &json!({})).status, 200);
+        revoke(&gateway, &json!({ "servers": ["up"] }));
+        assert_eq!(client.call("echo", &json!({})).code(), -32602);
+        assert_eq!(server.count("tools/call"), calls + 1);
+    }
+}
+
+#[test]
+fn streams_of_the_revoked_are_cut() {
+    for (what, body) in [
+        ("principal", json!({ "principals": ["corp/alice"] })),
+        ("client", json!({ "clients": ["agent"] })),
+        ("token", json!({ "tokens": ["alice-1"] })),
+        ("server", json!({ "servers": ["up"] })),
+    ] {
+        for era in ERAS {
+            let (server, issuer, folder) =
+                (Server::echo(era, &["echo"]), Issuer::start(), Folder::new());
+            let gateway = switchable(believing(&server, &issuer.item("corp", "")), &folder).start();
+            let alice = Client::connect(gateway.address, "/mcp", era, Some(&issuer.good("alice")));
+            let mut stream = match era {
+                Era::Legacy => {
+                    let mut stream = alice.stream(None);
+                    until(&mut stream, "\r\n\r\n");
+                    stream
+                }
+                Era::Modern => {
+                    let body = alice.message(
+                        &json!(1),
+                        "subscriptions/listen",
+                        json!({ "notifications": { "toolsListChanged": true } }),
+                    );
+                    let mut stream = TcpStream::connect(gateway.address).unwrap();
+                    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+                    stream.write_all(&alice.bytes("subscriptions/listen", None, &body)).unwrap();
+                    until(&mut stream, "acknowledged");
+                    stream
+                }
+            };
+            revoke(&gateway, &body);
+            let took = until_last(&mut stream);
+            assert!(took < SOON, "{what} {era:?}: {took:?}");
+            let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+            assert!(metrics.contains("portcullis_streams_cut_total 1"), "{what}");
+        }
+    }
+}
+
+/// Reads to the last chunk of a stream.
+#[expect(clippy::disallowed_methods, reason = "the bound is one of real time")]
+fn until_last(stream: &mut TcpStream) -> Duration {
+    let started = Instant::now();
+    let mut seen = String::new();
+    let mut buffer = [0; 4096];
+    while !seen.ends_with("0\r\n\r\n") {
+        let read = stream.read(&mut buffer).unwrap();
+        if read == 0 {
+            break;
+        }
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
+    }
+    started.elapsed()
+}
+
+#[test]
+fn a_call_under_way_is_cut_with_its_tool() {
+    for era in ERAS {
+        let issuer = Issuer::start();
+        let folder = Folder::new();
+        // A tool that says something and then never ends.
+        let tools = json!([{ "name": "slow", "inputSchema": { "type": "object" } }]);
+        let server = Server::with(era, tools, |_, stream| {
+            let event = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"begun\"}}\n\n";
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+            drop(stream.write_all(format!("{head}{event}").as_bytes()));
+            let mut rest = [0; 64];
+            drop(stream.read(&mut rest));
+            false
+        });
+        let gateway = switchable(believing(&server, &issuer.item("corp", "")), &folder).start();
+        let alice = Client::connect(gateway.address, "/mcp", era, Some(&issuer.good("alice")));
+        let params = json!({ "name": "slow", "arguments": {}, "_meta": { "io.modelcontextprotocol/logLevel": "info" } });
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+        stream.write_all(&alice.call_bytes(&json!(1), &params)).unwrap();
+        until(&mut stream, "begun");
+        revoke(&gateway, &json!({ "tools": ["up/slow"] }));
+        assert!(until_last(&mut stream) < SOON, "{era:?}");
+    }
+}
+
+#[test]
+fn a_stream_ends_with_its_token() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        let gateway = believing(&server, &issuer.item("corp", "clockSkew: 1ms")).start();
+        let mut claims = issuer.claims("alice");
+        claims["exp"] = json!(e2e::issuer::now() + 3);
+        let alice = Client::connect(gateway.address, "/mcp", era, Some(&issuer.token(&claims)));
+        let mut stream = match era {
+            Era::Legacy => alice.stream(None),
+            Era::Modern => {
+                let body = alice.message(
+                    &json!(1),
+                    "subscriptions/listen",
+                    json!({ "notifications": {} }),
+                );
+                let mut stream = TcpStream::connect(gateway.address).unwrap();
+                stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+                stream.write_all(&alice.bytes("subscriptions/listen", None, &body)).unwrap();
+                stream
+            }
+        };
+        assert!(until_last(&mut stream) < SOON + Duration::from_secs(3), "{era:?}");
+    }
+}
+
+#[test]
+fn a_file_says_what_is_revoked_and_is_watched() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());
+        let file = folder.path().join("revoked.yaml");
+        let gateway = switchable(Config::of(&server.url()), &folder).start();
+        let ana = || {
+            let bearer = format!("Bearer {ANA}");
+            knock(&gateway, era, &[("authorization", &bearer)]).status
+        };
+        assert_eq!(ana(), 200);
+        fs::write(&file, "principals:\n  - ana\n").unwrap();
+        eventually("the revocation", || (ana() == 401).then_some(()));
+        // A file that cannot be read changes nothing, and says so.
+        for broken in ["principals: ana\n", "principal: [ana]\n", "tools: [no-slash]\n", ":\n"] {
+            fs::write(&file, broken).unwrap();
+            eventually("the complaint", || {
+                let said =
+                    gateway.log.lock().unwrap().matches("revocations cannot be read").count();
+                (said > 0).then_some(())
+            });
+            assert_eq!(ana(), 401, "{broken}");
+        }
+        fs::remove_file(&file).unwrap();
+        assert_eq!(ana(), 401);
+        fs::write(&file, "clients: [x]\n").unwrap();
+        eventually("the end of the revocation", || (ana() == 200).then_some(()));
+        // What an operator revokes is written there, and outlives the gateway.
+        revoke(&gateway, &json!({ "principals": ["ana"] }));
+        assert_eq!(ana(), 401);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains("\"ana\"") && text.contains("\"x\""), "{text}");
+        let listed = change(&gateway, "GET", "operator-secret", &json!({})).json();
+        assert_eq!(listed["principals"], json!(["ana"]));
+        let events = gateway.records();
+        assert!(events.iter().any(|event| event["event"] == "revoked"), "{events:?}");
+    }
+}
+
+#[test]
+fn only_an_operator_revokes() {
+    let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
+    let gateway = switchable(Config::of(&server.url()), &folder).start();
+    let body = json!({ "principals": ["ana"] });
+    for token in ["", "operator", "operator-secrets", ANA] {
+        assert_eq!(change(&gateway, "POST", token, &body).status, 401, "{token}");
+    }
+    for wrong in [
+        json!({}),
+        json!([]),
+        json!({ "principals": "ana" }),
+        json!({ "people": ["ana"] }),
+        json!({ "tools": ["no-slash"] }),
+        json!({ "principals": [7] }),
+    ] {
+        assert_eq!(change(&gateway, "POST", "operator-secret", &wrong).status, 400, "{wrong}");
+    }
+    let bearer = format!("Bearer {ANA}");
+    assert_eq!(knock(&gateway, Era::Modern, &[("authorization", &bearer)]).status, 200);
+    // Without a token there is nothing to be changed, and clients have no way to it.
+    let plain = Config::of(&server.url()).start();
+    assert_eq!(change(&plain, "POST", "operator-secret", &body).status, 405);
+    assert_eq!(
+        raw(
+            gateway.address,
+            &post("/revocations", &[("host", "localhost"), ("x-api-key", ANA)], "{}")
+        )
+        .status,
+        404
+    );
+    let mut config = Config::of(&server.url());
+    config.more = "revocations: {file: /nowhere/revoked.yaml}".to_owned();
+    let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
+    assert!(
+        text.contains("could not read `/nowhere/revoked.yaml`") && text.contains("gateway.yaml:"),
+        "{text}"
+    );
+}
