@@ -11,6 +11,7 @@
 
 mod asking;
 mod audit;
+mod authority;
 mod certificates;
 mod cli;
 mod compat;
