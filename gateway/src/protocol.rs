@@ -152,6 +152,8 @@ pub mod meta {
     pub const SERVER_INFO: &str = "io.modelcontextprotocol/serverInfo";
     /// The `subscriptions/listen` a notification belongs to.
     pub const SUBSCRIPTION: &str = "io.modelcontextprotocol/subscriptionId";
+    /// How the keys begin that only this gateway sets.
+    pub const OURS: &str = "dev.portcullis/";
     /// Ours: the servers whose part of a list is missing.
     pub const PARTIAL: &str = "dev.portcullis/partial";
     /// Asks for progress notifications.

@@ -171,6 +171,18 @@ fn the_state_of_a_modern_server_is_sealed_for_the_call_it_belongs_to() {
         assert_eq!(again(client, &arguments, state, &inputs).code(), -32602);
     }
     assert_eq!(server.tool_calls().len(), 1);
+    // AV-65: no other text of this length or less is a state.
+    let text = state.as_str().unwrap();
+    for at in 0..text.len() {
+        let mut changed = text.as_bytes().to_vec();
+        changed[at] = if changed[at] == b'A' { b'B' } else { b'A' };
+        let changed = String::from_utf8(changed).unwrap();
+        for wrong in [&*changed, &text[..at]] {
+            let answer = again(&ana, &json!({ "to": "x" }), &json!(wrong), &inputs);
+            assert_eq!(answer.code(), -32602, "{at}");
+        }
+    }
+    assert_eq!(server.tool_calls().len(), 1);
     let done = again(&ana, &json!({ "to": "x" }), &state, &inputs).json();
     assert_eq!(done["result"]["content"][0]["text"], "accept", "{done}");
     e2e::eventually("the state expires", || {

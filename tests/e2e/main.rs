@@ -12,6 +12,7 @@
 mod asking;
 mod audit;
 mod authority;
+mod binding;
 mod certificates;
 mod cli;
 mod compat;

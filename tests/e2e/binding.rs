@@ -1,0 +1,135 @@
+//! What belongs to one caller, one conversation and one listener, and to no other.
+
+use e2e::client::{Client, raw, until};
+use e2e::gateway::{ANA, Config};
+use e2e::server::Server;
+use e2e::{ERAS, Era};
+use serde_json::json;
+
+#[test]
+fn a_second_stream_of_a_session_does_not_take_the_place_of_the_first() {
+    // AV-64
+    let server = Server::echo(Era::Legacy, &["echo"]);
+    let gateway = Config::of(&server.url()).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let (mut first, mut second) = (ana.stream(None), ana.stream(None));
+    until(&mut first, "text/event-stream");
+    until(&mut second, "text/event-stream");
+    // Each goes on by itself: a call of the session is answered meanwhile, and neither has ended.
+    assert_eq!(ana.call("echo", &json!({})).status, 200);
+    for stream in [&first, &second] {
+        stream.set_nonblocking(true).unwrap();
+        let mut rest = [0; 4096];
+        loop {
+            match std::io::Read::read(&mut &*stream, &mut rest) {
+                Ok(0) => panic!("a stream has ended"),
+                Ok(_) => {}
+                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
+                Err(error) => panic!("{error}"),
+            }
+        }
+    }
+}
+
+#[test]
+fn a_cursor_is_of_nobody() {
+    // AV-68: every page was read and shown, so no cursor was ever given.
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        let long = "c".repeat(1024 * 1024);
+        for cursor in ["", "1", "upstream-cursor", &long] {
+            assert_eq!(ana.ask("tools/list", json!({ "cursor": cursor })).code(), -32602);
+        }
+        let asked =
+            server.calls().into_iter().filter(|call| !call.body["params"]["cursor"].is_null());
+        assert_eq!(asked.count(), 0);
+    }
+}
+
+#[test]
+fn what_only_the_gateway_says_nobody_else_says() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        let with = |meta: serde_json::Value| {
+            ana.ask("tools/call", json!({ "name": "echo", "arguments": {}, "_meta": meta }))
+        };
+        // AV-69: whose subscription a message belongs to is not for the client to say.
+        let spoofed = with(json!({ "io.modelcontextprotocol/subscriptionId": "spoofed-7" }));
+        assert_eq!(spoofed.status, 200);
+        // AV-70: nor who it is.
+        for key in ["dev.portcullis/principal", "dev.portcullis/tenant", "dev.portcullis/partial"] {
+            assert_eq!(with(json!({ key: "forged-9" })).code(), -32602, "{key}");
+            assert_eq!(gateway.last()["reason"], "params");
+        }
+        for call in server.calls() {
+            let text = String::from_utf8_lossy(&call.bytes).into_owned();
+            assert!(!text.contains("spoofed-7") && !text.contains("forged-9"), "{text}");
+        }
+    }
+}
+
+#[test]
+fn a_request_names_this_host_and_comes_from_a_page_that_may() {
+    let server = Server::echo(Era::Modern, &["echo"]);
+    let mut config = Config::of(&server.url());
+    config.listener = "hosts: [gw.example]\norigins: ['https://good.example']".to_owned();
+    let gateway = config.start();
+    let silent = Client::silent(gateway.address, "/mcp", Era::Modern, &[]);
+    let body = silent.message(&json!(1), "tools/list", json!({}));
+    let ask = |target: &str, headers: &str| {
+        let length = body.len();
+        let text = format!(
+            "POST {target} HTTP/1.1\r\n{headers}x-api-key: {ANA}\r\ncontent-type: application/json\r\n\
+             accept: application/json, text/event-stream\r\nmcp-protocol-version: 2026-07-28\r\n\
+             mcp-method: tools/list\r\ncontent-length: {length}\r\n\r\n{body}"
+        );
+        raw(gateway.address, text.as_bytes()).status
+    };
+    assert_eq!(ask("/mcp", "host: gw.example\r\n"), 200);
+    assert_eq!(ask("http://gw.example/mcp", "host: gw.example\r\n"), 200);
+    for (what, target, headers) in [
+        ("AV-71 other host", "/mcp", "host: evil.example\r\n"),
+        ("AV-71 no host", "/mcp", ""),
+        ("AV-71 two hosts", "/mcp", "host: gw.example\r\nhost: gw.example\r\n"),
+        ("AV-71 other target", "http://evil.example/mcp", "host: gw.example\r\n"),
+        ("AV-71 suffix", "/mcp", "host: gw.example.evil\r\n"),
+        ("AV-74 any address", "/mcp", "host: 0.0.0.0\r\n"),
+        ("AV-74 decimal", "/mcp", "host: 2130706433\r\n"),
+        ("AV-74 octal", "/mcp", "host: 0177.0.0.1\r\n"),
+        ("AV-74 IPv6", "/mcp", "host: [::ffff:127.0.0.1]\r\n"),
+    ] {
+        assert!(matches!(ask(target, headers), 400 | 421), "{what}");
+    }
+    assert_eq!(ask("/mcp", "host: [::1]:8080\r\n"), 200, "AV-74");
+    let from = |origin: &str| ask("/mcp", &format!("host: gw.example\r\n{origin}"));
+    assert_eq!(from("origin: https://good.example\r\n"), 200);
+    assert_eq!(from(""), 200, "AV-73");
+    for origin in [
+        "null",
+        "http://good.example",
+        "https://good.example:8443",
+        "https://good.example.evil",
+        "https://GOOD.example",
+        "https://user@good.example",
+        "https://good.example\r\norigin: https://good.example",
+        "https://good.example https://evil.example",
+    ] {
+        assert_eq!(from(&format!("origin: {origin}\r\n")), 403, "AV-72 {origin}");
+    }
+    // AV-75: a preflight has no credential, and is answered for a listed page alone.
+    for (origin, allowed) in
+        [("https://good.example", true), ("https://evil.example", false), ("null", false)]
+    {
+        let text = format!(
+            "OPTIONS /mcp HTTP/1.1\r\nhost: gw.example\r\norigin: {origin}\r\naccess-control-request-method: POST\r\n\r\n"
+        );
+        let answer = raw(gateway.address, text.as_bytes());
+        let shown = answer.header("access-control-allow-origin");
+        assert_eq!(shown, allowed.then_some(origin), "{origin}");
+        assert_eq!(answer.header("access-control-allow-credentials"), None);
+    }
+}
