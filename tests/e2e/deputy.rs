@@ -50,6 +50,7 @@ fn form(call: &Call, name: &str) -> Option<String> {
 fn grant(issuer: &Issuer, more: &str) -> String {
     let secret = issuer.pki.folder().join("secret");
     std::fs::write(&secret, "gateway-secret-canary").unwrap();
+    e2e::canary::watch(e2e::canary::Side::Server, "gateway-secret-canary");
     format!(
         "tokenUrl: '{}/token', client: {{id: gateway, secret: {{fromFile: '{}'}}}}, \
          connection: {{authorities: '{}'}}{more}",
@@ -72,6 +73,7 @@ fn client(gateway: &Gateway, era: Era, token: &str) -> Client {
 
 /// What a token endpoint answers.
 fn token(text: &str, more: &Value) -> Vec<u8> {
+    e2e::canary::watch(e2e::canary::Side::Server, text);
     let mut answer = json!({
         "access_token": text, "token_type": "Bearer", "expires_in": 300,
         "issued_token_type": "urn:ietf:params:oauth:token-type:access_token",
@@ -123,6 +125,7 @@ fn a_secret_and_headers_are_shown_as_configured() {
         let (server, pki) = (Server::echo(era, &["echo"]), Pki::new("folder"));
         let secret = pki.folder().join("secret");
         std::fs::write(&secret, "upstream-canary\n").unwrap();
+        e2e::canary::watch(e2e::canary::Side::Server, "upstream-canary");
         let from = format!("fromFile: '{}'", secret.display());
         for (more, name, value) in [
             (
@@ -328,7 +331,8 @@ fn an_exchange_that_gives_something_else_gives_nothing() {
         let mut claims = issuer.claims("alice");
         claims["aud"] = json!(audience);
         claims["exp"] = json!(ends);
-        issuer.token(&claims)
+        // A token for a server, not one of a caller.
+        issuer.key.token(&issuer.key.header().to_string(), &claims.to_string())
     };
     let server = Server::echo(Era::Modern, &["echo"]);
     let url = server.url();

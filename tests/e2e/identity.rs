@@ -38,10 +38,10 @@ fn a_credential_is_needed_and_must_be_good() {
         (vec![], (401, "credential-missing")),
         (vec![("authorization", wrong.as_str())], (401, "credential-refused")),
         (vec![("authorization", "Basic YTpi")], (401, "credential-refused")),
-        (vec![("authorization", ana.as_str()), ("x-api-key", BOB)], (401, "credential-refused")),
+        (vec![("authorization", ana.as_str()), ("x-api-key", BOB)], (400, "credential-refused")),
         (
             vec![("authorization", ana.as_str()), ("authorization", ana.as_str())],
-            (401, "credential-refused"),
+            (400, "credential-refused"),
         ),
         (vec![("cookie", ANA)], (401, "credential-missing")),
     ] {

@@ -11,6 +11,7 @@ use std::thread;
 
 use serde_json::Value;
 
+use crate::canary::{self, Side};
 use crate::client::Client;
 use crate::{Era, eventually};
 
@@ -231,6 +232,7 @@ impl Gateway {
     }
 
     fn launch(mut command: Command, folder: Folder, audit: PathBuf, has_ops: bool) -> Self {
+        [ANA, BOB].iter().for_each(|key| canary::watch(Side::Caller, key));
         command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
         let mut child = command.spawn().unwrap();
         let out = Arc::new(Mutex::new(String::new()));
@@ -318,6 +320,16 @@ impl Drop for Gateway {
         if matches!(self.child.try_wait(), Ok(None)) {
             self.terminate();
             drop(self.child.wait());
+        }
+        canary::written(&self.log.lock().unwrap(), "the log");
+        canary::written(&self.out.lock().unwrap(), "standard output");
+        // Some tests record to a device that has no end.
+        if fs::metadata(&self.audit).is_ok_and(|audit| audit.is_file()) {
+            let records = fs::read_to_string(&self.audit).unwrap_or_default();
+            canary::written(&records, "the records");
+        }
+        if !thread::panicking() {
+            canary::none_was_found();
         }
     }
 }

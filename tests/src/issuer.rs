@@ -15,6 +15,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use serde_json::{Value, json};
 
+use crate::canary::{self, Side};
 use crate::pki::{Leaf, Pki};
 use crate::server::{Call, Server, answer, ok};
 use crate::tls::Front;
@@ -190,7 +191,7 @@ impl Issuer {
         let pki = Pki::new("issuer");
         let answers: Arc<Mutex<BTreeMap<String, Answer>>> = Arc::default();
         let known = Arc::clone(&answers);
-        let server = Server::start(move |call, stream| {
+        let server = Server::trusted(move |call, stream| {
             let path = call.head.split(' ').nth(1).unwrap_or_default();
             let path = path.split('?').next().unwrap_or_default().to_owned();
             let found = known.lock().unwrap().get(&path).cloned();
@@ -257,7 +258,9 @@ impl Issuer {
     /// A token with these claims.
     #[must_use]
     pub fn token(&self, claims: &Value) -> String {
-        self.key.token(&self.key.header().to_string(), &claims.to_string())
+        let token = self.key.token(&self.key.header().to_string(), &claims.to_string());
+        canary::watch(Side::Caller, &token);
+        token
     }
 
     /// A good token of this caller.

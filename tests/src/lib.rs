@@ -11,6 +11,7 @@
 )]
 
 pub mod authority;
+pub mod canary;
 pub mod client;
 pub mod gateway;
 pub mod issuer;

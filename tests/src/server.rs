@@ -73,6 +73,20 @@ pub struct Server {
 impl Server {
     /// Answers every request with what `respond` writes. A connection ends when it says so.
     pub fn start(respond: impl Fn(&Call, &mut TcpStream) -> bool + Send + Sync + 'static) -> Self {
+        Self::begin(respond, false)
+    }
+
+    /// The same for one that may be shown what callers show: an authorization server.
+    pub fn trusted(
+        respond: impl Fn(&Call, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Self {
+        Self::begin(respond, true)
+    }
+
+    fn begin(
+        respond: impl Fn(&Call, &mut TcpStream) -> bool + Send + Sync + 'static,
+        trusted: bool,
+    ) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let address = listener.local_addr().unwrap();
         let (respond, calls) = (Arc::new(respond), Arc::new(Mutex::new(Vec::new())));
@@ -80,7 +94,7 @@ impl Server {
         thread::spawn(move || {
             for stream in listener.incoming() {
                 let (respond, log) = (Arc::clone(&respond), Arc::clone(&log));
-                thread::spawn(move || serve(stream.unwrap(), &*respond, &log));
+                thread::spawn(move || serve(stream.unwrap(), &*respond, &log, trusted));
             }
         });
         Self { address, calls }
@@ -231,6 +245,7 @@ fn serve(
     mut stream: TcpStream,
     respond: &dyn Fn(&Call, &mut TcpStream) -> bool,
     log: &Mutex<Vec<Call>>,
+    trusted: bool,
 ) {
     let mut bytes = Vec::new();
     let mut buffer = [0; 16384];
@@ -249,6 +264,9 @@ fn serve(
             let length = head.len() + 4 + body.len();
             let body = serde_json::from_str(&body).unwrap_or_default();
             let call = Call { head, body, bytes: bytes.drain(..length).collect() };
+            if !trusted {
+                crate::canary::sent(&call.bytes);
+            }
             log.lock().unwrap().push(call.clone());
             if !respond(&call, &mut stream) {
                 return;
