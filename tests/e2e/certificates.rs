@@ -94,6 +94,15 @@ fn a_client_certificate_is_good_or_there_is_no_connection() {
         assert!(!with(Some(&files)), "{what}");
     }
     assert!(server.count("tools/call") == 0);
+    // AV-45: an authority vouches for what it may vouch for.
+    let narrow = Pki::constrained("narrow", &["agents.example"]);
+    let authorities_of = format!("certificates: required, authorities: '{}'", narrow.path());
+    let gateway_of = secure(&server, &own, &authorities_of).start();
+    for (host, good) in [("a.agents.example", true), ("a.evil.example", false)] {
+        let files = narrow.issue(&Leaf { dns: vec![host.into()], ..Leaf::default() });
+        let shaken = shake(gateway_of.address, client(pki.roots(), Some(&files)));
+        assert_eq!(shaken.is_ok(), good, "{host}");
+    }
     // Where none is required, one that is shown must be good all the same.
     let gateway = secure(&server, &own, &format!("certificates: optional, {authorities}")).start();
     let with = |files: Option<&Files>| shake(gateway.address, client(pki.roots(), files)).is_ok();

@@ -181,10 +181,30 @@ fn the_two_examples_everything_starts_from() {
 }
 
 #[test]
+fn every_test_that_the_documentation_names_is_there() {
+    let mut count = 0;
+    for page in ["docs/authorization.md"] {
+        let text = fs::read_to_string(root().join(page)).unwrap();
+        let named = |name: &&str| name.contains("::") && *name != "FILE::TEST";
+        for name in text.split('`').skip(1).step_by(2).filter(named) {
+            let (file, test) = name.split_once("::").unwrap();
+            let source = fs::read_to_string(root().join(format!("tests/e2e/{file}.rs"))).unwrap();
+            assert!(test == "*" || source.contains(&format!("fn {test}()")), "{page}: {name}");
+            count += 1;
+        }
+    }
+    assert!(count > 40, "{count}");
+}
+
+#[test]
 fn every_reason_has_a_place_in_the_documentation() {
     let text = fs::read_to_string(root().join("docs/reasons.md")).unwrap();
-    let source =
-        ["gateway/src/failure.rs", "gateway/src/upstream/error.rs", "policy/src/decision.rs"];
+    let source = [
+        "gateway/src/failure.rs",
+        "gateway/src/identity.rs",
+        "gateway/src/upstream/error.rs",
+        "policy/src/decision.rs",
+    ];
     let mut codes = Vec::new();
     for file in source {
         let source = fs::read_to_string(root().join(file)).unwrap();

@@ -541,11 +541,17 @@ fn hostile_sets_of_keys_do_no_harm() {
             }),
         ),
     ];
+    let slow: Make = Box::new(|_| {
+        b"HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 1000\r\n\r\n{"
+            .to_vec()
+    });
+    let cases = cases.into_iter().chain([("AV-36 slow", 503, slow)]);
     for (what, status, make) in cases {
         let issuer = Issuer::start();
         let bytes = make(&issuer);
         issuer.answer("/jwks", move |_| bytes.clone());
-        let gateway = believing(&server, &issuer.item("corp", "")).start();
+        let config = believing(&server, &issuer.item("corp", "")).limits("answerTime: 1s");
+        let gateway = config.start();
         let found = with(&gateway, Era::Modern, &issuer.good("alice"));
         assert_eq!(found.0, status, "{what}: {found:?}");
         let forged = hs256(

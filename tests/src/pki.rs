@@ -9,8 +9,8 @@ use aws_lc_rs::digest;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use rcgen::{
-    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose, IsCa,
-    KeyPair, KeyUsagePurpose, SanType, date_time_ymd,
+    BasicConstraints, CertificateParams, CertifiedIssuer, DnType, ExtendedKeyUsagePurpose,
+    GeneralSubtree, IsCa, KeyPair, KeyUsagePurpose, NameConstraints, SanType, date_time_ymd,
 };
 use rustls::RootCertStore;
 use rustls::pki_types::pem::PemObject as _;
@@ -105,7 +105,23 @@ impl Pki {
     /// When the machine cannot make a key.
     #[must_use]
     pub fn new(name: &str) -> Self {
+        Self::constrained(name, &[])
+    }
+
+    /// An authority of this name that may vouch for hosts under these domains alone.
+    ///
+    /// # Panics
+    /// When the machine cannot make a key.
+    #[must_use]
+    pub fn constrained(name: &str, domains: &[&str]) -> Self {
         let mut params = CertificateParams::default();
+        if !domains.is_empty() {
+            let subtree = |domain: &&str| GeneralSubtree::DnsName((*domain).to_owned());
+            params.name_constraints = Some(NameConstraints {
+                permitted_subtrees: domains.iter().map(subtree).collect(),
+                excluded_subtrees: Vec::new(),
+            });
+        }
         params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
         params.key_usages = vec![KeyUsagePurpose::KeyCertSign, KeyUsagePurpose::DigitalSignature];
         params.distinguished_name.push(DnType::CommonName, name);
