@@ -46,7 +46,7 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::conversation::Conversations;
 use crate::door::{Door, Peer};
-use crate::failure::Failure;
+use crate::failure::{Failure, Stranger};
 use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, is_named, told};
 use crate::inbound::{self, Ask, Inbound};
 use crate::metrics::Metrics;
@@ -296,7 +296,7 @@ impl Gateway {
         let challenge = resource.and_then(|resource| resource.challenge(wrong));
         let nonce = if wrong == Wrong::Nonce { self.identity.nonce() } else { None };
         let nonce = nonce.and_then(|nonce| HeaderValue::try_from(nonce).ok());
-        Failure::Authn { error, challenge, nonce }
+        Failure::Authn(Box::new(Stranger { error, challenge, nonce }))
     }
 
     /// Whether the body is the one that the caller has signed, if it has.
@@ -328,7 +328,7 @@ impl Gateway {
             }
             _ => return Failure::Denied(kind, denial),
         };
-        Failure::StepUp { denial, challenge }
+        Failure::StepUp(Box::new(denial), challenge.map(Box::new))
     }
 
     /// The session a legacy request belongs to.

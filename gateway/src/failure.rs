@@ -27,23 +27,10 @@ pub enum Failure {
     Upgrade,
     /// The caller is not who it says, or does not say.
     #[error("could not authenticate the caller")]
-    Authn {
-        /// Why.
-        #[source]
-        error: AuthnError,
-        /// How the caller is asked for a better credential.
-        challenge: Option<HeaderValue>,
-        /// A nonce for its next proof of possession.
-        nonce: Option<HeaderValue>,
-    },
+    Authn(#[source] Box<Stranger>),
     /// The caller may have it with more scopes, or with a proof of possession.
-    #[error("denied as {}", .denial.reason)]
-    StepUp {
-        /// Why.
-        denial: Denial,
-        /// What the caller has to get.
-        challenge: Option<HeaderValue>,
-    },
+    #[error("denied as {}", .0.reason)]
+    StepUp(Box<Denial>, Option<Box<HeaderValue>>),
     /// No such path.
     #[error("there is no such route")]
     Route,
@@ -118,6 +105,19 @@ pub enum Failure {
     Upstream(#[source] UpstreamError),
 }
 
+/// Somebody who is not known, and what it is told so that it may be.
+#[derive(Debug, thiserror::Error)]
+#[error("{error}")]
+pub struct Stranger {
+    /// Why.
+    #[source]
+    pub error: AuthnError,
+    /// How it is asked for a better credential.
+    pub challenge: Option<HeaderValue>,
+    /// A nonce for its next proof of possession.
+    pub nonce: Option<HeaderValue>,
+}
+
 /// What a client is told. It never quotes an error chain.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Public {
@@ -150,8 +150,8 @@ impl Failure {
             Self::Host => "host",
             Self::Origin => "origin",
             Self::Upgrade => "upgrade",
-            Self::Authn { error, .. } => error.code(),
-            Self::StepUp { denial, .. } => denial.reason.code(),
+            Self::Authn(stranger) => stranger.error.code(),
+            Self::StepUp(denial, _) => denial.reason.code(),
             Self::Route => "unknown-route",
             Self::Verb => "http-method",
             Self::Overload => "overload",
@@ -181,8 +181,8 @@ impl Failure {
     #[must_use]
     pub fn ending(&self, public: &Public) -> Ending {
         let outcome = match self {
-            Self::Denied(..) | Self::StepUp { .. } => Outcome::Denied,
-            Self::Authn { error, .. } if error.is_ours() => Outcome::Failed,
+            Self::Denied(..) | Self::StepUp(..) => Outcome::Denied,
+            Self::Authn(stranger) if stranger.error.is_ours() => Outcome::Failed,
             Self::Audit(_)
             | Self::Upstream(_)
             | Self::Overload
@@ -213,12 +213,13 @@ impl Failure {
                 "this origin may not call this listener",
             ),
             Self::Upgrade => shape("connections are not upgraded"),
-            Self::Authn { error, .. } if error.is_ours() => plain(
+            Self::Authn(stranger) if stranger.error.is_ours() => plain(
                 StatusCode::SERVICE_UNAVAILABLE,
                 code::INTERNAL,
                 "the credential cannot be checked now; try again",
             ),
-            Self::Authn { error, challenge, nonce } => {
+            Self::Authn(stranger) => {
+                let Stranger { error, challenge, nonce } = &**stranger;
                 let (status, message) = match error.wrong() {
                     Wrong::Request => {
                         (StatusCode::BAD_REQUEST, "send one credential, in one header")
@@ -228,14 +229,15 @@ impl Failure {
                 let public = plain(status, code::REQUEST, message);
                 Public { challenge: challenge.clone(), nonce: nonce.clone(), ..public }
             }
-            Self::StepUp { denial, challenge } => {
+            Self::StepUp(denial, challenge) => {
                 let (status, message) = match denial.reason {
                     Reason::Proof(..) => {
                         (StatusCode::UNAUTHORIZED, "this needs a token with proof of possession")
                     }
                     _ => (StatusCode::FORBIDDEN, "this needs a token with more scopes"),
                 };
-                Public { challenge: challenge.clone(), ..plain(status, code::REQUEST, message) }
+                let challenge = challenge.as_deref().cloned();
+                Public { challenge, ..plain(status, code::REQUEST, message) }
             }
             Self::Route => plain(StatusCode::NOT_FOUND, code::REQUEST, "there is nothing here"),
             Self::Verb => {

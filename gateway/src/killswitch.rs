@@ -205,7 +205,7 @@ fn merge(into: &mut Revoked, change: &Revoked, add: bool) {
 }
 
 fn read(text: Bytes) -> Result<Revoked, ChangeError> {
-    let document = Document::parse(text, &jose::BOUNDS).map_err(|_| ChangeError::Shape)?;
+    let document = Document::parse(text, &jose::BOUNDS).map_err(|_wrong| ChangeError::Shape)?;
     let root = document.root();
     let mut revoked = Revoked::default();
     for (key, value) in root.members() {

@@ -165,7 +165,7 @@ impl Authority {
 
 fn read(body: Bytes) -> Result<Document, OauthError> {
     let document = Document::parse(body, &jose::BOUNDS);
-    let document = document.map_err(|_| OauthError::Answer("is not JSON"))?;
+    let document = document.map_err(|_wrong| OauthError::Answer("is not JSON"))?;
     if document.root().is_object() { Ok(document) } else { Err(OauthError::Answer("is no object")) }
 }
 

@@ -148,7 +148,7 @@ impl ServerCertVerifier for Verifier {
             return Ok(ServerCertVerified::assertion());
         }
         let read = Certificate::read(leaf);
-        let read = read.map_err(|_| rustls::Error::from(CertificateError::BadEncoding))?;
+        let read = read.map_err(|_wrong| rustls::Error::from(CertificateError::BadEncoding))?;
         if !self.pins.is_empty() && !self.pins.contains(&read.key) {
             return Err(stranger(Stranger::Key));
         }

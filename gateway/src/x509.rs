@@ -86,7 +86,8 @@ impl Certificate {
     /// When it is none, or has too many names.
     pub fn read(der: &[u8]) -> Result<Self, X509Error> {
         let unreadable = |_| X509Error::Unreadable;
-        let (rest, read) = X509Certificate::from_der(der).map_err(|_| X509Error::Unreadable)?;
+        let (rest, read) =
+            X509Certificate::from_der(der).map_err(|_wrong| X509Error::Unreadable)?;
         if !rest.is_empty() {
             return Err(X509Error::Unreadable);
         }

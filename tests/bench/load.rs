@@ -11,6 +11,22 @@ use crate::framing;
 
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientInfo":{"name":"bench","version":"1"},"io.modelcontextprotocol/clientCapabilities":{}}"#;
 
+/// The credential of every request, a header line each: the key of the benchmark; or, when
+/// `BENCH_TOKENS` names a file, an access token, and with several in it each for one request alone.
+/// An empty file: none.
+fn credentials() -> Vec<String> {
+    let Ok(file) = std::env::var("BENCH_TOKENS") else {
+        return vec!["x-api-key: bench-key\r\n".to_owned()];
+    };
+    let text = std::fs::read_to_string(file).unwrap();
+    let lines = text.lines().map(|token| format!("authorization: Bearer {token}\r\n"));
+    let all: Vec<_> = lines.collect();
+    if all.is_empty() { vec![String::new()] } else { all }
+}
+
+/// Stands where the credential goes.
+const CREDENTIAL: &str = "x-credential: @\r\n";
+
 /// Asks `requests` times over `connections` and prints requests per second and percentiles in
 /// microseconds, as JSON.
 pub(crate) async fn run(address: &str, era: &str, tool: &str, connections: usize, requests: usize) {
@@ -22,11 +38,13 @@ pub(crate) async fn run(address: &str, era: &str, tool: &str, connections: usize
         stream.set_nodelay(true).unwrap();
         streams.push((stream, request));
     }
-    let left = Arc::new(AtomicUsize::new(requests));
+    let (left, credentials) = (Arc::new(AtomicUsize::new(requests)), Arc::new(credentials()));
     let started = Instant::now();
     let tasks: Vec<_> = streams
         .into_iter()
-        .map(|(stream, request)| tokio::spawn(ask(stream, request, Arc::clone(&left))))
+        .map(|(stream, request)| {
+            tokio::spawn(ask(stream, request, Arc::clone(&left), Arc::clone(&credentials)))
+        })
         .collect();
     let mut times = Vec::with_capacity(requests);
     for task in tasks {
@@ -41,7 +59,7 @@ pub(crate) async fn run(address: &str, era: &str, tool: &str, connections: usize
 
 /// Asks for the tool that streams and prints when the first event came, in microseconds, as JSON.
 pub(crate) async fn first(address: &str, era: &str, requests: usize) {
-    let request = request(address, era, "stream").await;
+    let request = with(&request(address, era, "stream").await, &credentials()[0]);
     let mut stream = TcpStream::connect(address).await.unwrap();
     stream.set_nodelay(true).unwrap();
     let (mut times, mut buffer) = (Vec::new(), Vec::with_capacity(16 * 1024));
@@ -62,15 +80,27 @@ pub(crate) async fn first(address: &str, era: &str, requests: usize) {
     println!(r#"{{"first_p50_us":{},"first_p99_us":{}}}"#, at(50), at(99));
 }
 
-async fn ask(mut stream: TcpStream, request: Vec<u8>, left: Arc<AtomicUsize>) -> Vec<Duration> {
+fn with(request: &str, credential: &str) -> Vec<u8> {
+    request.replacen(CREDENTIAL, credential, 1).into_bytes()
+}
+
+async fn ask(
+    mut stream: TcpStream,
+    request: String,
+    left: Arc<AtomicUsize>,
+    credentials: Arc<Vec<String>>,
+) -> Vec<Duration> {
     let mut times = Vec::new();
+    let mut bytes = with(&request, &credentials[0]);
     let mut buffer = Vec::with_capacity(80 * 1024);
-    while left
-        .fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
-        .is_ok()
+    while let Ok(place) =
+        left.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |left| left.checked_sub(1))
     {
+        if credentials.len() > 1 {
+            bytes = with(&request, &credentials[place % credentials.len()]);
+        }
         let started = Instant::now();
-        stream.write_all(&request).await.unwrap();
+        stream.write_all(&bytes).await.unwrap();
         answer(&mut stream, &mut buffer).await;
         assert!(
             buffer.starts_with(b"HTTP/1.1 200")
@@ -92,8 +122,8 @@ async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) {
     }
 }
 
-/// The bytes of one request; for the legacy era after a handshake.
-async fn request(address: &str, era: &str, tool: &str) -> Vec<u8> {
+/// One request without its credential; for the legacy era after a handshake.
+async fn request(address: &str, era: &str, tool: &str) -> String {
     let (method, name) =
         if tool == "list" { ("tools/list", None) } else { ("tools/call", Some(tool)) };
     let arguments = name.map(|name| {
@@ -103,10 +133,10 @@ async fn request(address: &str, era: &str, tool: &str) -> Vec<u8> {
     });
     let common = format!(
         "POST /mcp HTTP/1.1\r\nhost: {address}\r\ncontent-type: application/json\r\n\
-         accept: application/json, text/event-stream\r\nx-api-key: bench-key\r\n"
+         accept: application/json, text/event-stream\r\n{CREDENTIAL}"
     );
     let post = |headers: &str, body: &str| {
-        format!("{common}{headers}content-length: {}\r\n\r\n{body}", body.len()).into_bytes()
+        format!("{common}{headers}content-length: {}\r\n\r\n{body}", body.len())
     };
     let params = arguments.unwrap_or_default();
     if era == "modern" {
@@ -122,7 +152,7 @@ async fn request(address: &str, era: &str, tool: &str) -> Vec<u8> {
     }
     let hello = r#"{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-11-25","capabilities":{},"clientInfo":{"name":"bench","version":"1"}}}"#;
     let mut stream = TcpStream::connect(address).await.unwrap();
-    stream.write_all(&post("", hello)).await.unwrap();
+    stream.write_all(&with(&post("", hello), &credentials()[0])).await.unwrap();
     let mut buffer = Vec::new();
     answer(&mut stream, &mut buffer).await;
     let text = String::from_utf8(buffer).unwrap();

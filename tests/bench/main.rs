@@ -21,6 +21,9 @@ mod load;
 mod stub;
 
 use std::env;
+use std::path::Path;
+
+use e2e::issuer::Key;
 
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
@@ -28,6 +31,7 @@ fn main() {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["stub"] => runtime.block_on(stub::serve(false)),
         ["stub", "fresh"] => runtime.block_on(stub::serve(true)),
+        ["tokens", folder, count] => tokens(folder.as_ref(), count.parse().unwrap()),
         ["first", address, era, requests] => {
             runtime.block_on(load::first(address, era, requests.parse().unwrap()));
         }
@@ -39,9 +43,25 @@ fn main() {
             requests.parse().unwrap(),
         )),
         _ => panic!(
-            "bench stub [fresh] | bench load ADDRESS ERA TOOL CONNECTIONS REQUESTS | bench first ADDRESS ERA REQUESTS"
+            "bench stub [fresh] | bench load ADDRESS ERA TOOL CONNECTIONS REQUESTS | bench first ADDRESS ERA REQUESTS | bench tokens FOLDER COUNT"
         ),
     }
+}
+
+/// Writes the keys of an issuer, and tokens of it, into a folder.
+fn tokens(folder: &Path, count: usize) {
+    let key = Key::es256("k1");
+    let keys = serde_json::json!({ "keys": [key.jwk()] });
+    std::fs::write(folder.join("keys.json"), keys.to_string()).unwrap();
+    let now = e2e::issuer::now();
+    let tokens = (0..count).map(|n| {
+        let claims = serde_json::json!({
+            "iss": "https://issuer.example", "sub": "bench", "aud": "https://bench.example/mcp",
+            "client_id": "load", "iat": now, "exp": now + 3000, "jti": n.to_string(), "groups": ["bench"],
+        });
+        key.token(&key.header().to_string(), &claims.to_string()) + "\n"
+    });
+    std::fs::write(folder.join("tokens"), tokens.collect::<String>()).unwrap();
 }
 
 /// The length of the head in `bytes`, its empty line included, and of the body that follows.

@@ -248,7 +248,7 @@ impl Bearer {
     /// Verifies a token that is signed. Its issuer chooses the keys before the signature is looked at.
     async fn verify(&self, token: &str, now: SystemTime) -> Result<Verified, TokenError> {
         let read = Jws::read(token).map_err(TokenError::Jose)?;
-        let said = text(read.unverified(), "iss").map_err(|_| TokenError::Issuer)?;
+        let said = text(read.unverified(), "iss").map_err(|_wrong| TokenError::Issuer)?;
         let said = said.ok_or(TokenError::Issuer)?;
         let place = self.issuers.iter().position(|known| known.settings.issuer == said);
         let (issuer, known) = place
@@ -308,7 +308,7 @@ impl Bearer {
             let until = now + UNKNOWN;
             return Ok(Verified { good: None, issuer, until, generation: None });
         }
-        let said = text(claims, "iss").map_err(|_| TokenError::Issuer)?;
+        let said = text(claims, "iss").map_err(|_wrong| TokenError::Issuer)?;
         if said.is_some_and(|said| said != known.settings.issuer) {
             return Err(TokenError::Issuer);
         }

@@ -129,7 +129,7 @@ pub(super) fn read(
     let claims_read = Claims {
         issuer: Some(issuer.name.clone()),
         subject: Some(subject),
-        client: client.map_err(|_| TokenError::Claims)?,
+        client: client.map_err(|_wrong| TokenError::Claims)?,
         actors: actors(claims)?,
         roles,
         scopes: implied.closure(scopes(claims, paths.scopes.as_ref())?),
@@ -139,7 +139,7 @@ pub(super) fn read(
         token,
     };
     let principal =
-        Principal { id: id.map_err(|_| TokenError::Claims)?, groups, claims: claims_read };
+        Principal { id: id.map_err(|_wrong| TokenError::Claims)?, groups, claims: claims_read };
     Ok(Grant { principal, audiences: audiences(claims)?, expires, confirmation })
 }
 
@@ -188,7 +188,7 @@ fn scopes(claims: Value<'_>, path: Option<&ClaimPath>) -> Result<BTreeSet<Scope>
         None => claims.get("scope").or_else(|| claims.get("scp")),
     };
     let Some(value) = value else { return Ok(BTreeSet::new()) };
-    let parse = |text: &str| Scope::parse(text).map_err(|_| TokenError::Claims);
+    let parse = |text: &str| Scope::parse(text).map_err(|_wrong| TokenError::Claims);
     let found: BTreeSet<Scope> = match value.as_str() {
         Some(text) if text.is_empty() => BTreeSet::new(),
         Some(text) => text.split(' ').map(parse).collect::<Result<_, _>>()?,

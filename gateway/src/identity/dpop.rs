@@ -84,12 +84,12 @@ impl Proofs {
         about: About<'_>,
         now: SystemTime,
     ) -> Result<Option<[u8; 32]>, ProofError> {
-        let read = Jws::read_with_key(text).map_err(|_| ProofError::Shape)?;
+        let read = Jws::read_with_key(text).map_err(|_wrong| ProofError::Shape)?;
         let key = read.jwk.as_ref().ok_or(ProofError::Shape)?;
         if read.typ.as_deref() != Some("dpop+jwt") {
             return Err(ProofError::Shape);
         }
-        let claims = read.is_signed_by(key).map_err(|_| ProofError::Shape)?;
+        let claims = read.is_signed_by(key).map_err(|_wrong| ProofError::Shape)?;
         let said = |name: &str| claims.get(name).and_then(Value::as_str);
         let id = said("jti").filter(|id| (1..=ID).contains(&id.len())).ok_or(ProofError::Shape)?;
         let ath = URL_SAFE_NO_PAD.encode(digest::digest(&digest::SHA256, about.token.as_bytes()));
@@ -133,7 +133,10 @@ impl Proofs {
             return Ok(taken.is_none());
         }
         self.used.retain(|_, until| *until >= now);
-        self.used.insert(entry, until).map(|taken| taken.is_none()).map_err(|_| ProofError::Full)
+        self.used
+            .insert(entry, until)
+            .map(|taken| taken.is_none())
+            .map_err(|_wrong| ProofError::Full)
     }
 
     /// A nonce for proofs: the time, sealed, so that every replica knows it.

@@ -5,7 +5,7 @@
 //! while; keys that cannot be read again are relied on for a while and then not at all (vectors
 //! AV-30 to AV-38).
 
-use std::path::PathBuf;
+use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
@@ -287,8 +287,8 @@ impl KeyRing {
     }
 }
 
-async fn file(path: &PathBuf) -> Result<Bytes, PemError> {
-    let path = path.clone();
+async fn file(path: &Path) -> Result<Bytes, PemError> {
+    let path = path.to_owned();
     let read = tokio::task::spawn_blocking(move || pem::text(&path)).await;
     let lost = |_| PemError::Read("keys".into(), std::io::ErrorKind::Other.into());
     Ok(read.map_err(lost)??.into())

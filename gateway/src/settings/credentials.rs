@@ -60,17 +60,17 @@ pub enum Credential {
         secret: SecretRef,
     },
     /// A token for the gateway itself.
-    Client(Grant),
+    Client(Box<Grant>),
     /// A token for each caller, got for its own.
-    Exchange(Grant),
+    Exchange(Box<Grant>),
     /// A token for each caller, got for an assertion of its identity provider.
     Assertion {
         /// Who gives the assertion.
-        provider: Grant,
+        provider: Box<Grant>,
         /// Whom it is for.
         issuer: Box<str>,
         /// Who gives the token.
-        server: Grant,
+        server: Box<Grant>,
     },
 }
 
@@ -274,7 +274,7 @@ impl Compiler<'_> {
         raw: RawGrant,
         resource: Option<String>,
         acts: bool,
-    ) -> Option<Grant> {
+    ) -> Option<Box<Grant>> {
         if raw.actor && !acts {
             let help = "remove it";
             self.report(&format!("{at}/actor"), "`actor` belongs to `tokenExchange`", help);
@@ -286,7 +286,8 @@ impl Compiler<'_> {
         let audience: Option<Box<str>> = raw.audience.map(Into::into);
         let resource = raw.resource.or(resource.filter(|_| audience.is_none())).map(Into::into);
         let place = Place { url: url?, way };
-        Some(Grant { place, client: client?, scopes, resource, audience, actor: raw.actor })
+        let (client, actor) = (client?, raw.actor);
+        Some(Box::new(Grant { place, client, scopes, resource, audience, actor }))
     }
 
     pub(super) fn route_oauth(

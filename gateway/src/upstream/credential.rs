@@ -60,9 +60,9 @@ pub(super) struct Credentials {
 enum Kind {
     Nothing,
     Header(HeaderName, HeaderValue),
-    Client(Asker),
-    Exchange(Asker),
-    Assertion { provider: Asker, issuer: Box<str>, server: Asker },
+    Client(Box<Asker>),
+    Exchange(Box<Asker>),
+    Assertion { provider: Box<Asker>, issuer: Box<str>, server: Box<Asker> },
 }
 
 /// Who asks for a token, and for what.
@@ -95,15 +95,15 @@ impl std::fmt::Debug for Credentials {
 }
 
 impl Asker {
-    fn new(world: &World, grant: &Grant) -> Result<Self, WorldError> {
-        Ok(Self {
+    fn new(world: &World, grant: &Grant) -> Result<Box<Self>, WorldError> {
+        Ok(Box::new(Self {
             authority: Authority::new(world, &grant.place, &grant.client, None)?,
             id: grant.client.id.clone(),
             scopes: grant.scopes.clone(),
             resource: grant.resource.clone(),
             audience: grant.audience.clone(),
             actor: grant.actor,
-        })
+        }))
     }
 
     /// What is asked for: the scopes, and whom the token is for.
@@ -237,7 +237,7 @@ impl Credentials {
         }
         let (token, lifetime) = ask().await?;
         let value = HeaderValue::try_from(format!("Bearer {token}"));
-        let mut value = value.map_err(|_| CredentialError::Given("a token that is none"))?;
+        let mut value = value.map_err(|_wrong| CredentialError::Given("a token that is none"))?;
         value.set_sensitive(true);
         let lifetime = Duration::from_secs(lifetime.saturating_sub(MARGIN));
         let until = self.clock.now() + lifetime;
@@ -378,7 +378,7 @@ impl Credentials {
             return Err(CredentialError::Given("more scopes than were asked for"));
         }
         let told = seconds(answer, "expires_in");
-        let told = told.map_err(|_| CredentialError::Given("no time that can be read"))?;
+        let told = told.map_err(|_wrong| CredentialError::Given("no time that can be read"))?;
         if told == Some(0) {
             return Err(CredentialError::Given("a token that has ended"));
         }
