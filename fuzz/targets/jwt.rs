@@ -16,6 +16,7 @@ use gateway::jose::Algorithm;
 use gateway::resource::Resource;
 use gateway::seal::Sealer;
 use gateway::settings::{self, Issuer, KeySource, Limits, RouteOauth, Scheme};
+use gateway::task::Tasks;
 use gateway::world::World;
 use libfuzzer_sys::fuzz_target;
 use serde_json::{Value, json};
@@ -38,14 +39,14 @@ impl Clock for Still {
     }
 }
 
-struct World1 {
+struct Gate {
     pair: EcdsaKeyPair,
     identity: Identity,
     resource: Resource,
     runtime: tokio::runtime::Runtime,
 }
 
-static WORLD: LazyLock<World1> = LazyLock::new(|| {
+static WORLD: LazyLock<Gate> = LazyLock::new(|| {
     let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).expect("a key");
     let point = pair.public_key().as_ref();
     let (x, y) = (URL_SAFE_NO_PAD.encode(&point[1..33]), URL_SAFE_NO_PAD.encode(&point[33..]));
@@ -71,11 +72,11 @@ static WORLD: LazyLock<World1> = LazyLock::new(|| {
     let resource = Resource::new("https://gw.example", "/mcp", &oauth, std::slice::from_ref(&issuer), false);
     let settings = settings::Identity { issuers: vec![issuer], ..settings::Identity::default() };
     let limits = Limits::default();
-    let world = World::new(Arc::new(Still(Instant::now())), limits);
+    let world = World::new(Arc::new(Still(Instant::now())), limits, Tasks::default());
     let sealer = Arc::new(Sealer::new(&[vec![7; 32]]).expect("a key of 32 bytes"));
     let identity = Identity::new(&settings, &world, &limits, sealer).expect("an identity");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");
-    World1 { pair, identity, resource, runtime }
+    Gate { pair, identity, resource, runtime }
 });
 
 fn accepted(token: &str) -> bool {

@@ -12,6 +12,7 @@ use http::request::Parts;
 use http::{HeaderValue, Method, Version};
 
 use crate::failure::Failure;
+use crate::identity::Memo;
 use crate::resource::Resource;
 use crate::settings::{Forwarded, Listener, Scheme};
 use crate::tls::Acceptor;
@@ -25,13 +26,15 @@ pub struct Peer {
     pub address: SocketAddr,
     /// The certificate it has shown.
     pub certificate: Option<Arc<Certificate>>,
+    /// What is known of the credential it showed last.
+    pub memo: Arc<Memo>,
 }
 
 impl Peer {
     /// Somebody who has shown no certificate.
     #[must_use]
-    pub const fn at(address: SocketAddr) -> Self {
-        Self { address, certificate: None }
+    pub fn at(address: SocketAddr) -> Self {
+        Self { address, certificate: None, memo: Arc::default() }
     }
 }
 

@@ -47,7 +47,7 @@ use crate::clock::Clock;
 use crate::conversation::Conversations;
 use crate::door::{Door, Peer};
 use crate::failure::{Failure, Stranger};
-use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, is_named, told};
+use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, told};
 use crate::inbound::{self, Ask, Inbound};
 use crate::metrics::Metrics;
 use crate::protocol::{Era, header};
@@ -259,7 +259,8 @@ impl Gateway {
         let resource = door.resource(path);
         let certificate = self.certificate(door, peer, head);
         let certificate = certificate.map_err(|error| self.unknown(resource, error))?;
-        let asked = Asked::new(&door.schemes, head, resource, certificate.as_deref());
+        let mut asked = Asked::new(&door.schemes, head, resource, certificate.as_deref());
+        asked.memo = Some(&peer.memo);
         let caller = self.identity.identify(asked).await;
         let caller = caller.map_err(|error| self.unknown(resource, error))?;
         record.principal = Some(Arc::clone(&caller.principal));
@@ -282,10 +283,9 @@ impl Gateway {
         let (address, now) = (peer.address.ip(), self.clock.now());
         match told(forwarded, address, own.as_deref(), &head.headers, now) {
             Told::Certificate(certificate) => Ok(Some(certificate)),
-            // A proxy that tells nothing has no client with a certificate; its own is not the
-            // client's.
-            Told::Nothing if forwarded.names.is_empty() => Ok(own.clone()),
-            Told::Nothing => Ok(own.clone().filter(|own| !is_named(own, &forwarded.names))),
+            // The client of a proxy has no certificate; the proxy's own is not the client's.
+            Told::None => Ok(None),
+            Told::Stranger => Ok(own.clone()),
             Told::Broken => Err(AuthnError::Forwarded),
         }
     }
@@ -321,7 +321,10 @@ impl Gateway {
     fn denied(&self, arrived: &Arrived, kind: Kind, denial: Denial) -> Failure {
         let resource = arrived.door.resource(&arrived.route.path);
         let challenge = match &denial.reason {
-            Reason::Scope(_, scopes) => resource.and_then(|resource| resource.step_up(scopes)),
+            Reason::Scope(_, scopes) => {
+                let proof = arrived.caller.principal.claims.proof;
+                resource.and_then(|resource| resource.step_up(scopes, proof))
+            }
             Reason::Proof(..) => {
                 let why = Wrong::Token("this needs a token with proof of possession");
                 resource.and_then(|resource| resource.challenge(why))
@@ -439,11 +442,15 @@ impl Arrived {
             principal: Some(Arc::clone(&self.caller.principal)),
             client: Arc::clone(client.unwrap_or_else(|| Client::gateway())),
             leg: self.leg(place).cloned(),
-            subject: self.caller.token.as_ref().map(|token| {
-                let (token, until) = (Arc::clone(token), self.caller.until);
-                Arc::new(Subject { token, until })
-            }),
+            subject: self.subject(place),
         }
+    }
+
+    /// The caller's token, if the server at `place` of the route is shown one got for it.
+    fn subject(&self, place: usize) -> Option<Arc<Subject>> {
+        self.route.servers.get(place).filter(|server| server.asks_callers())?;
+        let (token, until) = (Arc::clone(self.caller.token.as_ref()?), self.caller.until);
+        Some(Arc::new(Subject { token, until }))
     }
 
     /// The part of the session that lies between us and the server at `place` of the route.

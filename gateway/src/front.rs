@@ -93,7 +93,7 @@ async fn serve(served: Served, listener: TcpListener) {
 async fn welcome(served: Served, stream: TcpStream, mut peer: Peer) {
     let (gateway, door) = (Arc::clone(&served.gateway), Arc::clone(&served.door));
     let metrics = &gateway.metrics;
-    metrics.connections.fetch_add(1, Ordering::Relaxed);
+    let _counted = Counted::new(&gateway);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY");
     }
@@ -124,7 +124,22 @@ async fn welcome(served: Served, stream: TcpStream, mut peer: Peer) {
             }
         }
     }
-    metrics.connections.fetch_sub(1, Ordering::Relaxed);
+}
+
+/// A connection, counted for as long as it lasts, whatever becomes of it.
+struct Counted(Arc<Gateway>);
+
+impl Counted {
+    fn new(gateway: &Arc<Gateway>) -> Self {
+        gateway.metrics.connections.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(gateway))
+    }
+}
+
+impl Drop for Counted {
+    fn drop(&mut self) {
+        self.0.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 async fn connection<S>(served: Served, stream: S, peer: Peer)

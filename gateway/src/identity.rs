@@ -24,6 +24,7 @@ use crate::world::{World, WorldError};
 use crate::x509::Certificate;
 
 use bearer::Bearer;
+pub use bearer::Memo;
 pub use certificate::{Told, is_named, told};
 pub use dpop::ProofError;
 use keys::Keys;
@@ -174,7 +175,8 @@ impl AuthnError {
                 TokenError::Audience => Wrong::Token("the token is for another resource"),
                 TokenError::Nonce => Wrong::Nonce,
                 TokenError::Dpop(_) => Wrong::Proof("the proof is not accepted"),
-                TokenError::Certificate | TokenError::Proof | TokenError::Unbound => {
+                TokenError::Proof => Wrong::Bound("the token needs a proof of possession"),
+                TokenError::Certificate | TokenError::Unbound => {
                     Wrong::Token("the token needs a proof of possession")
                 }
                 _ => Wrong::Token("the token is not accepted"),
@@ -221,6 +223,8 @@ pub struct Asked<'a> {
     pub resource: Option<&'a Resource>,
     /// The certificate of the connection.
     pub certificate: Option<&'a Certificate>,
+    /// What its connection knows.
+    pub memo: Option<&'a Memo>,
     /// The proof of possession.
     proof: Option<&'a str>,
 }
@@ -236,7 +240,17 @@ impl<'a> Asked<'a> {
     ) -> Self {
         let (path, query) = (head.uri.path(), head.uri.query());
         let (method, headers) = (&head.method, &head.headers);
-        Self { schemes, method, path, query, headers, resource, certificate, proof: None }
+        Self {
+            schemes,
+            method,
+            path,
+            query,
+            headers,
+            resource,
+            certificate,
+            memo: None,
+            proof: None,
+        }
     }
 }
 
@@ -275,6 +289,13 @@ impl Identity {
     /// # Errors
     /// When no credential is there, or the first one there is bad.
     pub async fn identify(&self, mut asked: Asked<'_>) -> Result<Caller, AuthnError> {
+        // RFC 6750, section 2.3: a token in a URL is in every log on its way.
+        let in_url = |pair: &str| pair.split('=').next() == Some("access_token");
+        if asked.schemes.contains(&Scheme::Oauth)
+            && asked.query.is_some_and(|query| query.split('&').any(in_url))
+        {
+            return Err(AuthnError::Ambiguous);
+        }
         let shown = shown(&asked)?;
         asked.proof = shown.proof;
         let mut foreign = false;
@@ -282,6 +303,8 @@ impl Identity {
             let claim = match scheme {
                 Scheme::ApiKey => self.key(&shown),
                 Scheme::Anonymous => self.anonymous(&shown),
+                // Who shows something else as well is judged by that: it could be worth less.
+                Scheme::Certificate if shown.any => Claim::Foreign,
                 Scheme::Certificate => self.certificate(&asked),
                 Scheme::Oauth => self.token(&asked, &shown).await,
             };
@@ -326,11 +349,6 @@ impl Identity {
     }
 
     async fn token(&self, asked: &Asked<'_>, shown: &Shown<'_>) -> Claim {
-        // RFC 6750, section 2.3: a token in a URL is in every log on its way.
-        let in_url = |pair: &str| pair.split('=').next() == Some("access_token");
-        if asked.query.is_some_and(|query| query.split('&').any(in_url)) {
-            return Claim::Refuted(AuthnError::Ambiguous);
-        }
         let (token, dpop) = match (shown.bearer, shown.dpop) {
             (Some(token), None) => (token, false),
             (None, Some(token)) => (token, true),
@@ -339,13 +357,15 @@ impl Identity {
         let (Some(bearer), Some(resource)) = (&self.bearer, asked.resource) else {
             return Claim::Foreign;
         };
-        if !bearer.is_for(resource, token) {
+        // A key that is known is nobody else's business, least of all an issuer's.
+        let is_key = asked.schemes.contains(&Scheme::ApiKey) && self.keys.find(token).is_some();
+        if !bearer.is_for(resource, token) || is_key {
             return Claim::Foreign;
         }
         match bearer.accept(resource, token, dpop, asked).await {
             Ok(accepted) => {
                 let mut caller = Caller::by(accepted.principal, "oauth");
-                caller.token = Some(Arc::new(Secret::new(token.into())));
+                caller.token = Some(accepted.token);
                 caller.until = Some(accepted.until);
                 caller.body = accepted.body;
                 Claim::Proved(Box::new(caller))
@@ -442,6 +462,7 @@ mod tests {
     use crate::clock::System;
     use crate::seal::Sealer;
     use crate::settings::{self, ApiKey, Limits, Scheme};
+    use crate::task::Tasks;
     use crate::world::World;
     use aws_lc_rs::digest;
     use http::Request;
@@ -464,7 +485,7 @@ mod tests {
             ..settings::Identity::default()
         };
         let limits = Limits::default();
-        let world = World::new(Arc::new(System), limits);
+        let world = World::new(Arc::new(System), limits, Tasks::default());
         let sealer = Arc::new(Sealer::new(&[]).unwrap());
         let identity = Identity::new(&settings, &world, &limits, sealer).unwrap();
         let mut request = Request::post("/mcp");

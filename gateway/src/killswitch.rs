@@ -6,6 +6,7 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -120,7 +121,14 @@ impl Killswitch {
         }
         let first = held.seen != text;
         held.seen = text;
-        match revoked::read(file) {
+        // A file that is being written, or was cut short, lifts nothing.
+        let emptied = held.seen.as_ref().is_some_and(Vec::is_empty);
+        let read = if emptied && held.file != Revoked::default() {
+            Err(RevokedError::Empty(file.display().to_string().into()))
+        } else {
+            revoked::read(file)
+        };
+        match read {
             Ok(read) => {
                 held.file = read;
                 self.apply(&held);
@@ -148,20 +156,36 @@ impl Killswitch {
         }
         self.apply(&held);
         let Some(file) = &self.file else { return Ok(Kept::Unwritten) };
-        let mut all = held.file.clone();
-        merge(&mut all, &held.added, true);
-        let text = write(&all);
-        match replace(file, &text) {
-            Ok(()) => {
-                (held.file, held.added) = (all, Revoked::default());
-                held.seen = Some(text.into_bytes());
-                Ok(Kept::Written)
-            }
+        match self.write(file, &mut held, &change, revoke) {
+            Ok(()) => Ok(Kept::Written),
             Err(error) => {
+                let error = crate::report::Chain(&*error);
                 tracing::error!(%error, "revocations could not be written; they hold until a restart");
                 Ok(Kept::Unwritten)
             }
         }
+    }
+
+    /// Writes a change into the file: into what it says now, which somebody else may have changed.
+    fn write(
+        &self,
+        file: &Path,
+        held: &mut Held,
+        change: &Revoked,
+        revoke: bool,
+    ) -> Result<(), Box<dyn std::error::Error>> {
+        let lock = fs::File::create(file.with_extension("lock"))?;
+        // Given up with the file handle, also when this fails.
+        lock.lock()?;
+        let mut all = revoked::read(file)?;
+        merge(&mut all, &held.added, true);
+        merge(&mut all, change, revoke);
+        let text = write(&all);
+        replace(file, &text)?;
+        held.file = all;
+        held.seen = Some(text.into_bytes());
+        self.apply(held);
+        Ok(())
     }
 
     /// What is revoked, as JSON.
@@ -260,6 +284,8 @@ fn write(all: &Revoked) -> String {
 /// Writes a file so that whoever reads it sees the old one or the new one.
 fn replace(file: &Path, text: &str) -> std::io::Result<()> {
     let next = file.with_extension("next");
-    fs::write(&next, text)?;
+    let mut out = fs::File::create(&next)?;
+    out.write_all(text.as_bytes())?;
+    out.sync_all()?;
     fs::rename(&next, file)
 }

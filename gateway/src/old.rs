@@ -76,7 +76,7 @@ impl Old {
         (route, end): (&str, End),
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
-        let (caller, mut record) = match gateway.greet(door, peer, route, &head).await {
+        let (caller, peer, mut record) = match gateway.greet(door, peer, route, &head).await {
             Ok(greeted) => greeted,
             Err(refused) => return *refused,
         };
@@ -84,7 +84,7 @@ impl Old {
         record.route = known.as_ref().map(|route| Arc::clone(&route.path));
         let principal = Arc::clone(&caller.principal);
         let answered = match end {
-            End::Stream => self.open(gateway, door, peer, route, principal, head.headers),
+            End::Stream => self.open(gateway, door, &peer, route, principal, head.headers),
             End::Message => match gateway.body(body).await {
                 Ok(text) => self.take(&head, &principal, text).await,
                 Err(failure) => Err(failure),

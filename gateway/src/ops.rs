@@ -123,9 +123,14 @@ impl Ops {
             Err(failure) => return text(StatusCode::BAD_REQUEST, format!("{failure}\n")),
         };
         let what = String::from_utf8_lossy(&body).into_owned();
+        // What is revoked holds whether or not that can be written down; what is taken back does not.
+        if !revoke && let Err(error) = self.journal.changed(revoke, &what) {
+            tracing::error!(error = %crate::report::Chain(&error), "not recorded, not taken back");
+            return text(StatusCode::SERVICE_UNAVAILABLE, "it cannot be recorded\n");
+        }
         match self.switch.change(body, revoke) {
             Ok(kept) => {
-                if let Err(error) = self.journal.changed(revoke, &what) {
+                if revoke && let Err(error) = self.journal.changed(revoke, &what) {
                     tracing::error!(error = %crate::report::Chain(&error), "not recorded");
                 }
                 tracing::warn!(revoke, %what, "an operator has changed what is revoked");

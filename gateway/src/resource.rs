@@ -8,7 +8,7 @@ use std::fmt::Write as _;
 use bytes::Bytes;
 use http::HeaderValue;
 use policy::name::Scope;
-use policy::principal::Wanted;
+use policy::principal::{Proof, Wanted};
 
 use crate::jose::Algorithm;
 use crate::settings::{Issuer, RouteOauth};
@@ -48,6 +48,8 @@ pub enum Wrong {
     Request,
     /// The token.
     Token(&'static str),
+    /// The token, which is good with a proof by DPoP alone.
+    Bound(&'static str),
     /// The proof.
     Proof(&'static str),
     /// The proof lacks a nonce of ours.
@@ -119,13 +121,13 @@ impl Resource {
     /// How a client is asked for a token, or for a better one.
     #[must_use]
     pub fn challenge(&self, wrong: Wrong) -> Option<HeaderValue> {
-        let dpop =
-            self.proof == Some(Wanted::Dpop) || matches!(wrong, Wrong::Proof(_) | Wrong::Nonce);
+        let dpop = self.proof == Some(Wanted::Dpop)
+            || matches!(wrong, Wrong::Bound(_) | Wrong::Proof(_) | Wrong::Nonce);
         let mut text = String::from(if dpop { "DPoP " } else { "Bearer " });
         let error = match wrong {
             Wrong::Nothing => None,
             Wrong::Request => Some(("invalid_request", "send one credential, in one header")),
-            Wrong::Token(why) => Some(("invalid_token", why)),
+            Wrong::Token(why) | Wrong::Bound(why) => Some(("invalid_token", why)),
             Wrong::Proof(why) => Some(("invalid_dpop_proof", why)),
             Wrong::Nonce => Some(("use_dpop_nonce", "the proof lacks the nonce")),
         };
@@ -137,10 +139,11 @@ impl Resource {
 
     /// How a client is asked for a token with these scopes: all that the operation needs.
     #[must_use]
-    pub fn step_up(&self, scopes: &[Scope]) -> Option<HeaderValue> {
+    pub fn step_up(&self, scopes: &[Scope], proof: Proof) -> Option<HeaderValue> {
         let scopes: Vec<_> = scopes.iter().map(Scope::as_str).collect();
-        let text = r#"Bearer error="insufficient_scope", "#.to_owned();
-        self.finish(text, &scopes.join(" "), false)
+        let dpop = proof == Proof::Dpop;
+        let scheme = if dpop { "DPoP" } else { "Bearer" };
+        self.finish(format!(r#"{scheme} error="insufficient_scope", "#), &scopes.join(" "), dpop)
     }
 
     /// A scope has no quote and no backslash in it, and neither has a URL, so nothing needs to be

@@ -124,7 +124,7 @@ pub fn start_inside(settings: Settings) -> Result<Running, StartError> {
 fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(System);
     let tasks = Tasks::default();
-    let world = World::new(Arc::clone(&clock), settings.limits);
+    let world = World::new(Arc::clone(&clock), settings.limits, tasks.clone());
     let secure = settings.listeners.iter().filter(|one| one.tls.is_some()).map(|one| &*one.name);
     let metrics = Metrics::new(settings.servers.iter().map(|s| s.name.as_str()));
     let metrics = Arc::new(metrics.with_certificates(secure));

@@ -87,6 +87,8 @@ pub struct Upstream {
     next_id: AtomicI64,
     known: ArcSwapOption<Known>,
     probing: Turn,
+    /// The same of a server that speaks to callers alone, by caller.
+    known_by: Bounded<Key, Arc<Known>>,
     /// It can be spoken to in the name of a caller alone.
     asks_callers: bool,
     /// A server that speaks the modern era has refused a handshake.
@@ -167,6 +169,7 @@ impl Upstream {
             next_id: AtomicI64::new(FIRST_ID),
             known: ArcSwapOption::empty(),
             probing: Turn::default(),
+            known_by: Bounded::new(limits.sessions),
             asks_callers,
             modern_alone: AtomicBool::new(server.protocol == Protocol::Modern),
             begins_late: AtomicBool::new(false),
@@ -281,6 +284,7 @@ impl Upstream {
         if let Some(leg) = leg {
             self.forget(party, leg);
         }
+        self.known_by.remove(&party.key());
         if self.known.load().as_ref().is_some_and(|known| known.leg.as_ref() == leg) {
             self.known.store(None);
         }
@@ -548,6 +552,7 @@ impl Upstream {
                     UpstreamError::Link(LinkError::Connect(_)) | UpstreamError::Status(400..500)
                 ) {
                     self.known.store(None);
+                    self.known_by.retain(|_, _| false);
                     self.modern_alone.store(self.protocol == Protocol::Modern, Ordering::Relaxed);
                 }
                 let error = crate::report::Chain(error);

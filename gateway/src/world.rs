@@ -12,6 +12,7 @@ use crate::fetch::Ways;
 use crate::pem::{self, PemError};
 use crate::secret::Secret;
 use crate::settings::{Limits, OwnCertificate, SecretRef, ServerTls, Way};
+use crate::task::Tasks;
 use crate::trust::{Own, Trust};
 
 /// Most bytes of an answer of an authorization server.
@@ -53,6 +54,8 @@ pub enum WorldError {
 pub struct World {
     /// The time.
     pub clock: Arc<dyn Clock>,
+    /// Who does what nobody waits for alone.
+    pub tasks: Tasks,
     limits: Limits,
     machine: OnceLock<Arc<RootCertStore>>,
 }
@@ -60,8 +63,8 @@ pub struct World {
 impl World {
     /// The world at the time of `clock`.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, limits: Limits) -> Self {
-        Self { clock, limits, machine: OnceLock::new() }
+    pub fn new(clock: Arc<dyn Clock>, limits: Limits, tasks: Tasks) -> Self {
+        Self { clock, limits, tasks, machine: OnceLock::new() }
     }
 
     /// Reads a secret.

@@ -203,6 +203,10 @@ impl Policy {
     /// Whether `principal` could be allowed anything at all of `server`.
     #[must_use]
     pub fn grants_any(&self, principal: &Principal, server: &ServerName) -> bool {
+        let revoked = self.revoked.load();
+        if revoked.has_principal(principal) || revoked.has_server(server) {
+            return false;
+        }
         [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method]
             .into_iter()
             .any(|kind| self.access.could_allow(principal, server, kind).is_some())

@@ -169,6 +169,7 @@ fn opaque_tokens_are_asked_about() {
     config.policy =
         "rules:\n- {id: all, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}"
             .to_owned();
+    config.authentication = "[oauth, apiKey]".to_owned();
     let gateway = config.start();
     let opaque =
         minted(&authority, &format!("sub=alice&client=public&resource={resource}&scope=mcp"));
@@ -188,7 +189,8 @@ fn opaque_tokens_are_asked_about() {
         assert_eq!(ask("/mcp", era, &opaque), 401);
         assert_eq!(ask("/opaque", era, "made-up"), 401);
     }
-    // Once for each token, whoever asks again.
+    // Once for each token, whoever asks again; and never for a key.
+    assert_eq!(ask("/opaque", Era::Modern, e2e::gateway::ANA), 200);
     assert_eq!(asked(), 2);
     drop(authority);
     let another = "another-made-up";

@@ -288,8 +288,6 @@ fn a_proxy_tells_certificates_if_it_may() {
         // AV-45: who is not the proxy is not listened to.
         let far = start("addresses: [10.0.0.0/8]");
         assert_eq!(status(&far, "client-cert", &told), 401);
-        let named = start("addresses: [127.0.0.1], names: ['dns:proxy.example']");
-        assert_eq!(status(&named, "client-cert", &told), 401);
         // And nobody behind the gateway hears of it.
         for call in server.calls() {
             assert!(!call.head.to_lowercase().contains("client-cert"), "{}", call.head);
@@ -325,6 +323,18 @@ fn a_proxy_is_known_by_its_certificate() {
     let other = pki.issue(&Leaf::uri("urn:b"));
     assert_eq!(status(&other, &[("client-cert", &told)]), 200);
     assert_eq!(gateway.last()["principal"], "uri:urn:b");
+    // Also where the proxy is known by its address alone.
+    config.listener =
+        config.listener.replace("names: ['dns:proxy.example']", "addresses: [127.0.0.1]");
+    let gateway = config.start();
+    let through = tunnel(gateway.address, client(pki.roots(), Some(&other)));
+    let silent = Client::silent(through, "/mcp", Era::Modern, &[]);
+    assert_eq!(silent.call("echo", &json!({})).status, 401);
+    let told = Client::silent(through, "/mcp", Era::Modern, &[("client-cert", &told)]);
+    assert_eq!(told.call("echo", &json!({})).status, 200);
+    // Who shows something else as well is judged by that.
+    let wrong = Client::silent(through, "/mcp", Era::Modern, &[("authorization", "Bearer wrong")]);
+    assert_eq!(wrong.call("echo", &json!({})).status, 401);
 }
 
 #[test]
@@ -372,6 +382,10 @@ fn a_bad_configuration_of_tls_is_said_with_its_place() {
     let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
     assert!(text.contains("there is no certificate that is known"), "{text}");
     config.identity = "certificates: [{names: ['uri:*']}]".to_owned();
+    let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
+    assert!(text.contains("this listener asks for no certificates"), "{text}");
+    let mut config = secure(&server, &own, "");
+    config.listener.push_str("forwardedCertificate: {names: ['dns:x']}");
     let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
     assert!(text.contains("this listener asks for no certificates"), "{text}");
     let mut config = secure(&server, &own, "");

@@ -159,6 +159,82 @@ fn a_call_under_way_is_cut_with_its_tool() {
 }
 
 #[test]
+fn what_is_left_of_a_route_goes_on() {
+    for era in ERAS {
+        let (one, two) = (Server::echo(era, &["echo"]), Server::echo(era, &["echo"]));
+        let folder = Folder::new();
+        let servers =
+            format!("- {{name: one, url: '{}'}}\n- {{name: two, url: '{}'}}", one.url(), two.url());
+        let gateway = switchable(Config::with(&servers, "[one, two]"), &folder).start();
+        eventually("the greeting", || (one.count("tools/list") > 0).then_some(()));
+        revoke(&gateway, &json!({ "servers": ["one"] }));
+        let before = one.calls().len();
+        let ana = Client::connect(gateway.address, "/mcp", era, Some(ANA));
+        assert_eq!(ana.tools(), ["two__echo"]);
+        assert_eq!(ana.call("two__echo", &json!({})).status, 200);
+        assert_eq!(ana.call("one__echo", &json!({})).code(), -32602);
+        let discover = if era == Era::Modern { "server/discover" } else { "ping" };
+        assert_eq!(ana.ask(discover, json!({})).status, 200);
+        // A stream is opened and stays open, for the server that is left.
+        let mut stream = match era {
+            Era::Legacy => ana.stream(None),
+            Era::Modern => {
+                let body = ana.message(
+                    &json!(1),
+                    "subscriptions/listen",
+                    json!({ "notifications": { "toolsListChanged": true } }),
+                );
+                let mut stream = TcpStream::connect(gateway.address).unwrap();
+                stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+                stream.write_all(&ana.bytes("subscriptions/listen", None, &body)).unwrap();
+                stream
+            }
+        };
+        until(&mut stream, "text/event-stream");
+        let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+        assert!(metrics.contains("portcullis_streams_cut_total 0"), "{era:?}");
+        // Nothing is said to the one that was revoked.
+        assert_eq!(one.calls().len(), before, "{era:?}");
+    }
+}
+
+#[test]
+fn a_call_that_was_revoked_is_not_had_by_coming_back() {
+    let folder = Folder::new();
+    let (go, wait) = std::sync::mpsc::channel::<()>();
+    let wait = std::sync::Mutex::new(wait);
+    let tools = json!([{ "name": "slow", "inputSchema": { "type": "object" } }]);
+    let server = Server::with(Era::Legacy, tools, move |call, stream| {
+        let event = |text: &str| format!("data: {text}\n\n");
+        let told = json!({ "jsonrpc": "2.0", "method": "notifications/message", "params": { "level": "info", "data": "begun" } });
+        let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+        drop(stream.write_all(format!("{head}{}", event(&told.to_string())).as_bytes()));
+        wait.lock().unwrap().recv().unwrap();
+        let done = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": { "content": [{ "type": "text", "text": "the-revoked-answer" }] } });
+        drop(stream.write_all(event(&done.to_string()).as_bytes()));
+        false
+    });
+    let gateway = switchable(Config::of(&server.url()), &folder).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    stream
+        .write_all(&ana.call_bytes(&json!(1), &json!({ "name": "slow", "arguments": {} })))
+        .unwrap();
+    let seen = until(&mut stream, "begun");
+    let last = seen.lines().rev().find_map(|line| line.strip_prefix("id: ")).unwrap().to_owned();
+    revoke(&gateway, &json!({ "tools": ["up/slow"] }));
+    until_last(&mut stream);
+    let mut again = ana.stream(Some(&last));
+    go.send(()).unwrap();
+    drop(gateway.recorded("the end of the call", |record| record["tool"] == "slow"));
+    let mut rest = String::new();
+    again.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
+    drop(again.read_to_string(&mut rest));
+    assert!(!rest.contains("the-revoked-answer"), "{rest}");
+}
+
+#[test]
 fn a_stream_ends_with_its_token() {
     for era in ERAS {
         let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
@@ -211,13 +287,21 @@ fn a_file_says_what_is_revoked_and_is_watched() {
         assert_eq!(ana(), 401);
         fs::write(&file, "clients: [x]\n").unwrap();
         eventually("the end of the revocation", || (ana() == 200).then_some(()));
-        // What an operator revokes is written there, and outlives the gateway.
+        // What an operator revokes is written there, into what it says at that moment, and outlives
+        // the gateway.
+        fs::write(&file, "clients: [x]\ntokens: [y]\n").unwrap();
         revoke(&gateway, &json!({ "principals": ["ana"] }));
         assert_eq!(ana(), 401);
         let text = fs::read_to_string(&file).unwrap();
-        assert!(text.contains("\"ana\"") && text.contains("\"x\""), "{text}");
+        assert!(["ana", "x", "y"].iter().all(|one| text.contains(&format!("\"{one}\""))), "{text}");
         let listed = change(&gateway, "GET", "operator-secret", &json!({})).json();
         assert_eq!(listed["principals"], json!(["ana"]));
+        // A file that was cut short lifts nothing.
+        fs::write(&file, "").unwrap();
+        eventually("the complaint", || {
+            gateway.log.lock().unwrap().contains("is empty").then_some(())
+        });
+        assert_eq!(ana(), 401);
         let events = gateway.records();
         assert!(events.iter().any(|event| event["event"] == "revoked"), "{events:?}");
     }

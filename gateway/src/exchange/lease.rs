@@ -47,12 +47,16 @@ impl Gateway {
     async fn over(self: Arc<Self>, caller: &Caller, route: &Route, about: Option<About>) {
         let mut revoking = self.revoking.subscribe();
         let principal = &caller.principal;
+        // What was revoked before is not part of the stream; what is left of the route is.
+        let before = self.policy.revoked();
+        let names = route.servers.iter().map(|server| server.name());
+        let servers: Vec<_> = names.filter(|name| !before.has_server(name)).collect();
         let revoked = |revoked: &Revoked| {
             revoked.has_principal(principal)
                 || match &about {
                     Some(about) => revoked.has(&about.server, &about.name),
                     // It is about everything on the route.
-                    None => route.servers.iter().any(|server| revoked.has_server(server.name())),
+                    None => servers.iter().any(|server| revoked.has_server(server)),
                 }
         };
         let why = loop {
@@ -75,7 +79,11 @@ impl Gateway {
 
     /// From now on `revoked` is no longer to be used, and streams of it end.
     pub fn revoke(&self, revoked: Revoked) {
-        self.policy.revoke(Arc::new(revoked));
+        let revoked = Arc::new(revoked);
+        self.policy.revoke(Arc::clone(&revoked));
         self.revoking.send_replace(());
+        for server in self.routes.values().flat_map(|route| &route.servers) {
+            server.cut(&revoked);
+        }
     }
 }

@@ -136,7 +136,8 @@ impl Gateway {
         drop(place);
         let (outlet, response) = Outlet::direct();
         let (gateway, route) = (Arc::clone(&self), Arc::clone(&arrived.route));
-        self.tasks.spawn(gateway.carry(feeds, outlet, route, id.clone()));
+        let caller = Arc::clone(&arrived.caller.principal);
+        self.tasks.spawn(gateway.carry(feeds, outlet, route, caller, id.clone()));
         self.shown(entry, Ending::answered(), Some(&id), response)
     }
 
@@ -194,7 +195,14 @@ impl Gateway {
     }
 
     /// Carries what servers say to a modern client, until it hangs up or the gateway stops.
-    async fn carry(self: Arc<Self>, feeds: Vec<Feed>, outlet: Outlet, route: Arc<Route>, id: Id) {
+    async fn carry(
+        self: Arc<Self>,
+        feeds: Vec<Feed>,
+        outlet: Outlet,
+        route: Arc<Route>,
+        caller: Arc<Principal>,
+        id: Id,
+    ) {
         let acknowledged = reply::acknowledged(&id, |filter| {
             let mut all = Wants::default();
             for feed in &feeds {
@@ -228,7 +236,12 @@ impl Gateway {
             };
             let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
             let uri = uri.and_then(Value::as_str);
-            let shown = uri.and_then(|uri| route.shown(&server, Kind::Resource, &uri));
+            // What may no longer be read is no longer told of.
+            let gone = |uri: &str| self.watchable(&caller, server.name(), uri).is_none();
+            if !self.policy.grants_any(&caller, server.name()) || uri.as_deref().is_some_and(gone) {
+                continue;
+            }
+            let shown = uri.as_deref().and_then(|uri| route.shown(&server, Kind::Resource, uri));
             let message = match &shown {
                 Some(uri) => reply::told_to(&told, &[("uri", uri)], &id),
                 None => reply::told_to(&told, &[], &id),

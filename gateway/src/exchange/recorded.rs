@@ -111,10 +111,14 @@ impl Gateway {
         peer: &Peer,
         route: &str,
         head: &Parts,
-    ) -> Result<(Caller, Box<Record>), Box<Response<Body>>> {
+    ) -> Result<(Caller, Peer, Box<Record>), Box<Response<Body>>> {
         let mut record = self.record(door, peer);
         match self.identify(door, peer, route, head, &mut record).await {
-            Ok(caller) => Ok((caller, record)),
+            Ok(caller) => {
+                // Its messages come without the headers of a proxy, but with the same certificate.
+                let certificate = self.certificate(door, peer, head).ok().flatten();
+                Ok((caller, Peer { certificate, ..peer.clone() }, record))
+            }
             Err(failure) => Err(Box::new(self.refuse(&record, &failure))),
         }
     }

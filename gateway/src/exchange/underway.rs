@@ -185,7 +185,13 @@ impl Underway {
         let patience = self.call.patience();
         tokio::select! {
             biased;
-            step = self.call.answer.next(patience) => step.map(Next::Step),
+            step = self.call.answer.next(patience) => {
+                // What was revoked meanwhile is not handed on, also where the client comes back for it.
+                let revoked = self.call.gateway.policy.revoked();
+                let gone = revoked.has_principal(&self.call.caller)
+                    || revoked.has(self.call.server.name(), &self.call.tool);
+                if gone { Ok(Next::Cancelled) } else { step.map(Next::Step) }
+            }
             () = self.frame.cancelled.cancelled() => Ok(Next::Cancelled),
             () = waited(late) => Ok(Next::Late),
         }

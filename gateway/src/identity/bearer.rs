@@ -1,16 +1,17 @@
 //! Access tokens: who vouches, whether it is true, for whom it is, and whether its holder may have it.
 //!
 //! A token that was verified is remembered by its SHA-256 until it ends, so that the next request
-//! with it costs a hash. What depends on the request is asked every time: the audience, the proof,
+//! with it costs a hash; and by the connection it came on last, where it costs a comparison. What depends on the request is asked every time: the audience, the proof,
 //! and whether the keys of its issuer are still the same.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::{constant_time, digest};
 use policy::json::Value;
 use policy::principal::Principal;
 use tokio::sync::Semaphore;
+use tokio::time::timeout;
 
 use super::claims::{self, Confirmation, Form};
 use super::dpop::{About, ProofError, Proofs};
@@ -21,6 +22,7 @@ use crate::clock::Clock;
 use crate::jose::{JoseError, Jws, LONGEST, text};
 use crate::oauth::Authority;
 use crate::resource::Resource;
+use crate::secret::Secret;
 use crate::settings::{Identity as Settings, Implied, Issuer};
 use crate::world::{World, WorldError};
 
@@ -34,8 +36,14 @@ const OTHERS: [&str; 7] = [
     "kb+jwt",
     "id+jwt",
 ];
+/// How often what has ended is forgotten.
+const SWEEP: Duration = Duration::from_secs(10);
 /// How long it is remembered that an issuer does not know a token.
 const UNKNOWN: Duration = Duration::from_secs(5);
+/// How long a caller waits for its turn to be asked about.
+const ROOM: Duration = Duration::from_secs(1);
+/// Most tokens nobody knows that are remembered.
+const STRANGERS: usize = 4096;
 /// Most questions to one issuer about tokens at the same time.
 const QUESTIONS: usize = 16;
 
@@ -45,6 +53,8 @@ pub(super) struct Bearer {
     issuers: Vec<Known>,
     implied: Implied,
     tokens: Bounded<[u8; 32], Arc<Verified>>,
+    /// Tokens their issuer does not know, apart from the others: anybody can make them up.
+    strangers: Bounded<[u8; 32], Arc<Verified>>,
     proofs: Proofs,
     clock: Arc<dyn Clock>,
 }
@@ -53,7 +63,7 @@ pub(super) struct Bearer {
 #[derive(Debug)]
 struct Known {
     settings: Issuer,
-    ring: KeyRing,
+    ring: Arc<KeyRing>,
     introspection: Option<(Authority, Semaphore)>,
 }
 
@@ -93,14 +103,50 @@ struct Verified {
 #[derive(Debug)]
 struct Good {
     principal: Arc<Principal>,
+    /// The token, to get others for.
+    token: Arc<Secret>,
     audiences: Vec<Box<str>>,
     confirmation: Confirmation,
+}
+
+impl Good {
+    fn new(
+        principal: Principal,
+        token: &str,
+        audiences: Vec<Box<str>>,
+        confirmation: Confirmation,
+    ) -> Self {
+        let token = Arc::new(Secret::new(token.into()));
+        Self { principal: Arc::new(principal), token, audiences, confirmation }
+    }
+}
+
+/// The token that came last on a connection, and what is known of it. Most connections know no
+/// other.
+#[derive(Debug, Default)]
+pub struct Memo(Mutex<Option<(Secret, Arc<Verified>)>>);
+
+impl Memo {
+    fn last(&self, token: &str) -> Option<Arc<Verified>> {
+        let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let (known, verified) = held.as_ref()?;
+        // Requests of several callers may come on one connection, through a proxy.
+        let same =
+            constant_time::verify_slices_are_equal(known.expose().as_bytes(), token.as_bytes());
+        same.is_ok().then(|| Arc::clone(verified))
+    }
+
+    fn keep(&self, token: &str, verified: &Arc<Verified>) {
+        let entry = (Secret::new(token.into()), Arc::clone(verified));
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(entry);
+    }
 }
 
 /// A caller by token.
 #[derive(Debug)]
 pub(super) struct Accepted {
     pub(super) principal: Arc<Principal>,
+    pub(super) token: Arc<Secret>,
     pub(super) until: SystemTime,
     pub(super) body: Option<[u8; 32]>,
 }
@@ -114,8 +160,9 @@ impl Bearer {
     ) -> Result<Self, WorldError> {
         let mut issuers = Vec::new();
         for issuer in &settings.issuers {
-            let ring =
-                KeyRing::new(issuer, world.ways(&issuer.way, None)?, Arc::clone(&world.clock));
+            let (clock, tasks) = (Arc::clone(&world.clock), world.tasks.clone());
+            let ring = KeyRing::new(issuer, world.ways(&issuer.way, None)?, clock, tasks);
+            let ring = Arc::new(ring);
             let introspection = issuer.introspection.as_ref().map(|asked| {
                 let at = Authority::new(world, &asked.place, &asked.client, Some(&issuer.issuer));
                 at.map(|authority| (authority, Semaphore::new(QUESTIONS)))
@@ -127,6 +174,7 @@ impl Bearer {
             issuers,
             implied: settings.implied.clone(),
             tokens: Bounded::new(limits.tokens),
+            strangers: Bounded::new(STRANGERS),
             proofs: Proofs::new(limits.proofs, sealer),
             clock: Arc::clone(&world.clock),
         })
@@ -145,12 +193,23 @@ impl Bearer {
         dpop: bool,
         asked: &Asked<'_>,
     ) -> Result<Accepted, TokenError> {
-        let charset = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-        if token.len() > LONGEST || !token.bytes().all(charset) {
-            return Err(TokenError::Shape);
-        }
         let now = self.clock.now();
-        let verified = self.verified(resource, token, now).await?;
+        let last = asked.memo.and_then(|memo| memo.last(token));
+        let verified = match last.filter(|last| self.holds(last, now)) {
+            Some(verified) => verified,
+            None => {
+                let verified = self.verified(resource, token, now).await?;
+                if let Some(memo) = asked.memo {
+                    memo.keep(token, &verified);
+                }
+                verified
+            }
+        };
+        // Finding it out may have taken a while.
+        let now = self.clock.now();
+        if verified.until <= now {
+            return Err(TokenError::Expired);
+        }
         if !resource.issuers.contains(&verified.issuer) {
             return Err(TokenError::Issuer);
         }
@@ -165,8 +224,8 @@ impl Bearer {
         {
             return Err(TokenError::Unbound);
         }
-        let principal = Arc::clone(&good.principal);
-        Ok(Accepted { principal, until: verified.until, body })
+        let (principal, token) = (Arc::clone(&good.principal), Arc::clone(&good.token));
+        Ok(Accepted { principal, token, until: verified.until, body })
     }
 
     /// Whether the holder of the token has proved what it has to prove.
@@ -214,6 +273,12 @@ impl Bearer {
         self.proofs.nonce(self.clock.now())
     }
 
+    /// Whether what was verified still is so.
+    fn holds(&self, verified: &Verified, now: SystemTime) -> bool {
+        let ring = |known: &Known| verified.generation.is_none_or(|g| known.ring.stands_by(g));
+        verified.until > now && self.issuers.get(verified.issuer).is_some_and(ring)
+    }
+
     /// What is known of a token, found out first if need be.
     async fn verified(
         &self,
@@ -221,12 +286,17 @@ impl Bearer {
         token: &str,
         now: SystemTime,
     ) -> Result<Arc<Verified>, TokenError> {
+        let charset = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+        if token.len() > LONGEST || !token.bytes().all(charset) {
+            return Err(TokenError::Shape);
+        }
         let mut name = [0; 32];
         name.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
+        if let Some(stranger) = self.strangers.get(&name).filter(|one| one.until > now) {
+            return Ok(stranger);
+        }
         if let Some(verified) = self.tokens.get(&name) {
-            let ring = |known: &Known| verified.generation.is_none_or(|g| known.ring.stands_by(g));
-            let holds = self.issuers.get(verified.issuer).is_some_and(ring);
-            if verified.until > now && holds {
+            if self.holds(&verified, now) {
                 return Ok(verified);
             }
             self.tokens.remove(&name);
@@ -237,10 +307,14 @@ impl Bearer {
             self.inspect(resource, token, now).await?
         };
         let verified = Arc::new(verified);
+        if verified.good.is_none() {
+            self.strangers.remove(&name);
+            drop(self.strangers.insert(name, Arc::clone(&verified)));
+            return Ok(verified);
+        }
         if self.tokens.insert(name, Arc::clone(&verified)).is_err() {
-            self.tokens.retain(|_, known| known.until > now);
             // With no room to remember it, it is verified each time: slower, not wrong.
-            drop(self.tokens.insert(name, Arc::clone(&verified)));
+            tracing::debug!("a token is not remembered");
         }
         Ok(verified)
     }
@@ -271,8 +345,7 @@ impl Bearer {
         };
         let claims = read.is_signed_by(&key).map_err(TokenError::Jose)?;
         let grant = claims::read(settings, &self.implied, claims, Form::Token, now)?;
-        let (principal, audiences) = (Arc::new(grant.principal), grant.audiences);
-        let good = Some(Good { principal, audiences, confirmation: grant.confirmation });
+        let good = Some(Good::new(grant.principal, token, grant.audiences, grant.confirmation));
         Ok(Verified { good, issuer, until: grant.expires, generation: Some(generation) })
     }
 
@@ -295,7 +368,10 @@ impl Bearer {
         let Some((authority, room)) = &known.introspection else { return Err(TokenError::Shape) };
         let cache_time = known.settings.introspection.as_ref().map(|asked| asked.cache_time);
         let answer = {
-            let Ok(_room) = room.acquire().await else { return Err(TokenError::Unavailable) };
+            // Whoever would have to wait for long is told so: a place is held meanwhile.
+            let Ok(Ok(_room)) = timeout(ROOM, room.acquire()).await else {
+                return Err(TokenError::Unavailable);
+            };
             authority.ask(&[("token", token), ("token_type_hint", "access_token")]).await
         };
         let answer = answer.map_err(|error| {
@@ -313,15 +389,26 @@ impl Bearer {
             return Err(TokenError::Issuer);
         }
         let grant = claims::read(&known.settings, &self.implied, claims, Form::Answer, now)?;
-        let (principal, audiences) = (Arc::new(grant.principal), grant.audiences);
-        let good = Some(Good { principal, audiences, confirmation: grant.confirmation });
+        let good = Some(Good::new(grant.principal, token, grant.audiences, grant.confirmation));
         let until = grant.expires.min(now + cache_time.unwrap_or(UNKNOWN));
         Ok(Verified { good, issuer, until, generation: None })
     }
 
     /// Reads the keys of every issuer before they are needed, for as long as the gateway runs.
     pub(super) async fn tend(&self) {
-        futures_util::future::join_all(self.issuers.iter().map(Known::tend)).await;
+        let issuers = futures_util::future::join_all(self.issuers.iter().map(Known::tend));
+        tokio::join!(issuers, self.sweep());
+    }
+
+    /// Forgets what has ended.
+    async fn sweep(&self) {
+        loop {
+            tokio::time::sleep(SWEEP).await;
+            let now = self.clock.now();
+            self.tokens.retain(|_, known| known.until > now);
+            self.strangers.retain(|_, known| known.until > now);
+            self.proofs.sweep(now);
+        }
     }
 
     /// Whether the keys of every issuer are known.

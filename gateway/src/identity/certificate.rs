@@ -56,8 +56,10 @@ pub fn is_named(certificate: &Certificate, patterns: &[Pattern]) -> bool {
 /// What a header says that should have a certificate in it.
 #[derive(Debug)]
 pub enum Told {
-    /// Nothing, or nothing that counts: whoever sent it may not tell.
-    Nothing,
+    /// Nothing that counts: whoever sent it may not tell.
+    Stranger,
+    /// That there is none, by somebody who may tell.
+    None,
     /// This certificate.
     Certificate(Arc<Certificate>),
     /// Something that cannot be read, by somebody who may tell.
@@ -79,14 +81,14 @@ pub fn told(
     let named =
         forwarded.names.is_empty() || own.is_some_and(|own| is_named(own, &forwarded.names));
     if !placed || !named {
-        return Told::Nothing;
+        return Told::Stranger;
     }
     let header = match forwarded.header {
         ForwardedHeader::ClientCert => "client-cert",
         ForwardedHeader::Envoy => "x-forwarded-client-cert",
     };
     let text = match single(headers, header) {
-        Single::Absent => return Told::Nothing,
+        Single::Absent => return Told::None,
         Single::Bad => return Told::Broken,
         Single::Value(text) => text,
     };

@@ -18,6 +18,8 @@ use crate::seal::Sealer;
 const WINDOW: Duration = Duration::from_secs(60);
 /// How long a nonce is good for.
 const NONCE: Duration = Duration::from_secs(300);
+/// One key gets this part of the room for proofs.
+const SHARES: usize = 16;
 /// Longest id of a proof.
 const ID: usize = 256;
 /// Names the format to the cipher.
@@ -62,6 +64,9 @@ pub(super) struct About<'a> {
 pub(super) struct Proofs {
     /// The digest of the key and the id of the proof, and until when it could be used again.
     used: Bounded<[u8; 32], SystemTime>,
+    /// How many each key has used since when: none takes the room of the others.
+    shares: Bounded<[u8; 32], Option<(usize, SystemTime)>>,
+    share: usize,
     sealer: Arc<Sealer>,
 }
 
@@ -73,7 +78,8 @@ impl std::fmt::Debug for Proofs {
 
 impl Proofs {
     pub(super) fn new(limit: usize, sealer: Arc<Sealer>) -> Self {
-        Self { used: Bounded::new(limit), sealer }
+        let (used, shares) = (Bounded::new(limit), Bounded::new(limit));
+        Self { used, shares, share: (limit / SHARES).max(1), sealer }
     }
 
     /// Accepts `text` as a proof of what it should be about, once; gives the digest of the body it
@@ -116,27 +122,32 @@ impl Proofs {
         let mut entry = [0; 32];
         entry.copy_from_slice(digest::digest(&digest::SHA256, name.as_bytes()).as_ref());
         // It could be used again until it is too old.
-        match self.remember(entry, made + WINDOW, now) {
-            Ok(true) => Ok(body),
-            Ok(false) => Err(ProofError::Used),
-            Err(full) => Err(full),
+        if !self.has_share(key.thumbprint(), now) {
+            return Err(ProofError::Full);
+        }
+        match self.used.insert(entry, made + WINDOW) {
+            Ok(None) => Ok(body),
+            Ok(Some(_)) => Err(ProofError::Used),
+            Err(_full) => Err(ProofError::Full),
         }
     }
 
-    fn remember(
-        &self,
-        entry: [u8; 32],
-        until: SystemTime,
-        now: SystemTime,
-    ) -> Result<bool, ProofError> {
-        if let Ok(taken) = self.used.insert(entry, until) {
-            return Ok(taken.is_none());
-        }
+    /// Counts a proof of the key with this digest.
+    fn has_share(&self, thumbprint: &str, now: SystemTime) -> bool {
+        let mut name = [0; 32];
+        let digest = digest::digest(&digest::SHA256, thumbprint.as_bytes());
+        name.copy_from_slice(digest.as_ref());
+        let counted = self.shares.update(name, |share| match share {
+            Some((count, since)) if now <= since + WINDOW * 2 => Some((count + 1, since)),
+            Some(_) | None => Some((1, now)),
+        });
+        counted.is_some_and(|(count, _)| count <= self.share)
+    }
+
+    /// Forgets what could not be used again in any case.
+    pub(super) fn sweep(&self, now: SystemTime) {
         self.used.retain(|_, until| *until >= now);
-        self.used
-            .insert(entry, until)
-            .map(|taken| taken.is_none())
-            .map_err(|_wrong| ProofError::Full)
+        self.shares.retain(|_, share| share.is_some_and(|(_, since)| now <= since + WINDOW * 2));
     }
 
     /// A nonce for proofs: the time, sealed, so that every replica knows it.

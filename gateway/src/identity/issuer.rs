@@ -6,7 +6,7 @@
 //! AV-30 to AV-38).
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -14,17 +14,20 @@ use arc_swap::ArcSwapOption;
 use bytes::Bytes;
 use http::Uri;
 use policy::json::{Document, Value};
-use tokio::sync::Mutex as Turn;
+use tokio::sync::{Mutex as Turn, oneshot};
 
 use crate::clock::Clock;
 use crate::fetch::{FetchError, Ways};
 use crate::jose::{self, Algorithm, Key, KeySetError};
 use crate::pem::{self, PemError};
 use crate::settings::KeySource;
+use crate::task::Tasks;
 
 /// The soonest and the latest after which keys are read again, whatever their issuer says.
 const SOONEST: Duration = Duration::from_secs(300);
 const LATEST: Duration = Duration::from_secs(24 * 3600);
+/// Most callers that wait for the keys of one issuer.
+const WAITING: usize = 64;
 /// How soon keys are looked for again when there are none.
 const AGAIN: Duration = Duration::from_secs(1);
 
@@ -72,6 +75,9 @@ pub(super) struct KeyRing {
     discovered: Mutex<Option<Uri>>,
     /// Who reads them, and when that was last done.
     reading: Turn<Last>,
+    /// How many wait for that.
+    waiting: AtomicUsize,
+    tasks: Tasks,
 }
 
 /// When keys were last read, or tried to be.
@@ -102,6 +108,7 @@ impl KeyRing {
         settings: &crate::settings::Issuer,
         ways: Ways,
         clock: Arc<dyn Clock>,
+        tasks: Tasks,
     ) -> Self {
         Self {
             issuer: settings.issuer.clone(),
@@ -115,6 +122,8 @@ impl KeyRing {
             generation: AtomicU64::new(0),
             discovered: Mutex::default(),
             reading: Turn::default(),
+            waiting: AtomicUsize::new(0),
+            tasks,
         }
     }
 
@@ -136,14 +145,14 @@ impl KeyRing {
     }
 
     /// The key that a token may be signed with, as its header names it.
-    pub(super) async fn find(&self, kid: Option<&str>, algorithm: Algorithm) -> Found {
+    pub(super) async fn find(self: &Arc<Self>, kid: Option<&str>, algorithm: Algorithm) -> Found {
         if let Some(held) = self.usable()
             && let Some(key) = held.choose(kid, algorithm)
         {
             return Found::Key(key, held.generation);
         }
         let before = self.held.load().as_ref().map(|held| held.read);
-        self.read(before, true).await;
+        self.read_for(before).await;
         match self.usable() {
             None => Found::Unavailable,
             Some(held) => match held.choose(kid, algorithm) {
@@ -153,9 +162,28 @@ impl KeyRing {
         }
     }
 
+    /// Has the keys read, in a task of its own: a caller that hangs up does not stop what others wait
+    /// for, and more than a few are not kept waiting at all.
+    async fn read_for(self: &Arc<Self>, before: Option<Instant>) {
+        if self.waiting.fetch_add(1, Ordering::AcqRel) >= WAITING {
+            self.waiting.fetch_sub(1, Ordering::AcqRel);
+            return;
+        }
+        let (done, read) = oneshot::channel::<()>();
+        let ring = Arc::clone(self);
+        self.tasks.spawn_service(async move {
+            ring.read(before, true).await;
+            ring.waiting.fetch_sub(1, Ordering::AcqRel);
+            drop(done);
+        });
+        // The sender is dropped when it is done.
+        drop(read.await);
+    }
+
     /// Reads the keys again, unless somebody has since `before`, or tried not long ago. For the sake
     /// of an unknown key that is done once in a while alone: anybody can make one up.
     async fn read(&self, before: Option<Instant>, for_unknown: bool) {
+        let came = self.clock.instant();
         let mut last = self.reading.lock().await;
         if self.held.load().as_ref().map(|held| held.read) != before {
             return;
@@ -165,7 +193,9 @@ impl KeyRing {
             last.is_some_and(|last| now.saturating_duration_since(last) < rest)
         };
         if self.usable().is_none() {
-            if within(last.tried, AGAIN.min(self.cooldown)) {
+            // Whoever has waited while it failed does not try again: each would wait in turn.
+            let failed_meanwhile = last.tried.is_some_and(|tried| tried >= came);
+            if failed_meanwhile || within(last.tried, AGAIN.min(self.cooldown)) {
                 return;
             }
         } else if for_unknown {
@@ -174,8 +204,9 @@ impl KeyRing {
             }
             last.for_unknown = Some(now);
         }
-        last.tried = Some(now);
-        match self.load().await {
+        let loaded = self.load().await;
+        last.tried = Some(self.clock.instant());
+        match loaded {
             Ok((text, age)) => self.keep(text, age),
             Err(error) => {
                 let error = crate::report::Chain(&error);

@@ -103,6 +103,10 @@ impl Compiler<'_> {
     fn ops(&mut self, raw: RawOps) -> Option<Ops> {
         let token = raw.token.and_then(|raw| self.secret("/ops/token", raw));
         let address = self.address("/ops/address", &raw.address)?;
+        if token.is_some() && !address.ip().is_loopback() {
+            let help = "bind it to 127.0.0.1; it speaks plain HTTP";
+            self.report("/ops/token", "the token would be sent in the clear", help);
+        }
         Some(Ops { address, token })
     }
 

@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use http::{HeaderName, HeaderValue, Uri};
 use policy::name::Scope;
+use policy::principal::Wanted;
 
 use super::compile::Compiler;
 use super::raw::{
@@ -147,6 +148,11 @@ impl Compiler<'_> {
         let mut found = Vec::new();
         for (n, raw) in headers.into_iter().enumerate() {
             let at = format!("{at}/headers/{n}");
+            let secret = raw.from_env.is_some() || raw.from_file.is_some();
+            if secret && url.is_some() && !secure && !local {
+                let help = "use `https`: whoever listens on the way could take it";
+                self.report(&at, "a secret would be sent in the clear", help);
+            }
             let name = self.header_name(&format!("{at}/name"), &raw.name);
             let value = self.variable(&at, raw).map(|(_, value)| value);
             if let Some(Value::Literal(text)) = &value
@@ -342,12 +348,45 @@ impl Compiler<'_> {
         }
     }
 
-    /// A server that is shown a token got for the caller's can be called only with a token.
+    /// What a route asks of tokens must be something that can be shown to it.
+    pub(super) fn provable(
+        &mut self,
+        at: &str,
+        oauth: &RouteOauth,
+        old: bool,
+        identity: &Identity,
+        listeners: &[Listener],
+    ) {
+        let asks = |one: &Listener| {
+            one.forwarded.is_some() || one.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+        };
+        if oauth.proof == Some(Wanted::Certificate) && !listeners.iter().any(asks) {
+            let help = "add `tls.clients` or `forwardedCertificate` to a listener";
+            let message = "no listener asks for the certificates that tokens are to be bound to";
+            self.report(&format!("{at}/oauth/proof"), message, help);
+        }
+        if old && oauth.proof == Some(Wanted::Dpop) {
+            let help = "serve such callers over Streamable HTTP";
+            let message = "messages over HTTP+SSE carry no proofs by DPoP";
+            self.report(&format!("{at}/httpSse"), message, help);
+        }
+        let issuers = oauth.issuers.iter().filter_map(|index| identity.issuers.get(*index));
+        if issuers.filter(|issuer| issuer.introspection.is_some()).count() > 1 {
+            let help = "name the issuers of this route under `oauth.issuers`";
+            let message =
+                "two issuers could be asked about a token, and one of them must not see it";
+            self.report(&format!("{at}/oauth"), message, help);
+        }
+    }
+
+    /// A server that is shown a token got for the caller's can be called only with a token, of the
+    /// issuer whose tokens are taken there.
     pub(super) fn exchanged(
         &mut self,
         at: &str,
         found: &[usize],
         servers: &[Server],
+        oauth: &RouteOauth,
         listeners: &[Listener],
     ) {
         let tokens = listeners.iter().any(|listener| listener.schemes.contains(&Scheme::Oauth));
@@ -359,6 +398,14 @@ impl Compiler<'_> {
                     server.name
                 );
                 let help = "add `oauth` to the `authentication` of a listener";
+                self.report(&format!("{at}/servers"), message, help);
+            }
+            if wants && oauth.issuers.len() > 1 {
+                let message = format!(
+                    "tokens of several issuers would be sent where those of `{}` are exchanged",
+                    server.name
+                );
+                let help = "name one issuer under `oauth.issuers`";
                 self.report(&format!("{at}/servers"), message, help);
             }
         }

@@ -113,7 +113,7 @@ impl Compiler<'_> {
                 forwarded: raw
                     .forwarded_certificate
                     .as_ref()
-                    .and_then(|raw| self.forwarded(&at, raw)),
+                    .and_then(|told| self.forwarded(&at, raw, told)),
                 schemes,
                 hosts: self.hosts(&at, raw, address),
                 origins: self.origins(&at, raw),
@@ -237,6 +237,7 @@ impl Compiler<'_> {
         let good = text.parse::<Uri>().ok().filter(|uri| {
             let plain = matches!(uri.scheme_str(), Some("http" | "https"))
                 && uri.query().is_none()
+                && matches!(uri.path(), "" | "/")
                 && uri.authority().is_some_and(|authority| !authority.as_str().contains('@'))
                 && !text.contains('#')
                 && !text.ends_with('/');
@@ -252,8 +253,7 @@ impl Compiler<'_> {
         });
         if good.is_none() {
             let message = format!("`{}` is not the URL of a gateway", text.escape_debug());
-            let help =
-                "write `https://gateway.example.com`: lower case, no usual port, no `/` at the end";
+            let help = "write `https://gateway.example.com`: lower case, no path, no usual port, no `/` at the end";
             self.report(&format!("{at}/publicUrl"), message, help);
         }
         let local = good.as_ref().and_then(Uri::host).is_some_and(|host| {
@@ -304,7 +304,12 @@ impl Compiler<'_> {
         Clients { required, authorities, domains, names }
     }
 
-    fn forwarded(&mut self, at: &str, raw: &RawForwarded) -> Option<Forwarded> {
+    fn forwarded(
+        &mut self,
+        at: &str,
+        listener: &RawListener,
+        raw: &RawForwarded,
+    ) -> Option<Forwarded> {
         let at = format!("{at}/forwardedCertificate");
         if raw.addresses.is_empty() && raw.names.is_empty() {
             let help = "give the `addresses` of the proxy, or the `names` in its certificate";
@@ -325,6 +330,10 @@ impl Compiler<'_> {
                     );
                 }
             }
+        }
+        if !raw.names.is_empty() && listener.tls.as_ref().is_none_or(|tls| tls.clients.is_none()) {
+            let help = "add `tls.clients`, or name the proxy by `addresses` alone";
+            self.report(&format!("{at}/names"), "this listener asks for no certificates", help);
         }
         let header = match raw.header {
             RawForwardedHeader::ClientCert => ForwardedHeader::ClientCert,

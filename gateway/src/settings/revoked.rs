@@ -17,6 +17,9 @@ pub enum RevokedError {
     /// It cannot be read.
     #[error("could not read `{0}`: {1}")]
     Read(Box<str>, #[source] std::io::Error),
+    /// It is empty, and was not before.
+    #[error("`{0}` is empty; write a comment into it if nothing is revoked")]
+    Empty(Box<str>),
     /// It is longer than is read.
     #[error("`{0}` is longer than {LONGEST} bytes")]
     Long(Box<str>),

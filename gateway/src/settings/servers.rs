@@ -224,7 +224,8 @@ impl Compiler<'_> {
             };
             let path = raw.path.as_str().into();
             let oauth = self.route_oauth(&format!("{at}/oauth"), &raw.oauth, identity);
-            self.exchanged(&at, &found, servers, listeners);
+            self.provable(&at, &oauth, raw.http_sse, identity, listeners);
+            self.exchanged(&at, &found, servers, &oauth, listeners);
             routes.push(Route { path, servers: found, prefix, old: raw.http_sse, oauth });
         }
         routes

@@ -19,7 +19,7 @@ use super::UpstreamError;
 use super::standing::Subject;
 use crate::bounded::Bounded;
 use crate::clock::Clock;
-use crate::jose::{Jws, LONGEST, seconds, text};
+use crate::jose::{self, Jws, LONGEST, seconds, text};
 use crate::oauth::{Authority, OauthError};
 use crate::settings::{Credential, Grant, Limits};
 use crate::world::{World, WorldError};
@@ -28,6 +28,8 @@ use crate::world::{World, WorldError};
 const MARGIN: u64 = 30;
 /// How long a token is used whose end nobody told.
 const UNTOLD: u64 = 60;
+/// The longest a token is used, whatever is said of it.
+const LONGEST_LIFE: u64 = 24 * 3600;
 const ACCESS_TOKEN: &str = "urn:ietf:params:oauth:token-type:access_token";
 const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
 const EXCHANGE: &str = "urn:ietf:params:oauth:grant-type:token-exchange";
@@ -204,6 +206,11 @@ impl Credentials {
         }
     }
 
+    /// Our own token is not shown again.
+    pub(super) fn renew(&self) {
+        drop(self.tokens.remove(&[0; 32]));
+    }
+
     /// The token under `name`, got with `ask` if there is none that is good; never good for longer
     /// than the one it was got for.
     async fn held<F>(
@@ -231,6 +238,10 @@ impl Credentials {
         if let Some(value) = slot.good(self.clock.now()) {
             return Ok(value);
         }
+        // For a token that has ended nothing is got any more.
+        if most.is_some_and(|most| most <= self.clock.now()) {
+            return Err(CredentialError::Subject);
+        }
         let _turn = slot.turn.lock().await;
         if let Some(value) = slot.good(self.clock.now()) {
             return Ok(value);
@@ -239,7 +250,7 @@ impl Credentials {
         let value = HeaderValue::try_from(format!("Bearer {token}"));
         let mut value = value.map_err(|_wrong| CredentialError::Given("a token that is none"))?;
         value.set_sensitive(true);
-        let lifetime = Duration::from_secs(lifetime.saturating_sub(MARGIN));
+        let lifetime = Duration::from_secs(lifetime.min(LONGEST_LIFE).saturating_sub(MARGIN));
         let until = self.clock.now() + lifetime;
         let until = most.map_or(until, |most| until.min(most));
         let held = Held { value: value.clone(), until };
@@ -382,23 +393,27 @@ impl Credentials {
         if told == Some(0) {
             return Err(CredentialError::Given("a token that has ended"));
         }
-        self.fits(asker, &token)?;
-        Ok((token.into_owned(), told.unwrap_or(UNTOLD)))
+        let left = self.fits(asker, &token)?;
+        let told = told.unwrap_or(UNTOLD);
+        Ok((token.into_owned(), left.map_or(told, |left| left.min(told))))
     }
 
-    /// Whether a token that can be read is for the server and has not ended.
-    fn fits(&self, asker: &Asker, token: &str) -> Result<(), CredentialError> {
-        let Ok(read) = Jws::read(token) else { return Ok(()) };
-        let claims = read.unverified();
+    /// Whether a token that says something is for the server and has not ended; and how many seconds
+    /// it says that it has left. Whether it is true is for the server to find out.
+    fn fits(&self, asker: &Asker, token: &str) -> Result<Option<u64>, CredentialError> {
+        let Some(said) = jose::said(token) else { return Ok(None) };
+        let claims = said.root();
         let now = self.clock.now().duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-        if seconds(claims, "exp").ok().flatten().is_some_and(|ends| ends <= now) {
+        let ends = seconds(claims, "exp").ok().flatten();
+        if ends.is_some_and(|ends| ends <= now) {
             return Err(CredentialError::Given("a token that has ended"));
         }
+        let left = ends.map(|ends| ends - now);
         let wanted = asker.audience.as_deref().or(asker.resource.as_deref());
-        let (Some(wanted), Some(audience)) = (wanted, claims.get("aud")) else { return Ok(()) };
+        let (Some(wanted), Some(audience)) = (wanted, claims.get("aud")) else { return Ok(left) };
         let is = |value: Json<'_>| value.as_str().as_deref() == Some(wanted);
         if is(audience) || audience.items().any(is) {
-            Ok(())
+            Ok(left)
         } else {
             Err(CredentialError::Given("a token for another audience"))
         }

@@ -52,6 +52,17 @@ impl Upstream {
             Transport::Http(_) => 0,
             Transport::Channel(seats) => seats.channel(None).await?.generation,
         };
+        if self.asks_callers {
+            // What it says to one caller is not another's, and neither is a refusal.
+            let key = party.key();
+            if let Some(known) = self.known_by.get(&key) {
+                return Ok(known);
+            }
+            let known = self.meet(party, generation).await?;
+            // With no room to remember it, it is asked again: slower, not wrong.
+            drop(self.known_by.insert(key, Arc::clone(&known)));
+            return Ok(known);
+        }
         let current = || self.known.load_full().filter(|known| known.generation == generation);
         if let Some(known) = current() {
             return Ok(known);
@@ -88,7 +99,9 @@ impl Upstream {
         };
         let known = Arc::new(self.noted(found)?);
         tracing::info!(server = %self.name, era = known.hello.era.as_str(), "server reached");
-        self.known.store(Some(Arc::clone(&known)));
+        if !self.asks_callers {
+            self.known.store(Some(Arc::clone(&known)));
+        }
         Ok(known)
     }
 

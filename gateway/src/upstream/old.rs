@@ -95,7 +95,10 @@ impl Old {
         let response = link.send(request).await?;
         match response.status().as_u16() {
             200 => {}
-            status @ (401 | 403) => return Err(UpstreamError::Unauthorized(status)),
+            status @ (401 | 403) => {
+                self.shown.0.renew();
+                return Err(UpstreamError::Unauthorized(status));
+            }
             status => return Err(UpstreamError::Status(status)),
         }
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
@@ -234,6 +237,11 @@ impl Sender {
         let mut body = response.into_body();
         while let Some(frame) = link.frame(&mut body).await {
             frame?;
+        }
+        if matches!(status.as_u16(), 401 | 403) {
+            // With something newer the stream is opened again.
+            self.shown.0.renew();
+            return Err(UpstreamError::Unauthorized(status.as_u16()));
         }
         if !status.is_success() {
             return Err(UpstreamError::Status(status.as_u16()));

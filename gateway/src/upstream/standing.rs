@@ -11,6 +11,7 @@ use std::time::{Duration, SystemTime};
 use arc_swap::ArcSwapOption;
 use policy::json::{Bounds, Document, Fragment};
 use policy::principal::Principal;
+use policy::revoked::Revoked;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
@@ -89,6 +90,20 @@ pub(super) struct Key {
     capabilities: Box<str>,
 }
 
+impl Key {
+    /// The caller, whatever client it uses and with whatever key.
+    fn caller(&self) -> Option<&str> {
+        self.principal.as_deref().and_then(|key| key.split('\0').next())
+    }
+
+    /// Whether it is of somebody who was revoked, or whose client was.
+    fn is_revoked(&self, revoked: &Revoked) -> bool {
+        let mut parts = self.principal.as_deref().unwrap_or_default().split('\0');
+        let (id, client) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
+        revoked.principals.contains(id) || revoked.clients.contains(client)
+    }
+}
+
 /// A standing session.
 #[derive(Debug)]
 pub(super) struct Standing {
@@ -163,7 +178,7 @@ impl Upstream {
     fn make_room(&self, key: &Key) -> Result<(), UpstreamError> {
         let mut count = 0;
         self.standing.retain(|other, _| {
-            count += usize::from(other.principal == key.principal);
+            count += usize::from(other.caller() == key.caller());
             true
         });
         if count >= OF_ONE { Err(UpstreamError::Crowded) } else { Ok(()) }
@@ -259,6 +274,24 @@ impl Upstream {
         party: &Party,
     ) -> Option<broadcast::Receiver<Arc<Notification>>> {
         self.standing.get(&party.key()).map(|standing| standing.desk.listen())
+    }
+
+    /// Ends the sessions of those who were revoked; all of them if this server was.
+    pub fn cut(self: &Arc<Self>, revoked: &Revoked) {
+        let all = revoked.has_server(&self.name);
+        let mut over = Vec::new();
+        self.standing.retain(|key, standing| {
+            let cut = all || key.is_revoked(revoked);
+            if cut {
+                standing.over.cancel();
+                over.extend(standing.leg.load_full());
+            }
+            !cut
+        });
+        for leg in over {
+            let upstream = Arc::clone(self);
+            self.tasks.spawn(async move { upstream.close(&Party::gateway(), &leg).await });
+        }
     }
 
     /// Ends the sessions that nobody has used for a while.
