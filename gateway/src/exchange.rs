@@ -265,7 +265,7 @@ impl Gateway {
         let caller = caller.map_err(|error| self.unknown(resource, error))?;
         record.principal = Some(Arc::clone(&caller.principal));
         record.scheme = Some(caller.scheme);
-        if self.policy.revoked().has_principal(&caller.principal) {
+        if self.policy.has_revoked(&caller.principal) {
             return Err(self.unknown(resource, AuthnError::Revoked));
         }
         Ok(caller)

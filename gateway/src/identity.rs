@@ -337,9 +337,7 @@ impl Identity {
     fn certificate(&self, asked: &Asked<'_>) -> Claim {
         let Some(certificate) = asked.certificate else { return Claim::Absent };
         match certificate::who(&self.certificates, certificate) {
-            Some(mut who) => {
-                let digest = &certificate.thumbprint;
-                who.claims.thumbprint = Some(format!("x5t:{digest}").into());
+            Some(who) => {
                 let mut caller = Caller::by(Arc::new(who), "certificate");
                 caller.until = Some(certificate.ends);
                 Claim::Proved(Box::new(caller))
@@ -358,8 +356,8 @@ impl Identity {
             return Claim::Foreign;
         };
         // A key that is known is nobody else's business, least of all an issuer's.
-        let is_key = asked.schemes.contains(&Scheme::ApiKey) && self.keys.find(token).is_some();
-        if !bearer.is_for(resource, token) || is_key {
+        let is_key = || asked.schemes.contains(&Scheme::ApiKey) && self.keys.find(token).is_some();
+        if !bearer.is_for(resource, token) || is_key() {
             return Claim::Foreign;
         }
         match bearer.accept(resource, token, dpop, asked).await {
@@ -430,7 +428,7 @@ fn shown<'a>(asked: &Asked<'a>) -> Result<Shown<'a>, AuthnError> {
         let (scheme, rest) = text.split_once(' ').ok_or(AuthnError::Unknown)?;
         let rest = rest.trim();
         // Two credentials in one header: it is not clear which one speaks.
-        if rest.contains([',', ' ']) {
+        if memchr::memchr2(b',', b' ', rest.as_bytes()).is_some() {
             return Err(AuthnError::Ambiguous);
         }
         match scheme {

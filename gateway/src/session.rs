@@ -115,7 +115,7 @@ impl Sessions {
             // An id of no length is none: a header cannot be empty.
             long(&mut plain, leg.id.as_deref().unwrap_or_default())?;
         }
-        let id = self.sealer.seal(&owner(&principal.key(), route), plain);
+        let id = self.sealer.seal(&owner(principal.key(), route), plain);
         let id = id.map_err(|_opaque| SessionError::Seal)?;
         (id.len() <= LONGEST).then_some(id).ok_or(SessionError::Seal)
     }
@@ -131,7 +131,7 @@ impl Sessions {
         route: &str,
     ) -> Result<Session, SessionError> {
         let unknown = SessionError::Unknown;
-        let opened = self.sealer.open(&owner(&principal.key(), route), id);
+        let opened = self.sealer.open(&owner(principal.key(), route), id);
         let (session, expires) = opened.as_deref().and_then(read).ok_or(unknown)?;
         if expires <= self.clock.now() || self.ended.contains(&session.key) {
             return Err(unknown);

@@ -168,6 +168,19 @@ impl Policy {
         self.revoked.load_full()
     }
 
+    /// Whether `principal` is no longer to be served.
+    #[must_use]
+    pub fn has_revoked(&self, principal: &Principal) -> bool {
+        self.revoked.load().has_principal(principal)
+    }
+
+    /// Whether `name` of `server` is no longer to be used by `principal`.
+    #[must_use]
+    pub fn has_revoked_use(&self, principal: &Principal, server: &ServerName, name: &str) -> bool {
+        let revoked = self.revoked.load();
+        revoked.has_principal(principal) || revoked.has(server, name)
+    }
+
     /// Whether `view` is what `principal` sees: made for an equal caller, and nothing was revoked
     /// since.
     #[must_use]

@@ -1,6 +1,5 @@
 //! Who is asking. Built by the gateway's identity layer, only read here.
 
-use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
@@ -42,6 +41,8 @@ pub struct Claims {
     pub thumbprint: Option<Box<str>>,
     /// The id of the token.
     pub token: Option<Box<str>>,
+    /// The key of the principal, where it is made of more than its id; see [`Principal::bound`].
+    key: Option<Box<str>>,
 }
 
 /// How a caller has proved that its credential is its own and was not copied.
@@ -100,18 +101,24 @@ impl Principal {
         Self { id, groups, claims: Claims::default() }
     }
 
+    /// The same caller, its key made of its id, the client it uses and what it proved itself with.
+    #[must_use]
+    pub fn bound(mut self) -> Self {
+        let Claims { client, thumbprint, .. } = &self.claims;
+        if client.is_some() || thumbprint.is_some() {
+            let client = client.as_ref().map_or("", ClientId::as_str);
+            // No part has a control character in it, so no two callers have the same key.
+            let thumbprint = thumbprint.as_deref().unwrap_or_default();
+            self.claims.key = Some(format!("{}\0{client}\0{thumbprint}", self.id).into());
+        }
+        self
+    }
+
     /// What tells it from every other caller: its id and, where they are known, the client it uses
     /// and the key it has proved its credential with. What one of them was given another cannot use.
     #[must_use]
-    pub fn key(&self) -> Cow<'_, str> {
-        let Claims { client, thumbprint, .. } = &self.claims;
-        if client.is_none() && thumbprint.is_none() {
-            return Cow::Borrowed(self.id.as_str());
-        }
-        let client = client.as_ref().map_or("", ClientId::as_str);
-        // No part has a control character in it, so no two callers have the same key.
-        let thumbprint = thumbprint.as_deref().unwrap_or_default();
-        Cow::Owned(format!("{}\0{client}\0{thumbprint}", self.id))
+    pub fn key(&self) -> &str {
+        self.claims.key.as_deref().unwrap_or(self.id.as_str())
     }
 }
 

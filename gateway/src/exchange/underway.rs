@@ -187,9 +187,8 @@ impl Underway {
             biased;
             step = self.call.answer.next(patience) => {
                 // What was revoked meanwhile is not handed on, also where the client comes back for it.
-                let revoked = self.call.gateway.policy.revoked();
-                let gone = revoked.has_principal(&self.call.caller)
-                    || revoked.has(self.call.server.name(), &self.call.tool);
+                let Call { gateway, caller, server, tool, .. } = &self.call;
+                let gone = gateway.policy.has_revoked_use(caller, server.name(), tool);
                 if gone { Ok(Next::Cancelled) } else { step.map(Next::Step) }
             }
             () = self.frame.cancelled.cancelled() => Ok(Next::Cancelled),

@@ -193,7 +193,7 @@ impl Bearer {
         dpop: bool,
         asked: &Asked<'_>,
     ) -> Result<Accepted, TokenError> {
-        let now = self.clock.now();
+        let mut now = self.clock.now();
         let last = asked.memo.and_then(|memo| memo.last(token));
         let verified = match last.filter(|last| self.holds(last, now)) {
             Some(verified) => verified,
@@ -202,11 +202,11 @@ impl Bearer {
                 if let Some(memo) = asked.memo {
                     memo.keep(token, &verified);
                 }
+                // Finding it out may have taken a while.
+                now = self.clock.now();
                 verified
             }
         };
-        // Finding it out may have taken a while.
-        let now = self.clock.now();
         if verified.until <= now {
             return Err(TokenError::Expired);
         }
@@ -275,7 +275,7 @@ impl Bearer {
 
     /// Whether what was verified still is so.
     fn holds(&self, verified: &Verified, now: SystemTime) -> bool {
-        let ring = |known: &Known| verified.generation.is_none_or(|g| known.ring.stands_by(g));
+        let ring = |known: &Known| verified.generation.is_none_or(|g| known.ring.stands_by(g, now));
         verified.until > now && self.issuers.get(verified.issuer).is_some_and(ring)
     }
 
@@ -420,5 +420,5 @@ impl Bearer {
 
 /// Three parts: a token that can be read.
 fn looks_signed(token: &str) -> bool {
-    token.bytes().filter(|byte| *byte == b'.').count() == 2
+    memchr::memchr_iter(b'.', token.as_bytes()).count() == 2
 }

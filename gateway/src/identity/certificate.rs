@@ -34,13 +34,13 @@ pub(super) fn who(known: &[KnownCertificate], certificate: &Certificate) -> Opti
             scopes.extend(entry.scopes.iter().cloned());
         }
     }
-    let claims = Claims {
-        certificate: id.as_ref().map(|id: &PrincipalId| id.as_str().into()),
-        proof: Proof::Certificate,
-        scopes: scopes.into_iter().collect(),
-        ..Claims::default()
-    };
-    Some(Principal { id: id?, groups: groups.into_iter().collect(), claims })
+    let id: PrincipalId = id?;
+    let mut claims = Claims::default();
+    claims.certificate = Some(id.as_str().into());
+    claims.proof = Proof::Certificate;
+    claims.scopes = scopes.into_iter().collect();
+    claims.thumbprint = Some(format!("x5t:{}", certificate.thumbprint).into());
+    Some(Principal { id, groups: groups.into_iter().collect(), claims }.bound())
 }
 
 /// Whether one of the names of `certificate` is among `patterns`.

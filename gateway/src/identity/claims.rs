@@ -126,20 +126,20 @@ pub(super) fn read(
     let groups = list(claims, paths.groups.as_ref(), |text| GroupName::parse(text).ok())?;
     let roles = list(claims, paths.roles.as_ref(), |text| RoleName::parse(text).ok())?;
     let expires = UNIX_EPOCH + Duration::from_secs(expires.saturating_add(skew).min(1 << 40));
-    let claims_read = Claims {
-        issuer: Some(issuer.name.clone()),
-        subject: Some(subject),
-        client: client.map_err(|_wrong| TokenError::Claims)?,
-        actors: actors(claims)?,
-        roles,
-        scopes: implied.closure(scopes(claims, paths.scopes.as_ref())?),
-        certificate: None,
-        proof,
-        thumbprint,
-        token,
-    };
+    let mut claims_read = Claims::default();
+    claims_read.issuer = Some(issuer.name.clone());
+    claims_read.subject = Some(subject);
+    claims_read.client = client.map_err(|_wrong| TokenError::Claims)?;
+    claims_read.actors = actors(claims)?;
+    claims_read.roles = roles;
+    claims_read.scopes = implied.closure(scopes(claims, paths.scopes.as_ref())?);
+    claims_read.certificate = None;
+    claims_read.proof = proof;
+    claims_read.thumbprint = thumbprint;
+    claims_read.token = token;
     let principal =
         Principal { id: id.map_err(|_wrong| TokenError::Claims)?, groups, claims: claims_read };
+    let principal = principal.bound();
     Ok(Grant { principal, audiences: audiences(claims)?, expires, confirmation })
 }
 

@@ -8,7 +8,7 @@
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwapOption;
 use bytes::Bytes;
@@ -71,6 +71,8 @@ pub(super) struct KeyRing {
     held: ArcSwapOption<Held>,
     /// Counts the sets of keys that were different from the one before.
     generation: AtomicU64,
+    /// Until when the keys are relied on, in seconds since 1970.
+    good_until: AtomicU64,
     /// Where discovery has found the keys.
     discovered: Mutex<Option<Uri>>,
     /// Who reads them, and when that was last done.
@@ -120,6 +122,7 @@ impl KeyRing {
             clock,
             held: ArcSwapOption::empty(),
             generation: AtomicU64::new(0),
+            good_until: AtomicU64::new(0),
             discovered: Mutex::default(),
             reading: Turn::default(),
             waiting: AtomicUsize::new(0),
@@ -134,8 +137,9 @@ impl KeyRing {
 
     /// Whether what was verified under `generation` still holds: its keys are those of now, and are
     /// not too old.
-    pub(super) fn stands_by(&self, generation: u64) -> bool {
-        self.generation() == generation && self.usable().is_some()
+    pub(super) fn stands_by(&self, generation: u64, now: SystemTime) -> bool {
+        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        self.generation() == generation && now <= self.good_until.load(Ordering::Acquire)
     }
 
     fn usable(&self) -> Option<Arc<Held>> {
@@ -228,7 +232,10 @@ impl KeyRing {
         let good_for = age.map_or(self.refresh, |age| age.clamp(SOONEST, LATEST).min(self.refresh));
         let keys = keys.into_iter().map(Arc::new).collect();
         let read = self.clock.instant();
+        let until = self.clock.now() + good_for + self.max_stale;
+        let until = until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
         self.held.store(Some(Arc::new(Held { keys, text, read, good_for, generation })));
+        self.good_until.store(until, Ordering::Release);
         self.generation.store(generation, Ordering::Release);
         tracing::debug!(issuer = %self.issuer, generation, "the keys of an issuer were read");
     }
