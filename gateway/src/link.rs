@@ -6,7 +6,7 @@
 
 use std::future::{Future as _, poll_fn};
 use std::io;
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
@@ -66,6 +66,27 @@ pub struct Target {
     egress: Egress,
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     connect_time: Duration,
+    lookup: Lookup,
+}
+
+/// Who is asked what a name stands for.
+#[derive(Clone, Debug)]
+enum Lookup {
+    /// The resolver of the machine.
+    Machine,
+    /// A name server of a test, which says something else each time.
+    #[cfg(test)]
+    Told(Arc<std::sync::Mutex<std::collections::VecDeque<Vec<SocketAddr>>>>),
+}
+
+impl Lookup {
+    async fn addresses(&self, host: &str, port: u16) -> io::Result<Vec<SocketAddr>> {
+        match self {
+            Self::Machine => Ok(lookup_host((host, port)).await?.take(egress::ADDRESSES).collect()),
+            #[cfg(test)]
+            Self::Told(answers) => Ok(answers.lock().unwrap().pop_front().unwrap()),
+        }
+    }
 }
 
 impl Target {
@@ -91,7 +112,8 @@ impl Target {
             None => None,
         };
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        Ok(Self { host: host.into(), port, egress, tls, connect_time })
+        let lookup = Lookup::Machine;
+        Ok(Self { host: host.into(), port, egress, tls, connect_time, lookup })
     }
 
     /// A new connection.
@@ -115,8 +137,9 @@ impl Target {
     }
 
     async fn stream(&self) -> Result<Stream, LinkError> {
-        let found = lookup_host((&*self.host, self.port)).await.map_err(LinkError::Connect)?;
-        let addresses: Vec<_> = found.take(egress::ADDRESSES).collect();
+        // Once for a connection: what the name stands for afterwards makes no difference to it.
+        let found = self.lookup.addresses(&self.host, self.port).await;
+        let addresses = found.map_err(LinkError::Connect)?;
         // One that is out of bounds among others is no accident: none of them is used.
         if let Some(out) = addresses.iter().find(|address| !self.egress.admits(address.ip())) {
             return Err(LinkError::Egress { host: self.host.clone(), address: out.ip() });
@@ -264,5 +287,45 @@ impl AsyncWrite for Stream {
             Self::Plain(stream) => Pin::new(stream).poll_shutdown(cx),
             Self::Tls(stream) => Pin::new(stream).poll_shutdown(cx),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LinkError, Lookup, Target};
+    use crate::egress::Egress;
+    use std::net::{SocketAddr, TcpListener};
+    use std::sync::{Arc, Mutex};
+    use std::time::Duration;
+
+    #[test]
+    fn a_name_that_is_turned_elsewhere_between_two_lookups_leads_nowhere_else() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let here = listener.local_addr().unwrap();
+        let inside: SocketAddr = "169.254.169.254:80".parse().unwrap();
+        let other: SocketAddr = "10.0.0.1:80".parse().unwrap();
+        let answers = [vec![here], vec![inside], vec![here, other], vec![here]];
+        let answers = Arc::new(Mutex::new(answers.into_iter().collect()));
+        let egress = Egress::new(vec!["loopback".parse().unwrap()]);
+        let uri = "http://mcp.example/mcp".parse().unwrap();
+        let mut target = Target::new(&uri, egress, None, Duration::from_secs(5)).unwrap();
+        target.lookup = Lookup::Told(Arc::clone(&answers));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        let connect = || runtime.block_on(target.connect());
+        assert!(connect().is_ok());
+        // One lookup for one connection: the second answer was not asked for.
+        assert_eq!(answers.lock().unwrap().len(), 3);
+        for refused in [inside, other] {
+            match connect() {
+                Err(LinkError::Egress { host, address }) => {
+                    assert_eq!((&*host, address), ("mcp.example", refused.ip()));
+                }
+                wrong => panic!("{wrong:?}"),
+            }
+        }
+        assert!(connect().is_ok());
+        listener.set_nonblocking(true).unwrap();
+        assert!(listener.accept().is_ok() && listener.accept().is_ok());
+        assert!(listener.accept().is_err());
     }
 }
