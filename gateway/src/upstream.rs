@@ -4,6 +4,7 @@
 //! What is sent is written for the era the server speaks, found out once and again when it no
 //! longer holds. Ids, progress tokens and sessions on this side are the gateway's own.
 
+mod party;
 mod credential;
 mod error;
 mod turn;
@@ -60,12 +61,12 @@ use handshake::Known;
 use http::Http;
 pub use listing::{Listing, Written};
 use old::Old;
+pub use party::{Party, Subject};
 use program::Starter;
 pub use request::Manner;
 use request::{Outgoing, Speaker};
 use seat::{Opener, Seats};
 use standing::{Key, Standing};
-pub use standing::{Party, Subject};
 use turn::Turn;
 pub use wants::{Wants, changed, flag};
 

@@ -11,13 +11,14 @@ use policy::config::Known;
 use super::problem::Problem;
 use super::raw::{RawOps, RawSecret, RawSettings, RawSink};
 use super::yaml::Node;
-use super::{Ops, SecretRef, Settings, Sink, SinkTarget, reach, revoked};
+use super::{Ops, SecretRef, Settings, Sink, SinkTarget, revoked};
+use crate::clock::{Clock as _, System};
 
 /// Sessions live this long unless the file says otherwise.
 const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 
 pub(super) fn settings(raw: RawSettings, root: &Node) -> Result<Settings, Vec<Problem>> {
-    let mut compiler = Compiler { root, problems: Vec::new(), now: reach::now() };
+    let mut compiler = Compiler { root, problems: Vec::new(), now: System.now() };
     let RawSettings { listeners, ops, identity, servers, routes, policy, audit, .. } = raw;
     let identity = compiler.identity(identity);
     let listeners = compiler.listeners(&listeners, &identity);

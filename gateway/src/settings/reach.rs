@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use http::Uri;
 use policy::name::Scope;
@@ -233,10 +233,4 @@ impl Compiler<'_> {
         }
         time
     }
-}
-
-/// The time to compare certificates with.
-pub(super) fn now() -> SystemTime {
-    use crate::clock::{Clock as _, System};
-    System.now()
 }

@@ -12,8 +12,9 @@ use policy::offer::Kind;
 use tokio::time::Instant;
 
 use super::listing::{Listing, Pages};
+use super::party::Party;
 use super::request;
-use super::standing::{Key, Party};
+use super::standing::Key;
 use super::turn::Turn;
 use super::{Upstream, UpstreamError, http};
 use crate::protocol::Era;

@@ -16,7 +16,7 @@ use policy::name::Scope;
 use tokio::sync::Mutex as Turn;
 
 use super::UpstreamError;
-use super::standing::Subject;
+use super::party::Subject;
 use crate::bounded::Bounded;
 use crate::clock::Clock;
 use crate::jose::{self, Jws, LONGEST, seconds, text};

@@ -10,7 +10,7 @@ use policy::message::{Task, Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::Kind;
 
-use super::standing::{Party, Subject};
+use super::party::{Party, Subject};
 use crate::client::Client;
 use crate::protocol::{Era, Version, code, header, meta, method};
 use crate::session::Leg;
@@ -48,6 +48,13 @@ pub(super) struct Speaker<'a> {
     pub(super) leg: Option<&'a Leg>,
     /// The token of the caller we speak for.
     pub(super) subject: Option<&'a Arc<Subject>>,
+}
+
+impl Party {
+    /// The party as it speaks in the session `leg`.
+    pub(super) fn speaker<'a>(&'a self, leg: Option<&'a Leg>) -> Speaker<'a> {
+        Speaker { client: &self.client, leg, subject: self.subject.as_ref() }
+    }
 }
 
 impl<'a> Speaker<'a> {

@@ -6,24 +6,21 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
 use policy::json::{Bounds, Document, Fragment};
-use policy::principal::Principal;
 use policy::revoked::Revoked;
 use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::desk::{Desk, Ticket};
-use super::request::Speaker;
+use super::party::Party;
 use super::stream::Stream;
 use super::turn::Turn;
 use super::{Answer, Transport, Upstream, UpstreamError, request};
-use crate::client::Client;
 use crate::protocol::{Era, LEVELS, method};
-use crate::secret::Secret;
 use crate::session::Leg;
 use crate::wire::{Message, Notification};
 
@@ -40,41 +37,7 @@ const OF_ONE: usize = 16;
 /// How often it is looked at.
 const SWEEP: Duration = Duration::from_secs(60);
 
-/// For whom the gateway speaks to a server.
-#[derive(Clone, Debug)]
-pub struct Party {
-    /// The caller; `None` for the gateway itself.
-    pub principal: Option<Arc<Principal>>,
-    /// What its client said of itself.
-    pub client: Arc<Client>,
-    /// Its own session with the server, where there is one.
-    pub leg: Option<Leg>,
-    /// The token it came with, to get others for.
-    pub subject: Option<Arc<Subject>>,
-}
-
-/// The token a caller came with.
-#[derive(Debug)]
-pub struct Subject {
-    /// The token.
-    pub token: Arc<Secret>,
-    /// When it ends.
-    pub until: Option<SystemTime>,
-}
-
 impl Party {
-    /// The gateway itself.
-    #[must_use]
-    pub fn gateway() -> Self {
-        let client = Arc::clone(Client::gateway());
-        Self { principal: None, client, leg: None, subject: None }
-    }
-
-    /// The party as it speaks in the session `leg`.
-    pub(super) fn speaker<'a>(&'a self, leg: Option<&'a Leg>) -> Speaker<'a> {
-        Speaker { client: &self.client, leg, subject: self.subject.as_ref() }
-    }
-
     /// What tells its standing session from others.
     pub(super) fn key(&self) -> Key {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());

@@ -1,0 +1,41 @@
+//! For whom a server is spoken to.
+
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use policy::principal::Principal;
+
+use crate::client::Client;
+use crate::secret::Secret;
+use crate::session::Leg;
+
+/// For whom the gateway speaks to a server.
+#[derive(Clone, Debug)]
+pub struct Party {
+    /// The caller; `None` for the gateway itself.
+    pub principal: Option<Arc<Principal>>,
+    /// What its client said of itself.
+    pub client: Arc<Client>,
+    /// Its own session with the server, where there is one.
+    pub leg: Option<Leg>,
+    /// The token it came with, to get others for.
+    pub subject: Option<Arc<Subject>>,
+}
+
+/// The token a caller came with.
+#[derive(Debug)]
+pub struct Subject {
+    /// The token.
+    pub token: Arc<Secret>,
+    /// When it ends.
+    pub until: Option<SystemTime>,
+}
+
+impl Party {
+    /// The gateway itself.
+    #[must_use]
+    pub fn gateway() -> Self {
+        let client = Arc::clone(Client::gateway());
+        Self { principal: None, client, leg: None, subject: None }
+    }
+}
