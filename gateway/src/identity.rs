@@ -418,7 +418,15 @@ fn shown<'a>(asked: &Asked<'a>) -> Result<Shown<'a>, AuthnError> {
         Single::Value(value) => Ok(Some(value)),
         Single::Bad => Err(AuthnError::Ambiguous),
     };
-    let (authorization, key, proof) = (one(AUTHORIZATION.as_str())?, one(API_KEY)?, one(DPOP)?);
+    let mut values = asked.headers.get_all(AUTHORIZATION).iter();
+    let authorization = match (values.next(), values.next()) {
+        (None, _) => None,
+        // Which characters a credential has is looked at when it is seen for the first time.
+        (Some(value), None) => Some(std::str::from_utf8(value.as_bytes())),
+        (Some(_), Some(_)) => return Err(AuthnError::Ambiguous),
+    };
+    let authorization = authorization.transpose().map_err(|_wrong| AuthnError::Ambiguous)?;
+    let (key, proof) = (one(API_KEY)?, one(DPOP)?);
     let any = authorization.is_some() || key.is_some();
     if authorization.is_some() && key.is_some() {
         return Err(AuthnError::Ambiguous);
