@@ -182,6 +182,8 @@ impl Killswitch {
         merge(&mut all, change, revoke);
         let text = write(&all);
         replace(file, &text)?;
+        // All of it is in the file now: who takes an entry out there lifts it.
+        held.added = Revoked::default();
         held.file = all;
         held.seen = Some(text.into_bytes());
         self.apply(held);

@@ -19,8 +19,7 @@ use rustls::server::danger::{ClientCertVerified, ClientCertVerifier};
 use rustls::server::{NoServerSessionStorage, VerifierBuilderError, WebPkiClientVerifier};
 use rustls::version::{TLS12, TLS13};
 use rustls::{
-    CertificateError, DigitallySignedStruct, DistinguishedName, OtherError, ServerConfig,
-    SignatureScheme,
+    CertificateError, DigitallySignedStruct, DistinguishedName, ServerConfig, SignatureScheme,
 };
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
@@ -29,7 +28,8 @@ use tokio_rustls::server::TlsStream;
 use crate::identity::is_named;
 use crate::pem::{self, PemError};
 use crate::settings::{Clients, ListenerTls};
-use crate::x509::{Certificate, X509Error};
+use crate::trust::refused;
+use crate::x509::Certificate;
 
 /// How often it is looked whether the files have changed.
 pub const WATCH: Duration = Duration::from_secs(2);
@@ -240,12 +240,12 @@ impl ClientCertVerifier for Verifier {
         chain: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let read = Certificate::read(leaf).map_err(broken)?;
-        let verifier = match read.spiffe().map_err(broken)? {
+        let read = Certificate::read(leaf).map_err(refused)?;
+        let verifier = match read.spiffe().map_err(refused)? {
             Some(id) => match self.domains.get(id.trust_domain()) {
                 Some(verifier) => verifier,
                 None if self.domains.is_empty() => self.any()?,
-                None => return Err(unwanted(Unwanted::Domain)),
+                None => return Err(refused(Unwanted::Domain)),
             },
             None => {
                 let unknown = rustls::Error::from(CertificateError::UnknownIssuer);
@@ -254,10 +254,10 @@ impl ClientCertVerifier for Verifier {
         };
         let verified = verifier.verify_client_cert(leaf, chain, now)?;
         if !read.signs {
-            return Err(unwanted(Unwanted::Usage));
+            return Err(refused(Unwanted::Usage));
         }
         if self.names.as_ref().is_some_and(|names| !is_named(&read, names)) {
-            return Err(unwanted(Unwanted::Name));
+            return Err(refused(Unwanted::Name));
         }
         Ok(verified)
     }
@@ -283,12 +283,4 @@ impl ClientCertVerifier for Verifier {
     fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
         self.any().map(|one| one.supported_verify_schemes()).unwrap_or_default()
     }
-}
-
-fn broken(error: X509Error) -> rustls::Error {
-    CertificateError::Other(OtherError(Arc::new(error))).into()
-}
-
-fn unwanted(error: Unwanted) -> rustls::Error {
-    CertificateError::Other(OtherError(Arc::new(error))).into()
 }

@@ -150,12 +150,12 @@ impl ServerCertVerifier for Verifier {
         let read = Certificate::read(leaf);
         let read = read.map_err(|_wrong| rustls::Error::from(CertificateError::BadEncoding))?;
         if !self.pins.is_empty() && !self.pins.contains(&read.key) {
-            return Err(stranger(Stranger::Key));
+            return Err(refused(Stranger::Key));
         }
         if let Some(wanted) = &self.spiffe
             && read.spiffe().ok().flatten().as_ref() != Some(wanted)
         {
-            return Err(stranger(Stranger::Spiffe));
+            return Err(refused(Stranger::Spiffe));
         }
         Ok(ServerCertVerified::assertion())
     }
@@ -183,6 +183,7 @@ impl ServerCertVerifier for Verifier {
     }
 }
 
-fn stranger(error: Stranger) -> rustls::Error {
+/// A handshake that fails for a reason of our own, which the log then says.
+pub(crate) fn refused(error: impl std::error::Error + Send + Sync + 'static) -> rustls::Error {
     CertificateError::Other(OtherError(Arc::new(error))).into()
 }

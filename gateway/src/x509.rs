@@ -13,6 +13,8 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use x509_parser::extensions::GeneralName;
 use x509_parser::prelude::{FromDer as _, X509Certificate};
 
+use crate::sha256::sha256;
+
 /// Most names in one certificate.
 const NAMES: usize = 100;
 /// Longest SPIFFE ID, in bytes.
@@ -101,8 +103,7 @@ impl Certificate {
         let basic = read.basic_constraints().map_err(unreadable)?;
         let usage = read.key_usage().map_err(unreadable)?;
         let ends = u64::try_from(read.validity().not_after.timestamp()).unwrap_or(0);
-        let mut key = [0; 32];
-        key.copy_from_slice(digest::digest(&digest::SHA256, read.public_key().raw).as_ref());
+        let key = sha256(read.public_key().raw);
         Ok(Self {
             thumbprint: thumbprint(der),
             key,

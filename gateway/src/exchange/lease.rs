@@ -2,7 +2,8 @@
 //! revokes the caller, or what the stream is about.
 //!
 //! A stream that outlived the right to it would be a way around every revocation (control C32,
-//! vector AV-52). A call that has been sent cannot be taken back, and is answered in its time.
+//! vector AV-52). A call that has been sent cannot be taken back, but its
+//! answer is not handed on.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -5,11 +5,11 @@
 
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_lc_rs::digest;
 use policy::message::Use;
 use policy::principal::Principal;
 
 use crate::seal::{SealError, Sealer};
+use crate::sha256::sha256;
 
 /// Names the format to the cipher.
 const FORMAT: &[u8] = b"portcullis state v1";
@@ -46,9 +46,7 @@ impl Bound {
             policy::json::write_string(&mut plain, key);
             policy::json::write_plain(&mut plain, value.value());
         }
-        let digest = digest::digest(&digest::SHA256, &plain);
-        let mut call_digest = [0; 32];
-        call_digest.copy_from_slice(digest.as_ref());
+        let call_digest = sha256(&plain);
         let principal = principal.key().into();
         Self { principal, route, server: call.server.as_str().into(), call: call_digest }
     }

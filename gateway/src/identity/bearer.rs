@@ -1,13 +1,14 @@
 //! Access tokens: who vouches, whether it is true, for whom it is, and whether its holder may have it.
 //!
 //! A token that was verified is remembered by its SHA-256 until it ends, so that the next request
-//! with it costs a hash; and by the connection it came on last, where it costs a comparison. What depends on the request is asked every time: the audience, the proof,
-//! and whether the keys of its issuer are still the same.
+//! with it costs a hash; and by the connection it came on last, where it costs a comparison. What
+//! depends on the request is asked every time: the audience, the proof, and whether the keys of its
+//! issuer are still the same.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use aws_lc_rs::{constant_time, digest};
+use aws_lc_rs::constant_time;
 use policy::json::Value;
 use policy::principal::Principal;
 use tokio::sync::Semaphore;
@@ -24,18 +25,9 @@ use crate::oauth::Authority;
 use crate::resource::Resource;
 use crate::secret::Secret;
 use crate::settings::{Identity as Settings, Implied, Issuer};
+use crate::sha256::sha256;
 use crate::world::{World, WorldError};
 
-/// Types of tokens that are no access tokens, whatever else they say.
-const OTHERS: [&str; 7] = [
-    "oauth-id-jag+jwt",
-    "dpop+jwt",
-    "secevent+jwt",
-    "logout+jwt",
-    "token-introspection+jwt",
-    "kb+jwt",
-    "id+jwt",
-];
 /// How often what has ended is forgotten.
 const SWEEP: Duration = Duration::from_secs(10);
 /// How long it is remembered that an issuer does not know a token.
@@ -290,8 +282,7 @@ impl Bearer {
         if token.len() > LONGEST || !token.bytes().all(charset) {
             return Err(TokenError::Shape);
         }
-        let mut name = [0; 32];
-        name.copy_from_slice(digest::digest(&digest::SHA256, token.as_bytes()).as_ref());
+        let name = sha256(token.as_bytes());
         if let Some(stranger) = self.strangers.get(&name).filter(|one| one.until > now) {
             return Ok(stranger);
         }
@@ -332,7 +323,7 @@ impl Bearer {
         match read.typ.as_deref() {
             Some("at+jwt") => {}
             None | Some("jwt") if settings.untyped => {}
-            Some(typ) if OTHERS.contains(&typ) => return Err(TokenError::Kind),
+            // Also what is signed for something else: an ID token, a proof, a logout.
             Some(_) | None => return Err(TokenError::Kind),
         }
         if !settings.algorithms.contains(&read.algorithm) {

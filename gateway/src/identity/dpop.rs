@@ -13,6 +13,7 @@ use policy::json::Value;
 use crate::bounded::Bounded;
 use crate::jose::{self, Jws};
 use crate::seal::Sealer;
+use crate::sha256::sha256;
 
 /// How far the time of a proof may be from ours.
 const WINDOW: Duration = Duration::from_secs(60);
@@ -119,8 +120,7 @@ impl Proofs {
             Some(value) => Some(content(value).ok_or(ProofError::Shape)?),
         };
         let name = format!("{}\0{id}", key.thumbprint());
-        let mut entry = [0; 32];
-        entry.copy_from_slice(digest::digest(&digest::SHA256, name.as_bytes()).as_ref());
+        let entry = sha256(name.as_bytes());
         // It could be used again until it is too old.
         if !self.has_share(key.thumbprint(), now) {
             return Err(ProofError::Full);
@@ -134,9 +134,7 @@ impl Proofs {
 
     /// Counts a proof of the key with this digest.
     fn has_share(&self, thumbprint: &str, now: SystemTime) -> bool {
-        let mut name = [0; 32];
-        let digest = digest::digest(&digest::SHA256, thumbprint.as_bytes());
-        name.copy_from_slice(digest.as_ref());
+        let name = sha256(thumbprint.as_bytes());
         let counted = self.shares.update(name, |share| match share {
             Some((count, since)) if now <= since + WINDOW * 2 => Some((count + 1, since)),
             Some(_) | None => Some((1, now)),

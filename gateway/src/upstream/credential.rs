@@ -8,7 +8,6 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use aws_lc_rs::digest;
 use http::header::AUTHORIZATION;
 use http::{HeaderName, HeaderValue};
 use policy::json::{Document, Value as Json};
@@ -22,6 +21,7 @@ use crate::clock::Clock;
 use crate::jose::{self, Jws, LONGEST, seconds, text};
 use crate::oauth::{Authority, OauthError};
 use crate::settings::{Credential, Grant, Limits};
+use crate::sha256::sha256;
 use crate::world::{World, WorldError};
 
 /// How long before its end a token is no longer used.
@@ -351,8 +351,7 @@ impl Credentials {
         else {
             return Err(wrong);
         };
-        let mut entry = [0; 32];
-        entry.copy_from_slice(digest::digest(&digest::SHA256, id.as_bytes()).as_ref());
+        let entry = sha256(id.as_bytes());
         let used = CredentialError::Given("an assertion that was used before");
         self.used.retain(|_, until| *until > now);
         match self.used.insert(entry, ends) {
@@ -429,8 +428,5 @@ impl Slot {
 
 /// Under what the token for a caller is kept.
 fn name(subject: &Arc<Subject>) -> [u8; 32] {
-    let mut name = [0; 32];
-    let digest = digest::digest(&digest::SHA256, subject.token.expose().as_bytes());
-    name.copy_from_slice(digest.as_ref());
-    name
+    sha256(subject.token.expose().as_bytes())
 }

@@ -1,0 +1,11 @@
+//! The SHA-256 of what is at hand in one piece, as a name under which something is kept.
+
+use aws_lc_rs::digest::{SHA256, digest};
+
+/// The digest of `bytes` (FIPS 180-4).
+#[must_use]
+pub fn sha256(bytes: &[u8]) -> [u8; 32] {
+    let mut out = [0; 32];
+    out.copy_from_slice(digest(&SHA256, bytes).as_ref());
+    out
+}
