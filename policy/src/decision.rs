@@ -4,8 +4,10 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::inspect::Finding;
+pub use crate::mode::Mode;
 use crate::name::{RuleId, Scope};
 use crate::offer::Kind;
+use crate::pins::Unfit;
 use crate::principal::Wanted;
 
 /// Why a message may not pass. Closed: a new reason must be given a code and a document.
@@ -27,11 +29,13 @@ pub enum Reason {
     Proof(RuleId, Wanted),
     /// It was revoked, or the caller was.
     Revoked,
+    /// Its definition is not one that was approved.
+    Pin(Unfit),
 }
 
 impl Reason {
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 12] = [
+    pub const CODES: [&str; 20] = [
         "not-granted",
         "forbidden",
         "condition-error",
@@ -44,6 +48,14 @@ impl Reason {
         "insufficient-scope",
         "proof-required",
         "revoked",
+        Unfit::CODES[0],
+        Unfit::CODES[1],
+        Unfit::CODES[2],
+        Unfit::CODES[3],
+        Unfit::CODES[4],
+        Unfit::CODES[5],
+        Unfit::CODES[6],
+        Unfit::CODES[7],
     ];
 
     /// The stable code for clients, metrics and the audit log.
@@ -62,6 +74,7 @@ impl Reason {
             Self::Scope(..) => "insufficient-scope",
             Self::Proof(..) => "proof-required",
             Self::Revoked => "revoked",
+            Self::Pin(unfit) => unfit.code(),
         }
     }
 
@@ -73,7 +86,11 @@ impl Reason {
             | Self::ConditionError(rule)
             | Self::Scope(rule, _)
             | Self::Proof(rule, _) => Some(rule),
-            Self::NotGranted | Self::Unknown(_) | Self::Definition(_) | Self::Revoked => None,
+            Self::NotGranted
+            | Self::Unknown(_)
+            | Self::Definition(_)
+            | Self::Revoked
+            | Self::Pin(_) => None,
         }
     }
 
@@ -143,17 +160,4 @@ pub enum Effect {
     Allow(RuleId),
     /// Stop it.
     Deny(Denial),
-}
-
-/// Whether a rule or a detector acts.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum Mode {
-    /// It acts.
-    #[default]
-    Enforce,
-    /// It is recorded what it would have done.
-    Audit,
-    /// It is ignored.
-    Off,
 }

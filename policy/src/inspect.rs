@@ -22,6 +22,8 @@ pub enum Detector {
     PlantedInstructions,
     /// Names outside the specified alphabet, and names given twice.
     ToolNames,
+    /// Definitions that nobody has approved.
+    Pins,
 }
 
 impl Detector {
@@ -32,6 +34,7 @@ impl Detector {
             Self::HiddenCharacters => "hidden-characters",
             Self::PlantedInstructions => "planted-instructions",
             Self::ToolNames => "tool-names",
+            Self::Pins => "pins",
         }
     }
 }
@@ -51,6 +54,10 @@ impl Finding {
     pub(crate) const fn duplicate_name() -> Self {
         let note = "another of this server has the same name";
         Self { detector: Detector::ToolNames, at: String::new(), note }
+    }
+
+    pub(crate) const fn unfit(note: &'static str) -> Self {
+        Self { detector: Detector::Pins, at: String::new(), note }
     }
 }
 

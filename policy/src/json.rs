@@ -7,6 +7,7 @@
 //! surrogate, a byte order mark, bytes that are not UTF-8, more depth or more values than
 //! [`Bounds`] allow (threats PV-01 to PV-04, PV-07, PV-08 and PV-10).
 
+mod canonical;
 mod parse;
 mod text;
 mod write;
@@ -16,6 +17,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
+pub use canonical::{Inexact, by_units, write_canonical, write_canonical_string};
 pub use parse::{Bounds, JsonError};
 pub use write::{write_ascii, write_plain, write_string};
 

@@ -7,10 +7,16 @@
 //! - [`principal`]: who is asking, as the gateway concluded it
 //! - [`revoked`]: what is no longer to be used, whatever the rules say
 //! - [`json`]: JSON, read once and strictly, kept as bytes
+//! - [`kind`]: the sorts of things servers offer
+//! - [`pin`]: what a definition is recognised by
 //! - [`inspect`]: what the detectors see in a definition
 //! - [`mirror`]: the arguments that are repeated in headers
 //! - [`offer`]: what a server offers
+//! - [`lock`]: what was approved
+//! - [`drift`]: what has changed in a definition, and how much that matters
 //! - [`message`]: what is being asked or answered, free of transport and era
+//! - [`mode`]: whether a control acts
+//! - [`pins`]: whether a definition is one that was approved
 //! - [`decision`]: reasons, denials and decisions
 //! - [`condition`]: the `when:` of a rule
 //! - [`access`]: the rules
@@ -24,10 +30,16 @@ pub mod pattern;
 pub mod principal;
 pub mod revoked;
 pub mod json;
+pub mod kind;
+pub mod pin;
 pub mod inspect;
 pub mod mirror;
 pub mod offer;
+pub mod lock;
+pub mod drift;
 pub mod message;
+pub mod mode;
+pub mod pins;
 pub mod decision;
 pub mod condition;
 pub mod access;

@@ -5,65 +5,13 @@ use std::sync::Arc;
 
 use crate::inspect::{self, Finding};
 use crate::json::{Document, Fragment, Value};
+pub use crate::kind::Kind;
 use crate::mirror::{self, Mirrored};
 use crate::name::{NameError, OfferName, ServerName};
+use crate::pin::{Digest, Subject};
 
 /// Longest name of a tool or a prompt, in bytes. Resources are named by URIs, which may be longer.
 const LONGEST: usize = 256;
-
-/// What sort of thing is offered, or asked for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Kind {
-    /// A tool, known by its `name`.
-    Tool,
-    /// A prompt, known by its `name`.
-    Prompt,
-    /// A resource, known by its `uri`.
-    Resource,
-    /// A family of resources, known by its `uriTemplate` (RFC 6570).
-    Template,
-    /// Nothing of a list: a method that only the two ends know.
-    Method,
-}
-
-impl Kind {
-    /// The kinds that come in lists.
-    pub const LISTED: [Self; 4] = [Self::Tool, Self::Prompt, Self::Resource, Self::Template];
-
-    /// Its name in rules, records and messages.
-    #[must_use]
-    pub const fn as_str(self) -> &'static str {
-        match self {
-            Self::Tool => "tool",
-            Self::Prompt => "prompt",
-            Self::Resource => "resource",
-            Self::Template => "template",
-            Self::Method => "method",
-        }
-    }
-
-    /// The member of a definition that names it.
-    #[must_use]
-    pub const fn key(self) -> &'static str {
-        match self {
-            Self::Tool | Self::Prompt | Self::Method => "name",
-            Self::Resource => "uri",
-            Self::Template => "uriTemplate",
-        }
-    }
-
-    /// The member of a result that holds the list.
-    #[must_use]
-    pub const fn list(self) -> &'static str {
-        match self {
-            Self::Tool => "tools",
-            Self::Prompt => "prompts",
-            Self::Resource => "resources",
-            Self::Template => "resourceTemplates",
-            Self::Method => "methods",
-        }
-    }
-}
 
 /// One thing as its server describes it: every member, known or not, as it came.
 #[derive(Clone, Debug)]
@@ -71,6 +19,7 @@ pub struct Offer {
     kind: Kind,
     name: OfferName,
     definition: Fragment,
+    digest: Option<Digest>,
     findings: Vec<Finding>,
     mirrored: Vec<Mirrored>,
 }
@@ -118,8 +67,9 @@ impl Offer {
             Kind::Prompt | Kind::Resource | Kind::Template | Kind::Method => Vec::new(),
         };
         let findings = inspect::definition((kind == Kind::Tool).then_some(&name), definition);
+        let digest = Digest::of(Subject::Offer(kind), definition).ok();
         let definition = definition.fragment(document);
-        Ok(Self { kind, name, definition, findings, mirrored })
+        Ok(Self { kind, name, definition, digest, findings, mirrored })
     }
 
     /// What sort of thing it is.
@@ -138,6 +88,12 @@ impl Offer {
     #[must_use]
     pub fn definition(&self) -> Value<'_> {
         self.definition.value()
+    }
+
+    /// What it is recognised by; `None` when a number in it does not survive canonical form.
+    #[must_use]
+    pub const fn digest(&self) -> Option<Digest> {
+        self.digest
     }
 
     /// What the detectors saw in it.

@@ -12,6 +12,7 @@ use crate::json::Fragment;
 use crate::message::{Call, Reply, Use};
 use crate::name::{RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer};
+use crate::pins::Pins;
 use crate::principal::Principal;
 use crate::revoked::Revoked;
 
@@ -87,6 +88,8 @@ pub struct View {
     principal: Principal,
     /// What was revoked when it was made.
     revoked: Arc<Revoked>,
+    /// What was approved when it was made.
+    pins: Arc<Pins>,
     catalog: Arc<Catalog>,
     visible: Vec<usize>,
     hidden: Vec<(usize, Decision)>,
@@ -137,6 +140,8 @@ impl Definitions {
             Detector::HiddenCharacters => self.hidden_characters,
             Detector::PlantedInstructions => self.planted_instructions,
             Detector::ToolNames => self.tool_names,
+            // Counted where the pins are compared.
+            Detector::Pins => Mode::Off,
         }
     }
 }
@@ -148,13 +153,27 @@ pub struct Policy {
     definitions: Definitions,
     contact: Option<Arc<str>>,
     revoked: ArcSwap<Revoked>,
+    pins: ArcSwap<Pins>,
 }
 
 impl Policy {
-    /// A policy of these rules and detectors; `contact` is whom a denied caller may ask.
+    /// A policy of these rules and detectors; `contact` is whom a denied caller may ask. Nothing is
+    /// approved yet: see [`Self::pin`].
     #[must_use]
     pub fn new(access: Access, definitions: Definitions, contact: Option<Arc<str>>) -> Self {
-        Self { access, definitions, contact, revoked: ArcSwap::default() }
+        let (revoked, pins) = (ArcSwap::default(), ArcSwap::default());
+        Self { access, definitions, contact, revoked, pins }
+    }
+
+    /// From now on the definitions that `pins` approve may be used, and no others.
+    pub fn pin(&self, pins: Arc<Pins>) {
+        self.pins.store(pins);
+    }
+
+    /// What is approved.
+    #[must_use]
+    pub fn pins(&self) -> Arc<Pins> {
+        self.pins.load_full()
     }
 
     /// From now on `revoked` is no longer to be used, and nothing else is.
@@ -181,11 +200,13 @@ impl Policy {
         revoked.has_principal(principal) || revoked.has(server, name)
     }
 
-    /// Whether `view` is what `principal` sees: made for an equal caller, and nothing was revoked
-    /// since.
+    /// Whether `view` is what `principal` sees: made for an equal caller, and nothing was revoked or
+    /// approved since.
     #[must_use]
     pub fn holds(&self, view: &View, principal: &Principal) -> bool {
-        view.principal == *principal && Arc::ptr_eq(&view.revoked, &self.revoked.load())
+        view.principal == *principal
+            && Arc::ptr_eq(&view.revoked, &self.revoked.load())
+            && Arc::ptr_eq(&view.pins, &self.pins.load())
     }
 
     /// May what `server` offers of `kind` be asked for on behalf of `principal`?
@@ -331,7 +352,7 @@ impl Policy {
 
     fn view(&self, principal: &Principal, catalog: Arc<Catalog>) -> View {
         let (mut visible, mut hidden) = (Vec::new(), Vec::new());
-        let revoked = self.revoked.load_full();
+        let (revoked, pins) = (self.revoked.load_full(), self.pins.load_full());
         for (at, offer) in catalog.offers().iter().enumerate() {
             let decision = self.about(principal, catalog.server(), offer);
             if decision.shows() {
@@ -340,7 +361,7 @@ impl Policy {
                 hidden.push((at, decision));
             }
         }
-        View { principal: principal.clone(), revoked, catalog, visible, hidden }
+        View { principal: principal.clone(), revoked, pins, catalog, visible, hidden }
     }
 
     /// The first finding for which a text is withheld, whoever asks.
@@ -373,6 +394,8 @@ impl Policy {
             decision.effect = Effect::Deny(denial);
             decided.for_any_arguments = true;
         }
+        self.pinned(&mut decided, subject, offer);
+        let decision = &mut decided.decision;
         let findings = offer.map(Offer::findings).unwrap_or_default();
         if findings.is_empty() {
             return decided;
@@ -382,13 +405,30 @@ impl Policy {
             findings.iter().filter(of_mode).cloned().collect::<Vec<_>>()
         };
         let enforced = acts(Mode::Enforce);
-        decision.findings = acts(Mode::Audit);
+        decision.findings.extend(acts(Mode::Audit));
         if let (true, Some(finding)) = (decision.shows(), enforced.first()) {
             let reason = Reason::Definition(finding.clone());
             decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
         }
         decision.findings.extend(enforced);
         decided
+    }
+
+    /// Whether the definition is one that was approved: asked of what the rules would show.
+    fn pinned(&self, decided: &mut Decided, subject: Subject<'_>, offer: Option<&Offer>) {
+        let pins = self.pins.load();
+        if pins.mode == Mode::Off || !decided.decision.shows() {
+            return;
+        }
+        let Subject { server, kind, name, .. } = subject;
+        let Some(unfit) = pins.unfit(server.as_str(), kind, name, offer) else { return };
+        if pins.mode == Mode::Audit {
+            decided.decision.findings.push(Finding::unfit(unfit.note()));
+            return;
+        }
+        let denial = Denial { reason: Reason::Pin(unfit), told: Told::Nothing };
+        decided.decision.effect = Effect::Deny(denial);
+        decided.for_any_arguments = true;
     }
 }
 

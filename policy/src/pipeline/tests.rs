@@ -14,6 +14,7 @@ use crate::message::{Reply, Use, Verb};
 use crate::name::{GroupName, PrincipalId, RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer};
 use crate::pattern::Pattern;
+use crate::pins::Pins;
 use crate::principal::{Principal, Who};
 
 fn principal(id: &str, group: &str) -> Principal {
@@ -82,11 +83,14 @@ fn policy(specs: &[Spec]) -> Policy {
         disclose: spec.disclose,
         contact: Some("sec@example.com".into()),
     });
-    Policy::new(
-        Access::new(rules.collect()),
-        Definitions::default(),
-        Some("sec@example.com".into()),
-    )
+    let contact = Some("sec@example.com".into());
+    unpinned(Policy::new(Access::new(rules.collect()), Definitions::default(), contact))
+}
+
+/// A policy for which everything is approved.
+fn unpinned(policy: Policy) -> Policy {
+    policy.pin(Arc::new(Pins { mode: Mode::Off, ..Pins::default() }));
+    policy
 }
 
 fn seen(policy: &Policy, who: &Principal, tools: &[&str]) -> Vec<String> {
@@ -235,7 +239,7 @@ fn a_poisoned_definition_hides_the_tool_from_list_and_call() {
         disclose: false,
         contact: None,
     }];
-    let unwatched = Policy::new(Access::new(rules), off, None);
+    let unwatched = unpinned(Policy::new(Access::new(rules), off, None));
     assert!(unwatched.admit(&who, Some(&catalog), call("add", "{}")).outcome.is_ok());
 }
 
@@ -296,6 +300,7 @@ fn a_rule_about_one_kind_says_nothing_of_another() {
             contact: None,
         };
         let policy = Policy::new(Access::new(vec![rule]), Definitions::default(), None);
+        let policy = unpinned(policy);
         for (verb, name, about) in verbs {
             let kind = verb.kind();
             let key = kind.key();
@@ -332,6 +337,7 @@ fn what_is_not_listed_exists_only_as_a_resource_or_a_method() {
         contact: None,
     };
     let policy = Policy::new(Access::new(vec![rule]), Definitions::default(), None);
+    let policy = unpinned(policy);
     for (verb, passes) in [
         (Verb::Call, false),
         (Verb::Get, false),

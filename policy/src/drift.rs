@@ -1,0 +1,360 @@
+//! What has changed in a definition, and how much that matters.
+//!
+//! Two definitions are compared by meaning: the order of members and of lists that are sets makes
+//! no difference of note, a parameter is known by its name, and the words of a text are looked at
+//! for what they now ask. What is not understood counts as a change that matters (control C10,
+//! threats T1201 and T1501).
+
+mod schema;
+mod words;
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use crate::json::{Kind as Shape, Value};
+use crate::kind::Kind;
+use crate::pin::{Digest, Subject};
+
+pub use words::visible;
+
+/// Most changes that are told of one definition.
+const MOST: usize = 64;
+
+/// How much a change matters. What stands later matters more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Risk {
+    /// Spelling, spaces, order, a version number.
+    Cosmetic,
+    /// Less is admitted than before.
+    Narrowing,
+    /// A text says something else, without asking for more.
+    Wording,
+    /// Something that is not understood here.
+    Other,
+    /// More is admitted than before: a type, a value, an argument that need not be given.
+    Widening,
+    /// An argument is new.
+    Parameter,
+    /// A server says that it can do something new.
+    Capability,
+    /// What a server says about how dangerous a tool is.
+    Annotation,
+    /// A new argument through which something can leave: a URL, an address, a path, a command.
+    Sink,
+    /// A text now gives an order, names a URL or another tool, or hides something.
+    Instruction,
+}
+
+impl Risk {
+    /// Every class, the least first.
+    pub const ALL: [Self; 10] = [
+        Self::Cosmetic,
+        Self::Narrowing,
+        Self::Wording,
+        Self::Other,
+        Self::Widening,
+        Self::Parameter,
+        Self::Capability,
+        Self::Annotation,
+        Self::Sink,
+        Self::Instruction,
+    ];
+
+    /// Its name in the configuration and in records.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Cosmetic => "cosmetic",
+            Self::Narrowing => "narrowing",
+            Self::Wording => "wording",
+            Self::Other => "other",
+            Self::Widening => "widening",
+            Self::Parameter => "parameter",
+            Self::Capability => "capability",
+            Self::Annotation => "annotation",
+            Self::Sink => "sink",
+            Self::Instruction => "instruction",
+        }
+    }
+}
+
+/// One thing that has changed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Change {
+    /// Where, as a JSON Pointer (RFC 6901) into the definition.
+    pub at: String,
+    /// How much it matters.
+    pub risk: Risk,
+    /// What, in our words.
+    pub what: &'static str,
+    /// What it was, as JSON with everything visible; `None` when it was not there.
+    pub before: Option<String>,
+    /// What it is.
+    pub after: Option<String>,
+}
+
+impl fmt::Display for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} at `{}`: {}", self.risk.as_str(), self.at, self.what)
+    }
+}
+
+/// What differs between two definitions of the same thing; nothing when they say the same.
+#[must_use]
+pub fn compare(subject: Subject, before: Value<'_>, after: Value<'_>) -> Vec<Change> {
+    let mut differ = Differ { changes: Vec::new() };
+    for (name, old, new) in members(before, after) {
+        let at = pointer("", &name);
+        if same(old, new) {
+            continue;
+        }
+        match (subject, &*name) {
+            (Subject::Offer(Kind::Tool), "inputSchema") => differ.schema(&at, old, new, 0),
+            (Subject::Offer(Kind::Tool), "annotations") => differ.annotations(&at, old, new),
+            (Subject::Offer(Kind::Prompt), "arguments") => differ.arguments(&at, old, new),
+            (Subject::Server, "capabilities") => differ.capabilities(&at, old, new),
+            (Subject::Server, "serverInfo") => differ.info(&at, old, new),
+            (_, "description" | "title" | "instructions") => differ.text(&at, old, new),
+            _ => differ.other(&at, old, new),
+        }
+    }
+    differ.changes
+}
+
+/// Whether two definitions have so much in common that one is the other under another name.
+#[must_use]
+pub fn is_renamed(key: &str, before: Value<'_>, after: Value<'_>) -> bool {
+    let without = |value: Value<'_>| -> BTreeSet<(Box<str>, Digest)> {
+        let fields = Digest::of_fields(Subject::Set, value).unwrap_or_default();
+        fields
+            .into_iter()
+            .filter(|(name, _)| !matches!(&**name, "title") && **name != *key)
+            .collect()
+    };
+    let (old, new) = (without(before), without(after));
+    if !old.is_empty() && old == new {
+        return true;
+    }
+    let text = |value: Value<'_>| {
+        value.get("description").and_then(Value::as_str).unwrap_or_default().into_owned()
+    };
+    let names = |value: Value<'_>| -> BTreeSet<String> {
+        let properties = value.get("inputSchema").and_then(|schema| schema.get("properties"));
+        properties.into_iter().flat_map(Value::members).map(|(name, _)| name.into_owned()).collect()
+    };
+    names(before) == names(after) && words::alike(&text(before), &text(after))
+}
+
+/// Collects what differs.
+struct Differ {
+    changes: Vec<Change>,
+}
+
+impl Differ {
+    fn note(
+        &mut self,
+        at: &str,
+        risk: Risk,
+        what: &'static str,
+        old: Option<Value<'_>>,
+        new: Option<Value<'_>>,
+    ) {
+        let (before, after) = (old.map(words::shown), new.map(words::shown));
+        let change = Change { at: at.to_owned(), risk, what, before, after };
+        if self.changes.len() < MOST {
+            self.changes.push(change);
+            return;
+        }
+        // The gravest is never lost among many.
+        let least = self.changes.iter_mut().min_by_key(|change| change.risk);
+        if let Some(least) = least.filter(|least| least.risk < risk) {
+            *least = change;
+        }
+    }
+
+    fn text(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        let read = |value: Option<Value<'_>>| match value {
+            None => Some(String::new()),
+            Some(value) => value.as_str().map(std::borrow::Cow::into_owned),
+        };
+        let (Some(before), Some(after)) = (read(old), read(new)) else {
+            return self.other(at, old, new);
+        };
+        let (risk, what) = words::judge(&before, &after);
+        self.note(at, risk, what, old, new);
+    }
+
+    fn other(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        let mut texts = Vec::new();
+        new.into_iter().for_each(|new| words::strings(new, &mut texts));
+        let mut former = Vec::new();
+        old.into_iter().for_each(|old| words::strings(old, &mut former));
+        let (before, after) = (former.join("\n"), texts.join("\n"));
+        let (risk, what) = words::judge(&before, &after);
+        if risk == Risk::Instruction {
+            self.note(at, risk, what, old, new);
+        } else {
+            let what = match (old, new) {
+                (None, _) => "a member is new",
+                (_, None) => "a member is gone",
+                _ => "a member is different",
+            };
+            self.note(at, Risk::Other, what, old, new);
+        }
+    }
+
+    fn annotations(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        let empty = |value: Option<Value<'_>>| value.is_none_or(|value| value.is_object());
+        if !empty(old) || !empty(new) {
+            return self.other(at, old, new);
+        }
+        for (name, old, new) in opt_members(old, new).into_iter().filter(|(_, a, b)| !same(*a, *b))
+        {
+            let at = pointer(at, &name);
+            let what = match &*name {
+                "readOnlyHint" | "destructiveHint" | "idempotentHint" | "openWorldHint" => {
+                    "the server says otherwise how dangerous it is"
+                }
+                "title" => {
+                    self.text(&at, old, new);
+                    continue;
+                }
+                _ => {
+                    self.other(&at, old, new);
+                    continue;
+                }
+            };
+            self.note(&at, Risk::Annotation, what, old, new);
+        }
+    }
+
+    /// The arguments of a prompt: a list of objects, each with a name.
+    fn arguments(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        let named = |list: Option<Value<'_>>| -> Vec<(String, String)> {
+            let items = list.into_iter().flat_map(Value::items).enumerate();
+            let read = |(n, item): (usize, Value<'_>)| {
+                let name = item.get("name").and_then(Value::as_str);
+                (name.unwrap_or_default().into_owned(), n.to_string())
+            };
+            items.map(read).collect()
+        };
+        let item = |list: Option<Value<'_>>, name: &str| {
+            let is = |item: &Value<'_>| {
+                item.get("name").and_then(Value::as_str).as_deref() == Some(name)
+            };
+            list.and_then(|list| list.items().find(is).map(|found| found.raw().to_owned()))
+        };
+        let (before, after) = (named(old), named(new));
+        let names = |list: &[(String, String)]| -> Vec<String> {
+            list.iter().map(|(name, _)| name.clone()).collect()
+        };
+        for (name, n) in &after {
+            let at = pointer(at, n);
+            if !names(&before).contains(name) {
+                let (risk, what) = schema::added(name, item(new, name).as_deref().unwrap_or(""));
+                self.note(&at, risk, what, None, None);
+            } else if item(old, name) != item(new, name) {
+                self.other(&at, None, None);
+            }
+        }
+        for (name, n) in &before {
+            if !names(&after).contains(name) {
+                self.note(&pointer(at, n), Risk::Narrowing, "an argument is gone", None, None);
+            }
+        }
+        if self.changes.is_empty() {
+            self.note(at, Risk::Cosmetic, "the order is different", old, new);
+        }
+    }
+
+    fn capabilities(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        for (name, old, new) in opt_members(old, new).into_iter().filter(|(_, a, b)| !same(*a, *b))
+        {
+            let at = pointer(at, &name);
+            match (old, new) {
+                (None, Some(_)) => {
+                    self.note(&at, Risk::Capability, "the server says it can do more", old, new);
+                }
+                (Some(_), None) => {
+                    self.note(&at, Risk::Narrowing, "the server says it can do less", old, new);
+                }
+                _ => self.note(&at, Risk::Capability, "a capability is different", old, new),
+            }
+        }
+    }
+
+    fn info(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        for (name, old, new) in opt_members(old, new).into_iter().filter(|(_, a, b)| !same(*a, *b))
+        {
+            let at = pointer(at, &name);
+            match &*name {
+                "version" => self.note(&at, Risk::Cosmetic, "the version is different", old, new),
+                "title" | "description" => self.text(&at, old, new),
+                _ => self.other(&at, old, new),
+            }
+        }
+    }
+}
+
+/// Every name that is in one of two objects, once, with its value in each.
+fn members<'a>(
+    old: Value<'a>,
+    new: Value<'a>,
+) -> Vec<(Box<str>, Option<Value<'a>>, Option<Value<'a>>)> {
+    opt_members(Some(old), Some(new))
+}
+
+fn opt_members<'a>(
+    old: Option<Value<'a>>,
+    new: Option<Value<'a>>,
+) -> Vec<(Box<str>, Option<Value<'a>>, Option<Value<'a>>)> {
+    let list = |value: Option<Value<'a>>| -> std::collections::BTreeMap<Box<str>, Value<'a>> {
+        value.into_iter().flat_map(Value::members).map(|(k, v)| (k.into(), v)).collect()
+    };
+    let (mut old, new) = (list(old), list(new));
+    let mut all: Vec<_> = Vec::new();
+    for (name, value) in new {
+        let before = old.remove(&name);
+        all.push((name, before, Some(value)));
+    }
+    all.extend(old.into_iter().map(|(name, value)| (name, Some(value), None)));
+    all.sort_by(|(one, ..), (other, ..)| one.cmp(other));
+    all
+}
+
+/// Whether both say the same.
+fn same(old: Option<Value<'_>>, new: Option<Value<'_>>) -> bool {
+    match (old, new) {
+        (None, None) => true,
+        (Some(old), Some(new)) => {
+            if old.raw() == new.raw() {
+                return true;
+            }
+            let plain = |value| {
+                let mut out = Vec::new();
+                crate::json::write_canonical(&mut out, value).map(|()| out)
+            };
+            matches!((plain(old), plain(new)), (Ok(old), Ok(new)) if old == new)
+        }
+        _ => false,
+    }
+}
+
+fn pointer(at: &str, name: &str) -> String {
+    format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"))
+}
+
+fn is_set(value: Option<Value<'_>>) -> Option<BTreeSet<Vec<u8>>> {
+    let value = value?;
+    if value.kind() != Shape::Array {
+        return None;
+    }
+    let plain = |item| {
+        let mut out = Vec::new();
+        crate::json::write_canonical(&mut out, item).map(|()| out)
+    };
+    value.items().map(plain).collect::<Result<_, _>>().ok()
+}
+
+#[cfg(test)]
+mod tests;

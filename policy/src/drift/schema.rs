@@ -1,0 +1,280 @@
+//! JSON Schemas, compared by what they admit.
+
+use super::{Differ, Risk, is_set, opt_members, pointer, same};
+use crate::json::{Kind as Shape, Value};
+
+/// Words in the name of an argument through which something can leave or be run.
+const SINKS: [&str; 40] = [
+    "url",
+    "uri",
+    "endpoint",
+    "webhook",
+    "callback",
+    "host",
+    "hostname",
+    "domain",
+    "address",
+    "ip",
+    "email",
+    "mail",
+    "recipient",
+    "recipients",
+    "to",
+    "cc",
+    "bcc",
+    "forward",
+    "redirect",
+    "proxy",
+    "path",
+    "file",
+    "filename",
+    "filepath",
+    "directory",
+    "dir",
+    "folder",
+    "output",
+    "dest",
+    "destination",
+    "target",
+    "command",
+    "cmd",
+    "exec",
+    "script",
+    "shell",
+    "code",
+    "sql",
+    "query",
+    "expression",
+];
+
+/// Deepest schema inside a schema that is compared member by member.
+const DEEPEST: usize = 24;
+
+/// How a new argument is to be seen: by its name, and by what it says of itself.
+pub(super) fn added(name: &str, definition: &str) -> (Risk, &'static str) {
+    let format = ["\"uri\"", "\"email\"", "\"hostname\"", "\"uri-reference\"", "\"ipv4\""];
+    let sink = words(name).any(|word| SINKS.contains(&&*word))
+        || format.iter().any(|format| definition.contains(format));
+    if sink {
+        return (Risk::Sink, "a new argument through which something can leave or be run");
+    }
+    (Risk::Parameter, "a new argument")
+}
+
+/// The words of an identifier: `bccAddress` and `bcc_address` have the same two.
+pub(crate) fn words(name: &str) -> impl Iterator<Item = String> {
+    let mut spaced = String::new();
+    let mut lower = false;
+    for c in name.chars() {
+        if c.is_uppercase() && lower {
+            spaced.push(' ');
+        }
+        lower = c.is_lowercase() || c.is_ascii_digit();
+        spaced.extend(if c.is_alphanumeric() { c.to_lowercase().collect() } else { vec![' '] });
+    }
+    spaced.split_whitespace().map(str::to_owned).collect::<Vec<_>>().into_iter()
+}
+
+impl Differ {
+    /// Compares two schemas, either of which may be missing.
+    pub(super) fn schema(
+        &mut self,
+        at: &str,
+        old: Option<Value<'_>>,
+        new: Option<Value<'_>>,
+        depth: usize,
+    ) {
+        let is_schema = |value: Option<Value<'_>>| value.is_some_and(Value::is_object);
+        if !is_schema(old) || !is_schema(new) || depth > DEEPEST {
+            return match (old, new) {
+                (None, Some(_)) => self.note(at, Risk::Narrowing, "a schema is new", old, new),
+                _ => self.note(at, Risk::Widening, "a schema is gone or replaced", old, new),
+            };
+        }
+        for (name, old, new) in opt_members(old, new).into_iter().filter(|(_, a, b)| !same(*a, *b))
+        {
+            self.keyword(&pointer(at, &name), &name, old, new, depth);
+        }
+    }
+
+    fn keyword(
+        &mut self,
+        at: &str,
+        name: &str,
+        old: Option<Value<'_>>,
+        new: Option<Value<'_>>,
+        depth: usize,
+    ) {
+        match name {
+            "properties" => self.properties(at, old, new, depth),
+            "description" | "title" | "$comment" => self.text(at, old, new),
+            "required" => self.set(at, old, new, true),
+            "enum" => self.set(at, old, new, false),
+            "type" => self.types(at, old, new),
+            "additionalProperties" | "unevaluatedProperties" => self.closed(at, old, new, depth),
+            "items" | "contains" | "propertyNames" | "then" | "else" | "if"
+                if old.is_some_and(Value::is_object) && new.is_some_and(Value::is_object) =>
+            {
+                self.schema(at, old, new, depth + 1);
+            }
+            "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties" => {
+                self.bound(at, old, new, false);
+            }
+            "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties" => {
+                self.bound(at, old, new, true);
+            }
+            "pattern" | "format" | "const" | "multipleOf" | "uniqueItems" => match old {
+                None => self.note(at, Risk::Narrowing, "a constraint is new", old, new),
+                Some(_) => {
+                    self.note(at, Risk::Widening, "a constraint is gone or different", old, new);
+                }
+            },
+            "default" | "examples" | "example" => self.other(at, old, new),
+            "$defs" | "definitions" | "patternProperties" | "dependentSchemas" => {
+                for (name, old, new) in opt_members(old, new) {
+                    if !same(old, new) {
+                        self.schema(&pointer(at, &name), old, new, depth + 1);
+                    }
+                }
+            }
+            _ => self.other(at, old, new),
+        }
+    }
+
+    fn properties(
+        &mut self,
+        at: &str,
+        old: Option<Value<'_>>,
+        new: Option<Value<'_>>,
+        depth: usize,
+    ) {
+        for (name, old, new) in opt_members(old, new).into_iter().filter(|(_, a, b)| !same(*a, *b))
+        {
+            let at = pointer(at, &name);
+            match (old, new) {
+                (None, Some(added_one)) => {
+                    let (risk, what) = added(&name, added_one.raw());
+                    self.note(&at, risk, what, old, new);
+                    let mut texts = vec![name.to_string()];
+                    super::words::strings(added_one, &mut texts);
+                    let (risk, what) = super::words::judge("", &texts.join("\n"));
+                    if risk == Risk::Instruction {
+                        self.note(&at, risk, what, old, new);
+                    }
+                }
+                (Some(_), None) => self.note(&at, Risk::Narrowing, "an argument is gone", old, new),
+                _ => self.schema(&at, old, new, depth + 1),
+            }
+        }
+    }
+
+    /// A list that is a set. With `more_is_less` a longer one admits less.
+    fn set(
+        &mut self,
+        at: &str,
+        old: Option<Value<'_>>,
+        new: Option<Value<'_>>,
+        more_is_less: bool,
+    ) {
+        let readable = |value: Option<Value<'_>>| value.is_none() || is_set(value).is_some();
+        if !readable(old) || !readable(new) {
+            return self.other(at, old, new);
+        }
+        // No `enum` admits everything; no `required` asks for nothing.
+        match (is_set(old), is_set(new)) {
+            (None, _) if !more_is_less => {
+                self.note(at, Risk::Narrowing, "values are now listed", old, new);
+            }
+            (_, None) if !more_is_less => {
+                self.note(at, Risk::Widening, "values are no longer listed", old, new);
+            }
+            (before, after) => {
+                let (before, after) = (before.unwrap_or_default(), after.unwrap_or_default());
+                let gained = after.difference(&before).next().is_some();
+                let lost = before.difference(&after).next().is_some();
+                let wider = if more_is_less { lost } else { gained };
+                let (risk, what) = match (wider, gained || lost) {
+                    (true, _) if more_is_less => (Risk::Widening, "something need not be given"),
+                    (true, _) => (Risk::Widening, "more values are admitted"),
+                    (false, true) => (Risk::Narrowing, "less is admitted"),
+                    (false, false) => (Risk::Cosmetic, "the order is different"),
+                };
+                self.note(at, risk, what, old, new);
+                if gained && !more_is_less {
+                    self.instructing(at, old, new);
+                }
+            }
+        }
+    }
+
+    fn types(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        let list = |value: Option<Value<'_>>| -> Option<Vec<String>> {
+            let value = value?;
+            let one = value.as_str().map(|one| vec![one.into_owned()]);
+            one.or_else(|| value.items().map(|item| item.as_str().map(Into::into)).collect())
+        };
+        let admits = |types: &[String], wanted: &String| {
+            types.contains(wanted) || (wanted == "integer" && types.contains(&"number".to_owned()))
+        };
+        let (risk, what) = match (list(old), list(new)) {
+            (None, _) => (Risk::Narrowing, "a type is now given"),
+            (Some(_), None) => (Risk::Widening, "any type is admitted"),
+            (Some(old), Some(new)) => {
+                if new.iter().all(|one| admits(&old, one)) {
+                    (Risk::Narrowing, "fewer types are admitted")
+                } else {
+                    (Risk::Widening, "another type is admitted")
+                }
+            }
+        };
+        self.note(at, risk, what, old, new);
+    }
+
+    /// Whether members that are not named are admitted: they are unless it says `false`.
+    fn closed(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>, depth: usize) {
+        let is_false = |value: Option<Value<'_>>| value.and_then(Value::as_bool) == Some(false);
+        match (old, new) {
+            (Some(one), Some(other)) if one.is_object() && other.is_object() => {
+                self.schema(at, old, new, depth + 1);
+            }
+            _ if is_false(new) => {
+                self.note(at, Risk::Narrowing, "only named members are admitted", old, new);
+            }
+            _ if is_false(old) => {
+                self.note(at, Risk::Widening, "members without a name are admitted", old, new);
+            }
+            (_, Some(schema)) if schema.is_object() => {
+                self.note(at, Risk::Narrowing, "other members have a schema", old, new);
+            }
+            (Some(_), None) | (_, Some(_)) if old.is_some_and(Value::is_object) => {
+                self.note(at, Risk::Widening, "other members have no schema", old, new);
+            }
+            _ => self.note(at, Risk::Cosmetic, "says what holds anyway", old, new),
+        }
+    }
+
+    fn bound(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>, upper: bool) {
+        let read = |value: Option<Value<'_>>| value.and_then(Value::as_f64);
+        let (risk, what) = match (read(old), read(new)) {
+            (None, Some(_)) if old.is_none() => (Risk::Narrowing, "a bound is new"),
+            (Some(old), Some(new)) if (new < old) == upper => {
+                (Risk::Narrowing, "a bound is tighter")
+            }
+            (Some(_), Some(_)) => (Risk::Widening, "a bound is looser"),
+            _ => (Risk::Widening, "a bound is gone"),
+        };
+        self.note(at, risk, what, old, new);
+    }
+
+    fn instructing(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        let texts = |value: Option<Value<'_>>| {
+            let mut texts = Vec::new();
+            value.into_iter().for_each(|value| super::words::strings(value, &mut texts));
+            texts.join("\n")
+        };
+        let (risk, what) = super::words::judge(&texts(old), &texts(new));
+        if risk == Risk::Instruction && new.is_some_and(|new| new.kind() == Shape::Array) {
+            self.note(at, risk, what, old, new);
+        }
+    }
+}

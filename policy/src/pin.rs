@@ -1,0 +1,202 @@
+//! What a definition is recognised by: a digest of every member it has, known or not.
+//!
+//! `mcp-pin/v1`: SHA-256 over a line that says what sort of thing it is and the RFC 8785 form of
+//! the definition. The algorithm and its test vectors stand in `docs/pins.md` (control C10, threats
+//! T1201 and T1501).
+
+use std::fmt;
+
+use aws_lc_rs::digest::{Context, SHA256, digest};
+
+use crate::json::{Inexact, Value, write_canonical, write_canonical_string};
+use crate::kind::Kind;
+
+/// The version of the algorithm.
+const VERSION: &str = "mcp-pin/v1";
+
+/// What sort of thing is pinned.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Subject {
+    /// Something a server offers.
+    Offer(Kind),
+    /// What a server says of itself: `capabilities`, `instructions` and `serverInfo`.
+    Server,
+    /// All that a server offers.
+    Set,
+}
+
+impl Subject {
+    const ALL: [Self; 6] = [
+        Self::Offer(Kind::Tool),
+        Self::Offer(Kind::Prompt),
+        Self::Offer(Kind::Resource),
+        Self::Offer(Kind::Template),
+        Self::Server,
+        Self::Set,
+    ];
+
+    /// Its name in a digest.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Offer(kind) => kind.as_str(),
+            Self::Server => "server",
+            Self::Set => "set",
+        }
+    }
+}
+
+/// The digest of a definition. As text: `mcp-pin/v1:tool:sha256:` and 64 hexadecimal digits.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Digest {
+    subject: Subject,
+    bytes: [u8; 32],
+}
+
+impl Digest {
+    /// The digest of a whole definition.
+    ///
+    /// # Errors
+    /// When a number in it has no canonical form of its own.
+    pub fn of(subject: Subject, definition: Value<'_>) -> Result<Self, Inexact> {
+        let mut text = format!("{VERSION}:{}\n", subject.as_str()).into_bytes();
+        write_canonical(&mut text, definition)?;
+        Ok(Self::sum(subject, &text))
+    }
+
+    /// The digest of each member of a definition, in the order of the members: that of an object
+    /// with this member alone.
+    ///
+    /// # Errors
+    /// When a number in it has no canonical form of its own.
+    pub fn of_fields(
+        subject: Subject,
+        definition: Value<'_>,
+    ) -> Result<Vec<(Box<str>, Self)>, Inexact> {
+        let field = |(name, value): (std::borrow::Cow<'_, str>, Value<'_>)| {
+            let mut text = format!("{VERSION}:{}.field\n{{", subject.as_str()).into_bytes();
+            write_canonical_string(&mut text, &name);
+            text.push(b':');
+            write_canonical(&mut text, value)?;
+            text.push(b'}');
+            Ok((name.into(), Self::sum(subject, &text)))
+        };
+        definition.members().map(field).collect()
+    }
+
+    /// The digest of a set of definitions: each with its name, in whatever order.
+    #[must_use]
+    pub fn of_set<'a>(members: impl Iterator<Item = (&'a str, Self)>) -> Self {
+        let mut members: Vec<_> = members
+            .map(|(name, digest)| {
+                let mut line = b"[".to_vec();
+                write_canonical_string(&mut line, digest.subject.as_str());
+                line.push(b',');
+                write_canonical_string(&mut line, name);
+                line.extend_from_slice(format!(",\"{}\"]", digest.hex()).as_bytes());
+                line
+            })
+            .collect();
+        members.sort();
+        let mut context = Context::new(&SHA256);
+        context.update(format!("{VERSION}:{}\n[", Subject::Set.as_str()).as_bytes());
+        for (n, member) in members.iter().enumerate() {
+            context.update(if n > 0 { b"," } else { b"" });
+            context.update(member);
+        }
+        context.update(b"]");
+        Self { subject: Subject::Set, bytes: array(context.finish().as_ref()) }
+    }
+
+    fn sum(subject: Subject, text: &[u8]) -> Self {
+        Self { subject, bytes: array(digest(&SHA256, text).as_ref()) }
+    }
+
+    /// What sort of thing it is of.
+    #[must_use]
+    pub const fn subject(&self) -> Subject {
+        self.subject
+    }
+
+    /// Its 64 hexadecimal digits.
+    #[must_use]
+    pub fn hex(&self) -> String {
+        self.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+    }
+
+    /// Reads a digest as it is written.
+    #[must_use]
+    pub fn parse(text: &str) -> Option<Self> {
+        let rest = text.strip_prefix(VERSION)?.strip_prefix(':')?;
+        let (subject, hex) = rest.split_once(":sha256:")?;
+        let subject = Subject::ALL.into_iter().find(|known| known.as_str() == subject)?;
+        let lower = |byte: &u8| byte.is_ascii_digit() || (b'a'..=b'f').contains(byte);
+        if hex.len() != 64 || !hex.as_bytes().iter().all(lower) {
+            return None;
+        }
+        let mut bytes = [0; 32];
+        for (byte, pair) in bytes.iter_mut().zip(hex.as_bytes().chunks_exact(2)) {
+            *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+        }
+        Some(Self { subject, bytes })
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{VERSION}:{}:sha256:{}", self.subject.as_str(), self.hex())
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Display::fmt(self, f)
+    }
+}
+
+fn array(bytes: &[u8]) -> [u8; 32] {
+    // INVARIANT: SHA-256 has 32 bytes.
+    bytes.try_into().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Digest, Subject};
+    use crate::json::{Bounds, Document};
+    use crate::kind::Kind;
+    use bytes::Bytes;
+
+    fn of(text: &str) -> String {
+        let document = Document::parse(Bytes::from(text.to_owned()), &Bounds::MESSAGE).unwrap();
+        Digest::of(Subject::Offer(Kind::Tool), document.root()).unwrap().to_string()
+    }
+
+    #[test]
+    fn spelling_makes_no_difference_and_everything_else_does() {
+        let one = of(r#"{"name":"a","n":1.0,"d":"\u0065"}"#);
+        assert_eq!(one, of(r#"{ "d": "e", "n": 1, "name": "a" }"#));
+        assert_eq!(Digest::parse(&one).unwrap().to_string(), one);
+        for other in [r#"{"name":"a","n":1,"d":"E"}"#, r#"{"name":"a","n":1,"d":"e","x":null}"#] {
+            assert_ne!(one, of(other));
+        }
+    }
+
+    #[test]
+    fn what_is_not_a_digest_is_not_read() {
+        let good = of("{}");
+        let long = format!("{good}0");
+        for bad in ["", "sha256:00", &good.replace("v1", "v2"), &good.to_uppercase(), &long] {
+            assert!(Digest::parse(bad).is_none(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn a_set_has_no_order() {
+        let digest = |text: &str| Digest::parse(&of(text)).unwrap();
+        let (a, b) = (digest("{}"), digest("[]"));
+        let one = Digest::of_set([("a", a), ("b", b)].into_iter());
+        assert_eq!(one, Digest::of_set([("b", b), ("a", a)].into_iter()));
+        assert_ne!(one, Digest::of_set([("a", b), ("b", a)].into_iter()));
+        assert_ne!(one, Digest::of_set([("a", a)].into_iter()));
+    }
+}

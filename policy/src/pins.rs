@@ -1,0 +1,230 @@
+//! May this definition be used? Only if it is, byte for byte in canonical form, one that was
+//! approved, and nothing speaks against its server (control C10).
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::sync::Arc;
+
+use crate::lock::{Lock, State, Version};
+use crate::mode::Mode;
+use crate::offer::{Kind, Offer};
+use crate::pin::Digest;
+
+/// Why a definition may not be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Unfit {
+    /// Nobody has approved anything of this name.
+    NotApproved,
+    /// Another definition of it was approved.
+    Changed,
+    /// The approval was taken back.
+    Revoked,
+    /// It has no digest: a number in it does not survive canonical form.
+    Unpinnable,
+    /// It was approved, but its server no longer lists it.
+    Removed,
+    /// Its server defines it now this way and now that.
+    Inconsistent,
+    /// Something else about its server is held to be dangerous.
+    Quarantined,
+    /// Its server is not the one that was approved.
+    Identity,
+}
+
+impl Unfit {
+    /// Every code.
+    pub const CODES: [&str; 8] = [
+        "not-approved",
+        "definition-changed",
+        "approval-revoked",
+        "unpinnable",
+        "definition-removed",
+        "definition-inconsistent",
+        "server-quarantined",
+        "server-identity",
+    ];
+
+    /// The stable code for clients, metrics and the audit log.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NotApproved => "not-approved",
+            Self::Changed => "definition-changed",
+            Self::Revoked => "approval-revoked",
+            Self::Unpinnable => "unpinnable",
+            Self::Removed => "definition-removed",
+            Self::Inconsistent => "definition-inconsistent",
+            Self::Quarantined => "server-quarantined",
+            Self::Identity => "server-identity",
+        }
+    }
+
+    /// The same in words.
+    #[must_use]
+    pub const fn note(self) -> &'static str {
+        match self {
+            Self::NotApproved => "nobody has approved it",
+            Self::Changed => "another definition of it was approved",
+            Self::Revoked => "its approval was taken back",
+            Self::Unpinnable => "a number in it does not survive canonical form",
+            Self::Removed => "it was approved, but its server does not list it",
+            Self::Inconsistent => "its server defines it now this way and now that",
+            Self::Quarantined => "its server is quarantined",
+            Self::Identity => "its server is not the one that was approved",
+        }
+    }
+}
+
+impl fmt::Display for Unfit {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.code())
+    }
+}
+
+/// What was approved, and what is held against it, at one moment. The default approves nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Pins {
+    /// Whether it acts.
+    pub mode: Mode,
+    /// What was approved.
+    pub lock: Arc<Lock>,
+    /// Changes that need no approval, by server: they are of a kind that is accepted.
+    pub accepted: BTreeSet<(Box<str>, Digest)>,
+    /// Things that are defined now this way and now that.
+    pub inconsistent: BTreeSet<(Box<str>, Kind, Box<str>)>,
+    /// Servers of which nothing is used.
+    pub quarantined: BTreeSet<Box<str>>,
+    /// Servers that are not who they were when they were approved.
+    pub strangers: BTreeSet<Box<str>>,
+}
+
+impl Pins {
+    /// Whether the definition of `name`, or what is not in any list, may not be used, and why.
+    ///
+    /// A resource may be read without being listed: then no definition of it was ever shown.
+    #[must_use]
+    pub fn unfit(
+        &self,
+        server: &str,
+        kind: Kind,
+        name: &str,
+        offer: Option<&Offer>,
+    ) -> Option<Unfit> {
+        if let Some(unfit) = self.unfit_server(server) {
+            return Some(unfit);
+        }
+        if kind == Kind::Method {
+            return None;
+        }
+        let versions = self.versions(server, kind, name);
+        let Some(offer) = offer else {
+            return (kind != Kind::Resource || !versions.is_empty()).then_some(Unfit::Removed);
+        };
+        let Some(digest) = offer.digest() else { return Some(Unfit::Unpinnable) };
+        if self.inconsistent.contains(&(server.into(), kind, name.into())) {
+            return Some(Unfit::Inconsistent);
+        }
+        self.unfit_version(server, versions, digest)
+    }
+
+    /// Whether a member of what `server` says of itself may not be shown: it has to be as in one of
+    /// the versions that were approved. `field` is the digest of the member.
+    #[must_use]
+    pub fn unfit_field(&self, server: &str, name: &str, field: Option<Digest>) -> Option<Unfit> {
+        if let Some(unfit) = self.unfit_server(server) {
+            return Some(unfit);
+        }
+        let Some(field) = field else { return Some(Unfit::Unpinnable) };
+        let versions = self.lock.servers.get(server).map_or(&[][..], |locked| &locked.server);
+        let mut approved = versions.iter().filter(|version| version.state == State::Approved);
+        let has = |version: &Version| {
+            let definition = version.definition.value();
+            let fields = Digest::of_fields(version.digest.subject(), definition);
+            fields.is_ok_and(|fields| fields.iter().any(|(n, d)| **n == *name && *d == field))
+        };
+        if approved.clone().next().is_none() {
+            return Some(Unfit::NotApproved);
+        }
+        (!approved.any(has)).then_some(Unfit::Changed)
+    }
+
+    /// Whether nothing of `server` may be used, and why.
+    #[must_use]
+    pub fn unfit_server(&self, server: &str) -> Option<Unfit> {
+        if self.strangers.contains(server) {
+            return Some(Unfit::Identity);
+        }
+        self.quarantined.contains(server).then_some(Unfit::Quarantined)
+    }
+
+    fn versions(&self, server: &str, kind: Kind, name: &str) -> &[Version] {
+        self.lock.servers.get(server).map_or(&[], |locked| locked.versions(kind, name))
+    }
+
+    fn unfit_version(&self, server: &str, versions: &[Version], digest: Digest) -> Option<Unfit> {
+        let known = versions.iter().find(|version| version.digest == digest);
+        match known.map(|version| version.state) {
+            Some(State::Approved) => None,
+            Some(State::Revoked) => Some(Unfit::Revoked),
+            Some(State::Pending) | None if self.accepted.contains(&(server.into(), digest)) => None,
+            Some(State::Pending) | None => {
+                let approved = versions.iter().any(|version| version.state == State::Approved);
+                Some(if approved { Unfit::Changed } else { Unfit::NotApproved })
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Pins, Unfit};
+    use crate::json::{Bounds, Document, Fragment};
+    use crate::lock::{Lock, Locked, State, Version};
+    use crate::offer::{Kind, Offer};
+    use std::sync::Arc;
+
+    fn pins(state: State, definition: &str) -> Pins {
+        let document = Document::parse(definition.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let definition = Fragment::whole(Arc::new(document));
+        let digest = Offer::for_tests(Kind::Tool, definition.value().raw()).digest().unwrap();
+        let version = Version { digest, state, by: None, at: None, definition };
+        let offers = [((Kind::Tool, "a".into()), vec![version])].into();
+        let locked = Locked { offers, ..Locked::default() };
+        let lock = Lock { servers: [("up".into(), locked)].into() };
+        Pins { lock: Arc::new(lock), ..Pins::default() }
+    }
+
+    #[test]
+    fn only_what_was_approved_as_it_was_approved_may_be_used() {
+        let (v1, v2) = (r#"{"name":"a","description":"x"}"#, r#"{"name":"a","description":"y"}"#);
+        let same = Offer::for_tests(Kind::Tool, r#"{ "description": "\u0078", "name": "a" }"#);
+        let other = Offer::for_tests(Kind::Tool, v2);
+        let check = |pins: &Pins, offer: &Offer| pins.unfit("up", Kind::Tool, "a", Some(offer));
+        assert_eq!(check(&Pins::default(), &same), Some(Unfit::NotApproved));
+        assert_eq!(check(&pins(State::Pending, v1), &same), Some(Unfit::NotApproved));
+        assert_eq!(check(&pins(State::Revoked, v1), &same), Some(Unfit::Revoked));
+        let mut approved = pins(State::Approved, v1);
+        assert_eq!(check(&approved, &same), None);
+        assert_eq!(check(&approved, &other), Some(Unfit::Changed));
+        assert_eq!(approved.unfit("up", Kind::Tool, "a", None), Some(Unfit::Removed));
+        assert_eq!(approved.unfit("down", Kind::Tool, "a", Some(&same)), Some(Unfit::NotApproved));
+        let inexact = Offer::for_tests(Kind::Tool, r#"{"name":"a","x":9007199254740993}"#);
+        assert_eq!(check(&approved, &inexact), Some(Unfit::Unpinnable));
+        approved.accepted.insert(("up".into(), other.digest().unwrap()));
+        assert_eq!(check(&approved, &other), None);
+        approved.inconsistent.insert(("up".into(), Kind::Tool, "a".into()));
+        assert_eq!(check(&approved, &same), Some(Unfit::Inconsistent));
+        approved.quarantined.insert("up".into());
+        assert_eq!(check(&approved, &same), Some(Unfit::Quarantined));
+        approved.strangers.insert("up".into());
+        assert_eq!(check(&approved, &same), Some(Unfit::Identity));
+    }
+
+    #[test]
+    fn a_resource_that_no_list_has_was_never_described() {
+        let none = Pins::default().unfit("up", Kind::Resource, "file:///x", None);
+        assert_eq!(none, None);
+        assert_eq!(Pins::default().unfit("up", Kind::Tool, "x", None), Some(Unfit::Removed));
+        assert_eq!(Pins::default().unfit("up", Kind::Method, "x/y", None), None);
+    }
+}
