@@ -164,6 +164,15 @@ impl Journal {
         self.append(&record::event(event, &id, now, &self.policy, Some(what)))
     }
 
+    /// Records something about the definitions of servers.
+    ///
+    /// # Errors
+    /// When a sink does not take it.
+    pub fn noted(&self, event: &str, what: &str) -> Result<(), AuditError> {
+        let (id, now) = (self.id(), self.clock.now());
+        self.append(&record::event(event, &id, now, &self.policy, Some(what)))
+    }
+
     fn event(&self, event: &str) -> Result<(), AuditError> {
         self.append(&record::event(event, &self.id(), self.clock.now(), &self.policy, None))
     }

@@ -79,7 +79,7 @@ pub struct Gateway {
     /// On which way?
     pub routes: HashMap<Box<str>, Arc<Route>>,
     /// May it be?
-    pub policy: Policy,
+    pub policy: Arc<Policy>,
     /// What was decided, and what came of it?
     pub journal: Arc<Journal>,
     /// How much?

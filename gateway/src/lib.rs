@@ -32,6 +32,7 @@ pub mod protocol;
 pub mod client;
 pub mod wire;
 pub mod audit;
+pub mod pinning;
 pub mod identity;
 pub mod tls;
 pub mod session;

@@ -95,6 +95,10 @@ pub struct Metrics {
     pub streams_cut: Counter,
     /// Files of revocations that could not be read.
     pub revocations_unread: Counter,
+    /// Changes of definitions that were told of.
+    pub definition_changes: Counter,
+    /// Lockfiles that could not be used.
+    pub lockfile_unread: Counter,
     /// When the certificate of each listener ends, in seconds since 1970.
     certificates: Vec<(Box<str>, AtomicU64)>,
     /// Lists that lacked the part of some server.
@@ -123,6 +127,8 @@ impl Metrics {
             handshakes_failed: Counter::default(),
             streams_cut: Counter::default(),
             revocations_unread: Counter::default(),
+            definition_changes: Counter::default(),
+            lockfile_unread: Counter::default(),
             certificates: Vec::new(),
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
@@ -245,6 +251,16 @@ impl Metrics {
                 "portcullis_revocations_unread_total",
                 "Files of revocations that could not be read.",
                 &self.revocations_unread,
+            ),
+            (
+                "portcullis_definition_changes_total",
+                "Definitions that are not as they were approved, each change counted once.",
+                &self.definition_changes,
+            ),
+            (
+                "portcullis_lockfile_unread_total",
+                "Lockfiles that could not be used; nothing is approved meanwhile.",
+                &self.lockfile_unread,
             ),
             (
                 "portcullis_tls_handshake_failures_total",

@@ -8,6 +8,8 @@ mod compile;
 mod credentials;
 mod identity;
 mod listeners;
+pub mod lockfile;
+mod pins;
 mod problem;
 mod raw;
 mod reach;
@@ -18,7 +20,7 @@ mod variables;
 mod yaml;
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
@@ -35,6 +37,7 @@ pub use identity::{
     KnownCertificate,
 };
 pub use listeners::{Clients, Forwarded, ForwardedHeader, Listener, ListenerTls, Scheme};
+pub use pins::{Action, Approvers, Pinning};
 pub use problem::Problems;
 pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
 pub use shape::schema;
@@ -56,6 +59,8 @@ pub struct Settings {
     pub policy: Policy,
     /// SHA-256 of the file after substitution, in hexadecimal: it names the policy in records.
     pub digest: String,
+    /// How definitions are held to what was approved.
+    pub pins: Pinning,
     /// The file with what is no longer to be used.
     pub revocations: Option<PathBuf>,
     /// Where records go; never empty.
@@ -246,12 +251,14 @@ pub fn load(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, Problems> {
     let wrong = |found| Problems::new(file, text, found);
+    let folder = Path::new(file).parent().unwrap_or(Path::new(""));
     let mut root = yaml::parse(text).map_err(wrong)?;
     let mut problems = Vec::new();
     variables::substitute(&mut root, variables, &mut problems);
     let (json, misfits) = shape::check(&mut root);
     problems.extend(misfits);
-    let compiled = serde_json::from_value(json).ok().map(|raw| compile::settings(raw, &root));
+    let compiled =
+        serde_json::from_value(json).ok().map(|raw| compile::settings(raw, &root, folder));
     match compiled {
         Some(Ok(settings)) if problems.is_empty() => Ok(settings),
         Some(Err(more)) => {

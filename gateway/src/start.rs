@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use policy::offer::Kind;
 use tokio::sync::watch;
@@ -23,10 +24,12 @@ use crate::killswitch::Killswitch;
 use crate::metrics::Metrics;
 use crate::old::Old;
 use crate::ops::{self, Ops};
+use crate::pinning::Keeper;
 use crate::resource::Resource;
 use crate::seal::{SealError, Sealer};
 use crate::secret::Secret;
 use crate::session::Sessions;
+use crate::settings::lockfile::LockError;
 use crate::settings::revoked::RevokedError;
 use crate::settings::{Listener, Reach, Scheme, Settings, SinkTarget, Value};
 use crate::task::{self, Tasks};
@@ -76,6 +79,9 @@ pub enum StartError {
     /// There can be no more threads.
     #[error("could not start the threads")]
     Threads(#[source] io::Error),
+    /// What was approved cannot be read.
+    #[error(transparent)]
+    Lock(#[from] LockError),
     /// What was revoked cannot be read.
     #[error(transparent)]
     Revoked(#[from] RevokedError),
@@ -121,7 +127,7 @@ pub fn start_inside(settings: Settings) -> Result<Running, StartError> {
     launch(settings, false)
 }
 
-fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
+fn launch(mut settings: Settings, listens: bool) -> Result<Running, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(System);
     let tasks = Tasks::default();
     let world = World::new(Arc::clone(&clock), settings.limits, tasks.clone());
@@ -133,7 +139,15 @@ fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
     let (lifetime, limits) = (settings.session_lifetime, settings.limits);
     let sessions =
         Sessions::new(Arc::clone(&sealer), lifetime, limits.sessions, Arc::clone(&clock));
-    let upstreams = upstreams(&settings, &world, &metrics, &tasks)?;
+    let policy = Arc::new(std::mem::take(&mut settings.policy));
+    let keeper = Keeper::new(
+        Arc::clone(&policy),
+        settings.pins.clone(),
+        Arc::clone(&journal),
+        Arc::clone(&metrics),
+    )?;
+    let keeper = Arc::new(keeper);
+    let upstreams = upstreams(&settings, &world, &metrics, &keeper)?;
     let mut doors = Vec::new();
     for listener in settings.listeners.iter().filter(|_| listens) {
         let bound = bind(listener.address)?;
@@ -153,7 +167,7 @@ fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
         identity,
         sessions,
         routes: routes(&settings, &upstreams),
-        policy: settings.policy,
+        policy,
         journal: Arc::clone(&journal),
         limits,
         conversations: Conversations::new(limits, Arc::clone(&clock)),
@@ -166,6 +180,7 @@ fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
         revoking: watch::Sender::new(()),
     });
     tasks.spawn_service(Arc::clone(&gateway).tend());
+    tasks.spawn_service(Arc::clone(&keeper).tend(tasks.clone()));
     let switch = Killswitch::new(Arc::clone(&gateway), settings.revocations)?;
     let switch = Arc::new(switch);
     tasks.spawn_service(Arc::clone(&switch).tend());
@@ -174,6 +189,11 @@ fn launch(settings: Settings, listens: bool) -> Result<Running, StartError> {
         tasks.spawn_service(renew(Arc::clone(&gateway), Arc::clone(door)));
     }
     upstreams.iter().for_each(Upstream::tend);
+    if let Some(every) = keeper.recheck() {
+        for upstream in upstreams.iter().filter(|one| !one.asks_callers()) {
+            tasks.spawn_service(recheck(Arc::clone(upstream), tasks.clone(), every));
+        }
+    }
     let mut listeners = Vec::new();
     for (door, listener) in &doors {
         listeners.push((Arc::clone(&door.name), local(listener), door.tls.is_some()));
@@ -282,6 +302,22 @@ async fn tend_identity(gateway: Arc<Gateway>) {
     }
 }
 
+/// Asks a server for all its lists now and then, whatever it says about how long they last: a
+/// definition that changes in secret is found without anybody calling.
+async fn recheck(upstream: Arc<Upstream>, tasks: Tasks, every: Duration) {
+    let mut turn = tokio::time::interval(every);
+    loop {
+        tokio::select! {
+            _ = turn.tick() => {}
+            () = tasks.halting() => return,
+        }
+        tokio::select! {
+            () = upstream.recheck() => {}
+            () = tasks.halting() => return,
+        }
+    }
+}
+
 /// Takes new certificates for a listener when its files change.
 async fn renew(gateway: Arc<Gateway>, door: Arc<Door>) {
     let Some(acceptor) = &door.tls else { return };
@@ -361,7 +397,7 @@ fn upstreams(
     settings: &Settings,
     world: &World,
     metrics: &Arc<Metrics>,
-    tasks: &Tasks,
+    keeper: &Arc<Keeper>,
 ) -> Result<Vec<Arc<Upstream>>, StartError> {
     let mut upstreams = Vec::new();
     for (index, server) in settings.servers.iter().enumerate() {
@@ -375,9 +411,9 @@ fn upstreams(
                 environment.push((name.clone(), value));
             }
         }
-        let (metrics, tasks) = (Arc::clone(metrics), tasks.clone());
+        let (metrics, keeper) = (Arc::clone(metrics), Arc::clone(keeper));
         let upstream =
-            Upstream::new(index, server, environment, settings.limits, world, metrics, tasks);
+            Upstream::new(index, server, environment, settings.limits, world, metrics, keeper);
         let name = server.name.as_str().into();
         let upstream = upstream.map_err(|cause| StartError::Server { name, cause })?;
         upstreams.push(Arc::new(upstream));

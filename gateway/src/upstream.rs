@@ -5,6 +5,7 @@
 //! longer holds. Ids, progress tokens and sessions on this side are the gateway's own.
 
 mod party;
+mod whois;
 mod credential;
 mod error;
 mod turn;
@@ -41,6 +42,7 @@ use crate::bounded::Bounded;
 use crate::client::Client;
 use crate::link::{LinkError, Target};
 use crate::metrics::Metrics;
+use crate::pinning::Keeper;
 use crate::protocol::{Era, Version};
 use crate::secret::Secret;
 use crate::session::Leg;
@@ -84,6 +86,8 @@ pub struct Upstream {
     transport: Transport,
     limits: Limits,
     metrics: Arc<Metrics>,
+    /// Compares what it says with what was approved.
+    keeper: Arc<Keeper>,
     tasks: Tasks,
     next_id: AtomicI64,
     known: ArcSwapOption<Known>,
@@ -123,9 +127,9 @@ impl Upstream {
         limits: Limits,
         world: &World,
         metrics: Arc<Metrics>,
-        tasks: Tasks,
+        keeper: Arc<Keeper>,
     ) -> Result<Self, UpstreamError> {
-        let name = server.name.clone();
+        let (name, tasks) = (server.name.clone(), world.tasks.clone());
         let seats = |opener| Transport::Channel(Seats::new(opener, server.own, limits.processes));
         let target = |uri: &Uri| {
             let secure = uri.scheme_str() == Some("https");
@@ -134,6 +138,9 @@ impl Upstream {
             let target = Target::new(uri, server.egress.clone(), tls, limits.connect_time);
             target.map_err(UpstreamError::from)
         };
+        if let Some(identity) = whois::of_url(server) {
+            keeper.identified(&name, &identity);
+        }
         let credentials = Credentials::new(world, server.credential.as_ref(), &limits);
         let credentials = Arc::new(credentials.map_err(UpstreamError::World)?);
         let extra = extra(world, &server.headers).map_err(UpstreamError::World)?;
@@ -156,6 +163,7 @@ impl Upstream {
             Reach::Stdio(program) => {
                 let program = Program { env: Vec::new(), ..program.clone() };
                 let starter = Starter::new(name.clone(), program, env, limits, tasks.clone());
+                let starter = starter.known_to(Arc::clone(&keeper));
                 seats(Opener::Program(starter))
             }
         };
@@ -166,6 +174,7 @@ impl Upstream {
             transport,
             limits,
             metrics,
+            keeper,
             tasks,
             next_id: AtomicI64::new(FIRST_ID),
             known: ArcSwapOption::empty(),
@@ -196,6 +205,13 @@ impl Upstream {
     #[must_use]
     pub const fn asks_callers(&self) -> bool {
         self.asks_callers
+    }
+
+    /// Has what it says of itself compared with what was approved.
+    pub fn compare(&self, hello: &Hello) {
+        if let Some(said) = &hello.said {
+            self.keeper.note_server(&self.name, said, hello.digest);
+        }
     }
 
     /// Its place in the configuration.

@@ -96,6 +96,12 @@ impl Offer {
         self.digest
     }
 
+    /// The whole definition, kept alive.
+    #[must_use]
+    pub fn fragment(&self) -> Fragment {
+        self.definition.clone()
+    }
+
     /// What the detectors saw in it.
     #[must_use]
     pub fn findings(&self) -> &[Finding] {

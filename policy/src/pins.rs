@@ -128,11 +128,21 @@ impl Pins {
     }
 
     /// Whether a member of what `server` says of itself may not be shown: it has to be as in one of
-    /// the versions that were approved. `field` is the digest of the member.
+    /// the versions that were approved. `field` is the digest of the member, `whole` that of all
+    /// the server says of itself.
     #[must_use]
-    pub fn unfit_field(&self, server: &str, name: &str, field: Option<Digest>) -> Option<Unfit> {
+    pub fn unfit_field(
+        &self,
+        server: &str,
+        whole: Option<Digest>,
+        name: &str,
+        field: Option<Digest>,
+    ) -> Option<Unfit> {
         if let Some(unfit) = self.unfit_server(server) {
             return Some(unfit);
+        }
+        if whole.is_some_and(|whole| self.accepted.contains(&(server.into(), whole))) {
+            return None;
         }
         let Some(field) = field else { return Some(Unfit::Unpinnable) };
         let versions = self.lock.servers.get(server).map_or(&[][..], |locked| &locked.server);

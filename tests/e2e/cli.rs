@@ -151,7 +151,7 @@ fn example(name: &str, upstream: &str) -> Gateway {
         .args(["run", "-c"])
         .arg(root().join("config/examples").join(name))
         .current_dir(folder.path())
-        .envs([("LISTEN", "127.0.0.1:0"), ("UPSTREAM", upstream)]);
+        .envs([("LISTEN", "127.0.0.1:0"), ("UPSTREAM", upstream), ("TRUST_ON_FIRST_USE", "true")]);
     let audit = folder.path().join("audit.jsonl");
     Gateway::spawn_without_ops(command, folder, audit)
 }

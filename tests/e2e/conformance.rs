@@ -188,6 +188,7 @@ fn gateway(config: &str, server: &Http) -> Gateway {
     command.args(["run", "-c"]).arg(example(config)).current_dir(folder.path());
     let upstream = format!("http://127.0.0.1:{}/mcp", server.1);
     command.env("LISTEN", "127.0.0.1:0").env("UPSTREAM", upstream);
+        command.env("TRUST_ON_FIRST_USE", "true");
     Gateway::spawn_without_ops(command, folder, audit)
 }
 
@@ -218,7 +219,7 @@ impl Suite {
     /// The suite as the server, the SDK's client in front of the gateway.
     fn serve(&self, run: &Run) -> Vec<Value> {
         let command = format!(
-            "exec env LISTEN=127.0.0.1:{{port}} UPSTREAM={{upstream}} '{}' run -c '{}'",
+            "exec env TRUST_ON_FIRST_USE=true LISTEN=127.0.0.1:{{port}} UPSTREAM={{upstream}} '{}' run -c '{}'",
             binary().display(),
             example(run.config).display()
         );

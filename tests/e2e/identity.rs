@@ -98,7 +98,7 @@ fn anonymous_is_asked_for_by_name_and_only_on_loopback() {
     config.listener = "hosts: [gw.example]".to_owned();
     let text = |address: &str| {
         let yaml = format!(
-            "apiVersion: portcullis.dev/v1\nlisteners: [{{name: l, address: '{address}', authentication: [anonymous], hosts: [gw]}}]\n\
+            "apiVersion: portcullis.dev/v1\npins: {{mode: off}}\nlisteners: [{{name: l, address: '{address}', authentication: [anonymous], hosts: [gw]}}]\n\
              identity: {{anonymous: {{groups: [dev]}}}}\nservers: [{{name: up, url: '{}'}}]\nroutes: [{{path: /mcp, servers: [up]}}]\n\
              audit: {{sinks: [{{name: out, stdout: true}}]}}\n",
             server.url()

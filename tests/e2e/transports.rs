@@ -25,6 +25,7 @@ impl Console {
         let hash = "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5";
         let yaml = format!(
             "apiVersion: portcullis.dev/v1
+pins: {{mode: off}}
 listeners: [{{name: main, address: '127.0.0.1:0', authentication: [apiKey]}}]
 identity: {{apiKeys: [{{name: ana, principal: ana, groups: [dev], sha256: {hash}}}]}}
 servers: [{server}]

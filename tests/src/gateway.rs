@@ -87,6 +87,8 @@ pub struct Config {
     pub identity: String,
     /// More sections.
     pub more: String,
+    /// The `pins` section; by default everything is approved.
+    pub pins: String,
     /// The `ops` section.
     pub ops: String,
     /// The file records go to; by default one in the test's folder.
@@ -114,6 +116,7 @@ impl Config {
             authentication: "[apiKey]".to_owned(),
             identity: String::new(),
             more: String::new(),
+            pins: "{mode: off}".to_owned(),
             ops: "{address: '127.0.0.1:0'}".to_owned(),
             audit: None,
         }
@@ -155,7 +158,7 @@ impl Config {
         );
         let audit = format!("sinks: [{{name: file, file: '{}'}}]", audit.display());
         [
-            format!("apiVersion: portcullis.dev/v1\nops: {}\n", self.ops),
+            format!("apiVersion: portcullis.dev/v1\nops: {}\npins: {}\n", self.ops, self.pins),
             section("listeners", &listener),
             section("identity", &identity),
             section("servers", &self.servers),

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
+use policy::decision::Mode;
 use policy::json::Fragment;
 use policy::offer::Kind;
 use tokio::sync::mpsc;
@@ -174,12 +175,37 @@ impl Gateway {
             };
             let kinds = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method];
             let granted = kinds.into_iter().filter(may).collect();
+            let hello = self.approved(server, hello);
             servers.push(Presented { name: server.name().as_str().into(), hello, granted, shared });
         }
         match failed {
             Some(error) if servers.is_empty() => Err(error),
             Some(_) | None => Ok(servers),
         }
+    }
+
+    /// What a server says of itself, as far as that was approved. Capabilities that a client needs to
+    /// use what was approved are kept: what is behind them is decided for itself.
+    fn approved(&self, server: &Upstream, hello: Arc<Hello>) -> Arc<Hello> {
+        server.compare(&hello);
+        let pins = self.policy.pins();
+        let name = server.name().as_str();
+        let unfit = |part: &str| {
+            let field = hello.field(part);
+            pins.mode == Mode::Enforce
+                && pins.unfit_field(name, hello.digest, part, field).is_some()
+        };
+        let mut shown = Hello::clone(&hello);
+        if hello.instructions.is_some() && unfit("instructions") {
+            shown.instructions = None;
+        }
+        if hello.info.is_some() && unfit("serverInfo") {
+            shown.info = None;
+        }
+        if hello.capabilities.is_some() && unfit("capabilities") {
+            shown.capabilities = shown.usual_capabilities();
+        }
+        Arc::new(shown)
     }
 
     /// What the servers say of themselves, as far as a client may see it: instructions are read by

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest;
@@ -17,7 +17,11 @@ use crate::clock::{Clock as _, System};
 /// Sessions live this long unless the file says otherwise.
 const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 
-pub(super) fn settings(raw: RawSettings, root: &Node) -> Result<Settings, Vec<Problem>> {
+pub(super) fn settings(
+    raw: RawSettings,
+    root: &Node,
+    folder: &Path,
+) -> Result<Settings, Vec<Problem>> {
     let mut compiler = Compiler { root, problems: Vec::new(), now: System.now() };
     let RawSettings { listeners, ops, identity, servers, routes, policy, audit, .. } = raw;
     let identity = compiler.identity(identity);
@@ -35,6 +39,7 @@ pub(super) fn settings(raw: RawSettings, root: &Node) -> Result<Settings, Vec<Pr
         .time("/sessions/lifetime", raw.sessions.lifetime.as_deref())
         .unwrap_or(SESSION_LIFETIME);
     let limits = compiler.limits(&raw.limits);
+    let pins = compiler.pins(raw.pins, folder);
     let revocations = raw.revocations.file.map(PathBuf::from);
     if let Some(file) = &revocations
         && let Err(error) = revoked::read(file)
@@ -61,6 +66,7 @@ pub(super) fn settings(raw: RawSettings, root: &Node) -> Result<Settings, Vec<Pr
             servers,
             routes,
             policy,
+            pins,
             digest: crate::hex::encode(digest.as_ref()),
             revocations,
             sinks,

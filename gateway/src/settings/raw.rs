@@ -5,6 +5,7 @@
 mod credential;
 mod identity;
 mod listener;
+mod pins;
 
 use policy::config::RawPolicy;
 use policy::principal::Wanted;
@@ -22,6 +23,8 @@ pub(super) use listener::{
     RawClients, RawForwarded, RawForwardedHeader, RawListener, RawPresence, RawScheme, RawTls,
     RawTlsVersion,
 };
+pub use pins::Action;
+pub(super) use pins::{RawDrift, RawPinKey, RawPins};
 
 /// The configuration of a Portcullis gateway.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -44,6 +47,9 @@ pub(super) struct RawSettings {
     /// Who may call what. Without it nobody may call anything.
     #[serde(default)]
     pub(super) policy: RawPolicy,
+    /// Which definitions were approved.
+    #[serde(default)]
+    pub(super) pins: RawPins,
     /// What is no longer to be used.
     #[serde(default)]
     pub(super) revocations: RawRevocations,

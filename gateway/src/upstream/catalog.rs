@@ -16,8 +16,8 @@ use super::party::Party;
 use super::request;
 use super::standing::Key;
 use super::turn::Turn;
-use super::{Upstream, UpstreamError, http};
-use crate::protocol::Era;
+use super::{Hello, Transport, Upstream, UpstreamError, http};
+use crate::protocol::{Era, Version};
 use crate::session::Leg;
 use crate::wire::Outcome;
 
@@ -177,8 +177,8 @@ impl Upstream {
     #[must_use]
     pub fn is_shared(&self, era: Era) -> bool {
         match &self.transport {
-            super::Transport::Http(_) => false,
-            super::Transport::Channel(seats) => !seats.own && era == Era::Legacy,
+            Transport::Http(_) => false,
+            Transport::Channel(seats) => !seats.own && era == Era::Legacy,
         }
     }
 
@@ -189,6 +189,39 @@ impl Upstream {
             shelf.changed(kind);
             true
         });
+    }
+
+    /// Reads everything it offers again, whatever it says about how long that lasts.
+    pub async fn recheck(self: &Arc<Self>) {
+        let ourselves = Party::gateway();
+        // What cannot be asked was told of where it was tried.
+        let Ok(hello) = self.ask_again(&ourselves).await else { return };
+        self.compare(&hello);
+        for kind in Kind::LISTED {
+            self.changed(kind);
+            if self.catalog(&ourselves, kind).await.is_err() {
+                return;
+            }
+        }
+    }
+
+    /// What it says of itself now. A program is asked once, when it is started.
+    async fn ask_again(&self, party: &Party) -> Result<Arc<Hello>, UpstreamError> {
+        let known = self.known(party).await?;
+        match (&self.transport, known.hello.era) {
+            (Transport::Channel(_), _) => Ok(Arc::clone(&known.hello)),
+            (Transport::Http(_), Era::Modern) => {
+                let found = self.discover(party, known.generation, None).await?;
+                Ok(found.map_or_else(|| Arc::clone(&known.hello), |found| found.hello))
+            }
+            (Transport::Http(_), Era::Legacy) => {
+                let opened = self.session(Version::LAST_LEGACY, party).await?;
+                if let Some(leg) = &opened.leg {
+                    self.close(party, leg).await;
+                }
+                Ok(opened.hello)
+            }
+        }
     }
 
     /// Reads every page of the list.
@@ -232,6 +265,9 @@ impl Upstream {
             if let (Some(text), Some(held), None) = (&text, &held, &cursor)
                 && held.is_repeated_by(text, id)
             {
+                if self.keeper.has_moved(held.epoch()) {
+                    self.keeper.note(held.catalog(), self.is_ours(slot, held));
+                }
                 self.keep(slot, held, reading);
                 return Ok(Arc::clone(held));
             }
@@ -246,6 +282,7 @@ impl Upstream {
                 Outcome::Error(error) if cursor.is_none() && is_unknown(&error) => {
                     // A server without the method offers nothing of the kind.
                     let listing = Arc::new(pages.finish(None, false));
+                    self.noted_list(slot, &listing);
                     self.keep(slot, &listing, reading);
                     return Ok(listing);
                 }
@@ -261,10 +298,22 @@ impl Upstream {
                     Some((text, id))
                 });
                 let listing = Arc::new(pages.finish(source, streamed));
+                self.noted_list(slot, &listing);
                 self.keep(slot, &listing, reading);
                 return Ok(listing);
             }
         }
+    }
+
+    /// Whether a list is what the server shows to all, or to us, and not to one caller.
+    fn is_ours(&self, slot: &Slot, listing: &Listing) -> bool {
+        listing.is_public() || std::ptr::eq(self.shared.slot(listing.kind()), slot)
+    }
+
+    /// Has a list compared with what was approved, before anybody can see it.
+    fn noted_list(&self, slot: &Slot, listing: &Listing) {
+        self.keeper.has_moved(listing.epoch());
+        self.keeper.note(listing.catalog(), self.is_ours(slot, listing));
     }
 
     fn keep(&self, slot: &Slot, listing: &Arc<Listing>, reading: u64) {

@@ -3,7 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use policy::json::{Fragment, Value};
+use policy::json::{Bounds, Document, Fragment, Value};
+use policy::offer::Kind;
+use policy::pin::{Digest, Subject};
 use tokio::time::Instant;
 
 use super::request::{self, Outgoing, Speaker};
@@ -13,7 +15,7 @@ use crate::protocol::{Era, Version, code, meta};
 use crate::seal;
 use crate::session::Leg;
 use crate::settings::Protocol;
-use crate::wire::Outcome;
+use crate::wire::{Object, Outcome};
 
 /// How long a program may take to answer the question which era it speaks. A legacy program may
 /// never answer it.
@@ -34,6 +36,12 @@ pub struct Hello {
     pub ttl: u64,
     /// What it can do, as it says.
     pub capabilities: Option<Fragment>,
+    /// All of that, as it is approved.
+    pub said: Option<Fragment>,
+    /// Its digest; `None` when a number in it does not survive canonical form.
+    pub digest: Option<Digest>,
+    /// The digest of each part.
+    pub fields: Vec<(Box<str>, Digest)>,
 }
 
 /// What is known of a server until it is started again.
@@ -101,6 +109,8 @@ impl Upstream {
         tracing::info!(server = %self.name, era = known.hello.era.as_str(), "server reached");
         if !self.asks_callers {
             self.known.store(Some(Arc::clone(&known)));
+            // It may be another than before: nothing it listed then is relied on.
+            Kind::LISTED.into_iter().for_each(|kind| self.changed(kind));
         }
         Ok(known)
     }
@@ -263,22 +273,62 @@ impl Hello {
             Era::Legacy => value.get("serverInfo"),
         };
         let object = |value: &Value<'_>| value.is_object();
+        let info = info.filter(object);
+        let instructions = value.get("instructions").filter(|text| text.as_str().is_some());
+        let capabilities = value.get("capabilities").filter(object);
+        // One definition, the same in both eras.
+        let said = object_of([
+            ("capabilities", capabilities),
+            ("instructions", instructions),
+            ("serverInfo", info),
+        ]);
+        let of = |said: &Fragment| Digest::of(Subject::Server, said.value()).ok();
+        let fields = |said: &Fragment| Digest::of_fields(Subject::Server, said.value()).ok();
         Self {
             era,
-            info: info.filter(object).map(|info| info.fragment(&document)),
-            instructions: value
-                .get("instructions")
-                .filter(|text| text.as_str().is_some())
-                .map(|text| text.fragment(&document)),
+            digest: said.as_ref().and_then(of),
+            fields: said.as_ref().and_then(fields).unwrap_or_default(),
+            said,
+            info: info.map(|info| info.fragment(&document)),
+            instructions: instructions.map(|text| text.fragment(&document)),
             ttl: value
                 .get("ttlMs")
                 .and_then(Value::as_i64)
                 .and_then(|ttl| u64::try_from(ttl).ok())
                 .unwrap_or(0),
-            capabilities: value
-                .get("capabilities")
-                .filter(object)
-                .map(|capabilities| capabilities.fragment(&document)),
+            capabilities: capabilities.map(|capabilities| capabilities.fragment(&document)),
         }
     }
+
+    /// The capabilities without which nothing could be used, and no others.
+    #[must_use]
+    pub fn usual_capabilities(&self) -> Option<Fragment> {
+        let all = self.capabilities.as_ref()?.value();
+        let usual = USUAL.map(|name| (name, all.get(name)));
+        object_of(usual)
+    }
+
+    /// The digest of one part.
+    #[must_use]
+    pub fn field(&self, name: &str) -> Option<Digest> {
+        self.fields.iter().find(|(known, _)| **known == *name).map(|(_, digest)| *digest)
+    }
+}
+
+/// The capabilities behind which stands something that is decided for itself.
+const USUAL: [&str; 4] = ["tools", "prompts", "resources", "completions"];
+
+/// These members as one object.
+fn object_of<const N: usize>(parts: [(&str, Option<Value<'_>>); N]) -> Option<Fragment> {
+    let mut out = Vec::new();
+    let mut object = Object::open(&mut out);
+    for (name, value) in parts {
+        if let Some(value) = value {
+            object.raw(name, value.raw());
+        }
+    }
+    object.close();
+    // INVARIANT: its parts were read by the same reader within the same bounds.
+    let document = Document::parse(out.into(), &Bounds::ANSWER).ok()?;
+    Some(Fragment::whole(Arc::new(document)))
 }

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -51,6 +52,8 @@ pub struct Listing {
     streamed: bool,
     /// The one page it was read from, and where our id stands in it.
     source: Option<(Bytes, Range<usize>)>,
+    /// When it was last compared with what was approved.
+    epoch: AtomicU64,
     /// Written out for those who have asked.
     views: ArcSwap<Vec<Arc<Written>>>,
 }
@@ -70,6 +73,11 @@ impl Listing {
     #[must_use]
     pub const fn catalog(&self) -> &Arc<Catalog> {
         &self.catalog
+    }
+
+    /// When it was last compared with what was approved.
+    pub(super) const fn epoch(&self) -> &AtomicU64 {
+        &self.epoch
     }
 
     /// Of what kind.
@@ -265,6 +273,7 @@ impl Pages {
             public: self.public && self.count > 0,
             streamed,
             source: source.filter(|_| self.count == 1),
+            epoch: AtomicU64::new(0),
             views: ArcSwap::default(),
         }
     }

@@ -21,6 +21,8 @@ use tokio_util::sync::CancellationToken;
 
 use super::channel::Channel;
 use super::error::UpstreamError;
+use super::whois;
+use crate::pinning::Keeper;
 use crate::secret::Secret;
 use crate::settings::{Limits, Program};
 use crate::task::Tasks;
@@ -43,6 +45,7 @@ pub(super) struct Starter {
     secrets: Vec<(String, Secret)>,
     limits: Limits,
     tasks: Tasks,
+    keeper: Option<Arc<Keeper>>,
 }
 
 impl Starter {
@@ -53,7 +56,21 @@ impl Starter {
         limits: Limits,
         tasks: Tasks,
     ) -> Self {
-        Self { name, program, secrets, limits, tasks }
+        Self { name, program, secrets, limits, tasks, keeper: None }
+    }
+
+    /// The same, telling `keeper` who is started.
+    pub(super) fn known_to(self, keeper: Arc<Keeper>) -> Self {
+        Self { keeper: Some(keeper), ..self }
+    }
+
+    /// Finds out what is about to be started. It takes a while to read a large program.
+    pub(super) async fn identify(&self) {
+        let Some(keeper) = self.keeper.clone().filter(|keeper| keeper.acts()) else { return };
+        let program = self.program.clone();
+        let identity = tokio::task::spawn_blocking(move || whois::of_program(&program)).await;
+        let unknown = |_| "program that could not be looked at".to_owned();
+        keeper.identified(&self.name, &identity.unwrap_or_else(unknown));
     }
 
     /// Starts a process.

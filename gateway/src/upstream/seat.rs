@@ -135,7 +135,10 @@ impl Seats {
     async fn start(&self, own: bool) -> Result<Arc<Channel>, UpstreamError> {
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
         match &self.opener {
-            Opener::Program(starter) => starter.start(generation, own),
+            Opener::Program(starter) => {
+                starter.identify().await;
+                starter.start(generation, own)
+            }
             Opener::Old(old) => old.connect(generation, own).await,
         }
     }

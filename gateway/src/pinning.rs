@@ -1,0 +1,533 @@
+//! Holds what servers say to what was approved.
+//!
+//! Every list that is read is compared here with the lockfile, before anybody sees it. The decision
+//! itself is the policy's: this module gives it a new [`Pins`] when the lockfile changes or a
+//! change is one that is accepted, and tells of each change once (control C10).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::fs;
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, SystemTime};
+
+use policy::decision::Mode;
+use policy::drift::{self, Change, Risk};
+use policy::json::{Fragment, write_ascii};
+use policy::lock::{Lock, State, Version};
+use policy::name::ServerName;
+use policy::offer::{Catalog, Kind, Offer};
+use policy::pin::{Digest, Subject};
+use policy::pins::{Pins, Unfit};
+use policy::pipeline::Policy;
+use tokio::signal::unix::{SignalKind, signal};
+
+use crate::audit::Journal;
+use crate::metrics::Metrics;
+use crate::report::Chain;
+use crate::settings::lockfile::{self, LockError};
+use crate::settings::{Action, Pinning};
+use crate::task::Tasks;
+
+/// How often it is looked whether the lockfile has changed.
+const WATCH: Duration = Duration::from_secs(1);
+/// Most things whose definitions are followed over time.
+const FOLLOWED: usize = 100_000;
+/// Most former definitions of one thing that are remembered; one that has had more changes with
+/// every list.
+const FORMER: usize = 8;
+/// Most changes of one definition that are told.
+const TOLD: usize = 8;
+
+/// One thing of one server.
+type Place = (Box<str>, Kind, Box<str>);
+
+/// Compares what is said with what was approved.
+#[derive(Debug)]
+pub struct Keeper {
+    policy: Arc<Policy>,
+    settings: Pinning,
+    journal: Arc<Journal>,
+    metrics: Arc<Metrics>,
+    /// Grows when anything is seen that was not there before.
+    epoch: AtomicU64,
+    held: Mutex<Held>,
+}
+
+#[derive(Debug, Default)]
+struct Held {
+    /// The lockfile and its signatures, as they were last looked at.
+    stamp: Option<Stamp>,
+    pins: Pins,
+    /// Who servers are.
+    identities: BTreeMap<Box<str>, Box<str>>,
+    /// What was listed last, to be compared again when the lockfile changes.
+    latest: BTreeMap<(Box<str>, Kind), Arc<Catalog>>,
+    followed: BTreeMap<Place, Followed>,
+    /// What was told, so that it is told once.
+    told: BTreeSet<(Place, Option<Digest>)>,
+}
+
+/// The definitions of one thing over time.
+#[derive(Debug)]
+struct Followed {
+    now: Digest,
+    former: BTreeSet<Digest>,
+}
+
+/// What tells whether files have changed.
+#[derive(Debug, PartialEq, Eq)]
+struct Stamp([Option<(SystemTime, u64, u64)>; 2]);
+
+impl Stamp {
+    fn of(file: &Path) -> Self {
+        let stamp = |file: &Path| {
+            let data = fs::metadata(file).ok()?;
+            Some((data.modified().ok()?, data.len(), data.ino()))
+        };
+        Self([stamp(file), stamp(&lockfile::signatures(file))])
+    }
+}
+
+impl Keeper {
+    /// Reads the lockfile. One that is missing approves nothing.
+    ///
+    /// # Errors
+    /// When it is there and cannot be used.
+    pub fn new(
+        policy: Arc<Policy>,
+        settings: Pinning,
+        journal: Arc<Journal>,
+        metrics: Arc<Metrics>,
+    ) -> Result<Self, LockError> {
+        let held = Mutex::default();
+        let epoch = AtomicU64::new(0);
+        let keeper = Self { policy, settings, journal, metrics, epoch, held };
+        let mut held = keeper.held();
+        held.pins.mode = keeper.settings.mode;
+        if keeper.acts() {
+            held.stamp = Some(Stamp::of(&keeper.settings.file));
+            match lockfile::read(&keeper.settings.file, &keeper.settings.approvers) {
+                Ok((lock, text)) => keeper.take(&mut held, lock, &text),
+                Err(LockError::Missing(_)) if keeper.settings.trust_on_first_use => {}
+                Err(error @ LockError::Missing(_)) => {
+                    tracing::error!(%error, "nothing is approved");
+                }
+                Err(error) => return Err(error),
+            }
+        }
+        if keeper.acts() && keeper.settings.trust_on_first_use {
+            let what = "whatever servers say first is approved: this is for development only";
+            tracing::warn!("`pins.trustOnFirstUse` is on; {what}");
+        }
+        keeper.publish(&held);
+        drop(held);
+        Ok(keeper)
+    }
+
+    /// Whether anything is compared at all.
+    pub fn acts(&self) -> bool {
+        self.settings.mode != Mode::Off
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn publish(&self, held: &Held) {
+        self.policy.pin(Arc::new(held.pins.clone()));
+        self.epoch.fetch_add(1, Ordering::Release);
+    }
+
+    /// Whether anything has happened since `epoch` was told for which a list that has not changed
+    /// has to be compared again; and what is to be told next time.
+    pub fn has_moved(&self, epoch: &AtomicU64) -> bool {
+        let now = self.epoch.load(Ordering::Acquire);
+        epoch.swap(now, Ordering::Relaxed) != now
+    }
+
+    /// How often every server is to be asked for its lists in the background.
+    #[must_use]
+    pub fn recheck(&self) -> Option<Duration> {
+        self.acts().then_some(self.settings.recheck)
+    }
+
+    /// Uses another lockfile. What was held against servers is forgotten, and found again if it
+    /// still holds.
+    fn take(&self, held: &mut Held, lock: Lock, text: &[u8]) {
+        let digest = crate::hex::encode(&crate::sha256::sha256(text));
+        let mode = held.pins.mode;
+        held.pins = Pins { mode, lock: Arc::new(lock), ..Pins::default() };
+        held.told.clear();
+        held.followed.clear();
+        let identities = held.identities.clone();
+        for (server, identity) in identities {
+            self.compare_identity(held, &server, &identity);
+        }
+        let file = self.settings.file.display().to_string();
+        tracing::info!(%file, sha256 = %digest, "the lockfile was read");
+        self.record("pins", &format!("lockfile sha256:{digest}"));
+        for catalog in held.latest.values().cloned().collect::<Vec<_>>() {
+            self.compare(held, &catalog, true);
+        }
+    }
+
+    fn record(&self, event: &str, what: &str) {
+        if let Err(error) = self.journal.noted(event, what) {
+            tracing::error!(error = %Chain(&error), "an event is not on record");
+        }
+    }
+
+    /// Watches the lockfile, for as long as the gateway runs.
+    pub async fn tend(self: Arc<Self>, tasks: Tasks) {
+        if !self.acts() {
+            return;
+        }
+        let mut turn = tokio::time::interval(WATCH);
+        let mut hangup = signal(SignalKind::hangup()).ok();
+        loop {
+            let asked = async {
+                match &mut hangup {
+                    Some(hangup) => hangup.recv().await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                _ = turn.tick() => {}
+                _ = asked => self.held().stamp = None,
+                () = tasks.halting() => return,
+            }
+            self.look();
+        }
+    }
+
+    /// Reads the lockfile again if it has changed. One that cannot be used closes the door: what
+    /// nobody can read nobody has approved.
+    fn look(&self) {
+        let stamp = Some(Stamp::of(&self.settings.file));
+        let mut held = self.held();
+        if held.stamp == stamp {
+            return;
+        }
+        held.stamp = stamp;
+        match lockfile::read(&self.settings.file, &self.settings.approvers) {
+            Ok((lock, text)) => self.take(&mut held, lock, &text),
+            Err(error) => {
+                let error = Chain(&error);
+                tracing::error!(%error, "nothing is approved until the lockfile can be used");
+                self.metrics.lockfile_unread.add(1);
+                self.record("pins", "the lockfile cannot be used: nothing is approved");
+                let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
+                held.pins = Pins { mode, strangers, ..Pins::default() };
+            }
+        }
+        self.publish(&held);
+    }
+
+    /// Notes who `server` is.
+    pub fn identified(&self, server: &ServerName, identity: &str) {
+        if !self.acts() {
+            return;
+        }
+        let mut held = self.held();
+        let server: Box<str> = server.as_str().into();
+        held.identities.insert(server.clone(), identity.into());
+        if self.compare_identity(&mut held, &server, identity) {
+            self.publish(&held);
+        }
+    }
+
+    fn compare_identity(&self, held: &mut Held, server: &str, identity: &str) -> bool {
+        let locked = held.pins.lock.servers.get(server);
+        let expected = locked.and_then(|locked| locked.identity.clone());
+        let stranger = expected.as_deref().is_some_and(|expected| expected != identity);
+        if !stranger {
+            return held.pins.strangers.remove(server);
+        }
+        if held.pins.strangers.insert(server.into()) {
+            let mut what = format!("server `{server}`: {}; approved ", Unfit::Identity);
+            let expected = expected.unwrap_or_default();
+            write!(what, "`{}`, found `{}`", ascii(&expected), ascii(identity)).unwrap_or_default();
+            tracing::error!("{what}");
+            self.record("definition", &what);
+            return true;
+        }
+        false
+    }
+
+    /// Compares a list with what was approved. `shared`: it is what the server shows to us, or to
+    /// all, and not to one caller.
+    pub fn note(&self, catalog: &Arc<Catalog>, shared: bool) {
+        if !self.acts() {
+            return;
+        }
+        let mut held = self.held();
+        if shared {
+            let server = catalog.server().as_str().into();
+            held.latest.insert((server, catalog.kind()), Arc::clone(catalog));
+        }
+        if self.compare(&mut held, catalog, shared) {
+            self.publish(&held);
+        }
+    }
+
+    /// Whether anything is to be decided otherwise than before.
+    fn compare(&self, held: &mut Held, catalog: &Catalog, shared: bool) -> bool {
+        let (server, kind) = (catalog.server().as_str(), catalog.kind());
+        let mut decisive = false;
+        for offer in catalog.offers() {
+            let place: Place = (server.into(), kind, offer.name().as_str().into());
+            decisive |= self.follow(held, &place, offer);
+            decisive |= self.judge(held, place, catalog, offer);
+        }
+        if shared {
+            self.missing(held, catalog);
+        }
+        decisive
+    }
+
+    /// Whether a definition has come back after it was another: then it differs between callers,
+    /// between replicas, or with time.
+    fn follow(&self, held: &mut Held, place: &Place, offer: &Offer) -> bool {
+        let Some(digest) = offer.digest() else { return false };
+        let Some(followed) = held.followed.get_mut(place) else {
+            if held.followed.len() < FOLLOWED {
+                let followed = Followed { now: digest, former: BTreeSet::new() };
+                held.followed.insert(place.clone(), followed);
+            }
+            return false;
+        };
+        if followed.now == digest {
+            return false;
+        }
+        let left = std::mem::replace(&mut followed.now, digest);
+        let back = followed.former.contains(&digest) || followed.former.len() >= FORMER;
+        followed.former.insert(left);
+        self.epoch.fetch_add(1, Ordering::Release);
+        let fresh = back && held.pins.inconsistent.insert(place.clone());
+        if fresh {
+            let action = self.settings.on_inconsistent();
+            self.act(held, place, action);
+            let what = "it was this before, then something else: it differs between callers, replicas or times";
+            self.tell(place, Unfit::Inconsistent.code(), action, Some(digest), what);
+        }
+        fresh
+    }
+
+    fn judge(&self, held: &mut Held, place: Place, catalog: &Catalog, offer: &Offer) -> bool {
+        let (server, kind, name) = (&*place.0, place.1, &*place.2);
+        let unfit = held.pins.unfit(server, kind, name, Some(offer));
+        let digest = offer.digest();
+        let known = held.told.contains(&(place.clone(), digest));
+        let subject = Subject::Offer(kind);
+        match unfit {
+            None
+            | Some(Unfit::Identity | Unfit::Quarantined | Unfit::Inconsistent | Unfit::Removed) => {
+                false
+            }
+            Some(_) if known => false,
+            Some(unfit @ (Unfit::Unpinnable | Unfit::Revoked)) => {
+                held.told.insert((place.clone(), digest));
+                self.tell(&place, unfit.code(), Action::Hold, digest, unfit.note());
+                false
+            }
+            Some(Unfit::NotApproved) if self.settings.trust_on_first_use => {
+                self.trust(held, server, Some((kind, name)), offer.digest(), offer.fragment());
+                true
+            }
+            Some(Unfit::NotApproved) => {
+                held.told.insert((place.clone(), digest));
+                let action = self.settings.on_new();
+                let mut what = Unfit::NotApproved.note().to_owned();
+                if let Some(former) = former_name(held, catalog, offer) {
+                    let former = ascii(&former);
+                    write!(what, "; it seems to be {former} under another name")
+                        .unwrap_or_default();
+                }
+                self.tell(&place, Unfit::NotApproved.code(), action, digest, &what);
+                self.act(held, &place, action)
+            }
+            Some(Unfit::Changed) => {
+                held.told.insert((place.clone(), digest));
+                let versions = held.pins.lock.servers.get(server);
+                let versions = versions.map_or(&[][..], |locked| locked.versions(kind, name));
+                let changes = nearest(versions, subject, offer.definition());
+                self.drifted(held, &place, digest, &changes)
+            }
+        }
+    }
+
+    /// What is done about a definition that is another than was approved.
+    fn drifted(
+        &self,
+        held: &mut Held,
+        place: &Place,
+        digest: Option<Digest>,
+        changes: &[Change],
+    ) -> bool {
+        let gravest = changes.iter().map(|change| change.risk).max().unwrap_or(Risk::Other);
+        let actions = changes.iter().map(|change| self.settings.action(change.risk));
+        let action = actions.max().unwrap_or(Action::Hold);
+        let mut what = format!("{} ({} changes)", gravest.as_str(), changes.len());
+        for change in changes.iter().take(TOLD) {
+            write!(what, "; {change}").unwrap_or_default();
+        }
+        self.tell(place, Unfit::Changed.code(), action, digest, &what);
+        match (action, digest) {
+            (Action::Accept | Action::Alert, Some(digest)) => {
+                held.pins.accepted.insert((place.0.clone(), digest))
+            }
+            _ => self.act(held, place, action),
+        }
+    }
+
+    fn act(&self, held: &mut Held, place: &Place, action: Action) -> bool {
+        action == Action::QuarantineServer && held.pins.quarantined.insert(place.0.clone())
+    }
+
+    /// Approves what is said first.
+    fn trust(
+        &self,
+        held: &mut Held,
+        server: &str,
+        offer: Option<(Kind, &str)>,
+        digest: Option<Digest>,
+        definition: Fragment,
+    ) {
+        let Some(digest) = digest else { return };
+        let by = Some("first use".into());
+        let version = Version { digest, state: State::Approved, by, at: None, definition };
+        let lock = Arc::make_mut(&mut held.pins.lock);
+        let locked = lock.servers.entry(server.into()).or_default();
+        match offer {
+            Some((kind, name)) => {
+                locked.offers.entry((kind, name.into())).or_default().push(version);
+            }
+            None => locked.server.push(version),
+        }
+        tracing::debug!(server, ?offer, %digest, "approved because it was said first");
+    }
+
+    /// Tells of what was approved and is no longer there.
+    fn missing(&self, held: &mut Held, catalog: &Catalog) {
+        let (server, kind) = (catalog.server().as_str(), catalog.kind());
+        let Some(locked) = held.pins.lock.servers.get(server) else { return };
+        let approved = |versions: &[Version]| versions.iter().any(|v| v.state == State::Approved);
+        let names: Vec<Box<str>> = locked
+            .offers
+            .iter()
+            .filter(|((of, _), versions)| *of == kind && approved(versions))
+            .map(|((_, name), _)| name.clone())
+            .collect();
+        for name in names {
+            let place: Place = (server.into(), kind, name);
+            if catalog.offer(&place.2).is_some() {
+                held.told.remove(&(place, None));
+            } else if held.told.insert((place.clone(), None)) {
+                let unfit = Unfit::Removed;
+                self.tell(&place, unfit.code(), Action::Hold, None, unfit.note());
+            }
+        }
+    }
+
+    /// Compares what a server says of itself with what was approved.
+    pub fn note_server(&self, server: &ServerName, said: &Fragment, digest: Option<Digest>) {
+        let name = server.as_str();
+        let approved = |pins: &Pins| {
+            let versions = pins.lock.servers.get(name).map_or(&[][..], |locked| &locked.server);
+            let mut of_digest = versions.iter().filter(|version| Some(version.digest) == digest);
+            of_digest.any(|version| version.state == State::Approved)
+        };
+        if !self.acts() || approved(&self.policy.pins()) {
+            return;
+        }
+        let mut held = self.held();
+        let place: Place = (name.into(), Kind::Method, "".into());
+        if approved(&held.pins) || held.told.contains(&(place.clone(), digest)) {
+            return;
+        }
+        let locked = held.pins.lock.servers.get(name).cloned().unwrap_or_default();
+        let versions = locked.server;
+        if self.settings.trust_on_first_use && versions.len() < FORMER {
+            self.trust(&mut held, name, None, digest, said.clone());
+            return self.publish(&held);
+        }
+        held.told.insert((place.clone(), digest));
+        if versions.iter().any(|version| version.state == State::Approved) {
+            let changes = nearest(&versions, Subject::Server, said.value());
+            if self.drifted(&mut held, &place, digest, &changes) {
+                self.publish(&held);
+            }
+        } else {
+            let unfit = Unfit::NotApproved;
+            self.tell(&place, unfit.code(), Action::Hold, digest, unfit.note());
+        }
+    }
+
+    /// One event for one change, in the log and on record.
+    fn tell(
+        &self,
+        place: &Place,
+        code: &'static str,
+        action: Action,
+        digest: Option<Digest>,
+        what: &str,
+    ) {
+        let (server, kind, name) = place;
+        let of = match kind {
+            Kind::Method => "what it says of itself".to_owned(),
+            kind => format!("{} {}", kind.as_str(), ascii(name)),
+        };
+        let done = match action {
+            Action::Accept => "accepted",
+            Action::Alert => "accepted with an alert",
+            Action::Hold => "held",
+            Action::QuarantineServer => "the server is quarantined",
+        };
+        let digest = digest.map(|digest| format!(" {digest}")).unwrap_or_default();
+        let what: String = format!("server `{server}`, {of}: {code}, {done};{digest}; {what}");
+        if action == Action::Accept {
+            tracing::info!("{what}");
+        } else {
+            tracing::warn!("{what}");
+        }
+        self.metrics.definition_changes.add(1);
+        self.record("definition", &what);
+    }
+}
+
+/// What differs from the approved version that differs least.
+fn nearest(
+    versions: &[Version],
+    subject: Subject,
+    definition: policy::json::Value<'_>,
+) -> Vec<Change> {
+    let approved = versions.iter().filter(|version| version.state == State::Approved);
+    let changes = approved.map(|v| drift::compare(subject, v.definition.value(), definition));
+    let gravity =
+        |changes: &Vec<Change>| (changes.iter().map(|change| change.risk).max(), changes.len());
+    changes.min_by_key(gravity).unwrap_or_default()
+}
+
+/// What was approved under another name and is no longer listed, if a new definition is like it.
+fn former_name(held: &Held, catalog: &Catalog, offer: &Offer) -> Option<Box<str>> {
+    let locked = held.pins.lock.servers.get(catalog.server().as_str())?;
+    let key = offer.kind().key();
+    let gone = locked
+        .offers
+        .iter()
+        .filter(|((kind, name), _)| *kind == offer.kind() && catalog.offer(name).is_none());
+    let is = |versions: &[Version]| {
+        versions.iter().any(|v| drift::is_renamed(key, v.definition.value(), offer.definition()))
+    };
+    gone.filter(|(_, versions)| is(versions)).map(|((_, name), _)| name.clone()).next()
+}
+
+/// A name that a peer chose, for people to read.
+fn ascii(text: &str) -> String {
+    let mut out = Vec::new();
+    write_ascii(&mut out, text.get(..text.floor_char_boundary(256)).unwrap_or_default());
+    String::from_utf8(out).unwrap_or_default()
+}

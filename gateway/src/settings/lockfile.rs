@@ -1,0 +1,417 @@
+//! The lockfile: what was approved, as a file that people review and Git keeps.
+//!
+//! YAML in a stable order, so that a change of one definition is a small change of the file. A
+//! definition stands in it as JSON, in canonical order, one member a line, with every character
+//! that is not shown escaped. What is read back must have the digest that stands beside it.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use policy::json::{Bounds, Document, Fragment, Kind as Shape, Value, by_units, write_ascii};
+use policy::lock::{Lock, Locked, State, Version};
+use policy::offer::Kind;
+use policy::pin::{Digest, Subject};
+use serde::Deserialize;
+
+use super::pins::Approvers;
+use super::problem::{Problem, Problems};
+use super::yaml;
+
+/// Longest lockfile, in bytes.
+const LONGEST: u64 = 64 * 1024 * 1024;
+/// Longest file of signatures, in bytes.
+const SIGNATURES: u64 = 64 * 1024;
+/// What a signature is of: this, and the bytes of the file.
+const SIGNED: &[u8] = b"portcullis.lock/v1\n";
+
+/// Why a lockfile cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum LockError {
+    /// There is none.
+    #[error(
+        "there is no lockfile `{0}`: run `portcullis pin` to propose one, then `portcullis pin approve`"
+    )]
+    Missing(Box<str>),
+    /// It cannot be read.
+    #[error("could not read `{0}`")]
+    Read(Box<str>, #[source] io::Error),
+    /// It is longer than is read.
+    #[error("`{0}` is longer than {LONGEST} bytes")]
+    Long(Box<str>),
+    /// It is not written as it should be.
+    #[error(
+        "`{file}` cannot be used:\n{shown}run `git restore {file}`, or `portcullis pin` to make it anew"
+    )]
+    Shape {
+        /// Which file.
+        file: Box<str>,
+        /// What is wrong, with places.
+        shown: String,
+    },
+    /// It is not signed by whom it has to be.
+    #[error(
+        "`{file}` is signed by {found} of the {needed} approvers it takes ({why}): run `portcullis pin sign`"
+    )]
+    Unsigned {
+        /// Which file.
+        file: Box<str>,
+        /// How many good signatures there are.
+        found: usize,
+        /// How many it takes.
+        needed: usize,
+        /// What is the matter with others.
+        why: &'static str,
+    },
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawLock {
+    version: u32,
+    #[serde(default)]
+    servers: BTreeMap<Box<str>, RawLocked>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawLocked {
+    identity: Option<Box<str>>,
+    set: Box<str>,
+    #[serde(default)]
+    server: Vec<RawVersion>,
+    #[serde(default)]
+    tools: BTreeMap<Box<str>, Vec<RawVersion>>,
+    #[serde(default)]
+    prompts: BTreeMap<Box<str>, Vec<RawVersion>>,
+    #[serde(default)]
+    resources: BTreeMap<Box<str>, Vec<RawVersion>>,
+    #[serde(default)]
+    resource_templates: BTreeMap<Box<str>, Vec<RawVersion>>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawVersion {
+    digest: Box<str>,
+    state: State,
+    by: Option<Box<str>>,
+    at: Option<Box<str>>,
+    definition: Box<str>,
+}
+
+/// Reads the lockfile, with its signatures if any are asked for.
+///
+/// # Errors
+/// When it is not there, was altered, or is not signed by whom it has to be.
+pub fn read(file: &Path, approvers: &Approvers) -> Result<(Lock, Vec<u8>), LockError> {
+    let name = || Box::from(file.display().to_string());
+    let text = bytes(file, LONGEST)?;
+    if !approvers.keys.is_empty() {
+        signed(file, &text, approvers)?;
+    }
+    let shape = |shown: String| LockError::Shape { file: name(), shown };
+    let utf8 = std::str::from_utf8(&text).map_err(|_e| shape("it is not UTF-8\n".to_owned()))?;
+    let lock = parse(utf8).map_err(|problem| {
+        shape(Problems::new(&file.display().to_string(), utf8, problem).human(false))
+    })?;
+    Ok((lock, text))
+}
+
+fn bytes(file: &Path, longest: u64) -> Result<Vec<u8>, LockError> {
+    let name = || Box::from(file.display().to_string());
+    let failed = |error: io::Error| match error.kind() {
+        io::ErrorKind::NotFound => LockError::Missing(name()),
+        _ => LockError::Read(name(), error),
+    };
+    if fs::metadata(file).map_err(failed)?.len() > longest {
+        return Err(LockError::Long(name()));
+    }
+    fs::read(file).map_err(failed)
+}
+
+/// Reads the text of a lockfile.
+fn parse(text: &str) -> Result<Lock, Vec<Problem>> {
+    let root = yaml::parse(text)?;
+    let wrong = |at: &str, message: String, help: &str| {
+        vec![Problem::new(root.place(at), message, help.to_owned())]
+    };
+    let raw: RawLock = serde_json::from_value(root.json())
+        .map_err(|error| wrong("", error.to_string(), "only `portcullis pin` writes this file"))?;
+    if raw.version != 1 {
+        return Err(wrong("/version", "not version 1".to_owned(), "use a newer gateway"));
+    }
+    let mut lock = Lock::default();
+    for (name, raw) in raw.servers {
+        let at = format!("/servers/{}", escaped(&name));
+        let mut locked = Locked { identity: raw.identity, ..Locked::default() };
+        let versions = |raw: Vec<RawVersion>, subject, named: Option<&str>, at: &str| {
+            let read = |(n, raw): (usize, RawVersion)| {
+                version(raw, subject, named).map_err(|message| {
+                    let help = "somebody has edited it: take it from Git, or pin and approve again";
+                    wrong(&format!("{at}/{n}/digest"), message.to_owned(), help)
+                })
+            };
+            raw.into_iter().enumerate().map(read).collect::<Result<Vec<_>, _>>()
+        };
+        locked.server = versions(raw.server, Subject::Server, None, &format!("{at}/server"))?;
+        for (kind, member, offers) in [
+            (Kind::Tool, "tools", raw.tools),
+            (Kind::Prompt, "prompts", raw.prompts),
+            (Kind::Resource, "resources", raw.resources),
+            (Kind::Template, "resourceTemplates", raw.resource_templates),
+        ] {
+            for (offer, raw) in offers {
+                let at = format!("{at}/{member}/{}", escaped(&offer));
+                let read = versions(raw, Subject::Offer(kind), Some(&offer), &at)?;
+                locked.offers.insert((kind, offer), read);
+            }
+        }
+        if Digest::parse(&raw.set) != Some(locked.set()) {
+            let message = "what is approved of this server is not what the digest says".to_owned();
+            let help = "somebody has edited it: take it from Git, or pin and approve again";
+            return Err(wrong(&format!("{at}/set"), message, help));
+        }
+        lock.servers.insert(name, locked);
+    }
+    Ok(lock)
+}
+
+fn version(raw: RawVersion, subject: Subject, name: Option<&str>) -> Result<Version, &'static str> {
+    let document = Document::parse(String::from(raw.definition).into(), &Bounds::ANSWER)
+        .map_err(|_error| "the definition is not JSON")?;
+    let definition = Fragment::whole(Arc::new(document));
+    let value = definition.value();
+    let found = Digest::of(subject, value).map_err(|_inexact| "the definition has no digest")?;
+    if Digest::parse(&raw.digest) != Some(found) {
+        return Err("the definition does not have this digest");
+    }
+    if let (Subject::Offer(kind), Some(name)) = (subject, name)
+        && value.get(kind.key()).and_then(Value::as_str).as_deref() != Some(name)
+    {
+        return Err("the definition is of another name");
+    }
+    Ok(Version { digest: found, state: raw.state, by: raw.by, at: raw.at, definition })
+}
+
+fn escaped(name: &str) -> String {
+    name.replace('~', "~0").replace('/', "~1")
+}
+
+/// The text of a lockfile.
+#[must_use]
+pub fn write(lock: &Lock) -> String {
+    let mut out = String::from(
+        "# What was approved. Read the changes of this file as you read code; `portcullis pin`\n\
+         # writes it, and the digests keep it from being edited by hand.\n\
+         version: 1\nservers:\n",
+    );
+    for (name, locked) in &lock.servers {
+        writeln!(out, "  {}:", quoted(name)).unwrap_or_default();
+        if let Some(identity) = &locked.identity {
+            writeln!(out, "    identity: {}", quoted(identity)).unwrap_or_default();
+        }
+        writeln!(out, "    set: {}", locked.set()).unwrap_or_default();
+        if !locked.server.is_empty() {
+            out.push_str("    server:\n");
+            locked.server.iter().for_each(|version| entry(&mut out, "      ", version));
+        }
+        for (kind, member) in [
+            (Kind::Tool, "tools"),
+            (Kind::Prompt, "prompts"),
+            (Kind::Resource, "resources"),
+            (Kind::Template, "resourceTemplates"),
+        ] {
+            let mut of_kind = locked.offers.iter().filter(|((k, _), _)| *k == kind).peekable();
+            if of_kind.peek().is_some() {
+                writeln!(out, "    {member}:").unwrap_or_default();
+            }
+            for ((_, name), versions) in of_kind {
+                writeln!(out, "      {}:", quoted(name)).unwrap_or_default();
+                versions.iter().for_each(|version| entry(&mut out, "        ", version));
+            }
+        }
+    }
+    if lock.servers.is_empty() {
+        out.truncate(out.trim_end_matches("servers:\n").len());
+    }
+    out
+}
+
+fn entry(out: &mut String, indent: &str, version: &Version) {
+    writeln!(out, "{indent}- digest: {}", version.digest).unwrap_or_default();
+    writeln!(out, "{indent}  state: {}", version.state.as_str()).unwrap_or_default();
+    for (key, value) in [("by", &version.by), ("at", &version.at)] {
+        if let Some(value) = value {
+            writeln!(out, "{indent}  {key}: {}", quoted(value)).unwrap_or_default();
+        }
+    }
+    writeln!(out, "{indent}  definition: |").unwrap_or_default();
+    let mut text = String::new();
+    pretty(&mut text, version.definition.value(), 0);
+    for line in text.lines() {
+        writeln!(out, "{indent}    {line}").unwrap_or_default();
+    }
+}
+
+/// JSON with one member a line, members in canonical order, and nothing that is not ASCII.
+fn pretty(out: &mut String, value: Value<'_>, depth: usize) {
+    let indent = |out: &mut String, depth: usize| {
+        out.push('\n');
+        out.extend(std::iter::repeat_n("  ", depth));
+    };
+    match value.kind() {
+        Shape::Object => {
+            let mut members: Vec<_> = value.members().collect();
+            members.sort_by(|(one, _), (other, _)| by_units(one, other));
+            out.push('{');
+            let any = !members.is_empty();
+            for (n, (name, member)) in members.into_iter().enumerate() {
+                out.push_str(if n > 0 { "," } else { "" });
+                indent(out, depth + 1);
+                out.push_str(&quoted(&name));
+                out.push_str(": ");
+                pretty(out, member, depth + 1);
+            }
+            if any {
+                indent(out, depth);
+            }
+            out.push('}');
+        }
+        Shape::Array => {
+            out.push('[');
+            let mut any = false;
+            for (n, item) in value.items().enumerate() {
+                out.push_str(if n > 0 { "," } else { "" });
+                any = true;
+                indent(out, depth + 1);
+                pretty(out, item, depth + 1);
+            }
+            if any {
+                indent(out, depth);
+            }
+            out.push(']');
+        }
+        Shape::Plain | Shape::Escaped => out.push_str(&quoted(&value.as_str().unwrap_or_default())),
+        Shape::Null | Shape::Boolean | Shape::Number => out.push_str(value.raw()),
+    }
+}
+
+/// A string in double quotes that is the same in JSON and in YAML.
+fn quoted(text: &str) -> String {
+    let mut out = Vec::new();
+    write_ascii(&mut out, text);
+    String::from_utf8(out).unwrap_or_default()
+}
+
+/// Where the signatures of a lockfile are.
+#[must_use]
+pub fn signatures(file: &Path) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(".sig");
+    name.into()
+}
+
+/// What is signed.
+#[must_use]
+pub fn message(text: &[u8]) -> Vec<u8> {
+    [SIGNED, text].concat()
+}
+
+/// Whether enough of the approvers have signed `text`: one line each, the name and the signature
+/// in base64.
+fn signed(file: &Path, text: &[u8], approvers: &Approvers) -> Result<(), LockError> {
+    let lines = match bytes(&signatures(file), SIGNATURES) {
+        Ok(lines) => String::from_utf8_lossy(&lines).into_owned(),
+        Err(LockError::Missing(_)) => String::new(),
+        Err(error) => return Err(error),
+    };
+    let message = message(text);
+    let mut good = std::collections::BTreeSet::new();
+    let mut why = "there are no others";
+    for line in lines.lines().filter(|line| !line.trim().is_empty()) {
+        let Some((name, signature)) = line.split_once(' ') else {
+            why = "a line is not a signature";
+            continue;
+        };
+        let Some((_, key)) = approvers.keys.iter().find(|(known, _)| **known == *name) else {
+            why = "a signature is by nobody who may approve";
+            continue;
+        };
+        let signature = STANDARD.decode(signature.trim()).unwrap_or_default();
+        match UnparsedPublicKey::new(&ED25519, key).verify(&message, &signature) {
+            Ok(()) => drop(good.insert(*key)),
+            Err(_unspecified) => why = "a signature is of another file",
+        }
+    }
+    if good.len() >= approvers.needed.max(1) {
+        return Ok(());
+    }
+    let (found, needed) = (good.len(), approvers.needed.max(1));
+    Err(LockError::Unsigned { file: file.display().to_string().into(), found, needed, why })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{parse, write};
+    use policy::json::{Bounds, Document, Fragment};
+    use policy::lock::{Lock, Locked, State, Version};
+    use policy::offer::Kind;
+    use policy::pin::{Digest, Subject};
+    use std::sync::Arc;
+
+    fn lock(definition: &str) -> Lock {
+        let document = Document::parse(definition.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let definition = Fragment::whole(Arc::new(document));
+        let digest = Digest::of(Subject::Offer(Kind::Tool), definition.value()).unwrap();
+        let by = Some("ana \"a\"".into());
+        let version = Version { digest, state: State::Approved, by, at: None, definition };
+        let offers = [((Kind::Tool, "a b: #\u{202e}".into()), vec![version])].into();
+        let identity = Some("https://x/mcp".into());
+        let locked = Locked { identity, offers, ..Locked::default() };
+        Lock { servers: [("up".into(), locked)].into() }
+    }
+
+    const ODD: &str = r#"{"z":[1.50,-0,1e+21,true,null,[],{}],"name":"a b: #\u202e","description":"line one\n  - line: 'two'\u0085\u2028\ttab\u200b é","":""}"#;
+
+    #[test]
+    fn what_is_written_reads_back_and_is_written_the_same() {
+        let text = write(&lock(ODD));
+        assert!(text.is_ascii());
+        let read = parse(&text).unwrap();
+        assert_eq!(write(&read), text);
+        let of = |lock: &Lock| lock.servers["up"].set();
+        assert_eq!(of(&read), of(&lock(ODD)));
+        assert_eq!(parse(&write(&Lock::default())).unwrap().servers.len(), 0);
+    }
+
+    #[test]
+    fn nothing_in_it_can_be_altered() {
+        let text = write(&lock(ODD));
+        for (from, to) in [
+            ("tab", "tub"),
+            ("\"z\"", "\"y\""),
+            ("1.50", "1.51"),
+            ("state: approved", "state: pending"),
+            ("set: mcp-pin/v1:set:sha256:", "set: mcp-pin/v1:set:sha256:0"),
+            ("version: 1\n", "version: 2\n"),
+            ("servers:", "server:"),
+            ("      \"a b", "      \"a c"),
+        ] {
+            assert!(text.contains(from), "{from}");
+            assert!(parse(&text.replacen(from, to, 1)).is_err(), "{from}");
+        }
+        // Cut anywhere it is no lockfile, or one that approves nothing.
+        for at in 0..text.len() {
+            if let Ok(lock) = parse(&text[..at]) {
+                assert!(lock.servers.values().all(|locked| locked.offers.is_empty()), "{at}");
+            }
+        }
+    }
+}

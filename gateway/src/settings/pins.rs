@@ -1,0 +1,119 @@
+//! Which definitions were approved, and what is done about others.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use policy::decision::Mode;
+use policy::drift::Risk;
+
+use super::compile::Compiler;
+pub use super::raw::Action;
+use super::raw::{RawDrift, RawPinKey, RawPins};
+
+/// The lockfile, unless another is named.
+const FILE: &str = "portcullis.lock";
+/// How often lists are read in the background, unless something else is said.
+const RECHECK: Duration = Duration::from_secs(300);
+
+/// How definitions are held to what was approved.
+#[derive(Clone, Debug)]
+pub struct Pinning {
+    /// Whether it acts.
+    pub mode: Mode,
+    /// The lockfile.
+    pub file: PathBuf,
+    /// Whatever is said first is approved, until the gateway stops.
+    pub trust_on_first_use: bool,
+    /// How often lists are read in the background.
+    pub recheck: Duration,
+    /// Who may approve.
+    pub approvers: Approvers,
+    drift: RawDrift,
+}
+
+/// Who may approve, and how many of them it takes.
+#[derive(Clone, Debug, Default)]
+pub struct Approvers {
+    /// Names and Ed25519 public keys. Empty: the lockfile needs no signature.
+    pub keys: Vec<(Box<str>, [u8; 32])>,
+    /// How many of them must have signed.
+    pub needed: usize,
+}
+
+impl Pinning {
+    /// What is done about a change of this class.
+    #[must_use]
+    pub const fn action(&self, risk: Risk) -> Action {
+        let drift = &self.drift;
+        match risk {
+            Risk::Cosmetic => drift.cosmetic,
+            Risk::Narrowing => drift.narrowing,
+            Risk::Wording => drift.wording,
+            Risk::Other => drift.other,
+            Risk::Widening => drift.widening,
+            Risk::Parameter => drift.parameter,
+            Risk::Capability => drift.capability,
+            Risk::Annotation => drift.annotation,
+            Risk::Sink => drift.sink,
+            Risk::Instruction => drift.instruction,
+        }
+    }
+
+    /// What is done about a definition that nobody has proposed.
+    #[must_use]
+    pub const fn on_new(&self) -> Action {
+        self.drift.new
+    }
+
+    /// What is done about a definition that comes back after it was another.
+    #[must_use]
+    pub const fn on_inconsistent(&self) -> Action {
+        self.drift.inconsistent
+    }
+}
+
+impl Compiler<'_> {
+    pub(super) fn pins(&mut self, raw: RawPins, folder: &Path) -> Pinning {
+        let keys: Vec<_> =
+            raw.keys.iter().enumerate().map(|(n, key)| self.pin_key(n, key)).collect();
+        let keys: Vec<_> = keys.into_iter().flatten().collect();
+        let needed = raw.min_approvers.unwrap_or(1);
+        if raw.min_approvers.is_some() && !(1..=raw.keys.len()).contains(&needed) {
+            let help = "give at least 1, and not more than there are `keys`";
+            self.report("/pins/minApprovers", "this can never be met", help);
+        }
+        if raw.trust_on_first_use && !raw.keys.is_empty() {
+            let help = "remove one of the two: what is trusted at first sight is signed by nobody";
+            self.report("/pins/trustOnFirstUse", "`keys` ask for signatures", help);
+        }
+        for (name, action) in [("new", raw.drift.new), ("inconsistent", raw.drift.inconsistent)] {
+            if matches!(action, Action::Accept | Action::Alert) {
+                let help = "write `hold` or `quarantineServer`; for development there is `trustOnFirstUse`";
+                self.report(&format!("/pins/drift/{name}"), "this would approve anything", help);
+            }
+        }
+        Pinning {
+            mode: raw.mode,
+            file: folder.join(raw.file.as_deref().unwrap_or(FILE)),
+            trust_on_first_use: raw.trust_on_first_use,
+            recheck: self.time("/pins/recheck", raw.recheck.as_deref()).unwrap_or(RECHECK),
+            approvers: Approvers { keys, needed },
+            drift: raw.drift,
+        }
+    }
+
+    fn pin_key(&mut self, n: usize, raw: &RawPinKey) -> Option<(Box<str>, [u8; 32])> {
+        let at = format!("/pins/keys/{n}");
+        if raw.name.is_empty() || raw.name.contains(char::is_whitespace) {
+            self.report(&format!("{at}/name"), "a name is one word", "rename it");
+        }
+        let key = STANDARD.decode(&raw.ed25519).ok().and_then(|key| key.try_into().ok());
+        if key.is_none() {
+            let help = "give 32 bytes in base64, as `portcullis pin key` prints them";
+            self.report(&format!("{at}/ed25519"), "this is not a public key", help);
+        }
+        key.map(|key| (raw.name.as_str().into(), key))
+    }
+}

@@ -1,0 +1,61 @@
+//! Who a server is: what an approval is bound to.
+//!
+//! For a URL it is where it leads and what its certificate has to prove; every connection is held to
+//! that. For a program it is the file that is started, and its digest (threats T1004 and T1207).
+
+use std::env;
+use std::fs::File;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+
+use aws_lc_rs::digest::{Context, SHA256};
+
+use crate::hex;
+use crate::settings::{Program, Reach, Server};
+
+/// Who the server at a URL is; `None` for a program.
+pub(super) fn of_url(server: &Server) -> Option<String> {
+    let (Reach::Http(uri) | Reach::Old(uri)) = &server.reach else { return None };
+    let mut identity = uri.to_string();
+    if let Some(spiffe) = &server.tls.spiffe {
+        identity.push_str(&format!(" {}", spiffe.as_str()));
+    }
+    for key in &server.tls.keys {
+        identity.push_str(&format!(" key:sha256:{}", hex::encode(key)));
+    }
+    Some(identity)
+}
+
+/// Who a program is. Reads all of it.
+pub(super) fn of_program(program: &Program) -> String {
+    let path = resolved(program);
+    match path.and_then(|path| Ok((digest(&path)?, path))) {
+        Ok((digest, path)) => format!("program {} sha256:{digest}", path.display()),
+        Err(error) => format!("program {} unreadable: {}", program.command, error.kind()),
+    }
+}
+
+/// The file that is started: as the system looks for it.
+fn resolved(program: &Program) -> io::Result<PathBuf> {
+    let command = Path::new(&program.command);
+    if command.components().count() > 1 {
+        let folder = program.directory.clone().unwrap_or_default();
+        return folder.join(command).canonicalize();
+    }
+    let path = env::var_os("PATH").unwrap_or_default();
+    let found = env::split_paths(&path).map(|folder| folder.join(command)).find(|p| p.is_file());
+    found.ok_or(io::ErrorKind::NotFound)?.canonicalize()
+}
+
+fn digest(path: &Path) -> io::Result<String> {
+    let mut file = File::open(path)?;
+    let mut context = Context::new(&SHA256);
+    let mut buffer = vec![0; 256 * 1024];
+    loop {
+        let read = file.read(&mut buffer)?;
+        if read == 0 {
+            return Ok(hex::encode(context.finish().as_ref()));
+        }
+        context.update(buffer.get(..read).unwrap_or_default());
+    }
+}
