@@ -1,5 +1,8 @@
 //! The verbs of the command line.
 
+mod pin;
+mod sarif;
+
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -59,6 +62,9 @@ enum Verb {
         #[arg(long, value_enum, default_value_t = Format::Human)]
         format: Format,
     },
+    /// Propose what servers say and offer now for approval, in the lockfile; and look at, approve,
+    /// revoke and sign what stands there.
+    Pin(pin::Pin),
     /// Print the JSON Schema of the configuration.
     Schema,
     /// Make an API key, and the line that admits it.
@@ -75,12 +81,24 @@ enum Format {
     Json,
 }
 
+/// How findings are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Output {
+    /// For people.
+    Human,
+    /// For programs.
+    Json,
+    /// For code review tools: SARIF 2.1.0.
+    Sarif,
+}
+
 /// Does what the command line asks for.
 pub(crate) fn run() -> ExitCode {
     match Arguments::parse().verb {
         Verb::Run { config } => serve(config.as_deref()),
         Verb::Stdio { config, route } => serve_inside(&config, route.as_deref()),
         Verb::Validate { file, format } => validate(&file, format),
+        Verb::Pin(pin) => pin::run(pin),
         Verb::Schema => print(&schema()),
         Verb::Keygen => keygen(),
         Verb::Canary => match canary::serve(|| System.now()) {
@@ -156,6 +174,14 @@ fn load(file: &Path, text: &str) -> Result<Settings, Problems> {
     settings::load(&file.display().to_string(), text, &variable)
 }
 
+/// The configuration, or the code to end with when it is not valid.
+fn settings(file: &Path) -> Result<Settings, ExitCode> {
+    let text = fs::read_to_string(file);
+    let text =
+        text.map_err(|error| complain(&format!("could not read `{}`: {error}", file.display())))?;
+    load(file, &text).map_err(|problems| invalid(&problems))
+}
+
 fn keygen() -> ExitCode {
     let mut random = [0; 32];
     if rand::fill(&mut random).is_err() {
@@ -224,7 +250,7 @@ fn run_to_end(
     start: fn(Settings) -> Result<Running, StartError>,
     work: impl AsyncFnOnce(&Running) -> ExitCode,
 ) -> ExitCode {
-    log();
+    log("info");
     small_pages();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -252,8 +278,8 @@ fn small_pages() {
     }
 }
 
-fn log() {
-    let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| "info".into());
+fn log(usual: &str) {
+    let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     // A log that is set already, as in a test, is good enough.
     if io::stderr().is_terminal() {

@@ -52,4 +52,5 @@ pub mod killswitch;
 pub mod ops;
 pub mod console;
 pub mod start;
+pub mod survey;
 pub mod canary;

@@ -280,7 +280,7 @@ impl Keeper {
         for offer in catalog.offers() {
             let place: Place = (server.into(), kind, offer.name().as_str().into());
             decisive |= self.follow(held, &place, offer);
-            decisive |= self.judge(held, place, catalog, offer);
+            decisive |= self.judge(held, &place, catalog, offer);
         }
         if shared {
             self.missing(held, catalog);
@@ -316,7 +316,7 @@ impl Keeper {
         fresh
     }
 
-    fn judge(&self, held: &mut Held, place: Place, catalog: &Catalog, offer: &Offer) -> bool {
+    fn judge(&self, held: &mut Held, place: &Place, catalog: &Catalog, offer: &Offer) -> bool {
         let (server, kind, name) = (&*place.0, place.1, &*place.2);
         let unfit = held.pins.unfit(server, kind, name, Some(offer));
         let digest = offer.digest();
@@ -330,7 +330,7 @@ impl Keeper {
             Some(_) if known => false,
             Some(unfit @ (Unfit::Unpinnable | Unfit::Revoked)) => {
                 held.told.insert((place.clone(), digest));
-                self.tell(&place, unfit.code(), Action::Hold, digest, unfit.note());
+                self.tell(place, unfit.code(), Action::Hold, digest, unfit.note());
                 false
             }
             Some(Unfit::NotApproved) if self.settings.trust_on_first_use => {
@@ -341,20 +341,21 @@ impl Keeper {
                 held.told.insert((place.clone(), digest));
                 let action = self.settings.on_new();
                 let mut what = Unfit::NotApproved.note().to_owned();
-                if let Some(former) = former_name(held, catalog, offer) {
-                    let former = ascii(&former);
+                let locked = held.pins.lock.servers.get(server);
+                if let Some(former) = locked.and_then(|l| drift::former_name(l, catalog, offer)) {
+                    let former = ascii(former);
                     write!(what, "; it seems to be {former} under another name")
                         .unwrap_or_default();
                 }
-                self.tell(&place, Unfit::NotApproved.code(), action, digest, &what);
-                self.act(held, &place, action)
+                self.tell(place, Unfit::NotApproved.code(), action, digest, &what);
+                self.act(held, place, action)
             }
             Some(Unfit::Changed) => {
                 held.told.insert((place.clone(), digest));
                 let versions = held.pins.lock.servers.get(server);
                 let versions = versions.map_or(&[][..], |locked| locked.versions(kind, name));
-                let changes = nearest(versions, subject, offer.definition());
-                self.drifted(held, &place, digest, &changes)
+                let changes = drift::nearest(versions, subject, offer.definition());
+                self.drifted(held, place, digest, &changes)
             }
         }
     }
@@ -456,7 +457,7 @@ impl Keeper {
         }
         held.told.insert((place.clone(), digest));
         if versions.iter().any(|version| version.state == State::Approved) {
-            let changes = nearest(&versions, Subject::Server, said.value());
+            let changes = drift::nearest(&versions, Subject::Server, said.value());
             if self.drifted(&mut held, &place, digest, &changes) {
                 self.publish(&held);
             }
@@ -496,33 +497,6 @@ impl Keeper {
         self.metrics.definition_changes.add(1);
         self.record("definition", &what);
     }
-}
-
-/// What differs from the approved version that differs least.
-fn nearest(
-    versions: &[Version],
-    subject: Subject,
-    definition: policy::json::Value<'_>,
-) -> Vec<Change> {
-    let approved = versions.iter().filter(|version| version.state == State::Approved);
-    let changes = approved.map(|v| drift::compare(subject, v.definition.value(), definition));
-    let gravity =
-        |changes: &Vec<Change>| (changes.iter().map(|change| change.risk).max(), changes.len());
-    changes.min_by_key(gravity).unwrap_or_default()
-}
-
-/// What was approved under another name and is no longer listed, if a new definition is like it.
-fn former_name(held: &Held, catalog: &Catalog, offer: &Offer) -> Option<Box<str>> {
-    let locked = held.pins.lock.servers.get(catalog.server().as_str())?;
-    let key = offer.kind().key();
-    let gone = locked
-        .offers
-        .iter()
-        .filter(|((kind, name), _)| *kind == offer.kind() && catalog.offer(name).is_none());
-    let is = |versions: &[Version]| {
-        versions.iter().any(|v| drift::is_renamed(key, v.definition.value(), offer.definition()))
-    };
-    gone.filter(|(_, versions)| is(versions)).map(|((_, name), _)| name.clone()).next()
 }
 
 /// A name that a peer chose, for people to read.

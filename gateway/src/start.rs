@@ -363,7 +363,7 @@ fn local(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
 }
 
-fn journal(
+pub(crate) fn journal(
     settings: &Settings,
     world: &World,
     metrics: &Arc<Metrics>,
@@ -393,7 +393,7 @@ fn sealer(settings: &Settings, world: &World) -> Result<Sealer, StartError> {
     Sealer::new(&keys).map_err(StartError::SessionKey)
 }
 
-fn upstreams(
+pub(crate) fn upstreams(
     settings: &Settings,
     world: &World,
     metrics: &Arc<Metrics>,

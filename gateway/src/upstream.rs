@@ -5,7 +5,7 @@
 //! longer holds. Ids, progress tokens and sessions on this side are the gateway's own.
 
 mod party;
-mod whois;
+pub mod whois;
 mod credential;
 mod error;
 mod turn;
@@ -26,7 +26,7 @@ mod catalog;
 mod feed;
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicI64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
@@ -96,6 +96,8 @@ pub struct Upstream {
     known_by: Bounded<Key, Arc<Known>>,
     /// It can be spoken to in the name of a caller alone.
     asks_callers: bool,
+    /// Which start of it was met last.
+    met: AtomicU64,
     /// A server that speaks the modern era has refused a handshake.
     modern_alone: AtomicBool,
     /// It begins streams with the first thing it says on them.
@@ -181,6 +183,7 @@ impl Upstream {
             probing: Turn::default(),
             known_by: Bounded::new(limits.sessions),
             asks_callers,
+            met: AtomicU64::new(0),
             modern_alone: AtomicBool::new(server.protocol == Protocol::Modern),
             begins_late: AtomicBool::new(false),
             shared: Arc::default(),
@@ -205,6 +208,25 @@ impl Upstream {
     #[must_use]
     pub const fn asks_callers(&self) -> bool {
         self.asks_callers
+    }
+
+    /// What it says of itself, in each era that it speaks.
+    ///
+    /// # Errors
+    /// When it cannot be asked.
+    pub async fn hellos(&self, party: &Party) -> Result<Vec<Arc<Hello>>, UpstreamError> {
+        let mut hellos = vec![self.hello(party).await?];
+        let modern = hellos.iter().all(|hello| hello.era == Era::Modern);
+        if modern && matches!(self.transport, Transport::Http(_)) {
+            // A legacy client is spoken for in its own era, where the server speaks that too.
+            if let Ok(opened) = self.session(Version::LAST_LEGACY, party).await {
+                hellos.push(Arc::clone(&opened.hello));
+                if let Some(leg) = &opened.leg {
+                    self.close(party, leg).await;
+                }
+            }
+        }
+        Ok(hellos)
     }
 
     /// Has what it says of itself compared with what was approved.
@@ -562,6 +584,9 @@ impl Upstream {
             }
             Err(error) => {
                 self.metrics.reached(self.index, false);
+                if matches!(error, UpstreamError::Link(LinkError::Connect(_))) {
+                    self.replaced();
+                }
                 // It may have been replaced by one that speaks otherwise. One that is merely slow,
                 // or answers one call badly, has not.
                 if matches!(

@@ -13,6 +13,8 @@ use std::fmt;
 
 use crate::json::{Kind as Shape, Value};
 use crate::kind::Kind;
+use crate::lock::{Locked, State, Version};
+use crate::offer::{Catalog, Offer};
 use crate::pin::{Digest, Subject};
 
 pub use words::visible;
@@ -143,6 +145,28 @@ pub fn is_renamed(key: &str, before: Value<'_>, after: Value<'_>) -> bool {
         properties.into_iter().flat_map(Value::members).map(|(name, _)| name.into_owned()).collect()
     };
     names(before) == names(after) && words::alike(&text(before), &text(after))
+}
+
+/// What differs from the approved version that differs least; nothing where none was approved.
+#[must_use]
+pub fn nearest(versions: &[Version], subject: Subject, definition: Value<'_>) -> Vec<Change> {
+    let approved = versions.iter().filter(|version| version.state == State::Approved);
+    let changes = approved.map(|v| compare(subject, v.definition.value(), definition));
+    let gravity =
+        |changes: &Vec<Change>| (changes.iter().map(|change| change.risk).max(), changes.len());
+    changes.min_by_key(gravity).unwrap_or_default()
+}
+
+/// The name under which something like `offer` was approved that is no longer listed: it inherits
+/// no trust from it, but the two belong together (threat T1405).
+#[must_use]
+pub fn former_name<'a>(locked: &'a Locked, catalog: &Catalog, offer: &Offer) -> Option<&'a str> {
+    let kind = offer.kind();
+    let gone = |name: &str| catalog.offer(name).is_none();
+    let mut former = locked.offers.iter().filter(|((of, name), _)| *of == kind && gone(name));
+    let is =
+        |version: &Version| is_renamed(kind.key(), version.definition.value(), offer.definition());
+    former.find(|(_, versions)| versions.iter().any(is)).map(|((_, name), _)| &**name)
 }
 
 /// Collects what differs.

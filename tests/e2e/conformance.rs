@@ -188,7 +188,7 @@ fn gateway(config: &str, server: &Http) -> Gateway {
     command.args(["run", "-c"]).arg(example(config)).current_dir(folder.path());
     let upstream = format!("http://127.0.0.1:{}/mcp", server.1);
     command.env("LISTEN", "127.0.0.1:0").env("UPSTREAM", upstream);
-        command.env("TRUST_ON_FIRST_USE", "true");
+    command.env("TRUST_ON_FIRST_USE", "true");
     Gateway::spawn_without_ops(command, folder, audit)
 }
 

@@ -23,6 +23,7 @@ mod federation;
 mod framing;
 mod identity;
 mod peers;
+mod pins;
 mod policy;
 mod protocol;
 mod resuming;

@@ -171,6 +171,40 @@ impl Config {
         .concat()
     }
 
+    /// Approves what the servers offer now, in the lockfile at `lock`, and starts from there.
+    #[must_use]
+    pub fn approved(mut self, lock: &Path) -> Self {
+        self.pins = format!("{{file: '{}'}}", lock.display());
+        self.verb(&["pin"]);
+        self.verb(&["pin", "approve", "--by", "ana"]);
+        self
+    }
+
+    /// Runs a verb on this configuration; it has to go well.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn verb(&self, arguments: &[&str]) -> Output {
+        let output = self.tried(arguments);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        output
+    }
+
+    /// Runs a verb on this configuration.
+    ///
+    /// # Panics
+    /// When it cannot be run.
+    #[must_use]
+    pub fn tried(&self, arguments: &[&str]) -> Output {
+        let folder = Folder::new();
+        let file = folder.path().join("gateway.yaml");
+        fs::write(&file, self.yaml(&folder.path().join("audit.jsonl"))).unwrap();
+        let mut command = Command::new(binary());
+        command.args(arguments).arg("-c").arg(&file).stdin(Stdio::null());
+        command.output().unwrap()
+    }
+
     /// Starts the gateway.
     #[must_use]
     pub fn start(&self) -> Gateway {

@@ -143,8 +143,18 @@ impl Server {
         offers: Value,
         answer: impl Fn(&Call) -> Value + Send + Sync + 'static,
     ) -> Self {
+        Self::shifting(era, move |_| offers.clone(), answer)
+    }
+
+    /// The same for one whose offers may be others for every request; also its `instructions`.
+    pub fn shifting(
+        era: Era,
+        offers: impl Fn(&Call) -> Value + Send + Sync + 'static,
+        answer: impl Fn(&Call) -> Value + Send + Sync + 'static,
+    ) -> Self {
         let count = std::sync::atomic::AtomicUsize::new(0);
         Self::start(move |request, stream| {
+            let offers = offers(request);
             let list = match request.method() {
                 "tools/list" => "tools",
                 "prompts/list" => "prompts",
@@ -163,11 +173,13 @@ impl Server {
                 ("server/discover", Era::Modern) => request.result(&json!({
                     "resultType": "complete", "supportedVersions": ["2026-07-28"],
                     "capabilities": capabilities, "ttlMs": 0, "cacheScope": "public",
+                    "instructions": offers["instructions"],
                 })),
                 ("initialize", Era::Legacy) => {
                     let result = json!({
                         "protocolVersion": "2025-11-25", "capabilities": capabilities,
                         "serverInfo": { "name": "fake", "version": "1" },
+                        "instructions": offers["instructions"],
                     });
                     let body = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
                     let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -175,7 +175,7 @@ impl Gateway {
             };
             let kinds = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method];
             let granted = kinds.into_iter().filter(may).collect();
-            let hello = self.approved(server, hello);
+            let hello = self.approved(server, &hello);
             servers.push(Presented { name: server.name().as_str().into(), hello, granted, shared });
         }
         match failed {
@@ -186,8 +186,8 @@ impl Gateway {
 
     /// What a server says of itself, as far as that was approved. Capabilities that a client needs to
     /// use what was approved are kept: what is behind them is decided for itself.
-    fn approved(&self, server: &Upstream, hello: Arc<Hello>) -> Arc<Hello> {
-        server.compare(&hello);
+    fn approved(&self, server: &Upstream, hello: &Hello) -> Arc<Hello> {
+        server.compare(hello);
         let pins = self.policy.pins();
         let name = server.name().as_str();
         let unfit = |part: &str| {
@@ -195,7 +195,7 @@ impl Gateway {
             pins.mode == Mode::Enforce
                 && pins.unfit_field(name, hello.digest, part, field).is_some()
         };
-        let mut shown = Hello::clone(&hello);
+        let mut shown = hello.clone();
         if hello.instructions.is_some() && unfit("instructions") {
             shown.instructions = None;
         }

@@ -39,7 +39,7 @@ pub(super) fn settings(
         .time("/sessions/lifetime", raw.sessions.lifetime.as_deref())
         .unwrap_or(SESSION_LIFETIME);
     let limits = compiler.limits(&raw.limits);
-    let pins = compiler.pins(raw.pins, folder);
+    let pins = compiler.pins(&raw.pins, folder);
     let revocations = raw.revocations.file.map(PathBuf::from);
     if let Some(file) = &revocations
         && let Err(error) = revoked::read(file)

@@ -213,9 +213,9 @@ pub fn write(lock: &Lock) -> String {
          version: 1\nservers:\n",
     );
     for (name, locked) in &lock.servers {
-        writeln!(out, "  {}:", quoted(name)).unwrap_or_default();
+        writeln!(out, "  {}:", scalar(name)).unwrap_or_default();
         if let Some(identity) = &locked.identity {
-            writeln!(out, "    identity: {}", quoted(identity)).unwrap_or_default();
+            writeln!(out, "    identity: {}", scalar(identity)).unwrap_or_default();
         }
         writeln!(out, "    set: {}", locked.set()).unwrap_or_default();
         if !locked.server.is_empty() {
@@ -233,7 +233,7 @@ pub fn write(lock: &Lock) -> String {
                 writeln!(out, "    {member}:").unwrap_or_default();
             }
             for ((_, name), versions) in of_kind {
-                writeln!(out, "      {}:", quoted(name)).unwrap_or_default();
+                writeln!(out, "      {}:", scalar(name)).unwrap_or_default();
                 versions.iter().for_each(|version| entry(&mut out, "        ", version));
             }
         }
@@ -249,7 +249,7 @@ fn entry(out: &mut String, indent: &str, version: &Version) {
     writeln!(out, "{indent}  state: {}", version.state.as_str()).unwrap_or_default();
     for (key, value) in [("by", &version.by), ("at", &version.at)] {
         if let Some(value) = value {
-            writeln!(out, "{indent}  {key}: {}", quoted(value)).unwrap_or_default();
+            writeln!(out, "{indent}  {key}: {}", scalar(value)).unwrap_or_default();
         }
     }
     writeln!(out, "{indent}  definition: |").unwrap_or_default();
@@ -303,7 +303,26 @@ fn pretty(out: &mut String, value: Value<'_>, depth: usize) {
     }
 }
 
-/// A string in double quotes that is the same in JSON and in YAML.
+/// A string of YAML in double quotes: as in JSON, but for what lies beyond 16 bits.
+fn scalar(text: &str) -> String {
+    let mut out = String::from("\"");
+    let mut units = [0; 4];
+    for c in text.chars() {
+        if u32::from(c) > 0xffff {
+            write!(out, "\\U{:08x}", u32::from(c)).unwrap_or_default();
+        } else {
+            out.push_str(quoted(c.encode_utf8(&mut units)).trim_matches('"'));
+        }
+        // A quotation mark is trimmed with the quotes around it.
+        if c == '"' {
+            out.push_str("\"");
+        }
+    }
+    out.push('"');
+    out
+}
+
+/// A string of JSON in ASCII alone.
 fn quoted(text: &str) -> String {
     let mut out = Vec::new();
     write_ascii(&mut out, text);
@@ -322,6 +341,12 @@ pub fn signatures(file: &Path) -> PathBuf {
 #[must_use]
 pub fn message(text: &[u8]) -> Vec<u8> {
     [SIGNED, text].concat()
+}
+
+/// Whether the owner of `key` has signed `message`.
+#[must_use]
+pub fn is_signed(key: &[u8; 32], message: &[u8], signature: &[u8]) -> bool {
+    UnparsedPublicKey::new(&ED25519, key).verify(message, signature).is_ok()
 }
 
 /// Whether enough of the approvers have signed `text`: one line each, the name and the signature
@@ -345,9 +370,10 @@ fn signed(file: &Path, text: &[u8], approvers: &Approvers) -> Result<(), LockErr
             continue;
         };
         let signature = STANDARD.decode(signature.trim()).unwrap_or_default();
-        match UnparsedPublicKey::new(&ED25519, key).verify(&message, &signature) {
-            Ok(()) => drop(good.insert(*key)),
-            Err(_unspecified) => why = "a signature is of another file",
+        if is_signed(key, &message, &signature) {
+            good.insert(*key);
+        } else {
+            why = "a signature is of another file";
         }
     }
     if good.len() >= approvers.needed.max(1) {
@@ -372,13 +398,13 @@ mod tests {
         let digest = Digest::of(Subject::Offer(Kind::Tool), definition.value()).unwrap();
         let by = Some("ana \"a\"".into());
         let version = Version { digest, state: State::Approved, by, at: None, definition };
-        let offers = [((Kind::Tool, "a b: #\u{202e}".into()), vec![version])].into();
+        let offers = [((Kind::Tool, "a\" b: #\u{202e}\u{1f600}\\".into()), vec![version])].into();
         let identity = Some("https://x/mcp".into());
         let locked = Locked { identity, offers, ..Locked::default() };
         Lock { servers: [("up".into(), locked)].into() }
     }
 
-    const ODD: &str = r#"{"z":[1.50,-0,1e+21,true,null,[],{}],"name":"a b: #\u202e","description":"line one\n  - line: 'two'\u0085\u2028\ttab\u200b é","":""}"#;
+    const ODD: &str = r#"{"z":[1.50,-0,1e+21,true,null,[],{}],"name":"a\" b: #\u202e\ud83d\ude00\\","description":"line one\n  - line: 'two'\u0085\u2028\ttab\u200b é","":""}"#;
 
     #[test]
     fn what_is_written_reads_back_and_is_written_the_same() {
@@ -402,16 +428,15 @@ mod tests {
             ("set: mcp-pin/v1:set:sha256:", "set: mcp-pin/v1:set:sha256:0"),
             ("version: 1\n", "version: 2\n"),
             ("servers:", "server:"),
-            ("      \"a b", "      \"a c"),
+            (" b: #", " c: #"),
         ] {
             assert!(text.contains(from), "{from}");
             assert!(parse(&text.replacen(from, to, 1)).is_err(), "{from}");
         }
-        // Cut anywhere it is no lockfile, or one that approves nothing.
-        for at in 0..text.len() {
-            if let Ok(lock) = parse(&text[..at]) {
-                assert!(lock.servers.values().all(|locked| locked.offers.is_empty()), "{at}");
-            }
+        // Cut anywhere it is no lockfile, or one that approves nothing; but for the last line end.
+        for at in 0..text.len() - 1 {
+            let lock = parse(text.get(..at).unwrap()).unwrap_or_default();
+            assert!(lock.servers.is_empty(), "{at}");
         }
     }
 }

@@ -43,6 +43,12 @@ pub struct Approvers {
 }
 
 impl Pinning {
+    /// The same, approving everything.
+    #[must_use]
+    pub fn off(&self) -> Self {
+        Self { mode: Mode::Off, ..self.clone() }
+    }
+
     /// What is done about a change of this class.
     #[must_use]
     pub const fn action(&self, risk: Risk) -> Action {
@@ -75,7 +81,7 @@ impl Pinning {
 }
 
 impl Compiler<'_> {
-    pub(super) fn pins(&mut self, raw: RawPins, folder: &Path) -> Pinning {
+    pub(super) fn pins(&mut self, raw: &RawPins, folder: &Path) -> Pinning {
         let keys: Vec<_> =
             raw.keys.iter().enumerate().map(|(n, key)| self.pin_key(n, key)).collect();
         let keys: Vec<_> = keys.into_iter().flatten().collect();

@@ -224,6 +224,11 @@ impl Upstream {
         }
     }
 
+    /// It may be another than before: nothing it listed then is relied on.
+    pub(super) fn replaced(&self) {
+        Kind::LISTED.into_iter().for_each(|kind| self.changed(kind));
+    }
+
     /// Reads every page of the list.
     async fn read(
         self: &Arc<Self>,

@@ -1,10 +1,10 @@
 //! Which era a server speaks, and what it says of itself.
 
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use policy::json::{Bounds, Document, Fragment, Value};
-use policy::offer::Kind;
 use policy::pin::{Digest, Subject};
 use tokio::time::Instant;
 
@@ -109,8 +109,9 @@ impl Upstream {
         tracing::info!(server = %self.name, era = known.hello.era.as_str(), "server reached");
         if !self.asks_callers {
             self.known.store(Some(Arc::clone(&known)));
-            // It may be another than before: nothing it listed then is relied on.
-            Kind::LISTED.into_iter().for_each(|kind| self.changed(kind));
+            if self.met.swap(generation, Ordering::Relaxed) != generation {
+                self.replaced();
+            }
         }
         Ok(known)
     }

@@ -13,6 +13,15 @@ use aws_lc_rs::digest::{Context, SHA256};
 use crate::hex;
 use crate::settings::{Program, Reach, Server};
 
+/// Who the server is.
+#[must_use]
+pub fn of(server: &Server) -> String {
+    match &server.reach {
+        Reach::Stdio(program) => of_program(program),
+        Reach::Http(_) | Reach::Old(_) => of_url(server).unwrap_or_default(),
+    }
+}
+
 /// Who the server at a URL is; `None` for a program.
 pub(super) fn of_url(server: &Server) -> Option<String> {
     let (Reach::Http(uri) | Reach::Old(uri)) = &server.reach else { return None };

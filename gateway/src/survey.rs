@@ -1,0 +1,80 @@
+//! Asks servers what they are and what they offer, for people who are to approve it.
+
+use std::sync::Arc;
+
+use futures_util::future::join_all;
+use policy::name::ServerName;
+use policy::offer::{Catalog, Kind};
+
+use crate::clock::{Clock, System};
+use crate::front;
+use crate::metrics::Metrics;
+use crate::pinning::Keeper;
+use crate::settings::{Server, Settings};
+use crate::start::{self, StartError};
+use crate::task::Tasks;
+use crate::upstream::{Hello, Party, Upstream, UpstreamError, whois};
+use crate::world::World;
+
+/// What one server says and offers at one moment.
+#[derive(Debug)]
+pub struct Survey {
+    /// Its name.
+    pub server: ServerName,
+    /// Who it is.
+    pub identity: String,
+    /// What it says of itself, in each era that it speaks.
+    pub hellos: Vec<Arc<Hello>>,
+    /// What it offers, one catalogue for each kind.
+    pub catalogs: Vec<Arc<Catalog>>,
+    /// Why it could not be asked.
+    pub failed: Option<String>,
+}
+
+/// Asks every server that `wanted` wants what it is and what it offers. Nothing is decided, nothing
+/// listens, and nothing is recorded.
+///
+/// # Errors
+/// When anything it needs is not to be had.
+pub async fn survey(
+    mut settings: Settings,
+    wanted: impl Fn(&str) -> bool,
+) -> Result<Vec<Survey>, StartError> {
+    let clock: Arc<dyn Clock> = Arc::new(System);
+    let tasks = Tasks::default();
+    let world = World::new(Arc::clone(&clock), settings.limits, tasks.clone());
+    settings.sinks.clear();
+    settings.servers.retain(|server| wanted(server.name.as_str()));
+    let metrics = Arc::new(Metrics::new(settings.servers.iter().map(|s| s.name.as_str())));
+    let journal = start::journal(&settings, &world, &metrics)?;
+    let pinning = settings.pins.off();
+    let keeper = Keeper::new(Arc::default(), pinning, journal, Arc::clone(&metrics))?;
+    let upstreams = start::upstreams(&settings, &world, &metrics, &Arc::new(keeper))?;
+    let ask = |(upstream, server): (&Arc<Upstream>, &Server)| {
+        let (upstream, server) = (Arc::clone(upstream), server.clone());
+        async move {
+            let (name, party) = (upstream.name().clone(), Party::gateway());
+            let identity = tokio::task::spawn_blocking(move || whois::of(&server)).await;
+            let identity = identity.unwrap_or_default();
+            let mut survey =
+                Survey { server: name, identity, hellos: vec![], catalogs: vec![], failed: None };
+            let read = async {
+                if upstream.asks_callers() {
+                    return Err("it is asked in the name of callers alone".to_owned());
+                }
+                let told = |error: UpstreamError| crate::report::Chain(&error).to_string();
+                survey.hellos = upstream.hellos(&party).await.map_err(told)?;
+                for kind in Kind::LISTED {
+                    let listing = upstream.catalog(&party, kind).await.map_err(told)?;
+                    survey.catalogs.push(Arc::clone(listing.catalog()));
+                }
+                Ok(())
+            };
+            survey.failed = read.await.err();
+            survey
+        }
+    };
+    let surveys = join_all(upstreams.iter().zip(&settings.servers).map(ask)).await;
+    front::drain(&tasks, settings.limits.drain_time).await;
+    Ok(surveys)
+}
