@@ -86,6 +86,10 @@ struct RawDefinitions {
     /// Characters that are not shown, or that change the order of those that are.
     #[serde(default)]
     hidden_characters: Mode,
+    /// Text that is made to look otherwise than it is: letters of mixed scripts or in odd shapes,
+    /// terminal commands, text that is hidden in selectors.
+    #[serde(default)]
+    disguised_text: Mode,
     /// Text that gives orders to a model.
     #[serde(default)]
     planted_instructions: Mode,
@@ -135,6 +139,7 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
     }
     let definitions = Definitions {
         hidden_characters: raw.definitions.hidden_characters,
+        disguised_text: raw.definitions.disguised_text,
         planted_instructions: raw.definitions.planted_instructions,
         tool_names: raw.definitions.tool_names,
     };

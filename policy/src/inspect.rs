@@ -1,15 +1,13 @@
-//! A first, plain look at what a model would read in a tool definition.
+//! What the detectors see in a definition, and how they say it.
 //!
-//! Two questions about every string in it, member names included: does it hold characters a person
-//! cannot see, and does it give orders to the model? (Threats T1001, T1402, T1501; control C12.)
-//! The patterns are few on purpose: each was kept because it finds attacks and almost no ordinary
-//! definitions.
+//! Three questions about every string in it, member names included: does it hold characters a person
+//! cannot see, is it made to look otherwise than it is, and does it give orders to the model?
+//! (Threats T1001, T1402, T1501; control C12.)
 
+use std::borrow::Cow;
 use std::fmt;
-use std::sync::LazyLock;
 
-use regex::bytes::RegexSet;
-
+use crate::detect::{Model, Reading, THRESHOLD};
 use crate::json::Value;
 use crate::name::OfferName;
 
@@ -18,10 +16,14 @@ use crate::name::OfferName;
 pub enum Detector {
     /// Characters that are not shown or that change the order of those that are.
     HiddenCharacters,
+    /// Text that is made to look otherwise than it is.
+    DisguisedText,
     /// Text that gives orders to a model.
     PlantedInstructions,
     /// Names outside the specified alphabet, and names given twice.
     ToolNames,
+    /// What could be taken for something of another server.
+    Shadowing,
     /// Definitions that nobody has approved.
     Pins,
 }
@@ -32,8 +34,10 @@ impl Detector {
     pub const fn name(self) -> &'static str {
         match self {
             Self::HiddenCharacters => "hidden-characters",
+            Self::DisguisedText => "disguised-text",
             Self::PlantedInstructions => "planted-instructions",
             Self::ToolNames => "tool-names",
+            Self::Shadowing => "shadowing",
             Self::Pins => "pins",
         }
     }
@@ -47,17 +51,21 @@ pub struct Finding {
     /// Where, as a JSON Pointer (RFC 6901) into the definition.
     pub at: String,
     /// What, in our words: never the text that was found.
-    pub note: &'static str,
+    pub note: Cow<'static, str>,
 }
 
 impl Finding {
     pub(crate) const fn duplicate_name() -> Self {
         let note = "another of this server has the same name";
-        Self { detector: Detector::ToolNames, at: String::new(), note }
+        Self { detector: Detector::ToolNames, at: String::new(), note: Cow::Borrowed(note) }
     }
 
     pub(crate) const fn unfit(note: &'static str) -> Self {
-        Self { detector: Detector::Pins, at: String::new(), note }
+        Self { detector: Detector::Pins, at: String::new(), note: Cow::Borrowed(note) }
+    }
+
+    pub(crate) fn shadowing(note: String) -> Self {
+        Self { detector: Detector::Shadowing, at: "/name".to_owned(), note: Cow::Owned(note) }
     }
 }
 
@@ -71,53 +79,15 @@ impl fmt::Display for Finding {
 /// detector, so that one that is switched off cannot use up the room of one that is not.
 const KEPT: usize = 4;
 
-const ORDERS: [(&str, &str); 7] = [
-    (
-        "tells the model to set aside its instructions",
-        r"\b(ignore|disregard|forget|bypass|override)\b.{0,30}\b(previous|prior|above|earlier|preceding|existing|system|safety|original)\b.{0,20}\b(instruction|prompt|rule|guideline|message|context|restriction|polic)",
-    ),
-    (
-        "tells the model to keep something from the user",
-        r"\b(do not|don(?:'|’)?t|never|must not|without|avoid)\s+(tell|inform|mention|notif|reveal|disclos|show|alert|asking|explain|report)\w*\b.{0,40}\b(user|anyone|human|them|person|operator|this)\b",
-    ),
-    (
-        "is marked up as if it came from an authority",
-        r"<\s*/?\s*(important|system|secret|instructions?|hidden|critical|assistant|admin|sys|urgent)\b[^<>]{0,40}>",
-    ),
-    (
-        "makes other calls depend on this tool",
-        r"\b(before|prior to|whenever|every time|each time)\b.{0,20}\b(using|calling|invoking|running|executing|performing|proceeding|you (use|call|invoke|run)|any|every|the)\b.{0,120}\b(must|mandatory|not optional|required to|ensure that you|it is (necessary|essential|crucial|imperative))\b",
-    ),
-    (
-        "orders a call to be made first",
-        r"\b(must|mandatory|shall|always)\b.{0,30}\b(first|also|always)\s+(call|invoke|run|execute|use|read|access|send|pass)\b.{0,80}\b(before|prior to|first|beforehand|id_rsa|\.ssh|\.env)\b",
-    ),
-    (
-        "names a file that holds credentials",
-        r"(\.ssh/|\bid_rsa\b|\bid_ed25519\b|\.aws/credentials|/etc/(passwd|shadow|sudoers)|\.cursor/|mcp\.json|\.bash_history|\.netrc|\.git-credentials|authorized_keys)",
-    ),
-    (
-        "orders the arguments of calls to be changed",
-        r"\b(replace|change|modify|alter|redirect|swap|substitute)\b.{0,60}\b(recipient|address|parameter|argument|destination|amount|email)\b.{0,80}\b(attacker|hacker|evil|malicious|regardless)\b",
-    ),
-];
-
-/// The patterns above, without regard to case or line ends. Linear in the text. Over bytes, because
-/// the words they look for are ASCII: the tables for all of Unicode would take many megabytes.
-static PATTERNS: LazyLock<RegexSet> = LazyLock::new(|| {
-    let patterns = ORDERS.iter().map(|(_, pattern)| format!("(?is-u){pattern}"));
-    // A set that does not build matches nothing; `the_patterns_build` keeps that from happening.
-    RegexSet::new(patterns).unwrap_or_else(|_| RegexSet::empty())
-});
-
 /// Everything the detectors see in one definition; `tool` is its name when it is one of a tool.
 pub(crate) fn definition(tool: Option<&OfferName>, definition: Value<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     if tool.is_some_and(|name| !name.is_standard()) {
         let note = "use 1 to 128 of letters, digits, `_`, `-` and `.`";
-        findings.push(Finding { detector: Detector::ToolNames, at: "/name".to_owned(), note });
+        let (at, note) = ("/name".to_owned(), Cow::Borrowed(note));
+        findings.push(Finding { detector: Detector::ToolNames, at, note });
     }
-    walk(definition, &mut String::new(), &mut findings);
+    findings.extend(text(definition));
     findings
 }
 
@@ -126,6 +96,16 @@ pub(crate) fn definition(tool: Option<&OfferName>, definition: Value<'_>) -> Vec
 pub fn text(value: Value<'_>) -> Vec<Finding> {
     let mut findings = Vec::new();
     walk(value, &mut String::new(), &mut findings);
+    let reading = Reading::of(value);
+    for (trick, at) in reading.tricks.iter().take(KEPT) {
+        let (at, note) = (at.clone(), Cow::Borrowed(trick.note()));
+        findings.push(Finding { detector: Detector::DisguisedText, at, note });
+    }
+    let score = reading.orders(Model::built_in());
+    if score.value >= THRESHOLD {
+        let (detector, note) = (Detector::PlantedInstructions, Cow::Borrowed(score.note));
+        findings.push(Finding { detector, at: score.at, note });
+    }
     findings
 }
 
@@ -151,19 +131,10 @@ fn walk(value: Value<'_>, at: &mut String, findings: &mut Vec<Finding>) {
 }
 
 fn string(text: &str, at: &str, findings: &mut Vec<Finding>) {
-    let mut find = |detector, note| {
-        let before = findings.iter().filter(|finding| finding.detector == detector).count();
-        if before < KEPT {
-            findings.push(Finding { detector, at: at.to_owned(), note });
-        }
-    };
-    if let Some(note) = hidden(text) {
-        find(Detector::HiddenCharacters, note);
-    }
-    if let Some((note, _)) =
-        PATTERNS.matches(text.as_bytes()).iter().next().and_then(|n| ORDERS.get(n))
-    {
-        find(Detector::PlantedInstructions, note);
+    let Some(note) = hidden(text) else { return };
+    if findings.iter().filter(|found| found.detector == Detector::HiddenCharacters).count() < KEPT {
+        let (at, note) = (at.to_owned(), Cow::Borrowed(note));
+        findings.push(Finding { detector: Detector::HiddenCharacters, at, note });
     }
 }
 
@@ -215,17 +186,12 @@ fn hidden(text: &str) -> Option<&'static str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Detector, ORDERS, PATTERNS};
+    use super::Detector;
     use crate::offer::{Kind, Offer};
 
     fn detectors(definition: &serde_json::Value) -> Vec<Detector> {
         let tool = Offer::for_tests(Kind::Tool, &definition.to_string());
         tool.findings().iter().map(|finding| finding.detector).collect()
-    }
-
-    #[test]
-    fn the_patterns_build() {
-        assert_eq!(PATTERNS.len(), ORDERS.len());
     }
 
     #[test]
@@ -254,11 +220,18 @@ mod tests {
 
     #[test]
     fn what_cannot_be_seen_is_found() {
-        for text in
-            ["a\u{200b}b", "a\u{200d}b", "\u{e0041}", "\u{202e}x", "x\u{1b}[2J", "\u{feff}x"]
-        {
+        for (text, disguised) in [
+            ("a\u{200b}b", false),
+            ("a\u{200d}b", false),
+            ("\u{e0041}", false),
+            ("\u{202e}x", true),
+            ("x\u{1b}[2J", true),
+            ("\u{feff}x", false),
+        ] {
             let definition = serde_json::json!({ "name": "t", "description": text });
-            assert_eq!(detectors(&definition), [Detector::HiddenCharacters], "{text:?}");
+            let expected = [Detector::HiddenCharacters, Detector::DisguisedText];
+            let expected = expected.iter().take(1 + usize::from(disguised));
+            assert!(detectors(&definition).iter().eq(expected), "{text:?}");
         }
         let odd = serde_json::json!({ "name": "read file" });
         assert_eq!(detectors(&odd), [Detector::ToolNames]);
@@ -285,7 +258,7 @@ mod tests {
         assert_eq!(
             tool.findings()[0].to_string(),
             "planted-instructions at `/inputSchema/properties/a~1b/description`: \
-             names a file that holds credentials"
+             reads a sensitive file"
         );
     }
 }

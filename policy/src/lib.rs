@@ -9,6 +9,7 @@
 //! - [`json`]: JSON, read once and strictly, kept as bytes
 //! - [`kind`]: the sorts of things servers offer
 //! - [`pin`]: what a definition is recognised by
+//! - [`detect`]: whether a text gives orders to a model
 //! - [`inspect`]: what the detectors see in a definition
 //! - [`mirror`]: the arguments that are repeated in headers
 //! - [`offer`]: what a server offers
@@ -17,6 +18,7 @@
 //! - [`message`]: what is being asked or answered, free of transport and era
 //! - [`mode`]: whether a control acts
 //! - [`pins`]: whether a definition is one that was approved
+//! - [`shadow`]: what could be taken for something else
 //! - [`decision`]: reasons, denials and decisions
 //! - [`condition`]: the `when:` of a rule
 //! - [`access`]: the rules
@@ -32,6 +34,7 @@ pub mod revoked;
 pub mod json;
 pub mod kind;
 pub mod pin;
+pub mod detect;
 pub mod inspect;
 pub mod mirror;
 pub mod offer;
@@ -40,6 +43,7 @@ pub mod drift;
 pub mod message;
 pub mod mode;
 pub mod pins;
+pub mod shadow;
 pub mod decision;
 pub mod condition;
 pub mod access;

@@ -128,6 +128,8 @@ pub struct Ruling<T> {
 pub struct Definitions {
     /// Characters that are not shown.
     pub hidden_characters: Mode,
+    /// Text that is made to look otherwise than it is.
+    pub disguised_text: Mode,
     /// Text that gives orders.
     pub planted_instructions: Mode,
     /// Names outside the alphabet or given twice.
@@ -138,10 +140,11 @@ impl Definitions {
     const fn mode(&self, detector: Detector) -> Mode {
         match detector {
             Detector::HiddenCharacters => self.hidden_characters,
+            Detector::DisguisedText => self.disguised_text,
             Detector::PlantedInstructions => self.planted_instructions,
             Detector::ToolNames => self.tool_names,
-            // Counted where the pins are compared.
-            Detector::Pins => Mode::Off,
+            // These are asked where the others are known.
+            Detector::Pins | Detector::Shadowing => Mode::Off,
         }
     }
 }

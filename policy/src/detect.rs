@@ -1,0 +1,418 @@
+//! Does a text give orders to a model? A detector in layers, the same for whoever asks.
+//!
+//! Every string is seen as a person would see it ([`Trick`]s are found on the way) and decoded where it
+//! was encoded; then it is read in stretches of some dozen words. Each stretch has a score: of a linear
+//! model over what its words are about, and of rules by intent. The text is as suspicious as its most
+//! suspicious stretch, so that an order does not hide in a long description (control C12, threats
+//! T1001, T1402 and T1501).
+//!
+//! The weights are made by `tests/detect` and stand in `model.bin`; how well it does is in
+//! `docs/detection.md`. All of it is linear in the text.
+
+mod decode;
+mod features;
+mod lexicon;
+mod normal;
+mod rules;
+mod strings;
+mod tokens;
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+
+use crate::json::Value;
+
+use decode::Code;
+pub use features::BUCKETS;
+use features::Hit;
+use lexicon::LEXICON;
+pub use normal::Trick;
+use rules::{On, RULES};
+use strings::Slot;
+pub use tokens::Token;
+
+/// The weights: for each bucket a signed byte, then the bias; in units of 1/32.
+static MODEL: &[u8] = include_bytes!("detect/model.bin");
+/// What one unit of a weight is worth.
+const UNIT: f32 = 1.0 / 32.0;
+/// How much the rules count beside the model, and the most they can.
+const RULES_COUNT: f32 = 0.6;
+const RULES_MOST: f32 = 8.0;
+/// What a trick says by itself.
+const TRICK: f32 = 8.0;
+/// Words around a stretch in which a rule still counts for it.
+const BEFORE: usize = 4;
+const BEHIND: usize = 12;
+/// From this score on a text is taken to give orders: so many of a hundred ordinary definitions reach
+/// it as `docs/detection.md` says.
+pub const THRESHOLD: f32 = 1.2;
+
+/// A text as it was read.
+#[derive(Debug)]
+pub struct Reading {
+    /// The stretches of text, decoded ones too.
+    pub windows: Vec<Window>,
+    /// Ways in which the text was made to look otherwise, and where.
+    pub tricks: Vec<(Trick, String)>,
+    /// What an encoding says by itself, whatever the words: the most of all, and where.
+    encoded: Option<(f32, &'static str, String)>,
+    /// The words of the whole text as it stands.
+    pub tokens: Vec<Token>,
+}
+
+/// A stretch of text.
+#[derive(Debug)]
+pub struct Window {
+    /// From which word to which.
+    pub words: (usize, usize),
+    /// Buckets of its features, each once.
+    pub features: Vec<u16>,
+    /// What the rules say, from 0 to 8.
+    pub rules: f32,
+    /// In words, what the rule says that says most.
+    note: &'static str,
+    /// Where it begins.
+    at: String,
+}
+
+/// How suspicious a text is, and why.
+#[derive(Debug)]
+pub struct Score {
+    /// From [`THRESHOLD`] on it is taken to give orders.
+    pub value: f32,
+    /// Where, as a JSON Pointer.
+    pub at: String,
+    /// Why, in our words.
+    pub note: &'static str,
+}
+
+/// The weights of a model.
+#[derive(Clone, Debug)]
+pub struct Model {
+    /// One for each bucket.
+    pub weights: Vec<f32>,
+    /// What is added to each stretch.
+    pub bias: f32,
+}
+
+impl Model {
+    /// The model that is compiled in.
+    #[must_use]
+    pub fn built_in() -> &'static Self {
+        static BUILT_IN: LazyLock<Model> = LazyLock::new(|| Model::parse(MODEL));
+        &BUILT_IN
+    }
+
+    /// A model from the bytes it is kept as.
+    #[must_use]
+    pub fn parse(bytes: &[u8]) -> Self {
+        let weight = |byte: &u8| f32::from(byte.cast_signed()) * UNIT;
+        let weights: Vec<f32> = bytes.iter().take(BUCKETS).map(weight).collect();
+        let bias = bytes.get(BUCKETS..).and_then(|bytes| bytes.try_into().ok());
+        Self {
+            weights,
+            bias: bias.map_or(0.0, |bytes| f32::from(i16::from_le_bytes(bytes)) * UNIT),
+        }
+    }
+
+    /// The bytes it is kept as.
+    #[must_use]
+    pub fn write(&self) -> Vec<u8> {
+        let unit = |weight: &f32, most: f32| (weight / UNIT).round().clamp(-most, most);
+        #[expect(clippy::cast_possible_truncation, reason = "clamped before")]
+        let byte = |weight: &f32| (unit(weight, 127.0) as i8).cast_unsigned();
+        let mut out: Vec<u8> = self.weights.iter().map(byte).collect();
+        #[expect(clippy::cast_possible_truncation, reason = "clamped before")]
+        let bias = unit(&self.bias, 32_767.0) as i16;
+        out.extend(bias.to_le_bytes());
+        out
+    }
+
+    /// What it says of one stretch.
+    #[must_use]
+    pub fn score(&self, window: &Window) -> f32 {
+        let weight =
+            |feature: &u16| self.weights.get(usize::from(*feature)).copied().unwrap_or(0.0);
+        self.bias + window.features.iter().map(weight).sum::<f32>()
+    }
+}
+
+impl Reading {
+    /// Reads a definition, or any other value.
+    #[must_use]
+    pub fn of(definition: Value<'_>) -> Self {
+        Reader::new(definition).read(definition)
+    }
+
+    /// How suspicious it is to `model`, tricks included.
+    #[must_use]
+    pub fn score(&self, model: &Model) -> Score {
+        let score = self.orders(model);
+        let trick = TRICK + 0.2 * score.value.min(0.0);
+        match self.tricks.first().filter(|_| trick > score.value) {
+            Some((found, at)) => Score { value: trick, at: at.clone(), note: found.note() },
+            None => score,
+        }
+    }
+
+    /// How much it looks like orders to `model`.
+    #[must_use]
+    pub fn orders(&self, model: &Model) -> Score {
+        let local = |window: &Window| model.score(window) + RULES_COUNT * window.rules;
+        let scored = self.windows.iter().map(|window| (local(window), window));
+        let best = scored.max_by(|(one, _), (other, _)| one.total_cmp(other));
+        let (value, at, note) = best
+            .map_or((-20.0, "", ""), |(score, window)| (score, window.at.as_str(), window.note));
+        if let Some((bonus, note, at)) = &self.encoded
+            && bonus + 0.2 * value.min(0.0) > value
+        {
+            let value = bonus + 0.2 * value.min(0.0);
+            return Score { value, at: at.clone(), note };
+        }
+        let note = if note.is_empty() { "reads like orders to a model" } else { note };
+        Score { value, at: at.to_owned(), note }
+    }
+}
+
+/// The words of a text, for those who make a model.
+#[must_use]
+pub fn words(text: &str, name: &str) -> Vec<Token> {
+    let (tokens, _) = tokens::of(&normal::normal(text).text, &name.to_lowercase(), &HashSet::new());
+    tokens.into_iter().map(|token| LEXICON.repaired(&token).map_or(token, Into::into)).collect()
+}
+
+/// What is read with: the rules, compiled. One that does not compile finds nothing;
+/// `the_rules_compile` keeps that from happening.
+struct Compiled {
+    /// Which rules match at all, found in one pass.
+    words: RegexSet,
+    texts: RegexSet,
+    /// In the order of the rules.
+    each: Vec<Option<Regex>>,
+}
+
+static COMPILED: LazyLock<Option<Compiled>> = LazyLock::new(|| compiled().ok());
+
+fn compiled() -> Result<Compiled, regex::Error> {
+    let set = |on: On| {
+        let pattern = |rule: &rules::Rule| if rule.on == on { rule.pattern } else { r"[^\s\S]" };
+        RegexSetBuilder::new(RULES.iter().map(pattern))
+            .size_limit(1 << 28)
+            .dfa_size_limit(1 << 24)
+            .build()
+    };
+    let one = |rule: &rules::Rule| {
+        RegexBuilder::new(rule.pattern).size_limit(1 << 24).dfa_size_limit(1 << 20).build()
+    };
+    let each = RULES.iter().map(|rule| one(rule).map(Some)).collect::<Result<_, _>>()?;
+    Ok(Compiled { words: set(On::Words)?, texts: set(On::Text)?, each })
+}
+
+/// Reads one definition.
+struct Reader {
+    name: String,
+    parameters: HashSet<String>,
+    about: std::collections::BTreeSet<&'static str>,
+    agreement: &'static str,
+    reading: Reading,
+    /// Which word of the main text begins which string.
+    places: Vec<(usize, String)>,
+    alternating: usize,
+    repaired: usize,
+}
+
+impl Reader {
+    fn new(definition: Value<'_>) -> Self {
+        let text = |key: &str| definition.get(key).and_then(Value::as_str).unwrap_or_default();
+        let name = text("name").into_owned();
+        Self {
+            parameters: strings::parameters(definition),
+            about: features::of_name(&name),
+            agreement: features::agreement(&name, &text("description")),
+            name,
+            reading: Reading { windows: vec![], tricks: vec![], encoded: None, tokens: vec![] },
+            places: Vec::new(),
+            alternating: 0,
+            repaired: 0,
+        }
+    }
+
+    fn read(mut self, definition: Value<'_>) -> Reading {
+        let described = definition.get("description").is_some();
+        let (mut tokens, mut whole, mut decoded) = (Vec::new(), String::new(), Vec::new());
+        let mut marked = !described;
+        for piece in strings::of(definition) {
+            let normal = normal::normal(&piece.text);
+            for trick in normal.tricks {
+                if !self.reading.tricks.iter().any(|(known, _)| *known == trick) {
+                    self.reading.tricks.push((trick, piece.at.clone()));
+                }
+            }
+            let mut views: Vec<_> = normal.hidden.into_iter().map(|t| (Code::Hidden, t)).collect();
+            if decoded.len() < decode::OF_ALL {
+                decode::views(&normal.text, &mut views);
+            }
+            decoded.extend(views.into_iter().map(|(code, text)| (code, text, piece.at.clone())));
+            self.places.push((tokens.len(), piece.at.clone()));
+            self.piece(piece.slot, &normal.text, &piece.at, &mut marked, &mut tokens);
+            whole.push_str(&normal.text);
+            whole.push('\n');
+        }
+        if self.alternating >= 5 {
+            self.reading.tricks.push((Trick::Alternating, "/description".to_owned()));
+        }
+        if self.repaired >= 4 {
+            self.bonus(2.0, "swaps letters in words", "/description");
+        }
+        self.stream(&tokens, &whole, None);
+        for (code, text, at) in decoded.iter().take(decode::OF_ALL) {
+            let bonus = match code {
+                Code::Hidden | Code::Rot13 | Code::Backwards | Code::Leet | Code::Spaced => 8.0,
+                Code::Escapes | Code::Entities => 5.0,
+                Code::Percent => 3.0,
+                Code::Base64 | Code::Hex if decode::is_active(text) => 6.0,
+                Code::Base64 | Code::Hex if LEXICON.english(text).0 >= 5 => 5.0,
+                Code::Base64 | Code::Hex => 0.0,
+            };
+            self.bonus(bonus, code.note(), at);
+            let (words, _) = tokens::of(text, &self.name.to_lowercase(), &self.parameters);
+            let words = self.repair(words);
+            self.stream(&words, text, Some(at));
+        }
+        self.reading.tokens = tokens;
+        self.reading
+    }
+
+    fn bonus(&mut self, value: f32, note: &'static str, at: &str) {
+        if value > self.reading.encoded.as_ref().map_or(0.0, |(known, ..)| *known) {
+            self.reading.encoded = Some((value, note, at.to_owned()));
+        }
+    }
+
+    fn repair(&mut self, words: Vec<Token>) -> Vec<Token> {
+        let repair = |token: Token| match LEXICON.repaired(&token) {
+            Some(meant) => {
+                self.repaired += 1;
+                meant.into()
+            }
+            None => token,
+        };
+        words.into_iter().map(repair).collect()
+    }
+
+    /// Adds the words of one string to the main text.
+    fn piece(
+        &mut self,
+        slot: Slot,
+        text: &str,
+        at: &str,
+        marked: &mut bool,
+        tokens: &mut Vec<Token>,
+    ) {
+        let none = HashSet::new();
+        let identifier = slot != Slot::Text && !text.trim().contains(' ');
+        let (words, alternating) = if identifier {
+            let parts: Vec<&str> = tokens::parts(text).collect();
+            if parts.len() < 6 && text.len() < 60 {
+                if slot != Slot::Word {
+                    tokens.extend(parts.iter().map(|part| part.to_lowercase().into()));
+                }
+                if slot == Slot::Name {
+                    tokens.push(".".into());
+                }
+                return;
+            }
+            if tokens::is_sentence(text) {
+                self.bonus(5.0, "is a sentence in place of a name", at);
+            }
+            let separators = text.matches(['_', '-']).count();
+            let spaced =
+                if separators >= 5 { text.replace(['_', '-'], " ") } else { parts.join(" ") };
+            tokens::of(&spaced, "\0", &none)
+        } else if slot == Slot::Text {
+            tokens::of(text, &self.name.to_lowercase(), &self.parameters)
+        } else {
+            tokens::of(text, "\0", &none)
+        };
+        self.alternating += alternating;
+        let words = self.repair(words);
+        let end = |tokens: &mut Vec<Token>| {
+            if tokens.last().is_some_and(|last| **last != *".") {
+                tokens.push(".".into());
+            }
+        };
+        end(tokens);
+        if slot == Slot::Text && !*marked {
+            *marked = true;
+            tokens.push("^".into());
+        }
+        tokens.extend(words);
+        end(tokens);
+    }
+
+    /// Reads the stretches of one text.
+    fn stream(&mut self, tokens: &[Token], text: &str, at: Option<&str>) {
+        let hits = hits(tokens, text);
+        for (from, to) in features::windows(tokens) {
+            let near = |hit: &&Hit| {
+                hit.words.is_none_or(|(first, last)| first + BEFORE >= from && last < to + BEHIND)
+            };
+            let mut counted: Vec<&Hit> = hits.iter().filter(near).collect();
+            counted.sort_by_key(|hit| hit.rule);
+            counted.dedup_by_key(|hit| hit.rule);
+            let rules = counted.iter().filter_map(|hit| Some((*hit, RULES.get(hit.rule)?)));
+            let weight: u16 = rules.clone().map(|(_, rule)| rule.weight).sum();
+            let gravest = rules.max_by_key(|(_, rule)| rule.weight);
+            let note = gravest.map_or("", |(_, rule)| rule.note);
+            // Where the gravest rule has matched, or else the middle of the stretch.
+            let middle = from.midpoint(to);
+            let anchor = gravest.and_then(|(hit, _)| hit.words).map_or(middle, |(first, _)| first);
+            let place = self.places.iter().rev().find(|(start, _)| *start <= anchor);
+            let place = place.map(|(_, at)| at.as_str()).unwrap_or_default();
+            self.reading.windows.push(Window {
+                words: (from, to),
+                features: features::of_window(
+                    tokens,
+                    (from, to),
+                    &self.about,
+                    &hits,
+                    self.agreement,
+                ),
+                rules: (f32::from(weight) / 100.0).min(RULES_MOST),
+                note,
+                at: at.unwrap_or(place).to_owned(),
+            });
+        }
+    }
+}
+
+/// The rules that match, and where.
+fn hits(tokens: &[Token], text: &str) -> Vec<Hit> {
+    let Some(compiled) = COMPILED.as_ref() else { return Vec::new() };
+    let mut joined = Vec::new();
+    let mut starts = Vec::with_capacity(tokens.len());
+    for token in tokens {
+        if !joined.is_empty() {
+            joined.push(b' ');
+        }
+        starts.push(joined.len());
+        joined.extend_from_slice(token.as_bytes());
+    }
+    let word = |byte: usize| starts.partition_point(|start| *start <= byte).saturating_sub(1);
+    let mut found = Vec::new();
+    for rule in compiled.words.matches(&joined) {
+        let Some(Some(pattern)) = compiled.each.get(rule) else { continue };
+        found.extend(pattern.find_iter(&joined).map(|hit| {
+            let last = hit.end().saturating_sub(1);
+            Hit { rule, words: Some((word(hit.start()), word(last))) }
+        }));
+    }
+    let texts = compiled.texts.matches(text.as_bytes());
+    found.extend(texts.into_iter().map(|rule| Hit { rule, words: None }));
+    found
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,179 @@
+//! What is counted of a stretch of text.
+
+use std::collections::BTreeSet;
+
+use super::lexicon::LEXICON;
+use super::rules::RULES;
+use super::tokens::{Token, parts};
+
+/// Buckets that features are hashed into.
+pub const BUCKETS: usize = 1 << 15;
+/// Words of a stretch: at least, and at most until a sentence ends; and between two starts.
+const SHORT: usize = 24;
+const LONG: usize = 48;
+const STEP: usize = 8;
+
+/// A rule that matched, and from which to which word; everywhere if it matched the text.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Hit {
+    pub(super) rule: usize,
+    pub(super) words: Option<(usize, usize)>,
+}
+
+/// Stretches of words, from and to.
+pub(super) fn windows(tokens: &[Token]) -> Vec<(usize, usize)> {
+    let is_end = |at: usize| tokens.get(at).is_some_and(|token| **token == *".");
+    let mut found = Vec::new();
+    let mut last: Option<usize> = None;
+    for at in (0..tokens.len()).filter(|at| !is_end(*at)) {
+        let since = last.map_or(usize::MAX, |last| at - last);
+        let begins = at == 0 || is_end(at - 1);
+        if !(begins && since >= STEP || since >= SHORT) {
+            continue;
+        }
+        let mut end = at + SHORT;
+        while end < tokens.len() && end < at + LONG && !is_end(end - 1) {
+            end += 1;
+        }
+        let end = end.min(tokens.len());
+        found.push((at, end));
+        last = Some(at);
+        if end >= tokens.len() {
+            break;
+        }
+    }
+    found
+}
+
+/// FNV-1a over the parts with a blank between them.
+fn hash(parts: &[&str]) -> u16 {
+    let mut hash: u32 = 0x811c_9dc5;
+    let mut add = |byte: u8| hash = (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193);
+    for (n, part) in parts.iter().enumerate() {
+        if n > 0 {
+            add(b' ');
+        }
+        part.bytes().for_each(&mut add);
+    }
+    u16::try_from(hash & 0x7fff).unwrap_or_default()
+}
+
+/// What a placeholder is about, or a word.
+fn classes(token: &str) -> &[&'static str] {
+    match token {
+        "IDENT" => &["@ID"],
+        "IDENTW" => &["@ID", "@IDW"],
+        "IDENTR" => &["@ID", "@IDR"],
+        "QSTR" => &["@QS"],
+        "^" => &["^"],
+        "PATHS" => &["@SENS", "SECRET"],
+        "PATH" => &["FILE"],
+        "URL" => &["@URL"],
+        "EMAIL" => &["@EMAIL"],
+        "PARAM" => &["@PAR"],
+        "SELF" => &["@SELF"],
+        "QUOTED" => &["@Q"],
+        "CONSTID" => &["@CONST"],
+        "NUM" | "." => &[],
+        word => LEXICON.classes(word),
+    }
+}
+
+fn stem(token: &str) -> &str {
+    let placeholder = token.starts_with(|c: char| c.is_ascii_uppercase() || c == '^' || c == '.');
+    if placeholder {
+        return token;
+    }
+    token.char_indices().nth(6).map_or(token, |(at, _)| token.get(..at).unwrap_or(token))
+}
+
+/// What the name of the thing is about.
+pub(super) fn of_name(name: &str) -> BTreeSet<&'static str> {
+    let words = parts(name).map(str::to_lowercase);
+    words.flat_map(|word| LEXICON.classes(&word).to_vec()).collect()
+}
+
+/// How much of its name a description speaks of.
+pub(super) fn agreement(name: &str, description: &str) -> &'static str {
+    let start = |word: &str| word.to_lowercase().chars().take(4).collect::<String>();
+    let wanted: Vec<String> = parts(name).filter(|part| part.len() > 2).map(start).collect();
+    let text = description.get(..description.floor_char_boundary(400)).unwrap_or_default();
+    let words = text.split(|c: char| !c.is_ascii_alphabetic()).filter(|word| word.len() >= 3);
+    let said: BTreeSet<String> = words.map(start).collect();
+    match wanted.iter().filter(|word| said.contains(*word)).count() {
+        0 => "o0",
+        some if some < wanted.len() => "o1",
+        _ => "o2",
+    }
+}
+
+/// The features of one stretch, each once.
+pub(super) fn of_window(
+    tokens: &[Token],
+    (from, to): (usize, usize),
+    name: &BTreeSet<&'static str>,
+    hits: &[Hit],
+    agreement: &str,
+) -> Vec<u16> {
+    let mut out = Vec::with_capacity(320);
+    let words = tokens.get(from..to).unwrap_or_default();
+    let stems: Vec<&str> = words.iter().map(|token| stem(token)).collect();
+    for (n, one) in stems.iter().enumerate() {
+        out.push(hash(&["u", one]));
+        if let Some(next) = stems.get(n + 1) {
+            out.push(hash(&["b", one, next]));
+        }
+        if let Some(second) = stems.get(n + 2) {
+            out.push(hash(&["s", one, second]));
+        }
+    }
+    const END: &[&str] = &["."];
+    let mut sequence: Vec<&[&'static str]> = Vec::with_capacity(words.len());
+    let mut all = BTreeSet::new();
+    for word in words {
+        let about = if **word == *"." { END } else { classes(word) };
+        if !about.is_empty() {
+            sequence.push(about);
+        }
+        if **word != *"." {
+            all.extend(about);
+        }
+    }
+    for (n, about) in sequence.iter().enumerate() {
+        let next = |distance: usize| sequence.get(n + distance).copied().unwrap_or_default();
+        for one in *about {
+            for (distance, kind) in [(1, "q"), (2, "k"), (3, "k")] {
+                out.extend(next(distance).iter().map(|other| hash(&[kind, one, other])));
+            }
+            for second in next(1) {
+                out.extend(next(2).iter().map(|third| hash(&["t", one, second, third])));
+            }
+        }
+    }
+    let all: Vec<&str> = all.into_iter().collect();
+    for (n, one) in all.iter().enumerate() {
+        out.push(hash(&["c", one]));
+        if !name.contains(one) {
+            out.push(hash(&["n", one]));
+        }
+        out.extend(all.iter().skip(n + 1).map(|other| hash(&["p", one, other])));
+    }
+    let inside = |hit: &&Hit| hit.words.is_none_or(|(first, last)| first >= from && last < to);
+    let mut families = BTreeSet::new();
+    for rule in hits.iter().filter(inside).filter_map(|hit| RULES.get(hit.rule)) {
+        out.push(hash(&["r", rule.id]));
+        families.insert(rule.family);
+    }
+    let families: Vec<&str> = families.into_iter().collect();
+    for (n, one) in families.iter().enumerate() {
+        out.push(hash(&["f", one]));
+        out.extend(families.iter().skip(n + 1).map(|other| hash(&["g", one, other])));
+        out.push(hash(&["fc", ["1", "2", "3", "4", "5"].get(n).unwrap_or(&"5")]));
+    }
+    let count = ["0", "1", "2", "3", "4", "5"].get(families.len()).unwrap_or(&"5");
+    out.push(hash(&["fn", count]));
+    out.push(hash(&[agreement]));
+    out.sort_unstable();
+    out.dedup();
+    out
+}

@@ -1,0 +1,256 @@
+//! Text as a person would see it, and the tricks by which it looks otherwise.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::char::is_combining_mark;
+
+use super::lexicon::LEXICON;
+
+/// A way to make text look like other text, or like nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Trick {
+    /// Tag characters, which are not shown and spell something.
+    Tags,
+    /// Variation selectors that spell something.
+    Selectors,
+    /// Characters of no width that spell something.
+    ZeroWidth,
+    /// Characters that are not shown, inside words.
+    Split,
+    /// Characters that turn the order of the text around.
+    Reversed,
+    /// Characters that set apart text of another direction where there is none.
+    Isolated,
+    /// Commands to a terminal.
+    Terminal,
+    /// Marks on letters that carry none.
+    Marks,
+    /// Letters in mathematical or circled shapes.
+    Styled,
+    /// Words of letters from two scripts.
+    MixedScripts,
+    /// Words in which every other letter is a capital.
+    Alternating,
+}
+
+impl Trick {
+    /// In words.
+    #[must_use]
+    pub const fn note(self) -> &'static str {
+        match self {
+            Self::Tags => "hides text in tag characters",
+            Self::Selectors => "hides text in variation selectors",
+            Self::ZeroWidth => "hides text in characters of no width",
+            Self::Split => "has characters inside words that are not shown",
+            Self::Reversed => "turns the order of its text around",
+            Self::Isolated => "sets text apart that has no other direction",
+            Self::Terminal => "has commands to a terminal",
+            Self::Marks => "has marks on letters that carry none",
+            Self::Styled => "is written in mathematical or circled letters",
+            Self::MixedScripts => "mixes letters of several scripts within words",
+            Self::Alternating => "changes case with every letter",
+        }
+    }
+}
+
+/// Text after normalisation.
+#[derive(Debug, Default)]
+pub(super) struct Normal {
+    pub(super) text: String,
+    pub(super) tricks: Vec<Trick>,
+    /// What was spelled by what is not shown.
+    pub(super) hidden: Vec<String>,
+}
+
+/// Letters of other scripts that look like Latin ones.
+const FOREIGN: &str =
+    "авеёкмнорстухіјѕһԁԛԝҽӏɡьъАВЕКМНОРСТУХІЈЅҺԌԚԜҮαβεηικνορτυχωγΑΒΕΖΗΙΚΜΝΟΡΤΥΧℓօսհոցԍɩıȷ";
+const LATIN: &str =
+    "abeekmhopctyxijshdqwelgbbABEKMHOPCTYXIJSHGQWYaBenikvoptuxwyABEZHIKMNOPTYXlouhngGiij";
+
+static CONFUSABLE: LazyLock<std::collections::HashMap<char, char>> =
+    LazyLock::new(|| FOREIGN.chars().zip(LATIN.chars()).collect());
+
+static ANSI: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(r"(?:\x1b|\u{9b})(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}|[@-Z\\^_])").ok()
+});
+
+pub(super) fn is_invisible(c: char) -> bool {
+    matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
+        | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}'
+        | '\u{2066}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}')
+}
+
+/// Where a letter is from: Latin, Greek, Cyrillic, Armenian, or elsewhere.
+fn script(c: char) -> char {
+    match c {
+        c if c.is_ascii_alphabetic() => 'L',
+        '\u{c0}'..='\u{24f}' => 'L',
+        '\u{370}'..='\u{3ff}' | '\u{1f00}'..='\u{1fff}' => 'G',
+        '\u{400}'..='\u{52f}' => 'C',
+        '\u{530}'..='\u{58f}' => 'A',
+        c if c.is_alphabetic() => 'O',
+        _ => ' ',
+    }
+}
+
+/// Whether letters of this text are written from right to left.
+fn is_rtl(c: char) -> bool {
+    matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefe}')
+}
+
+/// Bytes as text, if nearly all of it can be printed.
+pub(super) fn printable(bytes: Vec<u8>) -> Option<String> {
+    let text = String::from_utf8(bytes).ok().filter(|text| text.len() >= 6)?;
+    let shown = |c: &char| !c.is_control() || matches!(c, '\n' | '\t');
+    let (all, good) = (text.chars().count(), text.chars().filter(shown).count());
+    (good * 100 >= all * 95).then_some(text)
+}
+
+pub(super) fn normal(text: &str) -> Normal {
+    if text.is_ascii() && !text.contains(['\u{1b}', '\u{8}']) {
+        return Normal { text: text.to_owned(), ..Normal::default() };
+    }
+    let mut found = Normal::default();
+    let plain = stripped(text, &mut found);
+    let plain = match ANSI.as_ref() {
+        Some(ansi) if ansi.is_match(&plain) => {
+            found.tricks.push(Trick::Terminal);
+            ansi.replace_all(&plain, " ").into_owned()
+        }
+        _ => plain,
+    };
+    let styled = |c: &char| matches!(c, '\u{1d400}'..='\u{1d7ff}' | '\u{ff21}'..='\u{ff5a}' | '\u{24b6}'..='\u{24e9}');
+    if plain.chars().filter(styled).count() >= 12 {
+        found.tricks.push(Trick::Styled);
+    }
+    let folded: String = plain.nfkc().collect();
+    let mixed = mixed_words(&folded);
+    if mixed >= 2 {
+        found.tricks.push(Trick::MixedScripts);
+    }
+    let latin = |c: char| CONFUSABLE.get(&c).copied().unwrap_or(c);
+    let folded: String = if mixed > 0 { folded.chars().map(latin).collect() } else { folded };
+    found.text = folded.nfd().filter(|c| !is_combining_mark(*c)).collect();
+    found
+}
+
+/// The text without what is not shown, which is looked at.
+fn stripped(text: &str, found: &mut Normal) -> String {
+    let mut out = String::with_capacity(text.len());
+    let (mut tags, mut selectors, mut zero) = (String::new(), Vec::new(), Vec::new());
+    let (mut marks, mut splits, mut isolates, mut rtl) = (0, 0, false, false);
+    let mut chars = text.chars().peekable();
+    let mut before = ' ';
+    while let Some(c) = chars.next() {
+        match c {
+            '\u{e0000}'..='\u{e007f}' => {
+                let ascii = char::from_u32(u32::from(c) - 0xe0000);
+                tags.extend(ascii.filter(|c| matches!(c, ' '..='~')));
+                continue;
+            }
+            '\u{e0100}'..='\u{e01ef}' => {
+                selectors.extend(u8::try_from(u32::from(c) - 0xe0100 + 16).ok());
+                continue;
+            }
+            '\u{fe00}'..='\u{fe0f}' => {
+                selectors.extend(u8::try_from(u32::from(c) - 0xfe00).ok());
+                continue;
+            }
+            _ if is_invisible(c) => {
+                match c {
+                    '\u{202d}' | '\u{202e}' => found.note(Trick::Reversed),
+                    '\u{202a}' | '\u{202b}' | '\u{2066}'..='\u{2068}' => isolates = true,
+                    '\u{200b}' | '\u{200c}' | '\u{200d}' | '\u{2060}' | '\u{feff}' => zero.push(c),
+                    _ => {}
+                }
+                splits += usize::from(before.is_ascii_alphanumeric() && chars.peek().is_some());
+                continue;
+            }
+            _ => {}
+        }
+        if before.is_ascii() && !out.is_empty() && is_combining_mark(c) {
+            marks += 1;
+            continue;
+        }
+        rtl |= is_rtl(c);
+        before = c;
+        out.push(c);
+    }
+    if tags.len() >= 2 {
+        found.note(Trick::Tags);
+        found.hidden.push(tags);
+    }
+    let several = |bytes: &[u8]| bytes.iter().collect::<std::collections::BTreeSet<_>>().len() >= 4;
+    if several(&selectors)
+        && let Some(text) = printable(selectors)
+    {
+        found.note(Trick::Selectors);
+        found.hidden.push(text);
+    }
+    binary(&zero, found);
+    if splits >= 3 {
+        found.note(Trick::Split);
+    }
+    if marks >= 6 {
+        found.note(Trick::Marks);
+    }
+    if isolates && !rtl {
+        found.note(Trick::Isolated);
+    }
+    out
+}
+
+impl Normal {
+    fn note(&mut self, trick: Trick) {
+        if !self.tricks.contains(&trick) {
+            self.tricks.push(trick);
+        }
+    }
+}
+
+/// Two characters of no width, as ones and zeros.
+fn binary(zero: &[char], found: &mut Normal) {
+    if zero.len() < 32 {
+        return;
+    }
+    let bits: Vec<char> =
+        zero.iter().copied().filter(|c| matches!(c, '\u{200b}' | '\u{200c}')).collect();
+    for off in ['\u{200b}', '\u{200c}'] {
+        let byte =
+            |bits: &[char]| bits.iter().fold(0_u8, |byte, bit| byte << 1 | u8::from(*bit != off));
+        let text = printable(bits.chunks_exact(8).map(byte).collect());
+        if let Some(text) = text.filter(|text| LEXICON.english(text).0 >= 2) {
+            found.note(Trick::ZeroWidth);
+            found.hidden.push(text);
+            return;
+        }
+    }
+    if bits.len() >= 64 && bits.iter().any(|bit| Some(bit) != bits.first()) {
+        found.note(Trick::ZeroWidth);
+    }
+}
+
+/// How many words have Latin letters and others that only look Latin.
+fn mixed_words(text: &str) -> usize {
+    let words = text.split(|c: char| !c.is_alphabetic());
+    let mixed = |word: &&str| {
+        if word.is_ascii() || word.chars().count() < 3 {
+            return false;
+        }
+        let mut latin = false;
+        let mut foreign = false;
+        for c in word.chars() {
+            match script(c) {
+                'L' => latin = true,
+                'G' | 'C' | 'A' if CONFUSABLE.contains_key(&c) => foreign = true,
+                'G' | 'C' | 'A' => return false,
+                _ => {}
+            }
+        }
+        latin && foreign
+    };
+    words.filter(mixed).count()
+}

@@ -1,0 +1,126 @@
+//! Every string of a definition, with where it stands.
+
+use std::collections::HashSet;
+
+use super::lexicon::LEXICON;
+use super::tokens::parts;
+use crate::json::Value;
+
+/// Longest part of one string that is looked at, in bytes.
+const LONGEST: usize = 20_000;
+/// Most strings of one definition that are looked at.
+const MOST: usize = 20_000;
+
+/// How a string is read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Slot {
+    /// The name of the thing.
+    Name,
+    /// A name that the server chose.
+    Key,
+    /// A word out of a list.
+    Word,
+    /// Text.
+    Text,
+}
+
+/// A string, and where it stands as a JSON Pointer.
+#[derive(Debug)]
+pub(super) struct Piece {
+    pub(super) slot: Slot,
+    pub(super) text: String,
+    pub(super) at: String,
+}
+
+/// Every string that says something, the name and the description first.
+pub(super) fn of(definition: Value<'_>) -> Vec<Piece> {
+    let mut walk = Walk { pieces: Vec::new() };
+    let name = definition.get("name").or_else(|| definition.get("uri")).and_then(Value::as_str);
+    walk.push(Slot::Name, &name.unwrap_or_default(), "/name".to_owned());
+    for key in ["title", "description"] {
+        if let Some(value) = definition.get(key) {
+            walk.value(value, key, false, &format!("/{key}"));
+        }
+    }
+    if definition.as_str().is_some() {
+        walk.value(definition, "description", false, "");
+    }
+    for (key, value) in definition.members() {
+        if matches!(&*key, "name" | "title" | "description") {
+            continue;
+        }
+        let at = format!("/{}", escaped(&key));
+        if !LEXICON.keys.contains(&*key) {
+            walk.push(Slot::Key, &key, at.clone());
+        }
+        walk.value(value, &key, false, &at);
+    }
+    for (n, item) in definition.items().enumerate() {
+        walk.value(item, "", false, &format!("/{n}"));
+    }
+    walk.pieces
+}
+
+/// The names of the arguments, in lower case.
+pub(super) fn parameters(definition: Value<'_>) -> HashSet<String> {
+    fn walk(value: Value<'_>, out: &mut HashSet<String>) {
+        for (key, member) in value.members() {
+            if key == "properties" {
+                let names = member.members().map(|(name, _)| name);
+                out.extend(names.filter(|n| parts(n).count() < 6).map(|n| n.to_lowercase()));
+            }
+            walk(member, out);
+        }
+        value.items().for_each(|item| walk(item, out));
+    }
+    let mut out = HashSet::new();
+    for key in ["inputSchema", "outputSchema"] {
+        definition.get(key).into_iter().for_each(|schema| walk(schema, &mut out));
+    }
+    let arguments = definition.get("arguments").into_iter().flat_map(Value::items);
+    let named = arguments.filter_map(|item| item.get("name")?.as_str());
+    out.extend(named.map(|name| name.to_lowercase()));
+    out
+}
+
+struct Walk {
+    pieces: Vec<Piece>,
+}
+
+impl Walk {
+    fn push(&mut self, slot: Slot, text: &str, at: String) {
+        if self.pieces.len() < MOST {
+            let text = text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default().to_owned();
+            self.pieces.push(Piece { slot, text, at });
+        }
+    }
+
+    /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+    fn value(&mut self, value: Value<'_>, key: &str, names: bool, at: &str) {
+        if let Some(text) = value.as_str() {
+            let technical =
+                matches!(key, "type" | "$schema" | "$ref" | "mimeType" | "format" | "$id");
+            if technical && text.len() <= 80 && !text.contains(' ') {
+                return;
+            }
+            let slot = if matches!(key, "required" | "enum") { Slot::Word } else { Slot::Text };
+            return self.push(slot, &text, at.to_owned());
+        }
+        for (n, item) in value.items().enumerate() {
+            self.value(item, key, false, &format!("{at}/{n}"));
+        }
+        for (name, member) in value.members() {
+            let at = format!("{at}/{}", escaped(&name));
+            if names || !LEXICON.keys.contains(&*name) {
+                self.push(Slot::Key, &name, at.clone());
+            }
+            let inner = !names
+                && matches!(&*name, "properties" | "$defs" | "definitions" | "patternProperties");
+            self.value(member, if names { "" } else { &name }, inner, &at);
+        }
+    }
+}
+
+fn escaped(key: &str) -> String {
+    key.replace('~', "~0").replace('/', "~1")
+}

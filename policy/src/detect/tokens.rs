@@ -1,0 +1,276 @@
+//! Text as words, with placeholders for what has a name.
+
+use std::collections::HashSet;
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::lexicon::LEXICON;
+
+/// A word in lower case, or a placeholder in upper case; `.` between sentences.
+pub type Token = Box<str>;
+
+/// What is a word by itself. Ordered: what stands first is tried first.
+const TOKEN: &str = r#"(?xi)
+ (?P<url>\b[a-z][a-z0-9+]{1,9}://[^\s"'<>)\]}]+) |
+ (?P<email>[\w.+-]+@[\w-]+\.[\w.-]+\w) |
+ (?P<path>(?:~|\.\.?|\$[A-Z_]+|%[A-Z]+%|[A-Z]:)?[/\\](?:[\w.*@+-]+[/\\])*[\w.*@+-]+|~/|\B\.[a-z][\w]*(?:\.[\w]+)*|\b[\w-]+\.(?:pem|env|key|json|ya?ml|txt|sh|py|js|ts|conf|cfg|ini|db|sqlite|log|csv|md|pdf|zip|bashrc)\b) |
+ (?P<word>[^\W\d_](?:[\w'’-]*\w)?) |
+ (?P<num>\d[\d.,:]*) |
+ (?P<end>[.!?;\n¶]+) |
+ (?P<quote>["'`“”‘’<>{}\[\]|=$])
+"#;
+/// Files that hold what is nobody else's business.
+const SENSITIVE: &str = r"(?i)(\.ssh|id_rsa|id_ed25519|\.env(?-u:\b)|\.aws|/etc/(passwd|shadow|sudoers|hosts)|\.npmrc|\.netrc|\.git-?credentials|\.kube|kubeconfig|mcp\.json|claude_desktop|\.gnupg|\.bash_history|\.zsh_history|\.bashrc|\.zshrc|\.docker/config|\.pypirc|cookies|wallet|keychain|\.pem(?-u:\b)|authorized_keys|login.?data|credentials|secrets?(?-u:\b)|\.cursor|\.config/|history)";
+/// Longest quotation that is looked for, in bytes.
+const QUOTATION: usize = 160;
+
+static PATTERNS: LazyLock<Option<(Regex, Regex)>> =
+    LazyLock::new(|| Some((Regex::new(TOKEN).ok()?, Regex::new(SENSITIVE).ok()?)));
+
+/// The words of an identifier.
+pub(super) fn parts(name: &str) -> impl Iterator<Item = &str> {
+    let mut lower = false;
+    let mut start = 0;
+    let mut cuts = Vec::new();
+    for (at, c) in name.char_indices() {
+        if c.is_ascii_uppercase() && lower {
+            cuts.push(name.get(start..at).unwrap_or_default());
+            start = at;
+        }
+        lower = c.is_ascii_lowercase() || c.is_ascii_digit();
+    }
+    cuts.push(name.get(start..).unwrap_or_default());
+    let between = |c: char| !(c.is_ascii_alphanumeric() || c == '\'');
+    cuts.into_iter().flat_map(move |cut| cut.split(between)).filter(|part| !part.is_empty())
+}
+
+/// Whether a name is a sentence written together.
+pub(super) fn is_sentence(name: &str) -> bool {
+    let parts: Vec<String> = parts(name).map(str::to_lowercase).collect();
+    let joints: HashSet<_> = parts.iter().filter(|p| LEXICON.joints.contains(p.as_str())).collect();
+    parts.len() >= 8 && joints.len() >= 2
+}
+
+/// Whether every other letter is a capital.
+fn is_alternating(word: &str) -> bool {
+    let letters: Vec<char> = word.chars().collect();
+    letters.len() >= 3
+        && letters.iter().all(|c| c.is_alphabetic())
+        && letters
+            .iter()
+            .zip(letters.iter().skip(1))
+            .all(|(a, b)| a.is_uppercase() != b.is_uppercase())
+}
+
+fn is_camel(word: &str) -> bool {
+    let mut letters = word.chars().zip(word.chars().skip(1));
+    letters.any(|(a, b)| (a.is_ascii_lowercase() || a.is_ascii_digit()) && b.is_ascii_uppercase())
+}
+
+/// What sort of tool has such a name.
+fn named(word: &str) -> &'static str {
+    let parts: Vec<String> = parts(word).map(str::to_lowercase).collect();
+    let any = |set: &HashSet<&str>| parts.iter().any(|part| set.contains(part.as_str()));
+    if any(&LEXICON.writing) {
+        "IDENTW"
+    } else if any(&LEXICON.reading) {
+        "IDENTR"
+    } else {
+        "IDENT"
+    }
+}
+
+/// Runs of short lines are one text that was broken apart.
+fn rejoined(text: &str) -> String {
+    let lines: Vec<&str> = text.split('\n').collect();
+    let short = |line: &&&str| {
+        let words = line.split_whitespace().count();
+        (1..=2).contains(&words)
+            && !line.trim_start().starts_with(['-', '*', '#', '|', '{', '}', '[', ']', '<', '`'])
+    };
+    let mut out = String::with_capacity(text.len());
+    let mut at = 0;
+    while at < lines.len() {
+        let rest = lines.get(at..).unwrap_or_default();
+        let run = rest.iter().take_while(short).count();
+        if run >= 5 {
+            let words: Vec<&str> = rest.iter().take(run).map(|line| line.trim()).collect();
+            out.push_str(&words.join(" "));
+            at += run;
+        } else {
+            out.push_str(rest.first().copied().unwrap_or_default());
+            at += 1;
+        }
+        if at < lines.len() {
+            out.push('\n');
+        }
+    }
+    out
+}
+
+/// The words of `text`. `own` is what it is the text of, `parameters` its arguments, both in lower
+/// case. Also how many words change case with every letter.
+pub(super) fn of(text: &str, own: &str, parameters: &HashSet<String>) -> (Vec<Token>, usize) {
+    let Some((token, sensitive)) = PATTERNS.as_ref() else { return (Vec::new(), 0) };
+    let joined;
+    let text = if text.matches('\n').count() >= 5 {
+        joined = rejoined(text);
+        joined.as_str()
+    } else {
+        text
+    };
+    let mut out: Vec<Token> = Vec::with_capacity(text.len() / 6);
+    let mut alternating = 0;
+    for found in token.captures_iter(text) {
+        let Some(whole) = found.get(0) else { continue };
+        let (word, start, end) = (whole.as_str(), whole.start(), whole.end());
+        let is = |group: &str| found.name(group).is_some();
+        if is("word") {
+            let lower = word.replace('’', "'").to_lowercase();
+            alternating += usize::from(is_alternating(word));
+            let around = Around { text, start, end };
+            self::word(word, &lower, &around, own, parameters, sensitive, &mut out);
+        } else if is("url") {
+            out.push("URL".into());
+        } else if is("email") {
+            out.push("EMAIL".into());
+        } else if is("path") {
+            out.push(if sensitive.is_match(word) { "PATHS" } else { "PATH" }.into());
+        } else if is("num") {
+            out.push("NUM".into());
+        } else if is("end") {
+            if out.last().is_none_or(|last| **last != *".") {
+                out.push(".".into());
+            }
+        } else if is_quotation(text, start, word) {
+            out.push("QSTR".into());
+        }
+    }
+    (out, alternating)
+}
+
+/// A word, and the text it stands in.
+struct Around<'a> {
+    text: &'a str,
+    start: usize,
+    end: usize,
+}
+
+impl Around<'_> {
+    fn is_quoted(&self) -> bool {
+        let before = self.text.get(..self.start).and_then(|text| text.chars().next_back());
+        let after = self.text.get(self.end..).and_then(|text| text.chars().next());
+        before.is_some_and(|c| matches!(c, '`' | '\'' | '"' | '‘' | '“'))
+            && after.is_some_and(|c| matches!(c, '`' | '\'' | '"' | '’' | '”' | '('))
+    }
+
+    /// Whether what follows calls it a tool.
+    fn is_called_a_tool(&self) -> bool {
+        let rest = self.text.get(self.end..).unwrap_or_default();
+        let rest = rest.trim_start_matches(['\'', '`', '"', '’', '”', '(', ')']);
+        let word = rest.trim_start();
+        rest.len() != word.len()
+            && ["tool", "function", "command", "endpoint"].iter().any(|kind| {
+                let after = word.get(..kind.len()).filter(|start| start == kind);
+                let next = word.get(kind.len()..).and_then(|text| text.chars().next());
+                after.is_some() && next.is_none_or(|c| !c.is_alphanumeric())
+            })
+    }
+}
+
+fn word(
+    word: &str,
+    lower: &str,
+    around: &Around<'_>,
+    own: &str,
+    parameters: &HashSet<String>,
+    sensitive: &Regex,
+    out: &mut Vec<Token>,
+) {
+    if lower == own {
+        return out.push("SELF".into());
+    }
+    let known = parameters.contains(lower);
+    let snake = word.contains('_');
+    let plain = |word: &str| word.chars().all(|c| c == '-' || c.is_alphanumeric());
+    let kebab =
+        word.matches('-').count() >= 2 && word == lower && plain(word) && !LEXICON.has(lower);
+    let shouting = word == word.to_uppercase();
+    let camel = is_camel(word) && !is_alternating(word) && !shouting;
+    if snake || camel || kebab {
+        let words: Vec<&str> = parts(word).collect();
+        if words.len() >= 6 && !known {
+            out.push(".".into());
+            out.extend(words.into_iter().map(|part| part.to_lowercase().into()));
+            return out.push(".".into());
+        }
+        return out.push(if known {
+            "PARAM".into()
+        } else if sensitive.is_match(lower) {
+            "PATHS".into()
+        } else if snake && shouting {
+            "CONSTID".into()
+        } else {
+            named(word).into()
+        });
+    }
+    if around.is_quoted() {
+        if !known && (lower.contains('-') || around.is_called_a_tool()) {
+            return out.push(named(word).into());
+        }
+        out.push(if known { "PARAM" } else { "QUOTED" }.into());
+    }
+    if lower.contains('-') && !LEXICON.has(lower) {
+        out.extend(lower.split('-').filter(|part| !part.is_empty()).map(Token::from));
+    } else {
+        out.push(lower.into());
+    }
+}
+
+/// Whether a quotation of several words begins here.
+fn is_quotation(text: &str, at: usize, mark: &str) -> bool {
+    let close = match mark {
+        "‘" => "’",
+        "“" => "”",
+        "`" | "'" | "\"" => mark,
+        _ => return false,
+    };
+    let before = text.get(..at).and_then(|text| text.chars().next_back());
+    if before.is_some_and(|c| !matches!(c, ' ' | '(' | '=' | ':' | '[' | ',' | '\n' | '{')) {
+        return false;
+    }
+    let inner = text.get(at + mark.len()..).unwrap_or_default();
+    let inner = inner.get(..inner.floor_char_boundary(QUOTATION)).unwrap_or_default();
+    let ends = inner.match_indices(close).map(|(end, _)| end);
+    let is_end = |end: &usize| {
+        let next = inner.get(*end + close.len()..).and_then(|text| text.chars().next());
+        next.is_none_or(|c| !c.is_alphanumeric())
+    };
+    let mut ends = ends.filter(is_end);
+    ends.next()
+        .is_some_and(|end| end > 1 && inner.get(..end).is_some_and(|text| text.contains(' ')))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::of;
+
+    fn words(text: &str) -> String {
+        let (tokens, _) = of(text, "self_tool", &["to".to_owned()].into());
+        tokens.join(" ")
+    }
+
+    #[test]
+    fn what_has_a_name_is_a_placeholder() {
+        for (text, expected) in [
+            ("Before using get_item, read ~/.ssh/id_rsa!", "before using IDENTR read PATHS ."),
+            ("See https://x.example/a and ask a@b.example", "see URL and ask EMAIL"),
+            ("Set `to` to 'x y z' with self_tool", "set PARAM to to QSTR x y z with SELF"),
+            ("the 'search' tool deletes 3 API_KEY", "the IDENTR tool deletes NUM CONSTID"),
+            ("sendEmail is well-known", "IDENTW is well known"),
+        ] {
+            assert_eq!(words(text), expected, "{text}");
+        }
+    }
+}

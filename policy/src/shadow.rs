@@ -1,0 +1,430 @@
+//! One server's tool that could be taken for another's: by its name, by what it says, or by what it
+//! says about the other (control C11, threats T1008, T1301 and T1405).
+//!
+//! Names are compared in normal forms, which serve to find likeness and never to grant anything: a
+//! rule matches a name byte for byte.
+
+mod likeness;
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::fmt;
+use std::sync::Arc;
+
+use crate::kind::Kind;
+use crate::lock::State;
+use crate::mode::Mode;
+use crate::name::ServerName;
+use crate::offer::{Catalog, Offer};
+use crate::pins::Pins;
+
+use likeness::{Forms, Words};
+
+/// Most things that are compared with each other because they are alike at first sight.
+const GROUP: usize = 64;
+/// Most likenesses of one thing that are kept.
+const KEPT: usize = 16;
+/// Words in a row that make two texts worth comparing.
+const RUN: usize = 3;
+/// Fewest words of texts that are compared.
+const FEWEST: usize = 6;
+/// Shortest name that is compared with one letter more, less or different.
+const SHORTEST: usize = 5;
+/// Names that no server may use, in the form in which names are compared.
+const RESERVED: [&str; 12] = [
+    "toolslist",
+    "toolscall",
+    "promptslist",
+    "promptsget",
+    "resourceslist",
+    "resourcesread",
+    "initialize",
+    "serverdiscover",
+    "completioncomplete",
+    "samplingcreatemessage",
+    "elicitationcreate",
+    "portcullis",
+];
+
+/// In which way one thing is like another.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Likeness {
+    /// The same name.
+    Exact,
+    /// The same but for the case of letters.
+    Case,
+    /// The same but for what stands between words.
+    Separators,
+    /// The same after NFKC.
+    Compatibility,
+    /// It looks the same (UTS #39).
+    Confusable,
+    /// It begins with the name of another server.
+    Prefix,
+    /// It is a name of the protocol or of the gateway.
+    Reserved,
+    /// One letter is different.
+    OneLetter,
+    /// Nearly the same description and arguments.
+    Description,
+    /// It says what is to be done with a tool of another server.
+    Directs,
+    /// It names a tool of another server.
+    Names,
+}
+
+impl Likeness {
+    /// In words.
+    #[must_use]
+    pub const fn note(self) -> &'static str {
+        match self {
+            Self::Exact => "has the name of",
+            Self::Case => "has, but for case, the name of",
+            Self::Separators => "has, but for separators, the name of",
+            Self::Compatibility => "has, in compatible characters, the name of",
+            Self::Confusable => "looks like the name of",
+            Self::Prefix => "begins with the name of the server",
+            Self::Reserved => "has a reserved name",
+            Self::OneLetter => "is one letter away from",
+            Self::Description => "describes itself nearly as",
+            Self::Directs => "says what is to be done with",
+            Self::Names => "names",
+        }
+    }
+
+    /// Whether both of two things are in question, and not only the one that is like the other.
+    const fn is_mutual(self) -> bool {
+        !matches!(self, Self::Prefix | Self::Reserved | Self::Directs | Self::Names)
+    }
+}
+
+/// What is done about each likeness.
+#[derive(Clone, Copy, Debug)]
+pub struct Modes {
+    /// The same name, but for case and separators.
+    pub same_names: Mode,
+    /// Names that only look the same, and reserved names.
+    pub look_alikes: Mode,
+    /// Names that begin with the name of another server.
+    pub prefixes: Mode,
+    /// One letter is different.
+    pub near_names: Mode,
+    /// Nearly the same description.
+    pub descriptions: Mode,
+    /// What is to be done with another server's tool.
+    pub directions: Mode,
+    /// A tool of another server is named.
+    pub references: Mode,
+}
+
+impl Default for Modes {
+    fn default() -> Self {
+        Self {
+            same_names: Mode::Audit,
+            look_alikes: Mode::Enforce,
+            prefixes: Mode::Audit,
+            near_names: Mode::Audit,
+            descriptions: Mode::Audit,
+            directions: Mode::Enforce,
+            references: Mode::Off,
+        }
+    }
+}
+
+impl Modes {
+    /// What is done about this one.
+    #[must_use]
+    pub const fn of(&self, likeness: Likeness) -> Mode {
+        match likeness {
+            Likeness::Exact | Likeness::Case | Likeness::Separators => self.same_names,
+            Likeness::Compatibility | Likeness::Confusable | Likeness::Reserved => self.look_alikes,
+            Likeness::Prefix => self.prefixes,
+            Likeness::OneLetter => self.near_names,
+            Likeness::Description => self.descriptions,
+            Likeness::Directs => self.directions,
+            Likeness::Names => self.references,
+        }
+    }
+}
+
+/// Which of two that are alike is shown.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub enum Winner {
+    /// Neither.
+    #[default]
+    Nobody,
+    /// The one whose server stands first here; one that does not stand here loses to those that do.
+    Priority(Vec<ServerName>),
+    /// The one that was approved first.
+    OldestPin,
+}
+
+/// One likeness of one thing.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Conflict {
+    /// In which way.
+    pub likeness: Likeness,
+    /// The other: its server and its name. A server alone for [`Likeness::Prefix`].
+    pub rival: Option<(ServerName, Box<str>)>,
+}
+
+impl fmt::Display for Conflict {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.likeness.note())?;
+        match &self.rival {
+            None => Ok(()),
+            Some((server, name)) if name.is_empty() => write!(f, " `{server}`"),
+            Some((server, name)) => write!(f, " `{}` of `{server}`", name.escape_debug()),
+        }
+    }
+}
+
+/// One thing of one server.
+type Place = (ServerName, Kind, Box<str>);
+
+/// Everything that could be taken for something else, among all servers.
+#[derive(Debug, Default)]
+pub struct Shadows {
+    catalogs: BTreeMap<(ServerName, Kind), Arc<Catalog>>,
+    conflicts: HashMap<Place, Vec<Conflict>>,
+}
+
+/// One thing, and the forms in which it is compared.
+struct Item<'a> {
+    server: &'a ServerName,
+    offer: &'a Offer,
+    forms: Forms,
+    words: Words,
+}
+
+impl Shadows {
+    /// Compares everything in these catalogues: tools with tools, prompts with prompts.
+    #[must_use]
+    pub fn among(catalogs: impl IntoIterator<Item = Arc<Catalog>>) -> Self {
+        let named = catalogs.into_iter().map(|c| ((c.server().clone(), c.kind()), c));
+        let catalogs: BTreeMap<_, _> = named.collect();
+        let servers: BTreeSet<&ServerName> = catalogs.keys().map(|(server, _)| server).collect();
+        let mut found = HashMap::new();
+        for kind in [Kind::Tool, Kind::Prompt] {
+            let of_kind = catalogs.values().filter(|catalog| catalog.kind() == kind);
+            let items: Vec<_> = of_kind
+                .flat_map(|catalog| {
+                    catalog.offers().iter().map(|offer| item(catalog.server(), offer))
+                })
+                .collect();
+            let mut finder = Finder { items: &items, found: &mut found };
+            finder.names();
+            finder.neighbours();
+            finder.prefixes(&servers);
+            finder.descriptions();
+            finder.references();
+        }
+        Self { catalogs, conflicts: found }
+    }
+
+    /// In which ways `name` is like something else.
+    pub fn of(&self, server: &ServerName, kind: Kind, name: &str) -> &[Conflict] {
+        if self.conflicts.is_empty() {
+            return &[];
+        }
+        let place = (server.clone(), kind, Box::from(name));
+        self.conflicts.get(&place).map_or(&[], Vec::as_slice)
+    }
+
+    /// The definition of a rival.
+    #[must_use]
+    pub fn offer(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&Offer> {
+        self.catalogs.get(&(server.clone(), kind))?.offer(name)
+    }
+
+    /// Everything that was found.
+    pub fn all(&self) -> impl Iterator<Item = (&ServerName, Kind, &str, &[Conflict])> {
+        self.conflicts
+            .iter()
+            .map(|((server, kind, name), all)| (server, *kind, &**name, all.as_slice()))
+    }
+
+    /// Whether `server` gives way to the other in this conflict.
+    #[must_use]
+    pub fn yields(
+        conflict: &Conflict,
+        winner: &Winner,
+        pins: &Pins,
+        server: &ServerName,
+        kind: Kind,
+        name: &str,
+    ) -> bool {
+        let Some((rival, other)) =
+            conflict.rival.as_ref().filter(|_| conflict.likeness.is_mutual())
+        else {
+            return true;
+        };
+        match winner {
+            Winner::Nobody => true,
+            Winner::Priority(order) => {
+                let place = |server: &ServerName| order.iter().position(|known| known == server);
+                match (place(server), place(rival)) {
+                    (Some(own), Some(rival)) => own >= rival,
+                    (own, _) => own.is_none(),
+                }
+            }
+            Winner::OldestPin => {
+                let since = |server: &ServerName, name: &str| {
+                    let versions = pins.lock.servers.get(server.as_str())?.versions(kind, name);
+                    let approved = versions.iter().filter(|v| v.state == State::Approved);
+                    approved.filter_map(|version| version.at.clone()).min()
+                };
+                match (since(server, name), since(rival, other)) {
+                    (Some(own), Some(rival)) => own >= rival,
+                    (own, _) => own.is_none(),
+                }
+            }
+        }
+    }
+}
+
+fn item<'a>(server: &'a ServerName, offer: &'a Offer) -> Item<'a> {
+    let forms = Forms::of(offer.name().as_str());
+    Item { server, offer, forms, words: Words::of(offer.definition()) }
+}
+
+struct Finder<'a> {
+    items: &'a [Item<'a>],
+    found: &'a mut HashMap<Place, Vec<Conflict>>,
+}
+
+impl<'a> Finder<'a> {
+    fn note(&mut self, item: &Item<'a>, likeness: Likeness, rival: Option<(&ServerName, &str)>) {
+        let name = item.offer.name().as_str();
+        let place = (item.server.clone(), item.offer.kind(), name.into());
+        let rival = rival.map(|(server, name)| (server.clone(), name.into()));
+        let known = self.found.entry(place).or_default();
+        // The closest likeness to each rival says it all.
+        if known.len() < KEPT && !known.iter().any(|one| one.rival == rival && rival.is_some()) {
+            known.push(Conflict { likeness, rival });
+        }
+    }
+
+    fn both(&mut self, one: &Item<'a>, other: &Item<'a>, likeness: Likeness) {
+        self.note(one, likeness, Some((other.server, other.offer.name().as_str())));
+        self.note(other, likeness, Some((one.server, one.offer.name().as_str())));
+    }
+
+    /// Names that are the same in some form.
+    fn names(&mut self) {
+        let mut groups: HashMap<&str, Vec<&'a Item<'a>>> = HashMap::new();
+        for item in self.items {
+            let group = groups.entry(item.forms.skeleton.as_str()).or_default();
+            if group.len() < GROUP {
+                group.push(item);
+            }
+            if RESERVED.iter().any(|name| Forms::of(name).skeleton == item.forms.skeleton) {
+                self.note(item, Likeness::Reserved, None);
+            }
+        }
+        for group in groups.values() {
+            for (n, one) in group.iter().enumerate() {
+                for other in group.iter().skip(n + 1).filter(|other| other.server != one.server) {
+                    self.both(one, other, one.forms.likeness(&other.forms));
+                }
+            }
+        }
+    }
+
+    /// Names that differ in one letter: what both become when one letter is taken out is the same.
+    fn neighbours(&mut self) {
+        let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
+        for (n, item) in self.items.iter().enumerate() {
+            let letters: Vec<char> = item.forms.compatible.chars().collect();
+            if !(SHORTEST..=128).contains(&letters.len()) {
+                continue;
+            }
+            for without in 0..=letters.len() {
+                let rest = letters.iter().enumerate().filter(|(at, _)| *at != without);
+                let group = groups.entry(rest.map(|(_, letter)| letter).collect()).or_default();
+                if group.len() < GROUP && group.last() != Some(&n) {
+                    group.push(n);
+                }
+            }
+        }
+        let mut seen = BTreeSet::new();
+        for group in groups.values().filter(|group| group.len() > 1) {
+            for (at, one) in group.iter().enumerate() {
+                for other in group.iter().skip(at + 1) {
+                    let pair = (*one.min(other), *one.max(other));
+                    let (Some(a), Some(b)) = (self.items.get(*one), self.items.get(*other)) else {
+                        continue;
+                    };
+                    let near = a.server != b.server
+                        && a.forms.skeleton != b.forms.skeleton
+                        && likeness::one_letter(&a.forms.compatible, &b.forms.compatible);
+                    if near && seen.insert(pair) {
+                        self.both(a, b, Likeness::OneLetter);
+                    }
+                }
+            }
+        }
+    }
+
+    fn prefixes(&mut self, servers: &BTreeSet<&ServerName>) {
+        for item in self.items {
+            let name = item.offer.name().as_str();
+            let begins = servers.iter().find(|server| {
+                **server != item.server && likeness::begins_with(name, server.as_str())
+            });
+            if let Some(server) = begins {
+                self.note(item, Likeness::Prefix, Some((server, "")));
+            }
+        }
+    }
+
+    /// Descriptions that are nearly the same: those that share a run of words are compared.
+    fn descriptions(&mut self) {
+        let mut runs: HashMap<u64, Vec<usize>> = HashMap::new();
+        let mut pairs = BTreeSet::new();
+        for (n, item) in self.items.iter().enumerate().filter(|(_, i)| i.words.all.len() >= FEWEST)
+        {
+            for run in item.words.runs(RUN) {
+                let group = runs.entry(run).or_default();
+                if group.len() >= GROUP || group.last() == Some(&n) {
+                    continue;
+                }
+                let others = group.iter().filter(|other| {
+                    self.items.get(**other).is_some_and(|other| other.server != item.server)
+                });
+                pairs.extend(others.map(|other| (*other, n)));
+                group.push(n);
+            }
+        }
+        for (one, other) in pairs {
+            if let (Some(one), Some(other)) = (self.items.get(one), self.items.get(other))
+                && one.words.is_like(&other.words)
+            {
+                self.both(one, other, Likeness::Description);
+            }
+        }
+    }
+
+    /// Tools of other servers that a description names.
+    fn references(&mut self) {
+        let mut names: HashMap<&str, Vec<&'a Item<'a>>> = HashMap::new();
+        for item in self.items {
+            names.entry(item.offer.name().as_str()).or_default().push(item);
+        }
+        for item in self.items {
+            for (word, directs) in &item.words.identifiers {
+                let Some(named) = names.get(word.as_str()) else { continue };
+                // What its own server offers too it may well mean.
+                let others = named.iter().find(|other| other.server != item.server);
+                if let Some(other) =
+                    others.filter(|_| named.iter().all(|n| n.server != item.server))
+                {
+                    let likeness = if *directs { Likeness::Directs } else { Likeness::Names };
+                    self.note(item, likeness, Some((other.server, other.offer.name().as_str())));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,207 @@
+//! The forms in which names and texts are compared.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::hash::{DefaultHasher, Hasher as _};
+
+use unicode_normalization::UnicodeNormalization as _;
+use unicode_security::confusable_detection::skeleton;
+
+use super::Likeness;
+use crate::json::Value;
+
+/// Most words of one description that are looked at.
+const WORDS: usize = 2000;
+/// What stands between words in names.
+const SEPARATORS: [char; 7] = ['_', '-', '.', '/', ':', ' ', '\\'];
+/// Words that say what is to be done with what is named beside them.
+const DIRECTIONS: [&str; 22] = [
+    "before",
+    "after",
+    "instead",
+    "always",
+    "must",
+    "never",
+    "first",
+    "replace",
+    "replaces",
+    "prefer",
+    "override",
+    "overrides",
+    "whenever",
+    "also",
+    "then",
+    "calling",
+    "using",
+    "invoking",
+    "recipient",
+    "disable",
+    "ignore",
+    "deprecated",
+];
+
+/// A name in the forms in which it is compared, each coarser than the one before.
+#[derive(Debug)]
+pub(super) struct Forms {
+    raw: Box<str>,
+    lower: String,
+    joined: String,
+    pub(super) compatible: String,
+    pub(super) skeleton: String,
+}
+
+impl Forms {
+    pub(super) fn of(name: &str) -> Self {
+        let lower = name.to_lowercase();
+        let joined = join(&lower);
+        if name.is_ascii() {
+            let skeleton = ascii_skeleton(&joined);
+            let compatible = joined.clone();
+            return Self { raw: name.into(), lower, joined, compatible, skeleton };
+        }
+        let folded: String = name.nfkc().collect::<String>().to_lowercase();
+        let compatible = join(&folded);
+        let visible: String = folded.nfkd().filter(|c| !is_mark(*c)).collect();
+        let skeleton: String = skeleton(&visible).collect::<String>().to_lowercase();
+        let skeleton = ascii_skeleton(&join(&skeleton));
+        Self { raw: name.into(), lower, joined, compatible, skeleton }
+    }
+
+    /// In which way two names are alike whose coarsest forms are the same.
+    pub(super) fn likeness(&self, other: &Self) -> Likeness {
+        if self.raw == other.raw {
+            Likeness::Exact
+        } else if self.lower == other.lower {
+            Likeness::Case
+        } else if self.joined == other.joined {
+            Likeness::Separators
+        } else if self.compatible == other.compatible {
+            Likeness::Compatibility
+        } else {
+            Likeness::Confusable
+        }
+    }
+}
+
+fn is_mark(c: char) -> bool {
+    unicode_normalization::char::is_combining_mark(c)
+        || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
+}
+
+fn join(text: &str) -> String {
+    text.chars().filter(|c| !SEPARATORS.contains(c) && !is_mark(*c)).collect()
+}
+
+/// What ASCII letters and digits look like in lower case.
+fn ascii_skeleton(text: &str) -> String {
+    let text = text.replace("rn", "m").replace("vv", "w");
+    text.chars()
+        .map(|c| match c {
+            '0' => 'o',
+            '1' | 'i' | '|' => 'l',
+            other => other,
+        })
+        .collect()
+}
+
+/// Whether one letter more, less or different makes one of the other.
+pub(super) fn one_letter(one: &str, other: &str) -> bool {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let (short, long) = if one.len() <= other.len() { (&one, &other) } else { (&other, &one) };
+    let front = short.iter().zip(long).take_while(|(a, b)| a == b).count();
+    let back = short.iter().rev().zip(long.iter().rev()).take_while(|(a, b)| a == b).count();
+    // A number at the end counts versions: `page1` and `page2` are no mistake.
+    let digit = |letters: &[char]| letters.get(front).is_some_and(char::is_ascii_digit);
+    if digit(short) || digit(long) {
+        return false;
+    }
+    match long.len() - short.len() {
+        0 => front + back + 1 >= long.len() && one != other,
+        1 => front + back >= short.len(),
+        _ => false,
+    }
+}
+
+/// Whether `name` begins with the name of a server and something between words after it.
+pub(super) fn begins_with(name: &str, server: &str) -> bool {
+    let own = Forms::of(server).skeleton;
+    if own.chars().count() < 3 {
+        return false;
+    }
+    let ends = name.char_indices().filter(|(_, c)| SEPARATORS.contains(c)).map(|(at, _)| at);
+    let mut starts = ends.filter_map(|end| name.get(..end));
+    starts.any(|start| Forms::of(start).skeleton == own)
+}
+
+/// What a definition says, as far as it is compared.
+#[derive(Debug)]
+pub(super) struct Words {
+    /// The words of the description, in order.
+    sequence: Vec<u64>,
+    pub(super) all: BTreeSet<u64>,
+    parameters: BTreeSet<u64>,
+    /// Names of things in the description, and whether it says what is to be done with them.
+    pub(super) identifiers: BTreeMap<String, bool>,
+}
+
+impl Words {
+    pub(super) fn of(definition: Value<'_>) -> Self {
+        let text = definition.get("description").and_then(Value::as_str).unwrap_or_default();
+        let edge = |c: char| !c.is_alphanumeric() && c != '_';
+        let words: Vec<&str> = text.split_whitespace().take(WORDS).collect();
+        let mut identifiers = BTreeMap::new();
+        for (at, raw) in words.iter().enumerate() {
+            let word = raw.trim_matches(edge);
+            if !is_identifier(raw, word) {
+                continue;
+            }
+            let near =
+                words.get(at.saturating_sub(8)..(at + 9).min(words.len())).unwrap_or_default();
+            let plain = |word: &&str| word.trim_matches(edge).to_lowercase();
+            let directs = near.iter().map(plain).any(|word| DIRECTIONS.contains(&&*word));
+            *identifiers.entry(word.to_owned()).or_default() |= directs;
+        }
+        let sequence: Vec<u64> = words
+            .iter()
+            .map(|word| word.trim_matches(edge).to_lowercase())
+            .filter(|word| !word.is_empty())
+            .map(|word| hash(&word))
+            .collect();
+        let properties = definition.get("inputSchema").and_then(|schema| schema.get("properties"));
+        let arguments = definition.get("arguments").into_iter().flat_map(Value::items);
+        let named = arguments.filter_map(|item| item.get("name")?.as_str());
+        let parameters = properties.into_iter().flat_map(Value::members).map(|(name, _)| name);
+        let parameters = parameters.chain(named).map(|name| hash(&name)).collect();
+        let all = sequence.iter().copied().collect();
+        Self { sequence, all, parameters, identifiers }
+    }
+
+    /// Every so many words in a row.
+    pub(super) fn runs(&self, length: usize) -> impl Iterator<Item = u64> {
+        self.sequence.windows(length).map(|run| hash(&run))
+    }
+
+    /// Whether four of five words are in both, and most parameters.
+    pub(super) fn is_like(&self, other: &Self) -> bool {
+        let shared = |one: &BTreeSet<u64>, other: &BTreeSet<u64>, of: usize, parts: usize| {
+            let (common, all) = (one.intersection(other).count(), one.union(other).count());
+            common * parts >= all * of
+        };
+        shared(&self.all, &other.all, 4, 5) && shared(&self.parameters, &other.parameters, 1, 2)
+    }
+}
+
+/// Whether a word is the name of something and not a word of the language.
+fn is_identifier(raw: &str, word: &str) -> bool {
+    let inner = word.trim_matches('_');
+    let camel =
+        inner.chars().zip(inner.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
+    let quoted = raw.starts_with(['`', '"', '\'']) || raw.ends_with("()");
+    inner.len() >= 4 && (inner.contains('_') || camel || quoted)
+}
+
+fn hash(value: &(impl std::hash::Hash + ?Sized)) -> u64 {
+    // Keys of no secret: likeness is not identity, and a collision costs a comparison.
+    let mut hasher = DefaultHasher::new();
+    value.hash(&mut hasher);
+    hasher.finish()
+}
