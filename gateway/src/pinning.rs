@@ -22,6 +22,7 @@ use policy::offer::{Catalog, Kind, Offer};
 use policy::pin::{Digest, Subject};
 use policy::pins::{Pins, Unfit};
 use policy::pipeline::Policy;
+use policy::shadow::Shadows;
 use tokio::signal::unix::{SignalKind, signal};
 
 use crate::audit::Journal;
@@ -64,7 +65,9 @@ struct Held {
     /// Who servers are.
     identities: BTreeMap<Box<str>, Box<str>>,
     /// What was listed last, to be compared again when the lockfile changes.
-    latest: BTreeMap<(Box<str>, Kind), Arc<Catalog>>,
+    latest: BTreeMap<(Box<str>, Kind), (Arc<Catalog>, bool)>,
+    /// What was told of things that could be taken for others.
+    shadows: BTreeSet<String>,
     followed: BTreeMap<Place, Followed>,
     /// What was told, so that it is told once.
     told: BTreeSet<(Place, Option<Digest>)>,
@@ -169,8 +172,8 @@ impl Keeper {
         let file = self.settings.file.display().to_string();
         tracing::info!(%file, sha256 = %digest, "the lockfile was read");
         self.record("pins", &format!("lockfile sha256:{digest}"));
-        for catalog in held.latest.values().cloned().collect::<Vec<_>>() {
-            self.compare(held, &catalog, true);
+        for (catalog, shared) in held.latest.values().cloned().collect::<Vec<_>>() {
+            self.compare(held, &catalog, shared);
         }
     }
 
@@ -260,17 +263,64 @@ impl Keeper {
     /// Compares a list with what was approved. `shared`: it is what the server shows to us, or to
     /// all, and not to one caller.
     pub fn note(&self, catalog: &Arc<Catalog>, shared: bool) {
+        let mut held = self.held();
+        if self.remember(&mut held, catalog, shared) {
+            self.shadows(&mut held);
+        }
         if !self.acts() {
             return;
-        }
-        let mut held = self.held();
-        if shared {
-            let server = catalog.server().as_str().into();
-            held.latest.insert((server, catalog.kind()), Arc::clone(catalog));
         }
         if self.compare(&mut held, catalog, shared) {
             self.publish(&held);
         }
+    }
+
+    /// Keeps a list to compare others with; whether it is another than was kept. What is shown to one
+    /// caller stands in for what is shown to all where that is not known.
+    fn remember(&self, held: &mut Held, catalog: &Arc<Catalog>, shared: bool) -> bool {
+        let place = (Box::from(catalog.server().as_str()), catalog.kind());
+        let same = |(known, _): &(Arc<Catalog>, bool)| {
+            let digests = |catalog: &Catalog| -> Vec<_> {
+                catalog
+                    .offers()
+                    .iter()
+                    .map(|offer| (offer.name().clone(), offer.digest()))
+                    .collect()
+            };
+            digests(known) == digests(catalog)
+        };
+        let known = held.latest.get(&place);
+        if known.is_some_and(|(_, of_all)| *of_all && !shared) {
+            return false;
+        }
+        let differs = known.is_none_or(|known| !same(known));
+        held.latest.insert(place, (Arc::clone(catalog), shared));
+        differs
+    }
+
+    /// Finds out what could be taken for what, among all that servers list.
+    fn shadows(&self, held: &mut Held) {
+        let catalogs = held.latest.values().map(|(catalog, _)| Arc::clone(catalog));
+        let shadows = Shadows::among(catalogs);
+        let (_, shadowing) = self.policy.shadows();
+        for (server, kind, name, conflicts) in shadows.all() {
+            for conflict in conflicts {
+                if shadowing.modes.of(conflict.likeness) == Mode::Off {
+                    continue;
+                }
+                let what = format!(
+                    "server `{server}`, {} {}: shadowing; {}",
+                    kind.as_str(),
+                    ascii(name),
+                    ascii(&conflict.to_string()).trim_matches('"')
+                );
+                if held.shadows.insert(what.clone()) {
+                    tracing::warn!("{what}");
+                    self.record("shadowing", &what);
+                }
+            }
+        }
+        self.policy.shadow(Arc::new(shadows));
     }
 
     /// Whether anything is to be decided otherwise than before.

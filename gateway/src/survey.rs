@@ -65,8 +65,12 @@ pub async fn survey(
                 let told = |error: UpstreamError| crate::report::Chain(&error).to_string();
                 survey.hellos = upstream.hellos(&party).await.map_err(told)?;
                 for kind in Kind::LISTED {
-                    let listing = upstream.catalog(&party, kind).await.map_err(told)?;
-                    survey.catalogs.push(Arc::clone(listing.catalog()));
+                    match upstream.catalog(&party, kind).await {
+                        Ok(listing) => survey.catalogs.push(Arc::clone(listing.catalog())),
+                        // Of what it does not say it has it need not know how to list it.
+                        Err(_) if !survey.hellos.iter().any(|hello| hello.has(kind)) => {}
+                        Err(error) => return Err(told(error)),
+                    }
                 }
                 Ok(())
             };

@@ -16,8 +16,9 @@ use crate::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
 };
 use crate::pattern::Pattern;
-use crate::pipeline::{Definitions, Policy};
+use crate::pipeline::{Definitions, Policy, Shadowing};
 use crate::principal::{Principal, Wanted, Who};
+use crate::shadow::{Modes, Winner};
 
 /// Who may use which tools, prompts and resources of which servers. What no rule allows is denied.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -31,6 +32,72 @@ pub struct RawPolicy {
     /// What is looked for in definitions of tools, prompts and resources.
     #[serde(default)]
     definitions: RawDefinitions,
+    /// What is done about tools and prompts that could be taken for those of another server.
+    #[serde(default)]
+    shadowing: RawShadowing,
+}
+
+/// What is done about likeness between the tools and prompts of servers that a caller sees.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+struct RawShadowing {
+    /// Names that are the same, but for case and separators. Default `audit`.
+    same_names: Mode,
+    /// Names that only look the same (NFKC, UTS #39), and names of the protocol. Default `enforce`.
+    look_alikes: Mode,
+    /// Names that begin with the name of another server. Default `audit`.
+    prefixes: Mode,
+    /// Names that are one letter apart. Default `audit`.
+    near_names: Mode,
+    /// Descriptions and arguments that are nearly the same. Default `audit`.
+    descriptions: Mode,
+    /// A description that says what is to be done with a tool of another server. Default `enforce`.
+    directions: Mode,
+    /// A description that names a tool of another server. Default `off`.
+    references: Mode,
+    /// Which of two that are alike is shown.
+    winner: RawWinner,
+    /// The servers, the one that wins first. For `winner: priority`.
+    priority: Vec<String>,
+}
+
+/// Which of two that are alike is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+enum RawWinner {
+    /// Neither.
+    #[default]
+    Nobody,
+    /// The one whose server stands first in `priority`.
+    Priority,
+    /// The one that was approved first.
+    OldestPin,
+}
+
+impl Default for RawShadowing {
+    fn default() -> Self {
+        let Modes {
+            same_names,
+            look_alikes,
+            prefixes,
+            near_names,
+            descriptions,
+            directions,
+            references,
+        } = Modes::default();
+        let (winner, priority) = (RawWinner::Nobody, Vec::new());
+        Self {
+            same_names,
+            look_alikes,
+            prefixes,
+            near_names,
+            descriptions,
+            directions,
+            references,
+            winner,
+            priority,
+        }
+    }
 }
 
 /// One rule.
@@ -134,6 +201,7 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
         .filter_map(|(n, raw)| compiler.rule(n, raw, contact.as_ref()))
         .collect();
     compiler.covered(&rules);
+    let shadowing = compiler.shadowing(&raw.shadowing);
     if !compiler.problems.is_empty() {
         return Err(compiler.problems);
     }
@@ -147,7 +215,8 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
         Access::new(rules.into_iter().map(|(_, rule)| rule).collect()),
         definitions,
         contact,
-    ))
+    )
+    .with_shadowing(shadowing))
 }
 
 struct Compiler<'a> {
@@ -159,6 +228,43 @@ struct Compiler<'a> {
 impl Compiler<'_> {
     fn report(&mut self, at: String, message: impl Into<String>, help: impl Into<String>) {
         self.problems.push(Problem { at, message: message.into(), help: help.into() });
+    }
+
+    fn shadowing(&mut self, raw: &RawShadowing) -> Shadowing {
+        let modes = Modes {
+            same_names: raw.same_names,
+            look_alikes: raw.look_alikes,
+            prefixes: raw.prefixes,
+            near_names: raw.near_names,
+            descriptions: raw.descriptions,
+            directions: raw.directions,
+            references: raw.references,
+        };
+        let mut order = Vec::new();
+        for (n, name) in raw.priority.iter().enumerate() {
+            match self.known.servers.iter().find(|server| server.as_str() == name) {
+                Some(server) => order.push(server.clone()),
+                None => {
+                    let servers: Vec<_> =
+                        self.known.servers.iter().map(ServerName::as_str).collect();
+                    let help = format!("the servers are: {}", servers.join(", "));
+                    let at = format!("/shadowing/priority/{n}");
+                    self.report(at, format!("there is no server `{}`", name.escape_debug()), help);
+                }
+            }
+        }
+        let by_priority = raw.winner == RawWinner::Priority;
+        if by_priority == raw.priority.is_empty() {
+            let at = "/shadowing/priority".to_owned();
+            let help = "give both `winner: priority` and the servers in `priority`, or neither";
+            self.report(at, "this decides nothing", help);
+        }
+        let winner = match raw.winner {
+            RawWinner::Nobody => Winner::Nobody,
+            RawWinner::Priority => Winner::Priority(order),
+            RawWinner::OldestPin => Winner::OldestPin,
+        };
+        Shadowing { modes, winner }
     }
 
     fn rule(

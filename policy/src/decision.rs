@@ -23,6 +23,8 @@ pub enum Reason {
     Unknown(Kind),
     /// A detector found something in the definition.
     Definition(Finding),
+    /// It could be taken for something of another server.
+    Shadowed(Finding),
     /// A rule allows it to a caller whose credential has these scopes.
     Scope(RuleId, Arc<[Scope]>),
     /// A rule allows it to a caller who proves that the credential is its own.
@@ -35,7 +37,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 20] = [
+    pub const CODES: [&str; 21] = [
         "not-granted",
         "forbidden",
         "condition-error",
@@ -45,6 +47,7 @@ impl Reason {
         "unknown-template",
         "method-not-granted",
         "definition",
+        "shadowed",
         "insufficient-scope",
         "proof-required",
         "revoked",
@@ -71,6 +74,7 @@ impl Reason {
             Self::Unknown(Kind::Template) => "unknown-template",
             Self::Unknown(Kind::Method) => "method-not-granted",
             Self::Definition(_) => "definition",
+            Self::Shadowed(_) => "shadowed",
             Self::Scope(..) => "insufficient-scope",
             Self::Proof(..) => "proof-required",
             Self::Revoked => "revoked",
@@ -89,6 +93,7 @@ impl Reason {
             Self::NotGranted
             | Self::Unknown(_)
             | Self::Definition(_)
+            | Self::Shadowed(_)
             | Self::Revoked
             | Self::Pin(_) => None,
         }

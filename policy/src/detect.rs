@@ -20,7 +20,7 @@ mod tokens;
 use std::collections::HashSet;
 use std::sync::LazyLock;
 
-use regex::bytes::{Regex, RegexBuilder, RegexSet, RegexSetBuilder};
+use regex::bytes::{Regex, RegexBuilder};
 
 use crate::json::Value;
 
@@ -183,31 +183,25 @@ pub fn words(text: &str, name: &str) -> Vec<Token> {
     tokens.into_iter().map(|token| LEXICON.repaired(&token).map_or(token, Into::into)).collect()
 }
 
-/// What is read with: the rules, compiled. One that does not compile finds nothing;
-/// `the_rules_compile` keeps that from happening.
-struct Compiled {
-    /// Which rules match at all, found in one pass.
-    words: RegexSet,
-    texts: RegexSet,
-    /// In the order of the rules.
-    each: Vec<Option<Regex>>,
+/// The rules, compiled. One that does not compile finds nothing; `the_rules_compile` keeps that from
+/// happening. Each for itself: an automaton of all of them would have more states than it can keep.
+static COMPILED: LazyLock<Vec<Regex>> = LazyLock::new(|| compiled().unwrap_or_default());
+
+/// The words that a rule looks for are ASCII, or else only its boundaries are: with those of all
+/// scripts no automaton could be built that reads a byte at a time.
+fn bytewise(rule: &rules::Rule) -> String {
+    if rule.pattern.is_ascii() {
+        format!("(?-u){}", rule.pattern)
+    } else {
+        rule.pattern.replace(r"\b", r"(?-u:\b)")
+    }
 }
 
-static COMPILED: LazyLock<Option<Compiled>> = LazyLock::new(|| compiled().ok());
-
-fn compiled() -> Result<Compiled, regex::Error> {
-    let set = |on: On| {
-        let pattern = |rule: &rules::Rule| if rule.on == on { rule.pattern } else { r"[^\s\S]" };
-        RegexSetBuilder::new(RULES.iter().map(pattern))
-            .size_limit(1 << 28)
-            .dfa_size_limit(1 << 24)
-            .build()
-    };
+fn compiled() -> Result<Vec<Regex>, regex::Error> {
     let one = |rule: &rules::Rule| {
-        RegexBuilder::new(rule.pattern).size_limit(1 << 24).dfa_size_limit(1 << 20).build()
+        RegexBuilder::new(&bytewise(rule)).size_limit(1 << 24).dfa_size_limit(1 << 20).build()
     };
-    let each = RULES.iter().map(|rule| one(rule).map(Some)).collect::<Result<_, _>>()?;
-    Ok(Compiled { words: set(On::Words)?, texts: set(On::Text)?, each })
+    RULES.iter().map(one).collect()
 }
 
 /// Reads one definition.
@@ -390,7 +384,6 @@ impl Reader {
 
 /// The rules that match, and where.
 fn hits(tokens: &[Token], text: &str) -> Vec<Hit> {
-    let Some(compiled) = COMPILED.as_ref() else { return Vec::new() };
     let mut joined = Vec::new();
     let mut starts = Vec::with_capacity(tokens.len());
     for token in tokens {
@@ -402,15 +395,16 @@ fn hits(tokens: &[Token], text: &str) -> Vec<Hit> {
     }
     let word = |byte: usize| starts.partition_point(|start| *start <= byte).saturating_sub(1);
     let mut found = Vec::new();
-    for rule in compiled.words.matches(&joined) {
-        let Some(Some(pattern)) = compiled.each.get(rule) else { continue };
-        found.extend(pattern.find_iter(&joined).map(|hit| {
-            let last = hit.end().saturating_sub(1);
-            Hit { rule, words: Some((word(hit.start()), word(last))) }
-        }));
+    for (rule, (pattern, on)) in COMPILED.iter().zip(RULES.iter().map(|rule| rule.on)).enumerate() {
+        match on {
+            On::Text if pattern.is_match(text.as_bytes()) => found.push(Hit { rule, words: None }),
+            On::Text => {}
+            On::Words => found.extend(pattern.find_iter(&joined).map(|hit| {
+                let last = hit.end().saturating_sub(1);
+                Hit { rule, words: Some((word(hit.start()), word(last))) }
+            })),
+        }
     }
-    let texts = compiled.texts.matches(text.as_bytes());
-    found.extend(texts.into_iter().map(|rule| Hit { rule, words: None }));
     found
 }
 

@@ -60,6 +60,11 @@ impl Finding {
         Self { detector: Detector::ToolNames, at: String::new(), note: Cow::Borrowed(note) }
     }
 
+    /// Whether it is about the others in the list, and not about the definition.
+    pub(crate) fn is_of_the_list(&self) -> bool {
+        self.detector == Detector::ToolNames && self.at.is_empty()
+    }
+
     pub(crate) const fn unfit(note: &'static str) -> Self {
         Self { detector: Detector::Pins, at: String::new(), note: Cow::Borrowed(note) }
     }

@@ -52,6 +52,20 @@ impl Offer {
         definition: Value<'_>,
         document: &Arc<Document>,
     ) -> Result<Self, OfferError> {
+        Self::read_again(kind, definition, document, None)
+    }
+
+    /// The same; what was found in a definition with the same digest in `former` is not looked for
+    /// again.
+    ///
+    /// # Errors
+    /// As [`Self::read`].
+    pub fn read_again(
+        kind: Kind,
+        definition: Value<'_>,
+        document: &Arc<Document>,
+        former: Option<&Catalog>,
+    ) -> Result<Self, OfferError> {
         if !definition.is_object() {
             return Err(OfferError::NotAnObject);
         }
@@ -66,8 +80,16 @@ impl Offer {
             Kind::Tool => mirror::read(definition).map_err(OfferError::Mirror)?,
             Kind::Prompt | Kind::Resource | Kind::Template | Kind::Method => Vec::new(),
         };
-        let findings = inspect::definition((kind == Kind::Tool).then_some(&name), definition);
         let digest = Digest::of(Subject::Offer(kind), definition).ok();
+        let same = |offer: &&Self| offer.digest.is_some() && offer.digest == digest;
+        let known = former.and_then(|former| former.offer(name.as_str())).filter(same);
+        let findings = match known {
+            Some(known) => {
+                let own = known.findings.iter().filter(|finding| !finding.is_of_the_list());
+                own.cloned().collect()
+            }
+            None => inspect::definition((kind == Kind::Tool).then_some(&name), definition),
+        };
         let definition = definition.fragment(document);
         Ok(Self { kind, name, definition, digest, findings, mirrored })
     }

@@ -15,6 +15,7 @@ use crate::offer::{Catalog, Kind, Offer};
 use crate::pins::Pins;
 use crate::principal::Principal;
 use crate::revoked::Revoked;
+use crate::shadow::{Modes, Shadows, Winner};
 
 /// Proof that a call was allowed. Only this module makes one, and it cannot be copied.
 ///
@@ -90,6 +91,8 @@ pub struct View {
     revoked: Arc<Revoked>,
     /// What was approved when it was made.
     pins: Arc<Pins>,
+    /// What could be taken for what when it was made.
+    shadows: Arc<Shadows>,
     catalog: Arc<Catalog>,
     visible: Vec<usize>,
     hidden: Vec<(usize, Decision)>,
@@ -157,6 +160,17 @@ pub struct Policy {
     contact: Option<Arc<str>>,
     revoked: ArcSwap<Revoked>,
     pins: ArcSwap<Pins>,
+    shadowing: Shadowing,
+    shadows: ArcSwap<Shadows>,
+}
+
+/// What is done about things that could be taken for others.
+#[derive(Debug, Default)]
+pub struct Shadowing {
+    /// By likeness.
+    pub modes: Modes,
+    /// Which of two is shown.
+    pub winner: Winner,
 }
 
 impl Policy {
@@ -164,8 +178,24 @@ impl Policy {
     /// approved yet: see [`Self::pin`].
     #[must_use]
     pub fn new(access: Access, definitions: Definitions, contact: Option<Arc<str>>) -> Self {
-        let (revoked, pins) = (ArcSwap::default(), ArcSwap::default());
-        Self { access, definitions, contact, revoked, pins }
+        Self { access, definitions, contact, ..Self::default() }
+    }
+
+    /// The same, with this done about things that could be taken for others.
+    #[must_use]
+    pub fn with_shadowing(self, shadowing: Shadowing) -> Self {
+        Self { shadowing, ..self }
+    }
+
+    /// From now on these could be taken for others.
+    pub fn shadow(&self, shadows: Arc<Shadows>) {
+        self.shadows.store(shadows);
+    }
+
+    /// What could be taken for others, and what is done about it.
+    #[must_use]
+    pub fn shadows(&self) -> (Arc<Shadows>, &Shadowing) {
+        (self.shadows.load_full(), &self.shadowing)
     }
 
     /// From now on the definitions that `pins` approve may be used, and no others.
@@ -210,6 +240,7 @@ impl Policy {
         view.principal == *principal
             && Arc::ptr_eq(&view.revoked, &self.revoked.load())
             && Arc::ptr_eq(&view.pins, &self.pins.load())
+            && Arc::ptr_eq(&view.shadows, &self.shadows.load())
     }
 
     /// May what `server` offers of `kind` be asked for on behalf of `principal`?
@@ -356,6 +387,7 @@ impl Policy {
     fn view(&self, principal: &Principal, catalog: Arc<Catalog>) -> View {
         let (mut visible, mut hidden) = (Vec::new(), Vec::new());
         let (revoked, pins) = (self.revoked.load_full(), self.pins.load_full());
+        let shadows = self.shadows.load_full();
         for (at, offer) in catalog.offers().iter().enumerate() {
             let decision = self.about(principal, catalog.server(), offer);
             if decision.shows() {
@@ -364,7 +396,7 @@ impl Policy {
                 hidden.push((at, decision));
             }
         }
-        View { principal: principal.clone(), revoked, pins, catalog, visible, hidden }
+        View { principal: principal.clone(), revoked, pins, shadows, catalog, visible, hidden }
     }
 
     /// The first finding for which a text is withheld, whoever asks.
@@ -398,6 +430,7 @@ impl Policy {
             decided.for_any_arguments = true;
         }
         self.pinned(&mut decided, subject, offer);
+        self.shadowed(&mut decided, subject);
         let decision = &mut decided.decision;
         let findings = offer.map(Offer::findings).unwrap_or_default();
         if findings.is_empty() {
@@ -415,6 +448,63 @@ impl Policy {
         }
         decision.findings.extend(enforced);
         decided
+    }
+
+    /// Whether it could be taken for something else that this caller sees, and gives way to it.
+    fn shadowed(&self, decided: &mut Decided, subject: Subject<'_>) {
+        let Subject { principal, server, kind, name, .. } = subject;
+        let shadows = self.shadows.load();
+        let conflicts = shadows.of(server, kind, name);
+        if conflicts.is_empty() || !decided.decision.shows() {
+            return;
+        }
+        let pins = self.pins.load();
+        for conflict in conflicts {
+            let mode = self.shadowing.modes.of(conflict.likeness);
+            let rival = conflict.rival.as_ref();
+            let seen = rival.is_none_or(|(rival, other)| {
+                self.sees(principal, rival, kind, other, &shadows, &pins)
+            });
+            if mode == Mode::Off || !seen {
+                continue;
+            }
+            let finding = Finding::shadowing(conflict.to_string());
+            let winner = &self.shadowing.winner;
+            let yields = Shadows::yields(conflict, winner, &pins, server, kind, name);
+            if mode == Mode::Enforce && yields {
+                let reason = Reason::Shadowed(finding.clone());
+                decided.decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
+                decided.for_any_arguments = true;
+            }
+            decided.decision.findings.push(finding);
+            if !decided.decision.shows() {
+                return;
+            }
+        }
+    }
+
+    /// Whether `principal` sees the other thing, aside from what it could be taken for: one that is
+    /// withheld anyway drives nothing out.
+    fn sees(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: Kind,
+        name: &str,
+        shadows: &Shadows,
+        pins: &Pins,
+    ) -> bool {
+        if name.is_empty() {
+            return self.grants_any(principal, server);
+        }
+        let Some(offer) = shadows.offer(server, kind, name) else { return false };
+        let subject = Subject { principal, server, kind, name, arguments: Arguments::Unknown };
+        let revoked = self.revoked.load();
+        self.access.decide(subject).decision.shows()
+            && !revoked.has(server, name)
+            && (pins.mode != Mode::Enforce
+                || pins.unfit(server.as_str(), kind, name, Some(offer)).is_none())
+            && self.withholds(offer.findings()).is_none()
     }
 
     /// Whether the definition is one that was approved: asked of what the rules would show.

@@ -178,14 +178,14 @@ impl fmt::Display for Conflict {
     }
 }
 
-/// One thing of one server.
-type Place = (ServerName, Kind, Box<str>);
+/// Likenesses by kind, server and name.
+type Conflicts = HashMap<Kind, HashMap<Box<str>, HashMap<Box<str>, Vec<Conflict>>>>;
 
 /// Everything that could be taken for something else, among all servers.
 #[derive(Debug, Default)]
 pub struct Shadows {
     catalogs: BTreeMap<(ServerName, Kind), Arc<Catalog>>,
-    conflicts: HashMap<Place, Vec<Conflict>>,
+    conflicts: Conflicts,
 }
 
 /// One thing, and the forms in which it is compared.
@@ -223,11 +223,8 @@ impl Shadows {
 
     /// In which ways `name` is like something else.
     pub fn of(&self, server: &ServerName, kind: Kind, name: &str) -> &[Conflict] {
-        if self.conflicts.is_empty() {
-            return &[];
-        }
-        let place = (server.clone(), kind, Box::from(name));
-        self.conflicts.get(&place).map_or(&[], Vec::as_slice)
+        let of_server = self.conflicts.get(&kind).and_then(|of| of.get(server.as_str()));
+        of_server.and_then(|of| of.get(name)).map_or(&[], Vec::as_slice)
     }
 
     /// The definition of a rival.
@@ -237,10 +234,15 @@ impl Shadows {
     }
 
     /// Everything that was found.
-    pub fn all(&self) -> impl Iterator<Item = (&ServerName, Kind, &str, &[Conflict])> {
-        self.conflicts
-            .iter()
-            .map(|((server, kind, name), all)| (server, *kind, &**name, all.as_slice()))
+    pub fn all(&self) -> impl Iterator<Item = (&str, Kind, &str, &[Conflict])> {
+        let of_kind = |(kind, servers): (&Kind, _)| (*kind, servers);
+        self.conflicts.iter().map(of_kind).flat_map(
+            |(kind, servers): (Kind, &HashMap<Box<str>, HashMap<Box<str>, Vec<Conflict>>>)| {
+                servers.iter().flat_map(move |(server, names)| {
+                    names.iter().map(move |(name, all)| (&**server, kind, &**name, all.as_slice()))
+                })
+            },
+        )
     }
 
     /// Whether `server` gives way to the other in this conflict.
@@ -289,15 +291,16 @@ fn item<'a>(server: &'a ServerName, offer: &'a Offer) -> Item<'a> {
 
 struct Finder<'a> {
     items: &'a [Item<'a>],
-    found: &'a mut HashMap<Place, Vec<Conflict>>,
+    found: &'a mut Conflicts,
 }
 
 impl<'a> Finder<'a> {
     fn note(&mut self, item: &Item<'a>, likeness: Likeness, rival: Option<(&ServerName, &str)>) {
-        let name = item.offer.name().as_str();
-        let place = (item.server.clone(), item.offer.kind(), name.into());
+        let (name, kind) = (item.offer.name().as_str(), item.offer.kind());
         let rival = rival.map(|(server, name)| (server.clone(), name.into()));
-        let known = self.found.entry(place).or_default();
+        let of_server =
+            self.found.entry(kind).or_default().entry(item.server.as_str().into()).or_default();
+        let known = of_server.entry(name.into()).or_default();
         // The closest likeness to each rival says it all.
         if known.len() < KEPT && !known.iter().any(|one| one.rival == rival && rival.is_some()) {
             known.push(Conflict { likeness, rival });
@@ -311,13 +314,14 @@ impl<'a> Finder<'a> {
 
     /// Names that are the same in some form.
     fn names(&mut self) {
+        let reserved = RESERVED.map(|name| Forms::of(name).skeleton);
         let mut groups: HashMap<&str, Vec<&'a Item<'a>>> = HashMap::new();
         for item in self.items {
             let group = groups.entry(item.forms.skeleton.as_str()).or_default();
             if group.len() < GROUP {
                 group.push(item);
             }
-            if RESERVED.iter().any(|name| Forms::of(name).skeleton == item.forms.skeleton) {
+            if reserved.contains(&item.forms.skeleton) {
                 self.note(item, Likeness::Reserved, None);
             }
         }

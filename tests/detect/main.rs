@@ -378,11 +378,29 @@ fn shipped(data: &Data) {
     println!("with the model that is compiled in (it has learned from some of these): {flagged:?}");
 }
 
+/// How long ordinary definitions take to read.
+fn speed(folder: &Path) {
+    let text = fs::read_to_string(folder.join("benign_tools.jsonl")).unwrap();
+    let tools: Vec<String> = text
+        .lines()
+        .map(|line| serde_json::from_str::<Value>(line).unwrap()["tool"].to_string())
+        .collect();
+    read(&tools[0]);
+    let bytes: usize = tools.iter().map(String::len).sum();
+    let started = std::time::Instant::now();
+    tools.iter().for_each(|tool| drop(read(tool)));
+    let took = started.elapsed();
+    println!("{} definitions, {bytes} bytes: {took:?}", tools.len());
+}
+
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [verb, folder] = arguments.as_slice() else {
         return eprintln!("detect measure|strict|shipped|train FOLDER");
     };
+    if verb == "speed" {
+        return speed(Path::new(folder));
+    }
     let data = Data::read(Path::new(folder));
     match verb.as_str() {
         "measure" => measure(&data, false),

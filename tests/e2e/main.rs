@@ -31,6 +31,7 @@ mod streaming;
 mod possession;
 mod revoking;
 mod scopes;
+mod shadowing;
 mod tokens;
 mod transports;
 mod unchanged;

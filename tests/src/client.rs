@@ -263,6 +263,13 @@ impl Client {
             ("content-type", "application/json"),
             ("accept", "application/json, text/event-stream"),
         ];
+        // SPEC 2026-07-28 basic/transports/streamable-http#value-encoding
+        let encoded = name.filter(|name| !name.is_ascii()).map(|name| {
+            use base64::Engine as _;
+            let text = base64::engine::general_purpose::STANDARD.encode(name);
+            format!("=?base64?{text}?=")
+        });
+        let name = encoded.as_deref().or(name);
         let key = self.key.as_ref().map(|key| format!("Bearer {key}"));
         headers.extend(key.as_deref().map(|key| ("authorization", key)));
         headers.extend(self.headers.iter().map(|(name, value)| (name.as_str(), value.as_str())));

@@ -197,7 +197,7 @@ impl Upstream {
         // What cannot be asked was told of where it was tried.
         let Ok(hello) = self.ask_again(&ourselves).await else { return };
         self.compare(&hello);
-        for kind in Kind::LISTED {
+        for kind in Kind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {
             self.changed(kind);
             if self.catalog(&ourselves, kind).await.is_err() {
                 return;
@@ -260,7 +260,8 @@ impl Upstream {
         let held = slot.held.load_full().map(|held| Arc::clone(&held.listing));
         let reading = slot.begun.fetch_add(1, Ordering::Relaxed);
         let deadline = Instant::now() + self.limits.answer_time;
-        let mut pages = Pages::new(self.name.clone(), kind, self.limits);
+        let former = held.as_ref().map(|held| Arc::clone(held.catalog()));
+        let mut pages = Pages::new(self.name.clone(), kind, self.limits, former);
         let mut cursor = None;
         loop {
             let id = self.id();

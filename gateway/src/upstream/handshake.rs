@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use policy::json::{Bounds, Document, Fragment, Value};
+use policy::offer::Kind;
 use policy::pin::{Digest, Subject};
 use tokio::time::Instant;
 
@@ -307,6 +308,18 @@ impl Hello {
         let all = self.capabilities.as_ref()?.value();
         let usual = USUAL.map(|name| (name, all.get(name)));
         object_of(usual)
+    }
+
+    /// Whether it says that it offers any of a kind.
+    #[must_use]
+    pub fn has(&self, kind: Kind) -> bool {
+        let member = match kind {
+            Kind::Tool | Kind::Method => "tools",
+            Kind::Prompt => "prompts",
+            Kind::Resource | Kind::Template => "resources",
+        };
+        let capabilities = self.capabilities.as_ref().map(Fragment::value);
+        capabilities.is_some_and(|capabilities| capabilities.get(member).is_some())
     }
 
     /// The digest of one part.

@@ -179,6 +179,8 @@ pub(super) struct Pages {
     server: ServerName,
     kind: Kind,
     limits: Limits,
+    /// What was listed before.
+    former: Option<Arc<Catalog>>,
     offers: Vec<Offer>,
     extra: Vec<(Box<str>, Fragment)>,
     ttl: Option<u64>,
@@ -189,9 +191,15 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    pub(super) fn new(server: ServerName, kind: Kind, limits: Limits) -> Self {
+    pub(super) fn new(
+        server: ServerName,
+        kind: Kind,
+        limits: Limits,
+        former: Option<Arc<Catalog>>,
+    ) -> Self {
         let (offers, extra, cursors) = (Vec::new(), Vec::new(), BTreeSet::new());
-        Self { server, kind, limits, offers, extra, ttl: None, public: true, cursors, count: 0 }
+        let (ttl, public, count) = (None, true, 0);
+        Self { server, kind, limits, former, offers, extra, ttl, public, cursors, count }
     }
 
     /// Takes a page; says where the next one is. Looking at every string of a large page takes
@@ -236,7 +244,8 @@ impl Pages {
                 tracing::warn!(server = %self.server, kind, "one with a misspelled member was left out");
                 continue;
             }
-            match Offer::read(self.kind, definition, &document) {
+            let former = self.former.as_deref();
+            match Offer::read_again(self.kind, definition, &document, former) {
                 Ok(offer) => self.offers.push(offer),
                 Err(error) => {
                     let error = crate::report::Chain(&error);
