@@ -2,6 +2,7 @@
 
 mod pin;
 mod sarif;
+mod scan;
 
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
@@ -65,6 +66,9 @@ enum Verb {
     /// Propose what servers say and offer now for approval, in the lockfile; and look at, approve,
     /// revoke and sign what stands there.
     Pin(pin::Pin),
+    /// Say what detectors and a reviewer find in what servers offer, and what to do about it. Exits
+    /// with 6 when there is something grave.
+    Scan(scan::Scan),
     /// Print the JSON Schema of the configuration.
     Schema,
     /// Make an API key, and the line that admits it.
@@ -99,6 +103,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Stdio { config, route } => serve_inside(&config, route.as_deref()),
         Verb::Validate { file, format } => validate(&file, format),
         Verb::Pin(pin) => pin::run(pin),
+        Verb::Scan(scan) => scan::run(&scan),
         Verb::Schema => print(&schema()),
         Verb::Keygen => keygen(),
         Verb::Canary => match canary::serve(|| System.now()) {

@@ -51,6 +51,7 @@ use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, tol
 use crate::inbound::{self, Ask, Inbound};
 use crate::metrics::Metrics;
 use crate::protocol::{Era, header};
+use crate::rates::Rates;
 use crate::resource::{Resource, Wrong};
 use crate::seal::Sealer;
 use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
@@ -98,6 +99,8 @@ pub struct Gateway {
     pub parking: Bounded<[u8; 16], Parked>,
     /// Seals what clients carry for us.
     pub sealer: Arc<Sealer>,
+    /// How often callers have called what the registry counts.
+    pub rates: Rates,
     /// Told when something is revoked.
     pub revoking: watch::Sender<()>,
 }
@@ -400,6 +403,7 @@ impl Gateway {
                 () = self.tasks.halting() => return,
             }
             self.conversations.sweep();
+            self.rates.sweep(self.clock.instant());
             let (now, patience) = (self.clock.instant(), self.limits.input_time);
             let waits = |parked: &Parked| now.saturating_duration_since(parked.since) < patience;
             self.parking.retain(|_, parked| waits(parked));

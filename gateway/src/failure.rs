@@ -37,6 +37,9 @@ pub enum Failure {
     /// Neither POST nor GET nor DELETE, or a GET where there is nothing to get.
     #[error("the HTTP method is not offered")]
     Verb,
+    /// More calls of a tool than the registry lets this caller make.
+    #[error("too many calls of this tool")]
+    Rate(std::time::Duration),
     /// More requests than are worked on at once.
     #[error("too many requests at once")]
     Overload,
@@ -155,6 +158,7 @@ impl Failure {
             Self::Route => "unknown-route",
             Self::Verb => "http-method",
             Self::Overload => "overload",
+            Self::Rate(_) => "rate-limited",
             Self::MediaType => "media-type",
             Self::Accept => "accept",
             Self::BodyLength(_) => "body-length",
@@ -247,6 +251,11 @@ impl Failure {
                 StatusCode::SERVICE_UNAVAILABLE,
                 code::INTERNAL,
                 "too many requests at once; try again",
+            ),
+            Self::Rate(wait) => plain(
+                of_request(StatusCode::TOO_MANY_REQUESTS),
+                code::INTERNAL,
+                &format!("too many calls of this tool; try again in {} s", wait.as_secs() + 1),
             ),
             Self::MediaType => plain(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,

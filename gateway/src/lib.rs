@@ -15,6 +15,7 @@ pub mod sse;
 pub mod replay;
 pub mod body;
 pub mod bounded;
+pub mod rates;
 pub mod egress;
 pub mod x509;
 pub mod pem;

@@ -13,6 +13,7 @@ mod pins;
 mod problem;
 mod raw;
 mod reach;
+mod registry;
 pub mod revoked;
 mod servers;
 mod shape;

@@ -25,6 +25,7 @@ use crate::metrics::Metrics;
 use crate::old::Old;
 use crate::ops::{self, Ops};
 use crate::pinning::Keeper;
+use crate::rates::Rates;
 use crate::resource::Resource;
 use crate::seal::{SealError, Sealer};
 use crate::secret::Secret;
@@ -172,6 +173,7 @@ fn launch(mut settings: Settings, listens: bool) -> Result<Running, StartError> 
         limits,
         conversations: Conversations::new(limits, Arc::clone(&clock)),
         parking: Bounded::new(limits.parked),
+        rates: Rates::new(limits.sessions),
         sealer,
         clock,
         metrics: Arc::clone(&metrics),

@@ -368,7 +368,8 @@ impl Upstream {
         if let (Some(leg), Some(level), None) = (&leg, &manner.level, &party.leg) {
             self.lower(&party, leg, level).await;
         }
-        let (upstream, deadline) = (Arc::clone(self), Instant::now() + self.limits.total_time);
+        let (upstream, deadline) =
+            (Arc::clone(self), Instant::now() + manner.patience(self.limits.total_time));
         // From here on a call that is given up is cancelled, also before the server has begun.
         let mut answer = Answer {
             upstream,

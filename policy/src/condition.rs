@@ -14,6 +14,7 @@ use crate::json::{Kind, Value};
 use crate::name::{ClientId, RoleName, Scope, ServerName};
 use crate::offer::Kind as Sort;
 use crate::principal::Principal;
+use crate::registry::{DataClass, Effect, Registered};
 
 /// Longest expression, in bytes.
 const LENGTH: usize = 2048;
@@ -22,8 +23,8 @@ const NESTING: usize = 32;
 /// Most bytes of arguments that an expression with a loop is given.
 const LOOP_INPUT: usize = 16 * 1024;
 /// What an expression may read.
-const VARIABLES: [&str; 7] =
-    ["principal", "server", "tool", "prompt", "resource", "method", "arguments"];
+const VARIABLES: [&str; 8] =
+    ["principal", "server", "tool", "prompt", "resource", "method", "arguments", "risk"];
 /// What an expression may call, besides operators and the macros `has`, `all`, `exists`,
 /// `exists_one`, `filter` and `map`.
 const FUNCTIONS: [&str; 11] = [
@@ -73,6 +74,7 @@ pub enum ConditionError {
 pub struct Condition {
     program: Program,
     reads_arguments: bool,
+    reads_risk: bool,
     loops: bool,
 }
 
@@ -102,6 +104,8 @@ pub struct Subject<'a> {
     pub name: &'a str,
     /// With which arguments.
     pub arguments: Arguments<'a>,
+    /// What we know about it ourselves.
+    pub known: Option<&'a Registered>,
 }
 
 /// The arguments of a call, as far as they are known.
@@ -136,8 +140,9 @@ impl Condition {
             return Err(ConditionError::Function((*unknown).to_owned()));
         }
         let reads_arguments = references.has_variable("arguments");
+        let reads_risk = references.has_variable("risk");
         let loops = shape(program.expression(), None)? > 0;
-        Ok(Self { program, reads_arguments, loops })
+        Ok(Self { program, reads_arguments, reads_risk, loops })
     }
 
     /// Evaluates it.
@@ -154,6 +159,9 @@ impl Condition {
                 Arguments::Given(value) => from_json(value),
             };
             context.add_variable_from_value("arguments", arguments);
+        }
+        if self.reads_risk {
+            context.add_variable_from_value("risk", risk(subject.known));
         }
         context.add_variable_from_value("principal", principal(subject.principal));
         context.add_variable_from_value("server", map([("name", text(subject.server.as_str()))]));
@@ -289,6 +297,26 @@ fn principal(principal: &Principal) -> Cel {
         ("client", maybe(claims.client.as_ref().map(ClientId::as_str))),
         ("certificate", maybe(claims.certificate.as_deref())),
         ("proof", text(claims.proof.as_str())),
+    ])
+}
+
+/// What the registry says. Of a tool that is not in it nothing is known, which is no good news: its
+/// effect is neither `read` nor `write`.
+fn risk(known: Option<&Registered>) -> Cel {
+    let unknown = Registered::default();
+    let registered = known.is_some();
+    let known = known.unwrap_or(&unknown);
+    let maybe = |value: &Option<Box<str>>| text(value.as_deref().unwrap_or_default());
+    map([
+        ("registered", Cel::Bool(registered)),
+        ("effect", text(known.effect.map_or("unknown", Effect::as_str))),
+        ("dataClass", text(known.data_class.map_or("unknown", DataClass::as_str))),
+        ("owner", maybe(&known.owner)),
+        ("version", maybe(&known.version)),
+        ("resourceScope", maybe(&known.resource_scope)),
+        ("approvalRequired", Cel::Bool(known.approval_required)),
+        ("idempotent", Cel::Bool(known.idempotent)),
+        ("retries", Cel::Int(known.retries.into())),
     ])
 }
 

@@ -12,6 +12,7 @@ use serde::Deserialize;
 use crate::access::{Access, Rule, Says, Things};
 use crate::condition::Condition;
 use crate::decision::Mode;
+use crate::mode::Treatment;
 use crate::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
 };
@@ -146,23 +147,54 @@ struct RawRule {
     contact: Option<String>,
 }
 
-/// The detectors that look at every string of a definition.
-#[derive(Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
+/// What is done about what is found in the strings of a definition: `enforce` withholds it, `strip` takes
+/// it out and shows the rest, `audit` records it, `off` ignores it.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 struct RawDefinitions {
-    /// Characters that are not shown, or that change the order of those that are.
-    #[serde(default)]
-    hidden_characters: Mode,
+    /// Characters that are not shown, or that change the order of those that are. Default `enforce`.
+    hidden_characters: Treatment,
     /// Text that is made to look otherwise than it is: letters of mixed scripts or in odd shapes,
-    /// terminal commands, text that is hidden in selectors.
-    #[serde(default)]
-    disguised_text: Mode,
-    /// Text that gives orders to a model.
-    #[serde(default)]
-    planted_instructions: Mode,
-    /// Names outside the specified alphabet, and names a server gives twice.
-    #[serde(default)]
-    tool_names: Mode,
+    /// terminal commands, text that is hidden in selectors. Default `enforce`; not `strip`.
+    disguised_text: Treatment,
+    /// Text that gives orders to a model. Default `enforce`; not `strip`.
+    planted_instructions: Treatment,
+    /// Names outside the specified alphabet, and names a server gives twice. Default `enforce`; not
+    /// `strip`.
+    tool_names: Treatment,
+    /// HTML comments, and markup that loads or runs something. Default `strip`.
+    active_markup: Treatment,
+    /// Keys, tokens and passwords. Default `strip`: they are replaced.
+    secrets: Treatment,
+    /// URLs inside a network or a machine. Default `audit`.
+    internal_urls: Treatment,
+    /// Strings that are longer than anybody reads, or random. Default `audit`; not `strip`.
+    oversized_text: Treatment,
+}
+
+impl Default for RawDefinitions {
+    fn default() -> Self {
+        let Definitions {
+            hidden_characters,
+            disguised_text,
+            planted_instructions,
+            tool_names,
+            active_markup,
+            secrets,
+            internal_urls,
+            oversized_text,
+        } = Definitions::default();
+        Self {
+            hidden_characters,
+            disguised_text,
+            planted_instructions,
+            tool_names,
+            active_markup,
+            secrets,
+            internal_urls,
+            oversized_text,
+        }
+    }
 }
 
 /// One thing wrong with a policy.
@@ -202,15 +234,10 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
         .collect();
     compiler.covered(&rules);
     let shadowing = compiler.shadowing(&raw.shadowing);
+    let definitions = compiler.definitions(&raw.definitions);
     if !compiler.problems.is_empty() {
         return Err(compiler.problems);
     }
-    let definitions = Definitions {
-        hidden_characters: raw.definitions.hidden_characters,
-        disguised_text: raw.definitions.disguised_text,
-        planted_instructions: raw.definitions.planted_instructions,
-        tool_names: raw.definitions.tool_names,
-    };
     Ok(Policy::new(
         Access::new(rules.into_iter().map(|(_, rule)| rule).collect()),
         definitions,
@@ -228,6 +255,30 @@ struct Compiler<'a> {
 impl Compiler<'_> {
     fn report(&mut self, at: String, message: impl Into<String>, help: impl Into<String>) {
         self.problems.push(Problem { at, message: message.into(), help: help.into() });
+    }
+
+    fn definitions(&mut self, raw: &RawDefinitions) -> Definitions {
+        for (name, treatment) in [
+            ("disguisedText", raw.disguised_text),
+            ("plantedInstructions", raw.planted_instructions),
+            ("toolNames", raw.tool_names),
+            ("oversizedText", raw.oversized_text),
+        ] {
+            if treatment == Treatment::Strip {
+                let help = "write `enforce`, `audit` or `off`";
+                self.report(format!("/definitions/{name}"), "this cannot be taken out", help);
+            }
+        }
+        Definitions {
+            hidden_characters: raw.hidden_characters,
+            disguised_text: raw.disguised_text,
+            planted_instructions: raw.planted_instructions,
+            tool_names: raw.tool_names,
+            active_markup: raw.active_markup,
+            secrets: raw.secrets,
+            internal_urls: raw.internal_urls,
+            oversized_text: raw.oversized_text,
+        }
     }
 
     fn shadowing(&mut self, raw: &RawShadowing) -> Shadowing {

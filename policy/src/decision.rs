@@ -33,11 +33,13 @@ pub enum Reason {
     Revoked,
     /// Its definition is not one that was approved.
     Pin(Unfit),
+    /// A person has to approve each call, and there is nobody to ask.
+    Approval,
 }
 
 impl Reason {
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 21] = [
+    pub const CODES: [&str; 22] = [
         "not-granted",
         "forbidden",
         "condition-error",
@@ -48,6 +50,7 @@ impl Reason {
         "method-not-granted",
         "definition",
         "shadowed",
+        "approval-required",
         "insufficient-scope",
         "proof-required",
         "revoked",
@@ -79,6 +82,7 @@ impl Reason {
             Self::Proof(..) => "proof-required",
             Self::Revoked => "revoked",
             Self::Pin(unfit) => unfit.code(),
+            Self::Approval => "approval-required",
         }
     }
 
@@ -95,7 +99,8 @@ impl Reason {
             | Self::Definition(_)
             | Self::Shadowed(_)
             | Self::Revoked
-            | Self::Pin(_) => None,
+            | Self::Pin(_)
+            | Self::Approval => None,
         }
     }
 

@@ -17,6 +17,7 @@ use crate::lock::{Locked, State, Version};
 use crate::offer::{Catalog, Offer};
 use crate::pin::{Digest, Subject};
 
+pub use schema::words as words_of;
 pub use words::visible;
 
 /// Most changes that are told of one definition.

@@ -4,6 +4,8 @@
 //! cannot see, is it made to look otherwise than it is, and does it give orders to the model?
 //! (Threats T1001, T1402, T1501; control C12.)
 
+mod leaks;
+
 use std::borrow::Cow;
 use std::fmt;
 
@@ -22,10 +24,20 @@ pub enum Detector {
     PlantedInstructions,
     /// Names outside the specified alphabet, and names given twice.
     ToolNames,
+    /// HTML comments and markup that does something.
+    ActiveMarkup,
+    /// Keys, tokens and passwords.
+    Secrets,
+    /// Addresses inside a network or a machine.
+    InternalUrls,
+    /// More text than anybody reads.
+    OversizedText,
     /// What could be taken for something of another server.
     Shadowing,
     /// Definitions that nobody has approved.
     Pins,
+    /// Definitions that are not as they were registered.
+    Registry,
 }
 
 impl Detector {
@@ -37,8 +49,13 @@ impl Detector {
             Self::DisguisedText => "disguised-text",
             Self::PlantedInstructions => "planted-instructions",
             Self::ToolNames => "tool-names",
+            Self::ActiveMarkup => "active-markup",
+            Self::Secrets => "secrets",
+            Self::InternalUrls => "internal-urls",
+            Self::OversizedText => "oversized-text",
             Self::Shadowing => "shadowing",
             Self::Pins => "pins",
+            Self::Registry => "registry",
         }
     }
 }
@@ -67,6 +84,11 @@ impl Finding {
 
     pub(crate) const fn unfit(note: &'static str) -> Self {
         Self { detector: Detector::Pins, at: String::new(), note: Cow::Borrowed(note) }
+    }
+
+    pub(crate) fn unregistered() -> Self {
+        let note = Cow::Borrowed("its input schema is not the one that was registered");
+        Self { detector: Detector::Registry, at: "/inputSchema".to_owned(), note }
     }
 
     pub(crate) fn shadowing(note: String) -> Self {
@@ -136,10 +158,16 @@ fn walk(value: Value<'_>, at: &mut String, findings: &mut Vec<Finding>) {
 }
 
 fn string(text: &str, at: &str, findings: &mut Vec<Finding>) {
-    let Some(note) = hidden(text) else { return };
-    if findings.iter().filter(|found| found.detector == Detector::HiddenCharacters).count() < KEPT {
-        let (at, note) = (at.to_owned(), Cow::Borrowed(note));
-        findings.push(Finding { detector: Detector::HiddenCharacters, at, note });
+    let mut find = |detector, note: &'static str| {
+        if findings.iter().filter(|found| found.detector == detector).count() < KEPT {
+            findings.push(Finding { detector, at: at.to_owned(), note: Cow::Borrowed(note) });
+        }
+    };
+    if let Some(note) = hidden(text) {
+        find(Detector::HiddenCharacters, note);
+    }
+    for (detector, note) in leaks::all(text) {
+        find(detector, note);
     }
 }
 
@@ -147,9 +175,30 @@ fn hidden(text: &str) -> Option<&'static str> {
     if text.bytes().all(|byte| (b' '..0x7f).contains(&byte)) {
         return None;
     }
+    characters(text).find_map(|(_, note)| note)
+}
+
+/// The text without the characters that are not shown.
+pub(crate) fn shown(text: &str) -> String {
+    characters(text).filter(|(_, note)| note.is_none()).map(|(c, _)| c).collect()
+}
+
+/// The text with secrets replaced.
+pub(crate) fn without_secrets(text: &str) -> String {
+    leaks::without(Detector::Secrets, text, "[redacted]")
+}
+
+/// The text with addresses of the inside replaced.
+pub(crate) fn without_addresses(text: &str) -> String {
+    leaks::without(Detector::InternalUrls, text, "[internal]")
+}
+
+/// Every character, and what is the matter with it.
+fn characters(text: &str) -> impl Iterator<Item = (char, Option<&'static str>)> {
     let mut before = ' ';
     let mut chars = text.chars().peekable();
-    while let Some(c) = chars.next() {
+    std::iter::from_fn(move || {
+        let c = chars.next()?;
         let note = match c {
             '\t' | '\n' | '\r' => None,
             // Joiners belong inside emoji and several scripts; between ASCII letters they hide.
@@ -181,12 +230,11 @@ fn hidden(text: &str) -> Option<&'static str> {
             | '\u{fff9}'..='\u{fffb}' => Some("has characters that are not shown"),
             other => other.is_control().then_some("has control characters"),
         };
-        if note.is_some() {
-            return note;
+        if note.is_none() {
+            before = c;
         }
-        before = c;
-    }
-    None
+        Some((c, note))
+    })
 }
 
 #[cfg(test)]

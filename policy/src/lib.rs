@@ -11,14 +11,17 @@
 //! - [`pin`]: what a definition is recognised by
 //! - [`detect`]: whether a text gives orders to a model
 //! - [`inspect`]: what the detectors see in a definition
+//! - [`clean`]: takes out of a definition what should not stand in it
 //! - [`mirror`]: the arguments that are repeated in headers
 //! - [`offer`]: what a server offers
 //! - [`lock`]: what was approved
 //! - [`drift`]: what has changed in a definition, and how much that matters
+//! - [`review`]: what a reviewer would say about a definition
 //! - [`message`]: what is being asked or answered, free of transport and era
 //! - [`mode`]: whether a control acts
 //! - [`pins`]: whether a definition is one that was approved
 //! - [`shadow`]: what could be taken for something else
+//! - [`registry`]: what we know about tools ourselves
 //! - [`decision`]: reasons, denials and decisions
 //! - [`condition`]: the `when:` of a rule
 //! - [`access`]: the rules
@@ -36,14 +39,17 @@ pub mod kind;
 pub mod pin;
 pub mod detect;
 pub mod inspect;
+pub mod clean;
 pub mod mirror;
 pub mod offer;
 pub mod lock;
 pub mod drift;
+pub mod review;
 pub mod message;
 pub mod mode;
 pub mod pins;
 pub mod shadow;
+pub mod registry;
 pub mod decision;
 pub mod condition;
 pub mod access;

@@ -5,15 +5,18 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::access::{Access, Decided};
+use crate::clean::{self, Cleaning};
 use crate::condition::{Arguments, Subject};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
-use crate::inspect::{Detector, Finding};
-use crate::json::Fragment;
+use crate::inspect::{self, Detector, Finding};
+use crate::json::{Bounds, Document, Fragment, Value};
 use crate::message::{Call, Reply, Use};
+use crate::mode::Treatment;
 use crate::name::{RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer};
 use crate::pins::Pins;
 use crate::principal::Principal;
+use crate::registry::{Registered, Registry};
 use crate::revoked::Revoked;
 use crate::shadow::{Modes, Shadows, Winner};
 
@@ -94,14 +97,22 @@ pub struct View {
     /// What could be taken for what when it was made.
     shadows: Arc<Shadows>,
     catalog: Arc<Catalog>,
-    visible: Vec<usize>,
+    visible: Vec<(usize, Option<Document>)>,
     hidden: Vec<(usize, Decision)>,
 }
 
 impl View {
     /// What is shown, in the server's order.
     pub fn offers(&self) -> impl Iterator<Item = &Offer> {
-        self.visible.iter().filter_map(|at| self.catalog.offers().get(*at))
+        self.visible.iter().filter_map(|(at, _)| self.catalog.offers().get(*at))
+    }
+
+    /// The same with each definition as it is shown: as it came, or without what was taken out.
+    pub fn definitions(&self) -> impl Iterator<Item = (&Offer, Value<'_>)> {
+        self.visible.iter().filter_map(|(at, cleaned)| {
+            let offer = self.catalog.offers().get(*at)?;
+            Some((offer, cleaned.as_ref().map_or(offer.definition(), Document::root)))
+        })
     }
 
     /// What is not, and why.
@@ -126,28 +137,66 @@ pub struct Ruling<T> {
     pub outcome: Result<T, Denial>,
 }
 
-/// Which detectors act on definitions.
-#[derive(Clone, Copy, Debug, Default)]
+/// What is done about what each detector finds in definitions.
+#[derive(Clone, Copy, Debug)]
 pub struct Definitions {
     /// Characters that are not shown.
-    pub hidden_characters: Mode,
+    pub hidden_characters: Treatment,
     /// Text that is made to look otherwise than it is.
-    pub disguised_text: Mode,
+    pub disguised_text: Treatment,
     /// Text that gives orders.
-    pub planted_instructions: Mode,
+    pub planted_instructions: Treatment,
     /// Names outside the alphabet or given twice.
-    pub tool_names: Mode,
+    pub tool_names: Treatment,
+    /// HTML comments and markup that does something.
+    pub active_markup: Treatment,
+    /// Keys, tokens and passwords.
+    pub secrets: Treatment,
+    /// Addresses inside a network or a machine.
+    pub internal_urls: Treatment,
+    /// More text than anybody reads.
+    pub oversized_text: Treatment,
+}
+
+impl Default for Definitions {
+    fn default() -> Self {
+        Self {
+            hidden_characters: Treatment::Enforce,
+            disguised_text: Treatment::Enforce,
+            planted_instructions: Treatment::Enforce,
+            tool_names: Treatment::Enforce,
+            active_markup: Treatment::Strip,
+            secrets: Treatment::Strip,
+            internal_urls: Treatment::Audit,
+            oversized_text: Treatment::Audit,
+        }
+    }
 }
 
 impl Definitions {
-    const fn mode(&self, detector: Detector) -> Mode {
+    const fn treatment(&self, detector: Detector) -> Treatment {
         match detector {
             Detector::HiddenCharacters => self.hidden_characters,
             Detector::DisguisedText => self.disguised_text,
+            Detector::ActiveMarkup => self.active_markup,
+            Detector::Secrets => self.secrets,
+            Detector::InternalUrls => self.internal_urls,
+            Detector::OversizedText => self.oversized_text,
             Detector::PlantedInstructions => self.planted_instructions,
             Detector::ToolNames => self.tool_names,
             // These are asked where the others are known.
-            Detector::Pins | Detector::Shadowing => Mode::Off,
+            Detector::Pins | Detector::Shadowing | Detector::Registry => Treatment::Off,
+        }
+    }
+
+    /// What is taken out of definitions.
+    fn cleaning(&self) -> Cleaning {
+        let strips = |treatment: Treatment| treatment == Treatment::Strip;
+        Cleaning {
+            hidden: strips(self.hidden_characters),
+            markup: strips(self.active_markup),
+            secrets: strips(self.secrets),
+            addresses: strips(self.internal_urls),
         }
     }
 }
@@ -162,6 +211,7 @@ pub struct Policy {
     pins: ArcSwap<Pins>,
     shadowing: Shadowing,
     shadows: ArcSwap<Shadows>,
+    registry: Registry,
 }
 
 /// What is done about things that could be taken for others.
@@ -185,6 +235,18 @@ impl Policy {
     #[must_use]
     pub fn with_shadowing(self, shadowing: Shadowing) -> Self {
         Self { shadowing, ..self }
+    }
+
+    /// The same, knowing this about tools.
+    #[must_use]
+    pub fn with_registry(self, registry: Registry) -> Self {
+        Self { registry, ..self }
+    }
+
+    /// What is known of a tool.
+    #[must_use]
+    pub fn registered(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&Registered> {
+        self.registry.get(server.as_str(), kind, name)
     }
 
     /// From now on these could be taken for others.
@@ -318,6 +380,9 @@ impl Policy {
                 return Ruling { decision: seen, outcome: Err(denial) };
             }
             Effect::Allow(rule) if for_any_arguments || !call.verb.takes_arguments() => {
+                if let Some(ruling) = self.unattended(&call, &seen) {
+                    return ruling;
+                }
                 let permit = Permit { call: Call::Use(call), rule: rule.clone() };
                 return Ruling { decision: seen, outcome: Ok(permit) };
             }
@@ -327,18 +392,20 @@ impl Policy {
             None => Arguments::None,
             Some(arguments) => Arguments::Given(arguments.value()),
         };
+        let known = self.registered(&call.server, kind, &call.name);
         let subject =
-            Subject { principal, server: &call.server, kind, name: &call.name, arguments };
+            Subject { principal, server: &call.server, kind, name: &call.name, arguments, known };
         let Decided { decision: decided, contact, .. } = self.access.decide(subject);
         match decided.effect {
-            Effect::Allow(rule) => Ruling {
-                decision: Decision {
-                    effect: Effect::Allow(rule.clone()),
-                    shadow: decided.shadow,
-                    findings: seen.findings,
-                },
-                outcome: Ok(Permit { call: Call::Use(call), rule }),
-            },
+            Effect::Allow(rule) => {
+                if let Some(ruling) = self.unattended(&call, &seen) {
+                    return ruling;
+                }
+                let effect = Effect::Allow(rule.clone());
+                let (shadow, findings) = (decided.shadow, seen.findings);
+                let decision = Decision { effect, shadow, findings };
+                Ruling { decision, outcome: Ok(Permit { call: Call::Use(call), rule }) }
+            }
             Effect::Deny(Denial { reason, told }) => {
                 let told = match told {
                     Told::Rule { .. } => told,
@@ -353,6 +420,19 @@ impl Policy {
                 Ruling { decision: Decision { effect, shadow, findings }, outcome: Err(denial) }
             }
         }
+    }
+
+    /// The denial of a call that a person has to approve: there is nobody to ask.
+    fn unattended(&self, call: &Use, seen: &Decision) -> Option<Ruling<Permit>> {
+        let known = self.registered(&call.server, call.verb.kind(), &call.name)?;
+        if !known.approval_required || !call.verb.takes_arguments() {
+            return None;
+        }
+        let told = Told::Rule { rule: None, contact: self.contact.clone() };
+        let denial = Denial { reason: Reason::Approval, told };
+        let effect = Effect::Deny(denial.clone());
+        let (shadow, findings) = (seen.shadow.clone(), seen.findings.clone());
+        Some(Ruling { decision: Decision { effect, shadow, findings }, outcome: Err(denial) })
     }
 
     /// May this reply be shown?
@@ -390,10 +470,9 @@ impl Policy {
         let shadows = self.shadows.load_full();
         for (at, offer) in catalog.offers().iter().enumerate() {
             let decision = self.about(principal, catalog.server(), offer);
-            if decision.shows() {
-                visible.push(at);
-            } else {
-                hidden.push((at, decision));
+            match self.cleaned(offer) {
+                Ok(cleaned) if decision.shows() => visible.push((at, cleaned)),
+                Ok(_) | Err(_) => hidden.push((at, decision)),
             }
         }
         View { principal: principal.clone(), revoked, pins, shadows, catalog, visible, hidden }
@@ -402,7 +481,30 @@ impl Policy {
     /// The first finding for which a text is withheld, whoever asks.
     #[must_use]
     pub fn withholds<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
-        findings.iter().find(|finding| self.definitions.mode(finding.detector) == Mode::Enforce)
+        findings.iter().find(|finding| {
+            let treatment = self.definitions.treatment(finding.detector);
+            matches!(treatment, Treatment::Enforce | Treatment::Strip)
+        })
+    }
+
+    /// The definition as it is shown, where something has to be taken out of it.
+    ///
+    /// # Errors
+    /// What is still found after that.
+    pub fn cleaned(&self, offer: &Offer) -> Result<Option<Document>, Finding> {
+        let strips =
+            |finding: &Finding| self.definitions.treatment(finding.detector) == Treatment::Strip;
+        let Some(first) = offer.findings().iter().find(|finding| strips(finding)) else {
+            return Ok(None);
+        };
+        let text = clean::definition(offer.definition(), self.definitions.cleaning());
+        // INVARIANT: cleaning makes nothing longer than its bounds.
+        let document = Document::parse(text.into(), &Bounds::ANSWER);
+        let document = document.map_err(|_error| first.clone())?;
+        match inspect::text(document.root()).into_iter().find(strips) {
+            Some(left) => Err(left),
+            None => Ok(Some(document)),
+        }
     }
 
     /// Does `offer` exist for `principal`? The one answer behind both the list and the call.
@@ -420,7 +522,9 @@ impl Policy {
         name: &str,
         offer: Option<&Offer>,
     ) -> Decided {
-        let subject = Subject { principal, server, kind, name, arguments: Arguments::Unknown };
+        let known = self.registered(server, kind, name);
+        let arguments = Arguments::Unknown;
+        let subject = Subject { principal, server, kind, name, arguments, known };
         let mut decided = self.access.decide(subject);
         let decision = &mut decided.decision;
         let revoked = self.revoked.load();
@@ -430,18 +534,32 @@ impl Policy {
             decided.for_any_arguments = true;
         }
         self.pinned(&mut decided, subject, offer);
+        let definition = offer.map(Offer::definition);
+        if let (Some(known), Some(definition)) = (subject.known, definition)
+            && decided.decision.shows()
+            && !known.fits(definition)
+        {
+            let finding = Finding::unregistered();
+            let reason = Reason::Definition(finding.clone());
+            decided.decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
+            decided.decision.findings.push(finding);
+            decided.for_any_arguments = true;
+        }
         self.shadowed(&mut decided, subject);
         let decision = &mut decided.decision;
         let findings = offer.map(Offer::findings).unwrap_or_default();
         if findings.is_empty() {
             return decided;
         }
-        let acts = |mode| {
-            let of_mode = |finding: &&Finding| self.definitions.mode(finding.detector) == mode;
-            findings.iter().filter(of_mode).cloned().collect::<Vec<_>>()
+        let of = |treatment| {
+            let treated = move |f: &&Finding| self.definitions.treatment(f.detector) == treatment;
+            findings.iter().filter(treated).cloned()
         };
-        let enforced = acts(Mode::Enforce);
-        decision.findings.extend(acts(Mode::Audit));
+        let mut enforced: Vec<Finding> = of(Treatment::Enforce).collect();
+        if let (true, Some(Err(left))) = (enforced.is_empty(), offer.map(|o| self.cleaned(o))) {
+            enforced.push(left);
+        }
+        decision.findings.extend(of(Treatment::Audit).chain(of(Treatment::Strip)));
         if let (true, Some(finding)) = (decision.shows(), enforced.first()) {
             let reason = Reason::Definition(finding.clone());
             decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
@@ -498,7 +616,9 @@ impl Policy {
             return self.grants_any(principal, server);
         }
         let Some(offer) = shadows.offer(server, kind, name) else { return false };
-        let subject = Subject { principal, server, kind, name, arguments: Arguments::Unknown };
+        let known = self.registered(server, kind, name);
+        let arguments = Arguments::Unknown;
+        let subject = Subject { principal, server, kind, name, arguments, known };
         let revoked = self.revoked.load();
         self.access.decide(subject).decision.shows()
             && !revoked.has(server, name)

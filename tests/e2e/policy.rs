@@ -189,7 +189,7 @@ fn with_the_detectors_off_or_in_audit_the_same_definition_passes() {
             stream.write_all(&call.text("done")).is_ok()
         });
         let policy = format!(
-            "definitions: {{hiddenCharacters: {mode}, plantedInstructions: {mode}, toolNames: {mode}}}\n\
+            "definitions: {{hiddenCharacters: {mode}, disguisedText: {mode}, plantedInstructions: {mode}, toolNames: {mode}}}\n\
              rules:\n- {{id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}}"
         );
         let gateway = Config::of(&server.url()).policy(&policy).start();
@@ -197,6 +197,60 @@ fn with_the_detectors_off_or_in_audit_the_same_definition_passes() {
         assert_eq!(ana.tools(), ["read", "convert", "add", "odd name", "twice", "twice"]);
         assert!(ana.call("convert", &json!({})).json()["result"].is_object());
         assert_eq!(gateway.last()["findings"].is_array(), mode == "audit");
+    }
+}
+
+#[test]
+fn what_should_not_stand_in_a_definition_is_taken_out_or_withholds_it() {
+    for era in ERAS {
+        let with = |name: &str, text: &str| {
+            let mut tool = tool(name);
+            tool["description"] = text.into();
+            tool["x-vendor"] = json!({ "kept": [1.50, text] });
+            tool
+        };
+        let tools = json!([
+            with("comment", "Reads a file. <!-- and more -->"),
+            with("key", "Reads a file with AKIAIOSFODNN7EXAMPLE."),
+            with("inside", "Reads a file of http://10.0.0.1/x."),
+            with("hidden", "Reads a\u{200b} file."),
+            with("mixed", "R\u{435}ads a fil\u{435} or tw\u{43e}."),
+        ]);
+        let server =
+            Server::with(era, tools, |call, stream| stream.write_all(&call.text("done")).is_ok());
+        let open =
+            "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
+        let shown = |definitions: &str| {
+            let policy = format!("definitions: {{{definitions}}}\n{open}");
+            let gateway = Config::of(&server.url()).policy(&policy).start();
+            let ana = gateway.client(era, ANA);
+            let list = ana.ask("tools/list", json!({})).json();
+            let tools = list["result"]["tools"].as_array().unwrap().clone();
+            // Whatever is listed can be called, and nothing else.
+            for name in ["comment", "key", "inside", "hidden", "mixed"] {
+                let listed = tools.iter().any(|tool| tool["name"] == name);
+                assert_eq!(ana.call(name, &json!({})).code() == 0, listed, "{definitions} {name}");
+            }
+            tools
+                .iter()
+                .map(|tool| tool["description"].as_str().unwrap().to_owned())
+                .collect::<Vec<_>>()
+        };
+        let (comment, key) = ("Reads a file. ", "Reads a file with [redacted].");
+        let inside = "Reads a file of http://10.0.0.1/x.";
+        assert_eq!(shown(""), [comment, key, inside]);
+        assert_eq!(
+            shown("hiddenCharacters: strip, internalUrls: strip"),
+            [comment, key, "Reads a file of [internal]/x.", "Reads a file."]
+        );
+        let all = "activeMarkup: enforce, secrets: enforce, internalUrls: enforce";
+        assert_eq!(shown(all), [""; 0]);
+        let none = "activeMarkup: off, secrets: audit, hiddenCharacters: off, disguisedText: off";
+        assert_eq!(shown(none).len(), 5);
+        let output = Config::of(&server.url())
+            .policy(&format!("definitions: {{plantedInstructions: strip}}\n{open}"))
+            .refused();
+        assert!(String::from_utf8_lossy(&output.stderr).contains("this cannot be taken out"));
     }
 }
 

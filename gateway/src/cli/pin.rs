@@ -62,10 +62,10 @@ enum Verb {
 }
 
 #[derive(Debug, Args)]
-struct Propose {
+pub(super) struct Propose {
     /// The configuration.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
-    config: PathBuf,
+    pub(super) config: PathBuf,
     /// Only these servers.
     #[arg(long, value_name = "NAME")]
     server: Vec<String>,
@@ -203,7 +203,7 @@ fn replace(file: &Path, text: &[u8]) -> std::io::Result<()> {
 }
 
 /// What the servers say now.
-fn ask(which: &Propose) -> Result<(Settings, Vec<Survey>), ExitCode> {
+pub(super) fn ask(which: &Propose) -> Result<(Settings, Vec<Survey>), ExitCode> {
     let settings = super::settings(&which.config)?;
     let names: BTreeSet<_> = settings.servers.iter().map(|s| s.name.as_str().to_owned()).collect();
     if let Some(unknown) = which.server.iter().find(|name| !names.contains(*name)) {

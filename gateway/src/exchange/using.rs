@@ -8,6 +8,7 @@ use policy::message::{Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::{Kind, Offer};
 use policy::pipeline::{Permit, Policy};
+use policy::registry::Registered;
 use tokio::time::timeout;
 
 use super::detached::Cancellable;
@@ -66,6 +67,9 @@ impl Gateway {
             Ok(admitted) => admitted,
             Err(failure) => return self.refuse(&record, &failure),
         };
+        if let Err(failure) = self.counted(&arrived, &admitted) {
+            return self.refuse(&record, &failure);
+        }
         if self.is_ours(&arrived, &admitted) {
             return self.subscribe(&arrived, &admitted, record).await;
         }
@@ -113,7 +117,9 @@ impl Gateway {
         };
         let progress = frame.progress.is_some();
         let (mirrored, asks) = (admitted.mirrored.clone(), true);
-        let manner = Manner { progress, level, inputs, state, mirrored, asks };
+        let known = self.registered(&admitted);
+        let timeout = known.and_then(|known| known.timeout);
+        let manner = Manner { progress, level, inputs, state, mirrored, asks, timeout };
         self.send(&arrived, admitted, frame, manner).await
     }
 
@@ -161,6 +167,20 @@ impl Gateway {
         let mut response = call.under(frame).answer().await;
         response.extensions_mut().insert(about);
         response
+    }
+
+    fn registered(&self, admitted: &Admitted) -> Option<&Registered> {
+        self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name)
+    }
+
+    /// Counts a call of a tool of which only so many may be made. Going on with one is none.
+    fn counted(&self, arrived: &Arrived, admitted: &Admitted) -> Result<(), Failure> {
+        let rate = self.registered(admitted).and_then(|known| known.rate);
+        let new = admitted.verb == Verb::Call && admitted.state.is_none();
+        let Some(rate) = rate.filter(|_| new) else { return Ok(()) };
+        let caller = arrived.caller.principal.id.as_str().into();
+        let key = (caller, admitted.server.name().as_str().into(), admitted.name.clone());
+        self.rates.take(key, rate, self.clock.instant()).map_err(Failure::Rate)
     }
 
     /// The least severe log message that is wanted of a modern server.

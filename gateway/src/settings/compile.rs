@@ -52,7 +52,8 @@ pub(super) fn settings(
     let others = !identity.issuers.is_empty() || !identity.certificates.is_empty();
     let policy =
         policy::config::compile(policy, Known { servers: &names, principals: &principals, others });
-    let policy = policy.map_err(|problems| {
+    let registry = compiler.registry(raw.registry, folder, &names);
+    let policy = policy.map(|policy| policy.with_registry(registry)).map_err(|problems| {
         for policy::config::Problem { at, message, help } in problems {
             compiler.report(&format!("/policy{at}"), message, help);
         }

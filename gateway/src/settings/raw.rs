@@ -6,6 +6,7 @@ mod credential;
 mod identity;
 mod listener;
 mod pins;
+mod registry;
 
 use policy::config::RawPolicy;
 use policy::principal::Wanted;
@@ -25,6 +26,7 @@ pub(super) use listener::{
 };
 pub use pins::Action;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins};
+pub(super) use registry::{RawRegistered, RawRegistry};
 
 /// The configuration of a Portcullis gateway.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -47,6 +49,9 @@ pub(super) struct RawSettings {
     /// Who may call what. Without it nobody may call anything.
     #[serde(default)]
     pub(super) policy: RawPolicy,
+    /// What we know about tools ourselves.
+    #[serde(default)]
+    pub(super) registry: RawRegistry,
     /// Which definitions were approved.
     #[serde(default)]
     pub(super) pins: RawPins,

@@ -330,7 +330,7 @@ impl Answer {
 
     /// Starts the time anew that the whole answer may take.
     pub fn renew(&mut self) {
-        self.deadline = Instant::now() + self.upstream.limits.total_time;
+        self.deadline = Instant::now() + self.manner.patience(self.upstream.limits.total_time);
     }
 
     /// The call.

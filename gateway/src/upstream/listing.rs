@@ -148,8 +148,7 @@ impl Listing {
 /// The visible definitions as they came, or under the names they have on the route.
 fn write(view: &View, server: &ServerName, naming: &Naming) -> Bytes {
     let mut out = Vec::new();
-    for offer in view.offers() {
-        let definition = offer.definition();
+    for (offer, definition) in view.definitions() {
         let key = definition.get(offer.kind().key());
         let (Some(key), Some(name)) =
             (key, naming.show(server, offer.kind(), offer.name().as_str()))

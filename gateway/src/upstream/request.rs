@@ -1,5 +1,7 @@
 //! What is sent to a server: one inner form, written for the era the server speaks.
 
+use std::time::Duration;
+
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -108,6 +110,15 @@ pub struct Manner {
     pub mirrored: Vec<Mirrored>,
     /// The client can be asked something while it waits.
     pub asks: bool,
+    /// How long it may take, if less than any may.
+    pub timeout: Option<Duration>,
+}
+
+impl Manner {
+    /// How long it may take where any may take `total`.
+    pub(super) fn patience(&self, total: Duration) -> Duration {
+        self.timeout.map_or(total, |timeout| timeout.min(total))
+    }
 }
 
 /// `server/discover`

@@ -27,6 +27,7 @@ fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
         kind: Kind::Tool,
         name: "read",
         arguments,
+        known: None,
     })
 }
 

@@ -61,8 +61,8 @@ pub(super) fn added(name: &str, definition: &str) -> (Risk, &'static str) {
     (Risk::Parameter, "a new argument")
 }
 
-/// The words of an identifier: `bccAddress` and `bcc_address` have the same two.
-pub(crate) fn words(name: &str) -> impl Iterator<Item = String> {
+/// The words of an identifier, in lower case: `bccAddress` and `bcc_address` have the same two.
+pub fn words(name: &str) -> impl Iterator<Item = String> {
     let mut spaced = String::new();
     let mut lower = false;
     for c in name.chars() {

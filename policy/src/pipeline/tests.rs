@@ -11,6 +11,7 @@ use crate::condition::Condition;
 use crate::decision::{Denial, Effect, Mode, Reason, Told};
 use crate::json::{Bounds, Document, Fragment};
 use crate::message::{Reply, Use, Verb};
+use crate::mode::Treatment;
 use crate::name::{GroupName, PrincipalId, RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer};
 use crate::pattern::Pattern;
@@ -225,7 +226,7 @@ fn a_poisoned_definition_hides_the_tool_from_list_and_call() {
     let denial = open.admit(&who, Some(&catalog), call("add", "{}")).outcome.unwrap_err();
     assert!(matches!(denial.reason, Reason::Definition(_)));
     assert_eq!(denial.told, Told::Nothing);
-    let off = Definitions { planted_instructions: Mode::Off, ..Definitions::default() };
+    let off = Definitions { planted_instructions: Treatment::Off, ..Definitions::default() };
     let rules = vec![Rule {
         id: RuleId::parse("r").unwrap(),
         says: Says::Allow,

@@ -1,0 +1,50 @@
+//! The `registry` section as written.
+
+use policy::registry::{DataClass, Effect};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What we know about tools ourselves. Rules read it as `risk`, and limits act on it.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(in crate::settings) struct RawRegistry {
+    /// The tools.
+    pub(in crate::settings) tools: Vec<RawRegistered>,
+    /// A folder with more of them, one file each: `NAME.policy.yaml` as an item of `tools`, with
+    /// `NAME.schema.json`, the input schema it has to have, and `NAME.examples.jsonl`, arguments
+    /// that have to fit it. From the folder of this file.
+    pub(in crate::settings) folder: Option<String>,
+}
+
+/// What we know about one tool.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawRegistered {
+    /// Its server.
+    pub(in crate::settings) server: String,
+    /// Its name, as its server gives it.
+    pub(in crate::settings) tool: String,
+    /// Who answers for it.
+    pub(in crate::settings) owner: Option<String>,
+    /// Which version of it this is about.
+    pub(in crate::settings) version: Option<String>,
+    /// What it does: `read`, `write`, or `destructive` for what cannot be taken back.
+    pub(in crate::settings) effect: Option<Effect>,
+    /// How sensitive what it returns is.
+    pub(in crate::settings) data_class: Option<DataClass>,
+    /// A person has to approve each call. There is nobody to ask yet, so every call is denied.
+    #[serde(default)]
+    pub(in crate::settings) approval_required: bool,
+    /// Which resources it touches, for rules and people.
+    pub(in crate::settings) resource_scope: Option<String>,
+    /// How long a call may take, such as `10s`.
+    pub(in crate::settings) timeout: Option<String>,
+    /// How often a call that failed may be repeated, for rules and people. The gateway repeats none.
+    #[serde(default)]
+    pub(in crate::settings) retries: u32,
+    /// A call that is made twice does what it does once.
+    #[serde(default)]
+    pub(in crate::settings) idempotent: bool,
+    /// How often one caller may call it: `5/s`, `60/m` or `100/h`.
+    pub(in crate::settings) rate: Option<String>,
+}

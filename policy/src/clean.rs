@@ -1,0 +1,174 @@
+//! Takes out of a definition what should not stand in it, and leaves the rest as it is (control C12).
+//!
+//! `clean(clean(x)) == clean(x)`: what a pass leaves behind it would leave behind again. Names are not
+//! changed: they are how things are called. What is still found after cleaning withholds the
+//! definition.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use crate::json::{Kind as Shape, Value, write_canonical_string};
+
+/// What is taken out.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cleaning {
+    /// Characters that are not shown, and commands to terminals.
+    pub hidden: bool,
+    /// HTML comments and markup that does something.
+    pub markup: bool,
+    /// Secrets are replaced.
+    pub secrets: bool,
+    /// Addresses of the inside are replaced.
+    pub addresses: bool,
+}
+
+/// Most passes over one string; what takes more was made to take more.
+const PASSES: usize = 8;
+
+struct Patterns {
+    terminal: Regex,
+    comment: Regex,
+    element: Regex,
+    tag: Regex,
+    active: Regex,
+}
+
+static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
+    let names = "script|iframe|object|embed|style|link|svg|form|meta|base";
+    Some(Patterns {
+        terminal: Regex::new(
+            r"(?:\x1b|\u{9b})(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)?|[@-Z\\^_])",
+        )
+        .ok()?,
+        comment: Regex::new(r"(?s)<!--.*?(?:-->|$)|\[//\]:[^\n]*").ok()?,
+        element: Regex::new(r"(?is)<\s*(?:script|style|iframe|object|svg)\b.*?<\s*/\s*(?:script|style|iframe|object|svg)\s*>").ok()?,
+        tag: Regex::new(&format!(r"(?i)<\s*/?\s*(?:{names})\b[^<>]*>?")).ok()?,
+        active: Regex::new(r"(?i)\bjavascript:|\bon(?:error|load|click)\s*=|!\[[^\]]*\]\(\s*https?:[^)]*\)?").ok()?,
+    })
+});
+
+/// The definition as JSON, without what is to be taken out of its strings.
+#[must_use]
+pub fn definition(value: Value<'_>, cleaning: Cleaning) -> Vec<u8> {
+    let mut out = Vec::with_capacity(value.raw().len());
+    write(&mut out, value, cleaning, true);
+    out
+}
+
+/// INVARIANT: the depth of a document is bounded, so the recursion is.
+fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, outermost: bool) {
+    match value.kind() {
+        Shape::Null | Shape::Boolean | Shape::Number => {
+            out.extend_from_slice(value.raw().as_bytes());
+        }
+        Shape::Plain | Shape::Escaped => {
+            write_canonical_string(out, &text(&value.as_str().unwrap_or_default(), cleaning));
+        }
+        Shape::Array => {
+            out.push(b'[');
+            for (n, item) in value.items().enumerate() {
+                if n > 0 {
+                    out.push(b',');
+                }
+                write(out, item, cleaning, false);
+            }
+            out.push(b']');
+        }
+        Shape::Object => {
+            out.push(b'{');
+            for (n, (name, member)) in value.members().enumerate() {
+                if n > 0 {
+                    out.push(b',');
+                }
+                write_canonical_string(out, &name);
+                out.push(b':');
+                if outermost && matches!(&*name, "name" | "uri" | "uriTemplate") {
+                    out.extend_from_slice(member.raw().as_bytes());
+                } else {
+                    write(out, member, cleaning, false);
+                }
+            }
+            out.push(b'}');
+        }
+    }
+}
+
+/// One string without what is to be taken out of it.
+#[must_use]
+pub fn text(text: &str, cleaning: Cleaning) -> String {
+    let mut now = text.to_owned();
+    for _ in 0..PASSES {
+        let next = once(&now, cleaning);
+        if next == now {
+            break;
+        }
+        now = next;
+    }
+    now
+}
+
+fn once(text: &str, cleaning: Cleaning) -> String {
+    let Some(patterns) = PATTERNS.as_ref() else { return text.to_owned() };
+    let mut text = text.to_owned();
+    if cleaning.hidden {
+        text = patterns.terminal.replace_all(&text, "").into_owned();
+        text = crate::inspect::shown(&text);
+    }
+    if cleaning.markup {
+        for pattern in [&patterns.comment, &patterns.element, &patterns.tag, &patterns.active] {
+            text = pattern.replace_all(&text, "").into_owned();
+        }
+    }
+    if cleaning.secrets {
+        text = crate::inspect::without_secrets(&text);
+    }
+    if cleaning.addresses {
+        text = crate::inspect::without_addresses(&text);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Cleaning, text};
+    use proptest::prelude::*;
+
+    const ALL: Cleaning = Cleaning { hidden: true, markup: true, secrets: true, addresses: true };
+
+    #[test]
+    fn what_should_not_be_there_is_taken_out_and_nothing_else() {
+        for (before, after) in [
+            ("Adds\u{200b} two\u{e0041} numbers.\u{202e}", "Adds two numbers."),
+            ("a \u{1b}[31mred\u{1b}[0m word", "a red word"),
+            ("Adds. <!-- hidden --> More.", "Adds.  More."),
+            ("<scr<script>ipt>x</script>", "<scr"),
+            ("key AKIAIOSFODNN7EXAMPLE!", "key [redacted]!"),
+            ("see http://10.0.0.1/x", "see [internal]/x"),
+            (
+                "plain 'text' with <b>bold</b> & 日本語 👩‍💻",
+                "plain 'text' with <b>bold</b> & 日本語 👩‍💻",
+            ),
+        ] {
+            assert_eq!(text(before, ALL), after);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn cleaning_again_changes_nothing(
+            parts in proptest::collection::vec(
+                prop_oneof![
+                    Just("<!--"), Just("-->"), Just("<script>"), Just("</script>"), Just("<svg "),
+                    Just("\u{200b}"), Just("\u{1b}[1m"), Just("\u{e0041}"), Just("javascript:"),
+                    Just("http://localhost"), Just("AKIAIOSFODNN7EXAMPLE"), Just("on"), Just("error="),
+                    Just(" "), Just("word"), Just("<"), Just(">"),
+                ],
+                0..14,
+            )
+        ) {
+            let once = text(&parts.concat(), ALL);
+            prop_assert_eq!(text(&once, ALL), once);
+        }
+    }
+}

@@ -1,0 +1,101 @@
+//! What should not stand in a definition: secrets, addresses of the inside, markup that does
+//! something, and more text than anybody reads.
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+use super::Detector;
+
+/// Longest string that a person would read.
+const LONGEST: usize = 8 * 1024;
+/// From this length on a word is looked at for being random.
+const RANDOM: usize = 40;
+
+const MARKUP: &str = r"(?i)<!--|<\s*(?:script|iframe|object|embed|style|link|svg|form|meta|base)\b|\bjavascript:|\bon(?:error|load|click)\s*=|!\[[^\]]*\]\(\s*https?:|\[//\]:";
+const SECRET: &str = r"-----BEGIN [A-Z ]*PRIVATE KEY-----|\b(?:AKIA|ASIA)[0-9A-Z]{16}\b|\bgh[pousr]_[A-Za-z0-9]{36,}\b|\bgithub_pat_[A-Za-z0-9_]{60,}\b|\bglpat-[A-Za-z0-9_-]{20,}|\bxox[abprs]-[A-Za-z0-9-]{20,}|\bsk-[A-Za-z0-9_-]{32,}|\bsk_live_[A-Za-z0-9]{20,}|\bAIza[0-9A-Za-z_-]{35}|\beyJ[A-Za-z0-9_-]{10,}\.eyJ[A-Za-z0-9_-]{10,}\.[A-Za-z0-9_-]{10,}|\bnpm_[A-Za-z0-9]{36}\b|://[^/\s:@]{2,}:[^/\s:@]{6,}@";
+const INSIDE: &str = r"(?i)\bhttps?://(?:(?:localhost|127\.\d|0\.0\.0\.0|10\.\d|192\.168\.|172\.(?:1[6-9]|2\d|3[01])\.|169\.254\.|\[::1\]|\[f[cd]|[\w.-]+\.(?:internal|intranet|corp|local|lan)\b|metadata\.google)[\w.:\[\]-]*)";
+
+static PATTERNS: LazyLock<Vec<(Detector, &'static str, Regex)>> = LazyLock::new(|| {
+    let compile = |(detector, note, pattern): &(Detector, &'static str, &str)| {
+        Regex::new(pattern).ok().map(|pattern| (*detector, *note, pattern))
+    };
+    SPECS.iter().filter_map(compile).collect()
+});
+
+const SPECS: [(Detector, &str, &str); 3] = [
+    (Detector::ActiveMarkup, "has a comment or markup that does something", MARKUP),
+    (Detector::Secrets, "has what looks like a secret", SECRET),
+    (Detector::InternalUrls, "names an address inside a network or a machine", INSIDE),
+];
+
+/// What is found in one string.
+pub(super) fn all(text: &str) -> impl Iterator<Item = (Detector, &'static str)> {
+    let matches = |(_, _, pattern): &&(Detector, &'static str, Regex)| pattern.is_match(text);
+    let mut found: Vec<_> =
+        PATTERNS.iter().filter(matches).map(|(detector, note, _)| (*detector, *note)).collect();
+    if text.len() > LONGEST {
+        found.push((Detector::OversizedText, "is longer than anybody reads"));
+    } else if text.split_whitespace().any(is_random) {
+        found.push((Detector::OversizedText, "has a long word that is no word"));
+    }
+    found.into_iter()
+}
+
+/// The text with what a detector finds replaced.
+pub(super) fn without(detector: Detector, text: &str, by: &str) -> String {
+    let pattern = PATTERNS.iter().find(|(known, ..)| *known == detector);
+    pattern.map_or_else(|| text.to_owned(), |(.., p)| p.replace_all(text, by).into_owned())
+}
+
+/// Whether a word has nearly as many different characters as it could have.
+fn is_random(word: &str) -> bool {
+    if word.len() < RANDOM || word.contains("://") || word.contains('/') {
+        return false;
+    }
+    let mut counts = [0_u32; 256];
+    for byte in word.bytes() {
+        if let Some(count) = counts.get_mut(usize::from(byte)) {
+            *count += 1;
+        }
+    }
+    let length = word.bytes().fold(0.0_f64, |sum, _| sum + 1.0);
+    let share = |count: &u32| f64::from(*count) / length;
+    let bits: f64 =
+        counts.iter().filter(|count| **count > 0).map(|c| -share(c) * share(c).log2()).sum();
+    let kinds = [
+        word.bytes().any(|byte| byte.is_ascii_digit()),
+        word.bytes().any(|byte| byte.is_ascii_uppercase()),
+        word.bytes().any(|byte| byte.is_ascii_lowercase()),
+    ];
+    bits > 4.3 && kinds.iter().all(|kind| *kind)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::Detector;
+    use super::{PATTERNS, SPECS, all};
+
+    #[test]
+    fn the_patterns_compile() {
+        assert_eq!(PATTERNS.len(), SPECS.len());
+    }
+
+    #[test]
+    fn what_should_not_stand_in_a_definition_is_found() {
+        for (text, expected) in [
+            ("Adds. <!-- and more -->", Some(Detector::ActiveMarkup)),
+            ("![x](https://a.example/p.png)", Some(Detector::ActiveMarkup)),
+            ("use AKIAIOSFODNN7EXAMPLE to log in", Some(Detector::Secrets)),
+            ("postgres://user:hunter22@db/x", Some(Detector::Secrets)),
+            ("see http://169.254.169.254/latest", Some(Detector::InternalUrls)),
+            ("see https://wiki.corp/page", Some(Detector::InternalUrls)),
+            ("aGVsbG8gd29ybGQgQm9iIFhZWjEyMzQ1Njc4OTBxd2VydHl1aW9w", Some(Detector::OversizedText)),
+            ("Adds two numbers, a < b, see https://docs.example.com/a_b", None),
+            ("a very-long-hyphenated-word-that-goes-on-and-on-for-ever-and-ever", None),
+        ] {
+            let found: Vec<_> = all(text).map(|(detector, _)| detector).collect();
+            assert_eq!(found.first().copied(), expected, "{text}");
+        }
+    }
+}
