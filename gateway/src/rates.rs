@@ -54,12 +54,13 @@ impl Rates {
 #[cfg(test)]
 mod tests {
     use super::Rates;
+    use crate::clock::{Clock as _, System};
     use policy::registry::Rate;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     #[test]
     fn so_many_calls_pass_in_so_much_time() {
-        let (rates, start) = (Rates::new(100), Instant::now());
+        let (rates, start) = (Rates::new(100), System.instant());
         let rate = Rate { count: 3, per: Duration::from_secs(60) };
         let take = |who: &str, seconds| {
             let key = (who.into(), "s".into(), "t".into());

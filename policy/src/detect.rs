@@ -17,7 +17,7 @@ mod rules;
 mod strings;
 mod tokens;
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use regex::bytes::{Regex, RegexBuilder};
@@ -179,7 +179,8 @@ impl Reading {
 /// The words of a text, for those who make a model.
 #[must_use]
 pub fn words(text: &str, name: &str) -> Vec<Token> {
-    let (tokens, _) = tokens::of(&normal::normal(text).text, &name.to_lowercase(), &HashSet::new());
+    let (tokens, _) =
+        tokens::of(&normal::normal(text).text, &name.to_lowercase(), &BTreeSet::new());
     tokens.into_iter().map(|token| LEXICON.repaired(&token).map_or(token, Into::into)).collect()
 }
 
@@ -207,8 +208,8 @@ fn compiled() -> Result<Vec<Regex>, regex::Error> {
 /// Reads one definition.
 struct Reader {
     name: String,
-    parameters: HashSet<String>,
-    about: std::collections::BTreeSet<&'static str>,
+    parameters: BTreeSet<String>,
+    about: BTreeSet<&'static str>,
     agreement: &'static str,
     reading: Reading,
     /// Which word of the main text begins which string.
@@ -305,7 +306,7 @@ impl Reader {
         marked: &mut bool,
         tokens: &mut Vec<Token>,
     ) {
-        let none = HashSet::new();
+        let none = BTreeSet::new();
         let identifier = slot != Slot::Text && !text.trim().contains(' ');
         let (words, alternating) = if identifier {
             let parts: Vec<&str> = tokens::parts(text).collect();

@@ -1,7 +1,7 @@
 //! What we know about tools ourselves: who answers for them, what they do, how much of it is let
 //! through. A server's own annotations are what the server says (threat T1302).
 
-use std::collections::HashMap;
+use std::collections::BTreeMap;
 use std::time::Duration;
 
 use crate::json::Value;
@@ -113,7 +113,7 @@ impl Registered {
 /// What we know about tools, by server and name.
 #[derive(Debug, Default)]
 pub struct Registry {
-    tools: HashMap<Box<str>, HashMap<Box<str>, Registered>>,
+    tools: BTreeMap<Box<str>, BTreeMap<Box<str>, Registered>>,
 }
 
 impl Registry {

@@ -211,22 +211,23 @@ impl Reviewer {
         let name = definition.get("name").and_then(Value::as_str).unwrap_or_default();
         let lower = name.to_lowercase();
         let parts: Vec<&str> = lower.split(|c: char| !c.is_alphanumeric()).collect();
-        let version = |part: &&str| {
+        let version = |part: &str| {
             part.strip_prefix('v').is_some_and(|rest| {
                 !rest.is_empty() && rest.bytes().all(|byte| byte.is_ascii_digit())
             })
         };
-        let random = |part: &&str| {
+        let random = |part: &str| {
             let digits = part.bytes().filter(u8::is_ascii_digit).count();
             part.len() >= 8 && digits >= 3 && part.bytes().all(|byte| byte.is_ascii_hexdigit())
         };
         let dated =
-            |part: &&str| part.len() == 4 && part.starts_with("20") && part.parse::<u16>().is_ok();
+            |part: &str| part.len() == 4 && part.starts_with("20") && part.parse::<u16>().is_ok();
         let passing =
-            |part: &&str| matches!(*part, "beta" | "alpha" | "tmp" | "temp" | "new" | "old");
+            |part: &str| matches!(part, "beta" | "alpha" | "tmp" | "temp" | "new" | "old");
         if parts
             .iter()
-            .any(|part| version(&part) || random(&part) || dated(&part) || passing(&part))
+            .copied()
+            .any(|part| version(part) || random(part) || dated(part) || passing(part))
         {
             self.note(
                 "unstable-name",

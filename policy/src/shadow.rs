@@ -6,7 +6,7 @@
 
 mod likeness;
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
@@ -178,8 +178,11 @@ impl fmt::Display for Conflict {
     }
 }
 
+/// Likenesses of the things of one server, by name.
+type OfServer = BTreeMap<Box<str>, Vec<Conflict>>;
+
 /// Likenesses by kind, server and name.
-type Conflicts = HashMap<Kind, HashMap<Box<str>, HashMap<Box<str>, Vec<Conflict>>>>;
+type Conflicts = BTreeMap<Kind, BTreeMap<Box<str>, OfServer>>;
 
 /// Everything that could be taken for something else, among all servers.
 #[derive(Debug, Default)]
@@ -203,7 +206,7 @@ impl Shadows {
         let named = catalogs.into_iter().map(|c| ((c.server().clone(), c.kind()), c));
         let catalogs: BTreeMap<_, _> = named.collect();
         let servers: BTreeSet<&ServerName> = catalogs.keys().map(|(server, _)| server).collect();
-        let mut found = HashMap::new();
+        let mut found = BTreeMap::new();
         for kind in [Kind::Tool, Kind::Prompt] {
             let of_kind = catalogs.values().filter(|catalog| catalog.kind() == kind);
             let items: Vec<_> = of_kind
@@ -237,7 +240,7 @@ impl Shadows {
     pub fn all(&self) -> impl Iterator<Item = (&str, Kind, &str, &[Conflict])> {
         let of_kind = |(kind, servers): (&Kind, _)| (*kind, servers);
         self.conflicts.iter().map(of_kind).flat_map(
-            |(kind, servers): (Kind, &HashMap<Box<str>, HashMap<Box<str>, Vec<Conflict>>>)| {
+            |(kind, servers): (Kind, &BTreeMap<Box<str>, OfServer>)| {
                 servers.iter().flat_map(move |(server, names)| {
                     names.iter().map(move |(name, all)| (&**server, kind, &**name, all.as_slice()))
                 })
@@ -315,7 +318,7 @@ impl<'a> Finder<'a> {
     /// Names that are the same in some form.
     fn names(&mut self) {
         let reserved = RESERVED.map(|name| Forms::of(name).skeleton);
-        let mut groups: HashMap<&str, Vec<&'a Item<'a>>> = HashMap::new();
+        let mut groups: BTreeMap<&str, Vec<&'a Item<'a>>> = BTreeMap::new();
         for item in self.items {
             let group = groups.entry(item.forms.skeleton.as_str()).or_default();
             if group.len() < GROUP {
@@ -336,7 +339,7 @@ impl<'a> Finder<'a> {
 
     /// Names that differ in one letter: what both become when one letter is taken out is the same.
     fn neighbours(&mut self) {
-        let mut groups: HashMap<String, Vec<usize>> = HashMap::new();
+        let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (n, item) in self.items.iter().enumerate() {
             let letters: Vec<char> = item.forms.compatible.chars().collect();
             if !(SHORTEST..=128).contains(&letters.len()) {
@@ -383,7 +386,7 @@ impl<'a> Finder<'a> {
 
     /// Descriptions that are nearly the same: those that share a run of words are compared.
     fn descriptions(&mut self) {
-        let mut runs: HashMap<u64, Vec<usize>> = HashMap::new();
+        let mut runs: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
         let mut pairs = BTreeSet::new();
         for (n, item) in self.items.iter().enumerate().filter(|(_, i)| i.words.all.len() >= FEWEST)
         {
@@ -410,7 +413,7 @@ impl<'a> Finder<'a> {
 
     /// Tools of other servers that a description names.
     fn references(&mut self) {
-        let mut names: HashMap<&str, Vec<&'a Item<'a>>> = HashMap::new();
+        let mut names: BTreeMap<&str, Vec<&'a Item<'a>>> = BTreeMap::new();
         for item in self.items {
             names.entry(item.offer.name().as_str()).or_default().push(item);
         }

@@ -189,11 +189,11 @@ fn every_member_of_every_definition_is_held_to_what_was_approved() {
                 let gateway = config.start();
                 let client = gateway.client(era, ANA);
                 // Called by somebody who has never seen a list, and then listed.
-                for n in 0..changed.len() {
+                for (n, definition) in changed.iter().enumerate() {
                     let answer = ask(&client, method, &name(n));
-                    assert_ne!(answer.code(), 0, "{member} {era:?}: {}", changed[n]);
+                    assert_ne!(answer.code(), 0, "{member} {era:?}: {definition}");
                 }
-                assert_eq!(shown(&client), [kept.clone()], "{member} {era:?}");
+                assert_eq!(shown(&client), std::slice::from_ref(&kept), "{member} {era:?}");
                 assert_eq!(ask(&client, method, &kept).code(), 0, "{member} {era:?}");
                 let reasons: std::collections::BTreeSet<_> = gateway
                     .exchanges()

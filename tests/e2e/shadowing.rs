@@ -171,7 +171,7 @@ fn the_older_approval_wins_where_that_is_asked_for() {
         let text = std::fs::read_to_string(&lock).unwrap();
         // The shop was approved a year later.
         let (before, after) = text.split_once("\n  \"shop\":").unwrap();
-        let year = after.split("at: \"").nth(1).unwrap()[..4].to_owned();
+        let year = after.split("at: \"").nth(1).unwrap().split('-').next().unwrap().to_owned();
         let later = (year.parse::<u32>().unwrap() + 1).to_string();
         let after = after.replace(&format!("at: \"{year}"), &format!("at: \"{later}"));
         std::fs::write(&lock, format!("{before}\n  \"shop\":{after}")).unwrap();

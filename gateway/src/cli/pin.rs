@@ -575,14 +575,14 @@ fn list(list: &List) -> Result<ExitCode, ExitCode> {
         let offers = locked.offers.iter().flat_map(|((kind, name), versions)| {
             versions.iter().map(move |version| (thing(*kind, name), version))
         });
-        rows.extend(of_server.chain(offers).map(|(thing, version)| (server, thing, version)));
+        rows.extend(of_server.chain(offers).map(|(thing, version)| (&**server, thing, version)));
     }
     let field = |version: &Version| {
         let fields = Digest::of_fields(version.digest.subject(), version.definition.value());
         let fields = fields.unwrap_or_default().into_iter();
         fields.map(|(name, digest)| (name.into(), digest.to_string().into())).collect()
     };
-    let row = |(server, thing, version): &(&Box<str>, String, &Version)| {
+    let row = |(server, thing, version): &(&str, String, &Version)| {
         json!({
             "server": server, "thing": thing, "digest": version.digest.to_string(),
             "state": version.state.as_str(), "by": version.by, "at": version.at,

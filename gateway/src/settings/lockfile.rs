@@ -315,7 +315,7 @@ fn scalar(text: &str) -> String {
         }
         // A quotation mark is trimmed with the quotes around it.
         if c == '"' {
-            out.push_str("\"");
+            out.push('"');
         }
     }
     out.push('"');

@@ -1,6 +1,6 @@
 //! Words by what they are about.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::LazyLock;
 
 /// The words, one class a line; lines that begin with a colon are other lists.
@@ -10,21 +10,21 @@ const TEXT: &str = include_str!("lexicon.txt");
 #[derive(Debug, Default)]
 pub(super) struct Lexicon {
     /// What a word is about.
-    classes: HashMap<&'static str, Vec<&'static str>>,
+    classes: BTreeMap<&'static str, Vec<&'static str>>,
     /// The word that these letters, sorted, are the letters of.
-    anagrams: HashMap<String, &'static str>,
+    anagrams: BTreeMap<String, &'static str>,
     /// Words that are spelled as they should be.
-    known: HashSet<&'static str>,
+    known: BTreeSet<&'static str>,
     /// Words of English that decoded text is known by.
-    english: HashSet<&'static str>,
+    english: BTreeSet<&'static str>,
     /// Words that make a sentence of a name.
-    pub(super) joints: HashSet<&'static str>,
+    pub(super) joints: BTreeSet<&'static str>,
     /// Words in the names of tools that change something.
-    pub(super) writing: HashSet<&'static str>,
+    pub(super) writing: BTreeSet<&'static str>,
     /// Words in the names of tools that only read.
-    pub(super) reading: HashSet<&'static str>,
+    pub(super) reading: BTreeSet<&'static str>,
     /// Members of definitions whose names say nothing.
-    pub(super) keys: HashSet<&'static str>,
+    pub(super) keys: BTreeSet<&'static str>,
 }
 
 pub(super) static LEXICON: LazyLock<Lexicon> = LazyLock::new(Lexicon::read);

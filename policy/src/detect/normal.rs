@@ -70,7 +70,7 @@ const FOREIGN: &str =
 const LATIN: &str =
     "abeekmhopctyxijshdqwelgbbABEKMHOPCTYXIJSHGQWYaBenikvoptuxwyABEZHIKMNOPTYXlouhngGiij";
 
-static CONFUSABLE: LazyLock<std::collections::HashMap<char, char>> =
+static CONFUSABLE: LazyLock<std::collections::BTreeMap<char, char>> =
     LazyLock::new(|| FOREIGN.chars().zip(LATIN.chars()).collect());
 
 static ANSI: LazyLock<Option<Regex>> = LazyLock::new(|| {

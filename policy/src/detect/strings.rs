@@ -1,6 +1,6 @@
 //! Every string of a definition, with where it stands.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 
 use super::lexicon::LEXICON;
 use super::tokens::parts;
@@ -62,8 +62,8 @@ pub(super) fn of(definition: Value<'_>) -> Vec<Piece> {
 }
 
 /// The names of the arguments, in lower case.
-pub(super) fn parameters(definition: Value<'_>) -> HashSet<String> {
-    fn walk(value: Value<'_>, out: &mut HashSet<String>) {
+pub(super) fn parameters(definition: Value<'_>) -> BTreeSet<String> {
+    fn walk(value: Value<'_>, out: &mut BTreeSet<String>) {
         for (key, member) in value.members() {
             if key == "properties" {
                 let names = member.members().map(|(name, _)| name);
@@ -73,7 +73,7 @@ pub(super) fn parameters(definition: Value<'_>) -> HashSet<String> {
         }
         value.items().for_each(|item| walk(item, out));
     }
-    let mut out = HashSet::new();
+    let mut out = BTreeSet::new();
     for key in ["inputSchema", "outputSchema"] {
         definition.get(key).into_iter().for_each(|schema| walk(schema, &mut out));
     }

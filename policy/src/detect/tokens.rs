@@ -1,6 +1,6 @@
 //! Text as words, with placeholders for what has a name.
 
-use std::collections::HashSet;
+use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -48,7 +48,8 @@ pub(super) fn parts(name: &str) -> impl Iterator<Item = &str> {
 /// Whether a name is a sentence written together.
 pub(super) fn is_sentence(name: &str) -> bool {
     let parts: Vec<String> = parts(name).map(str::to_lowercase).collect();
-    let joints: HashSet<_> = parts.iter().filter(|p| LEXICON.joints.contains(p.as_str())).collect();
+    let joints: BTreeSet<_> =
+        parts.iter().filter(|p| LEXICON.joints.contains(p.as_str())).collect();
     parts.len() >= 8 && joints.len() >= 2
 }
 
@@ -71,7 +72,7 @@ fn is_camel(word: &str) -> bool {
 /// What sort of tool has such a name.
 fn named(word: &str) -> &'static str {
     let parts: Vec<String> = parts(word).map(str::to_lowercase).collect();
-    let any = |set: &HashSet<&str>| parts.iter().any(|part| set.contains(part.as_str()));
+    let any = |set: &BTreeSet<&str>| parts.iter().any(|part| set.contains(part.as_str()));
     if any(&LEXICON.writing) {
         "IDENTW"
     } else if any(&LEXICON.reading) {
@@ -111,7 +112,7 @@ fn rejoined(text: &str) -> String {
 
 /// The words of `text`. `own` is what it is the text of, `parameters` its arguments, both in lower
 /// case. Also how many words change case with every letter.
-pub(super) fn of(text: &str, own: &str, parameters: &HashSet<String>) -> (Vec<Token>, usize) {
+pub(super) fn of(text: &str, own: &str, parameters: &BTreeSet<String>) -> (Vec<Token>, usize) {
     let Some((token, sensitive)) = PATTERNS.as_ref() else { return (Vec::new(), 0) };
     let joined;
     let text = if text.matches('\n').count() >= 5 {
@@ -184,7 +185,7 @@ fn word(
     lower: &str,
     around: &Around<'_>,
     own: &str,
-    parameters: &HashSet<String>,
+    parameters: &BTreeSet<String>,
     sensitive: &Regex,
     out: &mut Vec<Token>,
 ) {

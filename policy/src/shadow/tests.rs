@@ -12,7 +12,8 @@ fn catalog(server: &str, tools: &[Value]) -> Arc<Catalog> {
 }
 
 fn likeness(own: &Value, others: &[Value]) -> Vec<Likeness> {
-    let shadows = Shadows::among([catalog("files", others), catalog("evil", &[own.clone()])]);
+    let shadows =
+        Shadows::among([catalog("files", others), catalog("evil", std::slice::from_ref(own))]);
     let evil = ServerName::parse("evil").unwrap();
     let name = own["name"].as_str().unwrap();
     shadows.of(&evil, Kind::Tool, name).iter().map(|one| one.likeness).collect()
