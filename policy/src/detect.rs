@@ -22,7 +22,7 @@ use std::sync::LazyLock;
 
 use regex::bytes::{Regex, RegexBuilder};
 
-use crate::json::Value;
+use crate::json::{Bounds, Document, Value};
 
 use decode::Code;
 pub use features::BUCKETS;
@@ -174,6 +174,17 @@ impl Reading {
         let note = if note.is_empty() { "reads like orders to a model" } else { note };
         Score { value, at: at.to_owned(), note }
     }
+}
+
+/// Whether a text by itself is taken to give orders.
+#[must_use]
+pub fn is_order(text: &str) -> bool {
+    let mut quoted = Vec::new();
+    crate::json::write_string(&mut quoted, text);
+    // INVARIANT: what is written as a string is one.
+    let document = Document::parse(quoted.into(), &Bounds::ANSWER);
+    let score = |document: &Document| Reading::of(document.root()).orders(Model::built_in()).value;
+    document.is_ok_and(|document| score(&document) >= THRESHOLD)
 }
 
 /// The words of a text, for those who make a model.

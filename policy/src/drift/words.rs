@@ -4,47 +4,36 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 
 use super::Risk;
+use crate::detect;
 use crate::json::Value;
 
 /// Longest excerpt of a value in a change, in bytes.
 const EXCERPT: usize = 400;
 
-/// Words that turn a description into an order.
-const ORDERS: [&str; 34] = [
+/// Words that turn a description into an order. What orders without them the detector knows.
+const ORDERS: [&str; 22] = [
     "must",
     "always",
     "never",
     "mandatory",
-    "required",
     "shall",
-    "first",
-    "before",
-    "after",
     "instead",
-    "only",
     "ensure",
     "ignore",
     "disregard",
     "forget",
     "override",
     "bypass",
-    "call",
-    "invoke",
-    "execute",
-    "run",
-    "send",
-    "forward",
-    "include",
-    "append",
-    "pass",
-    "read",
-    "fetch",
-    "tell",
-    "mention",
     "secret",
+    "secretly",
+    "silently",
     "hidden",
     "important",
     "urgent",
+    "critical",
+    "immediately",
+    "don't",
+    "beforehand",
 ];
 
 /// What has become of a text.
@@ -69,6 +58,9 @@ pub(super) fn judge(before: &str, after: &str) -> (Risk, &'static str) {
     }
     if fresh.iter().any(|word| ORDERS.contains(&word.as_str())) {
         return (Risk::Instruction, "gives an order now");
+    }
+    if !fresh.is_empty() && detect::is_order(after) && !detect::is_order(before) {
+        return (Risk::Instruction, "reads like orders to a model now");
     }
     if plain(before) == plain(after) {
         return (Risk::Cosmetic, "spaces, case or punctuation");
@@ -97,6 +89,10 @@ pub(super) fn strings(value: Value<'_>, out: &mut Vec<String>) {
         out.push(text.into_owned());
     }
     for (name, member) in value.members() {
+        // Which dialect a schema is in says nothing to a model.
+        if matches!(&*name, "$schema" | "$id") {
+            continue;
+        }
         out.push(name.into_owned());
         strings(member, out);
     }
