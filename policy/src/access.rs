@@ -225,6 +225,7 @@ impl<'a> Tally<'a> {
             effect: Effect::Deny(Denial { reason, told }),
             shadow,
             findings: Vec::new(),
+            definition: None,
         };
         match (self.denied, self.granted) {
             (Some((rule, reason)), _) => deny(reason, told(rule), Vec::new()),
@@ -242,6 +243,7 @@ impl<'a> Tally<'a> {
                 effect: Effect::Allow(rule.id.clone()),
                 shadow: ids(&self.would_deny),
                 findings: Vec::new(),
+                definition: None,
             },
         }
     }

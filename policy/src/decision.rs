@@ -7,6 +7,7 @@ use crate::inspect::Finding;
 pub use crate::mode::Mode;
 use crate::name::{RuleId, Scope};
 use crate::offer::Kind;
+use crate::pin::Digest;
 use crate::pins::Unfit;
 use crate::principal::Wanted;
 
@@ -150,6 +151,8 @@ pub struct Decision {
     pub shadow: Vec<RuleId>,
     /// What the detectors saw, whether or not it mattered.
     pub findings: Vec<Finding>,
+    /// The digest of the definition it is about, where there is one.
+    pub definition: Option<Digest>,
 }
 
 impl Decision {

@@ -47,7 +47,7 @@ const BEFORE: usize = 4;
 const BEHIND: usize = 12;
 /// From this score on a text is taken to give orders: so many of a hundred ordinary definitions reach
 /// it as `docs/detection.md` says.
-pub const THRESHOLD: f32 = 1.2;
+pub const THRESHOLD: f32 = 1.3;
 
 /// A text as it was read.
 #[derive(Debug)]

@@ -312,7 +312,7 @@ impl Policy {
         server: &ServerName,
         kind: Kind,
     ) -> Ruling<Permit> {
-        let (shadow, findings) = (Vec::new(), Vec::new());
+        let (shadow, findings, definition) = (Vec::new(), Vec::new(), None);
         let revoked = self.revoked.load();
         let revoked = revoked.has_principal(principal) || revoked.has_server(server);
         let granted = self.access.could_allow(principal, server, kind).filter(|_| !revoked);
@@ -321,13 +321,13 @@ impl Policy {
             let denial = Denial { reason, told: Told::Nothing };
             let effect = Effect::Deny(denial.clone());
             return Ruling {
-                decision: Decision { effect, shadow, findings },
+                decision: Decision { effect, shadow, findings, definition },
                 outcome: Err(denial),
             };
         };
         let effect = Effect::Allow(rule.clone());
         let permit = Permit { call: Call::List { server: server.clone(), kind }, rule };
-        Ruling { decision: Decision { effect, shadow, findings }, outcome: Ok(permit) }
+        Ruling { decision: Decision { effect, shadow, findings, definition }, outcome: Ok(permit) }
     }
 
     /// Whether `principal` could be allowed anything at all of `server`.
@@ -347,7 +347,7 @@ impl Policy {
     pub fn unknown(kind: Kind) -> (Decision, Denial) {
         let denial = Denial { reason: Reason::Unknown(kind), told: Told::Nothing };
         let effect = Effect::Deny(denial.clone());
-        (Decision { effect, shadow: Vec::new(), findings: Vec::new() }, denial)
+        (Decision { effect, shadow: Vec::new(), findings: Vec::new(), definition: None }, denial)
     }
 
     /// May this call be sent?
@@ -403,7 +403,8 @@ impl Policy {
                 }
                 let effect = Effect::Allow(rule.clone());
                 let (shadow, findings) = (decided.shadow, seen.findings);
-                let decision = Decision { effect, shadow, findings };
+                let definition = seen.definition;
+                let decision = Decision { effect, shadow, findings, definition };
                 Ruling { decision, outcome: Ok(Permit { call: Call::Use(call), rule }) }
             }
             Effect::Deny(Denial { reason, told }) => {
@@ -417,7 +418,9 @@ impl Policy {
                 let denial = Denial { reason, told };
                 let effect = Effect::Deny(denial.clone());
                 let (shadow, findings) = (decided.shadow, seen.findings);
-                Ruling { decision: Decision { effect, shadow, findings }, outcome: Err(denial) }
+                let definition = seen.definition;
+                let decision = Decision { effect, shadow, findings, definition };
+                Ruling { decision, outcome: Err(denial) }
             }
         }
     }
@@ -432,7 +435,9 @@ impl Policy {
         let denial = Denial { reason: Reason::Approval, told };
         let effect = Effect::Deny(denial.clone());
         let (shadow, findings) = (seen.shadow.clone(), seen.findings.clone());
-        Some(Ruling { decision: Decision { effect, shadow, findings }, outcome: Err(denial) })
+        let definition = seen.definition;
+        let decision = Decision { effect, shadow, findings, definition };
+        Some(Ruling { decision, outcome: Err(denial) })
     }
 
     /// May this reply be shown?
@@ -527,6 +532,7 @@ impl Policy {
         let subject = Subject { principal, server, kind, name, arguments, known };
         let mut decided = self.access.decide(subject);
         let decision = &mut decided.decision;
+        decision.definition = offer.and_then(Offer::digest);
         let revoked = self.revoked.load();
         if revoked.has_principal(principal) || revoked.has(server, name) {
             let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };

@@ -362,20 +362,33 @@ fn measure(data: &Data, strict: bool) {
     table("ordinary, by source", &benign, threshold, |row| row.source.clone());
 }
 
-/// How often each detector of definitions, with what is compiled in, flags what.
+/// How many definitions each detector finds something in, with the model that is compiled in.
 fn shipped(data: &Data) {
-    let model = Model::built_in();
-    let mut flagged = BTreeMap::new();
+    println!("with the model that is compiled in, which has learned from some of these:");
     for (name, rows) in [
         ("ordinary", &data.benign),
         ("poisoned", &data.poisoned),
         ("obfuscated", &data.obfuscated),
         ("alike", &data.alike),
     ] {
-        let hit = |row: &&Row| row.reading.score(model).value >= policy::detect::THRESHOLD;
-        flagged.insert(name, (rows.iter().filter(hit).count(), rows.len()));
+        let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+        let mut withheld = 0;
+        for row in rows {
+            let text = row.tool.to_string();
+            let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
+            let found = policy::inspect::text(document.root());
+            let mut detectors: Vec<_> = found.iter().map(|finding| finding.detector).collect();
+            detectors.sort_unstable();
+            detectors.dedup();
+            use policy::inspect::Detector::{DisguisedText, HiddenCharacters, PlantedInstructions};
+            let acts = [DisguisedText, HiddenCharacters, PlantedInstructions];
+            withheld += usize::from(detectors.iter().any(|found| acts.contains(found)));
+            for detector in detectors {
+                *counts.entry(detector.name()).or_default() += 1;
+            }
+        }
+        println!("  {name:<11} {} definitions, {withheld} withheld: {counts:?}", rows.len());
     }
-    println!("with the model that is compiled in (it has learned from some of these): {flagged:?}");
 }
 
 /// How long ordinary definitions take to read.

@@ -226,6 +226,9 @@ fn decided(line: &mut Object<'_>, decision: &Decision) {
     if let Some(rule) = rule {
         line.text("rule", rule.as_str());
     }
+    if let Some(definition) = decision.definition {
+        line.text("definition", &definition.to_string());
+    }
     if !decision.shadow.is_empty() {
         let shadow = decision.shadow.iter().map(ToString::to_string);
         list(line.key("shadow"), shadow);
