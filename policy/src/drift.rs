@@ -20,6 +20,8 @@ use crate::pin::{Digest, Subject};
 pub use schema::words as words_of;
 pub use words::visible;
 
+/// Most things that are gone with which a new one is compared.
+const FORMER: usize = 32;
 /// Most changes that are told of one definition.
 const MOST: usize = 64;
 
@@ -105,7 +107,7 @@ impl fmt::Display for Change {
 /// What differs between two definitions of the same thing; nothing when they say the same.
 #[must_use]
 pub fn compare(subject: Subject, before: Value<'_>, after: Value<'_>) -> Vec<Change> {
-    let mut differ = Differ { changes: Vec::new() };
+    let mut differ = Differ { changes: Vec::new(), dropped: 0 };
     for (name, old, new) in members(before, after) {
         let at = pointer("", &name);
         if same(old, new) {
@@ -164,7 +166,8 @@ pub fn nearest(versions: &[Version], subject: Subject, definition: Value<'_>) ->
 pub fn former_name<'a>(locked: &'a Locked, catalog: &Catalog, offer: &Offer) -> Option<&'a str> {
     let kind = offer.kind();
     let gone = |name: &str| catalog.offer(name).is_none();
-    let mut former = locked.offers.iter().filter(|((of, name), _)| *of == kind && gone(name));
+    let former = locked.offers.iter().filter(|((of, name), _)| *of == kind && gone(name));
+    let mut former = former.take(FORMER);
     let is =
         |version: &Version| is_renamed(kind.key(), version.definition.value(), offer.definition());
     former.find(|(_, versions)| versions.iter().any(is)).map(|((_, name), _)| &**name)
@@ -173,6 +176,8 @@ pub fn former_name<'a>(locked: &'a Locked, catalog: &Catalog, offer: &Offer) -> 
 /// Collects what differs.
 struct Differ {
     changes: Vec<Change>,
+    /// How many more there were.
+    dropped: usize,
 }
 
 impl Differ {
@@ -191,6 +196,7 @@ impl Differ {
             return;
         }
         // The gravest is never lost among many.
+        self.dropped += 1;
         let least = self.changes.iter_mut().min_by_key(|change| change.risk);
         if let Some(least) = least.filter(|least| least.risk < risk) {
             *least = change;
@@ -209,13 +215,12 @@ impl Differ {
         self.note(at, risk, what, old, new);
     }
 
+    fn count(&self) -> usize {
+        self.changes.len() + self.dropped
+    }
+
     fn other(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
-        let mut texts = Vec::new();
-        new.into_iter().for_each(|new| words::strings(new, &mut texts));
-        let mut former = Vec::new();
-        old.into_iter().for_each(|old| words::strings(old, &mut former));
-        let (before, after) = (former.join("\n"), texts.join("\n"));
-        let (risk, what) = words::judge(&before, &after);
+        let (risk, what) = words::compared(old, new);
         if risk == Risk::Instruction {
             self.note(at, risk, what, old, new);
         } else {
@@ -253,41 +258,34 @@ impl Differ {
         }
     }
 
-    /// The arguments of a prompt: a list of objects, each with a name.
+    /// The arguments of a prompt: a list of objects, each with a name of its own.
     fn arguments(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
-        let named = |list: Option<Value<'_>>| -> Vec<(String, String)> {
-            let items = list.into_iter().flat_map(Value::items).enumerate();
-            let read = |(n, item): (usize, Value<'_>)| {
-                let name = item.get("name").and_then(Value::as_str);
-                (name.unwrap_or_default().into_owned(), n.to_string())
-            };
-            items.map(read).collect()
+        let (Some(before), Some(after)) = (by_name(old), by_name(new)) else {
+            return self.other(at, old, new);
         };
-        let item = |list: Option<Value<'_>>, name: &str| {
-            let is = |item: &Value<'_>| {
-                item.get("name").and_then(Value::as_str).as_deref() == Some(name)
-            };
-            list.and_then(|list| list.items().find(is).map(|found| found.raw().to_owned()))
-        };
-        let (before, after) = (named(old), named(new));
-        let names = |list: &[(String, String)]| -> Vec<String> {
-            list.iter().map(|(name, _)| name.clone()).collect()
-        };
-        for (name, n) in &after {
-            let at = pointer(at, n);
-            if !names(&before).contains(name) {
-                let (risk, what) = schema::added(name, item(new, name).as_deref().unwrap_or(""));
-                self.note(&at, risk, what, None, None);
-            } else if item(old, name) != item(new, name) {
-                self.other(&at, None, None);
+        let mut changed = false;
+        for (name, item) in &after {
+            let at = pointer(at, name);
+            match before.get(name) {
+                None => {
+                    let (risk, what) = schema::added(name, item.raw());
+                    self.note(&at, risk, what, None, Some(*item));
+                    let (risk, what) = words::compared(None, Some(*item));
+                    if risk == Risk::Instruction {
+                        self.note(&at, risk, what, None, Some(*item));
+                    }
+                }
+                Some(former) if same(Some(*former), Some(*item)) => continue,
+                Some(former) => self.other(&at, Some(*former), Some(*item)),
             }
+            changed = true;
         }
-        for (name, n) in &before {
-            if !names(&after).contains(name) {
-                self.note(&pointer(at, n), Risk::Narrowing, "an argument is gone", None, None);
-            }
+        for (name, item) in before.iter().filter(|(name, _)| !after.contains_key(*name)) {
+            let at = pointer(at, name);
+            self.note(&at, Risk::Narrowing, "an argument is gone", Some(*item), None);
+            changed = true;
         }
-        if self.changes.is_empty() {
+        if !changed {
             self.note(at, Risk::Cosmetic, "the order is different", old, new);
         }
     }
@@ -313,12 +311,39 @@ impl Differ {
         {
             let at = pointer(at, &name);
             match &*name {
-                "version" => self.note(&at, Risk::Cosmetic, "the version is different", old, new),
+                "version" if is_version(new) => {
+                    self.note(&at, Risk::Cosmetic, "the version is different", old, new);
+                }
                 "title" | "description" => self.text(&at, old, new),
                 _ => self.other(&at, old, new),
             }
         }
     }
+}
+
+/// Whether it looks like a version, and like nothing else.
+fn is_version(value: Option<Value<'_>>) -> bool {
+    let text = value.and_then(Value::as_str).unwrap_or_default();
+    let part = |byte: u8| byte.is_ascii_alphanumeric() || b".-+_".contains(&byte);
+    (1..=32).contains(&text.len())
+        && text.bytes().all(part)
+        && text.contains(|c: char| c.is_ascii_digit())
+}
+
+/// The items of a list by their names; `None` when it is no list, or one has no name of its own.
+fn by_name(list: Option<Value<'_>>) -> Option<std::collections::BTreeMap<String, Value<'_>>> {
+    let Some(list) = list else { return Some(std::collections::BTreeMap::new()) };
+    if list.kind() != Shape::Array {
+        return None;
+    }
+    let mut named = std::collections::BTreeMap::new();
+    for item in list.items() {
+        let name = item.get("name").and_then(Value::as_str)?.into_owned();
+        if named.insert(name, item).is_some() {
+            return None;
+        }
+    }
+    Some(named)
 }
 
 /// Every name that is in one of two objects, once, with its value in each.

@@ -1,7 +1,7 @@
 //! JSON Schemas, compared by what they admit.
 
 use super::{Differ, Risk, is_set, opt_members, pointer, same};
-use crate::json::{Kind as Shape, Value};
+use crate::json::Value;
 
 /// Words in the name of an argument through which something can leave or be run.
 const SINKS: [&str; 40] = [
@@ -50,6 +50,14 @@ const SINKS: [&str; 40] = [
 /// Deepest schema inside a schema that is compared member by member.
 const DEEPEST: usize = 24;
 
+/// The types of JSON Schema.
+const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
+
+/// Whether it is missing, or has members.
+fn is_map(value: Option<Value<'_>>) -> bool {
+    value.is_none_or(Value::is_object)
+}
+
 /// How a new argument is to be seen: by its name, and by what it says of itself.
 pub(super) fn added(name: &str, definition: &str) -> (Risk, &'static str) {
     let format = ["\"uri\"", "\"email\"", "\"hostname\"", "\"uri-reference\"", "\"ipv4\""];
@@ -87,13 +95,19 @@ impl Differ {
         let is_schema = |value: Option<Value<'_>>| value.is_some_and(Value::is_object);
         if !is_schema(old) || !is_schema(new) || depth > DEEPEST {
             return match (old, new) {
-                (None, Some(_)) => self.note(at, Risk::Narrowing, "a schema is new", old, new),
-                _ => self.note(at, Risk::Widening, "a schema is gone or replaced", old, new),
+                (Some(_), None) => self.note(at, Risk::Widening, "a schema is gone", old, new),
+                _ => self.other(at, old, new),
             };
         }
         for (name, old, new) in opt_members(old, new).into_iter().filter(|(_, a, b)| !same(*a, *b))
         {
-            self.keyword(&pointer(at, &name), &name, old, new, depth);
+            let at = pointer(at, &name);
+            let before = self.count();
+            self.keyword(&at, &name, old, new, depth);
+            // What differs and was not understood counts as such.
+            if self.count() == before {
+                self.other(&at, old, new);
+            }
         }
     }
 
@@ -106,7 +120,7 @@ impl Differ {
         depth: usize,
     ) {
         match name {
-            "properties" => self.properties(at, old, new, depth),
+            "properties" if is_map(old) && is_map(new) => self.properties(at, old, new, depth),
             "description" | "title" | "$comment" => self.text(at, old, new),
             "required" => self.set(at, old, new, true),
             "enum" => self.set(at, old, new, false),
@@ -123,14 +137,12 @@ impl Differ {
             "maximum" | "exclusiveMaximum" | "maxLength" | "maxItems" | "maxProperties" => {
                 self.bound(at, old, new, true);
             }
-            "pattern" | "format" | "const" | "multipleOf" | "uniqueItems" => match old {
-                None => self.note(at, Risk::Narrowing, "a constraint is new", old, new),
-                Some(_) => {
-                    self.note(at, Risk::Widening, "a constraint is gone or different", old, new);
-                }
-            },
-            "default" | "examples" | "example" => self.other(at, old, new),
-            "$defs" | "definitions" | "patternProperties" | "dependentSchemas" => {
+            // Who says what an argument has to be says what is sent.
+            "const" | "default" | "pattern" | "format" | "$ref" => {
+                self.note(at, Risk::Sink, "says what an argument has to be", old, new);
+                self.instructing(at, old, new);
+            }
+            "$defs" | "definitions" if is_map(old) && is_map(new) => {
                 for (name, old, new) in opt_members(old, new) {
                     if !same(old, new) {
                         self.schema(&pointer(at, &name), old, new, depth + 1);
@@ -180,10 +192,12 @@ impl Differ {
         if !readable(old) || !readable(new) {
             return self.other(at, old, new);
         }
+        self.instructing(at, old, new);
         // No `enum` admits everything; no `required` asks for nothing.
         match (is_set(old), is_set(new)) {
+            // A list of one value is that value: it says what is sent.
             (None, _) if !more_is_less => {
-                self.note(at, Risk::Narrowing, "values are now listed", old, new);
+                self.note(at, Risk::Sink, "says what an argument has to be", old, new);
             }
             (_, None) if !more_is_less => {
                 self.note(at, Risk::Widening, "values are no longer listed", old, new);
@@ -200,9 +214,6 @@ impl Differ {
                     (false, false) => (Risk::Cosmetic, "the order is different"),
                 };
                 self.note(at, risk, what, old, new);
-                if gained && !more_is_less {
-                    self.instructing(at, old, new);
-                }
             }
         }
     }
@@ -213,6 +224,14 @@ impl Differ {
             let one = value.as_str().map(|one| vec![one.into_owned()]);
             one.or_else(|| value.items().map(|item| item.as_str().map(Into::into)).collect())
         };
+        let known = |value: Option<Value<'_>>| {
+            let types = list(value).unwrap_or_default();
+            value.is_none()
+                || !types.is_empty() && types.iter().all(|one| TYPES.contains(&one.as_str()))
+        };
+        if !known(old) || !known(new) {
+            return self.other(at, old, new);
+        }
         let admits = |types: &[String], wanted: &String| {
             types.contains(wanted) || (wanted == "integer" && types.contains(&"number".to_owned()))
         };
@@ -237,14 +256,12 @@ impl Differ {
             (Some(one), Some(other)) if one.is_object() && other.is_object() => {
                 self.schema(at, old, new, depth + 1);
             }
+            (_, Some(value)) if value.as_bool().is_none() => self.other(at, old, new),
             _ if is_false(new) => {
                 self.note(at, Risk::Narrowing, "only named members are admitted", old, new);
             }
             _ if is_false(old) => {
                 self.note(at, Risk::Widening, "members without a name are admitted", old, new);
-            }
-            (_, Some(schema)) if schema.is_object() => {
-                self.note(at, Risk::Narrowing, "other members have a schema", old, new);
             }
             (Some(_), None) | (_, Some(_)) if old.is_some_and(Value::is_object) => {
                 self.note(at, Risk::Widening, "other members have no schema", old, new);
@@ -266,14 +283,10 @@ impl Differ {
         self.note(at, risk, what, old, new);
     }
 
+    /// Notes when the strings of a value now ask for something.
     fn instructing(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
-        let texts = |value: Option<Value<'_>>| {
-            let mut texts = Vec::new();
-            value.into_iter().for_each(|value| super::words::strings(value, &mut texts));
-            texts.join("\n")
-        };
-        let (risk, what) = super::words::judge(&texts(old), &texts(new));
-        if risk == Risk::Instruction && new.is_some_and(|new| new.kind() == Shape::Array) {
+        let (risk, what) = super::words::compared(old, new);
+        if risk == Risk::Instruction {
             self.note(at, risk, what, old, new);
         }
     }

@@ -36,6 +36,22 @@ const ORDERS: [&str; 22] = [
     "beforehand",
 ];
 
+/// Words whose loss turns what is said around.
+const LIMITS: [&str; 14] = [
+    "not", "no", "never", "without", "only", "cannot", "can't", "don't", "doesn't", "except",
+    "unless", "neither", "nor", "refuses",
+];
+
+/// What has become of the strings of a value, member names too.
+pub(super) fn compared(old: Option<Value<'_>>, new: Option<Value<'_>>) -> (Risk, &'static str) {
+    let texts = |value: Option<Value<'_>>| {
+        let mut texts = Vec::new();
+        value.into_iter().for_each(|value| strings(value, &mut texts));
+        texts.join("\n")
+    };
+    judge(&texts(old), &texts(new))
+}
+
 /// What has become of a text.
 pub(super) fn judge(before: &str, after: &str) -> (Risk, &'static str) {
     let hidden = |text: &str| text.chars().filter(|c| is_hidden(*c)).count();
@@ -44,10 +60,10 @@ pub(super) fn judge(before: &str, after: &str) -> (Risk, &'static str) {
     }
     let (old, new) = (tokens(before), tokens(after));
     let fresh: BTreeSet<&String> = new.difference(&old).collect();
-    if fresh
-        .iter()
-        .any(|word| word.contains("://") || word.starts_with("www.") || word.contains('@'))
-    {
+    let names = |word: &&&String| {
+        word.contains("://") || word.starts_with("www.") || word.contains('@') || is_host(word)
+    };
+    if fresh.iter().any(|word| names(&word)) {
         return (Risk::Instruction, "names a URL or an address now");
     }
     let identifier = |word: &&&String| {
@@ -59,20 +75,67 @@ pub(super) fn judge(before: &str, after: &str) -> (Risk, &'static str) {
     if fresh.iter().any(|word| ORDERS.contains(&word.as_str())) {
         return (Risk::Instruction, "gives an order now");
     }
-    if !fresh.is_empty() && detect::is_order(after) && !detect::is_order(before) {
+    if old.difference(&new).any(|word| LIMITS.contains(&word.as_str())) {
+        return (Risk::Instruction, "has lost a word that set a limit");
+    }
+    if detect::is_order(after) && !detect::is_order(before) {
         return (Risk::Instruction, "reads like orders to a model now");
     }
     if plain(before) == plain(after) {
         return (Risk::Cosmetic, "spaces, case or punctuation");
     }
-    let gone: Vec<_> = old.difference(&new).collect();
-    let typo = |word: &&String| {
-        gone.iter().any(|old| old.len() > 3 && word.len() > 3 && distance_one_or_two(old, word))
-    };
-    if fresh.len() <= 2 && gone.len() <= 2 && fresh.iter().all(typo) {
+    if is_respelled(before, after) {
         return (Risk::Cosmetic, "spelling");
     }
     (Risk::Wording, "says something else")
+}
+
+/// Whether a word could be the name of a machine.
+fn is_host(word: &str) -> bool {
+    let mut labels = word.split('.');
+    let first = labels.next().is_some_and(|label| label.len() > 1);
+    first && labels.clone().count() > 0 && labels.all(|label| label.len() > 1)
+}
+
+/// Whether at most two words differ, each by one letter inside it.
+fn is_respelled(before: &str, after: &str) -> bool {
+    let (old, new): (Vec<&str>, Vec<&str>) =
+        (before.split_whitespace().collect(), after.split_whitespace().collect());
+    if old.len() != new.len() {
+        return false;
+    }
+    let changed: Vec<_> = old.iter().zip(&new).filter(|(a, b)| a != b).collect();
+    changed.len() <= 2 && changed.iter().all(|(a, b)| is_typo(a, b))
+}
+
+/// Whether two words of letters differ in one letter that is neither the first nor the last, or in
+/// two neighbours that have changed places.
+fn is_typo(one: &str, other: &str) -> bool {
+    let edge = |c: char| !c.is_alphanumeric();
+    let (one, other) =
+        (one.trim_matches(edge).to_lowercase(), other.trim_matches(edge).to_lowercase());
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let letters = |word: &[char]| word.len() > 4 && word.iter().all(|c| c.is_alphabetic());
+    if !letters(&one)
+        || !letters(&other)
+        || one.first() != other.first()
+        || one.last() != other.last()
+    {
+        return false;
+    }
+    let front = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
+    let back = one.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
+    match one.len().abs_diff(other.len()) {
+        0 => {
+            let middle = one.len().saturating_sub(front + back);
+            let turned = middle == 2
+                && one.get(front) == other.get(front + 1)
+                && one.get(front + 1) == other.get(front);
+            middle <= 1 || turned
+        }
+        1 => front + back >= one.len().min(other.len()),
+        _ => false,
+    }
 }
 
 /// Whether two texts share most of their words.
@@ -90,7 +153,8 @@ pub(super) fn strings(value: Value<'_>, out: &mut Vec<String>) {
     }
     for (name, member) in value.members() {
         // Which dialect a schema is in says nothing to a model.
-        if matches!(&*name, "$schema" | "$id") {
+        let short = |text: &str| text.len() <= 80 && !text.contains(char::is_whitespace);
+        if matches!(&*name, "$schema" | "$id") && member.as_str().is_some_and(|text| short(&text)) {
             continue;
         }
         out.push(name.into_owned());
@@ -108,28 +172,6 @@ fn tokens(text: &str) -> BTreeSet<String> {
 fn plain(text: &str) -> String {
     let letters = text.chars().filter(|c| c.is_alphanumeric());
     letters.flat_map(char::to_lowercase).collect()
-}
-
-/// Whether two words differ in at most two letters.
-fn distance_one_or_two(one: &str, other: &str) -> bool {
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    if one.len().abs_diff(other.len()) > 2 || one.len() > 64 {
-        return false;
-    }
-    let mut row: Vec<usize> = (0..=other.len()).collect();
-    for (i, a) in one.iter().enumerate() {
-        let mut corner = i;
-        let mut left = i + 1;
-        let mut next = vec![left];
-        for (j, b) in other.iter().enumerate() {
-            let above = row.get(j + 1).copied().unwrap_or_default();
-            left = (left + 1).min(above + 1).min(corner + usize::from(a != b));
-            corner = above;
-            next.push(left);
-        }
-        row = next;
-    }
-    row.last().is_some_and(|distance| *distance <= 2)
 }
 
 fn is_hidden(c: char) -> bool {
