@@ -23,6 +23,9 @@ pub struct Cleaning {
     pub addresses: bool,
 }
 
+/// Members of a schema that are no text.
+const CONTRACT: [&str; 8] =
+    ["enum", "const", "pattern", "default", "required", "type", "format", "$ref"];
 /// Most passes over one string; what takes more was made to take more.
 const PASSES: usize = 8;
 
@@ -52,13 +55,15 @@ static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
 #[must_use]
 pub fn definition(value: Value<'_>, cleaning: Cleaning) -> Vec<u8> {
     let mut out = Vec::with_capacity(value.raw().len());
-    write(&mut out, value, cleaning, true);
+    write(&mut out, value, cleaning, "", 0);
     out
 }
 
 /// INVARIANT: the depth of a document is bounded, so the recursion is.
-fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, outermost: bool) {
+fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, key: &str, depth: usize) {
     match value.kind() {
+        // What says which arguments are admitted is not text.
+        _ if CONTRACT.contains(&key) => out.extend_from_slice(value.raw().as_bytes()),
         Shape::Null | Shape::Boolean | Shape::Number => {
             out.extend_from_slice(value.raw().as_bytes());
         }
@@ -71,7 +76,7 @@ fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, outermost: boo
                 if n > 0 {
                     out.push(b',');
                 }
-                write(out, item, cleaning, false);
+                write(out, item, cleaning, key, depth + 1);
             }
             out.push(b']');
         }
@@ -83,10 +88,10 @@ fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, outermost: boo
                 }
                 write_canonical_string(out, &name);
                 out.push(b':');
-                if outermost && matches!(&*name, "name" | "uri" | "uriTemplate") {
+                if depth == 0 && matches!(&*name, "name" | "uri" | "uriTemplate") {
                     out.extend_from_slice(member.raw().as_bytes());
                 } else {
-                    write(out, member, cleaning, false);
+                    write(out, member, cleaning, &name, depth + 1);
                 }
             }
             out.push(b'}');
@@ -117,7 +122,8 @@ fn once(text: &str, cleaning: Cleaning) -> String {
     }
     if cleaning.markup {
         for pattern in [&patterns.comment, &patterns.element, &patterns.tag, &patterns.active] {
-            text = pattern.replace_all(&text, "").into_owned();
+            // A blank, so that what stood apart does not become one word.
+            text = pattern.replace_all(&text, " ").into_owned();
         }
     }
     if cleaning.secrets {
@@ -141,8 +147,8 @@ mod tests {
         for (before, after) in [
             ("Adds\u{200b} two\u{e0041} numbers.\u{202e}", "Adds two numbers."),
             ("a \u{1b}[31mred\u{1b}[0m word", "a red word"),
-            ("Adds. <!-- hidden --> More.", "Adds.  More."),
-            ("<scr<script>ipt>x</script>", "<scr"),
+            ("Adds. <!-- hidden --> More.", "Adds.   More."),
+            ("<scr<script>ipt>x</script>", "<scr "),
             ("key AKIAIOSFODNN7EXAMPLE!", "key [redacted]!"),
             ("see http://10.0.0.1/x", "see [internal]/x"),
             (

@@ -40,11 +40,15 @@ const UNIT: f32 = 1.0 / 32.0;
 /// How much the rules count beside the model, and the most they can.
 const RULES_COUNT: f32 = 0.6;
 const RULES_MOST: f32 = 8.0;
+/// Most words of one definition that are looked at.
+const WORDS: usize = 50_000;
 /// What a trick says by itself.
 const TRICK: f32 = 8.0;
 /// Words around a stretch in which a rule still counts for it.
 const BEFORE: usize = 4;
 const BEHIND: usize = 12;
+/// How many words before a stretch a rule that reaches into it can begin.
+const NEAR: usize = 4;
 /// From this score on a text is taken to give orders: so many of a hundred ordinary definitions reach
 /// it as `docs/detection.md` says.
 pub const THRESHOLD: f32 = 1.3;
@@ -60,6 +64,8 @@ pub struct Reading {
     encoded: Option<(f32, &'static str, String)>,
     /// The words of the whole text as it stands.
     pub tokens: Vec<Token>,
+    /// There was more than is looked at.
+    pub cut: bool,
 }
 
 /// A stretch of text.
@@ -238,7 +244,13 @@ impl Reader {
             about: features::of_name(&name),
             agreement: features::agreement(&name, &text("description")),
             name,
-            reading: Reading { windows: vec![], tricks: vec![], encoded: None, tokens: vec![] },
+            reading: Reading {
+                windows: vec![],
+                tricks: vec![],
+                encoded: None,
+                tokens: vec![],
+                cut: false,
+            },
             places: Vec::new(),
             alternating: 0,
             repaired: 0,
@@ -249,7 +261,9 @@ impl Reader {
         let described = definition.get("description").is_some();
         let (mut tokens, mut whole, mut decoded) = (Vec::new(), String::new(), Vec::new());
         let mut marked = !described;
-        for piece in strings::of(definition) {
+        let (pieces, cut) = strings::of(definition);
+        self.reading.cut = cut;
+        for piece in pieces {
             let normal = normal::normal(&piece.text);
             for trick in normal.tricks {
                 if !self.reading.tricks.iter().any(|(known, _)| *known == trick) {
@@ -257,10 +271,14 @@ impl Reader {
                 }
             }
             let mut views: Vec<_> = normal.hidden.into_iter().map(|t| (Code::Hidden, t)).collect();
-            if decoded.len() < decode::OF_ALL {
+            if decoded.len() < decode::TRIED {
                 decode::views(&normal.text, &mut views);
             }
             decoded.extend(views.into_iter().map(|(code, text)| (code, text, piece.at.clone())));
+            if tokens.len() > WORDS {
+                self.reading.cut = true;
+                break;
+            }
             self.places.push((tokens.len(), piece.at.clone()));
             self.piece(piece.slot, &normal.text, &piece.at, &mut marked, &mut tokens);
             whole.push_str(&normal.text);
@@ -273,6 +291,8 @@ impl Reader {
             self.bonus(2.0, "swaps letters in words", "/description");
         }
         self.stream(&tokens, &whole, None);
+        // Those that say most are read; many that say nothing hide none.
+        decoded.sort_by_key(|(_, text, _)| std::cmp::Reverse(LEXICON.english(text).0));
         for (code, text, at) in decoded.iter().take(decode::OF_ALL) {
             let bonus = match code {
                 Code::Hidden | Code::Rot13 | Code::Backwards | Code::Leet | Code::Spaced => 8.0,
@@ -360,12 +380,14 @@ impl Reader {
 
     /// Reads the stretches of one text.
     fn stream(&mut self, tokens: &[Token], text: &str, at: Option<&str>) {
-        let hits = hits(tokens, text);
+        let (texts, words) = hits(tokens, text);
         for (from, to) in features::windows(tokens) {
-            let near = |hit: &&Hit| {
-                hit.words.is_none_or(|(first, last)| first + BEFORE >= from && last < to + BEHIND)
-            };
-            let mut counted: Vec<&Hit> = hits.iter().filter(near).collect();
+            // Sorted by where they begin: a stretch looks at those near it alone.
+            let first = |word: usize| words.partition_point(|hit| hit.first < word);
+            let near = words.get(first(from.saturating_sub(NEAR))..first(to + BEHIND));
+            let near = near.unwrap_or_default();
+            let counts = |hit: &&Hit| hit.first + BEFORE >= from && hit.last < to + BEHIND;
+            let mut counted: Vec<&Hit> = near.iter().filter(counts).chain(&texts).collect();
             counted.sort_by_key(|hit| hit.rule);
             counted.dedup_by_key(|hit| hit.rule);
             let rules = counted.iter().filter_map(|hit| Some((*hit, RULES.get(hit.rule)?)));
@@ -374,18 +396,18 @@ impl Reader {
             let note = gravest.map_or("", |(_, rule)| rule.note);
             // Where the gravest rule has matched, or else the middle of the stretch.
             let middle = from.midpoint(to);
-            let anchor = gravest.and_then(|(hit, _)| hit.words).map_or(middle, |(first, _)| first);
-            let place = self.places.iter().rev().find(|(start, _)| *start <= anchor);
+            let anchor = gravest.filter(|(hit, _)| hit.last != usize::MAX);
+            let anchor = anchor.map_or(middle, |(hit, _)| hit.first);
+            let place = self.places.partition_point(|(start, _)| *start <= anchor);
+            let place = place.checked_sub(1).and_then(|place| self.places.get(place));
             let place = place.map(|(_, at)| at.as_str()).unwrap_or_default();
+            let inside = near.iter().filter(|hit| hit.first >= from && hit.last < to);
+            let inside: Vec<usize> = inside.chain(&texts).map(|hit| hit.rule).collect();
+            let features =
+                features::of_window(tokens, (from, to), &self.about, &inside, self.agreement);
             self.reading.windows.push(Window {
                 words: (from, to),
-                features: features::of_window(
-                    tokens,
-                    (from, to),
-                    &self.about,
-                    &hits,
-                    self.agreement,
-                ),
+                features,
                 rules: (f32::from(weight) / 100.0).min(RULES_MOST),
                 note,
                 at: at.unwrap_or(place).to_owned(),
@@ -394,8 +416,8 @@ impl Reader {
     }
 }
 
-/// The rules that match, and where.
-fn hits(tokens: &[Token], text: &str) -> Vec<Hit> {
+/// The rules that match the text, and those that match words, in the order of the words.
+fn hits(tokens: &[Token], text: &str) -> (Vec<Hit>, Vec<Hit>) {
     let mut joined = Vec::new();
     let mut starts = Vec::with_capacity(tokens.len());
     for token in tokens {
@@ -406,18 +428,21 @@ fn hits(tokens: &[Token], text: &str) -> Vec<Hit> {
         joined.extend_from_slice(token.as_bytes());
     }
     let word = |byte: usize| starts.partition_point(|start| *start <= byte).saturating_sub(1);
-    let mut found = Vec::new();
-    for (rule, (pattern, on)) in COMPILED.iter().zip(RULES.iter().map(|rule| rule.on)).enumerate() {
-        match on {
-            On::Text if pattern.is_match(text.as_bytes()) => found.push(Hit { rule, words: None }),
-            On::Text => {}
-            On::Words => found.extend(pattern.find_iter(&joined).map(|hit| {
-                let last = hit.end().saturating_sub(1);
-                Hit { rule, words: Some((word(hit.start()), word(last))) }
+    let (mut texts, mut words) = (Vec::new(), Vec::new());
+    for (rule, pattern) in COMPILED.iter().enumerate() {
+        match RULES.get(rule).map(|rule| rule.on) {
+            Some(On::Text) if pattern.is_match(text.as_bytes()) => {
+                texts.push(Hit { rule, first: 0, last: usize::MAX });
+            }
+            Some(On::Text) | None => {}
+            Some(On::Words) => words.extend(pattern.find_iter(&joined).map(|hit| {
+                let last = word(hit.end().saturating_sub(1));
+                Hit { rule, first: word(hit.start()), last }
             })),
         }
     }
-    found
+    words.sort_by_key(|hit| hit.first);
+    (texts, words)
 }
 
 #[cfg(test)]

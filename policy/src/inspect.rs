@@ -128,6 +128,12 @@ pub fn text(value: Value<'_>) -> Vec<Finding> {
         let (at, note) = (at.clone(), Cow::Borrowed(trick.note()));
         findings.push(Finding { detector: Detector::DisguisedText, at, note });
     }
+    if reading.cut {
+        // What nobody has looked at is not shown.
+        let note = Cow::Borrowed("is longer than is looked at");
+        let (detector, at) = (Detector::PlantedInstructions, String::new());
+        findings.push(Finding { detector, at, note });
+    }
     let score = reading.orders(Model::built_in());
     if score.value >= THRESHOLD {
         let (detector, note) = (Detector::PlantedInstructions, Cow::Borrowed(score.note));

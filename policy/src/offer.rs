@@ -1,7 +1,7 @@
 //! What a server offers: tools, prompts, resources and resource templates.
 
 use std::collections::BTreeMap;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 use crate::inspect::{self, Finding};
 use crate::json::{Document, Fragment, Value};
@@ -22,7 +22,12 @@ pub struct Offer {
     digest: Option<Digest>,
     findings: Vec<Finding>,
     mirrored: Vec<Mirrored>,
+    /// What it is without what is taken out; the same for everybody under one policy.
+    cleaned: OnceLock<Cleaned>,
 }
+
+/// A definition without what is taken out of it, or what was left in it.
+type Cleaned = Result<Option<Arc<Document>>, Finding>;
 
 /// Why a definition is of no use.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -91,7 +96,7 @@ impl Offer {
             None => inspect::definition((kind == Kind::Tool).then_some(&name), definition),
         };
         let definition = definition.fragment(document);
-        Ok(Self { kind, name, definition, digest, findings, mirrored })
+        Ok(Self { kind, name, definition, digest, findings, mirrored, cleaned: OnceLock::new() })
     }
 
     /// What sort of thing it is.
@@ -116,6 +121,11 @@ impl Offer {
     #[must_use]
     pub const fn digest(&self) -> Option<Digest> {
         self.digest
+    }
+
+    /// What it is without what is taken out of it, worked out once.
+    pub(crate) fn cleaned(&self, clean: impl FnOnce() -> Cleaned) -> Cleaned {
+        self.cleaned.get_or_init(clean).clone()
     }
 
     /// The whole definition, kept alive.

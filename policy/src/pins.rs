@@ -127,6 +127,19 @@ impl Pins {
         self.unfit_version(server, versions, digest)
     }
 
+    /// The same of something of which it is not known whether it is in a list: it will do if some
+    /// version of it was approved, or none was ever seen.
+    #[must_use]
+    pub fn unfit_unlisted(&self, server: &str, kind: Kind, name: &str) -> Option<Unfit> {
+        if let Some(unfit) = self.unfit_server(server) {
+            return Some(unfit);
+        }
+        let versions = self.versions(server, kind, name);
+        let approved = versions.iter().any(|version| version.state == State::Approved);
+        let fits = kind == Kind::Method || (kind == Kind::Resource && versions.is_empty());
+        (!approved && !fits).then_some(Unfit::NotApproved)
+    }
+
     /// Whether a member of what `server` says of itself may not be shown: it has to be as in one of
     /// the versions that were approved. `field` is the digest of the member, `whole` that of all
     /// the server says of itself.

@@ -14,7 +14,7 @@ use crate::message::{Call, Reply, Use};
 use crate::mode::Treatment;
 use crate::name::{RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer};
-use crate::pins::Pins;
+use crate::pins::{Pins, Unfit};
 use crate::principal::Principal;
 use crate::registry::{Registered, Registry};
 use crate::revoked::Revoked;
@@ -97,7 +97,7 @@ pub struct View {
     /// What could be taken for what when it was made.
     shadows: Arc<Shadows>,
     catalog: Arc<Catalog>,
-    visible: Vec<(usize, Option<Document>)>,
+    visible: Vec<(usize, Option<Arc<Document>>)>,
     hidden: Vec<(usize, Decision)>,
 }
 
@@ -111,7 +111,7 @@ impl View {
     pub fn definitions(&self) -> impl Iterator<Item = (&Offer, Value<'_>)> {
         self.visible.iter().filter_map(|(at, cleaned)| {
             let offer = self.catalog.offers().get(*at)?;
-            Some((offer, cleaned.as_ref().map_or(offer.definition(), Document::root)))
+            Some((offer, cleaned.as_ref().map_or(offer.definition(), |document| document.root())))
         })
     }
 
@@ -199,6 +199,13 @@ impl Definitions {
             addresses: strips(self.internal_urls),
         }
     }
+}
+
+/// Whether the list of the server is at hand.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Listed {
+    Known,
+    Unknown,
 }
 
 /// A compiled policy. The default one allows nothing.
@@ -315,9 +322,15 @@ impl Policy {
         let (shadow, findings, definition) = (Vec::new(), Vec::new(), None);
         let revoked = self.revoked.load();
         let revoked = revoked.has_principal(principal) || revoked.has_server(server);
-        let granted = self.access.could_allow(principal, server, kind).filter(|_| !revoked);
+        let unfit = self.unfit_server(server).filter(|_| !revoked);
+        let granted = self.access.could_allow(principal, server, kind);
+        let granted = granted.filter(|_| !revoked && unfit.is_none());
         let Some(rule) = granted.cloned() else {
-            let reason = if revoked { Reason::Revoked } else { Reason::NotGranted };
+            let reason = match unfit {
+                Some(unfit) => Reason::Pin(unfit),
+                None if revoked => Reason::Revoked,
+                None => Reason::NotGranted,
+            };
             let denial = Denial { reason, told: Told::Nothing };
             let effect = Effect::Deny(denial.clone());
             return Ruling {
@@ -337,9 +350,19 @@ impl Policy {
         if revoked.has_principal(principal) || revoked.has_server(server) {
             return false;
         }
+        if self.unfit_server(server).is_some() {
+            return false;
+        }
         [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method]
             .into_iter()
             .any(|kind| self.access.could_allow(principal, server, kind).is_some())
+    }
+
+    /// Why nothing of `server` may be used, if something is held against it.
+    #[must_use]
+    pub fn unfit_server(&self, server: &ServerName) -> Option<Unfit> {
+        let pins = self.pins.load();
+        if pins.mode == Mode::Enforce { pins.unfit_server(server.as_str()) } else { None }
     }
 
     /// What is said of a thing no server offers.
@@ -366,13 +389,19 @@ impl Policy {
         let kind = call.verb.kind();
         let catalog =
             catalog.filter(|catalog| catalog.kind() == kind && *catalog.server() == call.server);
-        let offer = catalog.and_then(|catalog| catalog.offer(&call.name));
+        let shadows = self.shadows.load_full();
+        let offer = match catalog {
+            Some(catalog) => catalog.offer(&call.name),
+            // Who has no list at hand goes by the last that was read.
+            None => shadows.offer(&call.server, kind, &call.name),
+        };
+        let listed = if catalog.is_some() { Listed::Known } else { Listed::Unknown };
         if offer.is_none() && matches!(kind, Kind::Tool | Kind::Prompt | Kind::Template) {
             let (decision, denial) = Self::unknown(kind);
             return Ruling { decision, outcome: Err(denial) };
         }
         let Decided { decision: seen, for_any_arguments, .. } =
-            self.standing(principal, &call.server, kind, &call.name, offer);
+            self.standing(principal, &call.server, kind, &call.name, (offer, listed));
         match &seen.effect {
             // What lacks a scope may not be had with these arguments in any case.
             Effect::Deny(denial) if for_any_arguments || !denial.reason.is_step_up() => {
@@ -492,11 +521,16 @@ impl Policy {
         })
     }
 
-    /// The definition as it is shown, where something has to be taken out of it.
+    /// The definition as it is shown, where something has to be taken out of it. What is left is
+    /// looked at anew, by every detector: taking out can join what stood apart.
     ///
     /// # Errors
-    /// What is still found after that.
-    pub fn cleaned(&self, offer: &Offer) -> Result<Option<Document>, Finding> {
+    /// What is found after that.
+    pub fn cleaned(&self, offer: &Offer) -> Result<Option<Arc<Document>>, Finding> {
+        offer.cleaned(|| self.clean(offer))
+    }
+
+    fn clean(&self, offer: &Offer) -> Result<Option<Arc<Document>>, Finding> {
         let strips =
             |finding: &Finding| self.definitions.treatment(finding.detector) == Treatment::Strip;
         let Some(first) = offer.findings().iter().find(|finding| strips(finding)) else {
@@ -506,9 +540,9 @@ impl Policy {
         // INVARIANT: cleaning makes nothing longer than its bounds.
         let document = Document::parse(text.into(), &Bounds::ANSWER);
         let document = document.map_err(|_error| first.clone())?;
-        match inspect::text(document.root()).into_iter().find(strips) {
-            Some(left) => Err(left),
-            None => Ok(Some(document)),
+        match self.withholds(&inspect::text(document.root())) {
+            Some(left) => Err(left.clone()),
+            None => Ok(Some(Arc::new(document))),
         }
     }
 
@@ -516,7 +550,7 @@ impl Policy {
     #[must_use]
     pub fn about(&self, principal: &Principal, server: &ServerName, offer: &Offer) -> Decision {
         let (kind, name) = (offer.kind(), offer.name().as_str());
-        self.standing(principal, server, kind, name, Some(offer)).decision
+        self.standing(principal, server, kind, name, (Some(offer), Listed::Known)).decision
     }
 
     fn standing(
@@ -525,7 +559,7 @@ impl Policy {
         server: &ServerName,
         kind: Kind,
         name: &str,
-        offer: Option<&Offer>,
+        (offer, listed): (Option<&Offer>, Listed),
     ) -> Decided {
         let known = self.registered(server, kind, name);
         let arguments = Arguments::Unknown;
@@ -539,7 +573,7 @@ impl Policy {
             decision.effect = Effect::Deny(denial);
             decided.for_any_arguments = true;
         }
-        self.pinned(&mut decided, subject, offer);
+        self.pinned(&mut decided, subject, offer, listed);
         let definition = offer.map(Offer::definition);
         if let (Some(known), Some(definition)) = (subject.known, definition)
             && decided.decision.shows()
@@ -634,13 +668,23 @@ impl Policy {
     }
 
     /// Whether the definition is one that was approved: asked of what the rules would show.
-    fn pinned(&self, decided: &mut Decided, subject: Subject<'_>, offer: Option<&Offer>) {
+    fn pinned(
+        &self,
+        decided: &mut Decided,
+        subject: Subject<'_>,
+        offer: Option<&Offer>,
+        listed: Listed,
+    ) {
         let pins = self.pins.load();
         if pins.mode == Mode::Off || !decided.decision.shows() {
             return;
         }
         let Subject { server, kind, name, .. } = subject;
-        let Some(unfit) = pins.unfit(server.as_str(), kind, name, offer) else { return };
+        let unfit = match (offer, listed) {
+            (None, Listed::Unknown) => pins.unfit_unlisted(server.as_str(), kind, name),
+            _ => pins.unfit(server.as_str(), kind, name, offer),
+        };
+        let Some(unfit) = unfit else { return };
         if pins.mode == Mode::Audit {
             decided.decision.findings.push(Finding::unfit(unfit.note()));
             return;

@@ -29,6 +29,8 @@ const RUN: usize = 3;
 const FEWEST: usize = 6;
 /// Shortest name that is compared with one letter more, less or different.
 const SHORTEST: usize = 5;
+/// Most pairs of descriptions that are compared.
+const PAIRS: usize = 50_000;
 /// Names that no server may use, in the form in which names are compared.
 const RESERVED: [&str; 12] = [
     "toolslist",
@@ -187,7 +189,8 @@ type Conflicts = BTreeMap<Kind, BTreeMap<Box<str>, OfServer>>;
 /// Everything that could be taken for something else, among all servers.
 #[derive(Debug, Default)]
 pub struct Shadows {
-    catalogs: BTreeMap<(ServerName, Kind), Arc<Catalog>>,
+    /// What each server lists of each kind; more than one where callers are shown different lists.
+    catalogs: BTreeMap<(ServerName, Kind), Vec<Arc<Catalog>>>,
     conflicts: Conflicts,
 }
 
@@ -203,17 +206,23 @@ impl Shadows {
     /// Compares everything in these catalogues: tools with tools, prompts with prompts.
     #[must_use]
     pub fn among(catalogs: impl IntoIterator<Item = Arc<Catalog>>) -> Self {
-        let named = catalogs.into_iter().map(|c| ((c.server().clone(), c.kind()), c));
-        let catalogs: BTreeMap<_, _> = named.collect();
+        let mut all: BTreeMap<_, Vec<Arc<Catalog>>> = BTreeMap::new();
+        for catalog in catalogs {
+            all.entry((catalog.server().clone(), catalog.kind())).or_default().push(catalog);
+        }
+        let catalogs = all;
         let servers: BTreeSet<&ServerName> = catalogs.keys().map(|(server, _)| server).collect();
         let mut found = BTreeMap::new();
         for kind in [Kind::Tool, Kind::Prompt] {
-            let of_kind = catalogs.values().filter(|catalog| catalog.kind() == kind);
-            let items: Vec<_> = of_kind
-                .flat_map(|catalog| {
-                    catalog.offers().iter().map(|offer| item(catalog.server(), offer))
-                })
-                .collect();
+            let mut seen = BTreeSet::new();
+            let of_kind = catalogs.values().flatten().filter(|catalog| catalog.kind() == kind);
+            let offers = of_kind
+                .flat_map(|catalog| catalog.offers().iter().map(|offer| (catalog.server(), offer)));
+            // What two callers are shown alike is one thing.
+            let fresh = offers.filter(|(server, offer)| {
+                seen.insert((server.as_str(), offer.name().as_str(), offer.digest()))
+            });
+            let items: Vec<_> = fresh.map(|(server, offer)| item(server, offer)).collect();
             let mut finder = Finder { items: &items, found: &mut found };
             finder.names();
             finder.neighbours();
@@ -233,7 +242,8 @@ impl Shadows {
     /// The definition of a rival.
     #[must_use]
     pub fn offer(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&Offer> {
-        self.catalogs.get(&(server.clone(), kind))?.offer(name)
+        let catalogs = self.catalogs.get(&(server.clone(), kind))?;
+        catalogs.iter().find_map(|catalog| catalog.offer(name))
     }
 
     /// Everything that was found.
@@ -304,8 +314,11 @@ impl<'a> Finder<'a> {
         let of_server =
             self.found.entry(kind).or_default().entry(item.server.as_str().into()).or_default();
         let known = of_server.entry(name.into()).or_default();
-        // The closest likeness to each rival says it all.
-        if known.len() < KEPT && !known.iter().any(|one| one.rival == rival && rival.is_some()) {
+        if known.iter().any(|one| one.rival == rival && one.likeness == likeness) {
+            return;
+        }
+        // Counted by likeness, so that many of one sort hide none of another.
+        if known.iter().filter(|one| one.likeness == likeness).count() < KEPT {
             known.push(Conflict { likeness, rival });
         }
     }
@@ -342,7 +355,7 @@ impl<'a> Finder<'a> {
         let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
         for (n, item) in self.items.iter().enumerate() {
             let letters: Vec<char> = item.forms.compatible.chars().collect();
-            if !(SHORTEST..=128).contains(&letters.len()) {
+            if !(SHORTEST..=64).contains(&letters.len()) {
                 continue;
             }
             for without in 0..=letters.len() {
@@ -373,12 +386,13 @@ impl<'a> Finder<'a> {
     }
 
     fn prefixes(&mut self, servers: &BTreeSet<&ServerName>) {
+        let long = |server: &&&ServerName| server.as_str().len() >= 3;
+        let forms = servers.iter().filter(long).map(|s| (Forms::of(s.as_str()).skeleton, *s));
+        let forms: BTreeMap<String, &ServerName> = forms.collect();
         for item in self.items {
-            let name = item.offer.name().as_str();
-            let begins = servers.iter().find(|server| {
-                **server != item.server && likeness::begins_with(name, server.as_str())
-            });
-            if let Some(server) = begins {
+            let starts = likeness::starts(item.offer.name().as_str());
+            let other = |start: String| forms.get(&start).copied().filter(|s| *s != item.server);
+            if let Some(server) = starts.filter_map(other).next() {
                 self.note(item, Likeness::Prefix, Some((server, "")));
             }
         }
@@ -398,7 +412,9 @@ impl<'a> Finder<'a> {
                 let others = group.iter().filter(|other| {
                     self.items.get(**other).is_some_and(|other| other.server != item.server)
                 });
-                pairs.extend(others.map(|other| (*other, n)));
+                if pairs.len() < PAIRS {
+                    pairs.extend(others.map(|other| (*other, n)));
+                }
                 group.push(n);
             }
         }
@@ -420,11 +436,11 @@ impl<'a> Finder<'a> {
         for item in self.items {
             for (word, directs) in &item.words.identifiers {
                 let Some(named) = names.get(word.as_str()) else { continue };
-                // What its own server offers too it may well mean.
+                // What its own server offers too it may well mean, unless it says what is to be done
+                // with it: then it could have been put there as an excuse.
+                let own = named.iter().any(|other| other.server == item.server);
                 let others = named.iter().find(|other| other.server != item.server);
-                if let Some(other) =
-                    others.filter(|_| named.iter().all(|n| n.server != item.server))
-                {
+                if let Some(other) = others.filter(|_| !own) {
                     let likeness = if *directs { Likeness::Directs } else { Likeness::Names };
                     self.note(item, likeness, Some((other.server, other.offer.name().as_str())));
                 }

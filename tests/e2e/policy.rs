@@ -236,7 +236,7 @@ fn what_should_not_stand_in_a_definition_is_taken_out_or_withholds_it() {
                 .map(|tool| tool["description"].as_str().unwrap().to_owned())
                 .collect::<Vec<_>>()
         };
-        let (comment, key) = ("Reads a file. ", "Reads a file with [redacted].");
+        let (comment, key) = ("Reads a file.  ", "Reads a file with [redacted].");
         let inside = "Reads a file of http://10.0.0.1/x.";
         assert_eq!(shown(""), [comment, key, inside]);
         assert_eq!(

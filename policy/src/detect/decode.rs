@@ -15,6 +15,8 @@ const DEPTH: usize = 2;
 /// Most texts that are got out of one text, and of one definition.
 const OF_ONE: usize = 4;
 pub(super) const OF_ALL: usize = 12;
+/// Most texts that are got out of one definition to choose those from.
+pub(super) const TRIED: usize = 200;
 /// Most runs of one encoding that are tried in one text.
 const RUNS: usize = 8;
 /// Longest text that is tried, in bytes.
@@ -101,7 +103,7 @@ pub(super) fn is_active(text: &str) -> bool {
 pub(super) fn views(text: &str, out: &mut Vec<(Code, String)>) {
     let mut left = vec![(text.to_owned(), 0)];
     while let Some((text, depth)) = left.pop() {
-        if depth >= DEPTH || out.len() >= OF_ALL || text.len() < 16 {
+        if depth >= DEPTH || out.len() >= TRIED || text.len() < 16 {
             continue;
         }
         let Some(patterns) = PATTERNS.as_ref() else { return };

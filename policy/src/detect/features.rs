@@ -13,11 +13,12 @@ const SHORT: usize = 24;
 const LONG: usize = 48;
 const STEP: usize = 8;
 
-/// A rule that matched, and from which to which word; everywhere if it matched the text.
+/// A rule that matched, and from which to which word.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Hit {
     pub(super) rule: usize,
-    pub(super) words: Option<(usize, usize)>,
+    pub(super) first: usize,
+    pub(super) last: usize,
 }
 
 /// Stretches of words, from and to.
@@ -112,7 +113,7 @@ pub(super) fn of_window(
     tokens: &[Token],
     (from, to): (usize, usize),
     name: &BTreeSet<&'static str>,
-    hits: &[Hit],
+    rules: &[usize],
     agreement: &str,
 ) -> Vec<u16> {
     let mut out = Vec::with_capacity(320);
@@ -158,9 +159,8 @@ pub(super) fn of_window(
         }
         out.extend(all.iter().skip(n + 1).map(|other| hash(&["p", one, other])));
     }
-    let inside = |hit: &&Hit| hit.words.is_none_or(|(first, last)| first >= from && last < to);
     let mut families = BTreeSet::new();
-    for rule in hits.iter().filter(inside).filter_map(|hit| RULES.get(hit.rule)) {
+    for rule in rules.iter().filter_map(|rule| RULES.get(*rule)) {
         out.push(hash(&["r", rule.id]));
         families.insert(rule.family);
     }

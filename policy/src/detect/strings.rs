@@ -32,9 +32,9 @@ pub(super) struct Piece {
     pub(super) at: String,
 }
 
-/// Every string that says something, the name and the description first.
-pub(super) fn of(definition: Value<'_>) -> Vec<Piece> {
-    let mut walk = Walk { pieces: Vec::new() };
+/// Every string that says something, the name and the description first; and whether there was more.
+pub(super) fn of(definition: Value<'_>) -> (Vec<Piece>, bool) {
+    let mut walk = Walk { pieces: Vec::new(), cut: false };
     let name = definition.get("name").or_else(|| definition.get("uri")).and_then(Value::as_str);
     walk.push(Slot::Name, &name.unwrap_or_default(), "/name".to_owned());
     for key in ["title", "description"] {
@@ -49,16 +49,16 @@ pub(super) fn of(definition: Value<'_>) -> Vec<Piece> {
         if matches!(&*key, "name" | "title" | "description") {
             continue;
         }
-        let at = format!("/{}", escaped(&key));
+        let at = inside("", &key);
         if !LEXICON.keys.contains(&*key) {
             walk.push(Slot::Key, &key, at.clone());
         }
         walk.value(value, &key, false, &at);
     }
     for (n, item) in definition.items().enumerate() {
-        walk.value(item, "", false, &format!("/{n}"));
+        walk.value(item, "", false, &inside("", &n.to_string()));
     }
-    walk.pieces
+    (walk.pieces, walk.cut)
 }
 
 /// The names of the arguments, in lower case.
@@ -85,10 +85,23 @@ pub(super) fn parameters(definition: Value<'_>) -> BTreeSet<String> {
 
 struct Walk {
     pieces: Vec<Piece>,
+    /// There was more than is looked at.
+    cut: bool,
+}
+
+/// Longest pointer that is kept, in bytes; deeper places are told by where they are in.
+const POINTER: usize = 256;
+
+fn inside(at: &str, name: &str) -> String {
+    if at.len() + name.len() > POINTER {
+        return at.to_owned();
+    }
+    format!("{at}/{}", escaped(name))
 }
 
 impl Walk {
     fn push(&mut self, slot: Slot, text: &str, at: String) {
+        self.cut |= self.pieces.len() >= MOST || text.len() > LONGEST;
         if self.pieces.len() < MOST {
             let text = text.get(..text.floor_char_boundary(LONGEST)).unwrap_or_default().to_owned();
             self.pieces.push(Piece { slot, text, at });
@@ -107,10 +120,10 @@ impl Walk {
             return self.push(slot, &text, at.to_owned());
         }
         for (n, item) in value.items().enumerate() {
-            self.value(item, key, false, &format!("{at}/{n}"));
+            self.value(item, key, false, &inside(at, &n.to_string()));
         }
         for (name, member) in value.members() {
-            let at = format!("{at}/{}", escaped(&name));
+            let at = inside(at, &name);
             if names || !LEXICON.keys.contains(&*name) {
                 self.push(Slot::Key, &name, at.clone());
             }

@@ -10,7 +10,9 @@ use super::Likeness;
 use crate::json::Value;
 
 /// Most words of one description that are looked at.
-const WORDS: usize = 2000;
+const WORDS: usize = 500;
+/// Separators of a name before which the name of a server could stand.
+const STARTS: usize = 4;
 /// What stands between words in names.
 const SEPARATORS: [char; 7] = ['_', '-', '.', '/', ':', ' ', '\\'];
 /// Words that say what is to be done with what is named beside them.
@@ -121,15 +123,10 @@ pub(super) fn one_letter(one: &str, other: &str) -> bool {
     }
 }
 
-/// Whether `name` begins with the name of a server and something between words after it.
-pub(super) fn begins_with(name: &str, server: &str) -> bool {
-    let own = Forms::of(server).skeleton;
-    if own.chars().count() < 3 {
-        return false;
-    }
+/// The parts before the first few separators of a name, in the coarsest form.
+pub(super) fn starts(name: &str) -> impl Iterator<Item = String> {
     let ends = name.char_indices().filter(|(_, c)| SEPARATORS.contains(c)).map(|(at, _)| at);
-    let mut starts = ends.filter_map(|end| name.get(..end));
-    starts.any(|start| Forms::of(start).skeleton == own)
+    ends.take(STARTS).filter_map(|end| name.get(..end)).map(|start| Forms::of(start).skeleton)
 }
 
 /// What a definition says, as far as it is compared.
