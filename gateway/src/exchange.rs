@@ -34,6 +34,7 @@ use http_body_util::BodyExt as _;
 use policy::decision::{Denial, Reason};
 use policy::json::Bounds;
 use policy::offer::Kind;
+use policy::pins::Unfit;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
 use tokio::sync::watch;
@@ -57,7 +58,7 @@ use crate::seal::Sealer;
 use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
 use crate::settings::Limits;
 use crate::task::Tasks;
-use crate::upstream::{Party, Subject, Upstream};
+use crate::upstream::{Party, Subject, Upstream, UpstreamError};
 use crate::wire::headers::{Single, single};
 use crate::wire::{self, DecodeError, Id, Message};
 use crate::x509::Certificate;
@@ -369,6 +370,12 @@ impl Gateway {
         };
         let collected = tokio::time::timeout(self.limits.request_time, collect).await;
         collected.unwrap_or(Err(Failure::BodyTime))
+    }
+
+    /// Whether a server failed because it is not the one that was approved: for this request, or for
+    /// another that found it out meanwhile.
+    fn is_stranger(&self, server: &Upstream, error: &UpstreamError) -> bool {
+        error.is_stranger() || self.policy.unfit_server(server.name()) == Some(Unfit::Identity)
     }
 
     /// Keeps a call until its client answers.

@@ -24,18 +24,24 @@ use policy::pins::{Pins, Unfit};
 use policy::pipeline::Policy;
 use policy::shadow::Shadows;
 use tokio::signal::unix::{SignalKind, signal};
+use tokio::time::Instant;
 
 use crate::audit::Journal;
 use crate::metrics::Metrics;
 use crate::report::Chain;
 use crate::settings::lockfile::{self, LockError};
-use crate::settings::{Action, Pinning};
+use crate::settings::{Action, Pinning, UNREADABLE};
 use crate::task::Tasks;
 
 /// How often it is looked whether the lockfile has changed.
 const WATCH: Duration = Duration::from_secs(1);
-/// Most things whose definitions are followed over time.
-const FOLLOWED: usize = 100_000;
+/// Most things of one server whose definitions are followed over time, and most changes of one
+/// server that are told: one with more is quarantined.
+const OF_ONE: usize = 4096;
+/// Most likenesses that are told.
+const LIKENESSES: usize = 10_000;
+/// Most lists of one kind and server that are compared with those of others.
+const LISTS: usize = 8;
 /// Most former definitions of one thing that are remembered; one that has had more changes with
 /// every list.
 const FORMER: usize = 8;
@@ -65,18 +71,41 @@ struct Held {
     /// Who servers are.
     identities: BTreeMap<Box<str>, Box<str>>,
     /// What was listed last, to be compared again when the lockfile changes.
-    latest: BTreeMap<(Box<str>, Kind), (Arc<Catalog>, bool)>,
+    latest: BTreeMap<(Box<str>, Kind), Vec<(Arc<Catalog>, bool)>>,
     /// What was told of things that could be taken for others.
     shadows: BTreeSet<String>,
     followed: BTreeMap<Place, Followed>,
     /// What was told, so that it is told once.
     told: BTreeSet<(Place, Option<Digest>)>,
+    /// How much was told of each server.
+    counts: BTreeMap<Box<str>, usize>,
+    /// What was approved because it was said first; kept when the lockfile changes.
+    first: Vec<(Box<str>, Option<(Kind, Box<str>)>, Version)>,
+}
+
+impl Held {
+    /// Notes that something is told; whether it was not yet, and there is room for it.
+    fn tells(&mut self, place: &Place, digest: Option<Digest>) -> bool {
+        if self.told.contains(&(place.clone(), digest)) {
+            return false;
+        }
+        let count = self.counts.entry(place.0.clone()).or_default();
+        *count += 1;
+        *count <= OF_ONE && self.told.insert((place.clone(), digest))
+    }
+
+    /// Whether a server has had more changes than anybody reads.
+    fn is_restless(&self, server: &str) -> bool {
+        self.counts.get(server).is_some_and(|count| *count > OF_ONE)
+    }
 }
 
 /// The definitions of one thing over time.
 #[derive(Debug)]
 struct Followed {
     now: Digest,
+    /// When that was last read.
+    seen: Instant,
     former: BTreeSet<Digest>,
 }
 
@@ -164,7 +193,12 @@ impl Keeper {
         let mode = held.pins.mode;
         held.pins = Pins { mode, lock: Arc::new(lock), ..Pins::default() };
         held.told.clear();
+        held.counts.clear();
+        held.shadows.clear();
         held.followed.clear();
+        for (server, offer, version) in held.first.clone() {
+            self.add(held, &server, offer.as_ref().map(|(kind, name)| (*kind, &**name)), version);
+        }
         let identities = held.identities.clone();
         for (server, identity) in identities {
             self.compare_identity(held, &server, &identity);
@@ -172,8 +206,9 @@ impl Keeper {
         let file = self.settings.file.display().to_string();
         tracing::info!(%file, sha256 = %digest, "the lockfile was read");
         self.record("pins", &format!("lockfile sha256:{digest}"));
-        for (catalog, shared) in held.latest.values().cloned().collect::<Vec<_>>() {
-            self.compare(held, &catalog, shared);
+        let latest: Vec<_> = held.latest.values().flatten().cloned().collect();
+        for (catalog, shared) in latest {
+            self.compare(held, &catalog, shared, None);
         }
     }
 
@@ -229,23 +264,34 @@ impl Keeper {
         self.publish(&held);
     }
 
-    /// Notes who `server` is.
-    pub fn identified(&self, server: &ServerName, identity: &str) {
+    /// Whether `server` is not the one that was approved, and that matters.
+    #[must_use]
+    pub fn is_stranger(&self, server: &ServerName) -> bool {
+        self.policy.unfit_server(server) == Some(Unfit::Identity)
+    }
+
+    /// Notes who `server` is; whether it may be spoken to.
+    pub fn identified(&self, server: &ServerName, identity: &str) -> bool {
         if !self.acts() {
-            return;
+            return true;
         }
+        let name = server;
         let mut held = self.held();
         let server: Box<str> = server.as_str().into();
         held.identities.insert(server.clone(), identity.into());
         if self.compare_identity(&mut held, &server, identity) {
             self.publish(&held);
         }
+        drop(held);
+        !self.is_stranger(name)
     }
 
     fn compare_identity(&self, held: &mut Held, server: &str, identity: &str) -> bool {
         let locked = held.pins.lock.servers.get(server);
         let expected = locked.and_then(|locked| locked.identity.clone());
-        let stranger = expected.as_deref().is_some_and(|expected| expected != identity);
+        let stranger = expected
+            .as_deref()
+            .is_some_and(|expected| expected != identity || identity.starts_with(UNREADABLE));
         if !stranger {
             return held.pins.strangers.remove(server);
         }
@@ -262,7 +308,7 @@ impl Keeper {
 
     /// Compares a list with what was approved. `shared`: it is what the server shows to us, or to
     /// all, and not to one caller.
-    pub fn note(&self, catalog: &Arc<Catalog>, shared: bool) {
+    pub fn note(&self, catalog: &Arc<Catalog>, shared: bool, begun: Instant) {
         let mut held = self.held();
         if self.remember(&mut held, catalog, shared) {
             self.shadows(&mut held);
@@ -270,37 +316,39 @@ impl Keeper {
         if !self.acts() {
             return;
         }
-        if self.compare(&mut held, catalog, shared) {
+        if self.compare(&mut held, catalog, shared, Some(begun)) {
             self.publish(&held);
         }
     }
 
-    /// Keeps a list to compare others with; whether it is another than was kept. What is shown to one
-    /// caller stands in for what is shown to all where that is not known.
+    /// Keeps a list to compare those of other servers with; whether anything in it is new. Where
+    /// callers are shown different lists, the last few that differ are kept.
     fn remember(&self, held: &mut Held, catalog: &Arc<Catalog>, shared: bool) -> bool {
-        let place = (Box::from(catalog.server().as_str()), catalog.kind());
-        let same = |(known, _): &(Arc<Catalog>, bool)| {
-            let digests = |catalog: &Catalog| -> Vec<_> {
-                catalog
-                    .offers()
-                    .iter()
-                    .map(|offer| (offer.name().clone(), offer.digest()))
-                    .collect()
-            };
-            digests(known) == digests(catalog)
+        let digests = |catalog: &Catalog| -> BTreeSet<_> {
+            let one = |offer: &Offer| (offer.name().clone(), offer.digest());
+            catalog.offers().iter().map(one).collect()
         };
-        let known = held.latest.get(&place);
-        if known.is_some_and(|(_, of_all)| *of_all && !shared) {
-            return false;
+        let place = (Box::from(catalog.server().as_str()), catalog.kind());
+        let kept = held.latest.entry(place).or_default();
+        let new = digests(catalog);
+        let known = kept.iter().position(|(one, of_all)| {
+            *of_all == shared && new.is_subset(&digests(one)) || !shared && digests(one) == new
+        });
+        let replaced = if shared { kept.iter().position(|(_, of_all)| *of_all) } else { known };
+        let before: BTreeSet<_> = kept.iter().flat_map(|(one, _)| digests(one)).collect();
+        match replaced {
+            Some(at) => drop(kept.remove(at)),
+            None if kept.len() >= LISTS => drop(kept.remove(0)),
+            None => {}
         }
-        let differs = known.is_none_or(|known| !same(known));
-        held.latest.insert(place, (Arc::clone(catalog), shared));
-        differs
+        kept.push((Arc::clone(catalog), shared));
+        let after: BTreeSet<_> = kept.iter().flat_map(|(one, _)| digests(one)).collect();
+        before != after
     }
 
     /// Finds out what could be taken for what, among all that servers list.
     fn shadows(&self, held: &mut Held) {
-        let catalogs = held.latest.values().map(|(catalog, _)| Arc::clone(catalog));
+        let catalogs = held.latest.values().flatten().map(|(catalog, _)| Arc::clone(catalog));
         let shadows = Shadows::among(catalogs);
         let (_, shadowing) = self.policy.shadows();
         for (server, kind, name, conflicts) in shadows.all() {
@@ -314,7 +362,7 @@ impl Keeper {
                     ascii(name),
                     ascii(&conflict.to_string()).trim_matches('"')
                 );
-                if held.shadows.insert(what.clone()) {
+                if held.shadows.len() < LIKENESSES && held.shadows.insert(what.clone()) {
                     tracing::warn!("{what}");
                     self.record("shadowing", &what);
                 }
@@ -324,12 +372,20 @@ impl Keeper {
     }
 
     /// Whether anything is to be decided otherwise than before.
-    fn compare(&self, held: &mut Held, catalog: &Catalog, shared: bool) -> bool {
+    fn compare(
+        &self,
+        held: &mut Held,
+        catalog: &Catalog,
+        shared: bool,
+        begun: Option<Instant>,
+    ) -> bool {
         let (server, kind) = (catalog.server().as_str(), catalog.kind());
         let mut decisive = false;
         for offer in catalog.offers() {
             let place: Place = (server.into(), kind, offer.name().as_str().into());
-            decisive |= self.follow(held, &place, offer);
+            if let Some(begun) = begun {
+                decisive |= self.follow(held, &place, offer, begun);
+            }
             decisive |= self.judge(held, &place, catalog, offer);
         }
         if shared {
@@ -338,25 +394,43 @@ impl Keeper {
         decisive
     }
 
-    /// Whether a definition has come back after it was another: then it differs between callers,
-    /// between replicas, or with time.
-    fn follow(&self, held: &mut Held, place: &Place, offer: &Offer) -> bool {
+    /// Whether a definition has come back after it was one that nobody has approved: then it differs
+    /// between callers, between replicas, or with time.
+    fn follow(&self, held: &mut Held, place: &Place, offer: &Offer, begun: Instant) -> bool {
         let Some(digest) = offer.digest() else { return false };
+        let locked = held.pins.lock.servers.get(&place.0);
+        let versions = locked.map_or(&[][..], |locked| locked.versions(place.1, &place.2));
+        // Of what is not in the lockfile nothing is shown, however it changes.
+        if versions.is_empty() {
+            return false;
+        }
+        let approved = |digest: &Digest| {
+            let mut of_digest = versions.iter().filter(|version| version.digest == *digest);
+            of_digest.any(|version| version.state == State::Approved)
+        };
         let Some(followed) = held.followed.get_mut(place) else {
-            if held.followed.len() < FOLLOWED {
-                let followed = Followed { now: digest, former: BTreeSet::new() };
-                held.followed.insert(place.clone(), followed);
-            }
+            let seen = Instant::now();
+            let followed = Followed { now: digest, seen, former: BTreeSet::new() };
+            held.followed.insert(place.clone(), followed);
             return false;
         };
+        // Of two readings at the same time nobody can say which came first.
+        if begun < followed.seen && followed.now != digest {
+            return false;
+        }
+        followed.seen = Instant::now();
         if followed.now == digest {
             return false;
         }
         let left = std::mem::replace(&mut followed.now, digest);
+        // Two versions that are both approved may be offered side by side.
+        let strange = !approved(&left);
         let back = followed.former.contains(&digest) || followed.former.len() >= FORMER;
-        followed.former.insert(left);
+        if followed.former.len() < FORMER {
+            followed.former.insert(left);
+        }
         self.epoch.fetch_add(1, Ordering::Release);
-        let fresh = back && held.pins.inconsistent.insert(place.clone());
+        let fresh = back && strange && held.pins.inconsistent.insert(place.clone());
         if fresh {
             let action = self.settings.on_inconsistent();
             self.act(held, place, action);
@@ -370,25 +444,28 @@ impl Keeper {
         let (server, kind, name) = (&*place.0, place.1, &*place.2);
         let unfit = held.pins.unfit(server, kind, name, Some(offer));
         let digest = offer.digest();
-        let known = held.told.contains(&(place.clone(), digest));
         let subject = Subject::Offer(kind);
+        if matches!(unfit, Some(Unfit::NotApproved)) && self.settings.trust_on_first_use {
+            return self.trust(held, server, Some((kind, name)), offer.digest(), offer.fragment());
+        }
+        let told = matches!(
+            unfit,
+            Some(Unfit::Unpinnable | Unfit::Revoked | Unfit::NotApproved | Unfit::Changed)
+        ) && !held.tells(place, digest);
+        if held.is_restless(server) {
+            return self.restless(held, place);
+        }
         match unfit {
             None
             | Some(Unfit::Identity | Unfit::Quarantined | Unfit::Inconsistent | Unfit::Removed) => {
                 false
             }
-            Some(_) if known => false,
+            Some(_) if told => false,
             Some(unfit @ (Unfit::Unpinnable | Unfit::Revoked)) => {
-                held.told.insert((place.clone(), digest));
                 self.tell(place, unfit.code(), Action::Hold, digest, unfit.note());
                 false
             }
-            Some(Unfit::NotApproved) if self.settings.trust_on_first_use => {
-                self.trust(held, server, Some((kind, name)), offer.digest(), offer.fragment());
-                true
-            }
             Some(Unfit::NotApproved) => {
-                held.told.insert((place.clone(), digest));
                 let action = self.settings.on_new();
                 let mut what = Unfit::NotApproved.note().to_owned();
                 let locked = held.pins.lock.servers.get(server);
@@ -401,7 +478,6 @@ impl Keeper {
                 self.act(held, place, action)
             }
             Some(Unfit::Changed) => {
-                held.told.insert((place.clone(), digest));
                 let versions = held.pins.lock.servers.get(server);
                 let versions = versions.map_or(&[][..], |locked| locked.versions(kind, name));
                 let changes = drift::nearest(versions, subject, offer.definition());
@@ -438,7 +514,17 @@ impl Keeper {
         action == Action::QuarantineServer && held.pins.quarantined.insert(place.0.clone())
     }
 
-    /// Approves what is said first.
+    /// Quarantines a server that changes more than anybody reads.
+    fn restless(&self, held: &mut Held, place: &Place) -> bool {
+        let fresh = held.pins.quarantined.insert(place.0.clone());
+        if fresh {
+            let what = "more of it has changed than anybody reads";
+            self.tell(place, Unfit::Quarantined.code(), Action::QuarantineServer, None, what);
+        }
+        fresh
+    }
+
+    /// Approves what is said first; whether there was anything to approve.
     fn trust(
         &self,
         held: &mut Held,
@@ -446,19 +532,29 @@ impl Keeper {
         offer: Option<(Kind, &str)>,
         digest: Option<Digest>,
         definition: Fragment,
-    ) {
-        let Some(digest) = digest else { return };
+    ) -> bool {
+        let Some(digest) = digest.filter(|_| held.first.len() < OF_ONE) else { return false };
         let by = Some("first use".into());
         let version = Version { digest, state: State::Approved, by, at: None, definition };
+        let named = offer.map(|(kind, name)| (kind, name.into()));
+        held.first.push((server.into(), named, version.clone()));
+        self.add(held, server, offer, version);
+        tracing::debug!(server, ?offer, %digest, "approved because it was said first");
+        true
+    }
+
+    /// Adds what was approved because it was said first to what the lockfile says.
+    fn add(&self, held: &mut Held, server: &str, offer: Option<(Kind, &str)>, version: Version) {
         let lock = Arc::make_mut(&mut held.pins.lock);
         let locked = lock.servers.entry(server.into()).or_default();
-        match offer {
-            Some((kind, name)) => {
-                locked.offers.entry((kind, name.into())).or_default().push(version);
-            }
-            None => locked.server.push(version),
+        let versions = match offer {
+            Some((kind, name)) => locked.offers.entry((kind, name.into())).or_default(),
+            None => &mut locked.server,
+        };
+        // What a person has decided about stays decided.
+        if versions.iter().all(|known| known.digest != version.digest) {
+            versions.push(version);
         }
-        tracing::debug!(server, ?offer, %digest, "approved because it was said first");
     }
 
     /// Tells of what was approved and is no longer there.
@@ -476,7 +572,7 @@ impl Keeper {
             let place: Place = (server.into(), kind, name);
             if catalog.offer(&place.2).is_some() {
                 held.told.remove(&(place, None));
-            } else if held.told.insert((place.clone(), None)) {
+            } else if held.tells(&place, None) {
                 let unfit = Unfit::Removed;
                 self.tell(&place, unfit.code(), Action::Hold, None, unfit.note());
             }
@@ -496,17 +592,31 @@ impl Keeper {
         }
         let mut held = self.held();
         let place: Place = (name.into(), Kind::Method, "".into());
-        if approved(&held.pins) || held.told.contains(&(place.clone(), digest)) {
+        if approved(&held.pins) {
             return;
         }
-        let locked = held.pins.lock.servers.get(name).cloned().unwrap_or_default();
-        let versions = locked.server;
-        if self.settings.trust_on_first_use && versions.len() < FORMER {
-            self.trust(&mut held, name, None, digest, said.clone());
-            return self.publish(&held);
+        let locked = held.pins.lock.servers.get(name);
+        let versions = locked.map(|locked| locked.server.clone()).unwrap_or_default();
+        // One for each era that a server speaks.
+        if self.settings.trust_on_first_use && versions.len() < 2 {
+            if self.trust(&mut held, name, None, digest, said.clone()) {
+                self.publish(&held);
+            }
+            return;
         }
-        held.told.insert((place.clone(), digest));
-        if versions.iter().any(|version| version.state == State::Approved) {
+        if !held.tells(&place, digest) {
+            if held.is_restless(name) && self.restless(&mut held, &place) {
+                self.publish(&held);
+            }
+            return;
+        }
+        let revoked = versions
+            .iter()
+            .any(|version| Some(version.digest) == digest && version.state == State::Revoked);
+        if revoked {
+            let unfit = Unfit::Revoked;
+            self.tell(&place, unfit.code(), Action::Hold, digest, unfit.note());
+        } else if versions.iter().any(|version| version.state == State::Approved) {
             let changes = drift::nearest(&versions, Subject::Server, said.value());
             if self.drifted(&mut held, &place, digest, &changes) {
                 self.publish(&held);

@@ -209,6 +209,9 @@ pub enum SinkTarget {
     Stdout,
 }
 
+/// How the identity of a program begins that cannot be read: it is nobody's.
+pub const UNREADABLE: &str = "unreadable program";
+
 /// The bounds; each is described with its key in the schema.
 #[derive(Clone, Copy, Debug)]
 #[expect(missing_docs, reason = "described once, on the keys of the file")]

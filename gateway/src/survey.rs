@@ -27,6 +27,8 @@ pub struct Survey {
     pub hellos: Vec<Arc<Hello>>,
     /// What it offers, one catalogue for each kind.
     pub catalogs: Vec<Arc<Catalog>>,
+    /// It was asked in every era that it could speak.
+    pub whole: bool,
     /// Why it could not be asked.
     pub failed: Option<String>,
 }
@@ -56,14 +58,15 @@ pub async fn survey(
             let (name, party) = (upstream.name().clone(), Party::gateway());
             let identity = tokio::task::spawn_blocking(move || whois::of(&server)).await;
             let identity = identity.unwrap_or_default();
+            let (hellos, catalogs, failed) = (vec![], vec![], None);
             let mut survey =
-                Survey { server: name, identity, hellos: vec![], catalogs: vec![], failed: None };
+                Survey { server: name, identity, hellos, catalogs, whole: false, failed };
             let read = async {
                 if upstream.asks_callers() {
                     return Err("it is asked in the name of callers alone".to_owned());
                 }
                 let told = |error: UpstreamError| crate::report::Chain(&error).to_string();
-                survey.hellos = upstream.hellos(&party).await.map_err(told)?;
+                (survey.hellos, survey.whole) = upstream.hellos(&party).await.map_err(told)?;
                 for kind in Kind::LISTED {
                     match upstream.catalog(&party, kind).await {
                         Ok(listing) => survey.catalogs.push(Arc::clone(listing.catalog())),

@@ -210,23 +210,29 @@ impl Upstream {
         self.asks_callers
     }
 
-    /// What it says of itself, in each era that it speaks.
+    /// What it says of itself, in each era that it speaks; and whether it was heard in each, or has
+    /// clearly refused.
     ///
     /// # Errors
     /// When it cannot be asked.
-    pub async fn hellos(&self, party: &Party) -> Result<Vec<Arc<Hello>>, UpstreamError> {
+    pub async fn hellos(&self, party: &Party) -> Result<(Vec<Arc<Hello>>, bool), UpstreamError> {
+        let mut whole = true;
         let mut hellos = vec![self.hello(party).await?];
         let modern = hellos.iter().all(|hello| hello.era == Era::Modern);
         if modern && matches!(self.transport, Transport::Http(_)) {
             // A legacy client is spoken for in its own era, where the server speaks that too.
-            if let Ok(opened) = self.session(Version::LAST_LEGACY, party).await {
-                hellos.push(Arc::clone(&opened.hello));
-                if let Some(leg) = &opened.leg {
-                    self.close(party, leg).await;
+            match self.session(Version::LAST_LEGACY, party).await {
+                Ok(opened) => {
+                    hellos.push(Arc::clone(&opened.hello));
+                    if let Some(leg) = &opened.leg {
+                        self.close(party, leg).await;
+                    }
                 }
+                Err(UpstreamError::Status(400..500) | UpstreamError::Refused) => {}
+                Err(_) => whole = false,
             }
         }
-        Ok(hellos)
+        Ok((hellos, whole))
     }
 
     /// Has what it says of itself compared with what was approved.
@@ -475,12 +481,24 @@ impl Upstream {
         self.next_id.fetch_add(1, Ordering::Relaxed)
     }
 
+    /// Nothing is sent to a server at a URL that is not the one that was approved, credentials least
+    /// of all. A program is asked before it is started.
+    fn approved(&self) -> Result<(), UpstreamError> {
+        match &self.transport {
+            Transport::Http(_) if self.keeper.is_stranger(&self.name) => {
+                Err(UpstreamError::Stranger)
+            }
+            Transport::Http(_) | Transport::Channel(_) => Ok(()),
+        }
+    }
+
     async fn send(
         &self,
         outgoing: &Outgoing<'_>,
         deadline: Instant,
     ) -> Result<Messages, UpstreamError> {
         let deadline = deadline.min(Instant::now() + self.limits.answer_time);
+        self.approved()?;
         match &self.transport {
             Transport::Http(http) => {
                 let sent = timeout_at(deadline, http.send(outgoing)).await;
@@ -500,6 +518,7 @@ impl Upstream {
         outgoing: &Outgoing<'_>,
         deadline: Instant,
     ) -> Result<(), UpstreamError> {
+        self.approved()?;
         match &self.transport {
             Transport::Http(http) => {
                 let sent = timeout_at(deadline, http.notify(outgoing)).await;
@@ -577,6 +596,8 @@ impl Upstream {
     fn noted<T>(&self, result: Result<T, UpstreamError>) -> Result<T, UpstreamError> {
         match &result {
             Ok(_) => self.metrics.reached(self.index, true),
+            // It was told of where it was found out.
+            Err(error) if error.is_stranger() => self.metrics.reached(self.index, false),
             Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
             // It is there; what it was shown, or who was shown for, is the matter.
             Err(error @ (UpstreamError::Unauthorized(_) | UpstreamError::Credential(_))) => {

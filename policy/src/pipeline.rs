@@ -368,7 +368,17 @@ impl Policy {
     /// What is said of a thing no server offers.
     #[must_use]
     pub fn unknown(kind: Kind) -> (Decision, Denial) {
-        let denial = Denial { reason: Reason::Unknown(kind), told: Told::Nothing };
+        Self::never(Reason::Unknown(kind))
+    }
+
+    /// What is said of anything of a server that is found out not to be the one that was approved.
+    #[must_use]
+    pub fn of_stranger() -> (Decision, Denial) {
+        Self::never(Reason::Pin(Unfit::Identity))
+    }
+
+    fn never(reason: Reason) -> (Decision, Denial) {
+        let denial = Denial { reason, told: Told::Nothing };
         let effect = Effect::Deny(denial.clone());
         (Decision { effect, shadow: Vec::new(), findings: Vec::new(), definition: None }, denial)
     }

@@ -34,7 +34,7 @@ use serde_json::{Value, json};
 
 const FOLDS: u64 = 4;
 const ATTACKS: usize = 5000;
-const ORDINARY: usize = 1500;
+const ORDINARY: usize = 3000;
 const EPOCHS: usize = 4;
 const BATCH: usize = 128;
 const RATE: f32 = 0.1;

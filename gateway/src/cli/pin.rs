@@ -16,7 +16,7 @@ use clap::{Args, Subcommand};
 use gateway::clock::{Clock as _, System};
 use gateway::report::Chain;
 use gateway::settings::lockfile::{self, LockError};
-use gateway::settings::{Approvers, Settings};
+use gateway::settings::{Approvers, Settings, UNREADABLE};
 use gateway::survey::{self, Survey};
 use policy::drift::{self, Change, visible};
 use policy::json::Fragment;
@@ -188,6 +188,10 @@ fn locked(settings: &Settings) -> Result<Lock, ExitCode> {
 fn store(settings: &Settings, lock: &Lock) -> Result<(), ExitCode> {
     let file = &settings.pins.file;
     let text = lockfile::write(lock);
+    // What cannot be read back is not written.
+    if let Err(error) = lockfile::check(&text, lock) {
+        return Err(complain(&format!("nothing was written: {error}")));
+    }
     let written = replace(file, text.as_bytes());
     written.map_err(|error| complain(&format!("could not write `{}`: {error}", file.display())))
 }
@@ -246,12 +250,19 @@ fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
         let locked = lock.servers.entry(survey.server.as_str().into()).or_default();
         let identity = survey.identity.as_str();
         match locked.identity.as_deref() {
+            None if identity.starts_with(UNREADABLE) => {
+                say(&format!("warning: `{}` is {identity}", survey.server));
+            }
             None => locked.identity = Some(identity.into()),
-            Some(known) if known != identity => say(&format!(
-                "warning: `{0}` is `{identity}` and was approved as `{known}`: \
-                 `portcullis pin approve --server {0} --identity` takes the new one",
-                survey.server
-            )),
+            Some(known) if known != identity => {
+                failed = true;
+                say(&format!(
+                    "warning: `{0}` is `{identity}` and was approved as `{known}`: nothing of it is \
+                     proposed; if that is right, `portcullis pin approve --server {0} --identity`",
+                    survey.server
+                ));
+                continue;
+            }
             Some(_) => {}
         }
         let now: BTreeSet<Digest> = offers(survey).filter_map(Offer::digest).collect();
@@ -270,7 +281,8 @@ fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
             let mut of_digest = locked.server.iter().filter(|version| version.digest == *digest);
             of_digest.any(|version| version.state == State::Approved)
         };
-        if said.iter().all(approved) {
+        // A server that was not asked in both eras may still say what it was not heard to say.
+        if !said.is_empty() && survey.whole && said.iter().all(approved) {
             // What it said before it was upgraded is no longer needed.
             locked.server.retain(|v| v.state == State::Revoked || said.contains(&v.digest));
         }
@@ -446,6 +458,14 @@ fn as_sarif(found: &[Difference], file: &str) -> String {
 }
 
 impl Named {
+    /// Whether it names nothing but a server.
+    const fn is_of_all(&self) -> bool {
+        self.tool.is_empty()
+            && self.prompt.is_empty()
+            && self.resource.is_empty()
+            && self.digest.is_none()
+    }
+
     fn wants(&self, server: &str, kind: Option<Kind>, name: &str, digest: Digest) -> bool {
         let any = self.tool.is_empty() && self.prompt.is_empty() && self.resource.is_empty();
         let list = match kind {
@@ -490,8 +510,13 @@ fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     let settings = super::settings(&approve.named.config)?;
     let mut lock = locked(&settings)?;
     let (by, at) = (approve.named.by(), now());
+    // Who a server is and what it offers are two questions.
+    let only_identity = approve.identity && approve.named.is_of_all();
     let mut count = each(&mut lock, &approve.named, |_, _, versions, wanted| {
         let mut approved = 0;
+        if only_identity {
+            return 0;
+        }
         let is =
             |version: &Version| version.state == State::Pending && wanted.contains(&version.digest);
         // What a server says of itself has a version for each era it speaks; `portcullis pin` drops
@@ -512,7 +537,12 @@ fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
         let Some((server, locked)) = server.zip(lock.servers.get_mut(&**name)) else {
             return Err(complain(&format!("there is no server `{}`", name.escape_debug())));
         };
-        locked.identity = Some(gateway::upstream::whois::of(server).into());
+        let identity = gateway::upstream::whois::of(server);
+        if identity.starts_with(UNREADABLE) {
+            return Err(complain(&format!("`{}` is {identity}", name.escape_debug())));
+        }
+        say(&format!("`{name}` is `{identity}`"));
+        locked.identity = Some(identity.into());
         count += 1;
     }
     changed(&settings, &lock, count, "approved")

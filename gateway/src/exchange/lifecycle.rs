@@ -165,6 +165,7 @@ impl Gateway {
         for (server, hello) in asked {
             let (hello, shared) = match hello {
                 Ok(found) => found,
+                Err(error) if self.is_stranger(server, &error) => continue,
                 Err(error) => {
                     failed = Some(error);
                     continue;

@@ -7,7 +7,7 @@ use futures_util::future::join_all;
 use http::Response;
 use policy::message::Reply;
 use policy::offer::Kind;
-use policy::pipeline::{Expectation, Permit, Shown, View};
+use policy::pipeline::{Expectation, Permit, Policy, Shown, View};
 use tokio::time::timeout;
 
 use super::{Arrived, Gateway};
@@ -66,9 +66,12 @@ impl Gateway {
         let read = join_all(reads).await;
         let took = self.clock.instant().saturating_duration_since(started);
         let (mut parts, mut missing, mut failed) = (Vec::new(), Vec::new(), None);
+        let mut stranger = false;
         for (server, result) in read {
             match result {
                 Ok(part) => parts.push(part),
+                // Found out just now: nothing of it is shown, and nobody is told.
+                Err(error) if self.is_stranger(server, &error) => stranger = true,
                 Err(error) => {
                     missing.push(server.name().clone());
                     failed = Some(error);
@@ -78,11 +81,15 @@ impl Gateway {
         if let Some(error) = failed.filter(|_| parts.is_empty()) {
             return self.failed(entry, &Failure::Upstream(error), Some(&id));
         }
+        let parts_are_empty = parts.is_empty();
         let shown = match self.written(&arrived, kind, parts) {
             Ok(shown) => shown,
             Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
         };
         if let Some(record) = entry.record() {
+            if stranger && parts_are_empty {
+                record.verdict = Verdict::Decided(Box::new(Policy::of_stranger().0));
+            }
             record.upstream = took;
             let count = |(seen, hidden): (usize, usize), part: &Shelved| {
                 let (more, withheld) = part.1.view.counts();

@@ -173,10 +173,12 @@ impl Gateway {
         self.policy.registered(admitted.server.name(), admitted.verb.kind(), &admitted.name)
     }
 
-    /// Counts a call of a tool of which only so many may be made. Going on with one is none.
+    /// Counts a call of a tool of which only so many may be made. Going on with one that waits here is
+    /// none.
     fn counted(&self, arrived: &Arrived, admitted: &Admitted) -> Result<(), Failure> {
         let rate = self.registered(admitted).and_then(|known| known.rate);
-        let new = admitted.verb == Verb::Call && admitted.state.is_none();
+        let parked = matches!(admitted.state, Some(State::Parked(_)));
+        let new = admitted.verb == Verb::Call && !parked;
         let Some(rate) = rate.filter(|_| new) else { return Ok(()) };
         let caller = arrived.caller.principal.id.as_str().into();
         let key = (caller, admitted.server.name().as_str().into(), admitted.name.clone());
@@ -224,6 +226,11 @@ impl Gateway {
             Kind::Method => None,
             Kind::Tool | Kind::Prompt | Kind::Resource | Kind::Template => {
                 let listing = server.catalog(&arrived.party(at), kind).await;
+                if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
+                    let (decision, denial) = Policy::of_stranger();
+                    record.verdict = Verdict::Decided(Box::new(decision));
+                    return Err(Failure::Denied(kind, denial));
+                }
                 Some(listing.map_err(Failure::Upstream)?)
             }
         };

@@ -28,6 +28,8 @@ use super::yaml;
 const LONGEST: u64 = 64 * 1024 * 1024;
 /// Longest file of signatures, in bytes.
 const SIGNATURES: u64 = 64 * 1024;
+/// Longest key that is written without a mark, in bytes; the most that YAML has is 1024 characters.
+const SHORT: usize = 900;
 /// What a signature is of: this, and the bytes of the file.
 const SIGNED: &[u8] = b"portcullis.lock/v1\n";
 
@@ -47,7 +49,7 @@ pub enum LockError {
     Long(Box<str>),
     /// It is not written as it should be.
     #[error(
-        "`{file}` cannot be used:\n{shown}run `git restore {file}`, or `portcullis pin` to make it anew"
+        "`{file}` cannot be used:\n{shown}run `git restore {file}`, or remove it and run `portcullis pin`"
     )]
     Shape {
         /// Which file.
@@ -136,9 +138,28 @@ fn bytes(file: &Path, longest: u64) -> Result<Vec<u8>, LockError> {
     fs::read(file).map_err(failed)
 }
 
+/// Whether a text reads back as what it was written from.
+///
+/// # Errors
+/// What is wrong with it.
+pub fn check(text: &str, lock: &Lock) -> Result<(), String> {
+    let read = parse(text).map_err(|problems| {
+        let first = problems.first().map(|problem| problem.message.clone());
+        format!("the lockfile could not be read back: {}", first.unwrap_or_default())
+    })?;
+    let sets = |lock: &Lock| -> Vec<_> {
+        lock.servers.iter().map(|(name, locked)| (name.clone(), locked.set())).collect()
+    };
+    let length = u64::try_from(text.len()).unwrap_or(u64::MAX);
+    if sets(&read) != sets(lock) || length > LONGEST {
+        return Err("the lockfile would not say what it should, or is too long".to_owned());
+    }
+    Ok(())
+}
+
 /// Reads the text of a lockfile.
 fn parse(text: &str) -> Result<Lock, Vec<Problem>> {
-    let root = yaml::parse(text)?;
+    let root = yaml::parse_large(text)?;
     let wrong = |at: &str, message: String, help: &str| {
         vec![Problem::new(root.place(at), message, help.to_owned())]
     };
@@ -233,7 +254,13 @@ pub fn write(lock: &Lock) -> String {
                 writeln!(out, "    {member}:").unwrap_or_default();
             }
             for ((_, name), versions) in of_kind {
-                writeln!(out, "      {}:", scalar(name)).unwrap_or_default();
+                // YAML wants a longer key to be marked as one.
+                let key = scalar(name);
+                if key.len() > SHORT {
+                    writeln!(out, "      ? {key}\n      :").unwrap_or_default();
+                } else {
+                    writeln!(out, "      {key}:").unwrap_or_default();
+                }
                 versions.iter().for_each(|version| entry(&mut out, "        ", version));
             }
         }
@@ -402,6 +429,20 @@ mod tests {
         let identity = Some("https://x/mcp".into());
         let locked = Locked { identity, offers, ..Locked::default() };
         Lock { servers: [("up".into(), locked)].into() }
+    }
+
+    #[test]
+    fn a_long_name_reads_back() {
+        let name = format!("file:///{}", "é/".repeat(900));
+        let text = format!("{{\"uri\":\"{name}\"}}");
+        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
+        let definition = Fragment::whole(Arc::new(document));
+        let digest = Digest::of(Subject::Offer(Kind::Resource), definition.value()).unwrap();
+        let version = Version { digest, state: State::Approved, by: None, at: None, definition };
+        let offers = [((Kind::Resource, name.as_str().into()), vec![version])].into();
+        let locked = Locked { offers, ..Locked::default() };
+        let lock = Lock { servers: [("up".into(), locked)].into() };
+        super::check(&write(&lock), &lock).unwrap();
     }
 
     const ODD: &str = r#"{"z":[1.50,-0,1e+21,true,null,[],{}],"name":"a\" b: #\u202e\ud83d\ude00\\","description":"line one\n  - line: 'two'\u0085\u2028\ttab\u200b é","":""}"#;

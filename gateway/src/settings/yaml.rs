@@ -13,6 +13,8 @@ use super::problem::Problem;
 
 /// Most values in one file, those that aliases repeat included.
 const NODES: usize = 100_000;
+/// Most values in a file that a program has written.
+const MANY: usize = 2_000_000;
 /// Mappings and sequences inside each other.
 const DEPTH: usize = 32;
 
@@ -48,12 +50,22 @@ pub(super) struct Scalar {
 
 /// Parses `text`.
 pub(super) fn parse(text: &str) -> Result<Node, Vec<Problem>> {
+    parse_within(text, NODES)
+}
+
+/// Parses a `text` that a program has written, and that may be large.
+pub(super) fn parse_large(text: &str) -> Result<Node, Vec<Problem>> {
+    parse_within(text, MANY)
+}
+
+fn parse_within(text: &str, nodes: usize) -> Result<Node, Vec<Problem>> {
     let mut builder = Builder {
         places: Places::new(text),
         stack: Vec::new(),
         anchors: BTreeMap::new(),
         root: None,
         count: 0,
+        limit: nodes,
         problems: Vec::new(),
     };
     for event in Parser::new_from_str(text) {
@@ -67,11 +79,11 @@ pub(super) fn parse(text: &str) -> Result<Node, Vec<Problem>> {
                 break;
             }
         }
-        if !builder.problems.is_empty() && builder.count > NODES {
+        if !builder.problems.is_empty() && builder.count > nodes {
             break;
         }
-        if builder.count > NODES {
-            let message = format!("more than {NODES} values");
+        if builder.count > nodes {
+            let message = format!("more than {nodes} values");
             builder.problems.push(Problem::new(0..0, message, "split the configuration"));
             break;
         }
@@ -176,6 +188,8 @@ struct Builder {
     anchors: BTreeMap<usize, (Node, usize)>,
     root: Option<Node>,
     count: usize,
+    /// Most values.
+    limit: usize,
     problems: Vec<Problem>,
 }
 
@@ -217,7 +231,7 @@ impl Builder {
         if self.stack.len() >= DEPTH {
             let message = format!("nested deeper than {DEPTH} levels");
             self.problems.push(Problem::new(span.clone(), message, "flatten it"));
-            self.count = NODES + 1;
+            self.count = self.limit + 1;
         }
         self.stack.push((open, span, anchor));
     }

@@ -11,6 +11,7 @@ use arc_swap::ArcSwapOption;
 use policy::offer::Kind;
 use tokio::time::Instant;
 
+use super::handshake::Known;
 use super::listing::{Listing, Pages};
 use super::party::Party;
 use super::request;
@@ -40,6 +41,8 @@ pub(super) struct Slot {
     held: ArcSwapOption<Held>,
     /// Counts the readings that were begun.
     begun: AtomicU64,
+    /// Counts how often the server said that it has changed.
+    changes: AtomicU64,
     reading: Turn,
 }
 
@@ -66,6 +69,7 @@ impl Shelf {
 
     /// The lists of `kind` have changed.
     pub(super) fn changed(&self, kind: Kind) {
+        self.slot(kind).changes.fetch_add(1, Ordering::AcqRel);
         if let Some(held) = &*self.slot(kind).held.load() {
             held.stale.store(true, Ordering::Relaxed);
         }
@@ -95,10 +99,12 @@ impl Slot {
     }
 
     /// Keeps what a reading found, unless one that began later has found something already.
-    fn keep(&self, listing: &Arc<Listing>, reading: u64) {
+    /// One that was read while it changed is not relied on.
+    fn keep(&self, listing: &Arc<Listing>, (reading, changes): (u64, u64)) {
         let at = Instant::now();
         let listing = Arc::clone(listing);
-        let new = Arc::new(Held { listing, at, reading, stale: AtomicBool::new(false) });
+        let stale = AtomicBool::new(self.changes.load(Ordering::Acquire) != changes);
+        let new = Arc::new(Held { listing, at, reading, stale });
         self.held.rcu(|held| match held {
             Some(held) if held.reading > reading => Some(Arc::clone(held)),
             Some(_) | None => Some(Arc::clone(&new)),
@@ -194,14 +200,13 @@ impl Upstream {
     /// Reads everything it offers again, whatever it says about how long that lasts.
     pub async fn recheck(self: &Arc<Self>) {
         let ourselves = Party::gateway();
+        // Whatever it promised, callers are shown nothing older than this either.
+        self.replaced();
         // What cannot be asked was told of where it was tried.
         let Ok(hello) = self.ask_again(&ourselves).await else { return };
         self.compare(&hello);
         for kind in Kind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {
-            self.changed(kind);
-            if self.catalog(&ourselves, kind).await.is_err() {
-                return;
-            }
+            drop(self.catalog(&ourselves, kind).await);
         }
     }
 
@@ -212,13 +217,19 @@ impl Upstream {
             (Transport::Channel(_), _) => Ok(Arc::clone(&known.hello)),
             (Transport::Http(_), Era::Modern) => {
                 let found = self.discover(party, known.generation, None).await?;
-                Ok(found.map_or_else(|| Arc::clone(&known.hello), |found| found.hello))
+                let Some(found) = found else { return Ok(Arc::clone(&known.hello)) };
+                let hello = Arc::clone(&found.hello);
+                self.known.store(Some(Arc::new(found)));
+                Ok(hello)
             }
             (Transport::Http(_), Era::Legacy) => {
                 let opened = self.session(Version::LAST_LEGACY, party).await?;
                 if let Some(leg) = &opened.leg {
                     self.close(party, leg).await;
                 }
+                let (hello, leg) = (Arc::clone(&opened.hello), known.leg.clone());
+                let found = Known { hello, generation: known.generation, leg };
+                self.known.store(Some(Arc::new(found)));
                 Ok(opened.hello)
             }
         }
@@ -258,8 +269,10 @@ impl Upstream {
     ) -> Result<Arc<Listing>, UpstreamError> {
         let speaker = party.speaker(leg);
         let held = slot.held.load_full().map(|held| Arc::clone(&held.listing));
-        let reading = slot.begun.fetch_add(1, Ordering::Relaxed);
-        let deadline = Instant::now() + self.limits.answer_time;
+        let changes = slot.changes.load(Ordering::Acquire);
+        let reading = (slot.begun.fetch_add(1, Ordering::Relaxed), changes);
+        let begun = Instant::now();
+        let deadline = begun + self.limits.answer_time;
         let former = held.as_ref().map(|held| Arc::clone(held.catalog()));
         let mut pages = Pages::new(self.name.clone(), kind, self.limits, former);
         let mut cursor = None;
@@ -272,7 +285,7 @@ impl Upstream {
                 && held.is_repeated_by(text, id)
             {
                 if self.keeper.has_moved(held.epoch()) {
-                    self.keeper.note(held.catalog(), self.is_ours(slot, held));
+                    self.keeper.note(held.catalog(), self.is_ours(slot, held), begun);
                 }
                 self.keep(slot, held, reading);
                 return Ok(Arc::clone(held));
@@ -288,7 +301,7 @@ impl Upstream {
                 Outcome::Error(error) if cursor.is_none() && is_unknown(&error) => {
                     // A server without the method offers nothing of the kind.
                     let listing = Arc::new(pages.finish(None, false));
-                    self.noted_list(slot, &listing);
+                    self.noted_list(slot, &listing, begun);
                     self.keep(slot, &listing, reading);
                     return Ok(listing);
                 }
@@ -304,7 +317,7 @@ impl Upstream {
                     Some((text, id))
                 });
                 let listing = Arc::new(pages.finish(source, streamed));
-                self.noted_list(slot, &listing);
+                self.noted_list(slot, &listing, begun);
                 self.keep(slot, &listing, reading);
                 return Ok(listing);
             }
@@ -317,16 +330,17 @@ impl Upstream {
     }
 
     /// Has a list compared with what was approved, before anybody can see it.
-    fn noted_list(&self, slot: &Slot, listing: &Listing) {
+    fn noted_list(&self, slot: &Slot, listing: &Listing, begun: Instant) {
         self.keeper.has_moved(listing.epoch());
-        self.keeper.note(listing.catalog(), self.is_ours(slot, listing));
+        self.keeper.note(listing.catalog(), self.is_ours(slot, listing), begun);
     }
 
-    fn keep(&self, slot: &Slot, listing: &Arc<Listing>, reading: u64) {
+    fn keep(&self, slot: &Slot, listing: &Arc<Listing>, reading: (u64, u64)) {
         slot.keep(listing, reading);
         let shared = self.shared.slot(listing.kind());
         if listing.is_public() && !std::ptr::eq(shared, slot) {
-            shared.keep(listing, shared.begun.fetch_add(1, Ordering::Relaxed));
+            let changes = shared.changes.load(Ordering::Acquire);
+            shared.keep(listing, (shared.begun.fetch_add(1, Ordering::Relaxed), changes));
         }
     }
 }

@@ -14,6 +14,9 @@ pub enum UpstreamError {
     /// It failed for somebody else who asked for the same at the same time, with this code.
     #[error("the server failed for another request a moment ago")]
     Shared(&'static str),
+    /// It is not the one that was approved.
+    #[error("the server is not the one that was approved")]
+    Stranger,
     /// No connection, or none any more.
     #[error(transparent)]
     Link(#[from] LinkError),
@@ -71,11 +74,18 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
+    /// Whether it is that the server is not the one that was approved.
+    #[must_use]
+    pub fn is_stranger(&self) -> bool {
+        self.code() == Self::Stranger.code()
+    }
+
     /// The stable code for records: `docs/reasons.md` says what to do.
     #[must_use]
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Shared(code) => code,
+            Self::Stranger => "server-identity",
             Self::Link(LinkError::Connect(_)) => "upstream-connect",
             Self::Link(LinkError::Egress { .. }) => "upstream-egress",
             Self::Link(LinkError::Identity(_)) => "upstream-identity",

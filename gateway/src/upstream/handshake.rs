@@ -306,8 +306,17 @@ impl Hello {
     #[must_use]
     pub fn usual_capabilities(&self) -> Option<Fragment> {
         let all = self.capabilities.as_ref()?.value();
-        let usual = USUAL.map(|name| (name, all.get(name)));
-        object_of(usual)
+        let mut out = Vec::new();
+        let mut object = Object::open(&mut out);
+        for (name, value) in USUAL.iter().filter_map(|name| Some((name, all.get(name)?))) {
+            let mut flags = Object::open(object.key(name));
+            let on = |flag: &&&str| value.get(flag).and_then(Value::as_bool) == Some(true);
+            FLAGS.iter().filter(on).for_each(|flag| flags.raw(flag, "true"));
+            flags.close();
+        }
+        object.close();
+        let document = Document::parse(out.into(), &Bounds::ANSWER).ok()?;
+        Some(Fragment::whole(Arc::new(document)))
     }
 
     /// Whether it says that it offers any of a kind.
@@ -331,6 +340,9 @@ impl Hello {
 
 /// The capabilities behind which stands something that is decided for itself.
 const USUAL: [&str; 4] = ["tools", "prompts", "resources", "completions"];
+
+/// What they say of how they are offered.
+const FLAGS: [&str; 2] = ["listChanged", "subscribe"];
 
 /// These members as one object.
 fn object_of<const N: usize>(parts: [(&str, Option<Value<'_>>); N]) -> Option<Fragment> {

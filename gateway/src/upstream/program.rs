@@ -24,7 +24,7 @@ use super::error::UpstreamError;
 use super::whois;
 use crate::pinning::Keeper;
 use crate::secret::Secret;
-use crate::settings::{Limits, Program};
+use crate::settings::{Limits, Program, UNREADABLE};
 use crate::task::Tasks;
 use crate::wire;
 
@@ -64,13 +64,18 @@ impl Starter {
         Self { keeper: Some(keeper), ..self }
     }
 
-    /// Finds out what is about to be started. It takes a while to read a large program.
-    pub(super) async fn identify(&self) {
-        let Some(keeper) = self.keeper.clone().filter(|keeper| keeper.acts()) else { return };
+    /// Finds out what is about to be started, and whether it is what was approved. It takes a while
+    /// to read a large program.
+    pub(super) async fn identify(&self) -> Result<(), UpstreamError> {
+        let Some(keeper) = self.keeper.clone().filter(|keeper| keeper.acts()) else {
+            return Ok(());
+        };
         let program = self.program.clone();
-        let identity = tokio::task::spawn_blocking(move || whois::of_program(&program)).await;
-        let unknown = |_| "program that could not be looked at".to_owned();
-        keeper.identified(&self.name, &identity.unwrap_or_else(unknown));
+        let path = self.secrets.iter().find(|(name, _)| name == "PATH");
+        let path = path.map(|(_, value)| OsString::from(value.expose()));
+        let identity = tokio::task::spawn_blocking(move || whois::of_program(&program, path)).await;
+        let identity = identity.unwrap_or_else(|_| UNREADABLE.to_owned());
+        if keeper.identified(&self.name, &identity) { Ok(()) } else { Err(UpstreamError::Stranger) }
     }
 
     /// Starts a process.

@@ -136,7 +136,7 @@ impl Seats {
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
         match &self.opener {
             Opener::Program(starter) => {
-                starter.identify().await;
+                starter.identify().await?;
                 starter.start(generation, own)
             }
             Opener::Old(old) => old.connect(generation, own).await,

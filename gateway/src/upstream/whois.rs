@@ -4,20 +4,29 @@
 //! that. For a program it is the file that is started, and its digest (threats T1004 and T1207).
 
 use std::env;
+use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Read as _};
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::hex;
-use crate::settings::{Program, Reach, Server};
+use crate::settings::{Program, Reach, Server, UNREADABLE, Value};
 
 /// Who the server is.
 #[must_use]
 pub fn of(server: &Server) -> String {
     match &server.reach {
-        Reach::Stdio(program) => of_program(program),
+        Reach::Stdio(program) => {
+            let path = program.env.iter().find(|(name, _)| name == "PATH");
+            let path = path.and_then(|(_, value)| match value {
+                Value::Literal(path) => Some(OsString::from(path)),
+                Value::Secret(_) => None,
+            });
+            of_program(program, path)
+        }
         Reach::Http(_) | Reach::Old(_) => of_url(server).unwrap_or_default(),
     }
 }
@@ -35,24 +44,28 @@ pub(super) fn of_url(server: &Server) -> Option<String> {
     Some(identity)
 }
 
-/// Who a program is. Reads all of it.
-pub(super) fn of_program(program: &Program) -> String {
-    let path = resolved(program);
+/// Who a program is that is looked for in `path`, or in our own. Reads all of it.
+pub(super) fn of_program(program: &Program, path: Option<OsString>) -> String {
+    let path = resolved(program, path);
     match path.and_then(|path| Ok((digest(&path)?, path))) {
         Ok((digest, path)) => format!("program {} sha256:{digest}", path.display()),
-        Err(error) => format!("program {} unreadable: {}", program.command, error.kind()),
+        Err(error) => format!("{UNREADABLE} {}: {}", program.command, error.kind()),
     }
 }
 
 /// The file that is started: as the system looks for it.
-fn resolved(program: &Program) -> io::Result<PathBuf> {
+fn resolved(program: &Program, path: Option<OsString>) -> io::Result<PathBuf> {
     let command = Path::new(&program.command);
     if command.components().count() > 1 {
         let folder = program.directory.clone().unwrap_or_default();
         return folder.join(command).canonicalize();
     }
-    let path = env::var_os("PATH").unwrap_or_default();
-    let found = env::split_paths(&path).map(|folder| folder.join(command)).find(|p| p.is_file());
+    let path = path.or_else(|| env::var_os("PATH")).unwrap_or_default();
+    let starts = |file: &PathBuf| {
+        let data = file.metadata();
+        data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    };
+    let found = env::split_paths(&path).map(|folder| folder.join(command)).find(starts);
     found.ok_or(io::ErrorKind::NotFound)?.canonicalize()
 }
 
