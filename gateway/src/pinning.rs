@@ -51,6 +51,12 @@ const TOLD: usize = 8;
 /// One thing of one server.
 type Place = (Box<str>, Kind, Box<str>);
 
+/// The lists of one kind of one server, and whether each is what it shows to all.
+type Lists = Vec<(Arc<Catalog>, bool)>;
+
+/// What was approved because it was said first: of which server, and what.
+type First = (Box<str>, Option<(Kind, Box<str>)>, Version);
+
 /// Compares what is said with what was approved.
 #[derive(Debug)]
 pub struct Keeper {
@@ -71,7 +77,7 @@ struct Held {
     /// Who servers are.
     identities: BTreeMap<Box<str>, Box<str>>,
     /// What was listed last, to be compared again when the lockfile changes.
-    latest: BTreeMap<(Box<str>, Kind), Vec<(Arc<Catalog>, bool)>>,
+    latest: BTreeMap<(Box<str>, Kind), Lists>,
     /// What was told of things that could be taken for others.
     shadows: BTreeSet<String>,
     followed: BTreeMap<Place, Followed>,
@@ -80,7 +86,7 @@ struct Held {
     /// How much was told of each server.
     counts: BTreeMap<Box<str>, usize>,
     /// What was approved because it was said first; kept when the lockfile changes.
-    first: Vec<(Box<str>, Option<(Kind, Box<str>)>, Version)>,
+    first: Vec<First>,
 }
 
 impl Held {
@@ -414,8 +420,11 @@ impl Keeper {
             held.followed.insert(place.clone(), followed);
             return false;
         };
-        // Of two readings at the same time nobody can say which came first.
+        // Of two readings at the same time nobody can say which came first: the next one tells.
         if begun < followed.seen && followed.now != digest {
+            if followed.former.len() < FORMER && followed.former.insert(digest) {
+                self.epoch.fetch_add(1, Ordering::Release);
+            }
             return false;
         }
         followed.seen = Instant::now();

@@ -146,7 +146,8 @@ impl Server {
         Self::shifting(era, move |_| offers.clone(), answer)
     }
 
-    /// The same for one whose offers may be others for every request; also its `instructions`.
+    /// The same for one whose offers may be others for every request; also its `instructions`, and a
+    /// `session` that its session ids end in.
     pub fn shifting(
         era: Era,
         offers: impl Fn(&Call) -> Value + Send + Sync + 'static,
@@ -183,7 +184,8 @@ impl Server {
                     });
                     let body = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
                     let number = count.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
-                    let session = format!("mcp-session-id: session-{number}\r\n");
+                    let whose = offers["session"].as_str().unwrap_or_default();
+                    let session = format!("mcp-session-id: session-{number}{whose}\r\n");
                     with_header(&ok(&body.to_string()), &session)
                 }
                 ("server/discover" | "initialize", _) => {
