@@ -1,20 +1,38 @@
-//! Any definition is inspected within its bounds.
+//! Any definition is inspected within its bounds; its canonical form is one, cleaning it ends, and it
+//! does not differ from itself.
 #![no_main]
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use policy::json::{Bounds, Document};
+use policy::clean::{self, Cleaning};
+use policy::drift;
+use policy::json::{Bounds, Document, write_canonical};
 use policy::offer::{Kind, Offer};
+use policy::pin::{Digest, Subject};
 
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE) {
         let document = Arc::new(document);
         for kind in Kind::LISTED {
             if let Ok(offer) = Offer::read(kind, document.root(), &document) {
-                assert!(offer.findings().len() <= 12 && offer.mirrored().len() <= 32);
+                assert!(offer.findings().len() <= 32 && offer.mirrored().len() <= 32);
+                let subject = Subject::Offer(kind);
+                assert!(drift::compare(subject, offer.definition(), offer.definition()).is_empty());
             }
         }
+        let mut text = Vec::new();
+        if write_canonical(&mut text, document.root()).is_ok() {
+            let again = Document::parse(text.clone().into(), &Bounds::ANSWER).unwrap();
+            let mut twice = Vec::new();
+            write_canonical(&mut twice, again.root()).unwrap();
+            assert_eq!(text, twice);
+            let digest = |document: &Document| Digest::of(Subject::Server, document.root());
+            assert_eq!(digest(&document), digest(&again));
+        }
+        let all = Cleaning { hidden: true, markup: true, secrets: true, addresses: true };
+        let cleaned = clean::definition(document.root(), all);
+        Document::parse(cleaned.into(), &Bounds::ANSWER).unwrap();
     }
 });
