@@ -6,22 +6,18 @@
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
 
 use bytes::Bytes;
 use policy::json::{Document, Kind, Value};
 use policy::revoked::Revoked;
-use tokio::signal::unix::{SignalKind, signal};
 
 use crate::exchange::Gateway;
+use crate::file::{Turn, Watch, replace};
 use crate::jose;
 use crate::settings::revoked::{self, RevokedError};
 
-/// How often it is looked whether the file has changed.
-const WATCH: Duration = Duration::from_secs(1);
 /// Most entries of one sort.
 const MOST: usize = 10_000;
 
@@ -91,19 +87,10 @@ impl Killswitch {
 
     /// Watches the file, for as long as the gateway runs.
     pub async fn tend(self: Arc<Self>) {
-        let mut turn = tokio::time::interval(WATCH);
-        let mut hangup = signal(SignalKind::hangup()).ok();
-        loop {
-            let asked = async {
-                match &mut hangup {
-                    Some(hangup) => hangup.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                _ = turn.tick() => {}
-                _ = asked => self.held().seen = None,
-                () = self.gateway.tasks.halting() => return,
+        let mut watch = Watch::new(self.gateway.tasks.clone());
+        while let Some(turn) = watch.next().await {
+            if turn == Turn::Asked {
+                self.held().seen = None;
             }
             if let Some(file) = &self.file {
                 self.look(file);
@@ -181,7 +168,7 @@ impl Killswitch {
         merge(&mut all, &held.added, true);
         merge(&mut all, change, revoke);
         let text = write(&all);
-        replace(file, &text)?;
+        replace(file, text.as_bytes())?;
         // All of it is in the file now: who takes an entry out there lifts it.
         held.added = Revoked::default();
         held.file = all;
@@ -281,13 +268,4 @@ fn write(all: &Revoked) -> String {
         }
     }
     out
-}
-
-/// Writes a file so that whoever reads it sees the old one or the new one.
-fn replace(file: &Path, text: &str) -> std::io::Result<()> {
-    let next = file.with_extension("next");
-    let mut out = fs::File::create(&next)?;
-    out.write_all(text.as_bytes())?;
-    out.sync_all()?;
-    fs::rename(&next, file)
 }

@@ -23,18 +23,16 @@ use policy::pin::{Digest, Subject};
 use policy::pins::{Pins, Unfit};
 use policy::pipeline::Policy;
 use policy::shadow::Shadows;
-use tokio::signal::unix::{SignalKind, signal};
 use tokio::time::Instant;
 
 use crate::audit::Journal;
+use crate::file::{Turn, Watch};
 use crate::metrics::Metrics;
 use crate::report::Chain;
 use crate::settings::lockfile::{self, LockError};
 use crate::settings::{Action, Pinning, UNREADABLE};
 use crate::task::Tasks;
 
-/// How often it is looked whether the lockfile has changed.
-const WATCH: Duration = Duration::from_secs(1);
 /// Most things of one server whose definitions are followed over time, and most changes of one
 /// server that are told: one with more is quarantined.
 const OF_ONE: usize = 4096;
@@ -67,12 +65,16 @@ pub struct Keeper {
     /// Grows when anything is seen that was not there before.
     epoch: AtomicU64,
     held: Mutex<Held>,
+    /// Held while lists are compared with each other.
+    shading: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     /// The lockfile and its signatures, as they were last looked at.
     stamp: Option<Stamp>,
+    /// Why the lockfile cannot be used, if it cannot.
+    closed: Option<Box<str>>,
     pins: Pins,
     /// Who servers are.
     identities: BTreeMap<Box<str>, Box<str>>,
@@ -140,9 +142,9 @@ impl Keeper {
         journal: Arc<Journal>,
         metrics: Arc<Metrics>,
     ) -> Result<Self, LockError> {
-        let held = Mutex::default();
+        let (held, shading) = (Mutex::default(), Mutex::default());
         let epoch = AtomicU64::new(0);
-        let keeper = Self { policy, settings, journal, metrics, epoch, held };
+        let keeper = Self { policy, settings, journal, metrics, epoch, held, shading };
         let mut held = keeper.held();
         held.pins.mode = keeper.settings.mode;
         if keeper.acts() {
@@ -198,12 +200,13 @@ impl Keeper {
         let digest = crate::hex::encode(&crate::sha256::sha256(text));
         let mode = held.pins.mode;
         held.pins = Pins { mode, lock: Arc::new(lock), ..Pins::default() };
+        held.closed = None;
         held.told.clear();
         held.counts.clear();
         held.shadows.clear();
         held.followed.clear();
         for (server, offer, version) in held.first.clone() {
-            self.add(held, &server, offer.as_ref().map(|(kind, name)| (*kind, &**name)), version);
+            Self::add(held, &server, offer.as_ref().map(|(kind, name)| (*kind, &**name)), version);
         }
         let identities = held.identities.clone();
         for (server, identity) in identities {
@@ -229,45 +232,49 @@ impl Keeper {
         if !self.acts() {
             return;
         }
-        let mut turn = tokio::time::interval(WATCH);
-        let mut hangup = signal(SignalKind::hangup()).ok();
-        loop {
-            let asked = async {
-                match &mut hangup {
-                    Some(hangup) => hangup.recv().await,
-                    None => std::future::pending().await,
-                }
-            };
-            tokio::select! {
-                _ = turn.tick() => {}
-                _ = asked => self.held().stamp = None,
-                () = tasks.halting() => return,
+        let mut watch = Watch::new(tasks);
+        while let Some(turn) = watch.next().await {
+            let keeper = Arc::clone(&self);
+            let looked = tokio::task::spawn_blocking(move || keeper.look(turn == Turn::Asked));
+            if looked.await.is_err() {
+                let mut held = self.held();
+                self.close(&mut held, "it could not be compared with what servers say");
+                self.publish(&held);
             }
-            self.look();
         }
     }
 
-    /// Reads the lockfile again if it has changed. One that cannot be used closes the door: what
-    /// nobody can read nobody has approved.
-    fn look(&self) {
-        let stamp = Some(Stamp::of(&self.settings.file));
-        let mut held = self.held();
-        if held.stamp == stamp {
+    /// Reads the lockfile again if it has changed, or if somebody has asked for it.
+    fn look(&self, asked: bool) {
+        let file = &self.settings.file;
+        let stamp = Some(Stamp::of(file));
+        if !asked && self.held().stamp == stamp {
             return;
         }
-        held.stamp = stamp;
-        match lockfile::read(&self.settings.file, &self.settings.approvers) {
+        let read = lockfile::read(file, &self.settings.approvers);
+        let mut held = self.held();
+        // What could not be read may be read the next time, as it is.
+        held.stamp = stamp.filter(|_| !matches!(read, Err(LockError::Read(..))));
+        match read {
             Ok((lock, text)) => self.take(&mut held, lock, &text),
-            Err(error) => {
-                let error = Chain(&error);
-                tracing::error!(%error, "nothing is approved until the lockfile can be used");
-                self.metrics.lockfile_unread.add(1);
-                self.record("pins", "the lockfile cannot be used: nothing is approved");
-                let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
-                held.pins = Pins { mode, strangers, ..Pins::default() };
+            Err(LockError::Missing(_)) if self.settings.trust_on_first_use => {
+                self.take(&mut held, Lock::default(), b"");
             }
+            Err(error) => self.close(&mut held, &Chain(&error).to_string()),
         }
         self.publish(&held);
+    }
+
+    /// Closes the door: what nobody can read nobody has approved. Told once.
+    fn close(&self, held: &mut Held, error: &str) {
+        let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
+        held.pins = Pins { mode, strangers, ..Pins::default() };
+        if held.closed.as_deref() != Some(error) {
+            tracing::error!(%error, "nothing is approved until the lockfile can be used");
+            self.metrics.lockfile_unread.add(1);
+            self.record("pins", "the lockfile cannot be used: nothing is approved");
+            held.closed = Some(error.into());
+        }
     }
 
     /// Whether `server` is not the one that was approved, and that matters.
@@ -312,50 +319,53 @@ impl Keeper {
         false
     }
 
-    /// Compares a list with what was approved. `shared`: it is what the server shows to us, or to
-    /// all, and not to one caller.
+    /// Compares a list with what was approved, and with the lists of other servers. `shared`: it is
+    /// what the server shows to us, or to all, and not to one caller. Takes as long as the lists are
+    /// long: not for a thread that serves clients.
     pub fn note(&self, catalog: &Arc<Catalog>, shared: bool, begun: Instant) {
-        let mut held = self.held();
-        if self.remember(&mut held, catalog, shared) {
-            self.shadows(&mut held);
+        let fresh = Self::remember(&mut self.held(), catalog, shared);
+        if fresh {
+            self.shade();
         }
         if !self.acts() {
             return;
         }
+        let mut held = self.held();
         if self.compare(&mut held, catalog, shared, Some(begun)) {
             self.publish(&held);
         }
     }
 
-    /// Keeps a list to compare those of other servers with; whether anything in it is new. Where
-    /// callers are shown different lists, the last few that differ are kept.
-    fn remember(&self, held: &mut Held, catalog: &Arc<Catalog>, shared: bool) -> bool {
-        let digests = |catalog: &Catalog| -> BTreeSet<_> {
+    /// Keeps a list to compare those of other servers with; whether what is kept says anything else
+    /// than before. Where callers are shown different lists, the last few that differ are kept.
+    fn remember(held: &mut Held, catalog: &Arc<Catalog>, shared: bool) -> bool {
+        let said = |catalog: &Catalog| -> BTreeSet<_> {
             let one = |offer: &Offer| (offer.name().clone(), offer.digest());
             catalog.offers().iter().map(one).collect()
         };
         let place = (Box::from(catalog.server().as_str()), catalog.kind());
         let kept = held.latest.entry(place).or_default();
-        let new = digests(catalog);
-        let known = kept.iter().position(|(one, of_all)| {
-            *of_all == shared && new.is_subset(&digests(one)) || !shared && digests(one) == new
-        });
-        let replaced = if shared { kept.iter().position(|(_, of_all)| *of_all) } else { known };
-        let before: BTreeSet<_> = kept.iter().flat_map(|(one, _)| digests(one)).collect();
-        match replaced {
-            Some(at) => drop(kept.remove(at)),
-            None if kept.len() >= LISTS => drop(kept.remove(0)),
-            None => {}
-        }
+        let new = said(catalog);
+        let replaced = if shared {
+            kept.iter().position(|(_, of_all)| *of_all)
+        } else {
+            let same = kept.iter().position(|(one, of_all)| !of_all && said(one) == new);
+            let oldest = || kept.iter().position(|(_, of_all)| !of_all);
+            same.or_else(|| (kept.len() >= LISTS).then(oldest).flatten())
+        };
+        let gone = replaced.map(|at| said(&kept.remove(at).0)).unwrap_or_default();
+        let others: BTreeSet<_> = kept.iter().flat_map(|(one, _)| said(one)).collect();
         kept.push((Arc::clone(catalog), shared));
-        let after: BTreeSet<_> = kept.iter().flat_map(|(one, _)| digests(one)).collect();
-        before != after
+        new.symmetric_difference(&gone).any(|one| !others.contains(one))
     }
 
     /// Finds out what could be taken for what, among all that servers list.
-    fn shadows(&self, held: &mut Held) {
-        let catalogs = held.latest.values().flatten().map(|(catalog, _)| Arc::clone(catalog));
-        let shadows = Shadows::among(catalogs);
+    fn shade(&self) {
+        // One at a time, from what is kept now: the last to end knows of all.
+        let _turn = self.shading.lock().unwrap_or_else(PoisonError::into_inner);
+        let latest: Vec<_> = self.held().latest.values().flatten().cloned().collect();
+        let shadows = Shadows::among(latest.into_iter().map(|(catalog, _)| catalog));
+        let mut held = self.held();
         let (_, shadowing) = self.policy.shadows();
         for (server, kind, name, conflicts) in shadows.all() {
             for conflict in conflicts {
@@ -374,6 +384,7 @@ impl Keeper {
                 }
             }
         }
+        drop(held);
         self.policy.shadow(Arc::new(shadows));
     }
 
@@ -454,8 +465,10 @@ impl Keeper {
         let unfit = held.pins.unfit(server, kind, name, Some(offer));
         let digest = offer.digest();
         let subject = Subject::Offer(kind);
-        if matches!(unfit, Some(Unfit::NotApproved)) && self.settings.trust_on_first_use {
-            return self.trust(held, server, Some((kind, name)), offer.digest(), offer.fragment());
+        if unfit == Some(Unfit::NotApproved)
+            && self.trust(held, server, Some((kind, name)), digest, offer.fragment())
+        {
+            return true;
         }
         let told = matches!(
             unfit,
@@ -533,7 +546,7 @@ impl Keeper {
         fresh
     }
 
-    /// Approves what is said first; whether there was anything to approve.
+    /// Approves what is said first, if that is wanted; whether anything was approved.
     fn trust(
         &self,
         held: &mut Held,
@@ -542,28 +555,38 @@ impl Keeper {
         digest: Option<Digest>,
         definition: Fragment,
     ) -> bool {
-        let Some(digest) = digest.filter(|_| held.first.len() < OF_ONE) else { return false };
+        let room = held.first.len() < OF_ONE && held.closed.is_none();
+        let wanted = self.settings.trust_on_first_use && room;
+        let Some(digest) = digest.filter(|_| wanted) else { return false };
         let by = Some("first use".into());
         let version = Version { digest, state: State::Approved, by, at: None, definition };
-        let named = offer.map(|(kind, name)| (kind, name.into()));
-        held.first.push((server.into(), named, version.clone()));
-        self.add(held, server, offer, version);
-        tracing::debug!(server, ?offer, %digest, "approved because it was said first");
-        true
+        let added = Self::add(held, server, offer, version.clone());
+        if added {
+            held.first.push((
+                server.into(),
+                offer.map(|(kind, name)| (kind, name.into())),
+                version,
+            ));
+            tracing::debug!(server, ?offer, %digest, "approved because it was said first");
+        }
+        added
     }
 
-    /// Adds what was approved because it was said first to what the lockfile says.
-    fn add(&self, held: &mut Held, server: &str, offer: Option<(Kind, &str)>, version: Version) {
+    /// Adds what was approved because it was said first to what the lockfile says; whether it says
+    /// so now and did not before. What a person has decided about stays decided.
+    fn add(held: &mut Held, server: &str, offer: Option<(Kind, &str)>, version: Version) -> bool {
         let lock = Arc::make_mut(&mut held.pins.lock);
         let locked = lock.servers.entry(server.into()).or_default();
         let versions = match offer {
             Some((kind, name)) => locked.offers.entry((kind, name.into())).or_default(),
             None => &mut locked.server,
         };
-        // What a person has decided about stays decided.
-        if versions.iter().all(|known| known.digest != version.digest) {
-            versions.push(version);
+        match versions.iter_mut().find(|known| known.digest == version.digest) {
+            Some(known) if known.state == State::Pending => *known = version,
+            Some(_) => return false,
+            None => versions.push(version),
         }
+        true
     }
 
     /// Tells of what was approved and is no longer there.
@@ -607,10 +630,9 @@ impl Keeper {
         let locked = held.pins.lock.servers.get(name);
         let versions = locked.map(|locked| locked.server.clone()).unwrap_or_default();
         // One for each era that a server speaks.
-        if self.settings.trust_on_first_use && versions.len() < 2 {
-            if self.trust(&mut held, name, None, digest, said.clone()) {
-                self.publish(&held);
-            }
+        let decided = versions.iter().filter(|version| version.state != State::Pending).count();
+        if decided < 2 && self.trust(&mut held, name, None, digest, said.clone()) {
+            self.publish(&held);
             return;
         }
         if !held.tells(&place, digest) {

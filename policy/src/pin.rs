@@ -121,7 +121,8 @@ impl Digest {
     /// Its 64 hexadecimal digits.
     #[must_use]
     pub fn hex(&self) -> String {
-        self.bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+        let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
+        self.bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
     }
 
     /// Reads a digest as it is written.

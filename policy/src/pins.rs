@@ -121,7 +121,9 @@ impl Pins {
             return (kind != Kind::Resource || !versions.is_empty()).then_some(Unfit::Removed);
         };
         let Some(digest) = offer.digest() else { return Some(Unfit::Unpinnable) };
-        if self.inconsistent.contains(&(server.into(), kind, name.into())) {
+        if !self.inconsistent.is_empty()
+            && self.inconsistent.contains(&(server.into(), kind, name.into()))
+        {
             return Some(Unfit::Inconsistent);
         }
         self.unfit_version(server, versions, digest)
@@ -157,9 +159,12 @@ impl Pins {
         if whole.is_some_and(|whole| self.accepted.contains(&(server.into(), whole))) {
             return None;
         }
-        let Some(field) = field else { return Some(Unfit::Unpinnable) };
         let versions = self.lock.servers.get(server).map_or(&[][..], |locked| &locked.server);
         let mut approved = versions.iter().filter(|version| version.state == State::Approved);
+        if approved.clone().any(|version| Some(version.digest) == whole) {
+            return None;
+        }
+        let Some(field) = field else { return Some(Unfit::Unpinnable) };
         let has = |version: &Version| {
             let definition = version.definition.value();
             let fields = Digest::of_fields(version.digest.subject(), definition);

@@ -399,7 +399,7 @@ impl Policy {
         let kind = call.verb.kind();
         let catalog =
             catalog.filter(|catalog| catalog.kind() == kind && *catalog.server() == call.server);
-        let shadows = self.shadows.load_full();
+        let shadows = self.shadows.load();
         let offer = match catalog {
             Some(catalog) => catalog.offer(&call.name),
             // Who has no list at hand goes by the last that was read.

@@ -14,6 +14,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use gateway::clock::{Clock as _, System};
+use gateway::file::replace;
 use gateway::report::Chain;
 use gateway::settings::lockfile::{self, LockError};
 use gateway::settings::{Approvers, Settings, UNREADABLE};
@@ -194,16 +195,6 @@ fn store(settings: &Settings, lock: &Lock) -> Result<(), ExitCode> {
     }
     let written = replace(file, text.as_bytes());
     written.map_err(|error| complain(&format!("could not write `{}`: {error}", file.display())))
-}
-
-/// Writes a file so that whoever reads it sees the old one or the new one.
-fn replace(file: &Path, text: &[u8]) -> std::io::Result<()> {
-    let mut next = file.as_os_str().to_owned();
-    next.push(".next");
-    let mut out = fs::File::create(&next)?;
-    out.write_all(text)?;
-    out.sync_all()?;
-    fs::rename(&next, file)
 }
 
 /// What the servers say now.

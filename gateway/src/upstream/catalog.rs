@@ -285,7 +285,7 @@ impl Upstream {
                 && held.is_repeated_by(text, id)
             {
                 if self.keeper.has_moved(held.epoch()) {
-                    self.keeper.note(held.catalog(), self.is_ours(slot, held), begun);
+                    self.noted_list(slot, held, begun).await?;
                 }
                 self.keep(slot, held, reading);
                 return Ok(Arc::clone(held));
@@ -301,7 +301,7 @@ impl Upstream {
                 Outcome::Error(error) if cursor.is_none() && is_unknown(&error) => {
                     // A server without the method offers nothing of the kind.
                     let listing = Arc::new(pages.finish(None, false));
-                    self.noted_list(slot, &listing, begun);
+                    self.noted_list(slot, &listing, begun).await?;
                     self.keep(slot, &listing, reading);
                     return Ok(listing);
                 }
@@ -317,7 +317,7 @@ impl Upstream {
                     Some((text, id))
                 });
                 let listing = Arc::new(pages.finish(source, streamed));
-                self.noted_list(slot, &listing, begun);
+                self.noted_list(slot, &listing, begun).await?;
                 self.keep(slot, &listing, reading);
                 return Ok(listing);
             }
@@ -329,10 +329,20 @@ impl Upstream {
         listing.is_public() || std::ptr::eq(self.shared.slot(listing.kind()), slot)
     }
 
-    /// Has a list compared with what was approved, before anybody can see it.
-    fn noted_list(&self, slot: &Slot, listing: &Listing, begun: Instant) {
+    /// Has a list compared with what was approved, before anybody can see it, beside the threads that
+    /// serve clients. One that could not be compared is not used.
+    async fn noted_list(
+        &self,
+        slot: &Slot,
+        listing: &Listing,
+        begun: Instant,
+    ) -> Result<(), UpstreamError> {
         self.keeper.has_moved(listing.epoch());
-        self.keeper.note(listing.catalog(), self.is_ours(slot, listing), begun);
+        let (keeper, catalog) = (Arc::clone(&self.keeper), Arc::clone(listing.catalog()));
+        let shared = self.is_ours(slot, listing);
+        let noted = tokio::task::spawn_blocking(move || keeper.note(&catalog, shared, begun));
+        let what = "the list could not be compared with what was approved";
+        noted.await.map_err(|_ended| UpstreamError::Protocol(what))
     }
 
     fn keep(&self, slot: &Slot, listing: &Arc<Listing>, reading: (u64, u64)) {
