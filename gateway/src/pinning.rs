@@ -150,7 +150,10 @@ impl Keeper {
         if keeper.acts() {
             held.stamp = Some(Stamp::of(&keeper.settings.file));
             match lockfile::read(&keeper.settings.file, &keeper.settings.approvers) {
-                Ok((lock, text)) => keeper.take(&mut held, lock, &text),
+                Ok((lock, text)) => {
+                    keeper.found(&text);
+                    keeper.take(&mut held, lock);
+                }
                 Err(LockError::Missing(_)) if keeper.settings.trust_on_first_use => {}
                 Err(error @ LockError::Missing(_)) => {
                     tracing::error!(%error, "nothing is approved");
@@ -196,8 +199,7 @@ impl Keeper {
 
     /// Uses another lockfile. What was held against servers is forgotten, and found again if it
     /// still holds.
-    fn take(&self, held: &mut Held, lock: Lock, text: &[u8]) {
-        let digest = crate::hex::encode(&crate::sha256::sha256(text));
+    fn take(&self, held: &mut Held, lock: Lock) {
         let mode = held.pins.mode;
         held.pins = Pins { mode, lock: Arc::new(lock), ..Pins::default() };
         held.closed = None;
@@ -212,13 +214,18 @@ impl Keeper {
         for (server, identity) in identities {
             self.compare_identity(held, &server, &identity);
         }
-        let file = self.settings.file.display().to_string();
-        tracing::info!(%file, sha256 = %digest, "the lockfile was read");
-        self.record("pins", &format!("lockfile sha256:{digest}"));
         let latest: Vec<_> = held.latest.values().flatten().cloned().collect();
         for (catalog, shared) in latest {
             self.compare(held, &catalog, shared, None);
         }
+    }
+
+    /// Tells that the lockfile is this one from now on.
+    fn found(&self, text: &[u8]) {
+        let digest = crate::hex::encode(&crate::sha256::sha256(text));
+        let file = self.settings.file.display().to_string();
+        tracing::info!(%file, sha256 = %digest, "the lockfile was read");
+        self.record("pins", &format!("lockfile sha256:{digest}"));
     }
 
     fn record(&self, event: &str, what: &str) {
@@ -256,9 +263,14 @@ impl Keeper {
         // What could not be read may be read the next time, as it is.
         held.stamp = stamp.filter(|_| !matches!(read, Err(LockError::Read(..))));
         match read {
-            Ok((lock, text)) => self.take(&mut held, lock, &text),
-            Err(LockError::Missing(_)) if self.settings.trust_on_first_use => {
-                self.take(&mut held, Lock::default(), b"");
+            Ok((lock, text)) => {
+                self.found(&text);
+                self.take(&mut held, lock);
+            }
+            Err(error @ LockError::Missing(_)) if self.settings.trust_on_first_use => {
+                tracing::warn!(%error, "only what was said first is approved");
+                self.record("pins", "there is no lockfile: only what was said first is approved");
+                self.take(&mut held, Lock::default());
             }
             Err(error) => self.close(&mut held, &Chain(&error).to_string()),
         }

@@ -658,6 +658,39 @@ fn what_is_said_first_is_trusted_only_where_that_is_asked_for() {
 }
 
 #[test]
+fn what_was_trusted_first_stays_what_it_was_whatever_becomes_of_the_lockfile() {
+    for era in ERAS {
+        let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work")] })));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let lock = lockfile(&folder);
+        let mut config = config(&server);
+        config.pins = format!("{{file: '{}', trustOnFirstUse: true}}", lock.display());
+        config.verb(&["pin"]);
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        assert_eq!(client.tools(), ["work"], "a proposal does not stand in the way");
+        let describe = |text: &str| {
+            state.lock().unwrap()["tools"][0]["description"] = text.into();
+        };
+        let shown = |names: &[&str]| {
+            eventually("the lockfile", || (client.tools() == names).then_some(()));
+        };
+        let proposed = fs::read_to_string(&lock).unwrap();
+        fs::write(&lock, proposed.replace("A tool.", "A fool.")).unwrap();
+        shown(&[]);
+        describe("Another.");
+        assert_eq!(client.tools(), [""; 0], "nothing is trusted while the lockfile is unusable");
+        describe("A tool.");
+        fs::remove_file(&lock).unwrap();
+        shown(&["work"]);
+        describe("Another.");
+        assert_eq!(client.tools(), [""; 0], "what is said second is not said first");
+        assert_eq!(client.call("work", &json!({})).code(), -32602);
+        assert_eq!(gateway.last()["reason"], "definition-changed");
+    }
+}
+
+#[test]
 fn in_audit_mode_it_is_recorded_and_switched_off_it_is_not() {
     for (era, mode) in [(Era::Modern, "audit"), (Era::Legacy, "audit"), (Era::Modern, "off")] {
         let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work")] })));
