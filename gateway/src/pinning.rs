@@ -381,7 +381,7 @@ impl Keeper {
         let (_, shadowing) = self.policy.shadows();
         for (server, kind, name, conflicts) in shadows.all() {
             for conflict in conflicts {
-                if shadowing.modes.of(conflict.likeness) == Mode::Off {
+                if shadowing.of(conflict.likeness) == Mode::Off {
                     continue;
                 }
                 let what = format!(

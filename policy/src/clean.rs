@@ -8,6 +8,7 @@ use std::sync::LazyLock;
 
 use regex::Regex;
 
+use crate::hidden::TERMINAL;
 use crate::json::{Kind as Shape, Value, write_canonical_string};
 
 /// What is taken out.
@@ -30,7 +31,6 @@ const CONTRACT: [&str; 8] =
 const PASSES: usize = 8;
 
 struct Patterns {
-    terminal: Regex,
     comment: Regex,
     element: Regex,
     tag: Regex,
@@ -40,10 +40,6 @@ struct Patterns {
 static PATTERNS: LazyLock<Option<Patterns>> = LazyLock::new(|| {
     let names = "script|iframe|object|embed|style|link|svg|form|meta|base";
     Some(Patterns {
-        terminal: Regex::new(
-            r"(?:\x1b|\u{9b})(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}(?:\x07|\x1b\\)?|[@-Z\\^_])",
-        )
-        .ok()?,
         comment: Regex::new(r"(?s)<!--.*?(?:-->|$)|\[//\]:[^\n]*").ok()?,
         element: Regex::new(r"(?is)<\s*(?:script|style|iframe|object|svg)\b.*?<\s*/\s*(?:script|style|iframe|object|svg)\s*>").ok()?,
         tag: Regex::new(&format!(r"(?i)<\s*/?\s*(?:{names})\b[^<>]*>?")).ok()?,
@@ -114,10 +110,12 @@ pub fn text(text: &str, cleaning: Cleaning) -> String {
 }
 
 fn once(text: &str, cleaning: Cleaning) -> String {
-    let Some(patterns) = PATTERNS.as_ref() else { return text.to_owned() };
+    let (Some(patterns), Some(terminal)) = (PATTERNS.as_ref(), TERMINAL.as_ref()) else {
+        return text.to_owned();
+    };
     let mut text = text.to_owned();
     if cleaning.hidden {
-        text = patterns.terminal.replace_all(&text, "").into_owned();
+        text = terminal.replace_all(&text, "").into_owned();
         text = crate::inspect::shown(&text);
     }
     if cleaning.markup {

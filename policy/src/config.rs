@@ -12,14 +12,14 @@ use serde::Deserialize;
 use crate::access::{Access, Rule, Says, Things};
 use crate::condition::Condition;
 use crate::decision::Mode;
-use crate::mode::Treatment;
+use crate::definitions::Definitions;
 use crate::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
 };
 use crate::pattern::Pattern;
-use crate::pipeline::{Definitions, Policy, Shadowing};
+use crate::pipeline::Policy;
 use crate::principal::{Principal, Wanted, Who};
-use crate::shadow::{Modes, Winner};
+use crate::shadow::{Shadowing, Winner};
 
 /// Who may use which tools, prompts and resources of which servers. What no rule allows is denied.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
@@ -32,73 +32,10 @@ pub struct RawPolicy {
     rules: Vec<RawRule>,
     /// What is looked for in definitions of tools, prompts and resources.
     #[serde(default)]
-    definitions: RawDefinitions,
+    definitions: Definitions,
     /// What is done about tools and prompts that could be taken for those of another server.
     #[serde(default)]
-    shadowing: RawShadowing,
-}
-
-/// What is done about likeness between the tools and prompts of servers that a caller sees.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct RawShadowing {
-    /// Names that are the same, but for case and separators. Default `audit`.
-    same_names: Mode,
-    /// Names that only look the same (NFKC, UTS #39), and names of the protocol. Default `enforce`.
-    look_alikes: Mode,
-    /// Names that begin with the name of another server. Default `audit`.
-    prefixes: Mode,
-    /// Names that are one letter apart. Default `audit`.
-    near_names: Mode,
-    /// Descriptions and arguments that are nearly the same. Default `audit`.
-    descriptions: Mode,
-    /// A description that says what is to be done with a tool of another server. Default `enforce`.
-    directions: Mode,
-    /// A description that names a tool of another server. Default `off`.
-    references: Mode,
-    /// Which of two that are alike is shown.
-    winner: RawWinner,
-    /// The servers, the one that wins first. For `winner: priority`.
-    priority: Vec<String>,
-}
-
-/// Which of two that are alike is shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-enum RawWinner {
-    /// Neither.
-    #[default]
-    Nobody,
-    /// The one whose server stands first in `priority`.
-    Priority,
-    /// The one that was approved first.
-    OldestPin,
-}
-
-impl Default for RawShadowing {
-    fn default() -> Self {
-        let Modes {
-            same_names,
-            look_alikes,
-            prefixes,
-            near_names,
-            descriptions,
-            directions,
-            references,
-        } = Modes::default();
-        let (winner, priority) = (RawWinner::Nobody, Vec::new());
-        Self {
-            same_names,
-            look_alikes,
-            prefixes,
-            near_names,
-            descriptions,
-            directions,
-            references,
-            winner,
-            priority,
-        }
-    }
+    shadowing: Shadowing,
 }
 
 /// One rule.
@@ -147,56 +84,6 @@ struct RawRule {
     contact: Option<String>,
 }
 
-/// What is done about what is found in the strings of a definition: `enforce` withholds it, `strip` takes
-/// it out and shows the rest, `audit` records it, `off` ignores it.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-struct RawDefinitions {
-    /// Characters that are not shown, or that change the order of those that are. Default `enforce`.
-    hidden_characters: Treatment,
-    /// Text that is made to look otherwise than it is: letters of mixed scripts or in odd shapes,
-    /// terminal commands, text that is hidden in selectors. Default `enforce`; not `strip`.
-    disguised_text: Treatment,
-    /// Text that gives orders to a model. Default `enforce`; not `strip`.
-    planted_instructions: Treatment,
-    /// Names outside the specified alphabet, and names a server gives twice. Default `enforce`; not
-    /// `strip`.
-    tool_names: Treatment,
-    /// HTML comments, and markup that loads or runs something. Default `strip`.
-    active_markup: Treatment,
-    /// Keys, tokens and passwords. Default `strip`: they are replaced.
-    secrets: Treatment,
-    /// URLs inside a network or a machine. Default `audit`.
-    internal_urls: Treatment,
-    /// Strings that are longer than anybody reads, or random. Default `audit`; not `strip`.
-    oversized_text: Treatment,
-}
-
-impl Default for RawDefinitions {
-    fn default() -> Self {
-        let Definitions {
-            hidden_characters,
-            disguised_text,
-            planted_instructions,
-            tool_names,
-            active_markup,
-            secrets,
-            internal_urls,
-            oversized_text,
-        } = Definitions::default();
-        Self {
-            hidden_characters,
-            disguised_text,
-            planted_instructions,
-            tool_names,
-            active_markup,
-            secrets,
-            internal_urls,
-            oversized_text,
-        }
-    }
-}
-
 /// One thing wrong with a policy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Problem {
@@ -233,17 +120,17 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
         .filter_map(|(n, raw)| compiler.rule(n, raw, contact.as_ref()))
         .collect();
     compiler.covered(&rules);
-    let shadowing = compiler.shadowing(&raw.shadowing);
-    let definitions = compiler.definitions(&raw.definitions);
+    compiler.shadowing(&raw.shadowing);
+    compiler.definitions(raw.definitions);
     if !compiler.problems.is_empty() {
         return Err(compiler.problems);
     }
     Ok(Policy::new(
         Access::new(rules.into_iter().map(|(_, rule)| rule).collect()),
-        definitions,
+        raw.definitions,
         contact,
     )
-    .with_shadowing(shadowing))
+    .with_shadowing(raw.shadowing))
 }
 
 struct Compiler<'a> {
@@ -257,65 +144,27 @@ impl Compiler<'_> {
         self.problems.push(Problem { at, message: message.into(), help: help.into() });
     }
 
-    fn definitions(&mut self, raw: &RawDefinitions) -> Definitions {
-        for (name, treatment) in [
-            ("disguisedText", raw.disguised_text),
-            ("plantedInstructions", raw.planted_instructions),
-            ("toolNames", raw.tool_names),
-            ("oversizedText", raw.oversized_text),
-        ] {
-            if treatment == Treatment::Strip {
-                let help = "write `enforce`, `audit` or `off`";
-                self.report(format!("/definitions/{name}"), "this cannot be taken out", help);
-            }
-        }
-        Definitions {
-            hidden_characters: raw.hidden_characters,
-            disguised_text: raw.disguised_text,
-            planted_instructions: raw.planted_instructions,
-            tool_names: raw.tool_names,
-            active_markup: raw.active_markup,
-            secrets: raw.secrets,
-            internal_urls: raw.internal_urls,
-            oversized_text: raw.oversized_text,
+    fn definitions(&mut self, definitions: Definitions) {
+        for name in definitions.misused() {
+            let help = "write `enforce`, `audit` or `off`";
+            self.report(format!("/definitions/{name}"), "this cannot be taken out", help);
         }
     }
 
-    fn shadowing(&mut self, raw: &RawShadowing) -> Shadowing {
-        let modes = Modes {
-            same_names: raw.same_names,
-            look_alikes: raw.look_alikes,
-            prefixes: raw.prefixes,
-            near_names: raw.near_names,
-            descriptions: raw.descriptions,
-            directions: raw.directions,
-            references: raw.references,
-        };
-        let mut order = Vec::new();
-        for (n, name) in raw.priority.iter().enumerate() {
-            match self.known.servers.iter().find(|server| server.as_str() == name) {
-                Some(server) => order.push(server.clone()),
-                None => {
-                    let servers: Vec<_> =
-                        self.known.servers.iter().map(ServerName::as_str).collect();
-                    let help = format!("the servers are: {}", servers.join(", "));
-                    let at = format!("/shadowing/priority/{n}");
-                    self.report(at, format!("there is no server `{}`", name.escape_debug()), help);
-                }
+    fn shadowing(&mut self, shadowing: &Shadowing) {
+        for (n, name) in shadowing.priority.iter().enumerate() {
+            let servers = self.known.servers.iter().map(ServerName::as_str);
+            if !servers.clone().any(|server| server == name) {
+                let help = format!("the servers are: {}", servers.collect::<Vec<_>>().join(", "));
+                let at = format!("/shadowing/priority/{n}");
+                self.report(at, format!("there is no server `{}`", name.escape_debug()), help);
             }
         }
-        let by_priority = raw.winner == RawWinner::Priority;
-        if by_priority == raw.priority.is_empty() {
+        if (shadowing.winner == Winner::Priority) == shadowing.priority.is_empty() {
             let at = "/shadowing/priority".to_owned();
             let help = "give both `winner: priority` and the servers in `priority`, or neither";
             self.report(at, "this decides nothing", help);
         }
-        let winner = match raw.winner {
-            RawWinner::Nobody => Winner::Nobody,
-            RawWinner::Priority => Winner::Priority(order),
-            RawWinner::OldestPin => Winner::OldestPin,
-        };
-        Shadowing { modes, winner }
     }
 
     fn rule(

@@ -16,6 +16,7 @@ use crate::kind::Kind;
 use crate::lock::{Locked, State, Version};
 use crate::offer::{Catalog, Offer};
 use crate::pin::{Digest, Subject};
+use crate::pointer::escaped;
 
 pub use schema::words as words_of;
 pub use words::visible;
@@ -391,7 +392,7 @@ fn same(old: Option<Value<'_>>, new: Option<Value<'_>>) -> bool {
 }
 
 fn pointer(at: &str, name: &str) -> String {
-    format!("{at}/{}", name.replace('~', "~0").replace('/', "~1"))
+    format!("{at}/{}", escaped(name))
 }
 
 fn is_set(value: Option<Value<'_>>) -> Option<BTreeSet<Vec<u8>>> {

@@ -10,8 +10,10 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::detect::{Model, Reading, THRESHOLD};
+use crate::hidden::Hidden;
 use crate::json::Value;
 use crate::name::OfferName;
+use crate::pointer::escaped;
 
 /// A detector. Its name in the configuration, the audit log and the metrics is [`Detector::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -150,7 +152,7 @@ fn walk(value: Value<'_>, at: &mut String, findings: &mut Vec<Finding>) {
     let length = at.len();
     for (key, member) in value.members() {
         at.push('/');
-        at.push_str(&key.replace('~', "~0").replace('/', "~1"));
+        at.push_str(&escaped(&key));
         string(&key, at, findings);
         walk(member, at, findings);
         at.truncate(length);
@@ -205,36 +207,21 @@ fn characters(text: &str) -> impl Iterator<Item = (char, Option<&'static str>)> 
     let mut chars = text.chars().peekable();
     std::iter::from_fn(move || {
         let c = chars.next()?;
-        let note = match c {
-            '\t' | '\n' | '\r' => None,
+        let note = match Hidden::of(c) {
+            None => None,
+            // How an emoji is drawn is said in the text.
+            Some(Hidden::Variation) if matches!(c, '\u{fe0e}' | '\u{fe0f}') => None,
+            Some(Hidden::Variation) => Some("has variation selectors, which are not shown"),
             // Joiners belong inside emoji and several scripts; between ASCII letters they hide.
-            '\u{200c}' | '\u{200d}' => {
+            Some(Hidden::Joiner) => {
                 let joined =
                     !before.is_ascii() && chars.peek().is_some_and(|next| !next.is_ascii());
                 (!joined).then_some("has a joiner that joins nothing")
             }
-            '\u{e0000}'..='\u{e007f}' => Some("has tag characters, which are not shown"),
-            '\u{202a}'..='\u{202e}'
-            | '\u{2066}'..='\u{2069}'
-            | '\u{200e}'
-            | '\u{200f}'
-            | '\u{61c}' => Some("has characters that change the order of the text"),
-            '\u{e0100}'..='\u{e01ef}' | '\u{fe00}'..='\u{fe0d}' => {
-                Some("has variation selectors, which are not shown")
-            }
-            '\u{ad}'
-            | '\u{34f}'
-            | '\u{115f}'
-            | '\u{1160}'
-            | '\u{180b}'..='\u{180e}'
-            | '\u{200b}'
-            | '\u{2060}'..='\u{2065}'
-            | '\u{206a}'..='\u{206f}'
-            | '\u{3164}'
-            | '\u{feff}'
-            | '\u{ffa0}'
-            | '\u{fff9}'..='\u{fffb}' => Some("has characters that are not shown"),
-            other => other.is_control().then_some("has control characters"),
+            Some(Hidden::Tag) => Some("has tag characters, which are not shown"),
+            Some(Hidden::Order) => Some("has characters that change the order of the text"),
+            Some(Hidden::Shapeless) => Some("has characters that are not shown"),
+            Some(Hidden::Control) => Some("has control characters"),
         };
         if note.is_none() {
             before = c;

@@ -3,6 +3,8 @@
 //! Read the modules in this order; each may use those above it and none below.
 //!
 //! - [`name`]: validated names and ids
+//! - [`pointer`]: where in a document, as JSON Pointer
+//! - [`hidden`]: what is in a text and not shown
 //! - [`pattern`]: names with `*` and `?` in them
 //! - [`principal`]: who is asking, as the gateway concluded it
 //! - [`revoked`]: what is no longer to be used, whatever the rules say
@@ -19,6 +21,7 @@
 //! - [`review`]: what a reviewer would say about a definition
 //! - [`message`]: what is being asked or answered, free of transport and era
 //! - [`mode`]: whether a control acts
+//! - [`definitions`]: what is done about what is found in a definition
 //! - [`pins`]: whether a definition is one that was approved
 //! - [`shadow`]: what could be taken for something else
 //! - [`registry`]: what we know about tools ourselves
@@ -31,6 +34,8 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 pub mod name;
+pub mod pointer;
+pub mod hidden;
 pub mod pattern;
 pub mod principal;
 pub mod revoked;
@@ -47,6 +52,7 @@ pub mod drift;
 pub mod review;
 pub mod message;
 pub mod mode;
+pub mod definitions;
 pub mod pins;
 pub mod shadow;
 pub mod registry;

@@ -5,10 +5,11 @@ use std::sync::Arc;
 use arc_swap::ArcSwap;
 
 use crate::access::{Access, Decided};
-use crate::clean::{self, Cleaning};
+use crate::clean;
 use crate::condition::{Arguments, Subject};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
-use crate::inspect::{self, Detector, Finding};
+use crate::definitions::Definitions;
+use crate::inspect::{self, Finding};
 use crate::json::{Bounds, Document, Fragment, Value};
 use crate::message::{Call, Reply, Use};
 use crate::mode::Treatment;
@@ -18,7 +19,7 @@ use crate::pins::{Pins, Unfit};
 use crate::principal::Principal;
 use crate::registry::{Registered, Registry};
 use crate::revoked::Revoked;
-use crate::shadow::{Modes, Shadows, Winner};
+use crate::shadow::{Shadowing, Shadows};
 
 /// Proof that a call was allowed. Only this module makes one, and it cannot be copied.
 ///
@@ -137,70 +138,6 @@ pub struct Ruling<T> {
     pub outcome: Result<T, Denial>,
 }
 
-/// What is done about what each detector finds in definitions.
-#[derive(Clone, Copy, Debug)]
-pub struct Definitions {
-    /// Characters that are not shown.
-    pub hidden_characters: Treatment,
-    /// Text that is made to look otherwise than it is.
-    pub disguised_text: Treatment,
-    /// Text that gives orders.
-    pub planted_instructions: Treatment,
-    /// Names outside the alphabet or given twice.
-    pub tool_names: Treatment,
-    /// HTML comments and markup that does something.
-    pub active_markup: Treatment,
-    /// Keys, tokens and passwords.
-    pub secrets: Treatment,
-    /// Addresses inside a network or a machine.
-    pub internal_urls: Treatment,
-    /// More text than anybody reads.
-    pub oversized_text: Treatment,
-}
-
-impl Default for Definitions {
-    fn default() -> Self {
-        Self {
-            hidden_characters: Treatment::Enforce,
-            disguised_text: Treatment::Enforce,
-            planted_instructions: Treatment::Enforce,
-            tool_names: Treatment::Enforce,
-            active_markup: Treatment::Strip,
-            secrets: Treatment::Strip,
-            internal_urls: Treatment::Audit,
-            oversized_text: Treatment::Audit,
-        }
-    }
-}
-
-impl Definitions {
-    const fn treatment(&self, detector: Detector) -> Treatment {
-        match detector {
-            Detector::HiddenCharacters => self.hidden_characters,
-            Detector::DisguisedText => self.disguised_text,
-            Detector::ActiveMarkup => self.active_markup,
-            Detector::Secrets => self.secrets,
-            Detector::InternalUrls => self.internal_urls,
-            Detector::OversizedText => self.oversized_text,
-            Detector::PlantedInstructions => self.planted_instructions,
-            Detector::ToolNames => self.tool_names,
-            // These are asked where the others are known.
-            Detector::Pins | Detector::Shadowing | Detector::Registry => Treatment::Off,
-        }
-    }
-
-    /// What is taken out of definitions.
-    fn cleaning(&self) -> Cleaning {
-        let strips = |treatment: Treatment| treatment == Treatment::Strip;
-        Cleaning {
-            hidden: strips(self.hidden_characters),
-            markup: strips(self.active_markup),
-            secrets: strips(self.secrets),
-            addresses: strips(self.internal_urls),
-        }
-    }
-}
-
 /// Whether the list of the server is at hand.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Listed {
@@ -219,15 +156,6 @@ pub struct Policy {
     shadowing: Shadowing,
     shadows: ArcSwap<Shadows>,
     registry: Registry,
-}
-
-/// What is done about things that could be taken for others.
-#[derive(Debug, Default)]
-pub struct Shadowing {
-    /// By likeness.
-    pub modes: Modes,
-    /// Which of two is shown.
-    pub winner: Winner,
 }
 
 impl Policy {
@@ -628,7 +556,7 @@ impl Policy {
         }
         let pins = self.pins.load();
         for conflict in conflicts {
-            let mode = self.shadowing.modes.of(conflict.likeness);
+            let mode = self.shadowing.of(conflict.likeness);
             let rival = conflict.rival.as_ref();
             let seen = rival.is_none_or(|(rival, other)| {
                 self.sees(principal, rival, kind, other, &shadows, &pins)
@@ -637,8 +565,7 @@ impl Policy {
                 continue;
             }
             let finding = Finding::shadowing(conflict.to_string());
-            let winner = &self.shadowing.winner;
-            let yields = Shadows::yields(conflict, winner, &pins, server, kind, name);
+            let yields = self.shadowing.yields(conflict, &pins, server, kind, name);
             if mode == Mode::Enforce && yields {
                 let reason = Reason::Shadowed(finding.clone());
                 decided.decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });

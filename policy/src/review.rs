@@ -3,6 +3,7 @@
 //! it with what to do.
 
 use crate::json::{Kind as Shape, Value};
+use crate::pointer::escaped;
 
 /// How much a remark matters.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -329,7 +330,7 @@ impl Reviewer {
             self.open = Some(at.to_owned());
         }
         for (name, value) in properties.into_iter().flat_map(Value::members) {
-            let at = format!("{at}/properties/{}", name.replace('~', "~0").replace('/', "~1"));
+            let at = format!("{at}/properties/{}", escaped(&name));
             self.argument(&name, value, &at);
             self.schema(value, &at, depth + 1);
         }

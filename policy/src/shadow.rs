@@ -10,6 +10,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
+use schemars::JsonSchema;
+use serde::Deserialize;
+
 use crate::kind::Kind;
 use crate::lock::State;
 use crate::mode::Mode;
@@ -99,26 +102,44 @@ impl Likeness {
     }
 }
 
-/// What is done about each likeness.
-#[derive(Clone, Copy, Debug)]
-pub struct Modes {
-    /// The same name, but for case and separators.
+/// What is done about likeness between the tools and prompts of servers that a caller sees.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Shadowing {
+    /// Names that are the same, but for case and separators. Default `audit`.
     pub same_names: Mode,
-    /// Names that only look the same, and reserved names.
+    /// Names that only look the same (NFKC, UTS #39), and names of the protocol. Default `enforce`.
     pub look_alikes: Mode,
-    /// Names that begin with the name of another server.
+    /// Names that begin with the name of another server. Default `audit`.
     pub prefixes: Mode,
-    /// One letter is different.
+    /// Names that are one letter apart. Default `audit`.
     pub near_names: Mode,
-    /// Nearly the same description.
+    /// Descriptions and arguments that are nearly the same. Default `audit`.
     pub descriptions: Mode,
-    /// What is to be done with another server's tool.
+    /// A description that says what is to be done with a tool of another server. Default `enforce`.
     pub directions: Mode,
-    /// A tool of another server is named.
+    /// A description that names a tool of another server. Default `off`.
     pub references: Mode,
+    /// Which of two that are alike is shown.
+    pub winner: Winner,
+    /// The servers, the one that wins first. For `winner: priority`.
+    pub priority: Vec<String>,
 }
 
-impl Default for Modes {
+/// Which of two that are alike is shown.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Winner {
+    /// Neither.
+    #[default]
+    Nobody,
+    /// The one whose server stands first in `priority`.
+    Priority,
+    /// The one that was approved first.
+    OldestPin,
+}
+
+impl Default for Shadowing {
     fn default() -> Self {
         Self {
             same_names: Mode::Audit,
@@ -128,11 +149,13 @@ impl Default for Modes {
             descriptions: Mode::Audit,
             directions: Mode::Enforce,
             references: Mode::Off,
+            winner: Winner::default(),
+            priority: Vec::new(),
         }
     }
 }
 
-impl Modes {
+impl Shadowing {
     /// What is done about this one.
     #[must_use]
     pub const fn of(&self, likeness: Likeness) -> Mode {
@@ -146,18 +169,47 @@ impl Modes {
             Likeness::Names => self.references,
         }
     }
-}
 
-/// Which of two that are alike is shown.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Winner {
-    /// Neither.
-    #[default]
-    Nobody,
-    /// The one whose server stands first here; one that does not stand here loses to those that do.
-    Priority(Vec<ServerName>),
-    /// The one that was approved first.
-    OldestPin,
+    /// Whether `server` gives way to the other in this conflict. One that does not stand in
+    /// `priority` loses to those that do.
+    #[must_use]
+    pub fn yields(
+        &self,
+        conflict: &Conflict,
+        pins: &Pins,
+        server: &ServerName,
+        kind: Kind,
+        name: &str,
+    ) -> bool {
+        let Some((rival, other)) =
+            conflict.rival.as_ref().filter(|_| conflict.likeness.is_mutual())
+        else {
+            return true;
+        };
+        match self.winner {
+            Winner::Nobody => true,
+            Winner::Priority => {
+                let place = |server: &ServerName| {
+                    self.priority.iter().position(|known| known == server.as_str())
+                };
+                match (place(server), place(rival)) {
+                    (Some(own), Some(rival)) => own >= rival,
+                    (own, _) => own.is_none(),
+                }
+            }
+            Winner::OldestPin => {
+                let since = |server: &ServerName, name: &str| {
+                    let versions = pins.lock.servers.get(server.as_str())?.versions(kind, name);
+                    let approved = versions.iter().filter(|v| v.state == State::Approved);
+                    approved.filter_map(|version| version.at.clone()).min()
+                };
+                match (since(server, name), since(rival, other)) {
+                    (Some(own), Some(rival)) => own >= rival,
+                    (own, _) => own.is_none(),
+                }
+            }
+        }
+    }
 }
 
 /// One likeness of one thing.
@@ -256,44 +308,6 @@ impl Shadows {
                 })
             },
         )
-    }
-
-    /// Whether `server` gives way to the other in this conflict.
-    #[must_use]
-    pub fn yields(
-        conflict: &Conflict,
-        winner: &Winner,
-        pins: &Pins,
-        server: &ServerName,
-        kind: Kind,
-        name: &str,
-    ) -> bool {
-        let Some((rival, other)) =
-            conflict.rival.as_ref().filter(|_| conflict.likeness.is_mutual())
-        else {
-            return true;
-        };
-        match winner {
-            Winner::Nobody => true,
-            Winner::Priority(order) => {
-                let place = |server: &ServerName| order.iter().position(|known| known == server);
-                match (place(server), place(rival)) {
-                    (Some(own), Some(rival)) => own >= rival,
-                    (own, _) => own.is_none(),
-                }
-            }
-            Winner::OldestPin => {
-                let since = |server: &ServerName, name: &str| {
-                    let versions = pins.lock.servers.get(server.as_str())?.versions(kind, name);
-                    let approved = versions.iter().filter(|v| v.state == State::Approved);
-                    approved.filter_map(|version| version.at.clone()).min()
-                };
-                match (since(server, name), since(rival, other)) {
-                    (Some(own), Some(rival)) => own >= rival,
-                    (own, _) => own.is_none(),
-                }
-            }
-        }
     }
 }
 

@@ -7,6 +7,7 @@ use std::time::Duration;
 use http::Uri;
 use policy::name::{GroupName, PrincipalId, Scope};
 use policy::pattern::Pattern;
+use policy::pointer::{escaped, unescaped};
 use policy::principal::Principal;
 
 use super::compile::Compiler;
@@ -178,7 +179,7 @@ impl Compiler<'_> {
     fn implied(&mut self, raw: &BTreeMap<String, Vec<String>>) -> Implied {
         let mut implied = BTreeMap::new();
         for (scope, others) in raw {
-            let at = format!("/identity/scopes/{}", scope.replace('~', "~0").replace('/', "~1"));
+            let at = format!("/identity/scopes/{}", escaped(scope));
             let parsed = self.scopes(&at, std::slice::from_ref(scope)).pop();
             let others = self.scopes(&at, others);
             implied.extend(parsed.map(|scope| (scope, others)));
@@ -284,7 +285,7 @@ impl Compiler<'_> {
                 self.report(&format!("{at}/{key}"), message, "write `/realm_access/roles`");
                 return None;
             };
-            let part = |part: &str| part.replace("~1", "/").replace("~0", "~").into();
+            let part = |part| unescaped(part).into();
             Some(ClaimPath(rest.split('/').map(part).collect()))
         };
         ClaimPaths {

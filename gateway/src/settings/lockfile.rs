@@ -18,6 +18,7 @@ use policy::json::{Bounds, Document, Fragment, Kind as Shape, Value, by_units, w
 use policy::lock::{Lock, Locked, State, Version};
 use policy::offer::Kind;
 use policy::pin::{Digest, Subject};
+use policy::pointer::escaped;
 use serde::Deserialize;
 
 use super::pins::Approvers;
@@ -219,10 +220,6 @@ fn version(raw: RawVersion, subject: Subject, name: Option<&str>) -> Result<Vers
         return Err("the definition is of another name");
     }
     Ok(Version { digest: found, state: raw.state, by: raw.by, at: raw.at, definition })
-}
-
-fn escaped(name: &str) -> String {
-    name.replace('~', "~0").replace('/', "~1")
 }
 
 /// The text of a lockfile.

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
+use policy::pointer::unescaped;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
@@ -97,7 +98,7 @@ fn explain(
         }
         _ => {
             let (parent, key) = at.rsplit_once('/').unwrap_or(("", &at));
-            cuts.insert((parent.to_owned(), key.replace("~1", "/").replace("~0", "~")));
+            cuts.insert((parent.to_owned(), unescaped(key).into_owned()));
             let (message, help) = words(error);
             problems.push(Problem::new(root.place(&at), message, help));
         }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 use std::ops::Range;
 
+use policy::pointer::unescaped;
 use saphyr_parser::{Event, Parser, ScalarStyle, Span};
 use serde_json::{Map, Number, Value};
 
@@ -151,7 +152,7 @@ impl Node {
 }
 
 fn segments(pointer: &str) -> impl Iterator<Item = String> {
-    pointer.split('/').skip(1).map(|part| part.replace("~1", "/").replace("~0", "~"))
+    pointer.split('/').skip(1).map(|part| unescaped(part).into_owned())
 }
 
 impl Scalar {

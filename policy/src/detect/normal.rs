@@ -2,11 +2,11 @@
 
 use std::sync::LazyLock;
 
-use regex::Regex;
 use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
 use super::lexicon::LEXICON;
+use crate::hidden::{Hidden, TERMINAL};
 
 /// A way to make text look like other text, or like nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -73,16 +73,6 @@ const LATIN: &str =
 static CONFUSABLE: LazyLock<std::collections::BTreeMap<char, char>> =
     LazyLock::new(|| FOREIGN.chars().zip(LATIN.chars()).collect());
 
-static ANSI: LazyLock<Option<Regex>> = LazyLock::new(|| {
-    Regex::new(r"(?:\x1b|\u{9b})(?:\[[0-9;?]*[ -/]*[@-~]|\][^\x07\x1b]{0,200}|[@-Z\\^_])").ok()
-});
-
-pub(super) fn is_invisible(c: char) -> bool {
-    matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}' | '\u{17b5}'
-        | '\u{180e}' | '\u{200b}'..='\u{200f}' | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{2064}'
-        | '\u{2066}'..='\u{206f}' | '\u{3164}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}')
-}
-
 /// Where a letter is from: Latin, Greek, Cyrillic, Armenian, or elsewhere.
 fn script(c: char) -> char {
     match c {
@@ -115,7 +105,7 @@ pub(super) fn normal(text: &str) -> Normal {
     }
     let mut found = Normal::default();
     let plain = stripped(text, &mut found);
-    let plain = match ANSI.as_ref() {
+    let plain = match TERMINAL.as_ref() {
         Some(ansi) if ansi.is_match(&plain) => {
             found.tricks.push(Trick::Terminal);
             ansi.replace_all(&plain, " ").into_owned()
@@ -159,7 +149,11 @@ fn stripped(text: &str, found: &mut Normal) -> String {
                 selectors.extend(u8::try_from(u32::from(c) - 0xfe00).ok());
                 continue;
             }
-            _ if is_invisible(c) => {
+            _ if matches!(
+                Hidden::of(c),
+                Some(Hidden::Joiner | Hidden::Order | Hidden::Shapeless)
+            ) =>
+            {
                 match c {
                     '\u{202d}' | '\u{202e}' => found.note(Trick::Reversed),
                     '\u{202a}' | '\u{202b}' | '\u{2066}'..='\u{2068}' => isolates = true,

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::lexicon::LEXICON;
 use super::tokens::parts;
 use crate::json::Value;
+use crate::pointer::escaped;
 
 /// Longest part of one string that is looked at, in bytes.
 const LONGEST: usize = 20_000;
@@ -132,8 +133,4 @@ impl Walk {
             self.value(member, if names { "" } else { &name }, inner, &at);
         }
     }
-}
-
-fn escaped(key: &str) -> String {
-    key.replace('~', "~0").replace('/', "~1")
 }

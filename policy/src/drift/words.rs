@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 
 use super::Risk;
 use crate::detect;
+use crate::hidden::Hidden;
 use crate::json::Value;
 
 /// Longest excerpt of a value in a change, in bytes.
@@ -54,7 +55,7 @@ pub(super) fn compared(old: Option<Value<'_>>, new: Option<Value<'_>>) -> (Risk,
 
 /// What has become of a text.
 pub(super) fn judge(before: &str, after: &str) -> (Risk, &'static str) {
-    let hidden = |text: &str| text.chars().filter(|c| is_hidden(*c)).count();
+    let hidden = |text: &str| text.chars().filter(|c| Hidden::of(*c).is_some()).count();
     if hidden(after) > hidden(before) {
         return (Risk::Instruction, "has characters now that are not shown");
     }
@@ -174,21 +175,12 @@ fn plain(text: &str) -> String {
     letters.flat_map(char::to_lowercase).collect()
 }
 
-fn is_hidden(c: char) -> bool {
-    (c.is_control() && !matches!(c, '\n' | '\t' | '\r'))
-        || matches!(c, '\u{ad}' | '\u{34f}' | '\u{61c}' | '\u{115f}' | '\u{1160}' | '\u{17b4}'
-            | '\u{17b5}' | '\u{180b}'..='\u{180e}' | '\u{200b}'..='\u{200f}'
-            | '\u{202a}'..='\u{202e}' | '\u{2060}'..='\u{206f}' | '\u{3164}'
-            | '\u{fe00}'..='\u{fe0f}' | '\u{feff}' | '\u{ffa0}' | '\u{fff9}'..='\u{fffb}'
-            | '\u{e0000}'..='\u{e0fff}')
-}
-
 /// A text with what is not shown drawn as `<U+200B>`.
 #[must_use]
 pub fn visible(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     for c in text.chars() {
-        if is_hidden(c) {
+        if Hidden::of(c).is_some() {
             write!(out, "<U+{:04X}>", u32::from(c)).unwrap_or_default();
         } else {
             out.push(c);

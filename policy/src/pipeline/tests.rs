@@ -5,10 +5,11 @@ use std::sync::Arc;
 use bytes::Bytes;
 use proptest::prelude::*;
 
-use super::{Definitions, Policy, Shown};
+use super::{Policy, Shown};
 use crate::access::{Access, Rule, Says, Things};
 use crate::condition::Condition;
 use crate::decision::{Denial, Effect, Mode, Reason, Told};
+use crate::definitions::Definitions;
 use crate::json::{Bounds, Document, Fragment};
 use crate::message::{Reply, Use, Verb};
 use crate::mode::Treatment;

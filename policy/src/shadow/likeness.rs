@@ -7,6 +7,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_security::confusable_detection::skeleton;
 
 use super::Likeness;
+use crate::hidden::Hidden;
 use crate::json::Value;
 
 /// Most words of one description that are looked at.
@@ -85,8 +86,7 @@ impl Forms {
 }
 
 fn is_mark(c: char) -> bool {
-    unicode_normalization::char::is_combining_mark(c)
-        || matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{2060}'..='\u{2064}' | '\u{feff}')
+    unicode_normalization::char::is_combining_mark(c) || Hidden::of(c).is_some()
 }
 
 fn join(text: &str) -> String {

@@ -1,0 +1,102 @@
+//! What is in a text and not shown: characters without a shape, and commands to terminals.
+//!
+//! One table for all who look for them, take them out or draw them (threat T1402, vector PV-49).
+
+use std::sync::LazyLock;
+
+use regex::Regex;
+
+/// Why a character is not shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Hidden {
+    /// It joins its neighbours, or keeps them apart: of use inside emoji and several scripts.
+    Joiner,
+    /// It changes the order in which a text is shown (Unicode Standard Annex 9).
+    Order,
+    /// It spells in tags, which nothing shows (U+E0000 to U+E007F, and what is not assigned there).
+    Tag,
+    /// It chooses among the shapes of the character before it.
+    Variation,
+    /// It has no shape.
+    Shapeless,
+    /// It is a command.
+    Control,
+}
+
+impl Hidden {
+    /// Of a character that is not shown, why.
+    #[must_use]
+    pub fn of(c: char) -> Option<Self> {
+        match c {
+            ' '..='~' | '\t' | '\n' | '\r' => None,
+            '\u{200c}' | '\u{200d}' => Some(Self::Joiner),
+            '\u{61c}'
+            | '\u{200e}'
+            | '\u{200f}'
+            | '\u{202a}'..='\u{202e}'
+            | '\u{2066}'..='\u{2069}' => Some(Self::Order),
+            '\u{fe00}'..='\u{fe0f}' | '\u{e0100}'..='\u{e01ef}' => Some(Self::Variation),
+            '\u{e0000}'..='\u{e0fff}' => Some(Self::Tag),
+            '\u{ad}'
+            | '\u{34f}'
+            | '\u{115f}'
+            | '\u{1160}'
+            | '\u{17b4}'
+            | '\u{17b5}'
+            | '\u{180b}'..='\u{180e}'
+            | '\u{200b}'
+            | '\u{2060}'..='\u{2065}'
+            | '\u{206a}'..='\u{206f}'
+            | '\u{3164}'
+            | '\u{feff}'
+            | '\u{ffa0}'
+            | '\u{fff9}'..='\u{fffb}' => Some(Self::Shapeless),
+            other => other.is_control().then_some(Self::Control),
+        }
+    }
+}
+
+/// Longest command to a terminal that is taken for one, in characters: what is longer is shown as
+/// text from there on.
+const COMMAND: usize = 200;
+
+/// Commands to terminals (ECMA-48): CSI and OSC, in seven bits and in eight, and other escapes.
+pub static TERMINAL: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(&format!(
+        r"(?:\x1b\[|\u{{9b}})[0-9;?]*[ -/]*[@-~]|(?:\x1b\]|\u{{9d}})[^\x07\x1b\u{{9c}}]{{0,{COMMAND}}}(?:\x07|\x1b\\|\u{{9c}})?|\x1b[@-Z\\^_]"
+    ))
+    .ok()
+});
+
+#[cfg(test)]
+mod tests {
+    use super::{Hidden, TERMINAL};
+
+    #[test]
+    fn what_is_shown_is_not_hidden() {
+        for text in ["Reads a file.\r\n\t", "größer als 1 MB – ファイルを読む", "עברית العربية"]
+        {
+            assert!(text.chars().all(|c| Hidden::of(c).is_none()), "{text}");
+        }
+        for c in (0..=0x10_ffff).filter_map(char::from_u32).filter(|c| c.is_alphanumeric()) {
+            let filler = matches!(c, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}');
+            assert_eq!(Hidden::of(c).is_some(), filler, "{c:?}");
+        }
+    }
+
+    #[test]
+    fn commands_to_terminals_are_found_whole() {
+        let terminal = TERMINAL.as_ref().unwrap();
+        for command in [
+            "\u{1b}[31;1m",
+            "\u{9b}31m",
+            "\u{1b}]8;;https://a.example\u{7}",
+            "\u{1b}]0;title\u{1b}\\",
+            "\u{9d}0;title\u{9c}",
+            "\u{1b}M",
+        ] {
+            let text = format!("a{command}b");
+            assert_eq!(terminal.replace_all(&text, ""), "ab", "{command:?}");
+        }
+    }
+}
