@@ -3,7 +3,7 @@
 //! Read the modules in this order; each may use those above it and none below.
 //!
 //! - [`name`]: validated names and ids
-//! - [`pointer`]: where in a document, as JSON Pointer
+//! - [`mod@pointer`]: where in a document, as JSON Pointer
 //! - [`hidden`]: what is in a text and not shown
 //! - [`pattern`]: names with `*` and `?` in them
 //! - [`principal`]: who is asking, as the gateway concluded it
