@@ -1,5 +1,6 @@
 //! The verbs of the command line.
 
+mod inspect;
 mod pin;
 mod sarif;
 mod scan;
@@ -69,6 +70,9 @@ enum Verb {
     /// Say what detectors and a reviewer find in what servers offer, and what to do about it. Exits
     /// with 6 when there is something grave.
     Scan(scan::Scan),
+    /// Say what the detectors of a configuration find in definitions, results or arguments, which
+    /// come as JSON Lines on standard input: one JSON object a line.
+    Inspect(inspect::Inspect),
     /// Print the JSON Schema of the configuration.
     Schema,
     /// Make an API key, and the line that admits it.
@@ -104,6 +108,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Validate { file, format } => validate(&file, format),
         Verb::Pin(pin) => pin::run(pin),
         Verb::Scan(scan) => scan::run(&scan),
+        Verb::Inspect(inspect) => inspect::run(&inspect),
         Verb::Schema => print(&schema()),
         Verb::Keygen => keygen(),
         Verb::Canary => match canary::serve(|| System.now()) {

@@ -12,6 +12,7 @@ mod state;
 mod outlet;
 mod detached;
 mod underway;
+mod heard;
 mod asking;
 mod using;
 mod tasks;

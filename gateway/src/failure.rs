@@ -2,6 +2,7 @@
 
 use http::{HeaderValue, StatusCode};
 use policy::decision::{Denial, Reason, Told};
+use policy::inspect::Finding;
 use policy::offer::Kind;
 
 use crate::audit::AuditError;
@@ -94,6 +95,9 @@ pub enum Failure {
     /// The policy said no.
     #[error("denied as {}", .1.reason)]
     Denied(Kind, Denial),
+    /// Something was found in what the server said.
+    #[error("withheld: {0}")]
+    Withheld(Finding),
     /// The server wants something the client cannot give.
     #[error("the server asks `{0}` of a client that does not offer it")]
     Unasked(Box<str>),
@@ -174,6 +178,7 @@ impl Failure {
             Self::Replay => "replay",
             Self::Duplicate => "duplicate-id",
             Self::Denied(_, denial) => denial.reason.code(),
+            Self::Withheld(_) => "content",
             Self::Unasked(_) => "client-capability",
             Self::Unanswered => "client-answer",
             Self::Audit(_) => "audit",
@@ -181,11 +186,17 @@ impl Failure {
         }
     }
 
+    /// Whether a call may be made with other arguments.
+    #[must_use]
+    pub const fn is_about_arguments(&self) -> bool {
+        matches!(self, Self::Denied(_, Denial { reason: Reason::Content(_), .. }))
+    }
+
     /// How the exchange ended, for the record.
     #[must_use]
     pub fn ending(&self, public: &Public) -> Ending {
         let outcome = match self {
-            Self::Denied(..) | Self::StepUp(..) => Outcome::Denied,
+            Self::Denied(..) | Self::StepUp(..) | Self::Withheld(_) => Outcome::Denied,
             Self::Authn(stranger) if stranger.error.is_ours() => Outcome::Failed,
             Self::Audit(_)
             | Self::Upstream(_)
@@ -308,6 +319,13 @@ impl Failure {
             Self::Replay => shape("the events after `Last-Event-ID` are not kept; begin anew"),
             Self::Duplicate => shape("a request with this id is in flight"),
             Self::Denied(kind, denial) => denied(*kind, denial, era),
+            Self::Withheld(finding) => {
+                let message = format!("what the server said was withheld: {finding}");
+                Public {
+                    data: Some(reason(self.reason())),
+                    ..plain(StatusCode::OK, code::DENIED, &message)
+                }
+            }
             Self::Unasked(asked) => {
                 let missing = plain(
                     of_request(StatusCode::BAD_REQUEST),
@@ -341,6 +359,10 @@ impl Failure {
             ),
         }
     }
+}
+
+fn reason(code: &str) -> String {
+    format!(r#"{{"reason":"{code}"}}"#)
 }
 
 /// SPEC 2026-07-28 basic/versioning#protocol-version-negotiation
@@ -385,6 +407,7 @@ fn unknown(kind: Kind, era: Option<Era>) -> Public {
 fn denied(kind: Kind, denial: &Denial, era: Option<Era>) -> Public {
     let Told::Rule { rule, contact } = &denial.told else { return unknown(kind, era) };
     let mut message = match rule {
+        None if let Reason::Content(finding) = &denial.reason => format!("denied: {finding}"),
         Some(rule) => format!("denied by rule `{rule}`"),
         None => "denied: no rule allows this with these arguments".to_owned(),
     };

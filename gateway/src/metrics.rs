@@ -6,6 +6,8 @@ use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
+use policy::inspect::{Detector, Finding};
+
 use crate::ending::Outcome;
 
 /// A number that only grows.
@@ -83,6 +85,7 @@ struct OfServer {
 pub struct Metrics {
     outcomes: [Counter; Outcome::ALL.len()],
     denials: [Counter; policy::decision::Reason::CODES.len()],
+    findings: [Counter; Detector::CONTENT.len()],
     overhead: Histogram,
     servers: Vec<OfServer>,
     /// Requests being worked on.
@@ -120,6 +123,7 @@ impl Metrics {
         Self {
             outcomes: Default::default(),
             denials: Default::default(),
+            findings: Default::default(),
             overhead: Histogram::default(),
             servers: servers.into_iter().map(server).collect(),
             in_flight: AtomicU64::new(0),
@@ -147,6 +151,16 @@ impl Metrics {
             counter.add(1);
         }
         self.overhead.observe(gateway);
+    }
+
+    /// Counts what was found in what is said and sent.
+    pub fn content(&self, findings: &[Finding]) {
+        for finding in findings {
+            let at = Detector::CONTENT.iter().position(|known| *known == finding.detector);
+            if let Some(counter) = at.and_then(|at| self.findings.get(at)) {
+                counter.add(1);
+            }
+        }
     }
 
     /// The same, with these listeners that have certificates.
@@ -208,6 +222,12 @@ impl Metrics {
         family(name, "counter", "Denials of the policy, by reason code.", &|out| {
             for (code, count) in policy::decision::Reason::CODES.iter().zip(&self.denials) {
                 line(out, &format!("{name}{{reason=\"{code}\"}}"), count.get());
+            }
+        });
+        let name = "portcullis_content_findings_total";
+        family(name, "counter", "What was found in results and arguments, by detector.", &|out| {
+            for (detector, count) in Detector::CONTENT.iter().zip(&self.findings) {
+                line(out, &format!("{name}{{detector=\"{}\"}}", detector.name()), count.get());
             }
         });
         let name = "portcullis_overhead_seconds";

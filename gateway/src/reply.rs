@@ -213,6 +213,22 @@ pub fn result(
     Body::Parts(parts)
 }
 
+/// The result of a call of a tool that says to the model why there is none.
+///
+/// SPEC 2026-07-28 server/tools#error-handling
+#[must_use]
+pub fn tool_error(id: &Id, era: Era, message: &str) -> Body {
+    let mut out = wire::head(Some(id), 160 + message.len());
+    out.extend_from_slice(br#""result":{"#);
+    if era == Era::Modern {
+        out.extend_from_slice(br#""resultType":"complete","#);
+    }
+    out.extend_from_slice(br#""isError":true,"content":[{"type":"text","text":"#);
+    policy::json::write_string(&mut out, message);
+    out.extend_from_slice(b"}]}}");
+    out.into()
+}
+
 /// The URIs in a result that lead to resources of its server, and what they are on the route.
 #[must_use]
 pub fn links(result: Value<'_>, rename: Rename<'_>) -> Vec<(Range<usize>, String)> {

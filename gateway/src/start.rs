@@ -140,7 +140,8 @@ fn launch(mut settings: Settings, listens: bool) -> Result<Running, StartError> 
     let (lifetime, limits) = (settings.session_lifetime, settings.limits);
     let sessions =
         Sessions::new(Arc::clone(&sealer), lifetime, limits.sessions, Arc::clone(&clock));
-    let policy = Arc::new(std::mem::take(&mut settings.policy));
+    let key = crate::seal::random().map_err(StartError::SessionKey)?;
+    let policy = Arc::new(std::mem::take(&mut settings.policy).with_key(key));
     let keeper = Keeper::new(
         Arc::clone(&policy),
         settings.pins.clone(),

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::access::{Access, Rule, Says, Things};
 use crate::condition::Condition;
+use crate::content::{Contents, Handlings, Profile};
 use crate::decision::Mode;
 use crate::definitions::Definitions;
 use crate::name::{
@@ -36,6 +37,27 @@ pub struct RawPolicy {
     /// What is done about tools and prompts that could be taken for those of another server.
     #[serde(default)]
     shadowing: Shadowing,
+    /// What is done about what stands in results and arguments, by server: the first entry that names
+    /// a server counts for it. Servers that none names are treated by the defaults.
+    #[serde(default)]
+    content: Vec<RawContent>,
+}
+
+/// What is done about what some servers say and are sent.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawContent {
+    /// Which servers: names or patterns with `*` and `?`.
+    servers: Vec<String>,
+    /// What they say: results, errors, notifications, questions.
+    #[serde(default)]
+    results: Handlings,
+    /// What they are sent: arguments of calls.
+    #[serde(default)]
+    arguments: Handlings,
+    /// Values that are no secrets: 16 or more of the first hexadecimal digits of their SHA-256.
+    #[serde(default)]
+    allowed: Vec<String>,
 }
 
 /// One rule.
@@ -122,6 +144,7 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
     compiler.covered(&rules);
     compiler.shadowing(&raw.shadowing);
     compiler.definitions(raw.definitions);
+    let contents = compiler.contents(raw.content);
     if !compiler.problems.is_empty() {
         return Err(compiler.problems);
     }
@@ -130,7 +153,8 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
         raw.definitions,
         contact,
     )
-    .with_shadowing(raw.shadowing))
+    .with_shadowing(raw.shadowing)
+    .with_contents(contents))
 }
 
 struct Compiler<'a> {
@@ -149,6 +173,36 @@ impl Compiler<'_> {
             let help = "write `enforce`, `audit` or `off`";
             self.report(format!("/definitions/{name}"), "this cannot be taken out", help);
         }
+    }
+
+    fn contents(&mut self, raws: Vec<RawContent>) -> Contents {
+        let mut profiles = Vec::new();
+        for (n, raw) in raws.into_iter().enumerate() {
+            let at = format!("/content/{n}");
+            let servers = self.servers(&format!("{at}/servers"), "entry", &raw.servers);
+            for (direction, handlings) in [("results", &raw.results), ("arguments", &raw.arguments)]
+            {
+                for (name, instead) in handlings.misused() {
+                    let help = format!("write {instead}, `block`, `audit` or `off`");
+                    self.report(
+                        format!("{at}/{direction}/{name}"),
+                        "this is not done about it",
+                        help,
+                    );
+                }
+            }
+            for (m, digest) in raw.allowed.iter().enumerate() {
+                let hex = digest.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+                if !hex || !(16..=64).contains(&digest.len()) {
+                    let help =
+                        "write 16 to 64 of the digits that `sha256sum` prints of the value alone";
+                    self.report(format!("{at}/allowed/{m}"), "this is no part of a SHA-256", help);
+                }
+            }
+            let (results, arguments, allowed) = (raw.results, raw.arguments, raw.allowed);
+            profiles.push(Profile { servers, results, arguments, allowed });
+        }
+        Contents::new(profiles)
     }
 
     fn shadowing(&mut self, shadowing: &Shadowing) {
@@ -176,7 +230,7 @@ impl Compiler<'_> {
         let found = self.problems.len();
         let id = self.id(n, &raw.id);
         let principals = self.principals(n, &raw.principals);
-        let servers = self.servers(n, &raw.servers);
+        let servers = self.servers(&format!("/rules/{n}/servers"), "rule", &raw.servers);
         let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
         let things = Things {
             tools: patterns(&raw.tools),
@@ -285,10 +339,11 @@ impl Compiler<'_> {
         found
     }
 
-    fn servers(&mut self, n: usize, texts: &[String]) -> Vec<Pattern> {
+    /// The servers that a `what` at `at` names.
+    fn servers(&mut self, at: &str, what: &str, texts: &[String]) -> Vec<Pattern> {
         if texts.is_empty() {
-            let help = "name the servers, or remove the rule: an empty list means none";
-            self.report(format!("/rules/{n}/servers"), "this rule can never apply", help);
+            let help = format!("name the servers, or remove the {what}: an empty list means none");
+            self.report(at.to_owned(), format!("this {what} can never apply"), help);
         }
         let mut found = Vec::new();
         for (i, text) in texts.iter().enumerate() {
@@ -296,7 +351,7 @@ impl Compiler<'_> {
             if !self.known.servers.iter().any(|server| pattern.matches(server.as_str())) {
                 let servers: Vec<_> = self.known.servers.iter().map(ServerName::as_str).collect();
                 let help = format!("the servers are: {}", servers.join(", "));
-                let at = format!("/rules/{n}/servers/{i}");
+                let at = format!("{at}/{i}");
                 self.report(at, format!("there is no server `{}`", text.escape_debug()), help);
             }
             found.push(pattern);

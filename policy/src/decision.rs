@@ -32,6 +32,8 @@ pub enum Reason {
     Proof(RuleId, Wanted),
     /// It was revoked, or the caller was.
     Revoked,
+    /// A detector found something in what is sent.
+    Content(Finding),
     /// Its definition is not one that was approved.
     Pin(Unfit),
     /// A person has to approve each call, and there is nobody to ask.
@@ -40,7 +42,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 22] = [
+    pub const CODES: [&str; 23] = [
         "not-granted",
         "forbidden",
         "condition-error",
@@ -55,6 +57,7 @@ impl Reason {
         "insufficient-scope",
         "proof-required",
         "revoked",
+        "content",
         Unfit::CODES[0],
         Unfit::CODES[1],
         Unfit::CODES[2],
@@ -82,6 +85,7 @@ impl Reason {
             Self::Scope(..) => "insufficient-scope",
             Self::Proof(..) => "proof-required",
             Self::Revoked => "revoked",
+            Self::Content(_) => "content",
             Self::Pin(unfit) => unfit.code(),
             Self::Approval => "approval-required",
         }
@@ -100,6 +104,7 @@ impl Reason {
             | Self::Definition(_)
             | Self::Shadowed(_)
             | Self::Revoked
+            | Self::Content(_)
             | Self::Pin(_)
             | Self::Approval => None,
         }

@@ -2,6 +2,7 @@
 //!
 //! One table for all who look for them, take them out or draw them (threat T1402, vector PV-49).
 
+use std::borrow::Cow;
 use std::sync::LazyLock;
 
 use regex::Regex;
@@ -56,6 +57,12 @@ impl Hidden {
     }
 }
 
+/// Whether it is a letter that is written from right to left.
+#[must_use]
+pub const fn is_rtl(c: char) -> bool {
+    matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefe}')
+}
+
 /// Longest command to a terminal that is taken for one, in characters: what is longer is shown as
 /// text from there on.
 const COMMAND: usize = 200;
@@ -68,9 +75,26 @@ pub static TERMINAL: LazyLock<Option<Regex>> = LazyLock::new(|| {
     .ok()
 });
 
+/// Commands that only choose a colour or a weight (SGR, ECMA-48 section 8.3.117) and hide nothing.
+static COLOUR: LazyLock<Option<Regex>> = LazyLock::new(|| {
+    Regex::new(
+        r"\x1b\[(?:0?[0-7]|9|0?9|2[1-79]|3[0-79]|4[0-79]|9[0-7]|10[0-7]|[34]8;5;\d{1,3}|;){0,8}m",
+    )
+    .ok()
+});
+
+/// The text without commands that only choose a colour.
+#[must_use]
+pub fn without_colours(text: &str) -> Cow<'_, str> {
+    match COLOUR.as_ref().filter(|_| text.contains('\u{1b}')) {
+        Some(colour) => colour.replace_all(text, ""),
+        None => Cow::Borrowed(text),
+    }
+}
+
 #[cfg(test)]
 mod tests {
-    use super::{Hidden, TERMINAL};
+    use super::{Hidden, TERMINAL, without_colours};
 
     #[test]
     fn what_is_shown_is_not_hidden() {
@@ -81,6 +105,17 @@ mod tests {
         for c in (0..=0x10_ffff).filter_map(char::from_u32).filter(|c| c.is_alphanumeric()) {
             let filler = matches!(c, '\u{115f}' | '\u{1160}' | '\u{3164}' | '\u{ffa0}');
             assert_eq!(Hidden::of(c).is_some(), filler, "{c:?}");
+        }
+    }
+
+    #[test]
+    fn colours_are_told_from_what_hides() {
+        assert_eq!(
+            without_colours("\u{1b}[32mPASS\u{1b}[0m \u{1b}[1;31m x \u{1b}[38;5;208my\u{1b}[m"),
+            "PASS  x y"
+        );
+        for hiding in ["\u{1b}[8mx\u{1b}[28m", "\u{1b}[2K", "\u{1b}[1A", "\u{1b}[1;8m"] {
+            assert!(without_colours(hiding).contains('\u{1b}'), "{hiding:?}");
         }
     }
 

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 use std::fmt;
 
 use crate::detect::{Model, Reading, THRESHOLD};
-use crate::hidden::Hidden;
+use crate::hidden::{Hidden, is_rtl};
 use crate::json::Value;
 use crate::name::OfferName;
 use crate::pointer::escaped;
@@ -30,6 +30,10 @@ pub enum Detector {
     ActiveMarkup,
     /// Keys, tokens and passwords.
     Secrets,
+    /// Numbers by which states and banks know a person.
+    Identifiers,
+    /// How a person is reached.
+    Contacts,
     /// Addresses inside a network or a machine.
     InternalUrls,
     /// More text than anybody reads.
@@ -43,6 +47,15 @@ pub enum Detector {
 }
 
 impl Detector {
+    /// Those that look at what is said and sent.
+    pub const CONTENT: [Self; 5] = [
+        Self::HiddenCharacters,
+        Self::ActiveMarkup,
+        Self::Secrets,
+        Self::Identifiers,
+        Self::Contacts,
+    ];
+
     /// The stable name.
     #[must_use]
     pub const fn name(self) -> &'static str {
@@ -53,6 +66,8 @@ impl Detector {
             Self::ToolNames => "tool-names",
             Self::ActiveMarkup => "active-markup",
             Self::Secrets => "secrets",
+            Self::Identifiers => "identifiers",
+            Self::Contacts => "contacts",
             Self::InternalUrls => "internal-urls",
             Self::OversizedText => "oversized-text",
             Self::Shadowing => "shadowing",
@@ -82,6 +97,12 @@ impl Finding {
     /// Whether it is about the others in the list, and not about the definition.
     pub(crate) fn is_of_the_list(&self) -> bool {
         self.detector == Detector::ToolNames && self.at.is_empty()
+    }
+
+    /// Of what could not be taken out.
+    pub(crate) const fn unchanged() -> Self {
+        let note = "what was found cannot be taken out";
+        Self { detector: Detector::HiddenCharacters, at: String::new(), note: Cow::Borrowed(note) }
     }
 
     pub(crate) const fn unfit(note: &'static str) -> Self {
@@ -179,7 +200,13 @@ fn string(text: &str, at: &str, findings: &mut Vec<Finding>) {
     }
 }
 
-fn hidden(text: &str) -> Option<&'static str> {
+/// Whether a text has markup that does something.
+pub(crate) fn is_active(text: &str) -> bool {
+    leaks::has(Detector::ActiveMarkup, text)
+}
+
+/// What is the matter with characters of a text that are not shown, if it has any.
+pub(crate) fn hidden(text: &str) -> Option<&'static str> {
     if text.bytes().all(|byte| (b' '..0x7f).contains(&byte)) {
         return None;
     }
@@ -204,6 +231,7 @@ pub(crate) fn without_addresses(text: &str) -> String {
 /// Every character, and what is the matter with it.
 fn characters(text: &str) -> impl Iterator<Item = (char, Option<&'static str>)> {
     let mut before = ' ';
+    let rtl = text.chars().any(is_rtl);
     let mut chars = text.chars().peekable();
     std::iter::from_fn(move || {
         let c = chars.next()?;
@@ -219,6 +247,8 @@ fn characters(text: &str) -> impl Iterator<Item = (char, Option<&'static str>)> 
                 (!joined).then_some("has a joiner that joins nothing")
             }
             Some(Hidden::Tag) => Some("has tag characters, which are not shown"),
+            // Marks and isolates belong into text from right to left; overrides do nowhere.
+            Some(Hidden::Order) if rtl && !matches!(c, '\u{202a}'..='\u{202e}') => None,
             Some(Hidden::Order) => Some("has characters that change the order of the text"),
             Some(Hidden::Shapeless) => Some("has characters that are not shown"),
             Some(Hidden::Control) => Some("has control characters"),

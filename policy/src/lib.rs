@@ -22,6 +22,7 @@
 //! - [`message`]: what is being asked or answered, free of transport and era
 //! - [`mode`]: whether a control acts
 //! - [`definitions`]: what is done about what is found in a definition
+//! - [`content`]: what is in results and arguments, and what is done about it
 //! - [`pins`]: whether a definition is one that was approved
 //! - [`shadow`]: what could be taken for something else
 //! - [`registry`]: what we know about tools ourselves
@@ -53,6 +54,7 @@ pub mod review;
 pub mod message;
 pub mod mode;
 pub mod definitions;
+pub mod content;
 pub mod pins;
 pub mod shadow;
 pub mod registry;

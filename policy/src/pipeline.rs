@@ -7,6 +7,7 @@ use arc_swap::ArcSwap;
 use crate::access::{Access, Decided};
 use crate::clean;
 use crate::condition::{Arguments, Subject};
+use crate::content::{Contents, Direction, Seen};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::definitions::Definitions;
 use crate::inspect::{self, Finding};
@@ -45,7 +46,11 @@ impl Permit {
     /// Gives the call up for sending and keeps the right to judge its reply.
     #[must_use]
     pub fn spend(self) -> (Call, Expectation) {
-        (self.call, Expectation { rule: self.rule })
+        let server = match &self.call {
+            Call::List { server, .. } => server.clone(),
+            Call::Use(call) => call.server.clone(),
+        };
+        (self.call, Expectation { rule: self.rule, server })
     }
 }
 
@@ -53,6 +58,7 @@ impl Permit {
 #[derive(Debug)]
 pub struct Expectation {
     rule: RuleId,
+    server: ServerName,
 }
 
 impl Expectation {
@@ -68,6 +74,7 @@ impl Expectation {
 #[must_use = "a released reply that is not sent leaves the client waiting"]
 pub struct Released {
     reply: Shown,
+    findings: Vec<Finding>,
 }
 
 /// What may be shown.
@@ -77,6 +84,8 @@ pub enum Shown {
     List(Arc<View>),
     /// The answer to a call, or something said before it, as it came.
     Answer(Reply),
+    /// Nothing, because of what was found in it.
+    Withheld(Finding),
 }
 
 impl Released {
@@ -84,6 +93,12 @@ impl Released {
     #[must_use]
     pub fn into_shown(self) -> Shown {
         self.reply
+    }
+
+    /// The same, and what was found in it, for the record.
+    #[must_use]
+    pub fn into_parts(self) -> (Shown, Vec<Finding>) {
+        (self.reply, self.findings)
     }
 }
 
@@ -154,6 +169,7 @@ pub struct Policy {
     revoked: ArcSwap<Revoked>,
     pins: ArcSwap<Pins>,
     shadowing: Shadowing,
+    contents: Contents,
     shadows: ArcSwap<Shadows>,
     registry: Registry,
 }
@@ -170,6 +186,18 @@ impl Policy {
     #[must_use]
     pub fn with_shadowing(self, shadowing: Shadowing) -> Self {
         Self { shadowing, ..self }
+    }
+
+    /// The same, with this done about what is said and sent.
+    #[must_use]
+    pub fn with_contents(self, contents: Contents) -> Self {
+        Self { contents, ..self }
+    }
+
+    /// The same with a key for the marks of what is replaced.
+    #[must_use]
+    pub fn with_key(self, key: [u8; 32]) -> Self {
+        Self { contents: self.contents.with_key(key), ..self }
     }
 
     /// The same, knowing this about tools.
@@ -324,6 +352,51 @@ impl Policy {
         catalog: Option<&Catalog>,
         call: Use,
     ) -> Ruling<Permit> {
+        let ruling = self.decide(principal, catalog, call);
+        match ruling.outcome {
+            Ok(permit) => self.sendable(principal, ruling.decision, permit),
+            Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
+        }
+    }
+
+    /// The same, if what is sent may be, as it may be.
+    fn sendable(
+        &self,
+        principal: &Principal,
+        mut decision: Decision,
+        mut permit: Permit,
+    ) -> Ruling<Permit> {
+        let Call::Use(call) = &mut permit.call else {
+            return Ruling { decision, outcome: Ok(permit) };
+        };
+        let (caller, contents) = (principal.id.as_str(), &self.contents);
+        let mut blocked = None;
+        let parts = call.arguments.iter_mut().chain(call.extra.iter_mut().map(|(_, value)| value));
+        for part in parts.chain(call.meta.iter_mut().map(|(_, value)| value)) {
+            let Seen { findings, changed, blocked: stopped } =
+                contents.look(&call.server, Direction::Argument, caller, part.value());
+            blocked = blocked.or(stopped);
+            if let Some(changed) = changed {
+                match Document::parse(changed.into(), &Bounds::MESSAGE) {
+                    Ok(document) => *part = Fragment::whole(Arc::new(document)),
+                    Err(_) => blocked = blocked.or_else(|| findings.first().cloned()),
+                }
+            }
+            decision.findings.extend(findings);
+        }
+        let Some(finding) = blocked else { return Ruling { decision, outcome: Ok(permit) } };
+        let told = Told::Rule { rule: None, contact: self.contact.clone() };
+        let denial = Denial { reason: Reason::Content(finding), told };
+        decision.effect = Effect::Deny(denial.clone());
+        Ruling { decision, outcome: Err(denial) }
+    }
+
+    fn decide(
+        &self,
+        principal: &Principal,
+        catalog: Option<&Catalog>,
+        call: Use,
+    ) -> Ruling<Permit> {
         let kind = call.verb.kind();
         let catalog =
             catalog.filter(|catalog| catalog.kind() == kind && *catalog.server() == call.server);
@@ -408,18 +481,60 @@ impl Policy {
     }
 
     /// May this reply be shown?
-    pub fn release(&self, principal: &Principal, _due: Expectation, reply: Reply) -> Released {
-        Released {
-            reply: match reply {
-                Reply::List(catalog) => Shown::List(Arc::new(self.view(principal, catalog))),
-                Reply::Result(_) | Reply::Error(_) | Reply::Told(_) => Shown::Answer(reply),
-            },
+    pub fn release(&self, principal: &Principal, due: Expectation, reply: Reply) -> Released {
+        let Expectation { server, .. } = due;
+        match reply {
+            Reply::List(catalog) => {
+                let reply = Shown::List(Arc::new(self.view(principal, catalog)));
+                Released { reply, findings: Vec::new() }
+            }
+            Reply::Result(said) => self.heard(principal, &server, said, Reply::Result),
+            Reply::Error(said) => self.heard(principal, &server, said, Reply::Error),
+            Reply::Told(said) => self.heard(principal, &server, said, Reply::Told),
         }
     }
 
-    /// May this be shown, which the server said before it replied? The reply is still due.
-    pub fn release_early(&self, _due: &Expectation, told: Fragment) -> Released {
-        Released { reply: Shown::Answer(Reply::Told(told)) }
+    /// May this be shown, which the server said before it replied, or without being asked? A reply
+    /// that is due is so still.
+    pub fn release_early(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        told: Fragment,
+    ) -> Released {
+        self.heard(principal, server, told, Reply::Told)
+    }
+
+    /// What is found in something that is said by a server or sent to it, and what becomes of it.
+    #[must_use]
+    pub fn looked_at(&self, server: &ServerName, direction: Direction, value: Value<'_>) -> Seen {
+        self.contents.look(server, direction, "", value)
+    }
+
+    /// What a server said, as it may be shown: every string of it was looked at.
+    fn heard(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        said: Fragment,
+        reply: fn(Fragment) -> Reply,
+    ) -> Released {
+        let seen =
+            self.contents.look(server, Direction::Result, principal.id.as_str(), said.value());
+        let Seen { findings, changed, blocked } = seen;
+        let reply = match (blocked, changed) {
+            (Some(finding), _) => Shown::Withheld(finding),
+            (None, None) => Shown::Answer(reply(said)),
+            (None, Some(changed)) => {
+                match (Document::parse(changed.into(), &Bounds::ANSWER), findings.first()) {
+                    (Ok(document), _) => Shown::Answer(reply(Fragment::whole(Arc::new(document)))),
+                    // What cannot be shown without it is not shown.
+                    (Err(_), Some(first)) => Shown::Withheld(first.clone()),
+                    (Err(_), None) => Shown::Withheld(Finding::unchanged()),
+                }
+            }
+        };
+        Released { reply, findings }
     }
 
     /// Shows a view again, if it was made for `principal`; the caller keeps views with the policy
@@ -433,7 +548,7 @@ impl Policy {
         if !self.holds(view, principal) {
             return self.release(principal, due, Reply::List(Arc::clone(&view.catalog)));
         }
-        Released { reply: Shown::List(Arc::clone(view)) }
+        Released { reply: Shown::List(Arc::clone(view)), findings: Vec::new() }
     }
 
     fn view(&self, principal: &Principal, catalog: Arc<Catalog>) -> View {

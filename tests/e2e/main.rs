@@ -16,6 +16,7 @@ mod binding;
 mod certificates;
 mod cli;
 mod compat;
+mod content;
 mod conformance;
 mod deputy;
 mod egress;

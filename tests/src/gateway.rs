@@ -1,7 +1,7 @@
 //! The built gateway, as a process.
 
 use std::fs;
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
@@ -197,12 +197,21 @@ impl Config {
     /// When it cannot be run.
     #[must_use]
     pub fn tried(&self, arguments: &[&str]) -> Output {
+        self.fed(arguments, "")
+    }
+
+    /// Runs a verb on this configuration with this on its standard input.
+    ///
+    /// # Panics
+    /// When it cannot be run.
+    #[must_use]
+    pub fn fed(&self, arguments: &[&str], input: &str) -> Output {
         let folder = Folder::new();
         let file = folder.path().join("gateway.yaml");
         fs::write(&file, self.yaml(&folder.path().join("audit.jsonl"))).unwrap();
         let mut command = Command::new(binary());
-        command.args(arguments).arg("-c").arg(&file).stdin(Stdio::null());
-        command.output().unwrap()
+        command.args(arguments).arg("-c").arg(&file);
+        fed(command, input)
     }
 
     /// Starts the gateway.
@@ -234,6 +243,21 @@ impl Config {
         eventually("the refusal", || child.try_wait().unwrap());
         child.wait_with_output().unwrap()
     }
+}
+
+/// Runs a command with this on its standard input.
+///
+/// # Panics
+/// When it cannot be run.
+#[must_use]
+pub fn fed(mut command: Command, input: &str) -> Output {
+    command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut child = command.spawn().unwrap();
+    let mut stdin = child.stdin.take().unwrap();
+    thread::scope(|scope| {
+        scope.spawn(move || drop(stdin.write_all(input.as_bytes())));
+        child.wait_with_output().unwrap()
+    })
 }
 
 /// A running gateway.

@@ -153,6 +153,17 @@ impl Server {
         offers: impl Fn(&Call) -> Value + Send + Sync + 'static,
         answer: impl Fn(&Call) -> Value + Send + Sync + 'static,
     ) -> Self {
+        Self::answering(era, offers, move |request, stream| {
+            stream.write_all(&request.result(&answer(request))).is_ok()
+        })
+    }
+
+    /// The same for one that writes its answers itself, also as streams.
+    pub fn answering(
+        era: Era,
+        offers: impl Fn(&Call) -> Value + Send + Sync + 'static,
+        answer: impl Fn(&Call, &mut TcpStream) -> bool + Send + Sync + 'static,
+    ) -> Self {
         let count = std::sync::atomic::AtomicUsize::new(0);
         Self::start(move |request, stream| {
             let offers = offers(request);
@@ -197,7 +208,7 @@ impl Server {
                 _ if request.body["id"].is_null() => {
                     b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
                 }
-                _ => request.result(&answer(request)),
+                _ => return answer(request, stream),
             };
             stream.write_all(&bytes).is_ok()
         })
@@ -261,6 +272,7 @@ fn serve(
     log: &Mutex<Vec<Call>>,
     trusted: bool,
 ) {
+    stream.set_nodelay(true).unwrap();
     let mut bytes = Vec::new();
     let mut buffer = [0; 16384];
     loop {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use policy::decision::{Decision, Effect};
+use policy::inspect::Finding;
 use policy::json::write_ascii;
 use policy::name::ClientId;
 use policy::offer::Kind;
@@ -22,6 +23,9 @@ const SCHEMA: &str = "portcullis.audit/v1";
 const OPEN: &[u8] = br#"{"schema":"portcullis.audit/v1","#;
 /// Most bytes of a name that a peer chose.
 const FOREIGN: usize = 256;
+
+/// Most findings of one exchange that are on record.
+const FOUND: usize = 32;
 
 /// The id of a record: a UUID of version 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +91,8 @@ pub struct Record {
     pub argument_digest: Option<String>,
     /// What was decided.
     pub verdict: Verdict,
+    /// What was found in what the server said.
+    pub found: Vec<Finding>,
     /// How many were shown, and how many hidden.
     pub listed: Option<(usize, usize)>,
     /// Bytes of the request's body.
@@ -118,6 +124,12 @@ impl Record {
         out
     }
 
+    /// Notes what was found in what the server said: the first of it.
+    pub fn found(&mut self, found: Vec<Finding>) {
+        let room = FOUND.saturating_sub(self.found.len());
+        self.found.extend(found.into_iter().take(room));
+    }
+
     /// The line that is written before a call is sent.
     pub(super) fn intent(common: &[u8]) -> Vec<u8> {
         [OPEN, br#""event":"intent","#, common.get(1..).unwrap_or_default(), b"}\n"].concat()
@@ -141,6 +153,9 @@ impl Record {
         if let Some((shown, hidden)) = self.listed {
             number(&mut line, "shown", shown as u64);
             number(&mut line, "hidden", hidden as u64);
+        }
+        if !self.found.is_empty() {
+            list(line.key("found"), self.found.iter().map(ToString::to_string));
         }
         number(&mut line, "bytesIn", self.bytes_in as u64);
         number(&mut line, "bytesOut", self.bytes_out as u64);

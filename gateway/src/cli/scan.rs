@@ -214,6 +214,9 @@ fn detected(of: &str, finding: &Finding) -> Found {
             (Severity::Medium, "have the address taken out of the definition")
         }
         Detector::OversizedText => (Severity::Low, "have it shortened to what a person would read"),
+        Detector::Identifiers | Detector::Contacts => {
+            (Severity::Medium, "have the data of persons taken out of the definition")
+        }
         Detector::Shadowing | Detector::Pins | Detector::Registry => {
             (Severity::Medium, "see `docs/pins.md`")
         }

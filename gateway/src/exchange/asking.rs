@@ -56,9 +56,21 @@ impl Underway {
         if self.call.rounds > ROUNDS { Err(Failure::Upstream(endless)) } else { Ok(()) }
     }
 
+    /// The questions as the client may see them.
+    fn shown(&mut self, asked: Asked) -> Result<Asked, Failure> {
+        let mut found = Vec::new();
+        let Call { gateway, caller, server, .. } = &self.call;
+        let asked = gateway.asked(caller, server, asked, &mut found);
+        if let Some(record) = self.frame.entry.record() {
+            record.found(found);
+        }
+        asked.map_err(Failure::Withheld)
+    }
+
     /// Asks a legacy client. Says whether the call goes on.
     pub(super) async fn ask(&mut self, asked: Asked, outlet: &Outlet) -> Result<bool, Failure> {
         self.another_round()?;
+        let asked = self.shown(asked)?;
         if self.frame.batched && asked.result.is_some() {
             let asked = asked.questions.first().map(|question| question.method.clone());
             return Err(Failure::Unasked(asked.unwrap_or_default()));
@@ -145,6 +157,7 @@ impl Underway {
     /// Ends the exchange with a modern client by asking it. A legacy server's call waits here.
     pub(super) fn pause(&mut self, asked: Asked) -> Result<(Body, Ending), Failure> {
         self.another_round()?;
+        let asked = self.shown(asked)?;
         let gateway = Arc::clone(&self.call.gateway);
         let seal = |state: &State| {
             let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
@@ -220,6 +233,10 @@ impl Underway {
             params: Some(params.fragment(&document)),
         };
         let questions: Vec<_> = list.items().take(ROUNDS).enumerate().map(question).collect();
+        let questions = match self.shown(Asked { questions, result: None }) {
+            Ok(asked) => asked.questions,
+            Err(failure) => return Some(Err(failure)),
+        };
         if let Err(failure) = self.can_be_asked(&questions) {
             return Some(Err(failure));
         }

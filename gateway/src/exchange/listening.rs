@@ -234,6 +234,7 @@ impl Gateway {
                 outlet.send(&reply::unsubscribed(&id), patience).await;
                 return;
             };
+            let Some(told) = self.told(&caller, &server, &told) else { continue };
             let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
             let uri = uri.and_then(Value::as_str);
             // What may no longer be read is no longer told of.
@@ -364,8 +365,7 @@ impl Listener {
                 Ok(Heard::Told(told)) => self.tell(&feed, &told).await,
                 Ok(Heard::Asked(question, replier)) => {
                     let Some(id) = question.id.clone() else { continue };
-                    let params = question.params.as_ref();
-                    self.ask(id, &question.method, params, replier).await;
+                    self.ask(id, &question.method, question.params, replier).await;
                 }
                 // The session with the server is gone, or its program has ended: the client is to
                 // come back, and is listened for anew.
@@ -407,6 +407,7 @@ impl Listener {
 
     async fn tell(&self, feed: &Feed, told: &Notification) {
         let (gateway, server) = (&self.gateway, feed.upstream());
+        let Some(told) = &gateway.told(&self.caller, server, told) else { return };
         let message = match &*told.method {
             method::UPDATED => {
                 let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
@@ -438,7 +439,16 @@ impl Listener {
     }
 
     /// A question that belongs to no call.
-    async fn ask(&self, id: Id, asked: &str, params: Option<&Fragment>, replier: Box<Replier>) {
+    async fn ask(&self, id: Id, asked: &str, params: Option<Fragment>, replier: Box<Replier>) {
+        let told = Notification { method: asked.into(), params };
+        let Some(server) = self.server() else { return };
+        let Some(Notification { params, .. }) = self.gateway.told(&self.caller, server, &told)
+        else {
+            let refusal = wire::error(Some(&id), code::DENIED, "the question was withheld", None);
+            replier.reply(refusal).await;
+            return;
+        };
+        let params = params.as_ref();
         let can = self.party.client.can_be_asked(asked, params.map(Fragment::value));
         let Some((ours, answer)) = self.kept.ask().filter(|_| can) else {
             let refusal =

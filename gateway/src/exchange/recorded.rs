@@ -14,7 +14,7 @@ use crate::door::{Door, Peer};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::identity::Caller;
-use crate::protocol::Version;
+use crate::protocol::{Era, Version};
 use crate::reply;
 use crate::wire::Id;
 
@@ -39,6 +39,7 @@ impl Gateway {
             server: None,
             item: None,
             argument_digest: None,
+            found: Vec::new(),
             verdict: Verdict::None,
             listed: None,
             bytes_in: 0,
@@ -56,6 +57,19 @@ impl Gateway {
             return self.unrecorded(record, error);
         }
         reply::error(&public, record.rpc_id.as_ref())
+    }
+
+    /// Refuses a call of a tool in words for the model, which may call it again with others.
+    ///
+    /// SPEC 2025-11-25 server/tools#error-handling: input validation errors are tool errors.
+    pub(super) fn corrected(&self, record: &Record, failure: &Failure, id: &Id) -> Response<Body> {
+        let era = record.version.map_or(Era::Modern, Version::era);
+        let public = failure.public(Some(era));
+        let ending = Ending { status: 200, code: None, ..failure.ending(&public) };
+        match self.journal.refused(record, ending) {
+            Ok(()) => reply::json(reply::tool_error(id, era, &public.message)),
+            Err(error) => self.unrecorded(record, error),
+        }
     }
 
     pub(super) fn unrecorded(

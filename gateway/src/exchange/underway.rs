@@ -320,27 +320,25 @@ impl Underway {
                 return None;
             }
         }
-        let (call, frame) = (&self.call, &self.frame);
         let legacy = self.era() == Era::Legacy;
+        let (call, frame) = (&self.call, &mut self.frame);
         if let Some(kind) = upstream::changed(&told.method) {
             call.server.heard(told);
             let granted = call.gateway.policy.admit_list(&call.caller, call.server.name(), kind);
             return (legacy && granted.outcome.is_ok()).then(|| reply::told(told, &[]));
         }
-        let params = call
-            .due
-            .as_ref()
-            .zip(told.params.clone())
-            .map(|(due, params)| call.gateway.policy.release_early(due, params).into_shown());
-        let params = match params {
-            Some(Shown::Answer(Reply::Told(params))) => Some(params),
-            Some(Shown::Answer(_) | Shown::List(_)) => return None,
-            None => None,
-        };
+        let mut found = Vec::new();
+        let params =
+            call.gateway.heard(&call.caller, &call.server, told.params.clone(), &mut found);
+        if let Some(record) = frame.entry.record() {
+            record.found(found);
+        }
+        let told = &Notification { method: told.method.clone(), params: params.ok()? };
+        let params = told.params.as_ref();
         match &*told.method {
             method::PROGRESS => {
                 let (token, params) = frame.progress.as_ref().zip(params)?;
-                Some(reply::progress(token, &params))
+                Some(reply::progress(token, params))
             }
             method::LOG if legacy => Some(reply::told(told, &[])),
             method::LOG => {
@@ -348,7 +346,7 @@ impl Underway {
                 reply::is_severe_enough(told, wanted).then(|| reply::told(told, &[]))
             }
             method::UPDATED if legacy => {
-                let uri = params.as_ref().and_then(|params| params.value().get("uri"));
+                let uri = params.and_then(|params| params.value().get("uri"));
                 let uri = uri.and_then(Value::as_str)?;
                 // Nothing is sent with this permit: it says that the client may be told.
                 drop(call.gateway.watchable(&call.caller, call.server.name(), &uri)?);
@@ -402,9 +400,15 @@ impl Underway {
         };
         let twice = Failure::Upstream(UpstreamError::Protocol("the server answered twice"));
         let due = self.call.due.take().ok_or(twice)?;
+        let era = self.era();
         let call = &self.call;
-        let shown = call.gateway.policy.release(&call.caller, due, reply).into_shown();
-        let (id, era) = (&self.frame.id, self.era());
+        let released = call.gateway.policy.release(&call.caller, due, reply);
+        let mut found = Vec::new();
+        let shown = call.gateway.counted_parts(released, &mut found);
+        if let Some(record) = self.frame.entry.record() {
+            record.found(found);
+        }
+        let id = &self.frame.id;
         let body = match shown {
             Shown::Answer(Reply::Result(result)) => {
                 let (verb, gateway) = (call.answer.verb(), &call.gateway);
@@ -427,6 +431,14 @@ impl Underway {
                 reply::result(id, era, &result, verb == Verb::Read, &renamed)
             }
             Shown::Answer(Reply::Error(error)) => reply::server_error(id, era, &error),
+            // A model that is told why goes on without it.
+            Shown::Withheld(finding) if call.answer.verb() == Verb::Call => {
+                let failure = Failure::Withheld(finding);
+                let public = failure.public(Some(era));
+                let ending = Ending { status: 200, code: None, ..failure.ending(&public) };
+                return Ok((reply::tool_error(id, era, &public.message), ending));
+            }
+            Shown::Withheld(finding) => return Err(Failure::Withheld(finding)),
             Shown::Answer(_) | Shown::List(_) => {
                 let what = "an answer was released as something else";
                 return Err(Failure::Upstream(UpstreamError::Protocol(what)));

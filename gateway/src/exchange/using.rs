@@ -63,8 +63,12 @@ impl Gateway {
         let era = arrived.inbound.version.era();
         let inputs = ask.inputs.take();
         let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
+        let calls = ask.verb == Verb::Call;
         let admitted = match self.admit(&arrived, *ask, &mut record).await {
             Ok(admitted) => admitted,
+            Err(failure) if calls && failure.is_about_arguments() => {
+                return self.corrected(&record, &failure, &id);
+            }
             Err(failure) => return self.refuse(&record, &failure),
         };
         if let Err(failure) = self.counted(&arrived, &admitted) {

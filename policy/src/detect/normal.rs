@@ -6,7 +6,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use unicode_normalization::char::is_combining_mark;
 
 use super::lexicon::LEXICON;
-use crate::hidden::{Hidden, TERMINAL};
+use crate::hidden::{Hidden, TERMINAL, is_rtl};
 
 /// A way to make text look like other text, or like nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,11 +84,6 @@ fn script(c: char) -> char {
         c if c.is_alphabetic() => 'O',
         _ => ' ',
     }
-}
-
-/// Whether letters of this text are written from right to left.
-fn is_rtl(c: char) -> bool {
-    matches!(c, '\u{590}'..='\u{8ff}' | '\u{fb1d}'..='\u{fdff}' | '\u{fe70}'..='\u{fefe}')
 }
 
 /// Bytes as text, if nearly all of it can be printed.

@@ -1,0 +1,119 @@
+//! `portcullis inspect`: what the detectors of a configuration find in texts, one JSON object a line.
+
+use std::io::{self, BufRead as _, Write as _};
+use std::path::PathBuf;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, ValueEnum};
+use policy::content::Direction;
+use policy::detect::{Model, Reading, THRESHOLD};
+use policy::inspect::Finding;
+use policy::json::{Bounds, Document, Value};
+use policy::name::ServerName;
+use policy::offer::{Kind, Offer};
+use policy::pipeline::Policy;
+use serde_json::json;
+
+use super::{complain, say, settings};
+
+/// Longest line that is read, in bytes.
+const LONGEST: u64 = 16 * 1024 * 1024;
+
+#[derive(Debug, Args)]
+pub(super) struct Inspect {
+    /// What the lines hold: `{"id", "tool": {…}}` for a definition, `{"id", "text": "…"}` or
+    /// `{"id", "value": …}` for a result or arguments.
+    #[arg(long, value_enum)]
+    kind: What,
+    /// The configuration whose detectors look. Without: the defaults.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// The server that it is said by or sent to.
+    #[arg(long, value_name = "NAME", default_value = "input")]
+    server: String,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum What {
+    /// Definitions of tools.
+    Definition,
+    /// What servers say.
+    Result,
+    /// What callers send.
+    Arguments,
+}
+
+pub(super) fn run(inspect: &Inspect) -> ExitCode {
+    let policy = match inspect.config.as_deref().map(settings).transpose() {
+        Ok(settings) => settings.map(|settings| settings.policy).unwrap_or_default(),
+        Err(code) => return code,
+    };
+    let Ok(server) = ServerName::parse(&inspect.server) else {
+        return complain("`--server` is not the name of a server");
+    };
+    let (mut input, mut out) = (io::stdin().lock(), io::stdout().lock());
+    let (mut line, mut failed) = (Vec::new(), false);
+    for n in 1_u64.. {
+        line.clear();
+        let mut limited = io::Read::take(&mut input, LONGEST);
+        match limited.read_until(b'\n', &mut line) {
+            Ok(0) => break,
+            Ok(_) => {}
+            Err(error) => return complain(&format!("standard input could not be read: {error}")),
+        }
+        if line.iter().all(u8::is_ascii_whitespace) {
+            continue;
+        }
+        match one(inspect.kind, &policy, &server, &line) {
+            Ok(answer) => {
+                if writeln!(out, "{answer}").is_err() {
+                    return ExitCode::from(super::FAILED);
+                }
+            }
+            Err(why) => {
+                say(&format!("error: line {n}: {why}"));
+                failed = true;
+            }
+        }
+    }
+    if failed { ExitCode::from(super::FAILED) } else { ExitCode::SUCCESS }
+}
+
+/// What is said of one line.
+fn one(
+    kind: What,
+    policy: &Policy,
+    server: &ServerName,
+    line: &[u8],
+) -> Result<serde_json::Value, String> {
+    let document = Document::parse(line.to_vec().into(), &Bounds::ANSWER);
+    let document = Arc::new(document.map_err(|error| error.to_string())?);
+    let root = document.root();
+    let id = root.get("id").map_or("null", Value::raw);
+    let member = |names: &[&str]| names.iter().find_map(|name| root.get(name));
+    let (flagged, score, findings) = match kind {
+        What::Definition => {
+            let tool = member(&["tool"]).ok_or("there is no `tool`")?;
+            let offer = Offer::read(Kind::Tool, tool, &document);
+            let offer = offer.map_err(|error| format!("the tool is of no use: {error}"))?;
+            let findings = offer.findings().to_vec();
+            let withheld = policy.withholds(&findings).is_some();
+            let score = Reading::of(tool).score(Model::built_in()).value / THRESHOLD;
+            (withheld, score, findings)
+        }
+        What::Result | What::Arguments => {
+            let value = member(&["text", "value", "arguments"]).ok_or("there is no `text`")?;
+            let direction =
+                if kind == What::Result { Direction::Result } else { Direction::Argument };
+            let seen = policy.looked_at(server, direction, value);
+            let flagged = seen.changed.is_some() || seen.blocked.is_some();
+            (flagged, 0.0, seen.findings)
+        }
+    };
+    let finding = |finding: &Finding| json!({ "detector": finding.detector.name(), "at": finding.at, "note": finding.note });
+    let findings: Vec<_> = findings.iter().map(finding).collect();
+    let verdict = if flagged { "flagged" } else { "clean" };
+    let id = id.parse::<serde_json::Value>().unwrap_or_default();
+    Ok(json!({ "id": id, "verdict": verdict, "score": score, "findings": findings }))
+}

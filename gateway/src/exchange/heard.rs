@@ -1,0 +1,87 @@
+//! What a server says beside its answers, as a caller may see it: notifications and questions pass
+//! the same inspection as answers do.
+
+use policy::inspect::Finding;
+use policy::json::Fragment;
+use policy::message::Reply;
+use policy::pipeline::{Released, Shown};
+use policy::principal::Principal;
+
+use super::Gateway;
+use crate::upstream::{Asked, Question, Upstream};
+use crate::wire::Notification;
+
+impl Gateway {
+    /// What a server said, as `caller` may see it. What was found is counted, and added to `found`.
+    ///
+    /// # Errors
+    /// What was found, if it is withheld for it.
+    pub(super) fn heard(
+        &self,
+        caller: &Principal,
+        server: &Upstream,
+        said: Option<Fragment>,
+        found: &mut Vec<Finding>,
+    ) -> Result<Option<Fragment>, Finding> {
+        let Some(said) = said else { return Ok(None) };
+        let released = self.policy.release_early(caller, server.name(), said);
+        match self.counted_parts(released, found) {
+            Shown::Answer(Reply::Told(said)) => Ok(Some(said)),
+            Shown::Withheld(finding) => Err(finding),
+            Shown::Answer(_) | Shown::List(_) => Ok(None),
+        }
+    }
+
+    /// What may be shown of what was released. What was found is counted, and added to `found`.
+    pub(super) fn counted_parts(&self, released: Released, found: &mut Vec<Finding>) -> Shown {
+        let (shown, findings) = released.into_parts();
+        self.metrics.content(&findings);
+        found.extend(findings);
+        shown
+    }
+
+    /// A notification as `caller` may see it, if it may; what was found in it is logged.
+    pub(super) fn told(
+        &self,
+        caller: &Principal,
+        server: &Upstream,
+        told: &Notification,
+    ) -> Option<Notification> {
+        let mut found = Vec::new();
+        let params = self.heard(caller, server, told.params.clone(), &mut found);
+        for finding in &found {
+            tracing::info!(server = %server.name(), method = %told.method, %finding, "found in what a server said");
+        }
+        match params {
+            Ok(params) => Some(Notification { method: told.method.clone(), params }),
+            Err(finding) => {
+                tracing::warn!(server = %server.name(), method = %told.method, %finding, "a notification was withheld");
+                None
+            }
+        }
+    }
+
+    /// Questions as `caller` may see them.
+    ///
+    /// # Errors
+    /// What was found, if one is withheld for it: then none is asked.
+    pub(super) fn asked(
+        &self,
+        caller: &Principal,
+        server: &Upstream,
+        asked: Asked,
+        found: &mut Vec<Finding>,
+    ) -> Result<Asked, Finding> {
+        let Asked { questions, result } = asked;
+        // What is asked stands in the result too, and is counted once.
+        let result = self.heard(caller, server, result, found)?;
+        let mut again = Vec::new();
+        let mut shown = Vec::with_capacity(questions.len());
+        for Question { key, id, method, params } in questions {
+            let found = if result.is_some() { &mut again } else { &mut *found };
+            let params = self.heard(caller, server, params, found)?;
+            shown.push(Question { key, id, method, params });
+        }
+        Ok(Asked { questions: shown, result })
+    }
+}

@@ -1,0 +1,424 @@
+//! What stands in what servers say and callers send, beside definitions (controls C13, C14 and C26).
+//!
+//! Every string is looked at, wherever it stands: member names too, and what resources carry in
+//! base64. Each detector says what it found and where; what is done about it the policy says, by
+//! server. `sanitize(sanitize(x)) == sanitize(x)`: what is left is left again.
+
+mod encoded;
+mod personal;
+mod secrets;
+mod walk;
+
+use std::borrow::Cow;
+
+use aws_lc_rs::digest::{Context, SHA256};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::hidden::{Hidden, TERMINAL, without_colours};
+use crate::inspect::{Detector, Finding};
+use crate::json::Value;
+use crate::name::ServerName;
+use crate::pattern::Pattern;
+use crate::{clean, inspect};
+
+/// Most findings that are kept of one message and detector; all are acted on.
+const KEPT: usize = 16;
+
+/// Most passes over one string after the first: what takes more was made to take more.
+const PASSES: usize = 6;
+
+/// What is done about what is found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Handling {
+    /// It is not looked for.
+    Off,
+    /// It is recorded.
+    Audit,
+    /// It is taken out.
+    Strip,
+    /// It is changed so that it is shown and does nothing.
+    Defang,
+    /// It is replaced by its name and a mark, the same for the same value and caller.
+    Redact,
+    /// The message is withheld.
+    Block,
+}
+
+impl Handling {
+    /// Its name in the configuration.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Off => "off",
+            Self::Audit => "audit",
+            Self::Strip => "strip",
+            Self::Defang => "defang",
+            Self::Redact => "redact",
+            Self::Block => "block",
+        }
+    }
+}
+
+/// What is done about what is found in one direction. What is left out is as the defaults say.
+#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Handlings {
+    /// Characters that are not shown, and commands to terminals: `strip`, `block`, `audit` or `off`.
+    /// Default `strip` in results, `audit` in arguments.
+    hidden_characters: Option<Handling>,
+    /// HTML comments and markup that loads or runs something: `strip`, `defang`, `block`, `audit` or
+    /// `off`. Default `audit` in results, `off` in arguments.
+    active_markup: Option<Handling>,
+    /// Keys, tokens and passwords: `redact`, `block`, `audit` or `off`. Default `redact` in results,
+    /// `audit` in arguments.
+    secrets: Option<Handling>,
+    /// Numbers by which states and banks know a person: cards, IBAN, social security and tax numbers;
+    /// likewise. Default `redact` in results, `audit` in arguments.
+    identifiers: Option<Handling>,
+    /// E-mail addresses, telephone numbers and IP addresses; likewise. Default `audit` in results,
+    /// `off` in arguments.
+    contacts: Option<Handling>,
+}
+
+/// In which direction.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// What a server says.
+    Result,
+    /// What a caller sends.
+    Argument,
+}
+
+impl Handlings {
+    /// What is done about what this one finds.
+    #[must_use]
+    pub fn of(&self, detector: Detector, direction: Direction) -> Handling {
+        let result = direction == Direction::Result;
+        let either = |said: Option<Handling>, of_result, of_argument| {
+            said.unwrap_or(if result { of_result } else { of_argument })
+        };
+        match detector {
+            Detector::HiddenCharacters => {
+                either(self.hidden_characters, Handling::Strip, Handling::Audit)
+            }
+            Detector::ActiveMarkup => either(self.active_markup, Handling::Audit, Handling::Off),
+            Detector::Secrets => either(self.secrets, Handling::Redact, Handling::Audit),
+            Detector::Identifiers => either(self.identifiers, Handling::Redact, Handling::Audit),
+            Detector::Contacts => either(self.contacts, Handling::Audit, Handling::Off),
+            Detector::DisguisedText
+            | Detector::PlantedInstructions
+            | Detector::ToolNames
+            | Detector::InternalUrls
+            | Detector::OversizedText
+            | Detector::Shadowing
+            | Detector::Pins
+            | Detector::Registry => Handling::Off,
+        }
+    }
+
+    /// The members that cannot be handled as they say, and how they can.
+    pub(crate) fn misused(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let plain = [Handling::Off, Handling::Audit, Handling::Block];
+        let members = [
+            ("hiddenCharacters", self.hidden_characters, &[Handling::Strip][..], "`strip`"),
+            (
+                "activeMarkup",
+                self.active_markup,
+                &[Handling::Strip, Handling::Defang],
+                "`strip`, `defang`",
+            ),
+            ("secrets", self.secrets, &[Handling::Redact], "`redact`"),
+            ("identifiers", self.identifiers, &[Handling::Redact], "`redact`"),
+            ("contacts", self.contacts, &[Handling::Redact], "`redact`"),
+        ];
+        members.into_iter().filter_map(move |(name, said, more, help)| {
+            let said = said?;
+            (!plain.contains(&said) && !more.contains(&said)).then_some((name, help))
+        })
+    }
+}
+
+/// What is done about what some servers say and are sent.
+#[derive(Clone, Debug, Default)]
+pub struct Profile {
+    /// Which servers.
+    pub servers: Vec<Pattern>,
+    /// What they say.
+    pub results: Handlings,
+    /// What they are sent.
+    pub arguments: Handlings,
+    /// Values that are no secrets: the first 16 hexadecimal digits of their SHA-256, or more.
+    pub allowed: Vec<String>,
+}
+
+/// What is done about what servers say and callers send: the first profile that a server is of, or
+/// the default one.
+#[derive(Debug, Default)]
+pub struct Contents {
+    profiles: Vec<Profile>,
+    other: Profile,
+    key: [u8; 32],
+}
+
+/// What was seen in one message, and what has become of it.
+#[derive(Debug, Default)]
+pub struct Seen {
+    /// What was found.
+    pub findings: Vec<Finding>,
+    /// The message as it may be shown, if that is not as it came.
+    pub changed: Option<Vec<u8>>,
+    /// For what it is withheld.
+    pub blocked: Option<Finding>,
+}
+
+impl Contents {
+    /// What these profiles say, the first one first.
+    #[must_use]
+    pub fn new(profiles: Vec<Profile>) -> Self {
+        Self { profiles, ..Self::default() }
+    }
+
+    /// The same with a key that keeps values from being guessed by their marks.
+    #[must_use]
+    pub fn with_key(self, key: [u8; 32]) -> Self {
+        Self { key, ..self }
+    }
+
+    /// Looks at `value`. `caller` is for whom marks are the same.
+    #[must_use]
+    pub fn look(
+        &self,
+        server: &ServerName,
+        direction: Direction,
+        caller: &str,
+        value: Value<'_>,
+    ) -> Seen {
+        let of = |profile: &&Profile| {
+            profile.servers.iter().any(|pattern| pattern.matches(server.as_str()))
+        };
+        let profile = self.profiles.iter().find(of).unwrap_or(&self.other);
+        let handlings = match direction {
+            Direction::Result => &profile.results,
+            Direction::Argument => &profile.arguments,
+        };
+        let how = |detector| handlings.of(detector, direction);
+        let lens = Lens {
+            hidden: how(Detector::HiddenCharacters),
+            markup: how(Detector::ActiveMarkup),
+            secrets: how(Detector::Secrets),
+            identifiers: how(Detector::Identifiers),
+            contacts: how(Detector::Contacts),
+            allowed: &profile.allowed,
+            key: &self.key,
+            caller,
+        };
+        walk::look(&lens, value)
+    }
+}
+
+/// What class of data it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Class {
+    Secret,
+    Identifier,
+    Contact,
+}
+
+impl Class {
+    const fn detector(self) -> Detector {
+        match self {
+            Self::Secret => Detector::Secrets,
+            Self::Identifier => Detector::Identifiers,
+            Self::Contact => Detector::Contacts,
+        }
+    }
+}
+
+/// A stretch of a text that is something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Found {
+    class: Class,
+    /// What, by its stable name.
+    rule: &'static str,
+    from: usize,
+    end: usize,
+}
+
+impl Found {
+    const fn new(class: Class, rule: &'static str, from: usize, end: usize) -> Self {
+        Self { class, rule, from, end }
+    }
+}
+
+/// With what a string is looked at.
+struct Lens<'a> {
+    hidden: Handling,
+    markup: Handling,
+    secrets: Handling,
+    identifiers: Handling,
+    contacts: Handling,
+    allowed: &'a [String],
+    key: &'a [u8; 32],
+    caller: &'a str,
+}
+
+/// What one string is.
+#[derive(Debug, Default)]
+struct Glance {
+    findings: Vec<(Detector, Handling, Cow<'static, str>)>,
+    /// As it may be shown, if that is not as it came.
+    text: Option<String>,
+}
+
+impl Lens<'_> {
+    const fn of(&self, class: Class) -> Handling {
+        match class {
+            Class::Secret => self.secrets,
+            Class::Identifier => self.identifiers,
+            Class::Contact => self.contacts,
+        }
+    }
+
+    /// Looks at one string, until there is nothing left to be taken out: that can join what stood
+    /// apart. What does not come to an end is withheld.
+    fn glance(&self, text: &str) -> Glance {
+        let mut seen = self.once(text);
+        for _ in 0..PASSES {
+            let Some(now) = &seen.text else { return seen };
+            let mut next = self.once(now);
+            if next.text.is_none() {
+                return seen;
+            }
+            seen.findings.append(&mut next.findings);
+            seen.text = next.text;
+        }
+        let note = Cow::Borrowed("was made so that cleaning does not end");
+        seen.findings.push((Detector::HiddenCharacters, Handling::Block, note));
+        seen
+    }
+
+    fn once(&self, text: &str) -> Glance {
+        let mut seen = Glance::default();
+        // What is split by what is not shown is one word to who reads it.
+        let plain = self.plain(text, &mut seen);
+        let now = plain.as_ref().map_or(text, |(plain, _)| plain);
+        let harmless = self.harmless(now, &mut seen);
+        let redacted = self.redacted(harmless.as_deref().unwrap_or(now), &mut seen);
+        let stripped = || plain.filter(|(_, hidden)| *hidden && self.hidden == Handling::Strip);
+        seen.text = redacted.or(harmless).or_else(|| stripped().map(|(plain, _)| plain));
+        seen
+    }
+
+    /// The text without what is not shown, if there is any; and whether that is more than colours,
+    /// which are no finding.
+    fn plain(&self, text: &str, seen: &mut Glance) -> Option<(String, bool)> {
+        let shown = |byte: u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r');
+        if text.bytes().all(shown) {
+            return None;
+        }
+        let plain = without_colours(text);
+        let Some(note) = inspect::hidden(&plain) else {
+            return (plain.len() < text.len()).then(|| (plain.into_owned(), false));
+        };
+        if self.hidden != Handling::Off {
+            seen.findings.push((Detector::HiddenCharacters, self.hidden, Cow::Borrowed(note)));
+        }
+        let without = match TERMINAL.as_ref() {
+            Some(terminal) if plain.contains(|c| Hidden::of(c) == Some(Hidden::Control)) => {
+                inspect::shown(&terminal.replace_all(&plain, ""))
+            }
+            _ => inspect::shown(&plain),
+        };
+        Some((without, true))
+    }
+
+    /// The text with markup that does nothing, if it does anything.
+    fn harmless(&self, text: &str, seen: &mut Glance) -> Option<String> {
+        if self.markup == Handling::Off || !text.contains(['<', ']', ':', '=']) {
+            return None;
+        }
+        inspect::is_active(text).then_some(())?;
+        let note = Cow::Borrowed("has a comment or markup that does something");
+        seen.findings.push((Detector::ActiveMarkup, self.markup, note));
+        match self.markup {
+            Handling::Strip => Some(clean::text(
+                text,
+                clean::Cleaning { markup: true, ..clean::Cleaning::default() },
+            )),
+            Handling::Defang => Some(clean::defanged(text)),
+            Handling::Off | Handling::Audit | Handling::Redact | Handling::Block => None,
+        }
+    }
+
+    /// The text without what is nobody's business, if there is any and it is to be replaced.
+    fn redacted(&self, text: &str, seen: &mut Glance) -> Option<String> {
+        let mut found = Vec::new();
+        if self.secrets != Handling::Off {
+            secrets::find(text, &mut found);
+        }
+        if self.identifiers != Handling::Off || self.contacts != Handling::Off {
+            personal::find(text, &mut found);
+        }
+        encoded::find(text, &mut found);
+        found.retain(|one| self.of(one.class) != Handling::Off && !self.allows(text, one));
+        if found.is_empty() {
+            return None;
+        }
+        // What says most comes first where two overlap.
+        found.sort_by_key(|one| (one.from, std::cmp::Reverse(one.end)));
+        let (mut out, mut done, mut changed) = (String::with_capacity(text.len()), 0, false);
+        for one in found {
+            if one.from < done {
+                continue;
+            }
+            let handling = self.of(one.class);
+            seen.findings.push((one.class.detector(), handling, Cow::Borrowed(one.rule)));
+            let value = text.get(one.from..one.end).unwrap_or_default();
+            out.push_str(text.get(done..one.from).unwrap_or_default());
+            if handling == Handling::Redact {
+                out.push_str(&self.mark(one.rule, value));
+                changed = true;
+            } else {
+                out.push_str(value);
+            }
+            done = one.end;
+        }
+        out.push_str(text.get(done..).unwrap_or_default());
+        changed.then_some(out)
+    }
+
+    fn allows(&self, text: &str, one: &Found) -> bool {
+        if self.allowed.is_empty() {
+            return false;
+        }
+        let value = text.get(one.from..one.end).unwrap_or_default();
+        let digest = hex(&sha256([value.as_bytes()]));
+        self.allowed
+            .iter()
+            .any(|allowed| allowed.len() >= 16 && digest.starts_with(allowed.as_str()))
+    }
+
+    /// What stands for a value: its name, and the same digits for the same value and caller.
+    fn mark(&self, rule: &str, value: &str) -> String {
+        let digest = sha256([self.key, self.caller.as_bytes(), &[0], value.as_bytes()]);
+        format!("[REDACTED:{rule}:{}]", hex(digest.get(..2).unwrap_or_default()))
+    }
+}
+
+fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(part);
+    }
+    context.finish().as_ref().to_vec()
+}
+
+fn hex(bytes: &[u8]) -> String {
+    let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,118 @@
+//! Secrets and personal data that were encoded once: in base64, in hexadecimal, or for a URL.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+use super::{Class, Found, personal, secrets};
+
+/// Shortest run that is decoded, in bytes.
+const SHORTEST: usize = 20;
+/// Longest run that is decoded, in bytes.
+const LONGEST: usize = 64 * 1024;
+/// Of a run, so much is decoded to see whether it is text, in bytes: a multiple of four.
+const SAMPLE: usize = 64;
+
+const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new()
+    .with_decode_allow_trailing_bits(true)
+    .with_decode_padding_mode(DecodePaddingMode::Indifferent);
+const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, CONFIG);
+const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, CONFIG);
+
+/// Adds what is found in runs of `text` when they are decoded: each run as a whole.
+pub(super) fn find(text: &str, out: &mut Vec<Found>) {
+    if text.len() < SHORTEST {
+        return;
+    }
+    let bytes = text.as_bytes();
+    let part = |byte: u8| {
+        byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'_' | b'-' | b'=' | b'%')
+    };
+    let (mut from, mut escapes, mut hex) = (0, 0, true);
+    for at in 0..=bytes.len() {
+        let byte = bytes.get(at).copied().unwrap_or(b' ');
+        if part(byte) || escapes > 0 && matches!(byte, b'.' | b'~' | b':' | b'@') {
+            escapes += usize::from(byte == b'%');
+            hex &= byte.is_ascii_hexdigit();
+            continue;
+        }
+        if at - from >= SHORTEST && at - from <= LONGEST {
+            let run = text.get(from..at).unwrap_or_default();
+            let decoded = if escapes > 0 {
+                percent(run)
+            } else if hex {
+                hexadecimal(run)
+            } else {
+                base64(run)
+            };
+            if let Some(one) = decoded.and_then(|decoded| first(&decoded)) {
+                out.push(Found::new(one.class, one.rule, from, at));
+            }
+        }
+        (from, escapes, hex) = (at + 1, 0, true);
+    }
+}
+
+/// What says most of what is found in a decoded text.
+fn first(text: &str) -> Option<Found> {
+    let mut found = Vec::new();
+    secrets::find(text, &mut found);
+    personal::find(text, &mut found);
+    found.into_iter().min_by_key(|one| match one.class {
+        Class::Secret => 0,
+        Class::Identifier => 1,
+        Class::Contact => 2,
+    })
+}
+
+/// Bytes as text, if it could be printed.
+fn printable(bytes: Vec<u8>) -> Option<String> {
+    let text = String::from_utf8(bytes).ok()?;
+    let control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
+    (!text.contains(control)).then_some(text)
+}
+
+fn percent(run: &str) -> Option<String> {
+    let value = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let (bytes, mut out, mut at, mut undone) =
+        (run.as_bytes(), Vec::with_capacity(run.len()), 0, 0);
+    while let Some(byte) = bytes.get(at) {
+        match (byte, value(bytes.get(at + 1)), value(bytes.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => {
+                out.push(u8::try_from(high * 16 + low).ok()?);
+                at += 3;
+                undone += 1;
+            }
+            _ => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    if undone == 0 { None } else { printable(out) }
+}
+
+fn hexadecimal(run: &str) -> Option<String> {
+    let value = |byte: u8| char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
+    let pair = |pair: &[u8]| match pair {
+        [high, low] => Some(value(*high)? << 4 | value(*low)?),
+        _ => None,
+    };
+    let bytes: Option<Vec<u8>> = run.as_bytes().chunks(2).map(pair).collect();
+    printable(bytes?)
+}
+
+fn base64(run: &str) -> Option<String> {
+    let run = run.trim_start_matches('=').trim_end_matches('=');
+    let engine = if run.contains(['-', '_']) { URL_SAFE } else { STANDARD };
+    // Most runs are words, paths or pictures: a glance at the start tells.
+    let sample = run.get(..SAMPLE.min(run.len() / 4 * 4))?;
+    let start = engine.decode(sample).ok()?;
+    let is_text = start
+        .iter()
+        .all(|b| (b' '..0x7f).contains(b) || matches!(b, b'\n' | b'\r' | b'\t' | 0x80..));
+    if !is_text {
+        return None;
+    }
+    printable(engine.decode(run).ok()?)
+}

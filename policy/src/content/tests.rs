@@ -1,0 +1,160 @@
+use super::{Contents, Direction, Handling, Handlings, Profile, Seen};
+use crate::json::{Bounds, Document, write_string};
+use crate::name::ServerName;
+use crate::pattern::Pattern;
+use proptest::prelude::*;
+
+fn contents(results: Handlings) -> Contents {
+    let servers = vec![Pattern::new("*")];
+    Contents::new(vec![Profile { servers, results, ..Profile::default() }]).with_key([7; 32])
+}
+
+fn everything() -> Contents {
+    contents(Handlings {
+        hidden_characters: Some(Handling::Strip),
+        active_markup: Some(Handling::Defang),
+        secrets: Some(Handling::Redact),
+        identifiers: Some(Handling::Redact),
+        contacts: Some(Handling::Redact),
+    })
+}
+
+fn look(contents: &Contents, json: &str) -> Seen {
+    let document = Document::parse(json.to_owned().into(), &Bounds::ANSWER).unwrap();
+    let server = ServerName::parse("up").unwrap();
+    contents.look(&server, Direction::Result, "ana", document.root())
+}
+
+/// The rules that find something in a text.
+fn found(text: &str) -> Vec<String> {
+    let mut quoted = Vec::new();
+    write_string(&mut quoted, text);
+    let seen = look(&everything(), &String::from_utf8(quoted).unwrap());
+    seen.findings.iter().map(|finding| finding.note.clone().into_owned()).collect()
+}
+
+#[test]
+fn each_form_is_known_and_what_only_looks_like_it_is_not() {
+    for (text, expected) in [
+        ("id AKIAQ3EGRZ7XK2MWPLVT.", Some("aws-access-key")),
+        ("AKIAIOSFODNN7EXAMPLE", None),
+        ("ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m", Some("github-token")),
+        ("sk-this-is-a-very-long-name-of-a-thing", None),
+        ("postgres://app:s3cr3tpw@db.example/app", Some("connection-string")),
+        ("postgres://app:${PASSWORD}@db.example/app", None),
+        (
+            "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
+            Some("private-key"),
+        ),
+        ("-----BEGIN CERTIFICATE-----\nMIIE\n-----END CERTIFICATE-----", None),
+        ("api_key = 9f8e7d6c5b4a39281706f5e4d3c2b1a0", Some("credential")),
+        ("sha256 = 9f8e7d6c5b4a39281706f5e4d3c2b1a0", None),
+        ("password: hunter42x", Some("password")),
+        ("password: your-password", None),
+        ("password = os.environ.get", None),
+        ("4539 1488 0343 6467", Some("card-number")),
+        ("4539 1488 0343 6468", None),
+        ("order 4539148803436467123456789", None),
+        ("DE89 3704 0044 0532 0130 00", Some("iban")),
+        ("DE88 3704 0044 0532 0130 00", None),
+        ("078-05-1120", Some("us-ssn")),
+        ("000-05-1120", None),
+        ("131052-308T", Some("fi-personal-code")),
+        ("131052-308U", None),
+        ("12345678Z", Some("es-nif")),
+        ("12345678A", None),
+        ("529.982.247-25", Some("br-cpf")),
+        ("529.982.247-26", None),
+        ("2234 5678 9012", None),
+        ("ana@example.org", Some("email-address")),
+        ("git@github.com:a/b", Some("email-address")),
+        ("npm i @scope/name@1.2.3", None),
+        ("+49 30 901820", Some("phone-number")),
+        ("2026-11-21 10:11:12", None),
+        ("version 1.2.3.4-beta", None),
+        ("from 203.0.113.7 port 22", Some("ip-address")),
+        ("2001:db8::17", Some("ip-address")),
+        ("std::vec::Vec", None),
+        ("1234567890", None),
+    ] {
+        assert_eq!(found(text).first().map(String::as_str), expected, "{text}");
+    }
+}
+
+#[test]
+fn what_is_split_or_encoded_once_is_found() {
+    let secret = "AKIAQ3EGRZ7XK2MWPLVT";
+    let split: String = secret.chars().flat_map(|c| [c, '\u{200b}']).collect();
+    assert!(found(&split).contains(&"aws-access-key".to_owned()));
+    assert!(found("AKIA\u{1b}[0mQ3EGRZ7XK2MWPLVT").contains(&"aws-access-key".to_owned()));
+    let hex: String = secret.bytes().map(|byte| format!("{byte:02X}")).collect();
+    assert_eq!(found(&hex), ["aws-access-key"]);
+    assert_eq!(found("a%3D%41KIAQ3EGRZ7XK2MWPLVT"), ["aws-access-key"]);
+    assert_eq!(found("dXNlIEFLSUFRM0VHUlo3WEsyTVdQTFZUIG5vdw=="), ["aws-access-key"]);
+}
+
+#[test]
+fn a_value_that_is_allowed_is_let_be() {
+    use aws_lc_rs::digest::{SHA256, digest};
+    let secret = "AKIAQ3EGRZ7XK2MWPLVT";
+    let allowed = super::hex(digest(&SHA256, secret.as_bytes()).as_ref());
+    let profile = |allowed: &str| Profile {
+        servers: vec![Pattern::new("*")],
+        allowed: vec![allowed.to_owned()],
+        ..Profile::default()
+    };
+    let start = |length| allowed.get(..length).unwrap();
+    let json = format!("\"{secret}\"");
+    let seen = |profile| look(&Contents::new(vec![profile]), &json).findings.len();
+    assert_eq!((seen(profile(start(16))), seen(profile(start(15)))), (0, 1));
+}
+
+#[test]
+fn the_first_profile_of_a_server_counts_and_the_defaults_for_others() {
+    let off = Handlings { secrets: Some(Handling::Off), ..Handlings::default() };
+    let one = Profile { servers: vec![Pattern::new("bank-*")], results: off, ..Profile::default() };
+    let rest = Profile {
+        servers: vec![Pattern::new("*")],
+        results: Handlings { secrets: Some(Handling::Block), ..Handlings::default() },
+        ..Profile::default()
+    };
+    let document = Document::parse(r#""AKIAQ3EGRZ7XK2MWPLVT""#.into(), &Bounds::ANSWER).unwrap();
+    let contents = Contents::new(vec![one.clone(), rest]);
+    let of = |contents: &Contents, server: &str| {
+        contents.look(&ServerName::parse(server).unwrap(), Direction::Result, "", document.root())
+    };
+    assert!(of(&contents, "bank-1").findings.is_empty());
+    assert!(of(&contents, "shop").blocked.is_some());
+    assert!(of(&Contents::new(vec![one]), "shop").changed.is_some());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Pieces of what is looked for, cut and joined at will.
+    #[test]
+    fn what_was_cleaned_is_clean(
+        pieces in prop::collection::vec(prop_oneof![
+            Just("AKIAQ3EGRZ7XK2MWPLVT".to_owned()), Just("secret=".to_owned()), Just("://u:".to_owned()),
+            Just("@b.example".to_owned()), Just("4539148803436467".to_owned()), Just("<script".to_owned()),
+            Just("<!--".to_owned()), Just("javascript:".to_owned()), Just("\u{1b}[".to_owned()),
+            Just("DE89370400440532013000".to_owned()), Just("-----BEGIN PRIVATE KEY-----".to_owned()),
+            Just("::".to_owned()), Just("%41".to_owned()), "[ -~]{0,12}", ".{0,6}",
+        ], 0..12)
+    ) {
+        let contents = everything();
+        let mut json = Vec::new();
+        write_string(&mut json, &pieces.concat());
+        let json = String::from_utf8(json).unwrap();
+        let once = look(&contents, &json).changed;
+        let once = once.map_or(json, |changed| String::from_utf8(changed).unwrap());
+        let again = look(&contents, &once).changed;
+        prop_assert_eq!(again.map(|changed| String::from_utf8(changed).unwrap()), None, "{}", once);
+    }
+
+    #[test]
+    fn what_has_nothing_in_it_stays_byte_for_byte(text in "[a-z ,.é世]{0,40}") {
+        let seen = look(&everything(), &format!("{{\"a\":[\"{text}\", 1.50]}}"));
+        prop_assert_eq!(seen.changed, None);
+    }
+}

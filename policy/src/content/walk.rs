@@ -1,0 +1,179 @@
+//! Every string of a message, and the message without what is taken out of it.
+
+use std::borrow::Cow;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::{Class, Handling, KEPT, Lens, Seen, personal};
+use crate::inspect::{Detector, Finding};
+use crate::json::{Kind, Value, write_string};
+use crate::pointer::escaped;
+
+/// Members that mean something to the protocol alone and are carried as they are: what was sealed
+/// does not open when it is changed.
+const OPAQUE: [&str; 4] = ["requestState", "taskId", "progressToken", "nextCursor"];
+/// Fewest digits of a number that is looked at.
+const DIGITS: usize = 12;
+/// Longest place that is told, in bytes.
+const PLACE: usize = 512;
+
+/// Looks at every string of `value`.
+pub(super) fn look(lens: &Lens<'_>, value: Value<'_>) -> Seen {
+    let mut walk = Walk { lens, seen: Seen::default(), dirty: false };
+    let mut at = String::new();
+    walk.value(value, &mut at);
+    let Walk { mut seen, dirty, .. } = walk;
+    if dirty && seen.blocked.is_none() {
+        let mut out = Vec::with_capacity(value.raw().len());
+        write(&mut out, lens, value);
+        seen.changed = Some(out);
+    }
+    seen
+}
+
+struct Walk<'a, 'b> {
+    lens: &'a Lens<'b>,
+    seen: Seen,
+    dirty: bool,
+}
+
+impl Walk<'_, '_> {
+    /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+    fn value(&mut self, value: Value<'_>, at: &mut String) {
+        match value.kind() {
+            Kind::Null | Kind::Boolean => {}
+            Kind::Number => {
+                if let Some(found) = number(self.lens, value.raw()) {
+                    let handling = self.lens.of(found.class);
+                    self.note(found.class.detector(), handling, Cow::Borrowed(found.rule), at);
+                    self.dirty |= handling == Handling::Redact;
+                }
+            }
+            Kind::Plain | Kind::Escaped => self.string(&value.as_str().unwrap_or_default(), at),
+            Kind::Array => {
+                let length = at.len();
+                for (n, item) in value.items().enumerate() {
+                    if at.len() < PLACE {
+                        at.push('/');
+                        at.push_str(&n.to_string());
+                    }
+                    self.value(item, at);
+                    at.truncate(length);
+                }
+            }
+            Kind::Object => {
+                let length = at.len();
+                for (name, member) in value.members() {
+                    if at.len() + name.len() < PLACE {
+                        at.push('/');
+                        at.push_str(&escaped(&name));
+                    }
+                    self.string(&name, at);
+                    if is_blob(&name) && member.as_str().is_some_and(|text| self.blob(&text, at)) {
+                        // It was looked at as what it carries.
+                    } else if !OPAQUE.contains(&&*name) {
+                        self.value(member, at);
+                    }
+                    at.truncate(length);
+                }
+            }
+        }
+    }
+
+    fn string(&mut self, text: &str, at: &str) {
+        let glance = self.lens.glance(text);
+        self.dirty |= glance.text.is_some();
+        for (detector, handling, note) in glance.findings {
+            self.note(detector, handling, note, at);
+        }
+    }
+
+    /// Looks at what is carried in base64; whether it was text.
+    fn blob(&mut self, text: &str, at: &str) -> bool {
+        let Some(carried) = carried(text) else { return false };
+        self.string(&carried, at);
+        true
+    }
+
+    fn note(&mut self, detector: Detector, handling: Handling, note: Cow<'static, str>, at: &str) {
+        let same = self.seen.findings.iter().filter(|known| known.detector == detector).count();
+        if handling == Handling::Block && self.seen.blocked.is_none() {
+            let (at, note) = (at.to_owned(), note.clone());
+            self.seen.blocked = Some(Finding { detector, at, note });
+        }
+        if same < KEPT {
+            self.seen.findings.push(Finding { detector, at: at.to_owned(), note });
+        }
+    }
+}
+
+fn is_blob(name: &str) -> bool {
+    name == "blob"
+}
+
+/// The text that is carried in base64, if it is text.
+fn carried(text: &str) -> Option<String> {
+    String::from_utf8(STANDARD.decode(text).ok()?).ok()
+}
+
+fn number(lens: &Lens<'_>, raw: &str) -> Option<super::Found> {
+    let whole = raw.len() >= DIGITS && raw.bytes().all(|byte| byte.is_ascii_digit());
+    if !whole || lens.identifiers == Handling::Off {
+        return None;
+    }
+    let mut found = Vec::new();
+    personal::find(raw, &mut found);
+    found.into_iter().find(|one| one.class == Class::Identifier && one.end - one.from == raw.len())
+}
+
+/// Writes the value as it may be shown.
+fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>) {
+    match value.kind() {
+        Kind::Number => {
+            match number(lens, value.raw()).filter(|one| lens.of(one.class) == Handling::Redact) {
+                Some(found) => write_string(out, &lens.mark(found.rule, value.raw())),
+                None => out.extend_from_slice(value.raw().as_bytes()),
+            }
+        }
+        Kind::Null | Kind::Boolean => out.extend_from_slice(value.raw().as_bytes()),
+        Kind::Plain | Kind::Escaped => {
+            let text = value.as_str().unwrap_or_default();
+            match lens.glance(&text).text {
+                Some(shown) => write_string(out, &shown),
+                None => out.extend_from_slice(value.raw().as_bytes()),
+            }
+        }
+        Kind::Array => {
+            out.push(b'[');
+            for (n, item) in value.items().enumerate() {
+                if n > 0 {
+                    out.push(b',');
+                }
+                write(out, lens, item);
+            }
+            out.push(b']');
+        }
+        Kind::Object => {
+            out.push(b'{');
+            for (n, (name, member)) in value.members().enumerate() {
+                if n > 0 {
+                    out.push(b',');
+                }
+                write_string(out, lens.glance(&name).text.as_deref().unwrap_or(&name));
+                out.push(b':');
+                let blob =
+                    member.as_str().filter(|_| is_blob(&name)).and_then(|text| carried(&text));
+                match blob.map(|carried| lens.glance(&carried).text) {
+                    Some(Some(shown)) => write_string(out, &STANDARD.encode(shown)),
+                    Some(None) => out.extend_from_slice(member.raw().as_bytes()),
+                    None if OPAQUE.contains(&&*name) => {
+                        out.extend_from_slice(member.raw().as_bytes());
+                    }
+                    None => write(out, lens, member),
+                }
+            }
+            out.push(b'}');
+        }
+    }
+}
