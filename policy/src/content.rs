@@ -5,7 +5,9 @@
 //! server. `sanitize(sanitize(x)) == sanitize(x)`: what is left is left again.
 
 mod encoded;
+mod orders;
 mod personal;
+mod rules;
 mod secrets;
 mod walk;
 
@@ -77,6 +79,9 @@ pub struct Handlings {
     /// Numbers by which states and banks know a person: cards, IBAN, social security and tax numbers;
     /// likewise. Default `redact` in results, `audit` in arguments.
     identifiers: Option<Handling>,
+    /// Text that gives orders to whoever reads it: `redact`, `block`, `audit` or `off`. Default `redact`
+    /// in results, `off` in arguments.
+    planted_instructions: Option<Handling>,
     /// E-mail addresses, telephone numbers and IP addresses; likewise. Default `audit` in results,
     /// `off` in arguments.
     contacts: Option<Handling>,
@@ -106,9 +111,11 @@ impl Handlings {
             Detector::ActiveMarkup => either(self.active_markup, Handling::Audit, Handling::Off),
             Detector::Secrets => either(self.secrets, Handling::Redact, Handling::Audit),
             Detector::Identifiers => either(self.identifiers, Handling::Redact, Handling::Audit),
+            Detector::PlantedInstructions => {
+                either(self.planted_instructions, Handling::Redact, Handling::Off)
+            }
             Detector::Contacts => either(self.contacts, Handling::Audit, Handling::Off),
             Detector::DisguisedText
-            | Detector::PlantedInstructions
             | Detector::ToolNames
             | Detector::InternalUrls
             | Detector::OversizedText
@@ -131,6 +138,7 @@ impl Handlings {
             ),
             ("secrets", self.secrets, &[Handling::Redact], "`redact`"),
             ("identifiers", self.identifiers, &[Handling::Redact], "`redact`"),
+            ("plantedInstructions", self.planted_instructions, &[Handling::Redact], "`redact`"),
             ("contacts", self.contacts, &[Handling::Redact], "`redact`"),
         ];
         members.into_iter().filter_map(move |(name, said, more, help)| {
@@ -171,6 +179,8 @@ pub struct Seen {
     pub changed: Option<Vec<u8>>,
     /// For what it is withheld.
     pub blocked: Option<Finding>,
+    /// How much the string that does most looks like orders; from 1 on it is taken for that.
+    pub score: f32,
 }
 
 impl Contents {
@@ -210,6 +220,7 @@ impl Contents {
             secrets: how(Detector::Secrets),
             identifiers: how(Detector::Identifiers),
             contacts: how(Detector::Contacts),
+            orders: how(Detector::PlantedInstructions),
             allowed: &profile.allowed,
             key: &self.key,
             caller,
@@ -259,6 +270,7 @@ struct Lens<'a> {
     secrets: Handling,
     identifiers: Handling,
     contacts: Handling,
+    orders: Handling,
     allowed: &'a [String],
     key: &'a [u8; 32],
     caller: &'a str,
@@ -270,6 +282,8 @@ struct Glance {
     findings: Vec<(Detector, Handling, Cow<'static, str>)>,
     /// As it may be shown, if that is not as it came.
     text: Option<String>,
+    /// How much it looks like orders; from 1 on it is taken for that.
+    score: f32,
 }
 
 impl Lens<'_> {
@@ -291,6 +305,7 @@ impl Lens<'_> {
             if next.text.is_none() {
                 return seen;
             }
+            seen.score = seen.score.max(next.score);
             seen.findings.append(&mut next.findings);
             seen.text = next.text;
         }
@@ -306,6 +321,9 @@ impl Lens<'_> {
         let now = plain.as_ref().map_or(text, |(plain, _)| plain);
         let harmless = self.harmless(now, &mut seen);
         let redacted = self.redacted(harmless.as_deref().unwrap_or(now), &mut seen);
+        let now = redacted.as_deref().or(harmless.as_deref()).unwrap_or(now);
+        let obeyed = self.obeyed(now, &mut seen);
+        let redacted = obeyed.or(redacted);
         let stripped = || plain.filter(|(_, hidden)| *hidden && self.hidden == Handling::Strip);
         seen.text = redacted.or(harmless).or_else(|| stripped().map(|(plain, _)| plain));
         seen
@@ -387,6 +405,27 @@ impl Lens<'_> {
         }
         out.push_str(text.get(done..).unwrap_or_default());
         changed.then_some(out)
+    }
+
+    /// The text without what gives orders, if there is any and it is to be taken out.
+    fn obeyed(&self, text: &str, seen: &mut Glance) -> Option<String> {
+        if self.orders == Handling::Off {
+            return None;
+        }
+        let order = orders::find(text)?;
+        seen.score = seen.score.max(order.value());
+        if !order.is_one() {
+            return None;
+        }
+        seen.findings.push((Detector::PlantedInstructions, self.orders, Cow::Borrowed(order.note)));
+        if self.orders != Handling::Redact {
+            return None;
+        }
+        let place = order.place(text);
+        let mut out = text.get(..place.start)?.to_owned();
+        out.push_str(&self.mark("instructions", text.get(place.clone())?));
+        out.push_str(text.get(place.end..)?);
+        Some(out)
     }
 
     fn allows(&self, text: &str, one: &Found) -> bool {

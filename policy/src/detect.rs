@@ -15,6 +15,7 @@ mod lexicon;
 mod normal;
 mod rules;
 mod strings;
+mod suspects;
 mod tokens;
 
 use std::collections::BTreeSet;
@@ -180,6 +181,23 @@ impl Reading {
         let note = if note.is_empty() { "reads like orders to a model" } else { note };
         Score { value, at: at.to_owned(), note }
     }
+}
+
+/// What else a text says: as a person would see it, where that is not how it is written, and decoded
+/// where it was encoded.
+pub(crate) fn readings(text: &str) -> Vec<String> {
+    let normal = normal::normal(text);
+    let mut views: Vec<_> = normal.hidden.into_iter().map(|text| (Code::Hidden, text)).collect();
+    let suspects = suspects::of(&normal.text);
+    if !suspects.is_empty() {
+        decode::views(&suspects, &mut views);
+    }
+    let mut all: Vec<String> =
+        views.into_iter().take(decode::OF_ALL).map(|(_, text)| text).collect();
+    if normal.text != text {
+        all.push(normal.text);
+    }
+    all
 }
 
 /// Whether a text by itself is taken to give orders.

@@ -48,7 +48,8 @@ pub enum Detector {
 
 impl Detector {
     /// Those that look at what is said and sent.
-    pub const CONTENT: [Self; 5] = [
+    pub const CONTENT: [Self; 6] = [
+        Self::PlantedInstructions,
         Self::HiddenCharacters,
         Self::ActiveMarkup,
         Self::Secrets,

@@ -373,7 +373,7 @@ impl Policy {
         let mut blocked = None;
         let parts = call.arguments.iter_mut().chain(call.extra.iter_mut().map(|(_, value)| value));
         for part in parts.chain(call.meta.iter_mut().map(|(_, value)| value)) {
-            let Seen { findings, changed, blocked: stopped } =
+            let Seen { findings, changed, blocked: stopped, .. } =
                 contents.look(&call.server, Direction::Argument, caller, part.value());
             blocked = blocked.or(stopped);
             if let Some(changed) = changed {
@@ -521,7 +521,7 @@ impl Policy {
     ) -> Released {
         let seen =
             self.contents.look(server, Direction::Result, principal.id.as_str(), said.value());
-        let Seen { findings, changed, blocked } = seen;
+        let Seen { findings, changed, blocked, .. } = seen;
         let reply = match (blocked, changed) {
             (Some(finding), _) => Shown::Withheld(finding),
             (None, None) => Shown::Answer(reply(said)),

@@ -1,6 +1,7 @@
 //! Makes the weights of the detector, and measures it.
 //!
 //!     cargo run --release -p e2e --bin detect -- measure FOLDER
+//!     cargo run --release -p e2e --bin detect -- content FOLDER
 //!     cargo run --release -p e2e --bin detect -- train FOLDER > policy/src/detect/model.bin
 //!
 //! FOLDER has `benign_tools.jsonl`, `poisoned_tools.jsonl`, `obfuscated_tools.jsonl` and
@@ -19,6 +20,7 @@
     reason = "a tool for those who work on the detector"
 )]
 
+mod content;
 mod generator;
 
 use std::collections::BTreeMap;
@@ -409,10 +411,13 @@ fn speed(folder: &Path) {
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [verb, folder] = arguments.as_slice() else {
-        return eprintln!("detect measure|strict|shipped|train FOLDER");
+        return eprintln!("detect measure|strict|shipped|content|train FOLDER");
     };
     if verb == "speed" {
         return speed(Path::new(folder));
+    }
+    if verb == "content" {
+        return content::measure(Path::new(folder));
     }
     let data = Data::read(Path::new(folder));
     match verb.as_str() {
@@ -425,6 +430,6 @@ fn main() {
             let model = learn(&rows, &real, 1);
             std::io::stdout().write_all(&model.write()).unwrap();
         }
-        _ => eprintln!("detect measure|strict|shipped|train FOLDER"),
+        _ => eprintln!("detect measure|strict|shipped|content|train FOLDER"),
     }
 }

@@ -108,7 +108,7 @@ fn one(
                 if kind == What::Result { Direction::Result } else { Direction::Argument };
             let seen = policy.looked_at(server, direction, value);
             let flagged = seen.changed.is_some() || seen.blocked.is_some();
-            (flagged, 0.0, seen.findings)
+            (flagged, seen.score, seen.findings)
         }
     };
     let finding = |finding: &Finding| json!({ "detector": finding.detector.name(), "at": finding.at, "note": finding.note });

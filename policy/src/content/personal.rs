@@ -9,6 +9,8 @@ use super::{Class, Found};
 
 /// Longest number with what stands between its digits, in bytes.
 const LONGEST: usize = 44;
+/// Fewest digits of a number that is one of something.
+const FEWEST: usize = 7;
 /// Longest word that is looked at.
 const WORD: usize = 64;
 /// How far before a number is looked for what it is called, in bytes.
@@ -205,6 +207,9 @@ fn number(text: &str, from: usize, out: &mut Vec<Found>) -> Option<usize> {
         return found(out, Class::Identifier, rule, from, end);
     }
     let mut number = Number::at(text, from)?;
+    if number.digits.len() < FEWEST {
+        return None;
+    }
     let before = context(text, from);
     // What follows may be another number.
     for _ in 0..4 {

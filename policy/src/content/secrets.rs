@@ -2,6 +2,8 @@
 //!
 //! One pass over the bytes; what costs more is done only to words that could be one.
 
+use std::sync::LazyLock;
+
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
@@ -15,6 +17,8 @@ const SHORTEST: usize = 16;
 const LONGEST: usize = 4096;
 /// How far before a word is looked for what it is called, in bytes.
 const BEFORE: usize = 48;
+/// Longest first line of a private key, in bytes.
+const HEADER: usize = 80;
 /// Longest value in quotation marks, in bytes.
 const QUOTED: usize = 200;
 /// Fewest different characters of a word that is no placeholder.
@@ -160,7 +164,8 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
 /// A private key in PEM (RFC 7468), to its end or to that of the text.
 fn private_key(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     let rest = text.get(at..)?;
-    let line = rest.get(..rest.len().min(80).min(rest.find(['\n', '\\']).unwrap_or(80)))?;
+    let line = rest.get(..rest.floor_char_boundary(HEADER))?;
+    let line = line.split(['\n', '\\']).next()?;
     line.contains("PRIVATE KEY").then_some(())?;
     let footer = rest.find("-----END").map(|end| {
         let tail = rest.get(end + 8..).unwrap_or_default();
@@ -272,7 +277,9 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     let tail = text.as_bytes().get(from + whole.len()..).unwrap_or_default();
     let padding = tail.iter().take(2).take_while(|byte| **byte == b'=').count();
     let end = from + whole.len() + padding;
-    if let Some(rule) = format(start).filter(|_| start.len() >= SHORTEST) {
+    if start.len() >= SHORTEST
+        && let Some(rule) = format(start)
+    {
         return out.push(Found::new(Class::Secret, rule, from, end));
     }
     // Most words are short, and no value of anything.
@@ -293,11 +300,27 @@ fn is_assigned(before: &str) -> bool {
     before.trim_end_matches(['"', '\'', '`', ' ', '\\', '\t', '>', '(']).ends_with(['=', ':'])
 }
 
+/// The places in [`PREFIXES`] of those that begin with each byte.
+static BY_FIRST: LazyLock<Vec<Vec<usize>>> = LazyLock::new(|| {
+    let begins = |byte: u8| {
+        let prefixes = PREFIXES.iter().enumerate();
+        prefixes
+            .filter(|(_, (prefix, ..))| prefix.as_bytes().first() == Some(&byte))
+            .map(|(at, _)| at)
+            .collect()
+    };
+    (0..=255).map(begins).collect()
+});
+
 /// What a word is by its form.
 fn format(word: &str) -> Option<&'static str> {
-    if let Some((prefix, _, rule)) =
-        PREFIXES.iter().find(|(prefix, least, _)| word.starts_with(prefix) && word.len() >= *least)
-    {
+    let begins = |at: &usize| {
+        PREFIXES
+            .get(*at)
+            .filter(|(prefix, least, _)| word.len() >= *least && word.starts_with(prefix))
+    };
+    let known = word.bytes().next().and_then(|byte| BY_FIRST.get(usize::from(byte)));
+    if let Some((prefix, _, rule)) = known.into_iter().flatten().find_map(begins) {
         let rest = word.get(prefix.len()..).unwrap_or_default();
         let upper = *rule != "aws-access-key"
             || rest

@@ -16,6 +16,7 @@ fn everything() -> Contents {
         secrets: Some(Handling::Redact),
         identifiers: Some(Handling::Redact),
         contacts: Some(Handling::Redact),
+        planted_instructions: Some(Handling::Redact),
     })
 }
 

@@ -84,6 +84,7 @@ impl Walk<'_, '_> {
     fn string(&mut self, text: &str, at: &str) {
         let glance = self.lens.glance(text);
         self.dirty |= glance.text.is_some();
+        self.seen.score = self.seen.score.max(glance.score);
         for (detector, handling, note) in glance.findings {
             self.note(detector, handling, note, at);
         }
