@@ -443,9 +443,13 @@ impl Keeper {
             held.followed.insert(place.clone(), followed);
             return false;
         };
-        // Of two readings at the same time nobody can say which came first: the next one tells.
+        // Of two readings at the same time nobody can say which came first: the next one tells, and is
+        // looked at even if it is the same as this one.
         if begun < followed.seen && followed.now != digest {
-            if followed.former.len() < FORMER && followed.former.insert(digest) {
+            if followed.former.len() < FORMER {
+                followed.former.insert(digest);
+            }
+            if !held.pins.inconsistent.contains(place) {
                 self.epoch.fetch_add(1, Ordering::Release);
             }
             return false;
