@@ -188,8 +188,9 @@ impl Failure {
 
     /// Whether a call may be made with other arguments.
     #[must_use]
-    pub const fn is_about_arguments(&self) -> bool {
-        matches!(self, Self::Denied(_, Denial { reason: Reason::Content(_), .. }))
+    pub fn is_about_arguments(&self) -> bool {
+        let about = |reason: &Reason| matches!(reason, Reason::Content(_) | Reason::Arguments(_));
+        matches!(self, Self::Denied(_, denial) if about(&denial.reason))
     }
 
     /// How the exchange ended, for the record.
@@ -404,10 +405,18 @@ fn unknown(kind: Kind, era: Option<Era>) -> Public {
     Public::new(status, code, message)
 }
 
+fn in_place(at: &str) -> String {
+    if at.is_empty() { String::new() } else { format!(", `{at}`") }
+}
+
 fn denied(kind: Kind, denial: &Denial, era: Option<Era>) -> Public {
     let Told::Rule { rule, contact } = &denial.told else { return unknown(kind, era) };
     let mut message = match rule {
         None if let Reason::Content(finding) = &denial.reason => format!("denied: {finding}"),
+        None if let Reason::Arguments(Finding { at, note, .. }) = &denial.reason => {
+            let what = if at.is_empty() { "the arguments" } else { "an argument" };
+            format!("denied: {what}{}: {note}", in_place(at))
+        }
         Some(rule) => format!("denied by rule `{rule}`"),
         None => "denied: no rule allows this with these arguments".to_owned(),
     };

@@ -11,6 +11,7 @@ use serde::Deserialize;
 
 use crate::access::{Access, Rule, Says, Things};
 use crate::condition::Condition;
+use crate::constraint::{Constraint, Limits};
 use crate::content::{Contents, Handlings, Profile};
 use crate::decision::Mode;
 use crate::definitions::Definitions;
@@ -41,6 +42,13 @@ pub struct RawPolicy {
     /// a server counts for it. Servers that none names are treated by the defaults.
     #[serde(default)]
     content: Vec<RawContent>,
+    /// What arguments of tools may be, beyond their schemas. All that speak of an argument count.
+    #[serde(default)]
+    constraints: Vec<Limits>,
+}
+
+const fn audit() -> Mode {
+    Mode::Audit
 }
 
 /// What is done about what some servers say and are sent.
@@ -55,6 +63,12 @@ struct RawContent {
     /// What they are sent: arguments of calls.
     #[serde(default)]
     arguments: Handlings,
+    /// Arguments that are not as the definition of the tool says. Default `enforce`.
+    #[serde(default)]
+    input_schema: Mode,
+    /// `structuredContent` that is not as the definition of the tool says. Default `audit`.
+    #[serde(default = "audit")]
+    output_schema: Mode,
     /// Values that are no secrets: 16 or more of the first hexadecimal digits of their SHA-256.
     #[serde(default)]
     allowed: Vec<String>,
@@ -145,6 +159,7 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
     compiler.shadowing(&raw.shadowing);
     compiler.definitions(raw.definitions);
     let contents = compiler.contents(raw.content);
+    let constraints = compiler.constraints(raw.constraints);
     if !compiler.problems.is_empty() {
         return Err(compiler.problems);
     }
@@ -154,7 +169,8 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
         contact,
     )
     .with_shadowing(raw.shadowing)
-    .with_contents(contents))
+    .with_contents(contents)
+    .with_constraints(constraints))
 }
 
 struct Compiler<'a> {
@@ -199,10 +215,37 @@ impl Compiler<'_> {
                     self.report(format!("{at}/allowed/{m}"), "this is no part of a SHA-256", help);
                 }
             }
-            let (results, arguments, allowed) = (raw.results, raw.arguments, raw.allowed);
-            profiles.push(Profile { servers, results, arguments, allowed });
+            let RawContent { results, arguments, input_schema, output_schema, allowed, .. } = raw;
+            profiles.push(Profile {
+                servers,
+                results,
+                arguments,
+                input_schema,
+                output_schema,
+                allowed,
+            });
         }
         Contents::new(profiles)
+    }
+
+    fn constraints(&mut self, raws: Vec<Limits>) -> Vec<Constraint> {
+        let mut constraints = Vec::new();
+        for (n, raw) in raws.into_iter().enumerate() {
+            let at = format!("/constraints/{n}");
+            let servers = self.servers(&format!("{at}/servers"), "constraint", &raw.servers);
+            if raw.tools.is_empty() {
+                let help = "name the tools, or remove the constraint: an empty list means none";
+                self.report(format!("{at}/tools"), "this constraint can never apply", help);
+            }
+            match Constraint::new(servers, raw) {
+                Ok(constraint) => constraints.push(constraint),
+                Err((member, why)) => {
+                    let help = "see `docs/content.md`";
+                    self.report(format!("{at}/{member}"), why, help);
+                }
+            }
+        }
+        constraints
     }
 
     fn shadowing(&mut self, shadowing: &Shadowing) {

@@ -20,6 +20,7 @@ use serde::Deserialize;
 use crate::hidden::{Hidden, TERMINAL, without_colours};
 use crate::inspect::{Detector, Finding};
 use crate::json::Value;
+use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pattern::Pattern;
 use crate::{clean, inspect};
@@ -121,7 +122,10 @@ impl Handlings {
             | Detector::OversizedText
             | Detector::Shadowing
             | Detector::Pins
-            | Detector::Registry => Handling::Off,
+            | Detector::Registry
+            | Detector::InputSchema
+            | Detector::Constraints
+            | Detector::OutputSchema => Handling::Off,
         }
     }
 
@@ -149,7 +153,7 @@ impl Handlings {
 }
 
 /// What is done about what some servers say and are sent.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Profile {
     /// Which servers.
     pub servers: Vec<Pattern>,
@@ -157,8 +161,25 @@ pub struct Profile {
     pub results: Handlings,
     /// What they are sent.
     pub arguments: Handlings,
+    /// What is done about arguments that are not as the definition says.
+    pub input_schema: Mode,
+    /// What is done about results that are not as the definition says.
+    pub output_schema: Mode,
     /// Values that are no secrets: the first 16 hexadecimal digits of their SHA-256, or more.
     pub allowed: Vec<String>,
+}
+
+impl Default for Profile {
+    fn default() -> Self {
+        Self {
+            servers: Vec::new(),
+            results: Handlings::default(),
+            arguments: Handlings::default(),
+            input_schema: Mode::Enforce,
+            output_schema: Mode::Audit,
+            allowed: Vec::new(),
+        }
+    }
 }
 
 /// What is done about what servers say and callers send: the first profile that a server is of, or
@@ -196,6 +217,15 @@ impl Contents {
         Self { key, ..self }
     }
 
+    /// What is done about what `server` says and is sent.
+    #[must_use]
+    pub fn of(&self, server: &ServerName) -> &Profile {
+        let named = |profile: &&Profile| {
+            profile.servers.iter().any(|pattern| pattern.matches(server.as_str()))
+        };
+        self.profiles.iter().find(named).unwrap_or(&self.other)
+    }
+
     /// Looks at `value`. `caller` is for whom marks are the same.
     #[must_use]
     pub fn look(
@@ -205,10 +235,7 @@ impl Contents {
         caller: &str,
         value: Value<'_>,
     ) -> Seen {
-        let of = |profile: &&Profile| {
-            profile.servers.iter().any(|pattern| pattern.matches(server.as_str()))
-        };
-        let profile = self.profiles.iter().find(of).unwrap_or(&self.other);
+        let profile = self.of(server);
         let handlings = match direction {
             Direction::Result => &profile.results,
             Direction::Argument => &profile.arguments,

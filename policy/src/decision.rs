@@ -32,6 +32,8 @@ pub enum Reason {
     Proof(RuleId, Wanted),
     /// It was revoked, or the caller was.
     Revoked,
+    /// The arguments are not as the definition or the policy says.
+    Arguments(Finding),
     /// A detector found something in what is sent.
     Content(Finding),
     /// Its definition is not one that was approved.
@@ -42,7 +44,7 @@ pub enum Reason {
 
 impl Reason {
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 23] = [
+    pub const CODES: [&str; 24] = [
         "not-granted",
         "forbidden",
         "condition-error",
@@ -58,6 +60,7 @@ impl Reason {
         "proof-required",
         "revoked",
         "content",
+        "arguments",
         Unfit::CODES[0],
         Unfit::CODES[1],
         Unfit::CODES[2],
@@ -86,6 +89,7 @@ impl Reason {
             Self::Proof(..) => "proof-required",
             Self::Revoked => "revoked",
             Self::Content(_) => "content",
+            Self::Arguments(_) => "arguments",
             Self::Pin(unfit) => unfit.code(),
             Self::Approval => "approval-required",
         }
@@ -105,6 +109,7 @@ impl Reason {
             | Self::Shadowed(_)
             | Self::Revoked
             | Self::Content(_)
+            | Self::Arguments(_)
             | Self::Pin(_)
             | Self::Approval => None,
         }

@@ -63,7 +63,11 @@ impl Definitions {
             // These are asked where the others are known.
             Detector::Pins | Detector::Shadowing | Detector::Registry => Treatment::Off,
             // These belong to what is said and sent.
-            Detector::Identifiers | Detector::Contacts => Treatment::Off,
+            Detector::Identifiers
+            | Detector::Contacts
+            | Detector::InputSchema
+            | Detector::Constraints
+            | Detector::OutputSchema => Treatment::Off,
         }
     }
 

@@ -14,6 +14,7 @@ use crate::hidden::{Hidden, is_rtl};
 use crate::json::Value;
 use crate::name::OfferName;
 use crate::pointer::escaped;
+use crate::schema::Misfit;
 
 /// A detector. Its name in the configuration, the audit log and the metrics is [`Detector::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -44,11 +45,20 @@ pub enum Detector {
     Pins,
     /// Definitions that are not as they were registered.
     Registry,
+    /// Arguments that are not as the definition says.
+    InputSchema,
+    /// Arguments that are not as the policy says.
+    Constraints,
+    /// Results that are not as the definition says.
+    OutputSchema,
 }
 
 impl Detector {
     /// Those that look at what is said and sent.
-    pub const CONTENT: [Self; 6] = [
+    pub const CONTENT: [Self; 9] = [
+        Self::InputSchema,
+        Self::Constraints,
+        Self::OutputSchema,
         Self::PlantedInstructions,
         Self::HiddenCharacters,
         Self::ActiveMarkup,
@@ -74,6 +84,9 @@ impl Detector {
             Self::Shadowing => "shadowing",
             Self::Pins => "pins",
             Self::Registry => "registry",
+            Self::InputSchema => "input-schema",
+            Self::Constraints => "constraints",
+            Self::OutputSchema => "output-schema",
         }
     }
 }
@@ -98,6 +111,11 @@ impl Finding {
     /// Whether it is about the others in the list, and not about the definition.
     pub(crate) fn is_of_the_list(&self) -> bool {
         self.detector == Detector::ToolNames && self.at.is_empty()
+    }
+
+    pub(crate) fn misfit(detector: Detector, at: &str, misfit: Misfit) -> Self {
+        let at = format!("{at}{}", misfit.at);
+        Self { detector, at, note: Cow::Owned(misfit.note) }
     }
 
     /// Of what could not be taken out.

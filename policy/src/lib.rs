@@ -12,6 +12,7 @@
 //! - [`kind`]: the sorts of things servers offer
 //! - [`pin`]: what a definition is recognised by
 //! - [`detect`]: whether a text gives orders to a model
+//! - [`schema`]: whether arguments and results are as the definition says
 //! - [`inspect`]: what the detectors see in a definition
 //! - [`clean`]: takes out of a definition what should not stand in it
 //! - [`mirror`]: the arguments that are repeated in headers
@@ -21,6 +22,7 @@
 //! - [`review`]: what a reviewer would say about a definition
 //! - [`message`]: what is being asked or answered, free of transport and era
 //! - [`mode`]: whether a control acts
+//! - [`constraint`]: what an argument may be
 //! - [`definitions`]: what is done about what is found in a definition
 //! - [`content`]: what is in results and arguments, and what is done about it
 //! - [`pins`]: whether a definition is one that was approved
@@ -44,6 +46,7 @@ pub mod json;
 pub mod kind;
 pub mod pin;
 pub mod detect;
+pub mod schema;
 pub mod inspect;
 pub mod clean;
 pub mod mirror;
@@ -53,6 +56,7 @@ pub mod drift;
 pub mod review;
 pub mod message;
 pub mod mode;
+pub mod constraint;
 pub mod definitions;
 pub mod content;
 pub mod pins;

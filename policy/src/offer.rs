@@ -9,6 +9,7 @@ pub use crate::kind::Kind;
 use crate::mirror::{self, Mirrored};
 use crate::name::{NameError, OfferName, ServerName};
 use crate::pin::{Digest, Subject};
+use crate::schema::Schema;
 
 /// Longest name of a tool or a prompt, in bytes. Resources are named by URIs, which may be longer.
 const LONGEST: usize = 256;
@@ -24,6 +25,14 @@ pub struct Offer {
     mirrored: Vec<Mirrored>,
     /// What it is without what is taken out; the same for everybody under one policy.
     cleaned: OnceLock<Cleaned>,
+    schemas: Schemas,
+}
+
+/// The schemas of a tool, made ready when they are first needed.
+#[derive(Clone, Debug, Default)]
+struct Schemas {
+    input: OnceLock<Option<Arc<Schema>>>,
+    output: OnceLock<Option<Arc<Schema>>>,
 }
 
 /// A definition without what is taken out of it, or what was left in it.
@@ -96,7 +105,9 @@ impl Offer {
             None => inspect::definition((kind == Kind::Tool).then_some(&name), definition),
         };
         let definition = definition.fragment(document);
-        Ok(Self { kind, name, definition, digest, findings, mirrored, cleaned: OnceLock::new() })
+        let schemas = known.map(|known| known.schemas.clone()).unwrap_or_default();
+        let cleaned = OnceLock::new();
+        Ok(Self { kind, name, definition, digest, findings, mirrored, cleaned, schemas })
     }
 
     /// What sort of thing it is.
@@ -126,6 +137,25 @@ impl Offer {
     /// What it is without what is taken out of it, worked out once.
     pub(crate) fn cleaned(&self, clean: impl FnOnce() -> Cleaned) -> Cleaned {
         self.cleaned.get_or_init(clean).clone()
+    }
+
+    /// What its arguments have to be like; worked out once for each digest. `None` where it does not
+    /// say.
+    #[must_use]
+    pub fn input(&self) -> Option<&Arc<Schema>> {
+        self.schemas.input.get_or_init(|| self.schema("inputSchema")).as_ref()
+    }
+
+    /// The same of what it gives back, as `structuredContent`.
+    #[must_use]
+    pub fn output(&self) -> Option<&Arc<Schema>> {
+        self.schemas.output.get_or_init(|| self.schema("outputSchema")).as_ref()
+    }
+
+    fn schema(&self, member: &str) -> Option<Arc<Schema>> {
+        let tool = self.kind == Kind::Tool;
+        let schema = self.definition().get(member).filter(|_| tool)?;
+        Some(Arc::new(Schema::new(schema)))
     }
 
     /// The whole definition, kept alive.

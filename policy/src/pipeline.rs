@@ -7,12 +7,13 @@ use arc_swap::ArcSwap;
 use crate::access::{Access, Decided};
 use crate::clean;
 use crate::condition::{Arguments, Subject};
+use crate::constraint::Constraint;
 use crate::content::{Contents, Direction, Seen};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::definitions::Definitions;
-use crate::inspect::{self, Finding};
+use crate::inspect::{self, Detector, Finding};
 use crate::json::{Bounds, Document, Fragment, Value};
-use crate::message::{Call, Reply, Use};
+use crate::message::{Call, Reply, Use, Verb};
 use crate::mode::Treatment;
 use crate::name::{RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer};
@@ -20,6 +21,7 @@ use crate::pins::{Pins, Unfit};
 use crate::principal::Principal;
 use crate::registry::{Registered, Registry};
 use crate::revoked::Revoked;
+use crate::schema::{Misfit, Schema};
 use crate::shadow::{Shadowing, Shadows};
 
 /// Proof that a call was allowed. Only this module makes one, and it cannot be copied.
@@ -40,6 +42,8 @@ use crate::shadow::{Shadowing, Shadows};
 pub struct Permit {
     call: Call,
     rule: RuleId,
+    /// What the result has to be like, and what is done if it is not.
+    output: Option<(Arc<Schema>, Mode)>,
 }
 
 impl Permit {
@@ -50,7 +54,7 @@ impl Permit {
             Call::List { server, .. } => server.clone(),
             Call::Use(call) => call.server.clone(),
         };
-        (self.call, Expectation { rule: self.rule, server })
+        (self.call, Expectation { rule: self.rule, server, output: self.output })
     }
 }
 
@@ -59,6 +63,7 @@ impl Permit {
 pub struct Expectation {
     rule: RuleId,
     server: ServerName,
+    output: Option<(Arc<Schema>, Mode)>,
 }
 
 impl Expectation {
@@ -170,6 +175,7 @@ pub struct Policy {
     pins: ArcSwap<Pins>,
     shadowing: Shadowing,
     contents: Contents,
+    constraints: Vec<Constraint>,
     shadows: ArcSwap<Shadows>,
     registry: Registry,
 }
@@ -192,6 +198,12 @@ impl Policy {
     #[must_use]
     pub fn with_contents(self, contents: Contents) -> Self {
         Self { contents, ..self }
+    }
+
+    /// The same, with these arguments only.
+    #[must_use]
+    pub fn with_constraints(self, constraints: Vec<Constraint>) -> Self {
+        Self { constraints, ..self }
     }
 
     /// The same with a key for the marks of what is replaced.
@@ -295,7 +307,8 @@ impl Policy {
             };
         };
         let effect = Effect::Allow(rule.clone());
-        let permit = Permit { call: Call::List { server: server.clone(), kind }, rule };
+        let permit =
+            Permit { call: Call::List { server: server.clone(), kind }, rule, output: None };
         Ruling { decision: Decision { effect, shadow, findings, definition }, outcome: Ok(permit) }
     }
 
@@ -352,9 +365,12 @@ impl Policy {
         catalog: Option<&Catalog>,
         call: Use,
     ) -> Ruling<Permit> {
+        let offer = catalog
+            .and_then(|catalog| catalog.offer(&call.name))
+            .filter(|_| call.verb == Verb::Call);
         let ruling = self.decide(principal, catalog, call);
         match ruling.outcome {
-            Ok(permit) => self.sendable(principal, ruling.decision, permit),
+            Ok(permit) => self.sendable(principal, offer, ruling.decision, permit),
             Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
         }
     }
@@ -363,12 +379,21 @@ impl Policy {
     fn sendable(
         &self,
         principal: &Principal,
+        offer: Option<&Offer>,
         mut decision: Decision,
         mut permit: Permit,
     ) -> Ruling<Permit> {
         let Call::Use(call) = &mut permit.call else {
             return Ruling { decision, outcome: Ok(permit) };
         };
+        if let Some(denial) = self.misfit(call, offer, &mut decision) {
+            return Ruling { decision, outcome: Err(denial) };
+        }
+        let output = self.contents.of(&call.server).output_schema;
+        permit.output = offer
+            .and_then(Offer::output)
+            .filter(|_| output != Mode::Off)
+            .map(|schema| (Arc::clone(schema), output));
         let (caller, contents) = (principal.id.as_str(), &self.contents);
         let mut blocked = None;
         let parts = call.arguments.iter_mut().chain(call.extra.iter_mut().map(|(_, value)| value));
@@ -389,6 +414,37 @@ impl Policy {
         let denial = Denial { reason: Reason::Content(finding), told };
         decision.effect = Effect::Deny(denial.clone());
         Ruling { decision, outcome: Err(denial) }
+    }
+
+    /// Whether the arguments of a call are as the definition and the policy say.
+    fn misfit(&self, call: &Use, offer: Option<&Offer>, decision: &mut Decision) -> Option<Denial> {
+        let (server, name) = (call.server.as_str(), &*call.name);
+        let arguments = call.arguments.as_ref().map(Fragment::value);
+        let mut enforced = None;
+        let mut found = |mode: Mode, detector, misfit| {
+            let finding = Finding::misfit(detector, "", misfit);
+            if mode == Mode::Enforce && enforced.is_none() {
+                enforced = Some(finding.clone());
+            }
+            decision.findings.push(finding);
+        };
+        let mode = self.contents.of(&call.server).input_schema;
+        let schema = offer.and_then(Offer::input).filter(|_| mode != Mode::Off);
+        if let Some(Err(misfit)) = schema.map(|schema| schema.check_arguments(arguments)) {
+            found(mode, Detector::InputSchema, misfit);
+        }
+        let of =
+            |constraint: &&Constraint| call.verb == Verb::Call && constraint.is_of(server, name);
+        for constraint in self.constraints.iter().filter(of) {
+            if let Err(misfit) = constraint.check(arguments) {
+                found(constraint.mode, Detector::Constraints, misfit);
+            }
+        }
+        let finding = enforced?;
+        let told = Told::Rule { rule: None, contact: self.contact.clone() };
+        let denial = Denial { reason: Reason::Arguments(finding), told };
+        decision.effect = Effect::Deny(denial.clone());
+        Some(denial)
     }
 
     fn decide(
@@ -423,7 +479,7 @@ impl Policy {
                 if let Some(ruling) = self.unattended(&call, &seen) {
                     return ruling;
                 }
-                let permit = Permit { call: Call::Use(call), rule: rule.clone() };
+                let permit = Permit { call: Call::Use(call), rule: rule.clone(), output: None };
                 return Ruling { decision: seen, outcome: Ok(permit) };
             }
             Effect::Allow(_) | Effect::Deny(_) => {}
@@ -445,7 +501,10 @@ impl Policy {
                 let (shadow, findings) = (decided.shadow, seen.findings);
                 let definition = seen.definition;
                 let decision = Decision { effect, shadow, findings, definition };
-                Ruling { decision, outcome: Ok(Permit { call: Call::Use(call), rule }) }
+                Ruling {
+                    decision,
+                    outcome: Ok(Permit { call: Call::Use(call), rule, output: None }),
+                }
             }
             Effect::Deny(Denial { reason, told }) => {
                 let told = match told {
@@ -482,13 +541,26 @@ impl Policy {
 
     /// May this reply be shown?
     pub fn release(&self, principal: &Principal, due: Expectation, reply: Reply) -> Released {
-        let Expectation { server, .. } = due;
+        let Expectation { server, output, .. } = due;
         match reply {
             Reply::List(catalog) => {
                 let reply = Shown::List(Arc::new(self.view(principal, catalog)));
                 Released { reply, findings: Vec::new() }
             }
-            Reply::Result(said) => self.heard(principal, &server, said, Reply::Result),
+            Reply::Result(said) => {
+                let misfit = output
+                    .as_ref()
+                    .and_then(|(schema, mode)| Some((*mode, unlike(said.value(), schema)?)));
+                let mut released = match &misfit {
+                    Some((Mode::Enforce, finding)) => {
+                        let reply = Shown::Withheld(finding.clone());
+                        Released { reply, findings: Vec::new() }
+                    }
+                    _ => self.heard(principal, &server, said, Reply::Result),
+                };
+                released.findings.extend(misfit.map(|(_, finding)| finding));
+                released
+            }
             Reply::Error(said) => self.heard(principal, &server, said, Reply::Error),
             Reply::Told(said) => self.heard(principal, &server, said, Reply::Told),
         }
@@ -745,6 +817,22 @@ impl Policy {
         decided.decision.effect = Effect::Deny(denial);
         decided.for_any_arguments = true;
     }
+}
+
+/// What of a result is not as the definition says; of one that says that the call failed nothing.
+///
+/// SPEC 2026-07-28 server/tools#output-schema
+fn unlike(result: Value<'_>, schema: &Schema) -> Option<Finding> {
+    if result.get("isError").and_then(Value::as_bool) == Some(true) {
+        return None;
+    }
+    let missing = || Misfit { at: String::new(), note: "is missing".to_owned() };
+    let checked = match result.get("structuredContent") {
+        Some(content) => schema.check(Some(content)),
+        None => Err(missing()),
+    };
+    let misfit = checked.err()?;
+    Some(Finding::misfit(Detector::OutputSchema, "/structuredContent", misfit))
 }
 
 #[cfg(test)]

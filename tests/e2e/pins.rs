@@ -145,6 +145,7 @@ fn ask(client: &Client, method: &str, name: &str) -> e2e::client::Answer {
         "completion/complete" => json!({
             "ref": { "type": "ref/resource", "uri": name }, "argument": { "name": "n", "value": "" }
         }),
+        "tools/call" => json!({ "name": name, "arguments": { "id": "a" } }),
         _ => json!({ "name": name, "arguments": {} }),
     })
 }

@@ -217,9 +217,12 @@ fn detected(of: &str, finding: &Finding) -> Found {
         Detector::Identifiers | Detector::Contacts => {
             (Severity::Medium, "have the data of persons taken out of the definition")
         }
-        Detector::Shadowing | Detector::Pins | Detector::Registry => {
-            (Severity::Medium, "see `docs/pins.md`")
-        }
+        Detector::Shadowing
+        | Detector::Pins
+        | Detector::Registry
+        | Detector::InputSchema
+        | Detector::Constraints
+        | Detector::OutputSchema => (Severity::Medium, "see `docs/pins.md`"),
     };
     let (rule, at) = (finding.detector.name(), finding.at.clone());
     Found { thing: of.to_owned(), rule, severity, at, note: finding.note.to_string(), fix }

@@ -1,0 +1,566 @@
+//! What an argument may be, beyond its schema (control C09, vectors PV-37 to PV-39).
+//!
+//! Text is judged as whoever gets it might read it: decoded, normalised, with both kinds of slashes.
+//! Nothing is looked up: neither names of hosts nor links of a file system.
+
+use std::borrow::Cow;
+use std::net::{Ipv4Addr, Ipv6Addr};
+
+use regex::Regex;
+use schemars::JsonSchema;
+use serde::Deserialize;
+use unicode_normalization::UnicodeNormalization as _;
+
+use crate::hidden::Hidden;
+use crate::json::{Kind, Value};
+use crate::mode::Mode;
+use crate::pattern::Pattern;
+use crate::pointer::unescaped;
+use crate::schema::Misfit;
+
+/// How often percent escapes are undone: what is still escaped then is refused.
+const DECODED: usize = 3;
+/// Longest path, URL or address.
+const LONGEST: usize = 8192;
+
+/// What an argument is read as.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Type {
+    /// Anything.
+    #[default]
+    Any,
+    /// A path of a file system.
+    Path,
+    /// A URL.
+    Url,
+    /// Addresses of e-mail, one or several with commas or semicolons between them.
+    Email,
+}
+
+/// What must not stand in a text.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Forbidden {
+    /// What a shell reads as more than text: `;`, `|`, `&`, `<`, `>`, backquotes, `$(`, `${`, line
+    /// ends.
+    Shell,
+    /// What ends a value or a statement in SQL: quotation marks, `;`, `--`, `/*`.
+    Sql,
+    /// A `-` at the beginning, which a program reads as an option.
+    Option,
+    /// Files that tell an agent what to do: `.mcp.json`, `.cursor/`, `CLAUDE.md`, hooks of Git, start
+    /// files of shells.
+    AgentConfig,
+}
+
+/// What an argument may be.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub struct Limits {
+    /// Of which servers: names or patterns with `*` and `?`.
+    pub(crate) servers: Vec<String>,
+    /// Of which tools, by the names their servers give them: names or patterns with `*` and `?`.
+    pub(crate) tools: Vec<String>,
+    /// Which argument, as a JSON Pointer; `*` stands for each item or member.
+    argument: String,
+    /// `enforce` refuses the call, `audit` records it, `off` is ignored.
+    pub(crate) mode: Mode,
+    /// What it is read as: `path`, `url`, `email` or `any`.
+    #[serde(rename = "type")]
+    kind: Type,
+    /// For `path`: the folders it must lie in, absolute; `.` for paths that are relative.
+    within: Vec<String>,
+    /// For `url`: the hosts, names or patterns with `*`. Without: every public one.
+    hosts: Vec<String>,
+    /// For `url`: the schemes. Default `https`.
+    schemes: Vec<String>,
+    /// For `url`: also addresses inside a network or a machine, if `hosts` names them.
+    private_hosts: bool,
+    /// For `email`: the domains, names or patterns with `*`.
+    domains: Vec<String>,
+    /// What must not stand in it.
+    forbid: Vec<Forbidden>,
+    /// The values there can be.
+    #[serde(rename = "enum")]
+    values: Vec<String>,
+    /// A regular expression that has to match the whole of it. It never backtracks.
+    pattern: Option<String>,
+    /// Most characters.
+    max_length: Option<usize>,
+    /// The least a number can be.
+    minimum: Option<f64>,
+    /// The most.
+    maximum: Option<f64>,
+    /// It has to be there.
+    required: bool,
+}
+
+/// A constraint, ready to be asked.
+#[derive(Debug)]
+pub struct Constraint {
+    servers: Vec<Pattern>,
+    tools: Vec<Pattern>,
+    /// Which argument, as the parts of a JSON Pointer; `*` for each item or member.
+    at: Vec<Box<str>>,
+    /// Whether it acts.
+    pub mode: Mode,
+    limits: Limits,
+    hosts: Vec<Pattern>,
+    domains: Vec<Pattern>,
+    pattern: Option<Regex>,
+}
+
+impl Constraint {
+    /// Makes a constraint ready.
+    ///
+    /// # Errors
+    /// The member that is wrong, and why.
+    pub fn new(
+        servers: Vec<Pattern>,
+        limits: Limits,
+    ) -> Result<Self, (&'static str, &'static str)> {
+        let tools = limits.tools.iter().map(|tool| Pattern::new(tool)).collect();
+        let path =
+            limits.argument.strip_prefix('/').ok_or(("argument", "this is not a JSON Pointer"))?;
+        let at = path.split('/').map(|part| unescaped(part).into()).collect();
+        let whole =
+            limits.pattern.as_ref().map(|pattern| Regex::new(&format!(r"\A(?:{pattern})\z")));
+        let pattern = whole
+            .transpose()
+            .map_err(|_error| ("pattern", "this is not a regular expression that can be used"))?;
+        let only = |given: bool, kind| given && limits.kind != kind;
+        if only(!limits.within.is_empty(), Type::Path) {
+            return Err(("within", "this is for `type: path`"));
+        }
+        if limits.kind == Type::Path && limits.within.is_empty() {
+            return Err(("type", "a path needs `within`: nothing lies in no folder"));
+        }
+        if limits
+            .within
+            .iter()
+            .any(|root| root != "." && components(root).is_none_or(|(absolute, _)| !absolute))
+        {
+            return Err(("within", "a folder is given as an absolute path, or as `.`"));
+        }
+        if only(
+            !limits.hosts.is_empty() || !limits.schemes.is_empty() || limits.private_hosts,
+            Type::Url,
+        ) {
+            return Err(("hosts", "this is for `type: url`"));
+        }
+        if only(!limits.domains.is_empty(), Type::Email) {
+            return Err(("domains", "this is for `type: email`"));
+        }
+        let patterns = |names: &[String]| {
+            names.iter().map(|name| Pattern::new(&name.to_lowercase())).collect()
+        };
+        let (hosts, domains) = (patterns(&limits.hosts), patterns(&limits.domains));
+        Ok(Self { servers, tools, at, mode: limits.mode, limits, hosts, domains, pattern })
+    }
+
+    /// Whether it speaks of this tool.
+    #[must_use]
+    pub fn is_of(&self, server: &str, tool: &str) -> bool {
+        let any =
+            |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+        self.mode != Mode::Off && any(&self.servers, server) && any(&self.tools, tool)
+    }
+
+    /// Whether the arguments are as they have to be.
+    ///
+    /// # Errors
+    /// What is not, and where; the value is not told.
+    pub fn check(&self, arguments: Option<Value<'_>>) -> Result<(), Misfit> {
+        match arguments {
+            Some(arguments) => self.step(arguments, &self.at, &mut String::new()),
+            None if self.limits.required => self.step_missing(&mut String::new(), &self.at),
+            None => Ok(()),
+        }
+    }
+
+    fn step(&self, value: Value<'_>, rest: &[Box<str>], at: &mut String) -> Result<(), Misfit> {
+        let Some((part, rest)) = rest.split_first() else {
+            return self.value(value).map_err(|note| Misfit { at: at.clone(), note: note.into() });
+        };
+        let length = at.len();
+        let mut inside = |part: &str, value: Value<'_>| {
+            at.push('/');
+            at.push_str(part);
+            let checked = self.step(value, rest, at);
+            at.truncate(length);
+            checked
+        };
+        match value.kind() {
+            Kind::Object if **part == *"*" => {
+                value.members().try_for_each(|(name, member)| inside(&name, member))
+            }
+            Kind::Array if **part == *"*" => {
+                value.items().enumerate().try_for_each(|(n, item)| inside(&n.to_string(), item))
+            }
+            Kind::Object => match value.get(part) {
+                Some(member) => inside(part, member),
+                None if self.limits.required => self.step_missing(at, std::slice::from_ref(part)),
+                None => Ok(()),
+            },
+            Kind::Array => match part.parse().ok().and_then(|n| value.items().nth(n)) {
+                Some(item) => inside(part, item),
+                None if self.limits.required => self.step_missing(at, std::slice::from_ref(part)),
+                None => Ok(()),
+            },
+            // What is to be looked at inside is something else: the door does not open.
+            Kind::Null | Kind::Boolean | Kind::Number | Kind::Plain | Kind::Escaped => {
+                Err(Misfit { at: at.clone(), note: "is of another type".to_owned() })
+            }
+        }
+    }
+
+    fn step_missing(&self, at: &mut String, part: &[Box<str>]) -> Result<(), Misfit> {
+        for part in part {
+            at.push('/');
+            at.push_str(part);
+        }
+        Err(Misfit { at: at.clone(), note: "is missing".to_owned() })
+    }
+
+    fn value(&self, value: Value<'_>) -> Result<(), Cow<'static, str>> {
+        let limits = &self.limits;
+        match value.kind() {
+            // Each item of a list is one.
+            Kind::Array => value.items().try_for_each(|item| self.value(item)),
+            Kind::Plain | Kind::Escaped => self.text(&value.as_str().unwrap_or_default()),
+            Kind::Number => {
+                let number = value.as_f64().filter(|number| number.is_finite());
+                let number = number.ok_or("is not a number that is read alike everywhere")?;
+                if limits.minimum.is_some_and(|least| number < least) {
+                    return Err("is too small".into());
+                }
+                if limits.maximum.is_some_and(|most| number > most) {
+                    return Err("is too large".into());
+                }
+                if limits.kind == Type::Any {
+                    self.text(value.raw())
+                } else {
+                    Err("is not a text".into())
+                }
+            }
+            Kind::Null | Kind::Boolean | Kind::Object => {
+                Err("is neither a text nor a number".into())
+            }
+        }
+    }
+
+    fn text(&self, text: &str) -> Result<(), Cow<'static, str>> {
+        let limits = &self.limits;
+        if limits.max_length.is_some_and(|most| text.chars().count() > most) {
+            return Err("is too long".into());
+        }
+        if !limits.values.is_empty() && !limits.values.iter().any(|value| value == text) {
+            return Err("is not one of the values there can be".into());
+        }
+        if self.pattern.as_ref().is_some_and(|pattern| !pattern.is_match(text)) {
+            return Err("does not have the form it has to have".into());
+        }
+        for forbidden in &limits.forbid {
+            forbids(*forbidden, text)?;
+        }
+        match limits.kind {
+            Type::Any => Ok(()),
+            Type::Path => self.path(text),
+            Type::Url => self.url(text),
+            Type::Email => self.email(text),
+        }
+    }
+
+    fn path(&self, text: &str) -> Result<(), Cow<'static, str>> {
+        let (absolute, parts) = components(text).ok_or("is not a plain path")?;
+        let lies = |root: &String| {
+            if root == "." {
+                return !absolute;
+            }
+            let Some((_, root)) = components(root) else { return false };
+            absolute && parts.starts_with(&root)
+        };
+        if !self.limits.within.iter().any(lies) {
+            return Err("lies outside of where it may".into());
+        }
+        Ok(())
+    }
+
+    fn url(&self, text: &str) -> Result<(), Cow<'static, str>> {
+        let odd = |c: char| c.is_whitespace() || c == '\\' || Hidden::of(c).is_some();
+        if text.len() > LONGEST || text.contains(odd) {
+            return Err("is not a plain URL".into());
+        }
+        let (scheme, rest) = text.split_once("://").ok_or("is not a plain URL")?;
+        let https = ["https".to_owned()];
+        let schemes =
+            if self.limits.schemes.is_empty() { &https[..] } else { &self.limits.schemes };
+        if !schemes.iter().any(|known| known.eq_ignore_ascii_case(scheme)) {
+            return Err("has a scheme that may not be used".into());
+        }
+        let authority = rest.split(['/', '?', '#']).next().unwrap_or_default();
+        if authority.contains('@') {
+            return Err("has a name or a password in it".into());
+        }
+        let (host, port) = match authority.strip_prefix('[') {
+            Some(rest) => rest.split_once(']').ok_or("is not a plain URL")?,
+            None => authority.split_at(authority.find(':').unwrap_or(authority.len())),
+        };
+        let number = |port: &str| port.parse::<u16>().is_ok();
+        if !port.is_empty() && !port.strip_prefix(':').is_some_and(number) {
+            return Err("is not a plain URL".into());
+        }
+        let plain = |c: char| c.is_ascii_alphanumeric() || matches!(c, '-' | '.' | '_' | ':');
+        if host.is_empty() || !host.chars().all(plain) {
+            return Err("has a host that is not written plainly".into());
+        }
+        let host = host.to_ascii_lowercase();
+        let host = host.strip_suffix('.').unwrap_or(&host);
+        if !self.limits.private_hosts && is_inside(host) {
+            return Err("leads inside a network or a machine".into());
+        }
+        if !self.hosts.is_empty() && !self.hosts.iter().any(|pattern| pattern.matches(host)) {
+            return Err("leads to a host that may not be used".into());
+        }
+        Ok(())
+    }
+
+    fn email(&self, text: &str) -> Result<(), Cow<'static, str>> {
+        if text.len() > LONGEST {
+            return Err("is too long".into());
+        }
+        for one in text.split([',', ';']) {
+            let (local, domain) = one.trim().split_once('@').ok_or("is not a plain address")?;
+            let plain = |text: &str, more: &[char]| {
+                !text.is_empty()
+                    && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(&c))
+            };
+            let good = plain(local, &['.', '_', '-', '+', '\''])
+                && plain(domain, &['.', '-'])
+                && domain.contains('.');
+            if !good {
+                return Err("is not a plain address".into());
+            }
+            let domain = domain.to_ascii_lowercase();
+            if !self.domains.is_empty()
+                && !self.domains.iter().any(|pattern| pattern.matches(&domain))
+            {
+                return Err("is an address of a domain that may not be used".into());
+            }
+        }
+        Ok(())
+    }
+}
+
+fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
+    let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
+    let (found, note) = match forbidden {
+        Forbidden::Shell => (
+            has(&[";", "|", "&", "<", ">", "`", "$(", "${", "\n", "\r", "\0"]),
+            "has characters that a shell reads as more than text",
+        ),
+        Forbidden::Sql => {
+            (has(&["'", "\"", ";", "--", "/*", "\0"]), "has characters that end a value in SQL")
+        }
+        Forbidden::Option => {
+            let dash = |c: char| {
+                matches!(c, '-' | '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe63}' | '\u{ff0d}')
+            };
+            (text.trim_start().starts_with(dash), "begins as an option does")
+        }
+        Forbidden::AgentConfig => {
+            (is_agent_config(text), "names a file that tells agents what to do")
+        }
+    };
+    if found { Err(note.into()) } else { Ok(()) }
+}
+
+/// Files and folders that tell agents, editors and shells what to do.
+const AGENT_FILES: [&str; 30] = [
+    ".mcp.json",
+    "mcp.json",
+    "mcp_config.json",
+    "claude_desktop_config.json",
+    ".claude.json",
+    ".claude",
+    "claude.md",
+    "agents.md",
+    "gemini.md",
+    ".cursor",
+    ".cursorrules",
+    ".windsurf",
+    ".windsurfrules",
+    ".codeium",
+    ".vscode",
+    ".continue",
+    ".codex",
+    ".gemini",
+    ".aider.conf.yml",
+    ".clinerules",
+    ".roo",
+    "copilot-instructions.md",
+    ".bashrc",
+    ".bash_profile",
+    ".profile",
+    ".zshrc",
+    ".zprofile",
+    ".gitconfig",
+    ".npmrc",
+    "authorized_keys",
+];
+
+fn is_agent_config(text: &str) -> bool {
+    let Some(text) = decoded(text) else { return true };
+    let lower = text.to_lowercase();
+    let parts: Vec<&str> = lower.split(['/', '\\']).map(str::trim).collect();
+    let hooks = parts.windows(2).any(|pair| matches!(pair, [".git", "hooks" | "config"]));
+    hooks || parts.iter().any(|part| AGENT_FILES.contains(part))
+}
+
+/// The text without percent escapes, in one form for each character; `None` where it is still
+/// escaped, or has what is not shown.
+fn decoded(text: &str) -> Option<String> {
+    let mut now = text.to_owned();
+    for _ in 0..DECODED {
+        let next = percent(&now)?;
+        if next == now {
+            let plain: String = now.nfkc().collect();
+            return (!plain.contains(|c| Hidden::of(c).is_some())).then_some(plain);
+        }
+        now = next;
+    }
+    None
+}
+
+fn percent(text: &str) -> Option<String> {
+    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
+    let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
+    while let Some(byte) = bytes.get(at) {
+        match (byte, digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => {
+                out.push(u8::try_from(high * 16 + low).ok()?);
+                at += 3;
+            }
+            _ => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    String::from_utf8(out).ok()
+}
+
+/// The parts of a path, and whether it is absolute; `None` for one that is not plain: that goes up,
+/// names another machine or a drive, or could be read in another way.
+fn components(text: &str) -> Option<(bool, Vec<String>)> {
+    (text.len() <= LONGEST && !text.is_empty()).then_some(())?;
+    let text = decoded(text)?;
+    // Letters that look like slashes or dots and are not folded into them.
+    let odd = |c: char| {
+        matches!(
+            c,
+            '\0' | '\\'
+                | '\u{2215}'
+                | '\u{2044}'
+                | '\u{29f8}'
+                | '\u{2216}'
+                | '\u{ff3c}'
+                | '\n'
+                | '\r'
+        )
+    };
+    let drive = matches!(text.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic());
+    if text.contains(odd)
+        || text.starts_with("//")
+        || text.starts_with('~')
+        || drive
+        || text.contains("://")
+    {
+        return None;
+    }
+    let absolute = text.starts_with('/');
+    let parts: Vec<String> = text
+        .split('/')
+        .filter(|part| !part.is_empty() && *part != ".")
+        .map(str::to_owned)
+        .collect();
+    // Some systems drop blanks and dots at the end of a name.
+    let up = |part: &String| part.trim_end_matches(' ').chars().all(|c| c == '.');
+    (!parts.iter().any(up)).then_some((absolute, parts))
+}
+
+/// Whether a host lies inside a network or a machine, in any spelling that a resolver takes.
+fn is_inside(host: &str) -> bool {
+    if let Ok(address) = host.parse::<Ipv6Addr>() {
+        return match address.to_ipv4_mapped().or_else(|| embedded(address)) {
+            Some(address) => is_private(address),
+            None => {
+                let first = address.segments().first().copied().unwrap_or_default();
+                address.is_loopback()
+                    || address.is_unspecified()
+                    || first & 0xfe00 == 0xfc00
+                    || first & 0xffc0 == 0xfe80
+            }
+        };
+    }
+    if let Some(address) = lax(host) {
+        return is_private(address);
+    }
+    let ends =
+        |top: &str| host == top || host.strip_suffix(top).is_some_and(|rest| rest.ends_with('.'));
+    ["localhost", "internal", "intranet", "local", "lan", "corp", "home.arpa", "localdomain"]
+        .into_iter()
+        .any(ends)
+        || !host.contains('.')
+}
+
+/// The address of IPv4 in one of IPv6 (RFC 6052, RFC 3056).
+fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
+    let pair = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match address.segments() {
+        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0, 0, high, low] if high != 0 => {
+            Some(pair(high, low))
+        }
+        [0x2002, high, low, ..] => Some(pair(high, low)),
+        _ => None,
+    }
+}
+
+fn is_private(address: Ipv4Addr) -> bool {
+    let [a, b, ..] = address.octets();
+    address.is_private()
+        || address.is_loopback()
+        || address.is_link_local()
+        || address.is_broadcast()
+        || address.is_multicast()
+        || a == 0
+        || a >= 240
+        || (a == 100 && (64..128).contains(&b))
+        || (a == 192 && b == 0)
+        || (a == 198 && matches!(b, 18 | 19))
+}
+
+/// An address of IPv4 as `inet_aton` reads it: one to four numbers, each in decimal, octal or
+/// hexadecimal.
+fn lax(host: &str) -> Option<Ipv4Addr> {
+    let number = |part: &str| -> Option<u32> {
+        match part.strip_prefix("0x") {
+            Some("") => Some(0),
+            Some(hex) => u32::from_str_radix(hex, 16).ok(),
+            None if part.len() > 1 && part.starts_with('0') => u32::from_str_radix(part, 8).ok(),
+            None => part.parse().ok(),
+        }
+    };
+    let parts: Option<Vec<u32>> = host.split('.').map(number).collect();
+    let parts = parts.filter(|parts| (1..=4).contains(&parts.len()))?;
+    let (last, first) = parts.split_last()?;
+    let high = first
+        .iter()
+        .enumerate()
+        .try_fold(0_u32, |sum, (n, part)| (*part < 256).then(|| sum | part << (24 - 8 * n)))?;
+    Some(Ipv4Addr::from(high | *last))
+}
+
+#[cfg(test)]
+mod tests;

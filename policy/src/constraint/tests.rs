@@ -1,0 +1,224 @@
+use super::{Constraint, Limits};
+use crate::json::{Bounds, Document};
+use proptest::prelude::*;
+
+fn constraint(argument: &str, limits: &str) -> Constraint {
+    let mut limits: serde_json::Value = serde_json::from_str(limits).unwrap();
+    limits["argument"] = argument.into();
+    let limits: Limits = serde_json::from_value(limits).unwrap();
+    Constraint::new(Vec::new(), limits).unwrap()
+}
+
+fn check(constraint: &Constraint, arguments: &str) -> Option<String> {
+    let document = Document::parse(arguments.to_owned().into(), &Bounds::MESSAGE).unwrap();
+    let checked = constraint.check(Some(document.root()));
+    checked.err().map(|misfit| format!("{}: {}", misfit.at, misfit.note))
+}
+
+fn passes(constraint: &Constraint, text: &str) -> bool {
+    check(constraint, &serde_json::json!({ "a": text }).to_string()).is_none()
+}
+
+#[test]
+fn a_path_lies_where_it_may_however_it_is_written() {
+    let path = constraint("/a", r#"{"type":"path","within":["/srv/data","/tmp/x/"]}"#);
+    for good in [
+        "/srv/data/a.txt",
+        "/srv/data",
+        "/srv//data/./b c",
+        "/tmp/x/..a/b",
+        "/srv/data/%41",
+        "/srv/data/ü",
+    ] {
+        assert!(passes(&path, good), "{good}");
+    }
+    for bad in [
+        "",
+        "a.txt",
+        "/srv/database/x",
+        "/srv/data/../secret",
+        "/srv/data/%2e%2e/secret",
+        "/srv/data/%252e%252e/x",
+        "/srv/data/%25252e%25252e/x",
+        "/srv/data\\..\\..\\x",
+        "/srv/data/..%2fx",
+        "\\\\host\\share",
+        "//host/share",
+        "C:/srv/data/x",
+        "~/x",
+        "~root/x",
+        "file:///srv/data/x",
+        "/srv/data/a\u{0}b",
+        "/srv/data/%00",
+        "/etc/passwd",
+        "/srv/data/\u{ff0e}\u{ff0e}/x",
+        "/srv/data\u{2215}..\u{2215}x",
+        "/srv/data/.. /x",
+        "/srv/data/.../x",
+        "/SRV/data/x",
+        "/srv/data/\u{200b}../x",
+        "/srv/data/..\u{202e}/x",
+        "/srv/data/a\nb",
+    ] {
+        assert!(!passes(&path, bad), "{bad:?}");
+    }
+    let relative = constraint("/a", r#"{"type":"path","within":["."]}"#);
+    assert!(
+        passes(&relative, "src/main.rs")
+            && !passes(&relative, "/src")
+            && !passes(&relative, "../x")
+    );
+}
+
+#[test]
+fn a_url_leads_outside_and_to_the_hosts_there_are() {
+    let any = constraint("/a", r#"{"type":"url"}"#);
+    for good in [
+        "https://example.com",
+        "https://example.com:8443/a?b=c#d",
+        "HTTPS://Example.COM./",
+        "https://93.184.216.34/",
+    ] {
+        assert!(passes(&any, good), "{good}");
+    }
+    for bad in [
+        "http://example.com",
+        "file:///etc/passwd",
+        "javascript:alert(1)",
+        "https://",
+        "example.com",
+        "https://u:p@example.com",
+        "https://example.com@10.0.0.1/",
+        "https://127.0.0.1",
+        "https://127.1",
+        "https://2130706433",
+        "https://0x7f.0.0.1",
+        "https://0177.0.0.1",
+        "https://0",
+        "https://169.254.169.254/latest",
+        "https://[::1]/",
+        "https://[::ffff:10.0.0.1]/",
+        "https://[fe80::1]/",
+        "https://[fd00::1]/",
+        "https://[64:ff9b::7f00:1]/",
+        "https://localhost",
+        "https://a.localhost",
+        "https://metadata.google.internal",
+        "https://printer.local",
+        "https://intranet",
+        "https://10.1.2.3",
+        "https://100.64.0.1",
+        "https://example.com\\@10.0.0.1",
+        "https://exa mple.com",
+        "https://ex\u{e4}mple.com",
+        "https://example.com:99999",
+        "https://127。0。0。1",
+        "https://192.168.0.1.",
+        "https:// example.com",
+    ] {
+        assert!(!passes(&any, bad), "{bad:?}");
+    }
+    let some = constraint(
+        "/a",
+        r#"{"type":"url","hosts":["api.example.com","*.corp.example"],"schemes":["https","http"]}"#,
+    );
+    assert!(passes(&some, "http://api.example.com/x") && passes(&some, "https://a.corp.example"));
+    assert!(
+        !passes(&some, "https://example.com")
+            && !passes(&some, "https://api.example.com.evil.example")
+    );
+    let inside = constraint("/a", r#"{"type":"url","hosts":["10.0.0.7"],"privateHosts":true}"#);
+    assert!(passes(&inside, "https://10.0.0.7/") && !passes(&inside, "https://10.0.0.8/"));
+}
+
+#[test]
+fn an_address_is_of_the_domains_there_are() {
+    let email =
+        constraint("/to/*", r#"{"type":"email","domains":["example.com","*.example.com"]}"#);
+    let to =
+        |addresses: &[&str]| check(&email, &serde_json::json!({ "to": addresses }).to_string());
+    assert_eq!(to(&["ana@example.com", "bob@de.example.com"]), None);
+    assert!(to(&["ana@example.com", "eve@evil.example"]).unwrap().starts_with("/to/1: "));
+    for bad in [
+        "a@example.com.evil.example",
+        "a@evil.example,b@example.com",
+        "a@b@example.com",
+        "<a@example.com>",
+        "a",
+        "a@example.com\nbcc: e@evil.example",
+    ] {
+        assert!(to(&[bad]).is_some(), "{bad:?}");
+    }
+}
+
+#[test]
+fn a_text_is_without_what_means_more() {
+    let all = constraint("/a", r#"{"forbid":["shell","sql","option","agentConfig"]}"#);
+    assert!(passes(&all, "a plain text, 100 % of it"));
+    for bad in [
+        "a; rm -rf /",
+        "a && b",
+        "$(id)",
+        "`id`",
+        "a|b",
+        "a > b",
+        "a\nb",
+        "x' OR 1=1",
+        "1 -- ",
+        "/* x",
+        "-rf",
+        " --output=x",
+        "\u{2013}x",
+        ".cursor/rules",
+        "a/CLAUDE.md",
+        "/w/.git/hooks/pre-commit",
+        "x/%2emcp.json",
+        ".mcp.json",
+        "C:\\u\\.vscode\\x",
+    ] {
+        assert!(!passes(&all, bad), "{bad:?}");
+    }
+    let option = constraint(
+        "/a",
+        r#"{"forbid":["option"],"maxLength":5,"enum":["main","dev"],"pattern":"[a-z]+"}"#,
+    );
+    assert!(passes(&option, "main") && !passes(&option, "-main") && !passes(&option, "mainx"));
+    let number = constraint("/a", r#"{"minimum":1,"maximum":10,"required":true}"#);
+    assert_eq!(check(&number, r#"{"a":5}"#), None);
+    assert_eq!(check(&number, r#"{"a":11}"#).unwrap(), "/a: is too large");
+    assert_eq!(check(&number, "{}").unwrap(), "/a: is missing");
+    assert!(
+        check(&number, r#"{"a":{"b":1}}"#).is_some() && check(&number, r#"{"a":null}"#).is_some()
+    );
+    assert!(number.check(None).is_err());
+}
+
+#[test]
+fn what_is_somewhere_else_than_it_should_be_does_not_pass() {
+    let deep = constraint("/a/b", r#"{"enum":["x"]}"#);
+    assert_eq!(check(&deep, r#"{"a":{"b":"x"}}"#), None);
+    assert_eq!(check(&deep, r#"{"a":{"c":"y"}}"#), None);
+    assert!(check(&deep, r#"{"a":"y"}"#).is_some());
+    assert!(check(&deep, r#"{"a":{"b":["x","y"]}}"#).is_some());
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+    /// Whatever passes, a plain reader of the decoded text finds it in the folder.
+    #[test]
+    fn no_path_that_passes_leaves_the_folder(parts in prop::collection::vec(prop_oneof![
+        Just("/".to_owned()), Just("..".to_owned()), Just("%2e".to_owned()), Just("%2f".to_owned()), Just("\\".to_owned()),
+        Just(".".to_owned()), Just("%25".to_owned()), Just("a".to_owned()), ".{0,2}",
+    ], 0..10)) {
+        let path = constraint("/a", r#"{"type":"path","within":["/srv"]}"#);
+        let text = format!("/srv/{}", parts.concat());
+        if passes(&path, &text) {
+            let mut now = text;
+            for _ in 0..4 {
+                now = now.replace("%2e", ".").replace("%2E", ".").replace("%2f", "/").replace("%2F", "/").replace("%25", "%");
+                prop_assert!(!now.split(['/', '\\']).any(|part| part == ".."), "{now}");
+            }
+        }
+    }
+}

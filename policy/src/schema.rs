@@ -1,0 +1,325 @@
+//! Whether arguments and results are as the definition says (control C09).
+//!
+//! JSON Schema 2020-12, or the draft that `$schema` names. References lead nowhere but into the schema
+//! itself, and patterns are matched in linear time.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use jsonschema::error::{TypeKind, ValidationErrorKind};
+use jsonschema::{PatternOptions, ValidationError, Validator};
+use serde_json::{Map, Number};
+
+use crate::json::{Kind, Value};
+
+/// Most parts of a schema that is used.
+const PARTS: usize = 5000;
+/// Longest word of a schema or of arguments that is told, in bytes.
+const WORD: usize = 100;
+
+/// A schema, ready to be asked.
+#[derive(Debug)]
+pub struct Schema(Option<Validator>);
+
+/// Something that is not as the schema says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Misfit {
+    /// Where, as a JSON Pointer.
+    pub at: String,
+    /// What, without the value.
+    pub note: String,
+}
+
+impl Schema {
+    /// Makes a schema ready. One that cannot be used fits nothing.
+    #[must_use]
+    pub fn new(schema: Value<'_>) -> Self {
+        let mut parts = 0;
+        let small = plain(schema, &mut parts).filter(|_| parts <= PARTS);
+        let small = small.filter(|schema| Walk::new(schema).cost().is_some());
+        let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
+        Self(small.and_then(|schema| options.build(&schema).ok()))
+    }
+
+    /// Whether arguments are as the schema says. One that is `null` counts as absent if it fits no
+    /// otherwise: many clients send `null` for what they leave out.
+    ///
+    /// # Errors
+    /// As [`Self::check`].
+    pub fn check_arguments(&self, arguments: Option<Value<'_>>) -> Result<(), Misfit> {
+        let checked = self.check(arguments);
+        let Some(arguments) = arguments.filter(|_| checked.is_err()) else { return checked };
+        let null = |(_, member): &(Cow<'_, str>, Value<'_>)| member.kind() == Kind::Null;
+        if !arguments.members().any(|member| null(&member)) {
+            return checked;
+        }
+        let kept = arguments.members().filter(|member| !null(member));
+        let kept = kept.map(|(name, member)| Some((name.into_owned(), plain(member, &mut 0)?)));
+        let kept: Option<Map<_, _>> = kept.collect();
+        kept.map_or(checked, |kept| self.fits(&kept.into()))
+    }
+
+    /// Whether `value` is as the schema says; `None` is an empty object.
+    ///
+    /// # Errors
+    /// The first thing that is not, for whoever sent it: the value is not told.
+    pub fn check(&self, value: Option<Value<'_>>) -> Result<(), Misfit> {
+        let of_all = |note: &str| Misfit { at: String::new(), note: note.to_owned() };
+        let value = match value {
+            Some(value) => plain(value, &mut 0),
+            None => Some(Map::new().into()),
+        };
+        let value =
+            value.ok_or_else(|| of_all("has a number that is not read alike everywhere"))?;
+        self.fits(&value)
+    }
+
+    fn fits(&self, value: &serde_json::Value) -> Result<(), Misfit> {
+        let Some(validator) = &self.0 else {
+            let note = "the schema in the definition cannot be used".to_owned();
+            return Err(Misfit { at: String::new(), note });
+        };
+        validator.iter_errors(value).next().map_or(Ok(()), |error| Err(misfit(&error)))
+    }
+}
+
+/// How often the parts of a schema may be looked at for one value: a schema whose references double
+/// at every step is not used (vector PV-38).
+const STEPS: usize = 50_000;
+/// Members whose schemas are for the value itself, and not for a part of it.
+const IN_PLACE: [&str; 8] =
+    ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"];
+
+/// Goes through a schema as a validator would, without a value.
+struct Walk<'a> {
+    root: &'a serde_json::Value,
+    /// What a reference costs; `None` while it is looked at.
+    known: BTreeMap<&'a str, Option<usize>>,
+}
+
+impl<'a> Walk<'a> {
+    const fn new(root: &'a serde_json::Value) -> Self {
+        Self { root, known: BTreeMap::new() }
+    }
+
+    /// How many parts are looked at, with every reference followed; `None` for too many, and for a
+    /// schema that refers to itself without going on to a part of the value: it would never end.
+    fn cost(mut self) -> Option<usize> {
+        self.part(self.root)
+    }
+
+    fn part(&mut self, schema: &'a serde_json::Value) -> Option<usize> {
+        let mut cost = 1_usize;
+        match schema {
+            serde_json::Value::Object(members) => {
+                for (name, member) in members {
+                    match (name.as_str(), member.as_str()) {
+                        ("$ref", Some(to)) => cost += self.reference(to)?,
+                        ("$dynamicRef" | "$recursiveRef", _) => return None,
+                        (
+                            "enum" | "const" | "default" | "examples" | "$defs" | "definitions",
+                            _,
+                        ) => {}
+                        (name, _) if IN_PLACE.contains(&name) => cost += self.part(member)?,
+                        _ => cost += self.inside(member)?,
+                    }
+                }
+            }
+            serde_json::Value::Array(items) => {
+                for item in items {
+                    cost += self.part(item)?;
+                }
+            }
+            serde_json::Value::Null
+            | serde_json::Value::Bool(_)
+            | serde_json::Value::Number(_)
+            | serde_json::Value::String(_) => {}
+        }
+        (cost <= STEPS).then_some(cost)
+    }
+
+    /// What is for a part of the value: there a reference may lead back, because values end.
+    fn inside(&mut self, member: &'a serde_json::Value) -> Option<usize> {
+        let open: Vec<&str> =
+            self.known.iter().filter(|(_, cost)| cost.is_none()).map(|(to, _)| *to).collect();
+        for to in &open {
+            self.known.insert(to, Some(1));
+        }
+        let cost = self.part(member);
+        for to in open {
+            self.known.insert(to, None);
+        }
+        cost
+    }
+
+    fn reference(&mut self, to: &'a str) -> Option<usize> {
+        match self.known.get(to) {
+            Some(Some(cost)) => return Some(*cost),
+            Some(None) => return None,
+            None => {}
+        }
+        self.known.insert(to, None);
+        // What is not found here is refused when the schema is made ready.
+        let target = to.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
+        let cost = target.map_or(Some(1), |target| self.part(target))?;
+        self.known.insert(to, Some(cost));
+        Some(cost)
+    }
+}
+
+#[expect(clippy::wildcard_enum_match_arm, reason = "what is not named here is told alike")]
+fn misfit(error: &ValidationError<'_>) -> Misfit {
+    let at = error.instance_path().to_string();
+    let word = |text: &str| {
+        text.get(..text.floor_char_boundary(WORD)).unwrap_or_default().escape_debug().to_string()
+    };
+    let note = match error.kind() {
+        ValidationErrorKind::Required { property } => {
+            format!("`{}` is missing", word(property.as_str().unwrap_or_default()))
+        }
+        ValidationErrorKind::AdditionalProperties { unexpected }
+        | ValidationErrorKind::UnevaluatedProperties { unexpected } => {
+            let name = unexpected.first().map_or("", String::as_str);
+            format!("`{}` is not one of the members there can be", word(name))
+        }
+        ValidationErrorKind::Type { kind: TypeKind::Single(kind) } => {
+            format!("is not of the type {kind}")
+        }
+        ValidationErrorKind::Type { kind: TypeKind::Multiple(_) } => {
+            "is of another type".to_owned()
+        }
+        ValidationErrorKind::Enum { .. } | ValidationErrorKind::Constant { .. } => {
+            "is not one of the values there can be".to_owned()
+        }
+        ValidationErrorKind::Minimum { .. } | ValidationErrorKind::ExclusiveMinimum { .. } => {
+            "is too small".to_owned()
+        }
+        ValidationErrorKind::Maximum { .. } | ValidationErrorKind::ExclusiveMaximum { .. } => {
+            "is too large".to_owned()
+        }
+        ValidationErrorKind::MinLength { .. } | ValidationErrorKind::MinItems { .. } => {
+            "is too short".to_owned()
+        }
+        ValidationErrorKind::MaxLength { .. } | ValidationErrorKind::MaxItems { .. } => {
+            "is too long".to_owned()
+        }
+        ValidationErrorKind::Pattern { .. } | ValidationErrorKind::Format { .. } => {
+            "does not have the form it has to have".to_owned()
+        }
+        _ => "is not as the schema says".to_owned(),
+    };
+    Misfit { at, note }
+}
+
+/// The value for the validator; `None` when it has a number that a double does not hold.
+///
+/// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+fn plain(value: Value<'_>, parts: &mut usize) -> Option<serde_json::Value> {
+    *parts += 1;
+    Some(match value.kind() {
+        Kind::Null => serde_json::Value::Null,
+        Kind::Boolean => value.as_bool()?.into(),
+        Kind::Number => number(value.raw())?.into(),
+        Kind::Plain | Kind::Escaped => value.as_str()?.into_owned().into(),
+        Kind::Array => {
+            value.items().map(|item| plain(item, parts)).collect::<Option<Vec<_>>>()?.into()
+        }
+        Kind::Object => {
+            let member = |(name, member): (Cow<'_, str>, Value<'_>)| {
+                Some((name.into_owned(), plain(member, parts)?))
+            };
+            value.members().map(member).collect::<Option<Map<_, _>>>()?.into()
+        }
+    })
+}
+
+fn number(raw: &str) -> Option<Number> {
+    if let Ok(whole) = raw.parse::<i64>() {
+        return Some(whole.into());
+    }
+    if let Ok(whole) = raw.parse::<u64>() {
+        return Some(whole.into());
+    }
+    Number::from_f64(raw.parse().ok()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Schema;
+    use crate::json::{Bounds, Document};
+
+    fn check(schema: &str, value: &str) -> Result<(), (String, String)> {
+        let read = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let (schema, value) = (read(schema), read(value));
+        let checked = Schema::new(schema.root()).check(Some(value.root()));
+        checked.map_err(|misfit| (misfit.at, misfit.note))
+    }
+
+    #[test]
+    fn what_does_not_fit_is_told_with_its_place_and_without_its_value() {
+        let schema = r#"{"type":"object","properties":{"n":{"type":"integer","minimum":1},
+            "mode":{"enum":["a","b"]},"tags":{"type":"array","items":{"type":"string","maxLength":3}}},
+            "required":["n"],"additionalProperties":false}"#;
+        let wrong = |at: &str, note: &str| Err((at.to_owned(), note.to_owned()));
+        for (value, expected) in [
+            (r#"{"n":1}"#, Ok(())),
+            (r#"{"n":1.0,"mode":"b","tags":["abc"]}"#, Ok(())),
+            ("{}", wrong("", "`n` is missing")),
+            (r#"{"n":"secret"}"#, wrong("/n", "is not of the type integer")),
+            (r#"{"n":1.5}"#, wrong("/n", "is not of the type integer")),
+            (r#"{"n":0}"#, wrong("/n", "is too small")),
+            (r#"{"n":1,"mode":"secret"}"#, wrong("/mode", "is not one of the values there can be")),
+            (r#"{"n":1,"tags":["a","secret"]}"#, wrong("/tags/1", "is too long")),
+            (r#"{"n":1,"more":1}"#, wrong("", "`more` is not one of the members there can be")),
+            (r#"{"n":1e999}"#, wrong("", "has a number that is not read alike everywhere")),
+        ] {
+            assert_eq!(check(schema, value), expected, "{value}");
+        }
+    }
+
+    #[test]
+    fn a_schema_that_does_not_end_or_doubles_fits_nothing() {
+        let doubling = (1..40).fold(r#""a0":{"type":"string"}"#.to_owned(), |all, n| {
+            let before = n - 1;
+            format!(r##"{all},"a{n}":{{"allOf":[{{"$ref":"#/$defs/a{before}"}},{{"$ref":"#/$defs/a{before}"}}]}}"##)
+        });
+        for schema in [
+            r##"{"$ref":"#"}"##.to_owned(),
+            r##"{"anyOf":[{"$ref":"#"},{"type":"string"}]}"##.to_owned(),
+            r##"{"$defs":{"a":{"not":{"$ref":"#/$defs/b"}},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}"##.to_owned(),
+            r##"{"$dynamicRef":"#x"}"##.to_owned(),
+            format!(r##"{{"$defs":{{{doubling}}},"$ref":"#/$defs/a39"}}"##),
+        ] {
+            assert!(check(&schema, "{}").is_err(), "{schema}");
+        }
+        let tree = r##"{"type":"object","properties":{"left":{"$ref":"#"},"right":{"$ref":"#"},"n":{"type":"number"}}}"##;
+        assert_eq!(check(tree, r#"{"left":{"left":{"n":1}}}"#), Ok(()));
+        assert!(check(tree, r#"{"left":{"left":{"n":"x"}}}"#).is_err());
+    }
+
+    #[test]
+    fn an_argument_that_is_null_counts_as_absent() {
+        let schema = r#"{"type":"object","required":["a"],"properties":{"a":{"type":"string"},"b":{"type":"string"}}}"#;
+        let read = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let schema = Schema::new(read(schema).root());
+        let fits = |text: &str| schema.check_arguments(Some(read(text).root())).is_ok();
+        assert!(fits(r#"{"a":"x","b":null}"#) && fits(r#"{"a":"x"}"#));
+        assert!(!fits(r#"{"a":null}"#) && !fits(r#"{"a":"x","b":1}"#));
+    }
+
+    #[test]
+    fn a_schema_that_cannot_be_used_fits_nothing() {
+        for schema in [
+            r#"{"$ref":"https://example.com/schema.json"}"#,
+            r#"{"type":"nonsense"}"#,
+            r#"{"pattern":"(?=a)"}"#,
+            r#"{"properties":{"a":{"$ref":"file:///etc/passwd"}}}"#,
+        ] {
+            assert!(check(schema, "{}").is_err(), "{schema}");
+        }
+        let draft7 = r##"{"$schema":"http://json-schema.org/draft-07/schema#","definitions":{"x":{"type":"string"}},
+            "properties":{"a":{"$ref":"#/definitions/x"},"t":{"items":[{"type":"number"}]}}}"##;
+        assert_eq!(check(draft7, r#"{"a":"b","t":[1,"x"]}"#), Ok(()));
+        assert!(check(draft7, r#"{"a":1}"#).is_err());
+    }
+}

@@ -1,0 +1,259 @@
+//! Arguments are as the definition and the policy say, and results as the definition says
+//! (control C09, vectors PV-37 to PV-39).
+
+use e2e::client::Client;
+use e2e::gateway::{ANA, Config, Gateway};
+use e2e::server::Server;
+use e2e::{ERAS, Era};
+use serde_json::{Value, json};
+
+const OPEN: &str =
+    "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
+
+fn tool() -> Value {
+    json!({ "name": "work", "description": "A tool.",
+        "inputSchema": { "type": "object", "required": ["path"], "additionalProperties": false, "properties": {
+            "path": { "type": "string" }, "count": { "type": "integer", "minimum": 1 },
+            "url": { "type": "string" }, "to": { "type": "array", "items": { "type": "string" } },
+            "query": { "type": "string" } } },
+        "outputSchema": { "type": "object", "required": ["n"], "properties": { "n": { "type": "number" } } } })
+}
+
+/// A server whose tool gives back its `path` as text, and `n` as it is told by it.
+fn server(era: Era) -> Server {
+    let offers = json!({ "tools": [tool()] });
+    Server::offering(era, offers, |call| {
+        let path = call.body["params"]["arguments"]["path"].as_str().unwrap_or_default();
+        let text = json!([{ "type": "text", "text": path }]);
+        let failed = path.ends_with("failed");
+        match path {
+            "/srv/odd" => {
+                json!({ "resultType": "complete", "content": text, "structuredContent": { "n": "x" } })
+            }
+            "/srv/none" | "/srv/failed" => {
+                json!({ "resultType": "complete", "content": text, "isError": failed })
+            }
+            _ => {
+                json!({ "resultType": "complete", "content": text, "structuredContent": { "n": 1 } })
+            }
+        }
+    })
+}
+
+fn start(server: &Server, policy: &str) -> Gateway {
+    Config::of(&server.url()).policy(&format!("{policy}\n{OPEN}")).start()
+}
+
+/// Why a call was refused, in words for the model; `None` when it was made.
+fn refused(client: &Client, server: &Server, arguments: &Value) -> Option<String> {
+    let before = server.tool_calls().len();
+    let answer = client.call("work", arguments).json();
+    let result = &answer["result"];
+    let text = result["content"][0]["text"].as_str().unwrap_or_else(|| panic!("{answer}"));
+    let made = server.tool_calls().len() > before;
+    assert_eq!(result["isError"] == true, !made, "{answer}");
+    (!made).then(|| text.to_owned())
+}
+
+#[test]
+fn arguments_are_as_the_definition_says() {
+    for era in ERAS {
+        let server = server(era);
+        let gateway = start(&server, "");
+        let client = gateway.client(era, ANA);
+        assert_eq!(refused(&client, &server, &json!({ "path": "/srv/a", "count": 2 })), None);
+        for (arguments, why) in [
+            (json!({}), "`path` is missing"),
+            (json!({ "path": 1 }), "`/path`: is not of the type string"),
+            (json!({ "path": "/srv/a", "count": 0 }), "`/count`: is too small"),
+            (json!({ "path": "/srv/a", "count": 1.5 }), "`/count`: is not of the type integer"),
+            (json!({ "path": "/srv/a", "is_admin": true }), "`is_admin` is not one of the members"),
+            (
+                json!({ "path": "/srv/a", "to": ["x", { "secret": 1 }] }),
+                "`/to/1`: is not of the type string",
+            ),
+        ] {
+            let told = refused(&client, &server, &arguments).unwrap();
+            assert!(told.contains(why), "{told}");
+            let record = gateway.last();
+            assert_eq!(
+                (&record["outcome"], &record["reason"]),
+                (&json!("denied"), &json!("arguments"))
+            );
+            assert!(
+                record["findings"][0].as_str().unwrap().starts_with("input-schema at"),
+                "{record}"
+            );
+        }
+        for (mode, recorded) in [("audit", true), ("'off'", false)] {
+            let gateway =
+                start(&server, &format!("content: [{{servers: [up], inputSchema: {mode}}}]"));
+            let client = gateway.client(era, ANA);
+            assert_eq!(refused(&client, &server, &json!({ "path": "/srv/a", "count": 0 })), None);
+            assert_eq!(gateway.last()["findings"].to_string().contains("input-schema"), recorded);
+        }
+    }
+}
+
+#[test]
+fn results_are_as_the_definition_says() {
+    for era in ERAS {
+        let server = server(era);
+        let gateway = start(&server, "content: [{servers: [up], outputSchema: enforce}]");
+        let audit = start(&server, "");
+        for (path, why) in [
+            ("/srv/fine", None),
+            ("/srv/failed", None),
+            ("/srv/odd", Some("/structuredContent/n")),
+            ("/srv/none", Some("/structuredContent`: is missing")),
+        ] {
+            let call = |gateway: &Gateway| {
+                gateway.client(era, ANA).call("work", &json!({ "path": path })).json()
+            };
+            let shown = call(&gateway)["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+            match why {
+                None => assert_eq!(shown, path),
+                Some(why) => {
+                    assert!(shown.contains("output-schema") && shown.contains(why), "{shown}");
+                    assert_eq!(gateway.last()["reason"], "content");
+                }
+            }
+            assert_eq!(call(&audit)["result"]["content"][0]["text"], path);
+            assert_eq!(audit.last()["found"].to_string().contains("output-schema"), why.is_some());
+        }
+    }
+}
+
+#[test]
+fn arguments_are_as_the_policy_says() {
+    let policy = r#"
+constraints:
+- {servers: [up], tools: ['w*'], argument: /path, type: path, within: [/srv], forbid: [agentConfig]}
+- {servers: [up], tools: [work], argument: /url, type: url, hosts: ['*.example.com']}
+- {servers: [up], tools: [work], argument: /to/*, type: email, domains: [example.com]}
+- {servers: [up], tools: [work], argument: /query, forbid: [shell, sql, option], maxLength: 20}
+- {servers: [up], tools: [other], argument: /path, enum: [never]}"#;
+    for era in ERAS {
+        let server = server(era);
+        let gateway = start(&server, policy);
+        let client = gateway.client(era, ANA);
+        let good = json!({ "path": "/srv/a", "url": "https://api.example.com/x", "to": ["ana@example.com"], "query": "a b" });
+        assert_eq!(refused(&client, &server, &good), None);
+        for (name, value, why) in [
+            ("path", json!("/srv/../etc/passwd"), "is not a plain path"),
+            ("path", json!("/srv/%2e%2e/etc/passwd"), "is not a plain path"),
+            ("path", json!("/etc/passwd"), "lies outside of where it may"),
+            ("path", json!("\\\\host\\c$"), "is not a plain path"),
+            ("path", json!("/srv/.cursor/mcp.json"), "tells agents what to do"),
+            ("url", json!("https://169.254.169.254/latest/meta-data"), "inside a network"),
+            ("url", json!("https://api.example.com@127.0.0.1/"), "has a name or a password"),
+            ("url", json!("https://evil.example"), "may not be used"),
+            ("to", json!(["ana@example.com", "eve@evil.example"]), "`/to/1`"),
+            ("query", json!("x; rm -rf /"), "shell"),
+            ("query", json!("' OR 1=1"), "SQL"),
+            ("query", json!("-o x"), "an option"),
+            ("query", json!("a".repeat(21)), "too long"),
+        ] {
+            let mut arguments = good.clone();
+            arguments[name] = value.clone();
+            let told = refused(&client, &server, &arguments).unwrap_or_else(|| panic!("{value}"));
+            assert!(told.contains(why), "{told}");
+            assert!(!value.is_string() || !told.contains(value.as_str().unwrap()), "{told}");
+            let record = gateway.last();
+            assert!(
+                record["findings"][0].as_str().unwrap().starts_with("constraints at"),
+                "{record}"
+            );
+        }
+        let gateway = start(&server, &policy.replace("type: path,", "mode: audit, type: path,"));
+        let client = gateway.client(era, ANA);
+        assert_eq!(refused(&client, &server, &json!({ "path": "/etc/passwd" })), None);
+        assert!(gateway.last()["findings"].to_string().contains("constraints at `/path`"));
+    }
+}
+
+#[test]
+fn a_mistake_in_a_constraint_is_shown_where_it_is() {
+    let server = server(Era::Modern);
+    let policy = "constraints:\n- {servers: [up], tools: [], argument: path, type: path}\n- {servers: [nobody], tools: [a], argument: /a, pattern: '(?=x)'}";
+    let output = Config::of(&server.url()).policy(&format!("{policy}\n{OPEN}")).refused();
+    let said = String::from_utf8_lossy(&output.stderr);
+    for wanted in
+        ["can never apply", "not a JSON Pointer", "no server `nobody`", "not a regular expression"]
+    {
+        assert!(said.contains(wanted), "{wanted}: {said}");
+    }
+}
+
+/// Real servers behind constraints: what is refused never gets there.
+#[test]
+fn real_servers_get_no_path_from_outside_and_no_option() {
+    let (peers, folder) = (crate::peers::peers(), e2e::gateway::Folder::new());
+    let root = folder.path().canonicalize().unwrap();
+    let (inside, secret) = (root.join("work"), root.join("secret.txt"));
+    std::fs::create_dir(&inside).unwrap();
+    std::fs::write(inside.join("note.txt"), "a note").unwrap();
+    std::fs::write(&secret, "a secret").unwrap();
+    let git =
+        std::process::Command::new("git").arg("-C").arg(&inside).args(["init", "--quiet"]).status();
+    assert!(git.unwrap().success());
+    let files =
+        peers.join("node/node_modules/@modelcontextprotocol/server-filesystem/dist/index.js");
+    // The servers themselves would give away all of `root`: what holds is the gateway.
+    let servers = format!(
+        "- {{name: files, command: node, args: ['{}', '{}']}}\n- {{name: git, command: '{}'}}",
+        files.display(),
+        root.display(),
+        peers.join("servers/bin/mcp-server-git").display(),
+    );
+    let within = format!("type: path, within: ['{}']", inside.display());
+    let policy = format!(
+        "constraints:\n\
+         - {{servers: [files, git], tools: ['*'], argument: /path, {within}}}\n\
+         - {{servers: [git], tools: ['*'], argument: /repo_path, {within}, required: true}}\n\
+         - {{servers: [git], tools: ['*'], argument: /target, forbid: [option, shell]}}\n\
+         - {{servers: [git], tools: ['*'], argument: /branch_name, forbid: [option, shell]}}\n{OPEN}"
+    );
+    let mut config = Config::with(&servers, "[files]").policy(&policy);
+    config.routes = "- {path: /files, servers: [files]}\n- {path: /git, servers: [git]}".into();
+    let gateway = config.start();
+    let at = |path: &std::path::Path| path.display().to_string();
+    for era in ERAS {
+        let client = |path: &str| Client::connect(gateway.address, path, era, Some(ANA));
+        let files = client("/files");
+        let read = |path: &str| files.call("read_text_file", &json!({ "path": path })).body;
+        assert!(read(&at(&inside.join("note.txt"))).contains("a note"));
+        for path in [
+            at(&secret),
+            format!("{}/../secret.txt", at(&inside)),
+            format!("{}/%2e%2e/secret.txt", at(&inside)),
+            format!("{}/./../secret.txt", at(&inside)),
+            format!("{}\\..\\secret.txt", at(&inside)),
+            format!("{}-other/x", at(&inside)),
+            "/etc/passwd".into(),
+            "~/x".into(),
+            "file:///etc/passwd".into(),
+        ] {
+            let told = read(&path);
+            assert!(told.contains("`/path`") && !told.contains("a secret"), "{path}: {told}");
+            assert_eq!(gateway.last()["reason"], "arguments");
+        }
+        let git = client("/git");
+        let repo = at(&inside);
+        let status = git.call("git_status", &json!({ "repo_path": repo })).body;
+        assert!(status.contains("note.txt"), "{status}");
+        // CVE-2025-68145: a repository outside; CVE-2025-68144: an option in place of a target.
+        for (tool, arguments) in [
+            ("git_status", json!({ "repo_path": at(&root) })),
+            ("git_status", json!({ "repo_path": format!("{repo}/..") })),
+            ("git_diff", json!({ "repo_path": repo, "target": "--output=/tmp/owned" })),
+            ("git_diff", json!({ "repo_path": repo, "target": "HEAD; id" })),
+            ("git_checkout", json!({ "repo_path": repo, "branch_name": "-f" })),
+            ("git_log", json!({})),
+        ] {
+            let told = git.call(tool, &arguments).json();
+            assert_eq!(told["result"]["isError"], true, "{tool} {arguments}: {told}");
+            assert_eq!(gateway.last()["reason"], "arguments", "{tool} {arguments}");
+        }
+    }
+}
