@@ -98,6 +98,9 @@ pub enum Failure {
     /// Something was found in what the server said.
     #[error("withheld: {0}")]
     Withheld(Finding),
+    /// Something was found in what the client answered.
+    #[error("not sent: {0}")]
+    Unsent(Finding),
     /// The server wants something the client cannot give.
     #[error("the server asks `{0}` of a client that does not offer it")]
     Unasked(Box<str>),
@@ -178,7 +181,7 @@ impl Failure {
             Self::Replay => "replay",
             Self::Duplicate => "duplicate-id",
             Self::Denied(_, denial) => denial.reason.code(),
-            Self::Withheld(_) => "content",
+            Self::Withheld(_) | Self::Unsent(_) => "content",
             Self::Unasked(_) => "client-capability",
             Self::Unanswered => "client-answer",
             Self::Audit(_) => "audit",
@@ -197,7 +200,9 @@ impl Failure {
     #[must_use]
     pub fn ending(&self, public: &Public) -> Ending {
         let outcome = match self {
-            Self::Denied(..) | Self::StepUp(..) | Self::Withheld(_) => Outcome::Denied,
+            Self::Denied(..) | Self::StepUp(..) | Self::Withheld(_) | Self::Unsent(_) => {
+                Outcome::Denied
+            }
             Self::Authn(stranger) if stranger.error.is_ours() => Outcome::Failed,
             Self::Audit(_)
             | Self::Upstream(_)
@@ -321,7 +326,16 @@ impl Failure {
             Self::Duplicate => shape("a request with this id is in flight"),
             Self::Denied(kind, denial) => denied(*kind, denial, era),
             Self::Withheld(finding) => {
-                let message = format!("what the server said was withheld: {finding}");
+                // Where it was is told in the server's own words, which are for the record alone.
+                let message =
+                    format!("what the server said was withheld: {}", finding.detector.name());
+                Public {
+                    data: Some(reason(self.reason())),
+                    ..plain(StatusCode::OK, code::DENIED, &message)
+                }
+            }
+            Self::Unsent(finding) => {
+                let message = format!("the answer was not sent: {finding}");
                 Public {
                     data: Some(reason(self.reason())),
                     ..plain(StatusCode::OK, code::DENIED, &message)

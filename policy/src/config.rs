@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::access::{Access, Rule, Says, Things};
 use crate::condition::Condition;
 use crate::constraint::{Constraint, Limits};
-use crate::content::{Contents, Handlings, Profile};
+use crate::content::{Contents, Direction, Handlings, Profile};
 use crate::decision::Mode;
 use crate::definitions::Definitions;
 use crate::name::{
@@ -196,9 +196,11 @@ impl Compiler<'_> {
         for (n, raw) in raws.into_iter().enumerate() {
             let at = format!("/content/{n}");
             let servers = self.servers(&format!("{at}/servers"), "entry", &raw.servers);
-            for (direction, handlings) in [("results", &raw.results), ("arguments", &raw.arguments)]
-            {
-                for (name, instead) in handlings.misused() {
+            for (direction, of, handlings) in [
+                ("results", Direction::Result, &raw.results),
+                ("arguments", Direction::Argument, &raw.arguments),
+            ] {
+                for (name, instead) in handlings.misused(of) {
                     let help = format!("write {instead}, `block`, `audit` or `off`");
                     self.report(
                         format!("{at}/{direction}/{name}"),

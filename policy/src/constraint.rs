@@ -19,7 +19,7 @@ use crate::pointer::unescaped;
 use crate::schema::Misfit;
 
 /// How often percent escapes are undone: what is still escaped then is refused.
-const DECODED: usize = 3;
+const DECODED: usize = 4;
 /// Longest path, URL or address.
 const LONGEST: usize = 8192;
 
@@ -198,6 +198,10 @@ impl Constraint {
             Kind::Array if **part == *"*" => {
                 value.items().enumerate().try_for_each(|(n, item)| inside(&n.to_string(), item))
             }
+            Kind::Object if value.members().any(|(name, _)| is_variant(&name, part)) => {
+                let note = format!("has a member that could be read as `{part}`");
+                Err(Misfit { at: at.clone(), note })
+            }
             Kind::Object => match value.get(part) {
                 Some(member) => inside(part, member),
                 None if self.limits.required => self.step_missing(at, std::slice::from_ref(part)),
@@ -317,6 +321,9 @@ impl Constraint {
         }
         let host = host.to_ascii_lowercase();
         let host = host.strip_suffix('.').unwrap_or(&host);
+        if is_odd_number(host) {
+            return Err("has a host that is not written plainly".into());
+        }
         if !self.limits.private_hosts && is_inside(host) {
             return Err("leads inside a network or a machine".into());
         }
@@ -353,6 +360,19 @@ impl Constraint {
     }
 }
 
+/// Whether a name is not `meant` and could be read as that: without regard to case, or folded
+/// (CVE-2026-27896).
+fn is_variant(name: &str, meant: &str) -> bool {
+    if name == meant || name.is_ascii() && meant.is_ascii() {
+        return name != meant && name.eq_ignore_ascii_case(meant);
+    }
+    let fold = |text: &str| -> String {
+        let shown = text.nfkc().filter(|c| Hidden::of(*c).is_none());
+        shown.flat_map(char::to_lowercase).nfkc().collect()
+    };
+    fold(name) == fold(meant)
+}
+
 fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     let (found, note) = match forbidden {
@@ -377,7 +397,12 @@ fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
 }
 
 /// Files and folders that tell agents, editors and shells what to do.
-const AGENT_FILES: [&str; 30] = [
+const AGENT_FILES: [&str; 35] = [
+    ".zshenv",
+    ".zlogin",
+    ".bash_login",
+    ".envrc",
+    ".inputrc",
     ".mcp.json",
     "mcp.json",
     "mcp_config.json",
@@ -413,9 +438,18 @@ const AGENT_FILES: [&str; 30] = [
 fn is_agent_config(text: &str) -> bool {
     let Some(text) = decoded(text) else { return true };
     let lower = text.to_lowercase();
-    let parts: Vec<&str> = lower.split(['/', '\\']).map(str::trim).collect();
-    let hooks = parts.windows(2).any(|pair| matches!(pair, [".git", "hooks" | "config"]));
-    hooks || parts.iter().any(|part| AGENT_FILES.contains(part))
+    // As some systems read names: without what stands behind a colon, and without dots and blanks at
+    // the end.
+    let plain = |part: &str| -> String {
+        let part = part.trim().split(':').next().unwrap_or_default().to_owned();
+        part.trim_end_matches(['.', ' ']).to_owned()
+    };
+    let parts: Vec<String> =
+        lower.split(['/', '\\']).map(plain).filter(|part| !part.is_empty()).collect();
+    let git = parts.iter().position(|part| part == ".git").unwrap_or(parts.len());
+    let behind = parts.get(git..).unwrap_or_default();
+    let hooks = behind.iter().any(|part| matches!(part.as_str(), "hooks" | "config"));
+    hooks || parts.iter().any(|part| AGENT_FILES.contains(&part.as_str()))
 }
 
 /// The text without percent escapes, in one form for each character; `None` where it is still
@@ -423,10 +457,9 @@ fn is_agent_config(text: &str) -> bool {
 fn decoded(text: &str) -> Option<String> {
     let mut now = text.to_owned();
     for _ in 0..DECODED {
-        let next = percent(&now)?;
+        let next: String = percent(&now)?.nfkc().collect();
         if next == now {
-            let plain: String = now.nfkc().collect();
-            return (!plain.contains(|c| Hidden::of(c).is_some())).then_some(plain);
+            return (!now.contains(|c| Hidden::of(c).is_some())).then_some(now);
         }
         now = next;
     }
@@ -456,6 +489,8 @@ fn percent(text: &str) -> Option<String> {
 fn components(text: &str) -> Option<(bool, Vec<String>)> {
     (text.len() <= LONGEST && !text.is_empty()).then_some(())?;
     let text = decoded(text)?;
+    // Many readers drop blanks around a path.
+    (text.trim() == text).then_some(())?;
     // Letters that look like slashes or dots and are not folded into them.
     let odd = |c: char| {
         matches!(
@@ -470,13 +505,9 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
                 | '\r'
         )
     };
-    let drive = matches!(text.as_bytes(), [letter, b':', ..] if letter.is_ascii_alphabetic());
-    if text.contains(odd)
-        || text.starts_with("//")
-        || text.starts_with('~')
-        || drive
-        || text.contains("://")
-    {
+    // A drive, a scheme, or a stream of a file.
+    let headed = text.split('/').next().is_some_and(|first| first.contains(':'));
+    if text.contains(odd) || text.starts_with("//") || text.starts_with('~') || headed {
         return None;
     }
     let absolute = text.starts_with('/');
@@ -495,13 +526,8 @@ fn is_inside(host: &str) -> bool {
     if let Ok(address) = host.parse::<Ipv6Addr>() {
         return match address.to_ipv4_mapped().or_else(|| embedded(address)) {
             Some(address) => is_private(address),
-            None => {
-                let first = address.segments().first().copied().unwrap_or_default();
-                address.is_loopback()
-                    || address.is_unspecified()
-                    || first & 0xfe00 == 0xfc00
-                    || first & 0xffc0 == 0xfe80
-            }
+            // What is not from the space for everybody (RFC 4291 section 2.4).
+            None => address.segments().first().is_none_or(|first| first & 0xe000 != 0x2000),
         };
     }
     if let Some(address) = lax(host) {
@@ -513,6 +539,15 @@ fn is_inside(host: &str) -> bool {
         .into_iter()
         .any(ends)
         || !host.contains('.')
+}
+
+/// Whether a host ends in a number and is not an address in its one plain form: others are read
+/// differently by different readers (octal, hexadecimal, fewer parts).
+fn is_odd_number(host: &str) -> bool {
+    let last = host.rsplit('.').next().unwrap_or_default();
+    let number = last.bytes().all(|b| b.is_ascii_digit())
+        || last.strip_prefix("0x").is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
+    !host.contains(':') && number && host.parse::<Ipv4Addr>().is_err()
 }
 
 /// The address of IPv4 in one of IPv6 (RFC 6052, RFC 3056).

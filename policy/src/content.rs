@@ -12,6 +12,7 @@ mod secrets;
 mod walk;
 
 use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use aws_lc_rs::digest::{Context, SHA256};
 use schemars::JsonSchema;
@@ -68,11 +69,11 @@ impl Handling {
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Handlings {
-    /// Characters that are not shown, and commands to terminals: `strip`, `block`, `audit` or `off`.
-    /// Default `strip` in results, `audit` in arguments.
+    /// Characters that are not shown, and commands to terminals: `strip` (results only), `block`,
+    /// `audit` or `off`. Default `strip` in results, `audit` in arguments.
     hidden_characters: Option<Handling>,
-    /// HTML comments and markup that loads or runs something: `strip`, `defang`, `block`, `audit` or
-    /// `off`. Default `audit` in results, `off` in arguments.
+    /// HTML comments and markup that loads or runs something: `strip` and `defang` (results only),
+    /// `block`, `audit` or `off`. Default `audit` in results, `off` in arguments.
     active_markup: Option<Handling>,
     /// Keys, tokens and passwords: `redact`, `block`, `audit` or `off`. Default `redact` in results,
     /// `audit` in arguments.
@@ -130,7 +131,10 @@ impl Handlings {
     }
 
     /// The members that cannot be handled as they say, and how they can.
-    pub(crate) fn misused(&self) -> impl Iterator<Item = (&'static str, &'static str)> {
+    pub(crate) fn misused(
+        &self,
+        direction: Direction,
+    ) -> impl Iterator<Item = (&'static str, &'static str)> {
         let plain = [Handling::Off, Handling::Audit, Handling::Block];
         let members = [
             ("hiddenCharacters", self.hidden_characters, &[Handling::Strip][..], "`strip`"),
@@ -145,7 +149,12 @@ impl Handlings {
             ("plantedInstructions", self.planted_instructions, &[Handling::Redact], "`redact`"),
             ("contacts", self.contacts, &[Handling::Redact], "`redact`"),
         ];
+        // What was decided about arguments is what is sent: nothing is taken out of them unseen.
+        let sent = direction == Direction::Argument;
+        let redacts = |more: &[Handling]| more.contains(&Handling::Redact);
         members.into_iter().filter_map(move |(name, said, more, help)| {
+            let (more, help) =
+                if sent && !redacts(more) { (&[][..], "`block`") } else { (more, help) };
             let said = said?;
             (!plain.contains(&said) && !more.contains(&said)).then_some((name, help))
         })
@@ -248,6 +257,7 @@ impl Contents {
             identifiers: how(Detector::Identifiers),
             contacts: how(Detector::Contacts),
             orders: how(Detector::PlantedInstructions),
+            is_result: direction == Direction::Result,
             allowed: &profile.allowed,
             key: &self.key,
             caller,
@@ -298,6 +308,7 @@ struct Lens<'a> {
     identifiers: Handling,
     contacts: Handling,
     orders: Handling,
+    is_result: bool,
     allowed: &'a [String],
     key: &'a [u8; 32],
     caller: &'a str,
@@ -330,6 +341,9 @@ impl Lens<'_> {
             let Some(now) = &seen.text else { return seen };
             let mut next = self.once(now);
             if next.text.is_none() {
+                // What is only found now, and may not be shown.
+                seen.findings
+                    .extend(next.findings.into_iter().filter(|one| one.1 == Handling::Block));
                 return seen;
             }
             seen.score = seen.score.max(next.score);
@@ -399,25 +413,33 @@ impl Lens<'_> {
 
     /// The text without what is nobody's business, if there is any and it is to be replaced.
     fn redacted(&self, text: &str, seen: &mut Glance) -> Option<String> {
-        let mut found = Vec::new();
-        if self.secrets != Handling::Off {
-            secrets::find(text, &mut found);
+        let mut found = self.all(text);
+        // Nothing that is not shown keeps a value from being one, also where it may stay.
+        let bare = (!text.is_ascii())
+            .then(|| -> String { text.chars().filter(|c| Hidden::of(*c).is_none()).collect() });
+        let mut text = text;
+        if let Some(bare) = bare.as_deref().filter(|bare| bare.len() < text.len()) {
+            let of_bare = self.all(bare);
+            if of_bare.len() > found.len() {
+                (text, found) = (bare, of_bare);
+            }
         }
-        if self.identifiers != Handling::Off || self.contacts != Handling::Off {
-            personal::find(text, &mut found);
-        }
-        encoded::find(text, &mut found);
-        found.retain(|one| self.of(one.class) != Handling::Off && !self.allows(text, one));
         if found.is_empty() {
             return None;
         }
-        // What says most comes first where two overlap.
-        found.sort_by_key(|one| (one.from, std::cmp::Reverse(one.end)));
-        let (mut out, mut done, mut changed) = (String::with_capacity(text.len()), 0, false);
+        // Where two overlap, the one counts about which more is done.
+        found.sort_by_key(|one| {
+            (std::cmp::Reverse(self.of(one.class)), one.from, std::cmp::Reverse(one.end))
+        });
+        let mut kept: BTreeMap<usize, Found> = BTreeMap::new();
         for one in found {
-            if one.from < done {
-                continue;
+            let before = kept.range(..one.end).next_back();
+            if before.is_none_or(|(_, known)| known.end <= one.from) {
+                kept.insert(one.from, one);
             }
+        }
+        let (mut out, mut done, mut changed) = (String::with_capacity(text.len()), 0, false);
+        for one in kept.into_values() {
             let handling = self.of(one.class);
             seen.findings.push((one.class.detector(), handling, Cow::Borrowed(one.rule)));
             let value = text.get(one.from..one.end).unwrap_or_default();
@@ -432,6 +454,20 @@ impl Lens<'_> {
         }
         out.push_str(text.get(done..).unwrap_or_default());
         changed.then_some(out)
+    }
+
+    /// Everything that is found in a text and looked for.
+    fn all(&self, text: &str) -> Vec<Found> {
+        let mut found = Vec::new();
+        if self.secrets != Handling::Off {
+            secrets::find(text, &mut found);
+        }
+        if self.identifiers != Handling::Off || self.contacts != Handling::Off {
+            personal::find(text, &mut found);
+        }
+        encoded::find(text, &mut found);
+        found.retain(|one| self.of(one.class) != Handling::Off && !self.allows(text, one));
+        found
     }
 
     /// The text without what gives orders, if there is any and it is to be taken out.

@@ -183,17 +183,25 @@ impl Reading {
     }
 }
 
+/// Most stretches of suspicious lines that are decoded, each as long as one text is at most.
+const SUSPECTS: usize = 16;
+
 /// What else a text says: as a person would see it, where that is not how it is written, and decoded
 /// where it was encoded.
 pub(crate) fn readings(text: &str) -> Vec<String> {
     let normal = normal::normal(text);
     let mut views: Vec<_> = normal.hidden.into_iter().map(|text| (Code::Hidden, text)).collect();
     let suspects = suspects::of(&normal.text);
-    if !suspects.is_empty() {
-        decode::views(&suspects, &mut views);
+    let mut rest = suspects.as_str();
+    for _ in 0..SUSPECTS {
+        let (part, more) = rest.split_at(rest.floor_char_boundary(decode::LONGEST));
+        if !part.is_empty() {
+            decode::views(part, &mut views);
+        }
+        rest = more;
     }
     let mut all: Vec<String> =
-        views.into_iter().take(decode::OF_ALL).map(|(_, text)| text).collect();
+        views.into_iter().take(decode::TRIED).map(|(_, text)| text).collect();
     if normal.text != text {
         all.push(normal.text);
     }

@@ -386,9 +386,6 @@ impl Policy {
         let Call::Use(call) = &mut permit.call else {
             return Ruling { decision, outcome: Ok(permit) };
         };
-        if let Some(denial) = self.misfit(call, offer, &mut decision) {
-            return Ruling { decision, outcome: Err(denial) };
-        }
         let output = self.contents.of(&call.server).output_schema;
         permit.output = offer
             .and_then(Offer::output)
@@ -409,7 +406,13 @@ impl Policy {
             }
             decision.findings.extend(findings);
         }
-        let Some(finding) = blocked else { return Ruling { decision, outcome: Ok(permit) } };
+        let Some(finding) = blocked else {
+            // What is sent has to fit, as it is sent.
+            return match self.misfit(call, offer, &mut decision) {
+                Some(denial) => Ruling { decision, outcome: Err(denial) },
+                None => Ruling { decision, outcome: Ok(permit) },
+            };
+        };
         let told = Told::Rule { rule: None, contact: self.contact.clone() };
         let denial = Denial { reason: Reason::Content(finding), told };
         decision.effect = Effect::Deny(denial.clone());
@@ -581,6 +584,29 @@ impl Policy {
     #[must_use]
     pub fn looked_at(&self, server: &ServerName, direction: Direction, value: Value<'_>) -> Seen {
         self.contents.look(server, direction, "", value)
+    }
+
+    /// What a caller answers to a server, as it may be sent.
+    ///
+    /// # Errors
+    /// What was found, if it is not sent for it.
+    pub fn answerable(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        answer: Fragment,
+    ) -> (Result<Fragment, Finding>, Vec<Finding>) {
+        let caller = principal.id.as_str();
+        let seen = self.contents.look(server, Direction::Argument, caller, answer.value());
+        let Seen { findings, changed, blocked, .. } = seen;
+        let sent = match (blocked, changed) {
+            (Some(finding), _) => Err(finding),
+            (None, None) => Ok(answer),
+            (None, Some(changed)) => Document::parse(changed.into(), &Bounds::MESSAGE)
+                .map(|document| Fragment::whole(Arc::new(document)))
+                .map_err(|_error| findings.first().cloned().unwrap_or_else(Finding::unchanged)),
+        };
+        (sent, findings)
     }
 
     /// What a server said, as it may be shown: every string of it was looked at.

@@ -193,6 +193,8 @@ fn speed(ordinary: &[Row]) {
         ("at signs", "a@b."),
         ("digits", "1 2-3."),
         ("escapes", "%41"),
+        ("dashes in one word", "-----BEGIN"),
+        ("schemes", "://"),
         ("dashes", "-----BEGIN "),
         ("words of all rules", "ignore system you must test please send @ my "),
         ("letters and digits", "a1B2c3D4e5F6g7H8"),

@@ -355,6 +355,45 @@ fn what_is_replaced_is_the_same_for_one_caller_and_never_in_the_log() {
 }
 
 #[test]
+fn what_is_said_beside_answers_is_looked_at_too() {
+    for era in ERAS {
+        let said = Said::default();
+        let server = server(era, &said);
+        let gateway = start(&server, "");
+        // A change of lists in mid-call, with more than it needs.
+        let changed =
+            json!({ "method": "notifications/tools/list_changed", "params": { "x": SECRET } });
+        let text = heard(&gateway, era, &said, "notification", &changed);
+        assert!(!text.contains(SECRET), "{text}");
+        assert_eq!(text.contains("list_changed"), era == Era::Legacy, "{text}");
+        // What a client answers is sent as arguments are.
+        let gateway = start(&server, "content: [{servers: [up], arguments: {secrets: block}}]");
+        if era == Era::Modern {
+            let client = Client::able(
+                gateway.address,
+                "/mcp",
+                era,
+                Some(ANA),
+                &json!({ "elicitation": {} }),
+            );
+            let question = json!({ "method": "elicitation/create", "params": { "mode": "form", "message": "who?",
+                "requestedSchema": { "type": "object", "properties": {} } } });
+            *said.lock().unwrap() =
+                vec![json!({ "result": { "resultType": "input_required", "requestState": "s",
+                "inputRequests": { "q": question } } })];
+            let asked = client.call("work", &json!({})).json();
+            let state = asked["result"]["requestState"].clone();
+            let before = server.tool_calls().len();
+            let inputs = json!({ "q": { "action": "accept", "content": { "x": SECRET } } });
+            let params = json!({ "name": "work", "arguments": {}, "requestState": state, "inputResponses": inputs });
+            let answer = client.ask("tools/call", params);
+            assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{}", answer.body);
+            assert_eq!(server.tool_calls().len(), before);
+        }
+    }
+}
+
+#[test]
 fn a_resource_is_looked_at_in_what_it_carries() {
     for era in ERAS {
         let said = Said::default();

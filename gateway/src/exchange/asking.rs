@@ -98,10 +98,15 @@ impl Underway {
         }
         let answer = self.put(question, outlet).await?;
         let patience = self.call.gateway.limits.input_time;
+        let (gateway, caller) = (Arc::clone(&self.call.gateway), Arc::clone(&self.call.caller));
+        let server = Arc::clone(&self.call.server);
         self.call.gateway.tasks.spawn(async move {
-            let body = match timeout(patience, answer).await {
-                Ok(Ok(outcome)) => reply::answer(&id, &outcome),
-                Ok(Err(_)) | Err(_) => {
+            let answer = timeout(patience, answer).await;
+            let answer =
+                answer.map(|answer| answer.ok().and_then(|o| gateway.sent(&caller, &server, o)));
+            let body = match answer.ok().flatten().ok_or(()) {
+                Ok(outcome) => reply::answer(&id, &outcome),
+                Err(()) => {
                     wire::error(Some(&id), code::INTERNAL, "the client did not answer", None)
                 }
             };
@@ -124,6 +129,9 @@ impl Underway {
                 outcome = timeout(self.call.gateway.limits.input_time, answer) => outcome,
                 () = self.frame.cancelled.cancelled() => return Ok(false),
             };
+            let (gateway, caller) = (&self.call.gateway, &self.call.caller);
+            let sent = |outcome| gateway.sent(caller, &self.call.server, outcome).ok_or(());
+            let outcome = outcome.map(|outcome| outcome.map_err(drop).and_then(sent));
             match outcome {
                 Ok(Ok(Outcome::Result(result))) => inputs.raw(&question.key, result.value().raw()),
                 // There is no word for an error among the answers; a user who was not asked has

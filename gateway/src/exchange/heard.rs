@@ -1,17 +1,48 @@
 //! What a server says beside its answers, as a caller may see it: notifications and questions pass
 //! the same inspection as answers do.
 
+use std::sync::Arc;
+
 use policy::inspect::Finding;
 use policy::json::Fragment;
 use policy::message::Reply;
-use policy::pipeline::{Released, Shown};
+use policy::pipeline::{Expectation, Released, Shown};
 use policy::principal::Principal;
 
 use super::Gateway;
-use crate::upstream::{Asked, Question, Upstream};
-use crate::wire::Notification;
+use crate::failure::Failure;
+use crate::upstream::{Asked, Question, Upstream, UpstreamError};
+use crate::wire::{Notification, Outcome};
+
+/// From how many bytes on a message is looked at beside the threads that serve clients.
+pub(super) const LARGE: usize = 64 * 1024;
 
 impl Gateway {
+    /// An answer as `caller` may see it. What is long does not hold up others.
+    ///
+    /// # Errors
+    /// When it could not be looked at: then nobody sees it.
+    pub(super) async fn inspected(
+        &self,
+        caller: &Arc<Principal>,
+        due: Expectation,
+        reply: Reply,
+    ) -> Result<Released, Failure> {
+        let said = match &reply {
+            Reply::Result(said) | Reply::Error(said) | Reply::Told(said) => {
+                said.value().raw().len()
+            }
+            Reply::List(_) => 0,
+        };
+        if said < LARGE {
+            return Ok(self.policy.release(caller, due, reply));
+        }
+        let (policy, caller) = (Arc::clone(&self.policy), Arc::clone(caller));
+        let looked = tokio::task::spawn_blocking(move || policy.release(&caller, due, reply));
+        let what = "the answer could not be looked at";
+        looked.await.map_err(|_ended| Failure::Upstream(UpstreamError::Protocol(what)))
+    }
+
     /// What a server said, as `caller` may see it. What was found is counted, and added to `found`.
     ///
     /// # Errors
@@ -59,6 +90,25 @@ impl Gateway {
                 None
             }
         }
+    }
+
+    /// What a client answered to a question, as it may be sent; `None` if it may not.
+    pub(super) fn sent(
+        &self,
+        caller: &Principal,
+        server: &Upstream,
+        outcome: Outcome,
+    ) -> Option<Outcome> {
+        let (answer, wrap): (_, fn(Fragment) -> Outcome) = match outcome {
+            Outcome::Result(result) => (result, Outcome::Result),
+            Outcome::Error(error) => (error, Outcome::Error),
+        };
+        let (sent, found) = self.policy.answerable(caller, server.name(), answer);
+        self.metrics.content(&found);
+        for finding in &found {
+            tracing::info!(server = %server.name(), %finding, "found in what a client answered");
+        }
+        sent.ok().map(wrap)
     }
 
     /// Questions as `caller` may see them.

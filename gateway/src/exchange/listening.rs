@@ -27,7 +27,7 @@ use crate::protocol::{code, method};
 use crate::replay::{self, Replay};
 use crate::reply;
 use crate::upstream::{Feed, Heard, Party, Replier, Upstream, Wants};
-use crate::wire::{self, Id, Notification, Outcome};
+use crate::wire::{self, Id, Notification};
 
 /// Messages of all servers that wait for one listener.
 const WAITING: usize = 64;
@@ -459,14 +459,13 @@ impl Listener {
         let message = reply::question(&ours, asked, params);
         let patience = self.gateway.limits.input_time;
         drop(timeout(patience, self.stream.push(&message)).await);
+        let (gateway, caller) = (Arc::clone(&self.gateway), Arc::clone(&self.caller));
+        let server = Arc::clone(server);
         self.gateway.tasks.spawn(async move {
-            let body = match timeout(patience, answer).await {
-                Ok(Ok(outcome @ (Outcome::Result(_) | Outcome::Error(_)))) => {
-                    reply::answer(&id, &outcome)
-                }
-                Ok(Err(_)) | Err(_) => {
-                    wire::error(Some(&id), code::INTERNAL, "the client did not answer", None)
-                }
+            let answer = timeout(patience, answer).await.ok().and_then(Result::ok);
+            let body = match answer.and_then(|answer| gateway.sent(&caller, &server, answer)) {
+                Some(outcome) => reply::answer(&id, &outcome),
+                None => wire::error(Some(&id), code::INTERNAL, "the client did not answer", None),
             };
             replier.reply(body).await;
         });

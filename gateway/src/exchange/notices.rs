@@ -70,7 +70,7 @@ impl Gateway {
         record: Box<Record>,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
-        let entry = match self.journal.open_read(record) {
+        let mut entry = match self.journal.open_read(record) {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), Some(&id)),
         };
@@ -91,7 +91,15 @@ impl Gateway {
                 .arrange(&entry, &arrived.party(at), leg, method::SET_LEVEL, &params, true)
                 .await
             {
-                Ok(Some(Outcome::Error(error))) => refused = Some(error),
+                Ok(Some(Outcome::Error(error))) => {
+                    let caller = &arrived.caller.principal;
+                    let mut found = Vec::new();
+                    let error = self.heard(caller, server, Some(error), &mut found);
+                    refused = Some(error.map_err(Failure::Withheld));
+                    if let Some(record) = entry.record() {
+                        record.found(found);
+                    }
+                }
                 Ok(Some(Outcome::Result(_)) | None) => {}
                 Err(error) => {
                     let error = crate::report::Chain(&error);
@@ -101,8 +109,9 @@ impl Gateway {
         }
         let alone = arrived.route.servers.len() == 1;
         let response = match refused.filter(|_| alone) {
-            Some(error) => reply::json(reply::server_error(&id, Era::Legacy, &error)),
-            None => reply::nothing(&id),
+            Some(Ok(Some(error))) => reply::json(reply::server_error(&id, Era::Legacy, &error)),
+            Some(Err(failure)) => return self.failed(entry, &failure, Some(&id)),
+            Some(Ok(None)) | None => reply::nothing(&id),
         };
         self.shown(entry, Ending::answered(), Some(&id), response)
     }

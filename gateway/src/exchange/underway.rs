@@ -152,7 +152,7 @@ impl Underway {
                 Ok(Next::Late) if self.has_room() => return self.stream(None),
                 Ok(Next::Late) => late = None,
                 Ok(Next::Step(Step::Final(outcome))) => {
-                    return match self.released(outcome) {
+                    return match self.released(outcome).await {
                         Ok((body, ending)) => {
                             self.recorded(ending, body.length());
                             let mut response = reply::json(body);
@@ -266,7 +266,7 @@ impl Underway {
                     }
                     continue;
                 }
-                Ok(Next::Step(Step::Final(outcome))) => self.released(outcome),
+                Ok(Next::Step(Step::Final(outcome))) => self.released(outcome).await,
                 Ok(Next::Late) => continue,
                 Ok(Next::Cancelled) => {
                     outlet.end();
@@ -325,7 +325,8 @@ impl Underway {
         if let Some(kind) = upstream::changed(&told.method) {
             call.server.heard(told);
             let granted = call.gateway.policy.admit_list(&call.caller, call.server.name(), kind);
-            return (legacy && granted.outcome.is_ok()).then(|| reply::told(told, &[]));
+            let told = call.gateway.told(&call.caller, &call.server, told)?;
+            return (legacy && granted.outcome.is_ok()).then(|| reply::told(&told, &[]));
         }
         let mut found = Vec::new();
         let params =
@@ -382,7 +383,7 @@ impl Underway {
     }
 
     /// What of the outcome is shown, and how that is recorded.
-    fn released(&mut self, outcome: Outcome) -> Result<(Body, Ending), Failure> {
+    async fn released(&mut self, outcome: Outcome) -> Result<(Body, Ending), Failure> {
         let (reply, ending) = match outcome {
             Outcome::Result(result) => {
                 let ending = judged(&result, self.call.client.takes_tasks())?;
@@ -402,7 +403,7 @@ impl Underway {
         let due = self.call.due.take().ok_or(twice)?;
         let era = self.era();
         let call = &self.call;
-        let released = call.gateway.policy.release(&call.caller, due, reply);
+        let released = call.gateway.inspected(&call.caller, due, reply).await?;
         let mut found = Vec::new();
         let shown = call.gateway.counted_parts(released, &mut found);
         if let Some(record) = self.frame.entry.record() {

@@ -4,6 +4,7 @@
 use std::sync::Arc;
 
 use http::Response;
+use policy::json::Fragment;
 use policy::message::{Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::{Kind, Offer};
@@ -12,6 +13,7 @@ use policy::registry::Registered;
 use tokio::time::timeout;
 
 use super::detached::Cancellable;
+use super::heard::LARGE;
 use super::lease::About;
 use super::state::{Bound, State};
 use super::underway::{Call, Frame};
@@ -102,6 +104,11 @@ impl Gateway {
             started,
             _place: place,
         };
+        let inputs = match inputs.map(|inputs| self.answerable(&arrived, &admitted, inputs)) {
+            None => None,
+            Some(Ok(inputs)) => Some(inputs),
+            Some(Err(failure)) => return self.failed(frame.entry, &failure, Some(&frame.id)),
+        };
         let (inputs, state) = match admitted.state.clone() {
             Some(State::Parked(name)) => {
                 // The call was permitted and sent before. The permit of now says that it still
@@ -171,6 +178,19 @@ impl Gateway {
         let mut response = call.under(frame).answer().await;
         response.extensions_mut().insert(about);
         response
+    }
+
+    /// What a client answers to a server, as it may be sent.
+    fn answerable(
+        &self,
+        arrived: &Arrived,
+        admitted: &Admitted,
+        inputs: Fragment,
+    ) -> Result<Fragment, Failure> {
+        let (caller, server) = (&arrived.caller.principal, admitted.server.name());
+        let (sent, found) = self.policy.answerable(caller, server, inputs);
+        self.metrics.content(&found);
+        sent.map_err(Failure::Unsent)
     }
 
     fn registered(&self, admitted: &Admitted) -> Option<&Registered> {
@@ -259,11 +279,21 @@ impl Gateway {
             state.ok_or(Failure::Params("`requestState` is not one that was given for this"))
         });
         let arguments = call.arguments.clone();
-        let ruling = self.policy.admit(principal, catalog, call);
+        let sent = arguments.as_ref().map_or(0, |arguments| arguments.value().raw().len());
+        let ruling = if sent < LARGE {
+            self.policy.admit(principal, catalog, call)
+        } else {
+            // What is long does not hold up others.
+            let (policy, catalog) =
+                (Arc::clone(&self.policy), listing.as_ref().map(|l| Arc::clone(l.catalog())));
+            let principal = Arc::clone(&arrived.caller.principal);
+            let admit = move || policy.admit(&principal, catalog.as_deref(), call);
+            tokio::task::spawn_blocking(admit).await.map_err(|_ended| Failure::Overload)?
+        };
         record.verdict = Verdict::Decided(Box::new(ruling.decision));
         let permit = ruling.outcome.map_err(|denial| self.denied(arrived, kind, denial))?;
         if repeats {
-            agree(&mirrored, &said, arguments.as_ref().map(policy::json::Fragment::value))?;
+            agree(&mirrored, &said, arguments.as_ref().map(Fragment::value))?;
         }
         let state = state.transpose()?;
         Ok(Admitted { at, server: Arc::clone(server), permit, verb, name, state, mirrored })

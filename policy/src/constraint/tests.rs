@@ -62,6 +62,11 @@ fn a_path_lies_where_it_may_however_it_is_written() {
     ] {
         assert!(!passes(&path, bad), "{bad:?}");
     }
+    for bad in
+        ["/srv/data/\u{ff05}2e\u{ff05}2e/x", "\t/srv/data/x", "/srv/data/x ", "file:/srv/data/x"]
+    {
+        assert!(!passes(&path, bad), "{bad:?}");
+    }
     let relative = constraint("/a", r#"{"type":"path","within":["."]}"#);
     assert!(
         passes(&relative, "src/main.rs")
@@ -115,6 +120,15 @@ fn a_url_leads_outside_and_to_the_hosts_there_are() {
         "https://127。0。0。1",
         "https://192.168.0.1.",
         "https:// example.com",
+    ] {
+        assert!(!passes(&any, bad), "{bad:?}");
+    }
+    for bad in [
+        "https://0127.0.0.1/",
+        "https://127.0.0.08/",
+        "https://[ff02::1]/",
+        "https://[fec0::1]/",
+        "https://1.2.3/",
     ] {
         assert!(!passes(&any, bad), "{bad:?}");
     }
@@ -178,6 +192,16 @@ fn a_text_is_without_what_means_more() {
     ] {
         assert!(!passes(&all, bad), "{bad:?}");
     }
+    for bad in [
+        ".git//hooks/x",
+        ".git/./hooks/x",
+        ".git/modules/x/hooks/y",
+        ".mcp.json.",
+        ".mcp.json::$DATA",
+        ".zshenv",
+    ] {
+        assert!(!passes(&all, bad), "{bad:?}");
+    }
     let option = constraint(
         "/a",
         r#"{"forbid":["option"],"maxLength":5,"enum":["main","dev"],"pattern":"[a-z]+"}"#,
@@ -191,6 +215,20 @@ fn a_text_is_without_what_means_more() {
         check(&number, r#"{"a":{"b":1}}"#).is_some() && check(&number, r#"{"a":null}"#).is_some()
     );
     assert!(number.check(None).is_err());
+}
+
+#[test]
+fn a_name_that_others_read_as_the_one_that_is_meant_does_not_pass() {
+    let path = constraint("/path", r#"{"type":"path","within":["/srv"]}"#);
+    assert_eq!(check(&path, r#"{"paths":"/etc"}"#), None);
+    for bad in [
+        r#"{"Path":"/etc/passwd"}"#,
+        r#"{"path":"/srv/a","PATH":"/etc"}"#,
+        r#"{"pa\u200bth":"/etc"}"#,
+        r#"{"ｐath":"/etc"}"#,
+    ] {
+        assert!(check(&path, bad).is_some(), "{bad}");
+    }
 }
 
 #[test]

@@ -31,22 +31,29 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
     let (mut from, mut escapes, mut hex) = (0, 0, true);
     for at in 0..=bytes.len() {
         let byte = bytes.get(at).copied().unwrap_or(b' ');
-        if part(byte) || escapes > 0 && matches!(byte, b'.' | b'~' | b':' | b'@') {
+        let goes_on = part(byte) || escapes > 0 && matches!(byte, b'.' | b'~' | b':' | b'@');
+        // A sign of equality within a run gives a value to a name.
+        let assigns =
+            byte == b'=' && bytes.get(at + 1).is_some_and(|next| part(*next) && *next != b'=');
+        if goes_on && !assigns {
             escapes += usize::from(byte == b'%');
             hex &= byte.is_ascii_hexdigit();
             continue;
         }
         if at - from >= SHORTEST && at - from <= LONGEST {
             let run = text.get(from..at).unwrap_or_default();
-            let decoded = if escapes > 0 {
-                percent(run)
-            } else if hex {
-                hexadecimal(run)
-            } else {
-                base64(run)
-            };
-            if let Some(one) = decoded.and_then(|decoded| first(&decoded)) {
-                out.push(Found::new(one.class, one.rule, from, at));
+            let tail = run.rfind('/').map_or(0, |slash| slash + 1);
+            let ways: [(usize, Option<String>); 4] = [
+                (from, (escapes > 0).then(|| percent(run)).flatten()),
+                (from, hex.then(|| hexadecimal(run)).flatten()),
+                (from, base64(run)),
+                (from + tail, run.get(tail..).filter(|_| tail > 0).and_then(base64)),
+            ];
+            for (from, decoded) in ways {
+                if let Some(one) = decoded.and_then(|decoded| first(&decoded)) {
+                    out.push(Found::new(one.class, one.rule, from, at));
+                    break;
+                }
             }
         }
         (from, escapes, hex) = (at + 1, 0, true);
@@ -103,7 +110,7 @@ fn hexadecimal(run: &str) -> Option<String> {
 }
 
 fn base64(run: &str) -> Option<String> {
-    let run = run.trim_start_matches('=').trim_end_matches('=');
+    let run = run.trim_start_matches(['=', '%']).trim_end_matches('=');
     let engine = if run.contains(['-', '_']) { URL_SAFE } else { STANDARD };
     // Most runs are words, paths or pictures: a glance at the start tells.
     let sample = run.get(..SAMPLE.min(run.len() / 4 * 4))?;

@@ -22,10 +22,8 @@ const SPAN: usize = 260;
 /// How far around a word its pattern is looked for, in bytes.
 const BEFORE: usize = 150;
 const BEHIND: usize = 250;
-/// Most places that are kept of one text.
-const PLACES: usize = 4096;
-/// Longest text in which encodings are looked for, in bytes.
-const DECODED: usize = 64 * 1024;
+/// Most places of one pattern that are kept of one text.
+const PLACES: usize = 256;
 /// What is added for orders that were hidden in an encoding.
 const HIDDEN: u16 = 50;
 /// A rule of this weight announces orders: they follow.
@@ -117,7 +115,7 @@ pub(super) fn find(text: &str) -> Option<Order> {
         found =
             search(text).filter(|own| moved.is_none_or(|moved| own.score >= moved.score)).or(moved);
     }
-    if found.is_some_and(|order| order.is_one()) || text.len() > DECODED {
+    if found.is_some_and(|order| order.is_one()) {
         return found;
     }
     let lines = plain.bytes().filter(|byte| *byte == b'\n').count();
@@ -163,10 +161,12 @@ fn search(text: &str) -> Option<Order> {
         for (n, ((_, pattern), stretches)) in rules.filter(|(_, ((rule, _), _))| rule.weak == weak)
         {
             let Some(pattern) = pattern else { continue };
+            let mut room = PLACES;
             for stretch in stretches {
                 let part = bytes.get(stretch.clone()).unwrap_or_default();
                 for found in pattern.find_iter(part) {
-                    if hits.len() < PLACES && !found.is_empty() {
+                    if room > 0 && !found.is_empty() {
+                        room -= 1;
                         hits.push((stretch.start + found.start(), stretch.start + found.end(), n));
                     }
                 }

@@ -73,14 +73,14 @@ const PREFIXES: &[(&str, usize, &str)] = &[
     ("xoxs-", 24, "slack-token"), ("ya29.", 40, "google-token"),
 ];
 
-/// Places in URLs behind which all is a secret.
-const WEBHOOKS: [&str; 6] = [
-    "hooks.slack.com/services/",
-    "hooks.slack.com/workflows/",
-    "outlook.office.com/webhook/",
-    ".webhook.office.com/webhookb2/",
-    "discord.com/api/webhooks/",
-    "hooks.zapier.com/hooks/catch/",
+/// Hosts and places there behind which all is a secret.
+const WEBHOOKS: [(&str, &str); 6] = [
+    ("hooks.slack.com", "/services/"),
+    ("hooks.slack.com", "/workflows/"),
+    ("outlook.office.com", "/webhook/"),
+    (".webhook.office.com", "/webhookb2/"),
+    ("discord.com", "/api/webhooks/"),
+    ("hooks.zapier.com", "/hooks/catch/"),
 ];
 
 /// What a secret is called. Compared without case and without what joins words.
@@ -148,16 +148,20 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
             continue;
         }
         let rest = bytes.get(at..).unwrap_or_default();
-        let length = rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
-        let begins = rest.get(..length).and_then(|run| memmem::find(run, b"-----BEGIN"));
-        let end = at + begins.unwrap_or(length);
-        if end - at >= 6 {
-            word(text, at, end, out);
+        let run = at + rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
+        // Each byte of a run is looked at once for the start of a private key.
+        while at < run {
+            let left = bytes.get(at..run).unwrap_or_default();
+            let begins = memmem::find(left, b"-----BEGIN");
+            let end = begins.map_or(run, |begins| at + begins);
+            if end - at >= 6 {
+                word(text, at, end, out);
+            }
+            at = match begins {
+                Some(_) => private_key(text, end, out).unwrap_or(end + 10),
+                None => run,
+            };
         }
-        at = match begins {
-            Some(_) => private_key(text, end, out).unwrap_or(end + 10),
-            None => end,
-        };
     }
 }
 
@@ -198,13 +202,15 @@ fn connection(text: &str, at: usize, out: &mut Vec<Found>) -> usize {
         out.push(Found::new(Class::Secret, "connection-string", from, from + password.len()));
         return start + userinfo.len();
     }
-    let near = text.get(start..start + rest.floor_char_boundary(200)).unwrap_or_default();
-    for place in WEBHOOKS {
-        if let Some(found) = near.find(place).filter(|found| *found < 80) {
-            let from = start + found + place.len();
-            let tail = text.get(from..).unwrap_or_default();
-            let end = tail.bytes().position(|b| !(is_part(b) || b == b'@')).unwrap_or(tail.len());
-            if end >= 16 {
+    let path = rest.get(length..).unwrap_or_default();
+    let host = authority.to_ascii_lowercase();
+    let of = |(place, _): &&(&str, &str)| host.ends_with(place);
+    for (_, begins) in WEBHOOKS.iter().filter(of) {
+        if let Some(secret) = path.strip_prefix(begins) {
+            let part = |b: u8| is_part(b) || b == b'@';
+            let end = secret.bytes().position(|b| !part(b)).unwrap_or(secret.len());
+            if end >= SHORTEST {
+                let from = start + length + begins.len();
                 out.push(Found::new(Class::Secret, "webhook", from, from + end));
                 return from + end;
             }
@@ -277,6 +283,13 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     let tail = text.as_bytes().get(from + whole.len()..).unwrap_or_default();
     let padding = tail.iter().take(2).take_while(|byte| **byte == b'=').count();
     let end = from + whole.len() + padding;
+    // Of a path the last part.
+    if let Some((_, last)) = whole.rsplit_once('/')
+        && last.len() >= SHORTEST
+        && let Some(rule) = format(last)
+    {
+        return out.push(Found::new(Class::Secret, rule, end - padding - last.len(), end));
+    }
     if start.len() >= SHORTEST
         && let Some(rule) = format(start)
     {

@@ -3,16 +3,34 @@
 use std::borrow::Cow;
 
 use base64::Engine as _;
+use base64::alphabet;
 use base64::engine::general_purpose::STANDARD;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::{Class, Handling, KEPT, Lens, Seen, personal};
 use crate::inspect::{Detector, Finding};
 use crate::json::{Kind, Value, write_string};
 use crate::pointer::escaped;
 
-/// Members that mean something to the protocol alone and are carried as they are: what was sealed
-/// does not open when it is changed.
-const OPAQUE: [&str; 4] = ["requestState", "taskId", "progressToken", "nextCursor"];
+/// Whether a member means something to the protocol alone and is carried as it is: what was sealed
+/// does not open when it is changed. Only where the protocol has it, and only what could be one.
+fn is_opaque(lens: &Lens<'_>, at: &str, name: &str, member: Value<'_>) -> bool {
+    let known = matches!(
+        (at, name),
+        ("", "requestState" | "nextCursor" | "taskId" | "progressToken")
+            | ("/task", "taskId")
+            | ("/_meta", "progressToken")
+    );
+    let word = |text: Cow<'_, str>| text.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
+    known && lens.is_result && member.as_str().is_some_and(word)
+}
+
+const LENIENT: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
 /// Fewest digits of a number that is looked at.
 const DIGITS: usize = 12;
 /// Longest place that is told, in bytes.
@@ -26,7 +44,7 @@ pub(super) fn look(lens: &Lens<'_>, value: Value<'_>) -> Seen {
     let Walk { mut seen, dirty, .. } = walk;
     if dirty && seen.blocked.is_none() {
         let mut out = Vec::with_capacity(value.raw().len());
-        write(&mut out, lens, value);
+        write(&mut out, lens, value, "");
         seen.changed = Some(out);
     }
     seen
@@ -65,19 +83,32 @@ impl Walk<'_, '_> {
             Kind::Object => {
                 let length = at.len();
                 for (name, member) in value.members() {
+                    let opaque = is_opaque(self.lens, at, &name, member);
                     if at.len() + name.len() < PLACE {
                         at.push('/');
                         at.push_str(&escaped(&name));
                     }
-                    self.string(&name, at);
+                    self.name(&name, at);
                     if is_blob(&name) && member.as_str().is_some_and(|text| self.blob(&text, at)) {
                         // It was looked at as what it carries.
-                    } else if !OPAQUE.contains(&&*name) {
+                    } else if !opaque {
                         self.value(member, at);
                     }
                     at.truncate(length);
                 }
             }
+        }
+    }
+
+    /// Looks at the name of a member. A name from which something had to be taken out could become
+    /// that of another member, so the message is withheld.
+    fn name(&mut self, name: &str, at: &str) {
+        let glance = self.lens.glance(name);
+        self.dirty |= glance.text.is_some();
+        self.seen.score = self.seen.score.max(glance.score);
+        for (detector, handling, note) in glance.findings {
+            let taken = matches!(handling, Handling::Strip | Handling::Defang);
+            self.note(detector, if taken { Handling::Block } else { handling }, note, at);
         }
     }
 
@@ -113,9 +144,24 @@ fn is_blob(name: &str) -> bool {
     name == "blob"
 }
 
-/// The text that is carried in base64, if it is text.
+/// The text that is carried in base64, if most of it is text: read as leniently as anybody might.
 fn carried(text: &str) -> Option<String> {
-    String::from_utf8(STANDARD.decode(text).ok()?).ok()
+    let plain: String = text
+        .chars()
+        .filter(|c| !c.is_ascii_whitespace())
+        .map(|c| match c {
+            '-' => '+',
+            '_' => '/',
+            other => other,
+        })
+        .collect();
+    let bytes = LENIENT.decode(plain.trim_end_matches('=')).ok()?;
+    let carried = String::from_utf8_lossy(&bytes);
+    let odd = |c: &char| {
+        *c == '\u{fffd}' || c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{1b}')
+    };
+    let (all, odd) = (carried.chars().count(), carried.chars().filter(odd).count());
+    (odd * 10 <= all).then(|| carried.into_owned())
 }
 
 fn number(lens: &Lens<'_>, raw: &str) -> Option<super::Found> {
@@ -129,7 +175,7 @@ fn number(lens: &Lens<'_>, raw: &str) -> Option<super::Found> {
 }
 
 /// Writes the value as it may be shown.
-fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>) {
+fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, at: &str) {
     match value.kind() {
         Kind::Number => {
             match number(lens, value.raw()).filter(|one| lens.of(one.class) == Handling::Redact) {
@@ -151,7 +197,7 @@ fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>) {
                 if n > 0 {
                     out.push(b',');
                 }
-                write(out, lens, item);
+                write(out, lens, item, "*");
             }
             out.push(b']');
         }
@@ -168,10 +214,17 @@ fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>) {
                 match blob.map(|carried| lens.glance(&carried).text) {
                     Some(Some(shown)) => write_string(out, &STANDARD.encode(shown)),
                     Some(None) => out.extend_from_slice(member.raw().as_bytes()),
-                    None if OPAQUE.contains(&&*name) => {
+                    None if is_opaque(lens, at, &name, member) => {
                         out.extend_from_slice(member.raw().as_bytes());
                     }
-                    None => write(out, lens, member),
+                    None => {
+                        let inside = match (at, &*name) {
+                            ("", "task") => "/task",
+                            ("", "_meta") => "/_meta",
+                            _ => "*",
+                        };
+                        write(out, lens, member, inside);
+                    }
                 }
             }
             out.push(b'}');

@@ -20,7 +20,7 @@ pub(super) const TRIED: usize = 200;
 /// Most runs of one encoding that are tried in one text.
 const RUNS: usize = 8;
 /// Longest text that is tried, in bytes.
-const LONGEST: usize = 16 * 1024;
+pub(super) const LONGEST: usize = 16 * 1024;
 
 /// How a text was encoded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
