@@ -18,6 +18,7 @@ mod strings;
 mod suspects;
 mod tokens;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 use std::sync::LazyLock;
 
@@ -189,9 +190,15 @@ const SUSPECTS: usize = 16;
 /// What else a text says: as a person would see it, where that is not how it is written, and decoded
 /// where it was encoded.
 pub(crate) fn readings(text: &str) -> Vec<String> {
-    let normal = normal::normal(text);
-    let mut views: Vec<_> = normal.hidden.into_iter().map(|text| (Code::Hidden, text)).collect();
-    let suspects = suspects::of(&normal.text);
+    let mut views = Vec::new();
+    let normal = if text.chars().all(is_plain) {
+        Cow::Borrowed(text)
+    } else {
+        let normal = normal::normal(text);
+        views.extend(normal.hidden.into_iter().map(|text| (Code::Hidden, text)));
+        Cow::Owned(normal.text)
+    };
+    let suspects = suspects::of(&normal);
     let mut rest = suspects.as_str();
     for _ in 0..SUSPECTS {
         let (part, more) = rest.split_at(rest.floor_char_boundary(decode::LONGEST));
@@ -202,10 +209,22 @@ pub(crate) fn readings(text: &str) -> Vec<String> {
     }
     let mut all: Vec<String> =
         views.into_iter().take(decode::TRIED).map(|(_, text)| text).collect();
-    if normal.text != text {
-        all.push(normal.text);
+    if *normal != *text {
+        all.push(normal.into_owned());
     }
     all
+}
+
+/// Whether a character is none that words are disguised with: ASCII, letters with accents, common
+/// punctuation, signs, pictures, and scripts in which no letter looks Latin.
+const fn is_plain(c: char) -> bool {
+    matches!(c,
+        ' '..='~' | '\t' | '\n' | '\r'
+        | '\u{a1}'..='\u{ac}' | '\u{ae}'..='\u{17f}'
+        | '\u{2010}'..='\u{2027}' | '\u{2030}'..='\u{205e}' | '\u{20a0}'..='\u{20bf}'
+        | '\u{2190}'..='\u{23ff}' | '\u{2500}'..='\u{27bf}'
+        | '\u{3000}'..='\u{30ff}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}'
+        | '\u{1f300}'..='\u{1faff}')
 }
 
 /// Whether a text by itself is taken to give orders.

@@ -94,7 +94,7 @@ impl Shape {
                     let next = bytes.get(n + 1).is_some_and(u8::is_ascii_alphabetic);
                     inside += usize::from(before.is_ascii_alphabetic() && next);
                 }
-                b'+' | b'/' | b'=' | b'-' | b'_' => {}
+                b'+' | b'=' => {}
                 b'%' => self.percent += 1,
                 b'#' if before == b'&' => return true,
                 _ => {
@@ -105,8 +105,10 @@ impl Shape {
             }
             run += 1;
             before = *byte;
-            // Base64 has letters of both cases or digits among them; hexadecimal has mostly digits.
-            if run >= RUN && (upper >= 3 && lower >= 3 || digits * 3 >= run) {
+            // Base64 has letters of both cases and digits; hexadecimal has mostly digits. What joins
+            // words of a name or a path ends a run.
+            let base64 = upper >= 3 && lower >= 3 && digits >= 1;
+            if run >= RUN && (base64 || digits * 3 >= run) {
                 return true;
             }
         }
