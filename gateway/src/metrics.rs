@@ -154,7 +154,7 @@ impl Metrics {
     }
 
     /// Counts what was found in what is said and sent.
-    pub fn content(&self, findings: &[Finding]) {
+    pub fn content<'a>(&self, findings: impl IntoIterator<Item = &'a Finding>) {
         for finding in findings {
             let at = Detector::CONTENT.iter().position(|known| *known == finding.detector);
             if let Some(counter) = at.and_then(|at| self.findings.get(at)) {

@@ -50,21 +50,6 @@ pub enum Handling {
     Block,
 }
 
-impl Handling {
-    /// Its name in the configuration.
-    #[must_use]
-    pub const fn name(self) -> &'static str {
-        match self {
-            Self::Off => "off",
-            Self::Audit => "audit",
-            Self::Strip => "strip",
-            Self::Defang => "defang",
-            Self::Redact => "redact",
-            Self::Block => "block",
-        }
-    }
-}
-
 /// What is done about what is found in one direction. What is left out is as the defaults say.
 #[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]

@@ -395,14 +395,13 @@ impl Policy {
         let mut blocked = None;
         let parts = call.arguments.iter_mut().chain(call.extra.iter_mut().map(|(_, value)| value));
         for part in parts.chain(call.meta.iter_mut().map(|(_, value)| value)) {
-            let Seen { findings, changed, blocked: stopped, .. } =
-                contents.look(&call.server, Direction::Argument, caller, part.value());
-            blocked = blocked.or(stopped);
-            if let Some(changed) = changed {
-                match Document::parse(changed.into(), &Bounds::MESSAGE) {
-                    Ok(document) => *part = Fragment::whole(Arc::new(document)),
-                    Err(_) => blocked = blocked.or_else(|| findings.first().cloned()),
-                }
+            let (passed, findings) = {
+                let seen = contents.look(&call.server, Direction::Argument, caller, part.value());
+                passed(seen, part.clone(), &Bounds::MESSAGE)
+            };
+            match passed {
+                Ok(passed) => *part = passed,
+                Err(finding) => blocked = blocked.or(Some(finding)),
             }
             decision.findings.extend(findings);
         }
@@ -598,15 +597,7 @@ impl Policy {
     ) -> (Result<Fragment, Finding>, Vec<Finding>) {
         let caller = principal.id.as_str();
         let seen = self.contents.look(server, Direction::Argument, caller, answer.value());
-        let Seen { findings, changed, blocked, .. } = seen;
-        let sent = match (blocked, changed) {
-            (Some(finding), _) => Err(finding),
-            (None, None) => Ok(answer),
-            (None, Some(changed)) => Document::parse(changed.into(), &Bounds::MESSAGE)
-                .map(|document| Fragment::whole(Arc::new(document)))
-                .map_err(|_error| findings.first().cloned().unwrap_or_else(Finding::unchanged)),
-        };
-        (sent, findings)
+        passed(seen, answer, &Bounds::MESSAGE)
     }
 
     /// What a server said, as it may be shown: every string of it was looked at.
@@ -619,18 +610,10 @@ impl Policy {
     ) -> Released {
         let seen =
             self.contents.look(server, Direction::Result, principal.id.as_str(), said.value());
-        let Seen { findings, changed, blocked, .. } = seen;
-        let reply = match (blocked, changed) {
-            (Some(finding), _) => Shown::Withheld(finding),
-            (None, None) => Shown::Answer(reply(said)),
-            (None, Some(changed)) => {
-                match (Document::parse(changed.into(), &Bounds::ANSWER), findings.first()) {
-                    (Ok(document), _) => Shown::Answer(reply(Fragment::whole(Arc::new(document)))),
-                    // What cannot be shown without it is not shown.
-                    (Err(_), Some(first)) => Shown::Withheld(first.clone()),
-                    (Err(_), None) => Shown::Withheld(Finding::unchanged()),
-                }
-            }
+        let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
+        let reply = match passed {
+            Ok(said) => Shown::Answer(reply(said)),
+            Err(finding) => Shown::Withheld(finding),
         };
         Released { reply, findings }
     }
@@ -843,6 +826,24 @@ impl Policy {
         decided.decision.effect = Effect::Deny(denial);
         decided.for_any_arguments = true;
     }
+}
+
+/// What may pass of what was looked at, and what was found in it. What cannot be read any more without
+/// what was taken out does not pass.
+fn passed(
+    seen: Seen,
+    came: Fragment,
+    bounds: &Bounds,
+) -> (Result<Fragment, Finding>, Vec<Finding>) {
+    let Seen { findings, changed, blocked, .. } = seen;
+    let passed = match (blocked, changed) {
+        (Some(finding), _) => Err(finding),
+        (None, None) => Ok(came),
+        (None, Some(changed)) => Document::parse(changed.into(), bounds)
+            .map(|document| Fragment::whole(Arc::new(document)))
+            .map_err(|_error| findings.first().cloned().unwrap_or_else(Finding::unchanged)),
+    };
+    (passed, findings)
 }
 
 /// What of a result is not as the definition says; of one that says that the call failed nothing.

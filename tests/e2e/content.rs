@@ -437,6 +437,9 @@ fn what_a_server_may_not_have_is_not_sent_to_it() {
         assert!(server.tool_calls().pop().unwrap().body.to_string().contains(SECRET));
         let findings = gateway.exchanges().pop().unwrap()["findings"].to_string();
         assert!(findings.contains("secrets at `/note/deep/0`"), "{findings}");
+        let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+        let counted = "portcullis_content_findings_total{detector=\"secrets\"} 1\n";
+        assert!(metrics.contains(counted), "{metrics}");
     }
 }
 

@@ -290,6 +290,11 @@ impl Gateway {
             let admit = move || policy.admit(&principal, catalog.as_deref(), call);
             tokio::task::spawn_blocking(admit).await.map_err(|_ended| Failure::Overload)?
         };
+        // What was found in the definition was found when it was listed.
+        let listed =
+            catalog.and_then(|catalog| catalog.offer(&name)).map_or(&[][..], Offer::findings);
+        let sent = ruling.decision.findings.iter().filter(|finding| !listed.contains(finding));
+        self.metrics.content(sent);
         record.verdict = Verdict::Decided(Box::new(ruling.decision));
         let permit = ruling.outcome.map_err(|denial| self.denied(arrived, kind, denial))?;
         if repeats {

@@ -113,6 +113,10 @@ fn nothing_hides_behind_what_is_only_recorded_or_carried() {
             r#"{{"{inside}":{{"nextCursor":"{token}","requestState":{{"a":"{token}"}}}}}}"#
         ));
     }
+    // A name that is too long to be told makes no member one of the message itself.
+    let long = "n".repeat(600);
+    hides(&format!(r#"{{"{long}":{{"nextCursor":"{token}"}}}}"#));
+    hides(&format!(r#"{{"{long}":[{{"taskId":"{token}"}}]}}"#));
     hides(&format!(r#"{{"nextCursor":"see {token}"}}"#));
     hides(&format!(r#"{{"{token}":1}}"#));
     hides(&format!("\"files/{token}\""));

@@ -12,17 +12,39 @@ use crate::inspect::{Detector, Finding};
 use crate::json::{Kind, Value, write_string};
 use crate::pointer::escaped;
 
-/// Whether a member means something to the protocol alone and is carried as it is: what was sealed
-/// does not open when it is changed. Only where the protocol has it, and only what could be one.
-fn is_opaque(lens: &Lens<'_>, at: &str, name: &str, member: Value<'_>) -> bool {
-    let known = matches!(
-        (at, name),
-        ("", "requestState" | "nextCursor" | "taskId" | "progressToken")
-            | ("/task", "taskId")
-            | ("/_meta", "progressToken")
-    );
-    let word = |text: Cow<'_, str>| text.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
-    known && lens.is_result && member.as_str().is_some_and(word)
+/// Where in a message: what the protocol keeps for itself it keeps in these places only. Told by how
+/// deep it is, and not by its name as it is told, which is cut where it is long.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Place {
+    Top,
+    Task,
+    Meta,
+    Inside,
+}
+
+impl Place {
+    fn of_member(self, name: &str) -> Self {
+        match (self, name) {
+            (Self::Top, "task") => Self::Task,
+            (Self::Top, "_meta") => Self::Meta,
+            _ => Self::Inside,
+        }
+    }
+
+    /// Whether a member here means something to the protocol alone and is carried as it is: what was
+    /// sealed does not open when it is changed. Only what could be that.
+    fn keeps(self, lens: &Lens<'_>, name: &str, member: Value<'_>) -> bool {
+        let known = match self {
+            Self::Top => {
+                matches!(name, "requestState" | "nextCursor" | "taskId" | "progressToken")
+            }
+            Self::Task => name == "taskId",
+            Self::Meta => name == "progressToken",
+            Self::Inside => false,
+        };
+        let word = |text: Cow<'_, str>| text.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
+        known && lens.is_result && member.as_str().is_some_and(word)
+    }
 }
 
 const LENIENT: GeneralPurpose = GeneralPurpose::new(
@@ -40,11 +62,11 @@ const PLACE: usize = 512;
 pub(super) fn look(lens: &Lens<'_>, value: Value<'_>) -> Seen {
     let mut walk = Walk { lens, seen: Seen::default(), dirty: false };
     let mut at = String::new();
-    walk.value(value, &mut at);
+    walk.value(value, &mut at, Place::Top);
     let Walk { mut seen, dirty, .. } = walk;
     if dirty && seen.blocked.is_none() {
         let mut out = Vec::with_capacity(value.raw().len());
-        write(&mut out, lens, value, "");
+        write(&mut out, lens, value, Place::Top);
         seen.changed = Some(out);
     }
     seen
@@ -58,7 +80,7 @@ struct Walk<'a, 'b> {
 
 impl Walk<'_, '_> {
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-    fn value(&mut self, value: Value<'_>, at: &mut String) {
+    fn value(&mut self, value: Value<'_>, at: &mut String, place: Place) {
         match value.kind() {
             Kind::Null | Kind::Boolean => {}
             Kind::Number => {
@@ -76,14 +98,14 @@ impl Walk<'_, '_> {
                         at.push('/');
                         at.push_str(&n.to_string());
                     }
-                    self.value(item, at);
+                    self.value(item, at, Place::Inside);
                     at.truncate(length);
                 }
             }
             Kind::Object => {
                 let length = at.len();
                 for (name, member) in value.members() {
-                    let opaque = is_opaque(self.lens, at, &name, member);
+                    let opaque = place.keeps(self.lens, &name, member);
                     if at.len() + name.len() < PLACE {
                         at.push('/');
                         at.push_str(&escaped(&name));
@@ -92,7 +114,7 @@ impl Walk<'_, '_> {
                     if is_blob(&name) && member.as_str().is_some_and(|text| self.blob(&text, at)) {
                         // It was looked at as what it carries.
                     } else if !opaque {
-                        self.value(member, at);
+                        self.value(member, at, place.of_member(&name));
                     }
                     at.truncate(length);
                 }
@@ -175,7 +197,7 @@ fn number(lens: &Lens<'_>, raw: &str) -> Option<super::Found> {
 }
 
 /// Writes the value as it may be shown.
-fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, at: &str) {
+fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, place: Place) {
     match value.kind() {
         Kind::Number => {
             match number(lens, value.raw()).filter(|one| lens.of(one.class) == Handling::Redact) {
@@ -197,7 +219,7 @@ fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, at: &str) {
                 if n > 0 {
                     out.push(b',');
                 }
-                write(out, lens, item, "*");
+                write(out, lens, item, Place::Inside);
             }
             out.push(b']');
         }
@@ -214,17 +236,10 @@ fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, at: &str) {
                 match blob.map(|carried| lens.glance(&carried).text) {
                     Some(Some(shown)) => write_string(out, &STANDARD.encode(shown)),
                     Some(None) => out.extend_from_slice(member.raw().as_bytes()),
-                    None if is_opaque(lens, at, &name, member) => {
+                    None if place.keeps(lens, &name, member) => {
                         out.extend_from_slice(member.raw().as_bytes());
                     }
-                    None => {
-                        let inside = match (at, &*name) {
-                            ("", "task") => "/task",
-                            ("", "_meta") => "/_meta",
-                            _ => "*",
-                        };
-                        write(out, lens, member, inside);
-                    }
+                    None => write(out, lens, member, place.of_member(&name)),
                 }
             }
             out.push(b'}');
