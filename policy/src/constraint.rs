@@ -11,6 +11,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization as _;
 
+use crate::coding;
 use crate::hidden::Hidden;
 use crate::json::{Kind, Value};
 use crate::mode::Mode;
@@ -457,31 +458,14 @@ fn is_agent_config(text: &str) -> bool {
 fn decoded(text: &str) -> Option<String> {
     let mut now = text.to_owned();
     for _ in 0..DECODED {
-        let next: String = percent(&now)?.nfkc().collect();
+        let (bytes, _) = coding::percent(&now);
+        let next: String = String::from_utf8(bytes).ok()?.nfkc().collect();
         if next == now {
             return (!now.contains(|c| Hidden::of(c).is_some())).then_some(now);
         }
         now = next;
     }
     None
-}
-
-fn percent(text: &str) -> Option<String> {
-    let digit = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let (bytes, mut out, mut at) = (text.as_bytes(), Vec::with_capacity(text.len()), 0);
-    while let Some(byte) = bytes.get(at) {
-        match (byte, digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
-            (b'%', Some(high), Some(low)) => {
-                out.push(u8::try_from(high * 16 + low).ok()?);
-                at += 3;
-            }
-            _ => {
-                out.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    String::from_utf8(out).ok()
 }
 
 /// The parts of a path, and whether it is absolute; `None` for one that is not plain: that goes up,

@@ -18,6 +18,7 @@ use aws_lc_rs::digest::{Context, SHA256};
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::coding::hex;
 use crate::hidden::{Hidden, TERMINAL, without_colours};
 use crate::inspect::{Detector, Finding};
 use crate::json::Value;
@@ -500,11 +501,6 @@ fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
         context.update(part);
     }
     context.finish().as_ref().to_vec()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    let digit = |n: u8| char::from_digit(n.into(), 16).unwrap_or_default();
-    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
 }
 
 #[cfg(test)]

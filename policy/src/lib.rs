@@ -36,6 +36,7 @@
 #![warn(missing_docs)]
 #![deny(clippy::wildcard_enum_match_arm)]
 
+mod coding;
 pub mod name;
 pub mod pointer;
 pub mod hidden;

@@ -8,6 +8,7 @@ use std::fmt;
 
 use aws_lc_rs::digest::{Context, SHA256, digest};
 
+use crate::coding;
 use crate::json::{Inexact, Value, write_canonical, write_canonical_string};
 use crate::kind::Kind;
 
@@ -121,8 +122,7 @@ impl Digest {
     /// Its 64 hexadecimal digits.
     #[must_use]
     pub fn hex(&self) -> String {
-        let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
-        self.bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+        coding::hex(&self.bytes)
     }
 
     /// Reads a digest as it is written.

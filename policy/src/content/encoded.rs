@@ -1,10 +1,7 @@
 //! Secrets and personal data that were encoded once: in base64, in hexadecimal, or for a URL.
 
-use base64::Engine as _;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
-
 use super::{Class, Found, personal, secrets};
+use crate::coding;
 
 /// Shortest run that is decoded, in bytes.
 const SHORTEST: usize = 20;
@@ -12,12 +9,6 @@ const SHORTEST: usize = 20;
 const LONGEST: usize = 64 * 1024;
 /// Of a run, so much is decoded to see whether it is text, in bytes: a multiple of four.
 const SAMPLE: usize = 64;
-
-const CONFIG: GeneralPurposeConfig = GeneralPurposeConfig::new()
-    .with_decode_allow_trailing_bits(true)
-    .with_decode_padding_mode(DecodePaddingMode::Indifferent);
-const STANDARD: GeneralPurpose = GeneralPurpose::new(&alphabet::STANDARD, CONFIG);
-const URL_SAFE: GeneralPurpose = GeneralPurpose::new(&alphabet::URL_SAFE, CONFIG);
 
 /// Adds what is found in runs of `text` when they are decoded: each run as a whole.
 pub(super) fn find(text: &str, out: &mut Vec<Found>) {
@@ -80,23 +71,8 @@ fn printable(bytes: Vec<u8>) -> Option<String> {
 }
 
 fn percent(run: &str) -> Option<String> {
-    let value = |byte: Option<&u8>| byte.and_then(|byte| char::from(*byte).to_digit(16));
-    let (bytes, mut out, mut at, mut undone) =
-        (run.as_bytes(), Vec::with_capacity(run.len()), 0, 0);
-    while let Some(byte) = bytes.get(at) {
-        match (byte, value(bytes.get(at + 1)), value(bytes.get(at + 2))) {
-            (b'%', Some(high), Some(low)) => {
-                out.push(u8::try_from(high * 16 + low).ok()?);
-                at += 3;
-                undone += 1;
-            }
-            _ => {
-                out.push(*byte);
-                at += 1;
-            }
-        }
-    }
-    if undone == 0 { None } else { printable(out) }
+    let (bytes, undone) = coding::percent(run);
+    if undone == 0 { None } else { printable(bytes) }
 }
 
 fn hexadecimal(run: &str) -> Option<String> {
@@ -111,15 +87,14 @@ fn hexadecimal(run: &str) -> Option<String> {
 
 fn base64(run: &str) -> Option<String> {
     let run = run.trim_start_matches(['=', '%']).trim_end_matches('=');
-    let engine = if run.contains(['-', '_']) { URL_SAFE } else { STANDARD };
     // Most runs are words, paths or pictures: a glance at the start tells.
     let sample = run.get(..SAMPLE.min(run.len() / 4 * 4))?;
-    let start = engine.decode(sample).ok()?;
+    let start = coding::base64(sample)?;
     let is_text = start
         .iter()
         .all(|b| (b' '..0x7f).contains(b) || matches!(b, b'\n' | b'\r' | b'\t' | 0x80..));
     if !is_text {
         return None;
     }
-    printable(engine.decode(run).ok()?)
+    printable(coding::base64(run)?)
 }

@@ -3,11 +3,10 @@
 use std::borrow::Cow;
 
 use base64::Engine as _;
-use base64::alphabet;
 use base64::engine::general_purpose::STANDARD;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 
 use super::{Class, Handling, KEPT, Lens, Seen, personal};
+use crate::coding;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Kind, Value, write_string};
 use crate::pointer::escaped;
@@ -47,12 +46,6 @@ impl Place {
     }
 }
 
-const LENIENT: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new()
-        .with_decode_allow_trailing_bits(true)
-        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
 /// Fewest digits of a number that is looked at.
 const DIGITS: usize = 12;
 /// Longest place that is told, in bytes.
@@ -168,16 +161,8 @@ fn is_blob(name: &str) -> bool {
 
 /// The text that is carried in base64, if most of it is text: read as leniently as anybody might.
 fn carried(text: &str) -> Option<String> {
-    let plain: String = text
-        .chars()
-        .filter(|c| !c.is_ascii_whitespace())
-        .map(|c| match c {
-            '-' => '+',
-            '_' => '/',
-            other => other,
-        })
-        .collect();
-    let bytes = LENIENT.decode(plain.trim_end_matches('=')).ok()?;
+    let plain: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    let bytes = coding::base64(&plain)?;
     let carried = String::from_utf8_lossy(&bytes);
     let odd = |c: &char| {
         *c == '\u{fffd}' || c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{1b}')

@@ -2,13 +2,11 @@
 
 use std::sync::LazyLock;
 
-use base64::Engine as _;
-use base64::alphabet;
-use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
 use regex::{Captures, Regex};
 
 use super::lexicon::LEXICON;
 use super::normal::printable;
+use crate::coding;
 
 /// How deep encodings are undone inside each other.
 const DEPTH: usize = 2;
@@ -86,14 +84,6 @@ fn patterns() -> Result<Patterns, regex::Error> {
     })
 }
 
-/// Standard and URL-safe alike are turned into this before.
-const BASE64: GeneralPurpose = GeneralPurpose::new(
-    &alphabet::STANDARD,
-    GeneralPurposeConfig::new()
-        .with_decode_allow_trailing_bits(true)
-        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
-);
-
 /// Whether a decoded text runs or fetches something.
 pub(super) fn is_active(text: &str) -> bool {
     PATTERNS.as_ref().is_some_and(|patterns| patterns.active.is_match(text))
@@ -140,9 +130,9 @@ fn once(text: &str, patterns: &Patterns) -> Vec<(Code, String)> {
         }
     }
     for run in patterns.base64.find_iter(text).take(RUNS) {
-        let run = run.as_str().trim_end_matches('=').replace('-', "+").replace('_', "/");
+        let run = run.as_str().trim_end_matches('=');
         let different: std::collections::BTreeSet<_> = run.bytes().collect();
-        let decoded = BASE64.decode(&run).ok().filter(|_| different.len() >= 8);
+        let decoded = coding::base64(run).filter(|_| different.len() >= 8);
         if let Some(decoded) = decoded.and_then(printable)
             && (english(&decoded).0 >= 2 || is_active(&decoded))
         {

@@ -1,0 +1,69 @@
+//! How bytes are written as text: base64, hexadecimal, and percent escapes. Read as leniently as
+//! anybody might who gets them.
+
+use base64::Engine as _;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+
+const BASE64: GeneralPurpose = GeneralPurpose::new(
+    &alphabet::STANDARD,
+    GeneralPurposeConfig::new()
+        .with_decode_allow_trailing_bits(true)
+        .with_decode_padding_mode(DecodePaddingMode::Indifferent),
+);
+
+/// The bytes that base64 stands for, in either alphabet and with or without padding (RFC 4648); `None`
+/// where it is none.
+pub(crate) fn base64(text: &str) -> Option<Vec<u8>> {
+    let text = text.trim_end_matches('=');
+    if text.contains(['-', '_']) {
+        BASE64.decode(text.replace('-', "+").replace('_', "/")).ok()
+    } else {
+        BASE64.decode(text).ok()
+    }
+}
+
+/// The bytes with percent escapes undone (RFC 3986 section 2.1), and how many there were.
+pub(crate) fn percent(text: &str) -> (Vec<u8>, usize) {
+    let digit = |byte: Option<&u8>| {
+        let digit = byte.and_then(|byte| char::from(*byte).to_digit(16));
+        digit.and_then(|digit| u8::try_from(digit).ok())
+    };
+    let (bytes, mut out, mut at, mut undone) =
+        (text.as_bytes(), Vec::with_capacity(text.len()), 0, 0);
+    while let Some(byte) = bytes.get(at) {
+        match (byte, digit(bytes.get(at + 1)), digit(bytes.get(at + 2))) {
+            (b'%', Some(high), Some(low)) => {
+                out.push(high << 4 | low);
+                at += 3;
+                undone += 1;
+            }
+            _ => {
+                out.push(*byte);
+                at += 1;
+            }
+        }
+    }
+    (out, undone)
+}
+
+/// Bytes in hexadecimal, in lower case.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
+    bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(byte & 15)]).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{base64, hex, percent};
+
+    #[test]
+    fn what_is_written_is_read_however_it_is_written() {
+        for text in ["Pz8/Pn4=", "Pz8/Pn4", "Pz8_Pn4="] {
+            assert_eq!(base64(text).as_deref(), Some(&b"???>~"[..]), "{text}");
+        }
+        assert_eq!(base64("no base64!"), None);
+        assert_eq!(percent("a%2Fb%2fc%zz%4"), (b"a/b/c%zz%4".to_vec(), 2));
+        assert_eq!(hex(&[0, 0x1f, 0xff]), "001fff");
+    }
+}
