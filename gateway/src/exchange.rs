@@ -13,6 +13,8 @@ mod outlet;
 mod detached;
 mod underway;
 mod heard;
+mod apart;
+mod guarded;
 mod asking;
 mod using;
 mod tasks;
@@ -51,6 +53,7 @@ use crate::door::{Door, Peer};
 use crate::failure::{Failure, Stranger};
 use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, told};
 use crate::inbound::{self, Ask, Inbound};
+use crate::kept::Results;
 use crate::metrics::Metrics;
 use crate::protocol::{Era, header};
 use crate::rates::Rates;
@@ -99,6 +102,8 @@ pub struct Gateway {
     pub conversations: Conversations,
     /// Calls that wait for a modern client.
     pub parking: Bounded<[u8; 16], Parked>,
+    /// Results that are too long for an answer.
+    pub results: Results,
     /// Seals what clients carry for us.
     pub sealer: Arc<Sealer>,
     /// How often callers have called what the registry counts.
@@ -412,6 +417,7 @@ impl Gateway {
             }
             self.conversations.sweep();
             self.rates.sweep(self.clock.instant());
+            self.results.sweep(self.clock.instant());
             let (now, patience) = (self.clock.instant(), self.limits.input_time);
             let waits = |parked: &Parked| now.saturating_duration_since(parked.since) < patience;
             self.parking.retain(|_, parked| waits(parked));

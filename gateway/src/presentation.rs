@@ -35,6 +35,8 @@ pub struct Presented {
     pub granted: Vec<Kind>,
     /// The server's sessions are shared between callers.
     pub shared: bool,
+    /// Results of its tools that are too long for an answer are resources of ours.
+    pub keeps: bool,
 }
 
 impl Presentation {
@@ -144,6 +146,11 @@ fn only(server: &Presented, era: Era) -> String {
         others.for_each(|(member, value)| tasks.raw(&member, value.raw()));
         tasks.close();
     }
+    let said = server.hello.capabilities.as_ref().map(Fragment::value);
+    let has = said.is_some_and(|said| said.get("resources").is_some());
+    if server.keeps && !(has && is_granted(server, "resources")) {
+        object.raw("resources", "{}");
+    }
     object.close();
     String::from_utf8(out).unwrap_or_default()
 }
@@ -164,7 +171,8 @@ fn merged(servers: &[Presented]) -> String {
             .filter(|server| is_granted(server, key))
             .filter_map(|server| server.hello.capabilities.as_ref()?.value().get(key));
         let having: Vec<_> = having.collect();
-        if having.is_empty() {
+        let keeps = key == "resources" && servers.iter().any(|server| server.keeps);
+        if having.is_empty() && !keeps {
             continue;
         }
         let mut member = Object::open(object.key(key));

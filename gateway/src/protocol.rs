@@ -29,6 +29,12 @@ impl Version {
     /// The newest with a handshake: what a client with an unknown version is offered.
     pub const LAST_LEGACY: Self = Self::V2025November;
 
+    /// Whether a result of a tool may have links to resources (2025-06-18 changelog).
+    #[must_use]
+    pub const fn has_links(self) -> bool {
+        !matches!(self, Self::V2024November | Self::V2025March)
+    }
+
     /// As written in messages and headers.
     #[must_use]
     pub const fn as_str(self) -> &'static str {

@@ -6,6 +6,7 @@
 mod bounds;
 mod compile;
 mod credentials;
+mod guardrails;
 mod identity;
 mod listeners;
 pub mod lockfile;
@@ -33,6 +34,7 @@ use crate::egress::Egress;
 use crate::naming::Prefix;
 
 pub use credentials::{Credential, Grant, ServerTls};
+pub use guardrails::Guardrail;
 pub use identity::{
     ApiKey, ClaimPath, ClaimPaths, Identity, Implied, Introspection, Issuer, KeySource,
     KnownCertificate,
@@ -40,6 +42,7 @@ pub use identity::{
 pub use listeners::{Clients, Forwarded, ForwardedHeader, Listener, ListenerTls, Scheme};
 pub use pins::{Action, Approvers, Pinning};
 pub use problem::Problems;
+pub use raw::Failing;
 pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
 pub use shape::schema;
 
@@ -172,6 +175,8 @@ pub struct Route {
     pub old: bool,
     /// What access tokens have to be like.
     pub oauth: RouteOauth,
+    /// Who is asked about arguments and results.
+    pub guardrails: Vec<Guardrail>,
 }
 
 /// What access tokens have to be like on a route.
@@ -237,6 +242,8 @@ pub struct Limits {
     pub replay_bytes: usize,
     pub replay_memory: usize,
     pub replay_time: Duration,
+    pub kept_results: usize,
+    pub kept_time: Duration,
     pub write_time: Duration,
     pub batch: usize,
     pub processes: usize,

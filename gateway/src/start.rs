@@ -19,7 +19,9 @@ use crate::conversation::Conversations;
 use crate::door::Door;
 use crate::exchange::{Gateway, Route};
 use crate::front;
+use crate::guardrail::Guardrail;
 use crate::identity::Identity;
+use crate::kept::Results;
 use crate::killswitch::Killswitch;
 use crate::metrics::Metrics;
 use crate::old::Old;
@@ -168,13 +170,14 @@ fn launch(mut settings: Settings, listens: bool) -> Result<Running, StartError> 
     let gateway = Arc::new(Gateway {
         identity,
         sessions,
-        routes: routes(&settings, &upstreams),
+        routes: routes(&settings, &upstreams, &world)?,
         policy,
         journal: Arc::clone(&journal),
         limits,
         conversations: Conversations::new(limits, Arc::clone(&clock)),
         parking: Bounded::new(limits.parked),
         rates: Rates::new(limits.sessions),
+        results: Results::new(limits.kept_results, limits.kept_time),
         sealer,
         clock,
         metrics: Arc::clone(&metrics),
@@ -424,12 +427,18 @@ pub(crate) fn upstreams(
     Ok(upstreams)
 }
 
-fn routes(settings: &Settings, upstreams: &[Arc<Upstream>]) -> HashMap<Box<str>, Arc<Route>> {
+fn routes(
+    settings: &Settings,
+    upstreams: &[Arc<Upstream>],
+    world: &World,
+) -> Result<HashMap<Box<str>, Arc<Route>>, WorldError> {
     let route = |route: &crate::settings::Route| {
         let servers = route.servers.iter().filter_map(|index| upstreams.get(*index).cloned());
         let path: Arc<str> = Arc::from(&*route.path);
         let (servers, prefix) = (servers.collect(), route.prefix);
-        (route.path.clone(), Arc::new(Route { path, servers, prefix }))
+        let guardrails = route.guardrails.iter().map(|one| Guardrail::new(one, world));
+        let guardrails = guardrails.collect::<Result<_, _>>()?;
+        Ok((route.path.clone(), Arc::new(Route { path, servers, prefix, guardrails })))
     };
     settings.routes.iter().map(route).collect()
 }

@@ -5,6 +5,7 @@ use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 use std::{env, fs, io};
 
+use http::HeaderValue;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::clock::Clock;
@@ -89,6 +90,18 @@ impl World {
             return Err(WorldError::Secret { place, cause });
         }
         Ok(Secret::new(text.into()))
+    }
+
+    /// What stands in `Authorization` to show a secret (RFC 6750 section 2.1).
+    ///
+    /// # Errors
+    /// When it is not there, or cannot stand in a header.
+    pub fn bearer(&self, reference: &SecretRef) -> Result<HeaderValue, WorldError> {
+        let secret = self.secret(reference)?;
+        let value = HeaderValue::try_from(format!("Bearer {}", secret.expose()));
+        let mut value = value.map_err(|_unusable| WorldError::Header("a guardrail".to_owned()))?;
+        value.set_sensitive(true);
+        Ok(value)
     }
 
     /// How connections to a server are made.

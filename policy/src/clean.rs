@@ -6,7 +6,7 @@
 
 use std::sync::LazyLock;
 
-use regex::{Captures, Regex};
+use regex::Regex;
 
 use crate::hidden::TERMINAL;
 use crate::json::{Kind as Shape, Value, write_canonical_string};
@@ -107,21 +107,6 @@ pub fn text(text: &str, cleaning: Cleaning) -> String {
         now = next;
     }
     now
-}
-
-/// The text with markup that is shown and does nothing.
-#[must_use]
-pub fn defanged(text: &str) -> String {
-    let Some(patterns) = PATTERNS.as_ref() else { return text.to_owned() };
-    let shown = |found: &Captures<'_>| found[0].replace('<', "&lt;").replace("[//]:", "[//]");
-    let text = patterns.comment.replace_all(text, shown);
-    let text =
-        patterns.tag.replace_all(&text, |found: &Captures<'_>| found[0].replace('<', "&lt;"));
-    let idle = |found: &Captures<'_>| {
-        let text = found[0].trim_start_matches('!').replace("http", "hxxp").replace("HTTP", "hxxp");
-        text.replace([':', '='], " ")
-    };
-    patterns.active.replace_all(&text, idle).into_owned()
 }
 
 fn once(text: &str, cleaning: Cleaning) -> String {

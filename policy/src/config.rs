@@ -12,7 +12,7 @@ use serde::Deserialize;
 use crate::access::{Access, Rule, Says, Things};
 use crate::condition::Condition;
 use crate::constraint::{Constraint, Limits};
-use crate::content::{Contents, Direction, Handlings, Profile};
+use crate::content::{Contents, Direction, Handlings, Over, Profile, Size};
 use crate::decision::Mode;
 use crate::definitions::Definitions;
 use crate::name::{
@@ -42,6 +42,10 @@ pub struct RawPolicy {
     /// a server counts for it. Servers that none names are treated by the defaults.
     #[serde(default)]
     content: Vec<RawContent>,
+    /// Values that should never be seen outside the places they were planted in: 12 bytes or more each.
+    /// What is done where one is, `content` says under `canaries`.
+    #[serde(default)]
+    canaries: Vec<String>,
     /// What arguments of tools may be, beyond their schemas. All that speak of an argument count.
     #[serde(default)]
     constraints: Vec<Limits>,
@@ -72,6 +76,44 @@ struct RawContent {
     /// Values that are no secrets: 16 or more of the first hexadecimal digits of their SHA-256.
     #[serde(default)]
     allowed: Vec<String>,
+    /// Hosts that links in results may lead to: names or patterns with `*` and `?`. Without: all.
+    #[serde(default)]
+    link_hosts: Vec<String>,
+    /// Types that results may carry, such as `image/png` or `text/*`. Without: all.
+    #[serde(default)]
+    media_types: Vec<String>,
+    /// Puts every text of a result between marks that its author cannot write, so that a model can tell
+    /// where data begins and ends.
+    #[serde(default)]
+    fence: bool,
+    /// Most bytes of a result of a tool, as JSON. Without: what the gateway reads of any answer.
+    size: Option<RawSize>,
+    /// Who sees members of results that are labelled: by `x-sensitive` or `x-data-class` in the output
+    /// schema, or by `fields` in the registry. `public` and `internal` everybody sees who may call the
+    /// tool; any other label nobody who is not named here.
+    #[serde(default)]
+    fields: Vec<RawFields>,
+}
+
+/// How long results may be.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawSize {
+    /// Most bytes.
+    most: usize,
+    /// What becomes of a longer one: `refuse` (the default), `truncate` or `offload`.
+    #[serde(default)]
+    over: Over,
+}
+
+/// Who sees members of results that have a label.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawFields {
+    /// The label; `sensitive` for `x-sensitive: true`.
+    label: String,
+    /// Whom they are shown to, as in rules.
+    principals: Vec<String>,
 }
 
 /// One rule.
@@ -142,6 +184,12 @@ pub struct Known<'a> {
     pub others: bool,
 }
 
+/// Shortest value that is looked for one by one, and longest, in bytes; most of them.
+const CANARY: std::ops::RangeInclusive<usize> = 12..=1024;
+const CANARIES: usize = 1000;
+/// Least limit of a result, in bytes.
+const SIZE: usize = 512;
+
 /// Compiles `raw`, or reports every problem in it.
 ///
 /// # Errors
@@ -158,7 +206,7 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
     compiler.covered(&rules);
     compiler.shadowing(&raw.shadowing);
     compiler.definitions(raw.definitions);
-    let contents = compiler.contents(raw.content);
+    let contents = compiler.contents(raw.content, &raw.canaries);
     let constraints = compiler.constraints(raw.constraints);
     if !compiler.problems.is_empty() {
         return Err(compiler.problems);
@@ -191,43 +239,84 @@ impl Compiler<'_> {
         }
     }
 
-    fn contents(&mut self, raws: Vec<RawContent>) -> Contents {
-        let mut profiles = Vec::new();
-        for (n, raw) in raws.into_iter().enumerate() {
-            let at = format!("/content/{n}");
-            let servers = self.servers(&format!("{at}/servers"), "entry", &raw.servers);
-            for (direction, of, handlings) in [
-                ("results", Direction::Result, &raw.results),
-                ("arguments", Direction::Argument, &raw.arguments),
-            ] {
-                for (name, instead) in handlings.misused(of) {
-                    let help = format!("write {instead}, `block`, `audit` or `off`");
-                    self.report(
-                        format!("{at}/{direction}/{name}"),
-                        "this is not done about it",
-                        help,
-                    );
-                }
+    fn contents(&mut self, raws: Vec<RawContent>, canaries: &[String]) -> Contents {
+        for (n, canary) in canaries.iter().enumerate() {
+            if !CANARY.contains(&canary.len()) || n >= CANARIES {
+                let help = "give at most 1,000 values of 12 to 1,024 bytes";
+                self.report(format!("/canaries/{n}"), "this value cannot be looked for", help);
             }
-            for (m, digest) in raw.allowed.iter().enumerate() {
-                let hex = digest.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
-                if !hex || !(16..=64).contains(&digest.len()) {
-                    let help =
-                        "write 16 to 64 of the digits that `sha256sum` prints of the value alone";
-                    self.report(format!("{at}/allowed/{m}"), "this is no part of a SHA-256", help);
-                }
-            }
-            let RawContent { results, arguments, input_schema, output_schema, allowed, .. } = raw;
-            profiles.push(Profile {
-                servers,
-                results,
-                arguments,
-                input_schema,
-                output_schema,
-                allowed,
-            });
         }
-        Contents::new(profiles)
+        let profiles = raws.into_iter().enumerate().map(|(n, raw)| self.profile(n, raw)).collect();
+        Contents::new(profiles).with_canaries(canaries)
+    }
+
+    fn profile(&mut self, n: usize, raw: RawContent) -> Profile {
+        let at = format!("/content/{n}");
+        let servers = self.servers(&format!("{at}/servers"), "entry", &raw.servers);
+        for (direction, of, handlings) in [
+            ("results", Direction::Result, &raw.results),
+            ("arguments", Direction::Argument, &raw.arguments),
+        ] {
+            for (name, help) in handlings.misused(of) {
+                let at = format!("{at}/{direction}/{name}");
+                self.report(at, "this is not done about it", help);
+            }
+        }
+        for (m, digest) in raw.allowed.iter().enumerate() {
+            let hex = digest.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
+            if !hex || !(16..=64).contains(&digest.len()) {
+                let help =
+                    "write 16 to 64 of the digits that `sha256sum` prints of the value alone";
+                self.report(format!("{at}/allowed/{m}"), "this is no part of a SHA-256", help);
+            }
+        }
+        let of_host = |text: &str| !text.contains(['/', ':', '@']) && text == text.to_lowercase();
+        let of_type = |text: &str| text.contains('/') && text == text.to_lowercase();
+        for (name, texts, is_one, help) in [
+            (
+                "linkHosts",
+                &raw.link_hosts,
+                &of_host as &dyn Fn(&str) -> bool,
+                "write a host in lower case, such as `*.example.com`",
+            ),
+            (
+                "mediaTypes",
+                &raw.media_types,
+                &of_type,
+                "write a type in lower case, such as `image/png` or `text/*`",
+            ),
+        ] {
+            for (m, text) in texts.iter().enumerate().filter(|(_, text)| !is_one(text)) {
+                let message = format!("`{}` stands for nothing", text.escape_debug());
+                self.report(format!("{at}/{name}/{m}"), message, help);
+            }
+        }
+        if raw.size.as_ref().is_some_and(|size| size.most < SIZE) {
+            let help = "write 512 or more: the answer that says so has to fit";
+            self.report(format!("{at}/size/most"), "this is too short for any result", help);
+        }
+        let mut fields = Vec::new();
+        for (m, field) in raw.fields.iter().enumerate() {
+            let at = format!("{at}/fields/{m}/principals");
+            fields.push((
+                field.label.as_str().into(),
+                self.principals(&at, "entry", &field.principals),
+            ));
+        }
+        let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
+        Profile {
+            servers,
+            link_hosts: patterns(&raw.link_hosts),
+            media_types: patterns(&raw.media_types),
+            results: raw.results,
+            arguments: raw.arguments,
+            input_schema: raw.input_schema,
+            output_schema: raw.output_schema,
+            allowed: raw.allowed,
+            fence: raw.fence,
+            size: raw.size.map(|RawSize { most, over }| Size { most, over }),
+            fields,
+        }
     }
 
     fn constraints(&mut self, raws: Vec<Limits>) -> Vec<Constraint> {
@@ -274,7 +363,8 @@ impl Compiler<'_> {
     ) -> Option<(usize, Rule)> {
         let found = self.problems.len();
         let id = self.id(n, &raw.id);
-        let principals = self.principals(n, &raw.principals);
+        let principals =
+            self.principals(&format!("/rules/{n}/principals"), "rule", &raw.principals);
         let servers = self.servers(&format!("/rules/{n}/servers"), "rule", &raw.servers);
         let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
         let things = Things {
@@ -357,14 +447,16 @@ impl Compiler<'_> {
         scopes.into()
     }
 
-    fn principals(&mut self, n: usize, texts: &[String]) -> Vec<Who> {
+    /// Those whom a `what` at `at` names.
+    fn principals(&mut self, at: &str, what: &str, texts: &[String]) -> Vec<Who> {
         if texts.is_empty() {
-            let help = "name whom the rule is for, or remove it: an empty list means nobody";
-            self.report(format!("/rules/{n}/principals"), "this rule can never apply", help);
+            let help =
+                format!("name whom the {what} is for, or remove it: an empty list means nobody");
+            self.report(at.to_owned(), format!("this {what} can never apply"), help);
         }
         let mut found = Vec::new();
         for (i, text) in texts.iter().enumerate() {
-            let at = format!("/rules/{n}/principals/{i}");
+            let at = format!("{at}/{i}");
             match who(text) {
                 Err(problem) => {
                     let help =

@@ -4,148 +4,37 @@
 //! base64. Each detector says what it found and where; what is done about it the policy says, by
 //! server. `sanitize(sanitize(x)) == sanitize(x)`: what is left is left again.
 
+mod carried;
 mod encoded;
+mod fence;
+mod handling;
+mod host;
+mod lens;
+mod markup;
+mod media;
 mod orders;
 mod personal;
 mod rules;
 mod secrets;
+mod size;
 mod walk;
 
-use std::borrow::Cow;
-use std::collections::BTreeMap;
+use aho_corasick::{AhoCorasick, MatchKind};
 
-use aws_lc_rs::digest::{Context, SHA256};
-use schemars::JsonSchema;
-use serde::Deserialize;
-
-use crate::coding::hex;
-use crate::hidden::{Hidden, TERMINAL, without_colours};
+use self::carried::Carried;
+pub use self::handling::{Direction, Handling, Handlings};
+use self::lens::Lens;
+pub(crate) use self::size::truncated;
+pub use self::size::{Over, Size};
 use crate::inspect::{Detector, Finding};
 use crate::json::Value;
 use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pattern::Pattern;
-use crate::{clean, inspect};
+use crate::principal::Who;
 
 /// Most findings that are kept of one message and detector; all are acted on.
 const KEPT: usize = 16;
-
-/// Most passes over one string after the first: what takes more was made to take more.
-const PASSES: usize = 6;
-
-/// What is done about what is found.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase")]
-pub enum Handling {
-    /// It is not looked for.
-    Off,
-    /// It is recorded.
-    Audit,
-    /// It is taken out.
-    Strip,
-    /// It is changed so that it is shown and does nothing.
-    Defang,
-    /// It is replaced by its name and a mark, the same for the same value and caller.
-    Redact,
-    /// The message is withheld.
-    Block,
-}
-
-/// What is done about what is found in one direction. What is left out is as the defaults say.
-#[derive(Clone, Debug, Default, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
-pub struct Handlings {
-    /// Characters that are not shown, and commands to terminals: `strip` (results only), `block`,
-    /// `audit` or `off`. Default `strip` in results, `audit` in arguments.
-    hidden_characters: Option<Handling>,
-    /// HTML comments and markup that loads or runs something: `strip` and `defang` (results only),
-    /// `block`, `audit` or `off`. Default `audit` in results, `off` in arguments.
-    active_markup: Option<Handling>,
-    /// Keys, tokens and passwords: `redact`, `block`, `audit` or `off`. Default `redact` in results,
-    /// `audit` in arguments.
-    secrets: Option<Handling>,
-    /// Numbers by which states and banks know a person: cards, IBAN, social security and tax numbers;
-    /// likewise. Default `redact` in results, `audit` in arguments.
-    identifiers: Option<Handling>,
-    /// Text that gives orders to whoever reads it: `redact`, `block`, `audit` or `off`. Default `redact`
-    /// in results, `off` in arguments.
-    planted_instructions: Option<Handling>,
-    /// E-mail addresses, telephone numbers and IP addresses; likewise. Default `audit` in results,
-    /// `off` in arguments.
-    contacts: Option<Handling>,
-}
-
-/// In which direction.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Direction {
-    /// What a server says.
-    Result,
-    /// What a caller sends.
-    Argument,
-}
-
-impl Handlings {
-    /// What is done about what this one finds.
-    #[must_use]
-    pub fn of(&self, detector: Detector, direction: Direction) -> Handling {
-        let result = direction == Direction::Result;
-        let either = |said: Option<Handling>, of_result, of_argument| {
-            said.unwrap_or(if result { of_result } else { of_argument })
-        };
-        match detector {
-            Detector::HiddenCharacters => {
-                either(self.hidden_characters, Handling::Strip, Handling::Audit)
-            }
-            Detector::ActiveMarkup => either(self.active_markup, Handling::Audit, Handling::Off),
-            Detector::Secrets => either(self.secrets, Handling::Redact, Handling::Audit),
-            Detector::Identifiers => either(self.identifiers, Handling::Redact, Handling::Audit),
-            Detector::PlantedInstructions => {
-                either(self.planted_instructions, Handling::Redact, Handling::Off)
-            }
-            Detector::Contacts => either(self.contacts, Handling::Audit, Handling::Off),
-            Detector::DisguisedText
-            | Detector::ToolNames
-            | Detector::InternalUrls
-            | Detector::OversizedText
-            | Detector::Shadowing
-            | Detector::Pins
-            | Detector::Registry
-            | Detector::InputSchema
-            | Detector::Constraints
-            | Detector::OutputSchema => Handling::Off,
-        }
-    }
-
-    /// The members that cannot be handled as they say, and how they can.
-    pub(crate) fn misused(
-        &self,
-        direction: Direction,
-    ) -> impl Iterator<Item = (&'static str, &'static str)> {
-        let plain = [Handling::Off, Handling::Audit, Handling::Block];
-        let members = [
-            ("hiddenCharacters", self.hidden_characters, &[Handling::Strip][..], "`strip`"),
-            (
-                "activeMarkup",
-                self.active_markup,
-                &[Handling::Strip, Handling::Defang],
-                "`strip`, `defang`",
-            ),
-            ("secrets", self.secrets, &[Handling::Redact], "`redact`"),
-            ("identifiers", self.identifiers, &[Handling::Redact], "`redact`"),
-            ("plantedInstructions", self.planted_instructions, &[Handling::Redact], "`redact`"),
-            ("contacts", self.contacts, &[Handling::Redact], "`redact`"),
-        ];
-        // What was decided about arguments is what is sent: nothing is taken out of them unseen.
-        let sent = direction == Direction::Argument;
-        let redacts = |more: &[Handling]| more.contains(&Handling::Redact);
-        members.into_iter().filter_map(move |(name, said, more, help)| {
-            let (more, help) =
-                if sent && !redacts(more) { (&[][..], "`block`") } else { (more, help) };
-            let said = said?;
-            (!plain.contains(&said) && !more.contains(&said)).then_some((name, help))
-        })
-    }
-}
 
 /// What is done about what some servers say and are sent.
 #[derive(Clone, Debug)]
@@ -162,6 +51,16 @@ pub struct Profile {
     pub output_schema: Mode,
     /// Values that are no secrets: the first 16 hexadecimal digits of their SHA-256, or more.
     pub allowed: Vec<String>,
+    /// Hosts that links in results may lead to; none means all.
+    pub link_hosts: Vec<Pattern>,
+    /// Types that may be carried in base64; none means all.
+    pub media_types: Vec<Pattern>,
+    /// Whether texts of results are put between marks that their author cannot write.
+    pub fence: bool,
+    /// How long results may be, if there is a limit.
+    pub size: Option<Size>,
+    /// Labels of members of results, and who sees what has them.
+    pub fields: Vec<(Box<str>, Vec<Who>)>,
 }
 
 impl Default for Profile {
@@ -173,6 +72,11 @@ impl Default for Profile {
             input_schema: Mode::Enforce,
             output_schema: Mode::Audit,
             allowed: Vec::new(),
+            link_hosts: Vec::new(),
+            media_types: Vec::new(),
+            fence: false,
+            size: None,
+            fields: Vec::new(),
         }
     }
 }
@@ -184,6 +88,8 @@ pub struct Contents {
     profiles: Vec<Profile>,
     other: Profile,
     key: [u8; 32],
+    canaries: Option<AhoCorasick>,
+    carried: Carried,
 }
 
 /// What was seen in one message, and what has become of it.
@@ -212,6 +118,12 @@ impl Contents {
         Self { key, ..self }
     }
 
+    /// The same, with values that should never be seen.
+    #[must_use]
+    pub fn with_canaries(self, canaries: &[String]) -> Self {
+        Self { canaries: values(canaries), ..self }
+    }
+
     /// What is done about what `server` says and is sent.
     #[must_use]
     pub fn of(&self, server: &ServerName) -> &Profile {
@@ -230,277 +142,65 @@ impl Contents {
         caller: &str,
         value: Value<'_>,
     ) -> Seen {
+        walk::look(&self.lens(server, direction, caller, None), value)
+    }
+
+    /// The same, with these values of labelled members replaced wherever they stand.
+    pub(crate) fn look_without<'a>(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        value: Value<'_>,
+        labelled: impl IntoIterator<Item = &'a String>,
+    ) -> Seen {
+        let labelled = values(labelled);
+        walk::look(&self.lens(server, Direction::Result, caller, labelled.as_ref()), value)
+    }
+
+    /// What stands for a value of a labelled member.
+    pub(crate) fn mark(&self, server: &ServerName, caller: &str, value: &str) -> String {
+        self.lens(server, Direction::Result, caller, None).mark("sensitive-field", value)
+    }
+
+    fn lens<'a>(
+        &'a self,
+        server: &'a ServerName,
+        direction: Direction,
+        caller: &'a str,
+        labelled: Option<&'a AhoCorasick>,
+    ) -> Lens<'a> {
         let profile = self.of(server);
         let handlings = match direction {
             Direction::Result => &profile.results,
             Direction::Argument => &profile.arguments,
         };
-        let how = |detector| handlings.of(detector, direction);
-        let lens = Lens {
-            hidden: how(Detector::HiddenCharacters),
-            markup: how(Detector::ActiveMarkup),
-            secrets: how(Detector::Secrets),
-            identifiers: how(Detector::Identifiers),
-            contacts: how(Detector::Contacts),
-            orders: how(Detector::PlantedInstructions),
-            is_result: direction == Direction::Result,
+        let how = |detector| {
+            let named = detector == Detector::Links && !profile.link_hosts.is_empty()
+                || detector == Detector::MediaTypes && !profile.media_types.is_empty();
+            handlings.of(detector, direction, named)
+        };
+        Lens {
+            handlings: Lens::DETECTORS.map(how),
+            direction,
             allowed: &profile.allowed,
+            hosts: &profile.link_hosts,
+            types: &profile.media_types,
+            fences: profile.fence,
+            canaries: self.canaries.as_ref(),
+            labelled,
+            carried: &self.carried,
+            server: server.as_str(),
             key: &self.key,
             caller,
-        };
-        walk::look(&lens, value)
-    }
-}
-
-/// What class of data it is.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Class {
-    Secret,
-    Identifier,
-    Contact,
-}
-
-impl Class {
-    const fn detector(self) -> Detector {
-        match self {
-            Self::Secret => Detector::Secrets,
-            Self::Identifier => Detector::Identifiers,
-            Self::Contact => Detector::Contacts,
         }
     }
 }
 
-/// A stretch of a text that is something.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Found {
-    class: Class,
-    /// What, by its stable name.
-    rule: &'static str,
-    from: usize,
-    end: usize,
-}
-
-impl Found {
-    const fn new(class: Class, rule: &'static str, from: usize, end: usize) -> Self {
-        Self { class, rule, from, end }
-    }
-}
-
-/// With what a string is looked at.
-struct Lens<'a> {
-    hidden: Handling,
-    markup: Handling,
-    secrets: Handling,
-    identifiers: Handling,
-    contacts: Handling,
-    orders: Handling,
-    is_result: bool,
-    allowed: &'a [String],
-    key: &'a [u8; 32],
-    caller: &'a str,
-}
-
-/// What one string is.
-#[derive(Debug, Default)]
-struct Glance {
-    findings: Vec<(Detector, Handling, Cow<'static, str>)>,
-    /// As it may be shown, if that is not as it came.
-    text: Option<String>,
-    /// How much it looks like orders; from 1 on it is taken for that.
-    score: f32,
-}
-
-impl Lens<'_> {
-    const fn of(&self, class: Class) -> Handling {
-        match class {
-            Class::Secret => self.secrets,
-            Class::Identifier => self.identifiers,
-            Class::Contact => self.contacts,
-        }
-    }
-
-    /// Looks at one string, until there is nothing left to be taken out: that can join what stood
-    /// apart. What does not come to an end is withheld.
-    fn glance(&self, text: &str) -> Glance {
-        let mut seen = self.once(text);
-        for _ in 0..PASSES {
-            let Some(now) = &seen.text else { return seen };
-            let mut next = self.once(now);
-            if next.text.is_none() {
-                // What is only found now, and may not be shown.
-                seen.findings
-                    .extend(next.findings.into_iter().filter(|one| one.1 == Handling::Block));
-                return seen;
-            }
-            seen.score = seen.score.max(next.score);
-            seen.findings.append(&mut next.findings);
-            seen.text = next.text;
-        }
-        let note = Cow::Borrowed("was made so that cleaning does not end");
-        seen.findings.push((Detector::HiddenCharacters, Handling::Block, note));
-        seen
-    }
-
-    fn once(&self, text: &str) -> Glance {
-        let mut seen = Glance::default();
-        // What is split by what is not shown is one word to who reads it.
-        let plain = self.plain(text, &mut seen);
-        let now = plain.as_ref().map_or(text, |(plain, _)| plain);
-        let harmless = self.harmless(now, &mut seen);
-        let redacted = self.redacted(harmless.as_deref().unwrap_or(now), &mut seen);
-        let now = redacted.as_deref().or(harmless.as_deref()).unwrap_or(now);
-        let obeyed = self.obeyed(now, &mut seen);
-        let redacted = obeyed.or(redacted);
-        let stripped = || plain.filter(|(_, hidden)| *hidden && self.hidden == Handling::Strip);
-        seen.text = redacted.or(harmless).or_else(|| stripped().map(|(plain, _)| plain));
-        seen
-    }
-
-    /// The text without what is not shown, if there is any; and whether that is more than colours,
-    /// which are no finding.
-    fn plain(&self, text: &str, seen: &mut Glance) -> Option<(String, bool)> {
-        let shown = |byte: u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r');
-        if text.bytes().all(shown) {
-            return None;
-        }
-        let plain = without_colours(text);
-        let Some(note) = inspect::hidden(&plain) else {
-            return (plain.len() < text.len()).then(|| (plain.into_owned(), false));
-        };
-        if self.hidden != Handling::Off {
-            seen.findings.push((Detector::HiddenCharacters, self.hidden, Cow::Borrowed(note)));
-        }
-        let without = match TERMINAL.as_ref() {
-            Some(terminal) if plain.contains(|c| Hidden::of(c) == Some(Hidden::Control)) => {
-                inspect::shown(&terminal.replace_all(&plain, ""))
-            }
-            _ => inspect::shown(&plain),
-        };
-        Some((without, true))
-    }
-
-    /// The text with markup that does nothing, if it does anything.
-    fn harmless(&self, text: &str, seen: &mut Glance) -> Option<String> {
-        if self.markup == Handling::Off || !text.contains(['<', ']', ':', '=']) {
-            return None;
-        }
-        inspect::is_active(text).then_some(())?;
-        let note = Cow::Borrowed("has a comment or markup that does something");
-        seen.findings.push((Detector::ActiveMarkup, self.markup, note));
-        match self.markup {
-            Handling::Strip => Some(clean::text(
-                text,
-                clean::Cleaning { markup: true, ..clean::Cleaning::default() },
-            )),
-            Handling::Defang => Some(clean::defanged(text)),
-            Handling::Off | Handling::Audit | Handling::Redact | Handling::Block => None,
-        }
-    }
-
-    /// The text without what is nobody's business, if there is any and it is to be replaced.
-    fn redacted(&self, text: &str, seen: &mut Glance) -> Option<String> {
-        let mut found = self.all(text);
-        // Nothing that is not shown keeps a value from being one, also where it may stay.
-        let bare = (!text.is_ascii())
-            .then(|| -> String { text.chars().filter(|c| Hidden::of(*c).is_none()).collect() });
-        let mut text = text;
-        if let Some(bare) = bare.as_deref().filter(|bare| bare.len() < text.len()) {
-            let of_bare = self.all(bare);
-            if of_bare.len() > found.len() {
-                (text, found) = (bare, of_bare);
-            }
-        }
-        if found.is_empty() {
-            return None;
-        }
-        // Where two overlap, the one counts about which more is done.
-        found.sort_by_key(|one| {
-            (std::cmp::Reverse(self.of(one.class)), one.from, std::cmp::Reverse(one.end))
-        });
-        let mut kept: BTreeMap<usize, Found> = BTreeMap::new();
-        for one in found {
-            let before = kept.range(..one.end).next_back();
-            if before.is_none_or(|(_, known)| known.end <= one.from) {
-                kept.insert(one.from, one);
-            }
-        }
-        let (mut out, mut done, mut changed) = (String::with_capacity(text.len()), 0, false);
-        for one in kept.into_values() {
-            let handling = self.of(one.class);
-            seen.findings.push((one.class.detector(), handling, Cow::Borrowed(one.rule)));
-            let value = text.get(one.from..one.end).unwrap_or_default();
-            out.push_str(text.get(done..one.from).unwrap_or_default());
-            if handling == Handling::Redact {
-                out.push_str(&self.mark(one.rule, value));
-                changed = true;
-            } else {
-                out.push_str(value);
-            }
-            done = one.end;
-        }
-        out.push_str(text.get(done..).unwrap_or_default());
-        changed.then_some(out)
-    }
-
-    /// Everything that is found in a text and looked for.
-    fn all(&self, text: &str) -> Vec<Found> {
-        let mut found = Vec::new();
-        if self.secrets != Handling::Off {
-            secrets::find(text, &mut found);
-        }
-        if self.identifiers != Handling::Off || self.contacts != Handling::Off {
-            personal::find(text, &mut found);
-        }
-        encoded::find(text, &mut found);
-        found.retain(|one| self.of(one.class) != Handling::Off && !self.allows(text, one));
-        found
-    }
-
-    /// The text without what gives orders, if there is any and it is to be taken out.
-    fn obeyed(&self, text: &str, seen: &mut Glance) -> Option<String> {
-        if self.orders == Handling::Off {
-            return None;
-        }
-        let order = orders::find(text)?;
-        seen.score = seen.score.max(order.value());
-        if !order.is_one() {
-            return None;
-        }
-        seen.findings.push((Detector::PlantedInstructions, self.orders, Cow::Borrowed(order.note)));
-        if self.orders != Handling::Redact {
-            return None;
-        }
-        let place = order.place(text);
-        let mut out = text.get(..place.start)?.to_owned();
-        out.push_str(&self.mark("instructions", text.get(place.clone())?));
-        out.push_str(text.get(place.end..)?);
-        Some(out)
-    }
-
-    fn allows(&self, text: &str, one: &Found) -> bool {
-        if self.allowed.is_empty() {
-            return false;
-        }
-        let value = text.get(one.from..one.end).unwrap_or_default();
-        let digest = hex(&sha256([value.as_bytes()]));
-        self.allowed
-            .iter()
-            .any(|allowed| allowed.len() >= 16 && digest.starts_with(allowed.as_str()))
-    }
-
-    /// What stands for a value: its name, and the same digits for the same value and caller.
-    fn mark(&self, rule: &str, value: &str) -> String {
-        let digest = sha256([self.key, self.caller.as_bytes(), &[0], value.as_bytes()]);
-        format!("[REDACTED:{rule}:{}]", hex(digest.get(..2).unwrap_or_default()))
-    }
-}
-
-fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
-    let mut context = Context::new(&SHA256);
-    for part in parts {
-        context.update(part);
-    }
-    context.finish().as_ref().to_vec()
+/// Values that are looked for one by one, the longest first. One that cannot be looked for is none.
+fn values<'a>(values: impl IntoIterator<Item = &'a String>) -> Option<AhoCorasick> {
+    let values: Vec<&String> = values.into_iter().filter(|value| !value.is_empty()).collect();
+    let builder = || AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&values);
+    if values.is_empty() { None } else { builder().ok() }
 }
 
 #[cfg(test)]

@@ -65,6 +65,13 @@ impl Definitions {
             // These belong to what is said and sent.
             Detector::Identifiers
             | Detector::Contacts
+            | Detector::Links
+            | Detector::Canaries
+            | Detector::CarriedData
+            | Detector::SensitiveFields
+            | Detector::MediaTypes
+            | Detector::ResultSize
+            | Detector::Guardrail
             | Detector::InputSchema
             | Detector::Constraints
             | Detector::OutputSchema => Treatment::Off,

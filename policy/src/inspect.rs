@@ -35,6 +35,20 @@ pub enum Detector {
     Identifiers,
     /// How a person is reached.
     Contacts,
+    /// Links that lead elsewhere than they seem to, or than they may.
+    Links,
+    /// Values that should never be seen.
+    Canaries,
+    /// Secrets and personal data that another server gave.
+    CarriedData,
+    /// Members of results that are labelled as sensitive.
+    SensitiveFields,
+    /// What is carried in base64 and is not of the type it should be.
+    MediaTypes,
+    /// Results that are too long.
+    ResultSize,
+    /// What somebody else who was asked says.
+    Guardrail,
     /// Addresses inside a network or a machine.
     InternalUrls,
     /// More text than anybody reads.
@@ -55,7 +69,7 @@ pub enum Detector {
 
 impl Detector {
     /// Those that look at what is said and sent.
-    pub const CONTENT: [Self; 9] = [
+    pub const CONTENT: [Self; 16] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
@@ -65,6 +79,13 @@ impl Detector {
         Self::Secrets,
         Self::Identifiers,
         Self::Contacts,
+        Self::Links,
+        Self::Canaries,
+        Self::CarriedData,
+        Self::SensitiveFields,
+        Self::MediaTypes,
+        Self::ResultSize,
+        Self::Guardrail,
     ];
 
     /// The stable name.
@@ -79,6 +100,13 @@ impl Detector {
             Self::Secrets => "secrets",
             Self::Identifiers => "identifiers",
             Self::Contacts => "contacts",
+            Self::Links => "links",
+            Self::Canaries => "canaries",
+            Self::CarriedData => "carried-data",
+            Self::SensitiveFields => "sensitive-fields",
+            Self::MediaTypes => "media-types",
+            Self::ResultSize => "result-size",
+            Self::Guardrail => "guardrail",
             Self::InternalUrls => "internal-urls",
             Self::OversizedText => "oversized-text",
             Self::Shadowing => "shadowing",
@@ -122,6 +150,16 @@ impl Finding {
     pub(crate) const fn unchanged() -> Self {
         let note = "what was found cannot be taken out";
         Self { detector: Detector::HiddenCharacters, at: String::new(), note: Cow::Borrowed(note) }
+    }
+
+    pub(crate) fn labelled(at: &str) -> Self {
+        let (at, note) = (at.to_owned(), Cow::Borrowed("is labelled, and not for this caller"));
+        Self { detector: Detector::SensitiveFields, at, note }
+    }
+
+    pub(crate) const fn too_long() -> Self {
+        let note = Cow::Borrowed("is longer than results may be");
+        Self { detector: Detector::ResultSize, at: String::new(), note }
     }
 
     pub(crate) const fn unfit(note: &'static str) -> Self {
@@ -217,11 +255,6 @@ fn string(text: &str, at: &str, findings: &mut Vec<Finding>) {
     for (detector, note) in leaks::all(text) {
         find(detector, note);
     }
-}
-
-/// Whether a text has markup that does something.
-pub(crate) fn is_active(text: &str) -> bool {
-    leaks::has(Detector::ActiveMarkup, text)
 }
 
 /// What is the matter with characters of a text that are not shown, if it has any.

@@ -25,6 +25,7 @@
 //! - [`constraint`]: what an argument may be
 //! - [`definitions`]: what is done about what is found in a definition
 //! - [`content`]: what is in results and arguments, and what is done about it
+//! - [`labels`]: which members of results are labelled as sensitive
 //! - [`pins`]: whether a definition is one that was approved
 //! - [`shadow`]: what could be taken for something else
 //! - [`registry`]: what we know about tools ourselves
@@ -49,6 +50,7 @@ pub mod pin;
 pub mod detect;
 pub mod schema;
 pub mod inspect;
+pub mod labels;
 pub mod clean;
 pub mod mirror;
 pub mod offer;

@@ -6,6 +6,7 @@ use std::sync::{Arc, OnceLock};
 use crate::inspect::{self, Finding};
 use crate::json::{Document, Fragment, Value};
 pub use crate::kind::Kind;
+use crate::labels::Labels;
 use crate::mirror::{self, Mirrored};
 use crate::name::{NameError, OfferName, ServerName};
 use crate::pin::{Digest, Subject};
@@ -33,6 +34,7 @@ pub struct Offer {
 struct Schemas {
     input: OnceLock<Option<Arc<Schema>>>,
     output: OnceLock<Option<Arc<Schema>>>,
+    labels: OnceLock<Labels>,
 }
 
 /// A definition without what is taken out of it, or what was left in it.
@@ -150,6 +152,15 @@ impl Offer {
     #[must_use]
     pub fn output(&self) -> Option<&Arc<Schema>> {
         self.schemas.output.get_or_init(|| self.schema("outputSchema")).as_ref()
+    }
+
+    /// Which members of what it gives back are labelled as sensitive; worked out once for each digest.
+    #[must_use]
+    pub fn labels(&self) -> &Labels {
+        self.schemas.labels.get_or_init(|| {
+            let schema = self.definition().get("outputSchema").filter(|_| self.kind == Kind::Tool);
+            schema.map(Labels::of_schema).unwrap_or_default()
+        })
     }
 
     fn schema(&self, member: &str) -> Option<Arc<Schema>> {

@@ -1,5 +1,6 @@
 //! Runs the checks and hands out the proofs the gateway needs to act.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use arc_swap::ArcSwap;
@@ -8,11 +9,12 @@ use crate::access::{Access, Decided};
 use crate::clean;
 use crate::condition::{Arguments, Subject};
 use crate::constraint::Constraint;
-use crate::content::{Contents, Direction, Seen};
+use crate::content::{self, Contents, Direction, Over, Seen};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::definitions::Definitions;
 use crate::inspect::{self, Detector, Finding};
 use crate::json::{Bounds, Document, Fragment, Value};
+use crate::labels;
 use crate::message::{Call, Reply, Use, Verb};
 use crate::mode::Treatment;
 use crate::name::{RuleId, ServerName};
@@ -42,11 +44,30 @@ use crate::shadow::{Shadowing, Shadows};
 pub struct Permit {
     call: Call,
     rule: RuleId,
+    terms: Terms,
+}
+
+/// What the reply is held to.
+#[derive(Debug, Default)]
+struct Terms {
     /// What the result has to be like, and what is done if it is not.
     output: Option<(Arc<Schema>, Mode)>,
+    /// Members that this caller does not see.
+    hidden: Vec<Vec<Box<str>>>,
+    /// It is a call of a tool, or what came of one.
+    calls: bool,
 }
 
 impl Permit {
+    /// The arguments, as they would be sent.
+    #[must_use]
+    pub fn arguments(&self) -> Option<&Fragment> {
+        match &self.call {
+            Call::List { .. } => None,
+            Call::Use(call) => call.arguments.as_ref(),
+        }
+    }
+
     /// Gives the call up for sending and keeps the right to judge its reply.
     #[must_use]
     pub fn spend(self) -> (Call, Expectation) {
@@ -54,7 +75,7 @@ impl Permit {
             Call::List { server, .. } => server.clone(),
             Call::Use(call) => call.server.clone(),
         };
-        (self.call, Expectation { rule: self.rule, server, output: self.output })
+        (self.call, Expectation { rule: self.rule, server, terms: self.terms })
     }
 }
 
@@ -63,7 +84,7 @@ impl Permit {
 pub struct Expectation {
     rule: RuleId,
     server: ServerName,
-    output: Option<(Arc<Schema>, Mode)>,
+    terms: Terms,
 }
 
 impl Expectation {
@@ -91,6 +112,8 @@ pub enum Shown {
     Answer(Reply),
     /// Nothing, because of what was found in it.
     Withheld(Finding),
+    /// A place where it can be read: it is longer than answers may be.
+    Apart(Fragment),
 }
 
 impl Released {
@@ -307,8 +330,11 @@ impl Policy {
             };
         };
         let effect = Effect::Allow(rule.clone());
-        let permit =
-            Permit { call: Call::List { server: server.clone(), kind }, rule, output: None };
+        let permit = Permit {
+            call: Call::List { server: server.clone(), kind },
+            rule,
+            terms: Terms::default(),
+        };
         Ruling { decision: Decision { effect, shadow, findings, definition }, outcome: Ok(permit) }
     }
 
@@ -367,7 +393,7 @@ impl Policy {
     ) -> Ruling<Permit> {
         let offer = catalog
             .and_then(|catalog| catalog.offer(&call.name))
-            .filter(|_| call.verb == Verb::Call);
+            .filter(|_| matches!(call.verb, Verb::Call | Verb::Task(_)));
         let ruling = self.decide(principal, catalog, call);
         match ruling.outcome {
             Ok(permit) => self.sendable(principal, offer, ruling.decision, permit),
@@ -386,11 +412,7 @@ impl Policy {
         let Call::Use(call) = &mut permit.call else {
             return Ruling { decision, outcome: Ok(permit) };
         };
-        let output = self.contents.of(&call.server).output_schema;
-        permit.output = offer
-            .and_then(Offer::output)
-            .filter(|_| output != Mode::Off)
-            .map(|schema| (Arc::clone(schema), output));
+        permit.terms = self.terms(principal, offer, call);
         let (caller, contents) = (principal.id.as_str(), &self.contents);
         let mut blocked = None;
         let parts = call.arguments.iter_mut().chain(call.extra.iter_mut().map(|(_, value)| value));
@@ -418,6 +440,24 @@ impl Policy {
         Ruling { decision, outcome: Err(denial) }
     }
 
+    /// What the reply to a call is held to.
+    fn terms(&self, principal: &Principal, offer: Option<&Offer>, call: &Use) -> Terms {
+        let profile = self.contents.of(&call.server);
+        let output = offer
+            .and_then(Offer::output)
+            .filter(|_| profile.output_schema != Mode::Off)
+            .map(|schema| (Arc::clone(schema), profile.output_schema));
+        let calls = matches!(call.verb, Verb::Call | Verb::Task(_));
+        let may = |label: &str| {
+            let named = profile.fields.iter().filter(|(known, _)| **known == *label);
+            named.into_iter().any(|(_, who)| who.iter().any(|who| who.is(principal)))
+        };
+        let known = self.registered(&call.server, Kind::Tool, &call.name).filter(|_| calls);
+        let own = known.map(|known| &known.labels).into_iter();
+        let labels = own.chain(offer.map(Offer::labels)).flat_map(|labels| labels.hidden(may));
+        Terms { output, hidden: labels.map(<[_]>::to_vec).collect(), calls }
+    }
+
     /// Whether the arguments of a call are as the definition and the policy say.
     fn misfit(&self, call: &Use, offer: Option<&Offer>, decision: &mut Decision) -> Option<Denial> {
         let (server, name) = (call.server.as_str(), &*call.name);
@@ -431,7 +471,8 @@ impl Policy {
             decision.findings.push(finding);
         };
         let mode = self.contents.of(&call.server).input_schema;
-        let schema = offer.and_then(Offer::input).filter(|_| mode != Mode::Off);
+        let checks = mode != Mode::Off && call.verb == Verb::Call;
+        let schema = offer.and_then(Offer::input).filter(|_| checks);
         if let Some(Err(misfit)) = schema.map(|schema| schema.check_arguments(arguments)) {
             found(mode, Detector::InputSchema, misfit);
         }
@@ -481,7 +522,8 @@ impl Policy {
                 if let Some(ruling) = self.unattended(&call, &seen) {
                     return ruling;
                 }
-                let permit = Permit { call: Call::Use(call), rule: rule.clone(), output: None };
+                let permit =
+                    Permit { call: Call::Use(call), rule: rule.clone(), terms: Terms::default() };
                 return Ruling { decision: seen, outcome: Ok(permit) };
             }
             Effect::Allow(_) | Effect::Deny(_) => {}
@@ -505,7 +547,7 @@ impl Policy {
                 let decision = Decision { effect, shadow, findings, definition };
                 Ruling {
                     decision,
-                    outcome: Ok(Permit { call: Call::Use(call), rule, output: None }),
+                    outcome: Ok(Permit { call: Call::Use(call), rule, terms: Terms::default() }),
                 }
             }
             Effect::Deny(Denial { reason, told }) => {
@@ -543,28 +585,83 @@ impl Policy {
 
     /// May this reply be shown?
     pub fn release(&self, principal: &Principal, due: Expectation, reply: Reply) -> Released {
-        let Expectation { server, output, .. } = due;
+        let Expectation { server, terms, .. } = due;
         match reply {
             Reply::List(catalog) => {
                 let reply = Shown::List(Arc::new(self.view(principal, catalog)));
                 Released { reply, findings: Vec::new() }
             }
-            Reply::Result(said) => {
-                let misfit = output
-                    .as_ref()
-                    .and_then(|(schema, mode)| Some((*mode, unlike(said.value(), schema)?)));
-                let mut released = match &misfit {
-                    Some((Mode::Enforce, finding)) => {
-                        let reply = Shown::Withheld(finding.clone());
-                        Released { reply, findings: Vec::new() }
-                    }
-                    _ => self.heard(principal, &server, said, Reply::Result),
-                };
-                released.findings.extend(misfit.map(|(_, finding)| finding));
-                released
-            }
+            Reply::Result(said) => self.answered(principal, &server, &terms, said),
             Reply::Error(said) => self.heard(principal, &server, said, Reply::Error),
             Reply::Told(said) => self.heard(principal, &server, said, Reply::Told),
+        }
+    }
+
+    /// A result as it may be shown.
+    fn answered(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        terms: &Terms,
+        said: Fragment,
+    ) -> Released {
+        let misfit = terms.output.as_ref();
+        let misfit = misfit.and_then(|(schema, mode)| Some((*mode, unlike(said.value(), schema)?)));
+        if let Some((Mode::Enforce, finding)) = misfit {
+            let reply = Shown::Withheld(finding.clone());
+            return Released { reply, findings: vec![finding] };
+        }
+        let caller = principal.id.as_str();
+        let hidden: Vec<&[Box<str>]> = terms.hidden.iter().map(|at| &**at).collect();
+        let mark = |value: &str| self.contents.mark(server, caller, value);
+        let cut = match hidden.is_empty() {
+            true => None,
+            false => labels::without(said.value(), &hidden, &mark),
+        };
+        let (said, values, mut found) = match cut {
+            None => (said, BTreeSet::new(), Vec::new()),
+            Some(cut) => match Document::parse(cut.text.into(), &Bounds::ANSWER) {
+                Ok(document) => (Fragment::whole(Arc::new(document)), cut.values, cut.findings),
+                Err(_unreadable) => {
+                    let reply = Shown::Withheld(Finding::unchanged());
+                    return Released { reply, findings: cut.findings };
+                }
+            },
+        };
+        let seen = self.contents.look_without(server, caller, said.value(), &values);
+        let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
+        found.extend(misfit.map(|(_, finding)| finding));
+        found.extend(findings);
+        let reply = match passed {
+            Ok(said) => self.fitted(server, terms, said, &mut found),
+            Err(finding) => Shown::Withheld(finding),
+        };
+        Released { reply, findings: found }
+    }
+
+    /// A result as long as it may be.
+    fn fitted(
+        &self,
+        server: &ServerName,
+        terms: &Terms,
+        said: Fragment,
+        found: &mut Vec<Finding>,
+    ) -> Shown {
+        let size = self.contents.of(server).size.filter(|_| terms.calls);
+        let length = said.value().raw().len();
+        let Some(size) = size.filter(|size| length > size.most) else {
+            return Shown::Answer(Reply::Result(said));
+        };
+        found.push(Finding::too_long());
+        let cut = || {
+            let text = content::truncated(said.value(), size.most)?;
+            let document = Document::parse(text.into(), &Bounds::ANSWER).ok()?;
+            Some(Shown::Answer(Reply::Result(Fragment::whole(Arc::new(document)))))
+        };
+        match size.over {
+            Over::Offload => Shown::Apart(said),
+            Over::Truncate => cut().unwrap_or_else(|| Shown::Withheld(Finding::too_long())),
+            Over::Refuse => Shown::Withheld(Finding::too_long()),
         }
     }
 
@@ -577,6 +674,12 @@ impl Policy {
         told: Fragment,
     ) -> Released {
         self.heard(principal, server, told, Reply::Told)
+    }
+
+    /// Whether results of tools of `server` that are too long are kept to be read.
+    #[must_use]
+    pub fn keeps(&self, server: &ServerName) -> bool {
+        self.contents.of(server).size.is_some_and(|size| size.over == Over::Offload)
     }
 
     /// What is found in something that is said by a server or sent to it, and what becomes of it.
@@ -846,10 +949,23 @@ fn passed(
     (passed, findings)
 }
 
-/// What of a result is not as the definition says; of one that says that the call failed nothing.
+/// What of a result is not as the definition says; of one that says that the call failed nothing, and
+/// of one that says that the call goes on nothing yet.
 ///
 /// SPEC 2026-07-28 server/tools#output-schema
 fn unlike(result: Value<'_>, schema: &Schema) -> Option<Finding> {
+    let is_answer = |value: Value<'_>| {
+        ["content", "structuredContent"].iter().any(|name| value.get(name).is_some())
+    };
+    let goes_on =
+        result.get("resultType").and_then(Value::as_str).is_some_and(|kind| kind != "complete");
+    let of_task =
+        ["task", "taskId", "result", "status"].iter().any(|name| result.get(name).is_some());
+    let (result, at) = match result.get("result").filter(|inner| is_answer(*inner)) {
+        Some(inner) if !is_answer(result) => (inner, "/result/structuredContent"),
+        _ if !is_answer(result) && (of_task || goes_on) => return None,
+        _ => (result, "/structuredContent"),
+    };
     if result.get("isError").and_then(Value::as_bool) == Some(true) {
         return None;
     }
@@ -858,8 +974,7 @@ fn unlike(result: Value<'_>, schema: &Schema) -> Option<Finding> {
         Some(content) => schema.check(Some(content)),
         None => Err(missing()),
     };
-    let misfit = checked.err()?;
-    Some(Finding::misfit(Detector::OutputSchema, "/structuredContent", misfit))
+    Some(Finding::misfit(Detector::OutputSchema, at, checked.err()?))
 }
 
 #[cfg(test)]

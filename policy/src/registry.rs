@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use crate::json::Value;
 use crate::kind::Kind;
+use crate::labels::Labels;
 use crate::pin::{Digest, Subject};
 
 /// What a tool does to what it touches.
@@ -93,6 +94,8 @@ pub struct Registered {
     pub rate: Option<Rate>,
     /// The digest of the input schema it has to have.
     pub schema: Option<Digest>,
+    /// Which members of what it gives back are sensitive, beside those its own schema labels.
+    pub labels: Labels,
 }
 
 impl Registered {

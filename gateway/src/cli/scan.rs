@@ -222,6 +222,13 @@ fn detected(of: &str, finding: &Finding) -> Found {
         | Detector::Registry
         | Detector::InputSchema
         | Detector::Constraints
+        | Detector::Links
+        | Detector::Canaries
+        | Detector::CarriedData
+        | Detector::SensitiveFields
+        | Detector::MediaTypes
+        | Detector::ResultSize
+        | Detector::Guardrail
         | Detector::OutputSchema => (Severity::Medium, "see `docs/pins.md`"),
     };
     let (rule, at) = (finding.detector.name(), finding.at.clone());

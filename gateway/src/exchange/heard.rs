@@ -59,7 +59,7 @@ impl Gateway {
         match self.counted_parts(released, found) {
             Shown::Answer(Reply::Told(said)) => Ok(Some(said)),
             Shown::Withheld(finding) => Err(finding),
-            Shown::Answer(_) | Shown::List(_) => Ok(None),
+            Shown::Answer(_) | Shown::List(_) | Shown::Apart(_) => Ok(None),
         }
     }
 

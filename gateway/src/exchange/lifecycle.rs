@@ -177,7 +177,8 @@ impl Gateway {
             let kinds = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method];
             let granted = kinds.into_iter().filter(may).collect();
             let hello = self.approved(server, &hello);
-            servers.push(Presented { name: server.name().as_str().into(), hello, granted, shared });
+            let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));
+            servers.push(Presented { name, hello, granted, shared, keeps });
         }
         match failed {
             Some(error) if servers.is_empty() => Err(error),

@@ -150,7 +150,7 @@ impl Gateway {
             let reply = Reply::List(Arc::clone(listing.catalog()));
             match self.policy.release(principal, due, reply).into_shown() {
                 Shown::List(view) => Ok((server, listing, view)),
-                Shown::Answer(_) | Shown::Withheld(_) => Err(MISTAKEN),
+                Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_) => Err(MISTAKEN),
             }
         };
         let views: Vec<_> = parts.into_iter().map(view).collect::<Result<_, _>>()?;
@@ -182,7 +182,9 @@ impl Gateway {
             let released = self.policy.release_again(principal, due, &written.view);
             return match released.into_shown() {
                 Shown::List(view) if Arc::ptr_eq(&view, &written.view) => Ok((listing, written)),
-                Shown::List(_) | Shown::Answer(_) | Shown::Withheld(_) => Err(MISTAKEN),
+                Shown::List(_) | Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_) => {
+                    Err(MISTAKEN)
+                }
             };
         }
         let reply = Reply::List(Arc::clone(listing.catalog()));
@@ -192,7 +194,7 @@ impl Gateway {
                 let written = listing.write(view, naming.clone());
                 Ok((listing, written))
             }
-            Shown::Answer(_) | Shown::Withheld(_) => Err(MISTAKEN),
+            Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_) => Err(MISTAKEN),
         }
     }
 

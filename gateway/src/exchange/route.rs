@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use policy::offer::Kind;
 
+use crate::guardrail::Guardrail;
 use crate::naming::{Naming, Prefix};
 use crate::upstream::Upstream;
 
@@ -18,6 +19,8 @@ pub struct Route {
     pub servers: Vec<Arc<Upstream>>,
     /// When tools carry the name of their server.
     pub prefix: Prefix,
+    /// Who is asked about arguments and results, in this order.
+    pub guardrails: Vec<Guardrail>,
 }
 
 impl Route {

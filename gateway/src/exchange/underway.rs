@@ -401,11 +401,22 @@ impl Underway {
         };
         let twice = Failure::Upstream(UpstreamError::Protocol("the server answered twice"));
         let due = self.call.due.take().ok_or(twice)?;
-        let era = self.era();
+        let (era, rule) = (self.era(), due.rule().clone());
         let call = &self.call;
         let released = call.gateway.inspected(&call.caller, due, reply).await?;
         let mut found = Vec::new();
-        let shown = call.gateway.counted_parts(released, &mut found);
+        let mut shown = call.gateway.counted_parts(released, &mut found);
+        if let Shown::Answer(Reply::Result(said) | Reply::Error(said)) | Shown::Apart(said) = &shown
+        {
+            let (about, value) = ((&*call.server, &*call.tool), (true, Some(said.value())));
+            match call.gateway.guarded(&call.route, &call.caller, about, value).await {
+                Ok(noted) => found.extend(noted),
+                Err((finding, noted)) => {
+                    found.extend(noted);
+                    shown = Shown::Withheld(finding);
+                }
+            }
+        }
         if let Some(record) = self.frame.entry.record() {
             record.found(found);
         }
@@ -440,6 +451,13 @@ impl Underway {
                 return Ok((reply::tool_error(id, era, &public.message), ending));
             }
             Shown::Withheld(finding) => return Err(Failure::Withheld(finding)),
+            Shown::Apart(result) => {
+                let call = call.answer.verb() == Verb::Call;
+                match call.then(|| self.kept(result, rule)).flatten() {
+                    Some(body) => body,
+                    None => return Err(Failure::Overload),
+                }
+            }
             Shown::Answer(_) | Shown::List(_) => {
                 let what = "an answer was released as something else";
                 return Err(Failure::Upstream(UpstreamError::Protocol(what)));

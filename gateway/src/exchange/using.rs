@@ -66,6 +66,9 @@ impl Gateway {
         let inputs = ask.inputs.take();
         let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
         let calls = ask.verb == Verb::Call;
+        if ask.verb == Verb::Read && Self::is_kept(&ask.name) {
+            return self.read_kept(&arrived, &ask.name, record);
+        }
         let admitted = match self.admit(&arrived, *ask, &mut record).await {
             Ok(admitted) => admitted,
             Err(failure) if calls && failure.is_about_arguments() => {
@@ -75,6 +78,12 @@ impl Gateway {
         };
         if let Err(failure) = self.counted(&arrived, &admitted) {
             return self.refuse(&record, &failure);
+        }
+        if let Err(failure) = self.agreed(&arrived, &admitted, &mut record).await {
+            return match calls {
+                true => self.corrected(&record, &failure, &id),
+                false => self.refuse(&record, &failure),
+            };
         }
         if self.is_ours(&arrived, &admitted) {
             return self.subscribe(&arrived, &admitted, record).await;
@@ -178,6 +187,27 @@ impl Gateway {
         let mut response = call.under(frame).answer().await;
         response.extensions_mut().insert(about);
         response
+    }
+
+    /// Whether the guardrails of the route let the arguments pass.
+    async fn agreed(
+        &self,
+        arrived: &Arrived,
+        admitted: &Admitted,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
+        let (caller, about) = (&arrived.caller.principal, (&*admitted.server, &*admitted.name));
+        let arguments = admitted.permit.arguments().map(Fragment::value);
+        match self.guarded(&arrived.route, caller, about, (false, arguments)).await {
+            Ok(found) => {
+                record.found(found);
+                Ok(())
+            }
+            Err((finding, found)) => {
+                record.found(found);
+                Err(Failure::Unsent(finding))
+            }
+        }
     }
 
     /// What a client answers to a server, as it may be sent.

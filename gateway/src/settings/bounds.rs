@@ -40,6 +40,8 @@ impl Default for Limits {
             drain_time: seconds(10),
             tokens: 10_000,
             proofs: 100_000,
+            kept_results: 64 * MIB,
+            kept_time: seconds(600),
         }
     }
 }
@@ -55,6 +57,7 @@ impl Compiler<'_> {
         let response_body = size("responseBody", &raw.response_body, usual.response_body);
         let replay_bytes = size("replayBytes", &raw.replay_bytes, usual.replay_bytes);
         let replay_memory = size("replayMemory", &raw.replay_memory, usual.replay_memory);
+        let kept_results = size("keptResults", &raw.kept_results, usual.kept_results);
         let request_head = size("requestHead", &raw.request_head, usual.request_head);
         let mut count = |key: &str, value: Option<usize>, usual| {
             if value == Some(0) {
@@ -105,6 +108,8 @@ impl Compiler<'_> {
             drain_time: time("drainTime", &raw.drain_time, usual.drain_time),
             tokens,
             proofs,
+            kept_results,
+            kept_time: time("keptTime", &raw.kept_time, usual.kept_time),
         }
     }
 
@@ -119,7 +124,7 @@ impl Compiler<'_> {
         time
     }
 
-    fn size(&mut self, at: &str, text: Option<&str>) -> Option<usize> {
+    pub(super) fn size(&mut self, at: &str, text: Option<&str>) -> Option<usize> {
         let text = text?;
         let unit = text.trim_start_matches(|c: char| c.is_ascii_digit());
         let factor = match unit {

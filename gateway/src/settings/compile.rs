@@ -28,7 +28,7 @@ pub(super) fn settings(
     let listeners = compiler.listeners(&listeners, &identity);
     let ops = ops.and_then(|raw| compiler.ops(raw));
     let servers = compiler.servers(servers);
-    let routes = compiler.routes(&routes, &servers, &identity, &listeners);
+    let routes = compiler.routes(routes, &servers, &identity, &listeners);
     let sinks = compiler.sinks(&audit.sinks);
     let digest_key = audit.digest_key.and_then(|raw| compiler.secret("/audit/digestKey", raw));
     let session_keys = raw.sessions.keys.into_iter().enumerate();

@@ -3,6 +3,7 @@
 //! The comments on these types are the descriptions in the JSON Schema, which editors show.
 
 mod credential;
+mod guardrail;
 mod identity;
 mod listener;
 mod pins;
@@ -16,6 +17,8 @@ use serde::Deserialize;
 pub(super) use credential::{
     RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawServerTls,
 };
+pub use guardrail::Failing;
+pub(super) use guardrail::RawGuardrail;
 pub(super) use identity::{
     RawApiKey, RawClaims, RawClient, RawIdentity, RawIntrospection, RawIssuer, RawKeys,
     RawKnownCertificate, RawOwnCertificate, RawReach, RawSecretIn,
@@ -216,6 +219,9 @@ pub(super) struct RawRoute {
     /// What access tokens have to be like here.
     #[serde(default)]
     pub(super) oauth: RawRouteOauth,
+    /// Who is asked about arguments and results here, in this order.
+    #[serde(default)]
+    pub(super) guardrails: Vec<RawGuardrail>,
 }
 
 /// What access tokens have to be like on a route.
@@ -338,6 +344,11 @@ pub(super) struct RawLimits {
     pub(super) replay_memory: Option<String>,
     /// How long they are kept when the client does not come back. Default `5m`.
     pub(super) replay_time: Option<String>,
+    /// Bytes of results that are kept because they are too long for an answer (`size` with `over:
+    /// offload` in the policy). One caller gets a quarter at most. Default `64MiB`.
+    pub(super) kept_results: Option<String>,
+    /// How long they are kept. Default `10m`.
+    pub(super) kept_time: Option<String>,
     /// How long a client may take nothing of what is written to it. Default `30s`.
     pub(super) write_time: Option<String>,
     /// Messages of one batch, of a client that speaks 2025-03-26. Default 50.

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use policy::json::{Bounds, Document};
+use policy::labels::Labels;
 use policy::name::ServerName;
 use policy::registry::{Rate, Registered, Registry};
 
@@ -120,6 +121,15 @@ impl Compiler<'_> {
             }
             rate
         });
+        let mut labels = Labels::default();
+        for (pointer, label) in &raw.fields {
+            if !pointer.is_empty() && !pointer.starts_with('/') {
+                let message = format!("`{}` is no JSON Pointer", pointer.escape_debug());
+                let help = "write `/customer/ssn`, with `*` for every item or member";
+                self.report(&format!("{at}/fields"), message, help);
+            }
+            labels.add(pointer, label);
+        }
         let registered = Registered {
             owner: raw.owner.map(Into::into),
             version: raw.version.map(Into::into),
@@ -132,6 +142,7 @@ impl Compiler<'_> {
             idempotent: raw.idempotent,
             rate,
             schema: digest,
+            labels,
         };
         if !registry.add(&raw.server, &raw.tool, registered) {
             let message = format!("`{}` is registered twice", raw.tool.escape_debug());

@@ -177,17 +177,17 @@ impl Compiler<'_> {
 
     pub(super) fn routes(
         &mut self,
-        raws: &[RawRoute],
+        raws: Vec<RawRoute>,
         servers: &[Server],
         identity: &Identity,
         listeners: &[Listener],
     ) -> Vec<Route> {
-        self.filled("/routes", raws, "add one: `path: /mcp` and the servers behind it");
+        self.filled("/routes", &raws, "add one: `path: /mcp` and the servers behind it");
         let named: BTreeMap<_, _> =
             servers.iter().enumerate().map(|(n, server)| (server.name.as_str(), n)).collect();
         let mut seen = BTreeSet::new();
         let mut routes = Vec::new();
-        for (n, raw) in raws.iter().enumerate() {
+        for (n, raw) in raws.into_iter().enumerate() {
             let at = format!("/routes/{n}");
             self.unique(&format!("{at}/path"), &raw.path, &mut seen);
             let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"/-._~".contains(&byte);
@@ -226,7 +226,9 @@ impl Compiler<'_> {
             let oauth = self.route_oauth(&format!("{at}/oauth"), &raw.oauth, identity);
             self.provable(&at, &oauth, raw.http_sse, identity, listeners);
             self.exchanged(&at, &found, servers, &oauth, listeners);
-            routes.push(Route { path, servers: found, prefix, old: raw.http_sse, oauth });
+            let guardrails = self.guardrails(&at, raw.guardrails);
+            let old = raw.http_sse;
+            routes.push(Route { path, servers: found, prefix, old, oauth, guardrails });
         }
         routes
     }

@@ -1,6 +1,9 @@
 //! Secrets and personal data that were encoded once: in base64, in hexadecimal, or for a URL.
 
-use super::{Class, Found, personal, secrets};
+use aho_corasick::AhoCorasick;
+
+use super::lens::{Class, Found};
+use super::{personal, secrets};
 use crate::coding;
 
 /// Shortest run that is decoded, in bytes.
@@ -11,7 +14,7 @@ const LONGEST: usize = 64 * 1024;
 const SAMPLE: usize = 64;
 
 /// Adds what is found in runs of `text` when they are decoded: each run as a whole.
-pub(super) fn find(text: &str, out: &mut Vec<Found>) {
+pub(super) fn find(text: &str, canaries: Option<&AhoCorasick>, out: &mut Vec<Found>) {
     if text.len() < SHORTEST {
         return;
     }
@@ -41,7 +44,7 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
                 (from + tail, run.get(tail..).filter(|_| tail > 0).and_then(base64)),
             ];
             for (from, decoded) in ways {
-                if let Some(one) = decoded.and_then(|decoded| first(&decoded)) {
+                if let Some(one) = decoded.and_then(|decoded| first(&decoded, canaries)) {
                     out.push(Found::new(one.class, one.rule, from, at));
                     break;
                 }
@@ -52,14 +55,17 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
 }
 
 /// What says most of what is found in a decoded text.
-fn first(text: &str) -> Option<Found> {
+fn first(text: &str, canaries: Option<&AhoCorasick>) -> Option<Found> {
+    if canaries.is_some_and(|canaries| canaries.is_match(text)) {
+        return Some(Found::new(Class::Canary, "canary", 0, text.len()));
+    }
     let mut found = Vec::new();
     secrets::find(text, &mut found);
     personal::find(text, &mut found);
     found.into_iter().min_by_key(|one| match one.class {
         Class::Secret => 0,
         Class::Identifier => 1,
-        Class::Contact => 2,
+        Class::Contact | Class::Canary | Class::Carried | Class::Field => 2,
     })
 }
 

@@ -5,7 +5,7 @@
 
 use std::net::{Ipv4Addr, Ipv6Addr};
 
-use super::{Class, Found};
+use super::lens::{Class, Found};
 
 /// Longest number with what stands between its digits, in bytes.
 const LONGEST: usize = 44;

@@ -9,7 +9,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use memchr::memmem;
 
-use super::{Class, Found};
+use super::lens::{Class, Found};
 
 /// Shortest word that could be a secret by what stands before it.
 const SHORTEST: usize = 16;

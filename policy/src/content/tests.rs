@@ -1,4 +1,4 @@
-use super::{Contents, Direction, Handling, Handlings, Profile, Seen};
+use super::{Contents, Direction, Handlings, Profile, Seen};
 use crate::json::{Bounds, Document, write_string};
 use crate::name::ServerName;
 use crate::pattern::Pattern;
@@ -9,15 +9,15 @@ fn contents(results: Handlings) -> Contents {
     Contents::new(vec![Profile { servers, results, ..Profile::default() }]).with_key([7; 32])
 }
 
+fn handlings(json: serde_json::Value) -> Handlings {
+    serde_json::from_value(json).unwrap()
+}
+
 fn everything() -> Contents {
-    contents(Handlings {
-        hidden_characters: Some(Handling::Strip),
-        active_markup: Some(Handling::Defang),
-        secrets: Some(Handling::Redact),
-        identifiers: Some(Handling::Redact),
-        contacts: Some(Handling::Redact),
-        planted_instructions: Some(Handling::Redact),
-    })
+    contents(handlings(serde_json::json!({
+        "hiddenCharacters": "strip", "activeMarkup": "defang", "links": "defang", "secrets": "redact",
+        "identifiers": "redact", "contacts": "redact", "plantedInstructions": "redact",
+    })))
 }
 
 fn look(contents: &Contents, json: &str) -> Seen {
@@ -160,7 +160,7 @@ fn what_is_split_by_what_may_stay_or_written_behind_a_name_is_found() {
 fn a_value_that_is_allowed_is_let_be() {
     use aws_lc_rs::digest::{SHA256, digest};
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";
-    let allowed = super::hex(digest(&SHA256, secret.as_bytes()).as_ref());
+    let allowed = crate::coding::hex(digest(&SHA256, secret.as_bytes()).as_ref());
     let profile = |allowed: &str| Profile {
         servers: vec![Pattern::new("*")],
         allowed: vec![allowed.to_owned()],
@@ -174,11 +174,11 @@ fn a_value_that_is_allowed_is_let_be() {
 
 #[test]
 fn the_first_profile_of_a_server_counts_and_the_defaults_for_others() {
-    let off = Handlings { secrets: Some(Handling::Off), ..Handlings::default() };
+    let off = handlings(serde_json::json!({ "secrets": "off" }));
     let one = Profile { servers: vec![Pattern::new("bank-*")], results: off, ..Profile::default() };
     let rest = Profile {
         servers: vec![Pattern::new("*")],
-        results: Handlings { secrets: Some(Handling::Block), ..Handlings::default() },
+        results: handlings(serde_json::json!({ "secrets": "block" })),
         ..Profile::default()
     };
     let document = Document::parse(r#""AKIAQ3EGRZ7XK2MWPLVT""#.into(), &Bounds::ANSWER).unwrap();

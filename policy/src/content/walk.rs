@@ -5,19 +5,28 @@ use std::borrow::Cow;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
-use super::{Class, Handling, KEPT, Lens, Seen, personal};
+use super::handling::Handling;
+use super::lens::{Class, Found, Glance, Lens};
+use super::{KEPT, Seen, fence, media, personal};
 use crate::coding;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Kind, Value, write_string};
 use crate::pointer::escaped;
 
-/// Where in a message: what the protocol keeps for itself it keeps in these places only. Told by how
-/// deep it is, and not by its name as it is told, which is cut where it is long.
+/// Where in a message: what the protocol keeps for itself, and what it shows to the model, it has in
+/// certain places only. Told by how deep it is, and not by its name as it is told, which is cut where
+/// it is long.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Top,
     Task,
     Meta,
+    /// One block of content, or a list of them.
+    Block,
+    /// One message of several, or a list of them.
+    Message,
+    /// The text of a block.
+    Text,
     Inside,
 }
 
@@ -26,7 +35,20 @@ impl Place {
         match (self, name) {
             (Self::Top, "task") => Self::Task,
             (Self::Top, "_meta") => Self::Meta,
+            (Self::Top, "messages") => Self::Message,
+            (Self::Top, "content" | "contents")
+            | (Self::Message, "content")
+            | (Self::Block, "content" | "resource") => Self::Block,
+            (Self::Block, "text") => Self::Text,
             _ => Self::Inside,
+        }
+    }
+
+    /// Where the items of a list are that is here.
+    const fn of_item(self) -> Self {
+        match self {
+            Self::Block | Self::Message => self,
+            Self::Top | Self::Task | Self::Meta | Self::Text | Self::Inside => Self::Inside,
         }
     }
 
@@ -39,10 +61,10 @@ impl Place {
             }
             Self::Task => name == "taskId",
             Self::Meta => name == "progressToken",
-            Self::Inside => false,
+            Self::Block | Self::Message | Self::Text | Self::Inside => false,
         };
         let word = |text: Cow<'_, str>| text.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
-        known && lens.is_result && member.as_str().is_some_and(word)
+        known && lens.is_result() && member.as_str().is_some_and(word)
     }
 }
 
@@ -83,7 +105,9 @@ impl Walk<'_, '_> {
                     self.dirty |= handling == Handling::Redact;
                 }
             }
-            Kind::Plain | Kind::Escaped => self.string(&value.as_str().unwrap_or_default(), at),
+            Kind::Plain | Kind::Escaped => {
+                self.string(&value.as_str().unwrap_or_default(), at, place);
+            }
             Kind::Array => {
                 let length = at.len();
                 for (n, item) in value.items().enumerate() {
@@ -91,12 +115,13 @@ impl Walk<'_, '_> {
                         at.push('/');
                         at.push_str(&n.to_string());
                     }
-                    self.value(item, at, Place::Inside);
+                    self.value(item, at, place.of_item());
                     at.truncate(length);
                 }
             }
             Kind::Object => {
                 let length = at.len();
+                self.carries(value, at, place);
                 for (name, member) in value.members() {
                     let opaque = place.keeps(self.lens, &name, member);
                     if at.len() + name.len() < PLACE {
@@ -118,17 +143,44 @@ impl Walk<'_, '_> {
     /// Looks at the name of a member. A name from which something had to be taken out could become
     /// that of another member, so the message is withheld.
     fn name(&mut self, name: &str, at: &str) {
-        let glance = self.lens.glance(name);
+        let glance = named(self.lens, name);
         self.dirty |= glance.text.is_some();
         self.seen.score = self.seen.score.max(glance.score);
         for (detector, handling, note) in glance.findings {
-            let taken = matches!(handling, Handling::Strip | Handling::Defang);
-            self.note(detector, if taken { Handling::Block } else { handling }, note, at);
+            let handling = match handling {
+                Handling::Strip | Handling::Defang | Handling::Wrap => Handling::Block,
+                // Nothing can be said before a name.
+                Handling::Annotate => Handling::Audit,
+                Handling::Off | Handling::Audit | Handling::Redact | Handling::Block => handling,
+            };
+            self.note(detector, handling, note, at);
         }
     }
 
-    fn string(&mut self, text: &str, at: &str) {
-        let glance = self.lens.glance(text);
+    /// Whether what an object carries is of the type it says, and of one that may be.
+    fn carries(&mut self, object: Value<'_>, at: &str, place: Place) {
+        let handling = self.lens.how(Detector::MediaTypes);
+        if handling == Handling::Off {
+            return;
+        }
+        let word = |name: &str| object.get(name).and_then(Value::as_str);
+        let declared = word("mimeType");
+        let block = place == Place::Block;
+        if !block && declared.is_none() {
+            return;
+        }
+        let base64 = word("blob").or_else(|| word("data"));
+        let holds = base64.is_some() || block && declared.is_some() && word("text").is_some();
+        if !holds {
+            return;
+        }
+        if let Some(note) = media::note(declared.as_deref(), base64.as_deref(), self.lens.types) {
+            self.note(Detector::MediaTypes, handling, Cow::Borrowed(note), at);
+        }
+    }
+
+    fn string(&mut self, text: &str, at: &str, place: Place) {
+        let glance = shown(self.lens, text, place);
         self.dirty |= glance.text.is_some();
         self.seen.score = self.seen.score.max(glance.score);
         for (detector, handling, note) in glance.findings {
@@ -139,7 +191,7 @@ impl Walk<'_, '_> {
     /// Looks at what is carried in base64; whether it was text.
     fn blob(&mut self, text: &str, at: &str) -> bool {
         let Some(carried) = carried(text) else { return false };
-        self.string(&carried, at);
+        self.string(&carried, at, Place::Inside);
         true
     }
 
@@ -159,6 +211,23 @@ fn is_blob(name: &str) -> bool {
     name == "blob"
 }
 
+/// What a string is, and how it is shown in its place.
+fn shown(lens: &Lens<'_>, text: &str, place: Place) -> Glance {
+    let mut glance = lens.glance(text);
+    if lens.fences && place == Place::Text && lens.is_result() {
+        let now = glance.text.as_deref().unwrap_or(text);
+        if !fence::is_ours(lens, now) {
+            glance.text = Some(fence::around(lens, now));
+        }
+    }
+    glance
+}
+
+/// What the name of a member is, and how it is shown: nothing is put before or around it.
+fn named(lens: &Lens<'_>, name: &str) -> Glance {
+    lens.cleaned(name)
+}
+
 /// The text that is carried in base64, if most of it is text: read as leniently as anybody might.
 fn carried(text: &str) -> Option<String> {
     let plain: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
@@ -171,9 +240,9 @@ fn carried(text: &str) -> Option<String> {
     (odd * 10 <= all).then(|| carried.into_owned())
 }
 
-fn number(lens: &Lens<'_>, raw: &str) -> Option<super::Found> {
+fn number(lens: &Lens<'_>, raw: &str) -> Option<Found> {
     let whole = raw.len() >= DIGITS && raw.bytes().all(|byte| byte.is_ascii_digit());
-    if !whole || lens.identifiers == Handling::Off {
+    if !whole || lens.of(Class::Identifier) == Handling::Off {
         return None;
     }
     let mut found = Vec::new();
@@ -193,7 +262,7 @@ fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, place: Place) {
         Kind::Null | Kind::Boolean => out.extend_from_slice(value.raw().as_bytes()),
         Kind::Plain | Kind::Escaped => {
             let text = value.as_str().unwrap_or_default();
-            match lens.glance(&text).text {
+            match shown(lens, &text, place).text {
                 Some(shown) => write_string(out, &shown),
                 None => out.extend_from_slice(value.raw().as_bytes()),
             }
@@ -204,7 +273,7 @@ fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, place: Place) {
                 if n > 0 {
                     out.push(b',');
                 }
-                write(out, lens, item, Place::Inside);
+                write(out, lens, item, place.of_item());
             }
             out.push(b']');
         }
@@ -214,7 +283,7 @@ fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, place: Place) {
                 if n > 0 {
                     out.push(b',');
                 }
-                write_string(out, lens.glance(&name).text.as_deref().unwrap_or(&name));
+                write_string(out, named(lens, &name).text.as_deref().unwrap_or(&name));
                 out.push(b':');
                 let blob =
                     member.as_str().filter(|_| is_blob(&name)).and_then(|text| carried(&text));

@@ -42,11 +42,6 @@ pub(super) fn all(text: &str) -> impl Iterator<Item = (Detector, &'static str)> 
     found.into_iter()
 }
 
-/// Whether a detector finds anything in the text.
-pub(super) fn has(detector: Detector, text: &str) -> bool {
-    PATTERNS.iter().any(|(known, _, pattern)| *known == detector && pattern.is_match(text))
-}
-
 /// The text with what a detector finds replaced.
 pub(super) fn without(detector: Detector, text: &str, by: &str) -> String {
     let pattern = PATTERNS.iter().find(|(known, ..)| *known == detector);

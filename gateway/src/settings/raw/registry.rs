@@ -1,5 +1,7 @@
 //! The `registry` section as written.
 
+use std::collections::BTreeMap;
+
 use policy::registry::{DataClass, Effect};
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -45,6 +47,10 @@ pub(in crate::settings) struct RawRegistered {
     /// A call that is made twice does what it does once.
     #[serde(default)]
     pub(in crate::settings) idempotent: bool,
+    /// Which members of what it gives back are sensitive: JSON Pointers with `*` for every item or
+    /// member, and the label of each. Whom they are shown to says `fields` of `content` in the policy.
+    #[serde(default)]
+    pub(in crate::settings) fields: BTreeMap<String, String>,
     /// How often one caller may call it: `5/s`, `60/m` or `100/h`.
     pub(in crate::settings) rate: Option<String>,
 }

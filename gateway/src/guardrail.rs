@@ -1,0 +1,141 @@
+//! Somebody outside who is asked whether something may pass (control C13).
+//!
+//! It is asked last: about what the policy permits, as it would be sent or shown. Its answer can only
+//! take away. What it does not answer in time is decided by what the configuration says.
+
+use std::borrow::Cow;
+
+use bytes::Bytes;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method, StatusCode};
+use policy::inspect::{Detector, Finding};
+use policy::json::{Bounds, Document, Value};
+
+use crate::fetch::{Endpoint, FetchError};
+use crate::settings::{Failing, Guardrail as Settings};
+use crate::wire::Object;
+use crate::world::{World, WorldError};
+
+/// Longest answer, in bytes.
+const ANSWER: usize = 64 * 1024;
+/// Longest reason that is recorded, in characters.
+const REASON: usize = 200;
+
+/// Somebody who is asked.
+#[derive(Debug)]
+pub struct Guardrail {
+    name: Box<str>,
+    endpoint: Endpoint,
+    token: Option<HeaderValue>,
+    on_failure: Failing,
+    most: usize,
+    arguments: bool,
+    results: bool,
+}
+
+/// What about.
+#[derive(Clone, Copy, Debug)]
+pub struct Question<'a> {
+    /// Whether it is a result; arguments otherwise.
+    pub is_result: bool,
+    /// The path.
+    pub route: &'a str,
+    /// The server.
+    pub server: &'a str,
+    /// What is used of it, as it calls it.
+    pub name: &'a str,
+    /// The caller.
+    pub principal: &'a str,
+    /// What would be sent or shown.
+    pub value: Value<'a>,
+}
+
+impl Guardrail {
+    /// One that can be asked.
+    ///
+    /// # Errors
+    /// When its token or the authorities of its certificate cannot be read.
+    pub fn new(settings: &Settings, world: &World) -> Result<Self, WorldError> {
+        let mut ways = world.ways(&settings.place.way, None)?;
+        (ways.time, ways.limit) = (settings.deadline, ANSWER);
+        ways.connect_time = ways.connect_time.min(settings.deadline);
+        let endpoint = ways.to(&settings.place.url)?;
+        let token = settings.token.as_ref().map(|token| world.bearer(token)).transpose()?;
+        Ok(Self {
+            name: settings.name.clone(),
+            endpoint,
+            token,
+            on_failure: settings.on_failure,
+            most: settings.most,
+            arguments: settings.arguments,
+            results: settings.results,
+        })
+    }
+
+    /// Whether it says something about this.
+    #[must_use]
+    pub const fn judges(&self, is_result: bool) -> bool {
+        if is_result { self.results } else { self.arguments }
+    }
+
+    /// Asks. Nothing, or what is to be recorded although it may pass.
+    ///
+    /// # Errors
+    /// Why it may not pass.
+    pub async fn ask(&self, question: Question<'_>) -> Result<Option<Finding>, Finding> {
+        match self.verdict(question).await {
+            Ok(None) => Ok(None),
+            Ok(Some(reason)) => Err(self.finding(&format!("denies: {reason}"))),
+            Err(error) => {
+                tracing::warn!(guardrail = &*self.name, error = %crate::report::Chain(&error), "a guardrail gave no answer");
+                let finding = self.finding("gave no answer");
+                match self.on_failure {
+                    Failing::Deny => Err(finding),
+                    Failing::Allow => Ok(Some(finding)),
+                }
+            }
+        }
+    }
+
+    fn finding(&self, what: &str) -> Finding {
+        let note = Cow::Owned(format!("`{}` {what}", self.name));
+        Finding { detector: Detector::Guardrail, at: String::new(), note }
+    }
+
+    /// `None` where it says that it may pass, and otherwise why not.
+    async fn verdict(&self, question: Question<'_>) -> Result<Option<String>, FetchError> {
+        let value = question.value.raw();
+        if value.len() > self.most {
+            return Err(FetchError::Long(self.most));
+        }
+        let mut body = Vec::with_capacity(value.len() + 256);
+        let mut object = Object::open(&mut body);
+        object.text("direction", if question.is_result { "result" } else { "arguments" });
+        object.text("route", question.route);
+        object.text("server", question.server);
+        object.text("tool", question.name);
+        object.text("principal", question.principal);
+        object.raw("value", value);
+        object.close();
+        let mut headers = HeaderMap::new();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
+        if let Some(token) = &self.token {
+            headers.insert(AUTHORIZATION, token.clone());
+        }
+        let fetched = self.endpoint.send(Method::POST, headers, Bytes::from(body)).await?;
+        if fetched.status != StatusCode::OK {
+            return Err(FetchError::Status(fetched.status.as_u16()));
+        }
+        let answer = Document::parse(fetched.body, &Bounds::MESSAGE)
+            .map_err(|_error| FetchError::Answer("not JSON"))?;
+        let said = |name| answer.root().get(name).and_then(Value::as_str);
+        match said("verdict").as_deref() {
+            Some("allow") => Ok(None),
+            Some("deny") => {
+                let reason = said("reason").unwrap_or(Cow::Borrowed("no reason given"));
+                Ok(Some(reason.chars().filter(|c| !c.is_control()).take(REASON).collect()))
+            }
+            _ => Err(FetchError::Answer("the verdict is neither `allow` nor `deny`")),
+        }
+    }
+}

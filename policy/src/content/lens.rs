@@ -1,0 +1,404 @@
+//! One string: what is found in it, and the string as it may be shown.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
+
+use aho_corasick::AhoCorasick;
+use aws_lc_rs::digest::{Context, SHA256};
+
+use super::carried::Carried;
+use super::handling::{Direction, Handling};
+use super::{encoded, fence, markup, orders, personal, secrets};
+use crate::coding::hex;
+use crate::hidden::{Hidden, TERMINAL, without_colours};
+use crate::inspect::{self, Detector};
+use crate::pattern::Pattern;
+
+/// Most passes over one string after the first: what takes more was made to take more.
+const PASSES: usize = 6;
+
+/// What class of data it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Class {
+    Secret,
+    Identifier,
+    Contact,
+    /// A value that is planted so that whoever carries it away is seen.
+    Canary,
+    /// A value that another server gave to the same caller.
+    Carried,
+    /// A member that is labelled.
+    Field,
+}
+
+impl Class {
+    pub(super) const fn detector(self) -> Detector {
+        match self {
+            Self::Secret => Detector::Secrets,
+            Self::Identifier => Detector::Identifiers,
+            Self::Contact => Detector::Contacts,
+            Self::Canary => Detector::Canaries,
+            Self::Carried => Detector::CarriedData,
+            Self::Field => Detector::SensitiveFields,
+        }
+    }
+}
+
+/// A stretch of a text that is something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    pub(super) class: Class,
+    /// What, by its stable name.
+    pub(super) rule: &'static str,
+    pub(super) from: usize,
+    pub(super) end: usize,
+}
+
+impl Found {
+    pub(super) const fn new(class: Class, rule: &'static str, from: usize, end: usize) -> Self {
+        Self { class, rule, from, end }
+    }
+}
+
+/// With what a string is looked at.
+pub(super) struct Lens<'a> {
+    /// What is done about what each detector finds, in the order of [`Self::place`].
+    pub(super) handlings: [Handling; 10],
+    pub(super) direction: Direction,
+    pub(super) allowed: &'a [String],
+    /// Hosts that links may lead to; empty: all.
+    pub(super) hosts: &'a [Pattern],
+    /// Types that may be carried in base64; empty: all.
+    pub(super) types: &'a [Pattern],
+    /// Whether texts of results are put between marks.
+    pub(super) fences: bool,
+    pub(super) canaries: Option<&'a AhoCorasick>,
+    /// Values that are labelled, which this caller does not see.
+    pub(super) labelled: Option<&'a AhoCorasick>,
+    pub(super) carried: &'a Carried,
+    pub(super) server: &'a str,
+    pub(super) key: &'a [u8; 32],
+    pub(super) caller: &'a str,
+}
+
+/// What one string is.
+#[derive(Debug, Default)]
+pub(super) struct Glance {
+    pub(super) findings: Vec<(Detector, Handling, Cow<'static, str>)>,
+    /// As it may be shown, if that is not as it came.
+    pub(super) text: Option<String>,
+    /// How much it looks like orders; from 1 on it is taken for that.
+    pub(super) score: f32,
+}
+
+impl Lens<'_> {
+    /// Where in [`Self::handlings`] it stands.
+    pub(super) const DETECTORS: [Detector; 10] = [
+        Detector::HiddenCharacters,
+        Detector::ActiveMarkup,
+        Detector::Links,
+        Detector::Secrets,
+        Detector::Identifiers,
+        Detector::PlantedInstructions,
+        Detector::Contacts,
+        Detector::Canaries,
+        Detector::CarriedData,
+        Detector::MediaTypes,
+    ];
+
+    pub(super) fn how(&self, detector: Detector) -> Handling {
+        if detector == Detector::SensitiveFields {
+            return Handling::Redact;
+        }
+        let known = Self::DETECTORS.iter().zip(self.handlings);
+        known
+            .into_iter()
+            .find(|(known, _)| **known == detector)
+            .map_or(Handling::Off, |(_, how)| how)
+    }
+
+    pub(super) fn of(&self, class: Class) -> Handling {
+        self.how(class.detector())
+    }
+
+    pub(super) fn is_result(&self) -> bool {
+        self.direction == Direction::Result
+    }
+
+    /// Looks at one string, until there is nothing left to be taken out: that can join what stood
+    /// apart. What does not come to an end is withheld.
+    pub(super) fn glance(&self, text: &str) -> Glance {
+        // What stands between our own marks was looked at when they were set.
+        if self.is_result() && fence::is_ours(self, text) {
+            return Glance::default();
+        }
+        let mut seen = self.cleaned(text);
+        let done = |handling| seen.findings.iter().any(|(_, done, _)| *done == handling);
+        let (wraps, annotates) = (done(Handling::Wrap), done(Handling::Annotate));
+        if annotates {
+            let now = seen.text.as_deref().unwrap_or(text);
+            seen.text = fence::annotated(&seen.findings, now).or(seen.text);
+        }
+        if wraps {
+            let now = seen.text.as_deref().unwrap_or(text);
+            seen.text = Some(fence::around(self, now));
+        }
+        seen
+    }
+
+    /// The same, with nothing put before or around it.
+    pub(super) fn cleaned(&self, text: &str) -> Glance {
+        let mut seen = self.once(text);
+        for _ in 0..PASSES {
+            let Some(now) = &seen.text else { return seen };
+            let mut next = self.once(now);
+            if next.text.is_none() {
+                // What is only found now, and may not be shown as it is.
+                let new = next.findings.into_iter().filter(|one| {
+                    matches!(one.1, Handling::Block | Handling::Annotate | Handling::Wrap)
+                        && !seen.findings.contains(one)
+                });
+                let new: Vec<_> = new.collect();
+                seen.findings.extend(new);
+                return seen;
+            }
+            seen.score = seen.score.max(next.score);
+            seen.findings.append(&mut next.findings);
+            seen.text = next.text;
+        }
+        let note = Cow::Borrowed("was made so that cleaning does not end");
+        seen.findings.push((Detector::HiddenCharacters, Handling::Block, note));
+        seen
+    }
+
+    fn once(&self, text: &str) -> Glance {
+        let mut seen = Glance::default();
+        // What is split by what is not shown is one word to who reads it.
+        let plain = self.plain(text, &mut seen);
+        let now = plain.as_ref().map_or(text, |(plain, _)| plain);
+        let harmless = self.harmless(now, &mut seen);
+        let redacted = self.redacted(harmless.as_deref().unwrap_or(now), &mut seen);
+        let now = redacted.as_deref().or(harmless.as_deref()).unwrap_or(now);
+        let obeyed = self.obeyed(now, &mut seen);
+        let redacted = obeyed.or(redacted);
+        let strips = self.how(Detector::HiddenCharacters) == Handling::Strip;
+        let stripped = || plain.filter(|(_, hidden)| *hidden && strips);
+        seen.text = redacted.or(harmless).or_else(|| stripped().map(|(plain, _)| plain));
+        seen
+    }
+
+    /// The text without what is not shown, if there is any; and whether that is more than colours,
+    /// which are no finding.
+    fn plain(&self, text: &str, seen: &mut Glance) -> Option<(String, bool)> {
+        let shown = |byte: u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r');
+        if text.bytes().all(shown) {
+            return None;
+        }
+        let plain = without_colours(text);
+        let Some(note) = inspect::hidden(&plain) else {
+            return (plain.len() < text.len()).then(|| (plain.into_owned(), false));
+        };
+        let handling = self.how(Detector::HiddenCharacters);
+        if handling != Handling::Off {
+            seen.findings.push((Detector::HiddenCharacters, handling, Cow::Borrowed(note)));
+        }
+        let without = match TERMINAL.as_ref() {
+            Some(terminal) if plain.contains(|c| Hidden::of(c) == Some(Hidden::Control)) => {
+                inspect::shown(&terminal.replace_all(&plain, ""))
+            }
+            _ => inspect::shown(&plain),
+        };
+        Some((without, true))
+    }
+
+    /// The text with markup and links that do nothing, if they do anything.
+    fn harmless(&self, text: &str, seen: &mut Glance) -> Option<String> {
+        let (active, links) = (self.how(Detector::ActiveMarkup), self.how(Detector::Links));
+        if active == Handling::Off && links == Handling::Off {
+            return None;
+        }
+        let found = markup::find(text, self.hosts);
+        let (mut out, mut done) = (None::<String>, 0);
+        for one in found {
+            let (detector, handling) = if one.is_link {
+                (Detector::Links, links)
+            } else {
+                (Detector::ActiveMarkup, active)
+            };
+            if handling == Handling::Off || one.from < done {
+                continue;
+            }
+            seen.findings.push((detector, handling, Cow::Borrowed(one.note)));
+            let what = text.get(one.from..one.end).unwrap_or_default();
+            let instead = match handling {
+                // A blank, so that what stood apart does not become one word.
+                Handling::Strip => Cow::Borrowed(" "),
+                Handling::Defang => Cow::Owned(markup::defanged(&one, what)),
+                Handling::Redact => Cow::Owned(self.mark("link", what)),
+                Handling::Off
+                | Handling::Audit
+                | Handling::Annotate
+                | Handling::Wrap
+                | Handling::Block => continue,
+            };
+            let out = out.get_or_insert_with(|| String::with_capacity(text.len()));
+            out.push_str(text.get(done..one.from).unwrap_or_default());
+            out.push_str(&instead);
+            done = one.end;
+        }
+        let mut out = out?;
+        out.push_str(text.get(done..).unwrap_or_default());
+        Some(out)
+    }
+
+    /// The text without what is nobody's business, if there is any and it is to be replaced.
+    fn redacted(&self, text: &str, seen: &mut Glance) -> Option<String> {
+        let mut found = self.all(text);
+        // Nothing that is not shown keeps a value from being one, also where it may stay.
+        let bare = (!text.is_ascii())
+            .then(|| -> String { text.chars().filter(|c| Hidden::of(*c).is_none()).collect() });
+        let mut text = text;
+        if let Some(bare) = bare.as_deref().filter(|bare| bare.len() < text.len()) {
+            let of_bare = self.all(bare);
+            if of_bare.len() > found.len() {
+                (text, found) = (bare, of_bare);
+            }
+        }
+        if found.is_empty() {
+            return None;
+        }
+        self.remember(text, &mut found);
+        // Where two overlap, the one counts about which more is done.
+        found.sort_by_key(|one| {
+            (std::cmp::Reverse(self.of(one.class)), one.from, std::cmp::Reverse(one.end))
+        });
+        let mut kept: BTreeMap<usize, Found> = BTreeMap::new();
+        for one in found {
+            let before = kept.range(..one.end).next_back();
+            if before.is_none_or(|(_, known)| known.end <= one.from) {
+                kept.insert(one.from, one);
+            }
+        }
+        let (mut out, mut done, mut changed) = (String::with_capacity(text.len()), 0, false);
+        for one in kept.into_values() {
+            let handling = self.of(one.class);
+            seen.findings.push((one.class.detector(), handling, Cow::Borrowed(one.rule)));
+            let value = text.get(one.from..one.end).unwrap_or_default();
+            out.push_str(text.get(done..one.from).unwrap_or_default());
+            if handling == Handling::Redact {
+                out.push_str(&self.mark(one.rule, value));
+                changed = true;
+            } else {
+                out.push_str(value);
+            }
+            done = one.end;
+        }
+        out.push_str(text.get(done..).unwrap_or_default());
+        changed.then_some(out)
+    }
+
+    /// Everything that is found in a text and looked for.
+    fn all(&self, text: &str) -> Vec<Found> {
+        let (mut found, on) = (Vec::new(), |detector| self.how(detector) != Handling::Off);
+        if on(Detector::Secrets) || on(Detector::CarriedData) {
+            secrets::find(text, &mut found);
+        }
+        if on(Detector::Identifiers) || on(Detector::Contacts) || on(Detector::CarriedData) {
+            personal::find(text, &mut found);
+        }
+        encoded::find(text, self.canaries, &mut found);
+        self.listed(text, &mut found);
+        found.retain(|one| {
+            let carried = on(Detector::CarriedData) && one.class != Class::Contact;
+            (on(one.class.detector()) || carried) && !self.allows(text, one)
+        });
+        found
+    }
+
+    /// Adds the values that are known one by one: canaries, and what is labelled.
+    fn listed(&self, text: &str, found: &mut Vec<Found>) {
+        for (values, class, rule) in
+            [(self.canaries, Class::Canary, "canary"), (self.labelled, Class::Field, "is labelled")]
+        {
+            let places = values.into_iter().flat_map(|values| values.find_iter(text));
+            found.extend(places.map(|one| Found::new(class, rule, one.start(), one.end())));
+        }
+    }
+
+    /// Keeps in mind what this caller is shown, and finds again in arguments what another server gave.
+    fn remember(&self, text: &str, found: &mut Vec<Found>) {
+        let value = |one: &Found| text.get(one.from..one.end).unwrap_or_default().to_owned();
+        if self.is_result() {
+            for one in found.iter() {
+                let shown = !matches!(self.of(one.class), Handling::Redact | Handling::Block);
+                let kept = matches!(one.class, Class::Secret | Class::Identifier);
+                if kept && shown {
+                    self.carried.keep(self.caller, self.server, &self.digest(&value(one)));
+                }
+            }
+            return;
+        }
+        let mut carried = Vec::new();
+        found.retain(|one| {
+            let kept = matches!(one.class, Class::Secret | Class::Identifier);
+            let theirs =
+                || self.carried.is_of_another(self.caller, self.server, &self.digest(&value(one)));
+            if kept && self.of(Class::Carried) != Handling::Off && theirs() {
+                carried.push(Found { class: Class::Carried, ..*one });
+            }
+            self.of(one.class) != Handling::Off
+        });
+        found.append(&mut carried);
+    }
+
+    /// The text without what gives orders, if there is any and it is to be taken out.
+    fn obeyed(&self, text: &str, seen: &mut Glance) -> Option<String> {
+        let handling = self.how(Detector::PlantedInstructions);
+        if handling == Handling::Off {
+            return None;
+        }
+        let order = orders::find(text)?;
+        seen.score = seen.score.max(order.value());
+        if !order.is_one() {
+            return None;
+        }
+        seen.findings.push((Detector::PlantedInstructions, handling, Cow::Borrowed(order.note)));
+        if handling != Handling::Redact {
+            return None;
+        }
+        let place = order.place(text);
+        let mut out = text.get(..place.start)?.to_owned();
+        out.push_str(&self.mark("instructions", text.get(place.clone())?));
+        out.push_str(text.get(place.end..)?);
+        Some(out)
+    }
+
+    fn allows(&self, text: &str, one: &Found) -> bool {
+        if self.allowed.is_empty() {
+            return false;
+        }
+        let value = text.get(one.from..one.end).unwrap_or_default();
+        let digest = hex(&sha256([value.as_bytes()]));
+        self.allowed
+            .iter()
+            .any(|allowed| allowed.len() >= 16 && digest.starts_with(allowed.as_str()))
+    }
+
+    /// What stands for a value: its name, and the same digits for the same value and caller.
+    pub(super) fn mark(&self, rule: &str, value: &str) -> String {
+        format!("[REDACTED:{rule}:{}]", hex(self.digest(value).get(..2).unwrap_or_default()))
+    }
+
+    /// What a value is recognised by, for this caller, and by nobody else.
+    pub(super) fn digest(&self, value: &str) -> Vec<u8> {
+        sha256([self.key, self.caller.as_bytes(), &[0], value.as_bytes()])
+    }
+}
+
+fn sha256<'a>(parts: impl IntoIterator<Item = &'a [u8]>) -> Vec<u8> {
+    let mut context = Context::new(&SHA256);
+    for part in parts {
+        context.update(part);
+    }
+    context.finish().as_ref().to_vec()
+}

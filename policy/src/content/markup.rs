@@ -1,0 +1,360 @@
+//! Markup that loads, runs or hides something, and links that lead elsewhere than they seem to
+//! (control C12; vectors PV-37 to PV-39).
+//!
+//! A glance at the bytes says which patterns could match at all; only those are looked for.
+
+use std::cmp::Reverse;
+use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
+use memchr::{memchr_iter, memmem};
+use regex::Regex;
+
+use super::host;
+use crate::pattern::Pattern;
+
+/// Longest authority of a URL that is read, in bytes.
+const AUTHORITY: usize = 300;
+
+/// How it is changed so that it does nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fix {
+    /// It begins with `<`, which is shown then.
+    Tag,
+    /// It becomes a link that is not one.
+    Image,
+    /// What stands before its colon is no scheme any more.
+    Scheme,
+    /// `hxxps://host[.]example`
+    Link,
+}
+
+/// A stretch of a text that does something.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Active {
+    pub(super) from: usize,
+    pub(super) end: usize,
+    pub(super) note: &'static str,
+    /// It is a link, and leads elsewhere than it seems to or than it may.
+    pub(super) is_link: bool,
+    fix: Fix,
+}
+
+/// What has to be there for a pattern to be tried.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Sign {
+    /// `<` and a letter, `/` or `!`
+    Tag,
+    /// `![`
+    Image,
+    /// A word of [`WORDS`].
+    Word,
+}
+
+/// What makes a reader run or show something else than a page.
+const WORDS: [&str; 15] = [
+    "javascript:",
+    "vbscript:",
+    "livescript:",
+    "data:text/html",
+    "data:image/svg",
+    "data:text/xml",
+    "data:application/x",
+    "](command:",
+    "](vscode",
+    "](cursor:",
+    "](ms-",
+    "](search-ms:",
+    "](file:",
+    "[//]:",
+    "@import",
+];
+
+#[rustfmt::skip]
+const SPECS: [(Sign, Fix, &str, &str); 11] = [
+    (Sign::Tag, Fix::Tag, "has a comment that is not shown", r"(?s)<!--.*?(?:-->|\z)"),
+    (Sign::Tag, Fix::Tag, "has an element that runs or loads something",
+        r"(?is)<(?:script|style|iframe|object|svg|math|template|noscript)\b.*?</(?:script|style|iframe|object|svg|math|template|noscript)\s*>"),
+    (Sign::Tag, Fix::Tag, "has an element that runs or loads something",
+        r"(?i)</?(?:script|style|iframe|frame|frameset|object|embed|applet|link|svg|math|form|meta|base|portal|foreignobject)\b[^<>]*>?"),
+    (Sign::Tag, Fix::Tag, "has an element that loads something from elsewhere",
+        r#"(?i)<(?:img|image|video|audio|source|track|input|body|table|td|th|use|picture)\b[^<>]*[\s"'/](?:src|srcset|background|poster|href|xlink:href)\s*=\s*["']?\s*(?:https?:)?//[^<>]*>?"#),
+    (Sign::Tag, Fix::Tag, "has an element that runs something",
+        r#"(?i)<[a-z][^<>]*[\s/"']on[a-z]{3,20}\s*=[^<>]*>?"#),
+    (Sign::Tag, Fix::Tag, "has a style that loads something",
+        r"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*\burl\s*\([^<>]*>?"),
+    (Sign::Tag, Fix::Tag, "has an element that is not shown",
+        r#"(?i)<[a-z][^<>]*\bstyle\s*=[^<>]*(?:display\s*:\s*none|visibility\s*:\s*hidden|font-size\s*:\s*0|opacity\s*:\s*0(?:[;"'\s]|\.0))[^<>]*>?"#),
+    (Sign::Image, Fix::Image, "has an image that is loaded from elsewhere",
+        r"!\[[^\]\n]*\](?:\(\s*<?\s*(?i:https?:)?//[^)\n]*\)?|\[[^\]\n]*\])"),
+    (Sign::Word, Fix::Scheme, "has a link that runs something",
+        r"(?i)\b(?:javascript|vbscript|livescript):|\bdata:(?:text/html|text/xml|image/svg|application/x)|\]\(\s*<?(?:command|vscode[\w-]*|cursor|ms-[\w-]+|search-ms|file):"),
+    (Sign::Word, Fix::Scheme, "has a comment that is not shown", r"(?m)^\s*\[//\]:[^\n]*"),
+    (Sign::Word, Fix::Scheme, "has a style that loads something", r#"(?i)@import\s+(?:url\()?\s*["']?(?:https?:)?//[^;\s]*"#),
+];
+
+struct Compiled {
+    words: AhoCorasick,
+    patterns: Vec<(Sign, Fix, &'static str, Regex)>,
+    mismatch: Regex,
+}
+
+static COMPILED: LazyLock<Option<Compiled>> = LazyLock::new(|| {
+    let words = AhoCorasick::builder().ascii_case_insensitive(true).build(WORDS).ok()?;
+    let build = |(sign, fix, note, pattern): &(Sign, Fix, &'static str, &str)| {
+        Some((*sign, *fix, *note, Regex::new(pattern).ok()?))
+    };
+    let patterns = SPECS.iter().filter_map(build).collect();
+    let mismatch = Regex::new(
+        r#"(?i)\[\s*https?://([^\]\s/]+)[^\]\n]*\]\(\s*<?(https?://([^)\s>/]+)[^)\s>]*)|<a\b[^<>]*\bhref\s*=\s*["']?(https?://([^"'\s<>/]+)[^"'\s<>]*)[^<>]*>\s*https?://([^\s<>/]+)"#,
+    );
+    Some(Compiled { words, patterns, mismatch: mismatch.ok()? })
+});
+
+/// Everything in a text that does something, in order. `hosts` are those that links may lead to; none
+/// means all.
+pub(super) fn find(text: &str, hosts: &[Pattern]) -> Vec<Active> {
+    let (mut found, bytes) = (Vec::new(), text.as_bytes());
+    let Some(compiled) = COMPILED.as_ref() else { return found };
+    let next = |at: usize| bytes.get(at + 1).copied().unwrap_or_default();
+    let is_tag = |at: usize| next(at).is_ascii_alphabetic() || matches!(next(at), b'/' | b'!');
+    let tag = memchr_iter(b'<', bytes).any(is_tag);
+    let image = memmem::find(bytes, b"![").is_some();
+    let word = memchr::memchr2(b':', b'@', bytes).is_some() && compiled.words.is_match(bytes);
+    for (sign, fix, note, pattern) in &compiled.patterns {
+        let could = match sign {
+            Sign::Tag => tag,
+            Sign::Image => image,
+            Sign::Word => word,
+        };
+        if !could {
+            continue;
+        }
+        for one in pattern.find_iter(text) {
+            // An image by reference loads something if what it refers to is elsewhere.
+            if *fix == Fix::Image && one.as_str().ends_with(']') && !refers(bytes) {
+                continue;
+            }
+            let (from, end) = (one.start(), one.end());
+            found.push(Active { from, end, note, is_link: false, fix: *fix });
+        }
+    }
+    links(text, hosts, &mut found);
+    if memmem::find(bytes, b"](").is_some() || tag {
+        mismatches(&compiled.mismatch, text, &mut found);
+    }
+    found.sort_by_key(|one| (one.from, Reverse(one.end)));
+    let mut last = [0; 2];
+    found.retain(|one| {
+        let end = last.get_mut(usize::from(one.is_link));
+        let inside = end.as_ref().is_some_and(|end| one.end <= **end);
+        end.into_iter().for_each(|end| *end = one.end.max(*end));
+        !inside
+    });
+    found
+}
+
+/// Whether a text says what a reference means that leads elsewhere.
+fn refers(bytes: &[u8]) -> bool {
+    [&b"]: http"[..], b"]: //", b"]:http", b"]: <http"]
+        .iter()
+        .any(|sign| memmem::find(bytes, sign).is_some())
+}
+
+/// What of a text is changed so that it does nothing.
+pub(super) fn defanged(one: &Active, text: &str) -> String {
+    let dead = |text: &str| {
+        let (scheme, rest) = text.split_once("//").unwrap_or(("", text));
+        let end = rest.find(['/', '?', '#', ')']).unwrap_or(rest.len());
+        let (host, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
+        let scheme = scheme.to_ascii_lowercase().replace("http", "hxxp").replace("ftp", "fxp");
+        format!("{scheme}//{}{path}", host.replace('.', "[.]"))
+    };
+    match one.fix {
+        Fix::Tag => text.replace('<', "&lt;"),
+        Fix::Image => match text.find("](") {
+            Some(at) => {
+                let (shown, target) = text.split_at_checked(at + 2).unwrap_or((text, ""));
+                format!("{}{}", shown.trim_start_matches('!'), dead(target))
+            }
+            None => text.trim_start_matches('!').to_owned(),
+        },
+        Fix::Scheme => text.replace([':', '@'], " "),
+        Fix::Link => dead(text),
+    }
+}
+
+/// Adds the links that lead elsewhere than they seem to, or than they may.
+fn links(text: &str, hosts: &[Pattern], found: &mut Vec<Active>) {
+    let bytes = text.as_bytes();
+    for at in memmem::find_iter(bytes, b"//") {
+        let behind =
+            text.get(at + 2..text.floor_char_boundary((at + 2 + AUTHORITY).min(text.len())));
+        let behind = behind.unwrap_or_default();
+        let ends =
+            |c: char| c.is_whitespace() || c.is_control() || "/?#\"'<>()[]{}|\\`^,;".contains(c);
+        // An address of version 6 stands in brackets.
+        let start = if behind.starts_with('[') { behind.find(']').unwrap_or(0) } else { 0 };
+        let length = behind.get(start + usize::from(start > 0)..).unwrap_or_default();
+        let length =
+            length.find(ends).map_or(behind.len(), |end| end + start + usize::from(start > 0));
+        let authority = behind.get(..length).unwrap_or_default();
+        let Some(from) = scheme(bytes, at) else { continue };
+        let Some(note) = host::note(authority, hosts) else { continue };
+        let rest = text.get(at + 2 + length..).unwrap_or_default();
+        let path = rest.find(|c: char| c.is_whitespace() || "\"'<>)]}|\\`^".contains(c));
+        let end = at + 2 + length + path.unwrap_or(rest.len());
+        found.push(Active { from, end, note, is_link: true, fix: Fix::Link });
+    }
+}
+
+/// Where the scheme before `//` begins, if it is one that is followed; or where the target of a link
+/// begins that has none.
+fn scheme(bytes: &[u8], at: usize) -> Option<usize> {
+    let before = bytes.get(at.saturating_sub(6)..at)?;
+    let Some(word) = before.strip_suffix(b":") else {
+        return before.ends_with(b"(").then_some(at).or_else(|| {
+            let quoted = before.ends_with(b"=\"") || before.ends_with(b"='");
+            quoted.then_some(at)
+        });
+    };
+    ["https", "http", "ftp", "wss", "ws"].into_iter().find_map(|scheme| {
+        let start = word.len().checked_sub(scheme.len())?;
+        let same = word.get(start..)?.eq_ignore_ascii_case(scheme.as_bytes());
+        let whole = start == 0 || !word.get(start - 1)?.is_ascii_alphanumeric();
+        (same && whole).then(|| at - 1 - scheme.len())
+    })
+}
+
+/// Adds links whose text is another address than the one they lead to.
+fn mismatches(pattern: &Regex, text: &str, found: &mut Vec<Active>) {
+    let plain = |host: &str| {
+        let host = host.trim_end_matches(['.', ',']).to_ascii_lowercase();
+        host.strip_prefix("www.").map_or_else(|| host.clone(), ToOwned::to_owned)
+    };
+    for one in pattern.captures_iter(text) {
+        let part = |n| one.get(n).map(|part| plain(part.as_str()));
+        let (shown, led, target) = match one.get(2) {
+            Some(target) => (part(1), part(3), Some(target)),
+            None => (part(6), part(5), one.get(4)),
+        };
+        let Some(target) = target.filter(|_| shown != led) else { continue };
+        let note = "has a link that shows another address than it leads to";
+        let (from, end) = (target.start(), target.end());
+        found.push(Active { from, end, note, is_link: true, fix: Fix::Link });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::{COMPILED, SPECS, defanged, find};
+    use crate::pattern::Pattern;
+
+    fn notes(text: &str) -> Vec<&'static str> {
+        find(text, &[]).into_iter().map(|one| one.note).collect()
+    }
+
+    #[test]
+    fn the_patterns_compile() {
+        assert_eq!(COMPILED.as_ref().unwrap().patterns.len(), SPECS.len());
+    }
+
+    #[test]
+    fn what_does_something_is_found() {
+        for text in [
+            "a <!-- do this --> b",
+            "<SCRIPT src=x>",
+            "<img src=\"https://evil.example/a.gif?k=1\" width=1>",
+            "<svg onload=alert(1)>",
+            "<div style=\"background:url(https://evil.example/b)\"></div>",
+            "<p style='display: none'>x</p>",
+            "![x](https://evil.example/a.png)",
+            "![x](//evil.example/a.png)",
+            "![s][1]\n\n[1]: https://evil.example/p.png",
+            "[x](javascript:alert(1))",
+            "[x](data:text/html;base64,AA==)",
+            "[Fix](command:workbench.run)",
+            "[//]: # (do this)",
+            "<iframe src=x></iframe>",
+            "<a href=x onclick=\"y()\">",
+            "@import url('https://evil.example/a.css')",
+            "<img/src='//evil.example/a'>",
+            "https://github.com@evil.example/repo",
+            "https://xn--pypal-4ve.com/update",
+            "http://2130706433/x",
+            "[https://bank.example](https://evil.example/login)",
+            "<a href='https://evil.example'>https://bank.example</a>",
+        ] {
+            assert!(!notes(text).is_empty(), "{text}");
+        }
+    }
+
+    #[test]
+    fn ordinary_text_is_left_alone() {
+        for text in [
+            "a < b and c > d",
+            "Vec<String> and Option<&str>",
+            "see https://docs.example.com/a_b?c=d#e",
+            "<p>Hi <b>there</b></p> <a href=\"https://example.org/x\">x</a>",
+            "![local](./a.png)",
+            "[a](https://example.org)",
+            "https://münchen.example/ and https://xn--mnchen-3ya.example",
+            "// a comment",
+            "std::fmt::Display",
+            "http://127.0.0.1:8080/x",
+            "git@github.com:a/b.git",
+            "https://git@github.com/a/b",
+            "[https://example.org](https://www.example.org/)",
+            "http://[::1]:80/x",
+            "on_load = 3; onclick = f",
+            "data: text",
+            "arr![0]",
+            "the key: //",
+        ] {
+            assert_eq!(notes(text), [""; 0], "{text}");
+        }
+    }
+
+    #[test]
+    fn links_may_be_held_to_hosts() {
+        let hosts = [Pattern::new("example.org"), Pattern::new("*.example.org")];
+        for (text, found) in [
+            ("https://example.org/a", false),
+            ("https://A.Example.org:8443/a", false),
+            ("https://example.com", true),
+            ("<https://example.com>", true),
+            ("[x](//example.com/y)", true),
+            ("https://example.org.example.com", true),
+            ("http://[::1]/", true),
+            ("ftp://example.com", true),
+            ("https://example.org./", false),
+        ] {
+            assert_eq!(!find(text, &hosts).is_empty(), found, "{text}");
+        }
+        let one = find("see https://evil.example/a.b?c=d now", &hosts)[0];
+        assert_eq!(
+            defanged(&one, "https://evil.example/a.b?c=d"),
+            "hxxps://evil[.]example/a.b?c=d"
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn what_is_made_to_do_nothing_does_nothing(parts in proptest::collection::vec(prop_oneof![
+            Just("<script>"), Just("</script>"), Just("<!--"), Just("-->"), Just("![a]("), Just("https://a.b@c.d/"),
+            Just(")"), Just("<img src=\"//x.y\">"), Just("javascript:"), Just("[//]: "), Just("\n"), Just("word "),
+            Just("<a href='"), Just("'>"), Just("[https://a.example]("), Just("](command:"), Just("<"), Just(">"), Just("@import //a"),
+        ], 0..12)) {
+            let mut text = parts.concat();
+            for _ in 0..6 {
+                let found = find(&text, &[]);
+                let Some(one) = found.first() else { break };
+                let whole = &text[one.from..one.end];
+                text = format!("{}{}{}", &text[..one.from], defanged(one, whole), &text[one.end..]);
+            }
+            prop_assert!(text.len() < 4096);
+        }
+    }
+}

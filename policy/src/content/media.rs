@@ -1,0 +1,153 @@
+//! What is carried in base64: of which type it says it is, and of which it is (control C14).
+
+use crate::coding;
+use crate::pattern::Pattern;
+
+/// So much of what is carried is read to tell what it is, in characters of base64.
+const HEAD: usize = 64;
+
+/// How files of a kind begin, and which types they may go by.
+#[rustfmt::skip]
+const MAGIC: [(&[u8], usize, &[&str]); 24] = [
+    (b"\x89PNG\r\n\x1a\n", 0, &["image/png", "image/apng"]), (b"\xff\xd8\xff", 0, &["image/jpeg", "image/jpg", "image/pjpeg"]),
+    (b"GIF87a", 0, &["image/gif"]), (b"GIF89a", 0, &["image/gif"]), (b"WEBP", 8, &["image/webp"]),
+    (b"BM", 0, &["image/bmp", "image/x-ms-bmp"]), (b"II*\0", 0, &["image/tiff"]), (b"MM\0*", 0, &["image/tiff"]),
+    (b"WAVE", 8, &["audio/wav", "audio/x-wav", "audio/wave", "audio/vnd.wave"]), (b"ID3", 0, &["audio/mpeg", "audio/mp3"]),
+    (b"OggS", 0, &["audio/ogg", "video/ogg", "application/ogg", "audio/opus"]), (b"fLaC", 0, &["audio/flac", "audio/x-flac"]),
+    (b"ftyp", 4, &["video/mp4", "audio/mp4", "audio/m4a", "audio/x-m4a", "image/avif", "image/heic", "video/quicktime"]),
+    (b"\x1aE\xdf\xa3", 0, &["video/webm", "audio/webm", "video/x-matroska"]),
+    (b"%PDF-", 0, &["application/pdf"]), (b"{\\rtf", 0, &["application/rtf", "text/rtf"]),
+    (b"PK\x03\x04", 0, &["application/zip", "application/epub+zip", "application/java-archive", "application/vnd.", "application/x-zip"]),
+    (b"\x1f\x8b", 0, &["application/gzip", "application/x-gzip", "application/x-tar", "application/x-tgz"]),
+    (b"\x7fELF", 0, EXECUTABLE), (b"MZ", 0, EXECUTABLE), (b"\xcf\xfa\xed\xfe", 0, EXECUTABLE), (b"\xfe\xed\xfa\xcf", 0, EXECUTABLE),
+    (b"\xca\xfe\xba\xbe", 0, EXECUTABLE), (b"\0asm", 0, &["application/wasm"]),
+];
+const EXECUTABLE: &[&str] = &[
+    "application/x-executable",
+    "application/x-elf",
+    "application/x-msdownload",
+    "application/vnd.microsoft.portable-executable",
+    "application/x-mach-binary",
+    "application/x-sharedlib",
+    "application/java-vm",
+    "application/x-dosexec",
+];
+
+/// What is the matter with something that says it is of type `declared` and is carried in `base64`, if
+/// anything is. `types` are those that may be; none means all.
+pub(super) fn note(
+    declared: Option<&str>,
+    base64: Option<&str>,
+    types: &[Pattern],
+) -> Option<&'static str> {
+    let declared = declared.map(essence);
+    let head = base64.and_then(head);
+    let known = head.as_deref().and_then(kind);
+    let named = declared.as_deref().or_else(|| known.and_then(|names| names.first().copied()));
+    let allowed = |name: &str| types.iter().any(|pattern| pattern.matches(name));
+    if !types.is_empty() && !allowed(named.unwrap_or("application/octet-stream")) {
+        return Some("is of a type that is not on the list");
+    }
+    let (declared, head) = (declared?, head?);
+    let goes_by = |names: &[&str]| {
+        names
+            .iter()
+            .any(|name| *name == declared || name.ends_with('.') && declared.starts_with(name))
+    };
+    // Whatever may be in it, the type says nothing about it.
+    if declared == "application/octet-stream" {
+        return None;
+    }
+    match known {
+        Some(names) if goes_by(names) => None,
+        Some(_) => Some("is not what its type says"),
+        None if promises(&declared) => Some("is not what its type says"),
+        None if is_text(&declared) && head.contains(&0) => Some("is not what its type says"),
+        None => None,
+    }
+}
+
+/// The type without its parameters (RFC 9110 section 8.3.1).
+fn essence(declared: &str) -> String {
+    declared.split(';').next().unwrap_or(declared).trim().to_ascii_lowercase()
+}
+
+fn head(base64: &str) -> Option<Vec<u8>> {
+    let start: String = base64.chars().filter(|c| !c.is_ascii_whitespace()).take(HEAD).collect();
+    let whole = start.len() / 4 * 4;
+    coding::base64(start.get(..whole)?.trim_end_matches('='))
+}
+
+fn kind(head: &[u8]) -> Option<&'static [&'static str]> {
+    let begins = |(magic, at, _): &&(&[u8], usize, &[&str])| {
+        head.get(*at..).is_some_and(|rest| rest.starts_with(magic))
+    };
+    // Two letters are not enough to call a text something else.
+    let sure = |(magic, ..): &&(&[u8], usize, &'static [&'static str])| {
+        magic.len() > 2 || head.iter().any(|b| *b == 0 || *b > 0x7e)
+    };
+    MAGIC.iter().find(|one| begins(one) && sure(one)).map(|(_, _, names)| *names)
+}
+
+/// Whether we would know it if it were what it says.
+fn promises(declared: &str) -> bool {
+    let names = MAGIC.iter().flat_map(|(_, _, names)| names.iter());
+    let mut names = names.filter(|name| !name.ends_with('.') && !EXECUTABLE.contains(name));
+    // MPEG audio may begin with a frame, and archives with anything.
+    let free =
+        ["audio/mpeg", "audio/mp3", "application/x-tar", "application/x-tgz", "application/x-zip"];
+    !free.contains(&declared) && names.any(|name| *name == declared)
+}
+
+fn is_text(declared: &str) -> bool {
+    declared.starts_with("text/")
+        || matches!(declared, "application/json" | "application/xml" | "image/svg+xml")
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+
+    use super::note;
+    use crate::pattern::Pattern;
+
+    #[test]
+    fn what_it_says_is_compared_with_what_it_is() {
+        let elf = STANDARD.encode(b"\x7fELF\x02\x01\x01\0\0\0\0\0");
+        let png = STANDARD.encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+        let text = STANDARD.encode("BMW makes cars");
+        for (declared, base64, fits) in [
+            ("image/png", &png, true),
+            ("image/jpeg", &png, false),
+            ("Image/PNG; x=y", &png, true),
+            ("text/plain", &elf, false),
+            ("image/png", &elf, false),
+            ("application/octet-stream", &elf, true),
+            ("text/plain", &text, true),
+            ("image/png", &text, false),
+            ("application/x-elf", &elf, true),
+            ("application/x-own", &text, true),
+            ("text/plain", &png, false),
+        ] {
+            assert_eq!(
+                note(Some(declared), Some(base64), &[]).is_none(),
+                fits,
+                "{declared} {base64}"
+            );
+        }
+    }
+
+    #[test]
+    fn only_what_is_on_the_list_passes() {
+        let types = [Pattern::new("text/*"), Pattern::new("image/png")];
+        let png = STANDARD.encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+        assert_eq!(note(Some("text/html"), None, &types), None);
+        assert_eq!(note(None, Some(&png), &types), None);
+        for (declared, base64) in
+            [(Some("application/pdf"), None), (None, Some("AAAA")), (Some("image/svg+xml"), None)]
+        {
+            assert!(note(declared, base64, &types).is_some());
+        }
+    }
+}
