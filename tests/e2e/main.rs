@@ -29,6 +29,7 @@ mod pins;
 mod policy;
 mod protocol;
 mod registry;
+mod results;
 mod resuming;
 mod streaming;
 mod possession;

@@ -22,10 +22,14 @@ pub(super) struct Carried {
     kept: Mutex<Kept>,
 }
 
+/// A caller and a server.
+type Pair = (Box<str>, Box<str>);
+
 #[derive(Debug, Default)]
 struct Kept {
     turn: u64,
-    of: BTreeMap<(Box<str>, Box<str>), (u64, VecDeque<Digest>)>,
+    /// What each was given, and when there was last something new.
+    of: BTreeMap<Pair, (u64, VecDeque<Digest>)>,
 }
 
 fn short(digest: &[u8]) -> Digest {
@@ -60,7 +64,7 @@ impl Carried {
     pub(super) fn is_of_another(&self, caller: &str, server: &str, digest: &[u8]) -> bool {
         let digest = short(digest);
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        let from: (Box<str>, Box<str>) = (caller.into(), "".into());
+        let from: Pair = (caller.into(), "".into());
         let of_caller = kept.of.range(from..).take_while(|((known, _), _)| &**known == caller);
         let (mut other, mut own) = (false, false);
         for ((_, known), (_, values)) in of_caller {
