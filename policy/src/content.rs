@@ -17,6 +17,7 @@ mod personal;
 mod rules;
 mod secrets;
 mod size;
+mod vendors;
 mod walk;
 
 use aho_corasick::{AhoCorasick, MatchKind};

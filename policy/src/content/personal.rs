@@ -476,14 +476,14 @@ fn address(text: &str, from: usize) -> Option<usize> {
     let rest = text.get(from..)?;
     let length = rest.bytes().take(16).take_while(|b| b.is_ascii_digit() || *b == b'.').count();
     let quad = rest.get(..length)?.trim_end_matches('.');
-    let parsed: Ipv4Addr = quad.parse().ok()?;
+    quad.parse::<Ipv4Addr>().ok()?;
     let before = text.as_bytes().get(..from)?.last().copied().unwrap_or(b' ');
     let next = rest.as_bytes().get(quad.len()).copied().unwrap_or(b' ');
     // Four numbers before a dash or a letter are a version.
     let alone = !matches!(before, b'v' | b'=' | b'.' | b'-')
         && !next.is_ascii_alphanumeric()
         && next != b'-';
-    (alone && !parsed.is_unspecified() && !parsed.is_broadcast()).then(|| from + quad.len())
+    alone.then(|| from + quad.len())
 }
 
 /// An address of IPv6, and where it ends.
@@ -501,7 +501,11 @@ fn version_six(text: &str, from: usize) -> Option<usize> {
         if rest.get(word.len()..)?.starts_with("::") { rest.get(..word.len() + 2)? } else { word };
     word.parse::<Ipv6Addr>().ok()?;
     let next = rest.as_bytes().get(word.len()).copied().unwrap_or(b' ');
-    (!next.is_ascii_alphanumeric() && word.len() > 3).then(|| from + word.len())
+    let prefix =
+        next == b'/' && rest.as_bytes().get(word.len() + 1).is_some_and(u8::is_ascii_digit);
+    // `::` joins names in several languages.
+    let whole = word.len() > 3 || prefix || word == "::1";
+    (!next.is_ascii_alphanumeric() && next != b'_' && whole).then(|| from + word.len())
 }
 
 /// Numbers of persons that begin with digits and have letters.
@@ -519,10 +523,11 @@ fn with_letters(text: &str, from: usize) -> Option<(&'static str, usize)> {
     }
     let letters = word.get(digits..)?.trim_start_matches('-');
     let letter = *letters.as_bytes().first()?;
-    if matches!(digits, 7 | 8) && letters.len() == 1 && letter.is_ascii_uppercase() {
+    if matches!(digits, 7 | 8) && letters.len() == 1 {
         let number: usize = word.get(..digits)?.parse().ok()?;
         let table = b"TRWAGMYFPDXBNJZSQVHLCKE";
-        return (table.get(number % 23) == Some(&letter)).then_some(("es-nif", from + length));
+        return (table.get(number % 23) == Some(&letter.to_ascii_uppercase()))
+            .then_some(("es-nif", from + length));
     }
     None
 }

@@ -9,7 +9,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
 use memchr::memmem;
 
+use crate::coding;
+
 use super::lens::{Class, Found};
+use super::vendors;
 
 /// Shortest word that could be a secret by what stands before it.
 const SHORTEST: usize = 16;
@@ -21,6 +24,10 @@ const BEFORE: usize = 48;
 const HEADER: usize = 80;
 /// Longest value in quotation marks, in bytes.
 const QUOTED: usize = 200;
+/// Shortest value behind `Bearer` that is taken for one (RFC 6750 section 2.1).
+const BEARER: usize = 12;
+/// How far back the beginning of a command line is looked for, in bytes.
+const COMMAND: usize = 120;
 /// Fewest different characters of a word that is no placeholder.
 const DIFFERENT: usize = 8;
 
@@ -56,13 +63,13 @@ const PREFIXES: &[(&str, usize, &str)] = &[
     ("pscale_oauth_", 40, "planetscale-token"), ("pscale_pw_", 40, "planetscale-token"), ("pscale_tkn_", 40, "planetscale-token"),
     ("pub-c-", 40, "pubnub-key"), ("sub-c-", 40, "pubnub-key"), ("sec-c-", 40, "pubnub-key"),
     ("pul-", 40, "pulumi-token"), ("pypi-", 60, "pypi-token"), ("r8_", 38, "replicate-token"),
-    ("rdme_", 60, "readme-key"), ("rk_live_", 24, "stripe-key"), ("rk_test_", 24, "stripe-key"),
+    ("rdme_", 60, "readme-key"), ("rk_live_", 20, "stripe-key"), ("rk_test_", 20, "stripe-key"),
     ("rpa_", 40, "runpod-key"), ("rubygems_", 50, "rubygems-key"), ("sbp_", 40, "supabase-token"),
     ("sgp_", 40, "sourcegraph-token"), ("shippo_live_", 40, "shippo-token"), ("shippo_test_", 40, "shippo-token"),
     ("shpat_", 38, "shopify-token"), ("shpca_", 38, "shopify-token"), ("shppa_", 38, "shopify-token"),
     ("shpss_", 38, "shopify-token"), ("sk-ant-", 40, "anthropic-key"), ("sk-or-", 40, "openrouter-key"),
     ("sk-proj-", 40, "openai-key"), ("sk-svcacct-", 40, "openai-key"), ("sk-", 35, "api-key"),
-    ("sk.eyJ", 60, "mapbox-token"), ("sk_live_", 24, "stripe-key"), ("sk_test_", 24, "stripe-key"),
+    ("sk.eyJ", 60, "mapbox-token"), ("sk_live_", 20, "stripe-key"), ("sk_test_", 20, "stripe-key"),
     ("sl.", 80, "dropbox-token"), ("sntrys_", 40, "sentry-token"), ("sntryu_", 60, "sentry-token"),
     ("sq0atp-", 29, "square-token"), ("sq0csp-", 50, "square-token"), ("sqa_", 44, "sonarqube-token"),
     ("sqp_", 44, "sonarqube-token"), ("squ_", 44, "sonarqube-token"), ("tfp_", 40, "typeform-token"),
@@ -71,10 +78,23 @@ const PREFIXES: &[(&str, usize, &str)] = &[
     ("xkeysib-", 60, "brevo-key"), ("xoxa-", 24, "slack-token"), ("xoxb-", 24, "slack-token"),
     ("xoxe-", 24, "slack-token"), ("xoxp-", 24, "slack-token"), ("xoxr-", 24, "slack-token"),
     ("xoxs-", 24, "slack-token"), ("ya29.", 40, "google-token"),
+    ("AVNS_", 20, "aiven-password"), ("CFPAT-", 40, "contentful-token"), ("ak_live_", 24, "api-key"), ("ak_test_", 24, "api-key"),
+    ("csk-", 40, "cerebras-key"), ("e2b_", 40, "e2b-key"), ("fc-", 35, "firecrawl-key"), ("fw_", 24, "fireworks-key"),
+    ("gAAAAA", 90, "fernet-token"), ("ion_", 40, "cesium-token"), ("key-", 36, "mailgun-key"), ("lsv2_", 40, "langsmith-key"),
+    ("mdb_sa_sk_", 40, "mongodb-secret"), ("nfp_", 40, "netlify-token"), ("pcsk_", 50, "pinecone-key"), ("rnd_", 30, "render-key"),
+    ("rzp_live_", 23, "razorpay-key"), ("rzp_test_", 23, "razorpay-key"), ("secret_", 47, "notion-token"), ("shpua_", 38, "shopify-token"),
+    ("sk_", 40, "api-key"), ("tgp_v1_", 40, "together-key"), ("tkn.v1_", 40, "teamwork-token"), ("v2.local.", 60, "paseto"),
+    ("v4.local.", 60, "paseto"), ("v4.public.", 60, "paseto"), ("zpka_", 40, "zuplo-key"), ("IGQV", 60, "instagram-token"),
+    ("crsr_", 40, "cursor-key"), ("pdl_live_", 30, "paddle-key"),
 ];
 
 /// Hosts and places there behind which all is a secret.
-const WEBHOOKS: [(&str, &str); 6] = [
+const WEBHOOKS: [(&str, &str); 11] = [
+    ("chat.googleapis.com", "/v1/spaces/"),
+    ("maker.ifttt.com", "/trigger/"),
+    ("open.feishu.cn", "/open-apis/bot/v2/hook/"),
+    (".tines.com", "/webhook/"),
+    ("discordapp.com", "/api/webhooks/"),
     ("hooks.slack.com", "/services/"),
     ("hooks.slack.com", "/workflows/"),
     ("outlook.office.com", "/webhook/"),
@@ -106,7 +126,7 @@ const CALLED: [&str; 18] = [
 ];
 
 /// Words of which nobody thinks that they are one.
-const PLACEHOLDERS: [&str; 14] = [
+const PLACEHOLDERS: [&str; 13] = [
     "example",
     "xxxx",
     "your",
@@ -115,7 +135,6 @@ const PLACEHOLDERS: [&str; 14] = [
     "redacted",
     "dummy",
     "insert",
-    "abcdefghijklmnopqrstuvwxyz0",
     "*****",
     ".....",
     "-----",
@@ -222,7 +241,10 @@ fn connection(text: &str, at: usize, out: &mut Vec<Found>) -> usize {
 /// A value in quotation marks that is more than one word, and called a secret: where it ends.
 fn quoted(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     let before = text.get(text.floor_char_boundary(at.saturating_sub(BEFORE))..at)?;
-    before.trim_end_matches([' ', '\\', '(']).ends_with(['=', ':']).then_some(())?;
+    let ends = before.trim_end_matches([' ', '\\', '(']);
+    // `get("SECRET_KEY", "...")`
+    let default = ends.ends_with("',") || ends.ends_with("\",");
+    (ends.ends_with(['=', ':']) || default).then_some(())?;
     let mark = char::from(*text.as_bytes().get(at)?);
     let rest = text.get(at + 1..)?;
     let rest = rest.get(..rest.floor_char_boundary(QUOTED))?;
@@ -233,6 +255,7 @@ fn quoted(text: &str, at: usize, out: &mut Vec<Found>) -> Option<usize> {
     if !whole || plain || value.contains("://") || !is_varied(value) || is_placeholder(value) {
         return None;
     }
+    let before = before.trim_end_matches([' ', ',']);
     let strong = called(before, "a0b1c2d3e4f5g6h7")?;
     (names_secret(before) || strong == "password").then_some(())?;
     out.push(Found::new(Class::Secret, strong, at + 1, at + 1 + value.len()));
@@ -270,7 +293,7 @@ fn joined(word: &str) -> Option<usize> {
         .collect::<String>()
         .to_lowercase();
     let digits = value.bytes().filter(u8::is_ascii_digit).count();
-    let called = CALLED.iter().any(|name| head.ends_with(name)) || head.ends_with("private");
+    let called = CALLED.iter().any(|name| head.ends_with(name)) || vendors::names(&head).is_some();
     (value.len() >= SHORTEST && digits >= 4 && called).then_some(at)
 }
 
@@ -295,8 +318,14 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     {
         return out.push(Found::new(Class::Secret, rule, from, end));
     }
+    if let Some(found) = flagged(text, from, end) {
+        return out.push(found);
+    }
     // Most words are short, and no value of anything.
-    let given = || is_assigned(text.get(..from).unwrap_or_default());
+    let given = || {
+        let before = text.get(..from).unwrap_or_default();
+        is_assigned(before) || ends_with(before, "bearer ") && start.len() >= BEARER
+    };
     if start.len() < SHORTEST && !given() || !is_varied(start) || is_placeholder(start) {
         return;
     }
@@ -306,6 +335,69 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     let before = text.get(text.floor_char_boundary(from.saturating_sub(BEFORE))..from);
     let Some(rule) = called(before.unwrap_or_default(), start) else { return };
     out.push(Found::new(Class::Secret, rule, from, end));
+}
+
+/// Whether a text ends with a word, in any case.
+fn ends_with(text: &str, word: &str) -> bool {
+    let start = text.len().checked_sub(word.len());
+    start.and_then(|start| text.get(start..)).is_some_and(|end| end.eq_ignore_ascii_case(word))
+}
+
+/// What is given on a command line, or as a name and a password in base64 (RFC 7617).
+fn flagged(text: &str, from: usize, end: usize) -> Option<Found> {
+    let bytes = text.as_bytes();
+    if end - from == 35 && of_bot(text.get(..from)?) {
+        return Some(Found::new(Class::Secret, "telegram-token", from, end));
+    }
+    // Most words have another word before them.
+    if from < 3 || !bytes.get(from - 1).is_some_and(|b| matches!(b, b' ' | b'=' | b'"' | b'\'')) {
+        return None;
+    }
+    let before = text.get(text.floor_char_boundary(from.saturating_sub(COMMAND))..from)?;
+    let value = text.get(from..end)?;
+    if ends_with(before, "basic ") {
+        let plain = coding::base64(value.trim_end_matches('=')).filter(|_| value.len() >= 8)?;
+        let named = std::str::from_utf8(&plain).ok()?.split_once(':')?;
+        let secret = named.1.len() >= 3 && !plain.iter().any(u8::is_ascii_control);
+        return secret.then(|| Found::new(Class::Secret, "basic-auth", from, end));
+    }
+    let flag = before.trim_end_matches(['"', '\'']).trim_end_matches([' ', '=']);
+    let (head, flag) = flag.rsplit_once(char::is_whitespace)?;
+    let has = |words: &[&str]| {
+        let lower = head.to_ascii_lowercase();
+        words.iter().any(|word| lower.contains(word))
+    };
+    let whole = value.len() >= 4 && !is_placeholder(value) && !value.starts_with('-');
+    match flag {
+        "-p" | "/p" if whole && has(&["psexec", "sshpass", "plink", "mysql", "ldapsearch"]) => {
+            Some(Found::new(Class::Secret, "password", from, end))
+        }
+        "--password" | "--pass" | "--passwd"
+            if whole && !is_reference(value) && distinct(value) >= 5 =>
+        {
+            Some(Found::new(Class::Secret, "password", from, end))
+        }
+        "-u" | "--user" if has(&["curl", "wget", "http"]) && bytes.get(end) == Some(&b':') => {
+            let rest = text.get(end + 1..)?;
+            let length = rest
+                .bytes()
+                .take(LONGEST)
+                .take_while(|b| b.is_ascii_graphic() && !matches!(b, b'"' | b'\''))
+                .count();
+            let password = rest.get(..length)?;
+            let whole =
+                length >= 4 && !is_placeholder(password) && !password.starts_with(['$', '{', '<']);
+            whole.then(|| Found::new(Class::Secret, "password", end + 1, end + 1 + length))
+        }
+        _ => None,
+    }
+}
+
+/// Whether a number of a bot stands before a word, and a colon.
+fn of_bot(before: &str) -> bool {
+    let Some(number) = before.strip_suffix(':') else { return false };
+    let digits = number.bytes().rev().take(11).take_while(u8::is_ascii_digit).count();
+    (8..=10).contains(&digits)
 }
 
 /// Whether a value follows: what stands before ends with `=` or `:`.
@@ -351,6 +443,9 @@ fn format(word: &str) -> Option<&'static str> {
                 && part.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'))
         })
     };
+    if word.starts_with("eyJ") && !word.contains('.') && is_token(word) {
+        return Some("encoded-token");
+    }
     if let Some((head, _)) = word.split_once('.').filter(|_| word.starts_with("eyJ"))
         && !is_header(head)
     {
@@ -375,6 +470,17 @@ fn format(word: &str) -> Option<&'static str> {
     {
         return Some("mailchimp-key");
     }
+    if let Some((number, key)) = word.strip_prefix("pk_").and_then(|rest| rest.split_once('_'))
+        && (6..=10).contains(&number.len())
+        && number.bytes().all(|b| b.is_ascii_digit())
+        && key.len() >= 32
+        && key.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit())
+    {
+        return Some("clickup-token");
+    }
+    if word.len() == 40 && ["6Lc", "6Ld", "6Le", "6Lf"].iter().any(|head| word.starts_with(head)) {
+        return Some("recaptcha-key");
+    }
     if let Some(rest) = word.strip_prefix("pat")
         && rest.len() == 79
         && rest.as_bytes().get(14) == Some(&b'.')
@@ -386,6 +492,14 @@ fn format(word: &str) -> Option<&'static str> {
         return Some("salesforce-token");
     }
     None
+}
+
+/// Whether it is an object in base64 with a member that is called a secret.
+fn is_token(word: &str) -> bool {
+    let plain = coding::base64(word.trim_end_matches('=')).unwrap_or_default();
+    let text = std::str::from_utf8(&plain).unwrap_or_default();
+    let has = ["\"k\":", "\"key\":", "\"token\":", "\"secret\":", "\"password\":", "\"auth\":"];
+    text.starts_with('{') && has.iter().any(|name| text.contains(name))
 }
 
 /// Whether it is the header of a JWS (RFC 7515 section 4).
@@ -403,14 +517,21 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
         .filter(|c| c.is_alphanumeric() || matches!(c, '=' | ':'))
         .flat_map(char::to_lowercase)
         .collect();
-    let name = CALLED.iter().find(|name| plain.contains(**name))?;
     let assigned = is_assigned(line);
+    if of_vendor(&plain, word, assigned) {
+        return Some("credential");
+    }
+    let name = CALLED.iter().find(|name| plain.contains(**name))?;
     if matches!(*name, "passw" | "passphrase" | "pwd") && assigned {
         return (word.len() >= 6 && !is_reference(word)).then_some("password");
     }
     let adjacent = plain.ends_with(name);
     let strong = !matches!(*name, "key" | "access" | "auth" | "api");
-    let least = if assigned || adjacent && *name != "api" { SHORTEST } else { 20 };
+    let least = match *name {
+        "bearer" if adjacent => BEARER,
+        name if assigned || adjacent && name != "api" => SHORTEST,
+        _ => 20,
+    };
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
     let random = digits >= 2 && word.bytes().any(|b| b.is_ascii_alphabetic())
         || word.len() >= 20 && digits == word.len() && strong && (assigned || adjacent)
@@ -420,6 +541,21 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
         && (strong || assigned || adjacent || word.len() >= 24)
         && !is_reference(word))
     .then_some("credential")
+}
+
+/// Whether a word looks random and stands behind the name of a service.
+fn of_vendor(plain: &str, word: &str, assigned: bool) -> bool {
+    let Some(key) = vendors::names(plain.trim_end_matches(['=', ':'])) else { return false };
+    let digits = word.bytes().filter(u8::is_ascii_digit).count();
+    let least = if key && assigned { 10 } else { SHORTEST };
+    let random = digits >= 2 && word.bytes().any(|b| b.is_ascii_alphabetic())
+        || key && digits >= SHORTEST && digits == word.len()
+        || word.len() >= 20 && is_mixed(word)
+        || key
+            && word.len() >= 20
+            && word.bytes().all(|b| b.is_ascii_alphanumeric())
+            && distinct(word) >= 16;
+    word.len() >= least && random && !is_reference(word)
 }
 
 /// Whether a word has letters of both cases within its parts.
@@ -433,7 +569,7 @@ fn is_mixed(word: &str) -> bool {
 
 /// Whether a word is a path, a name of something or a version, and not a value.
 fn is_reference(word: &str) -> bool {
-    if word.contains('%') || word.contains("://") {
+    if word.contains("://") || coding::percent(word).1 * 12 > word.len() {
         return true;
     }
     let parts: Vec<&str> =
