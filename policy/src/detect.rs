@@ -191,7 +191,7 @@ const SUSPECTS: usize = 16;
 /// where it was encoded.
 pub(crate) fn readings(text: &str) -> Vec<String> {
     let mut views = Vec::new();
-    let normal = if text.chars().all(is_plain) {
+    let normal = if is_undisguised(text) {
         Cow::Borrowed(text)
     } else {
         let normal = normal::normal(text);
@@ -213,6 +213,24 @@ pub(crate) fn readings(text: &str) -> Vec<String> {
         all.push(normal.into_owned());
     }
     all
+}
+
+/// Whether nothing in a text is a letter in disguise: where letters of another script look like Latin
+/// ones, they stand beside Latin ones.
+fn is_undisguised(text: &str) -> bool {
+    let mut before = ' ';
+    text.chars().all(|c| {
+        let other = |c: char| matches!(c, '\u{370}'..='\u{58f}');
+        let mixed =
+            other(c) && before.is_ascii_alphabetic() || c.is_ascii_alphabetic() && other(before);
+        before = c;
+        !mixed && (is_plain(c) || other(c) || is_foreign(c))
+    })
+}
+
+/// Whether it is a letter, or a mark, of a script in which none looks like a Latin one.
+const fn is_foreign(c: char) -> bool {
+    matches!(c, '\u{5d0}'..='\u{5ea}' | '\u{60c}'..='\u{6ff}' | '\u{900}'..='\u{dff}' | '\u{e01}'..='\u{e5b}' | '\u{10a0}'..='\u{10ff}')
 }
 
 /// Whether a character is none that words are disguised with: ASCII, letters with accents, common

@@ -57,6 +57,30 @@ impl Hidden {
     }
 }
 
+/// Whether a text has characters that are not shown: a look at the bytes tells of most texts that they
+/// have none.
+#[must_use]
+pub fn has_any(text: &str) -> bool {
+    let odd = |byte: u8| match byte {
+        b' '..=b'~' | b'\t' | b'\n' | b'\r' => false,
+        // The first bytes of all there are, and what is no first byte of any.
+        0xc2 | 0xcd | 0xd8 | 0xe1 | 0xe2 | 0xe3 | 0xef | 0xf3 => true,
+        0x80.. => false,
+        _ => true,
+    };
+    let mut at = 0;
+    let bytes = text.as_bytes();
+    while let Some(more) = bytes.get(at..).and_then(|rest| rest.iter().position(|b| odd(*b))) {
+        at += more;
+        let c = text.get(at..).and_then(|rest| rest.chars().next());
+        if c.is_some_and(|c| Hidden::of(c).is_some()) {
+            return true;
+        }
+        at += c.map_or(1, char::len_utf8);
+    }
+    false
+}
+
 /// Whether it is a letter that is written from right to left.
 #[must_use]
 pub const fn is_rtl(c: char) -> bool {
@@ -94,7 +118,14 @@ pub fn without_colours(text: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Hidden, TERMINAL, without_colours};
+    use super::{Hidden, TERMINAL, has_any, without_colours};
+
+    #[test]
+    fn a_look_at_the_bytes_tells_the_same() {
+        for c in (0..=0x10_ffff).filter_map(char::from_u32) {
+            assert_eq!(has_any(&format!("é世{c}a")), Hidden::of(c).is_some(), "{c:?}");
+        }
+    }
 
     #[test]
     fn what_is_shown_is_not_hidden() {

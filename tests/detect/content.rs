@@ -93,7 +93,8 @@ pub(crate) fn measure(folder: &Path) {
     by("injected, by class", &injected, |row| row.key("attack_class"), Row::orders);
     by("ordinary flagged, by source", &ordinary, |row| row.key("source"), Row::orders);
     let seen = |row: &Row| {
-        row.orders() || row.found(&[Detector::HiddenCharacters, Detector::ActiveMarkup])
+        row.orders()
+            || row.found(&[Detector::HiddenCharacters, Detector::ActiveMarkup, Detector::Links])
     };
     let changed = read(folder, "obfuscated_outputs.jsonl");
     by("obfuscated, by kind", &changed, |row| row.key("kind"), seen);

@@ -10,7 +10,7 @@ use super::carried::Carried;
 use super::handling::{Direction, Handling};
 use super::{encoded, fence, markup, orders, personal, secrets};
 use crate::coding::hex;
-use crate::hidden::{Hidden, TERMINAL, without_colours};
+use crate::hidden::{Hidden, TERMINAL, has_any, without_colours};
 use crate::inspect::{self, Detector};
 use crate::pattern::Pattern;
 
@@ -190,8 +190,7 @@ impl Lens<'_> {
     /// The text without what is not shown, if there is any; and whether that is more than colours,
     /// which are no finding.
     fn plain(&self, text: &str, seen: &mut Glance) -> Option<(String, bool)> {
-        let shown = |byte: u8| matches!(byte, b' '..=b'~' | b'\t' | b'\n' | b'\r');
-        if text.bytes().all(shown) {
+        if !has_any(text) {
             return None;
         }
         let plain = without_colours(text);
@@ -255,7 +254,7 @@ impl Lens<'_> {
     fn redacted(&self, text: &str, seen: &mut Glance) -> Option<String> {
         let mut found = self.all(text);
         // Nothing that is not shown keeps a value from being one, also where it may stay.
-        let bare = (!text.is_ascii())
+        let bare = has_any(text)
             .then(|| -> String { text.chars().filter(|c| Hidden::of(*c).is_none()).collect() });
         let mut text = text;
         if let Some(bare) = bare.as_deref().filter(|bare| bare.len() < text.len()) {
@@ -303,10 +302,13 @@ impl Lens<'_> {
         if on(Detector::Secrets) || on(Detector::CarriedData) {
             secrets::find(text, &mut found);
         }
-        if on(Detector::Identifiers) || on(Detector::Contacts) || on(Detector::CarriedData) {
+        let persons = on(Detector::Identifiers) || on(Detector::Contacts);
+        if persons || on(Detector::CarriedData) {
             personal::find(text, &mut found);
         }
-        encoded::find(text, self.canaries, &mut found);
+        if persons || on(Detector::Secrets) || self.canaries.is_some() {
+            encoded::find(text, self.canaries, &mut found);
+        }
         self.listed(text, &mut found);
         found.retain(|one| {
             let carried = on(Detector::CarriedData) && one.class != Class::Contact;

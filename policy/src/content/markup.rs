@@ -120,7 +120,7 @@ pub(super) fn find(text: &str, hosts: &[Pattern]) -> Vec<Active> {
     let is_tag = |at: usize| next(at).is_ascii_alphabetic() || matches!(next(at), b'/' | b'!');
     let tag = memchr_iter(b'<', bytes).any(is_tag);
     let image = memmem::find(bytes, b"![").is_some();
-    let word = memchr::memchr2(b':', b'@', bytes).is_some() && compiled.words.is_match(bytes);
+    let word = signs_of_words(bytes) && compiled.words.is_match(bytes);
     for (sign, fix, note, pattern) in &compiled.patterns {
         let could = match sign {
             Sign::Tag => tag,
@@ -152,6 +152,22 @@ pub(super) fn find(text: &str, hosts: &[Pattern]) -> Vec<Active> {
         !inside
     });
     found
+}
+
+/// Whether a text could have one of [`WORDS`]: all have a colon behind a letter or `]`, or an `@`.
+fn signs_of_words(bytes: &[u8]) -> bool {
+    let link = memmem::find(bytes, b"](").is_some();
+    let begins = [&b"script"[..], b"data", b"[//]"];
+    memchr::memchr2_iter(b':', b'@', bytes).any(|at| match bytes.get(at) {
+        Some(b'@') => bytes.get(at + 1).is_some_and(|next| next.eq_ignore_ascii_case(&b'i')),
+        _ => link || begins.iter().any(|word| ends_with(bytes, at, word)),
+    })
+}
+
+/// Whether a word ends at a place, in any case.
+fn ends_with(bytes: &[u8], at: usize, word: &[u8]) -> bool {
+    let start = at.checked_sub(word.len());
+    start.and_then(|start| bytes.get(start..at)).is_some_and(|w| w.eq_ignore_ascii_case(word))
 }
 
 /// Whether a text says what a reference means that leads elsewhere.

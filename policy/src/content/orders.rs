@@ -130,7 +130,8 @@ pub(super) fn find(text: &str) -> Option<Order> {
 
 /// The text with what was escaped once more, as in JSON within a string, undone.
 fn unescaped(text: &str) -> Cow<'_, str> {
-    if text.contains("\\n") || text.contains("\\\"") {
+    let escapes = memchr::memchr(b'\\', text.as_bytes()).is_some();
+    if escapes && (text.contains("\\n") || text.contains("\\\"")) {
         Cow::Owned(text.replace("\\n", "\n").replace("\\\"", "\""))
     } else {
         Cow::Borrowed(text)

@@ -30,7 +30,7 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
             b'@' => email(text, at, out),
             b'0'..=b'9' | b'+' if starts && !goes_on(bytes, at) => number(text, at, out),
             b'(' if bytes.get(at + 1).is_some_and(u8::is_ascii_digit) => number(text, at, out),
-            b'A'..=b'Z' | b'a'..=b'z' if starts => word(text, at, out),
+            b'A'..=b'Z' | b'a'..=b'z' if starts && could_be(bytes, at) => word(text, at, out),
             b':' if bytes.get(at + 1) == Some(&b':') && starts => word(text, at, out),
             _ => None,
         };
@@ -44,6 +44,13 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
         before = bytes.get(next - 1).copied().unwrap_or(b' ');
         at = next;
     }
+}
+
+/// Whether a word has a digit or goes on as an address does: most words are none of ours.
+fn could_be(bytes: &[u8], at: usize) -> bool {
+    let rest = bytes.get(at..).unwrap_or_default();
+    let mut word = rest.iter().skip_while(|byte| byte.is_ascii_alphabetic());
+    matches!(word.next(), Some(b'0'..=b'9' | b':'))
 }
 
 /// Whether what begins here is the rest of something: of a name, or of a longer number.

@@ -4,6 +4,7 @@
 
 use std::sync::LazyLock;
 
+use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
@@ -142,6 +143,35 @@ const PLACEHOLDERS: [&str; 13] = [
     "process.env",
 ];
 
+/// What names of values, and values, are compared with.
+struct Lists {
+    called: AhoCorasick,
+    placeholders: AhoCorasick,
+}
+
+static LISTS: LazyLock<Option<Lists>> = LazyLock::new(|| {
+    let placeholders = AhoCorasick::builder().ascii_case_insensitive(true).build(PLACEHOLDERS);
+    Some(Lists { called: AhoCorasick::new(CALLED).ok()?, placeholders: placeholders.ok()? })
+});
+
+/// How a private key begins (RFC 7468).
+static BEGIN: LazyLock<memmem::Finder<'static>> =
+    LazyLock::new(|| memmem::Finder::new("-----BEGIN"));
+
+/// Whether something before a short word could give it as a value: a sign, or a word that says so.
+fn may_be_given(bytes: &[u8], at: usize) -> bool {
+    let before = bytes.get(at.saturating_sub(12)..at).unwrap_or_default();
+    let blanks = |b: &&u8| matches!(b, b'"' | b'\'' | b'`' | b' ' | b'\\' | b'\t' | b'>' | b'(');
+    let mut back = before.iter().rev().skip_while(blanks);
+    let last = back.next().copied().unwrap_or(b' ').to_ascii_lowercase();
+    // `=` and `:`; `-p`, `-u`, `/p` and `--password`; `basic` and `bearer`.
+    matches!(last, b'=' | b':')
+        || matches!(last, b'p' | b'u' | b's' | b'd' | b'r')
+            && back.any(|b| matches!(b, b'-' | b'/'))
+        || matches!(last, b'c' | b'r')
+            && before.to_ascii_lowercase().windows(4).any(|w| w == b"asic" || w == b"arer")
+}
+
 const fn is_part(byte: u8) -> bool {
     byte.is_ascii_alphanumeric()
         || matches!(byte, b'_' | b'-' | b'.' | b'+' | b'/' | b'~' | b'!' | b'%')
@@ -168,10 +198,18 @@ pub(super) fn find(text: &str, out: &mut Vec<Found>) {
         }
         let rest = bytes.get(at..).unwrap_or_default();
         let run = at + rest.iter().position(|byte| !is_part(*byte)).unwrap_or(rest.len());
+        // Most words are short, and nothing gives them a value.
+        let one = bytes.get(at..run).unwrap_or_default();
+        let plain = memchr::memchr(b'-', one).is_none();
+        if plain && one.len() < SHORTEST && !may_be_given(bytes, at) {
+            at = run;
+            continue;
+        }
         // Each byte of a run is looked at once for the start of a private key.
         while at < run {
             let left = bytes.get(at..run).unwrap_or_default();
-            let begins = memmem::find(left, b"-----BEGIN");
+            let dashes = memchr::memchr(b'-', left).is_some();
+            let begins = if dashes { BEGIN.find(left) } else { None };
             let end = begins.map_or(run, |begins| at + begins);
             if end - at >= 6 {
                 word(text, at, end, out);
@@ -331,6 +369,11 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     }
     if let Some(at) = joined(start).filter(|_| start.len() == whole.len()) {
         return out.push(Found::new(Class::Secret, "credential", from + at, from + whole.len()));
+    }
+    // What is not given as a value has to look like one.
+    let digits = start.bytes().filter(u8::is_ascii_digit).take(2).count();
+    if digits < 2 && start.len() < 20 && !given() {
+        return;
     }
     let before = text.get(text.floor_char_boundary(from.saturating_sub(BEFORE))..from);
     let Some(rule) = called(before.unwrap_or_default(), start) else { return };
@@ -521,7 +564,8 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
     if of_vendor(&plain, word, assigned) {
         return Some("credential");
     }
-    let name = CALLED.iter().find(|name| plain.contains(**name))?;
+    let names = LISTS.as_ref()?.called.find_overlapping_iter(&plain);
+    let name = CALLED.get(names.map(|name| name.pattern().as_usize()).min()?)?;
     if matches!(*name, "passw" | "passphrase" | "pwd") && assigned {
         return (word.len() >= 6 && !is_reference(word)).then_some("password");
     }
@@ -545,17 +589,18 @@ fn called(before: &str, word: &str) -> Option<&'static str> {
 
 /// Whether a word looks random and stands behind the name of a service.
 fn of_vendor(plain: &str, word: &str, assigned: bool) -> bool {
-    let Some(key) = vendors::names(plain.trim_end_matches(['=', ':'])) else { return false };
     let digits = word.bytes().filter(u8::is_ascii_digit).count();
+    let letters = word.bytes().any(|b| b.is_ascii_alphabetic());
+    let random = digits >= 2 && letters || word.len() >= 20 && is_mixed(word);
+    let whole = word.bytes().all(|b| b.is_ascii_alphanumeric());
+    let long = word.len() >= 20 && whole && distinct(word) >= 16;
+    let keyed = digits >= SHORTEST && digits == word.len() || long;
+    if !random && !keyed {
+        return false;
+    }
+    let Some(key) = vendors::names(plain.trim_end_matches(['=', ':'])) else { return false };
     let least = if key && assigned { 10 } else { SHORTEST };
-    let random = digits >= 2 && word.bytes().any(|b| b.is_ascii_alphabetic())
-        || key && digits >= SHORTEST && digits == word.len()
-        || word.len() >= 20 && is_mixed(word)
-        || key
-            && word.len() >= 20
-            && word.bytes().all(|b| b.is_ascii_alphanumeric())
-            && distinct(word) >= 16;
-    word.len() >= least && random && !is_reference(word)
+    word.len() >= least && (random || key) && !is_reference(word)
 }
 
 /// Whether a word has letters of both cases within its parts.
@@ -608,6 +653,6 @@ fn is_varied(word: &str) -> bool {
 }
 
 fn is_placeholder(word: &str) -> bool {
-    let lower = word.to_ascii_lowercase();
-    PLACEHOLDERS.iter().any(|placeholder| lower.contains(placeholder))
+    let known = LISTS.as_ref().map(|lists| &lists.placeholders);
+    known.is_some_and(|known| known.is_match(word))
 }

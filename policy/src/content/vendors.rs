@@ -1,8 +1,9 @@
 //! Names of services that give out keys: a word that looks random and stands behind one of them is
 //! taken for a key.
 
-use std::collections::BTreeSet;
 use std::sync::LazyLock;
+
+use aho_corasick::AhoCorasick;
 
 /// The names, in lower case and without blanks, in order.
 #[rustfmt::skip]
@@ -70,9 +71,9 @@ const VENDORS: &[&str] = &[
     "zulip",
 ];
 
-static KNOWN: LazyLock<BTreeSet<&str>> = LazyLock::new(|| VENDORS.iter().copied().collect());
-/// How long they are, in bytes.
-const LENGTHS: std::ops::RangeInclusive<usize> = 3..=21;
+static KNOWN: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| AhoCorasick::new(VENDORS).ok());
+/// The longest, in bytes.
+const LONGEST: usize = 21;
 
 /// What may stand between such a name and the key.
 const BETWEEN: [&str; 18] = [
@@ -104,8 +105,9 @@ pub(super) fn names(plain: &str) -> Option<bool> {
         (rest, key) = (shorter, true);
     }
     let of = |rest: &str| {
-        let ends = |length: usize| rest.get(rest.len().checked_sub(length)?..);
-        LENGTHS.filter_map(ends).any(|name| KNOWN.contains(name))
+        let end = rest.get(rest.len().saturating_sub(LONGEST)..).unwrap_or(rest);
+        let known = KNOWN.iter().flat_map(|known| known.find_overlapping_iter(end));
+        known.into_iter().any(|name| name.end() == end.len())
     };
     // Some names end with what stands between others.
     (of(rest) || of(plain)).then_some(key)
@@ -113,14 +115,14 @@ pub(super) fn names(plain: &str) -> Option<bool> {
 
 #[cfg(test)]
 mod tests {
-    use super::{LENGTHS, VENDORS, names};
+    use super::{LONGEST, VENDORS, names};
 
     #[test]
     fn the_names_are_as_they_are_compared() {
         assert!(VENDORS.is_sorted());
         for vendor in VENDORS {
             let plain = vendor.bytes().all(|b| b.is_ascii_lowercase() || b.is_ascii_digit());
-            assert!(plain && LENGTHS.contains(&vendor.len()), "{vendor}");
+            assert!(plain && (3..=LONGEST).contains(&vendor.len()), "{vendor}");
         }
     }
 

@@ -1,12 +1,44 @@
 //! The lines of a text that may be something else than they seem: a glance, so that ordinary text is
 //! not decoded in every way there is.
 
+use std::sync::LazyLock;
+
+use crate::coding;
+
 /// Longest stretch that is looked at as one line, in bytes.
 const LINE: usize = 2000;
 /// Shortest run that could be an encoding, in bytes.
 const RUN: usize = 20;
 /// Fewest words of a line that is looked at for not being in any language.
 const WORDS: usize = 5;
+
+/// In prose one word of so many is a small one.
+const SHARE: usize = 12;
+/// Small words of languages that are written with Latin letters, in order.
+#[rustfmt::skip]
+const SMALL: [&str; 129] = [
+    "a", "al", "all", "an", "and", "are", "as", "at", "att", "au", "auf", "av", "be", "bei", "bir", "but",
+    "by", "cac", "can", "che", "cho", "com", "con", "da", "dan", "dans", "das", "dat", "de", "del", "den", "der",
+    "des", "det", "di", "die", "do", "du", "e", "een", "ei", "ein", "eine", "el", "em", "en", "er", "es",
+    "est", "et", "for", "from", "gli", "har", "he", "het", "i", "if", "il", "im", "in", "ini", "is", "ist",
+    "it", "itu", "ja", "jest", "ke", "khi", "la", "las", "le", "les", "los", "mit", "mot", "na", "ne", "nie",
+    "no", "non", "not", "o", "och", "of", "og", "on", "op", "or", "os", "par", "para", "pas", "per", "por",
+    "pour", "que", "se", "si", "sie", "som", "su", "sur", "that", "the", "this", "to", "um", "uma", "un", "und",
+    "une", "va", "van", "ve", "voi", "von", "w", "was", "we", "wir", "with", "y", "yang", "you", "your", "z",
+    "zu",
+];
+
+/// The same as numbers, in order: words are looked up in every line.
+static PACKED: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let mut all: Vec<u32> = SMALL.iter().map(|word| packed(word.as_bytes())).collect();
+    all.sort_unstable();
+    all
+});
+
+/// At most four letters as a number, whatever their case.
+fn packed(word: &[u8]) -> u32 {
+    word.iter().take(4).fold(0, |all, byte| all << 8 | u32::from(byte.to_ascii_lowercase()))
+}
 
 /// Those lines, one behind the other.
 pub(super) fn of(text: &str) -> String {
@@ -35,7 +67,7 @@ fn is_suspect(line: &str) -> bool {
     }
     let prose = shape.letters * 10 >= line.len() * 7;
     // Prose has small words; what is spelled apart or backwards has none.
-    let foreign = prose && shape.words >= WORDS && shape.common == 0;
+    let foreign = prose && shape.words >= WORDS && shape.common * SHARE < shape.words;
     foreign || shape.single * 2 >= shape.words && shape.single >= 8 || shape.mixed >= 3
 }
 
@@ -45,7 +77,7 @@ struct Shape {
     words: usize,
     /// Words of one letter.
     single: usize,
-    /// Small words of English.
+    /// Small words of some languages.
     common: usize,
     /// Words with a digit between letters.
     mixed: usize,
@@ -60,26 +92,16 @@ impl Shape {
         let bytes = word.as_bytes();
         if bytes.len() <= 4 {
             self.single += usize::from(bytes.len() == 1);
-            let small = word.trim_end_matches([',', '.', ':']);
-            self.common += usize::from(matches!(
-                small,
-                "the"
-                    | "and"
-                    | "to"
-                    | "of"
-                    | "is"
-                    | "in"
-                    | "for"
-                    | "you"
-                    | "this"
-                    | "on"
-                    | "a"
-                    | "it"
-                    | "The"
-                    | "with"
-                    | "be"
-            ));
+            let end = bytes.iter().rposition(|b| !matches!(b, b',' | b'.' | b':'));
+            let small = bytes.get(..=end.unwrap_or(0)).unwrap_or(bytes);
+            self.common += usize::from(PACKED.binary_search(&packed(small)).is_ok());
             self.letters += bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
+            return false;
+        }
+        // Most words have nothing but small letters.
+        let (last, head) = bytes.split_last().unwrap_or((&b' ', &[]));
+        if head.len() < RUN && head.iter().all(u8::is_ascii_lowercase) {
+            self.letters += head.len() + usize::from(last.is_ascii_alphabetic());
             return false;
         }
         let (mut run, mut upper, mut lower, mut digits, mut inside) = (0, 0, 0, 0, 0);
@@ -109,11 +131,33 @@ impl Shape {
             // words of a name or a path ends a run.
             let base64 = upper >= 3 && lower >= 3 && digits >= 1;
             if run >= RUN && (base64 || digits * 3 >= run) {
-                return true;
+                let start = bytes.get(n + 1 - run..=n).unwrap_or_default();
+                if is_text(start) {
+                    return true;
+                }
+                // What is no text from its start on is none: sums, ids, pictures.
+                (run, upper, lower, digits) = (0, 0, 0, 0);
             }
         }
         self.letters += bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
         self.mixed += usize::from(inside > 0 && digits <= 4);
         self.percent >= 4
     }
+}
+
+/// Whether a run in base64 or in hexadecimal begins with text.
+fn is_text(run: &[u8]) -> bool {
+    let shown = |byte: u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0x80..);
+    let digit = |byte: u8| char::from(byte).to_digit(16);
+    let pair = |pair: &[u8; 2]| match pair.map(digit) {
+        [Some(high), Some(low)] => u8::try_from(high << 4 | low).is_ok_and(shown),
+        _ => false,
+    };
+    let (pairs, _) = run.as_chunks::<2>();
+    if !pairs.is_empty() && pairs.iter().all(pair) {
+        return true;
+    }
+    let whole = run.get(..run.len() / 4 * 4).and_then(|whole| std::str::from_utf8(whole).ok());
+    let decoded = whole.and_then(|whole| coding::base64(whole.trim_end_matches('=')));
+    decoded.is_some_and(|decoded| decoded.into_iter().all(shown))
 }
