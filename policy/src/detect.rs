@@ -218,6 +218,10 @@ pub(crate) fn readings(text: &str) -> Vec<String> {
 /// Whether nothing in a text is a letter in disguise: where letters of another script look like Latin
 /// ones, they stand beside Latin ones.
 fn is_undisguised(text: &str) -> bool {
+    let odd = |byte: u8| byte < b' ' && !matches!(byte, b'\t' | b'\n' | b'\r') || byte == 0x7f;
+    if text.is_ascii() {
+        return !text.bytes().any(odd);
+    }
     let mut before = ' ';
     text.chars().all(|c| {
         let other = |c: char| matches!(c, '\u{370}'..='\u{58f}');
@@ -242,6 +246,7 @@ const fn is_plain(c: char) -> bool {
         | '\u{2010}'..='\u{2027}' | '\u{2030}'..='\u{205e}' | '\u{20a0}'..='\u{20bf}'
         | '\u{2190}'..='\u{23ff}' | '\u{2500}'..='\u{27bf}'
         | '\u{3000}'..='\u{30ff}' | '\u{4e00}'..='\u{9fff}' | '\u{ac00}'..='\u{d7a3}'
+        | '\u{ff01}' | '\u{ff08}' | '\u{ff09}' | '\u{ff0c}' | '\u{ff1a}' | '\u{ff1b}' | '\u{ff1f}'
         | '\u{1f300}'..='\u{1faff}')
 }
 

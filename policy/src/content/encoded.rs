@@ -15,10 +15,10 @@ const SAMPLE: usize = 64;
 
 /// Adds what is found in runs of `text` when they are decoded: each run as a whole.
 pub(super) fn find(text: &str, canaries: Option<&AhoCorasick>, out: &mut Vec<Found>) {
-    if text.len() < SHORTEST {
+    let bytes = text.as_bytes();
+    if !has_run(bytes) {
         return;
     }
-    let bytes = text.as_bytes();
     let part = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'_' | b'-' | b'=' | b'%')
     };
@@ -52,6 +52,31 @@ pub(super) fn find(text: &str, canaries: Option<&AhoCorasick>, out: &mut Vec<Fou
         }
         (from, escapes, hex) = (at + 1, 0, true);
     }
+}
+
+/// Whether so many bytes of an encoding stand one behind the other anywhere: one in so many is looked at,
+/// and what is around it.
+fn has_run(bytes: &[u8]) -> bool {
+    let part = |byte: &u8| {
+        byte.is_ascii_alphanumeric()
+            || matches!(byte, b'+' | b'/' | b'_' | b'-' | b'=' | b'%' | b'.' | b'~' | b':' | b'@')
+    };
+    let mut at = SHORTEST - 1;
+    while let Some(byte) = bytes.get(at) {
+        if !part(byte) {
+            at += SHORTEST;
+            continue;
+        }
+        let before = bytes.get(..at).unwrap_or_default().iter().rev();
+        let before = before.take(SHORTEST).take_while(|b| part(b)).count();
+        let behind = bytes.get(at..).unwrap_or_default().iter();
+        let behind = behind.take(SHORTEST).take_while(|b| part(b)).count();
+        if before + behind >= SHORTEST {
+            return true;
+        }
+        at += behind + SHORTEST;
+    }
+    false
 }
 
 /// What says most of what is found in a decoded text.

@@ -147,17 +147,23 @@ impl Shape {
 
 /// Whether a run in base64 or in hexadecimal begins with text.
 fn is_text(run: &[u8]) -> bool {
-    let shown = |byte: u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0x80..);
+    let is_text = |bytes: &[u8]| {
+        let shown = |byte: &u8| matches!(byte, b' '..=b'~' | b'\n' | b'\r' | b'\t' | 0x80..);
+        // The last character may go on behind the run.
+        let whole = std::str::from_utf8(bytes).map_or_else(|e| e.error_len().is_none(), |_| true);
+        whole && bytes.iter().all(shown)
+    };
     let digit = |byte: u8| char::from(byte).to_digit(16);
     let pair = |pair: &[u8; 2]| match pair.map(digit) {
-        [Some(high), Some(low)] => u8::try_from(high << 4 | low).is_ok_and(shown),
-        _ => false,
+        [Some(high), Some(low)] => u8::try_from(high << 4 | low).ok(),
+        _ => None,
     };
     let (pairs, _) = run.as_chunks::<2>();
-    if !pairs.is_empty() && pairs.iter().all(pair) {
+    let bytes: Option<Vec<u8>> = pairs.iter().map(pair).collect();
+    if bytes.is_some_and(|bytes| is_text(&bytes)) {
         return true;
     }
     let whole = run.get(..run.len() / 4 * 4).and_then(|whole| std::str::from_utf8(whole).ok());
     let decoded = whole.and_then(|whole| coding::base64(whole.trim_end_matches('=')));
-    decoded.is_some_and(|decoded| decoded.into_iter().all(shown))
+    decoded.is_some_and(|decoded| is_text(&decoded))
 }
