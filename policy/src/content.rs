@@ -17,6 +17,7 @@ mod personal;
 mod rules;
 mod secrets;
 mod size;
+pub mod stretch;
 mod vendors;
 mod walk;
 

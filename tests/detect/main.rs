@@ -3,6 +3,8 @@
 //!     cargo run --release -p e2e --bin detect -- measure FOLDER
 //!     cargo run --release -p e2e --bin detect -- content FOLDER
 //!     cargo run --release -p e2e --bin detect -- train FOLDER > policy/src/detect/model.bin
+//!     cargo run --release -p e2e --bin detect -- train-results FOLDER > policy/src/content/orders.bin
+//!     cargo run --release -p e2e --bin detect -- results FOLDER
 //!
 //! FOLDER has `benign_tools.jsonl`, `poisoned_tools.jsonl`, `obfuscated_tools.jsonl` and
 //! `lookalike_benign.jsonl`: a definition a line, under `tool`, with its `source` and `license`. Only
@@ -22,6 +24,7 @@
 
 mod content;
 mod generator;
+mod results;
 
 use std::collections::BTreeMap;
 use std::io::Write as _;
@@ -411,10 +414,18 @@ fn speed(folder: &Path) {
 fn main() {
     let arguments: Vec<String> = env::args().skip(1).collect();
     let [verb, folder] = arguments.as_slice() else {
-        return eprintln!("detect measure|strict|shipped|content|train FOLDER");
+        return eprintln!(
+            "detect measure|strict|shipped|content|results|train|train-results FOLDER"
+        );
     };
     if verb == "speed" {
         return speed(Path::new(folder));
+    }
+    if verb == "results" {
+        return results::measure(Path::new(folder));
+    }
+    if verb == "train-results" {
+        return std::io::stdout().write_all(&results::learned(Path::new(folder))).unwrap();
     }
     if verb == "content" {
         return content::measure(Path::new(folder));
@@ -430,6 +441,6 @@ fn main() {
             let model = learn(&rows, &real, 1);
             std::io::stdout().write_all(&model.write()).unwrap();
         }
-        _ => eprintln!("detect measure|strict|shipped|content|train FOLDER"),
+        _ => eprintln!("detect measure|strict|shipped|content|results|train|train-results FOLDER"),
     }
 }

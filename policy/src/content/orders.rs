@@ -13,6 +13,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 use regex::bytes::{Regex, RegexBuilder};
 
 use super::rules::{RULES, Rule};
+use super::stretch;
 use crate::detect;
 
 /// From this score on, in hundredths, a text is taken to give orders.
@@ -107,6 +108,21 @@ static COMPILED: LazyLock<Option<Compiled>> = LazyLock::new(|| {
 
 /// What is most suspicious about a text, if anything is.
 pub(super) fn find(text: &str) -> Option<Order> {
+    let found = patterns(text);
+    if found.is_some_and(|order| order.is_one()) {
+        return found;
+    }
+    let Some((sum, at)) = stretch::strongest(stretch::built_in(), text) else { return found };
+    let share = (sum / stretch::THRESHOLD * f32::from(THRESHOLD)).clamp(0.0, 999.0);
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
+    let score = share as u16;
+    let note = "reads like orders";
+    let own = Order { score, note, place: Some((at.start, at.end, false)) };
+    found.into_iter().chain([own]).max_by_key(|order| order.score)
+}
+
+/// What the patterns find most suspicious about a text, if anything is.
+pub(super) fn patterns(text: &str) -> Option<Order> {
     let plain = unescaped(text);
     let mut found = search(&plain);
     if plain.len() != text.len() {

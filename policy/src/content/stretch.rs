@@ -1,0 +1,180 @@
+//! Does a stretch of a text read like orders to a model? A linear model over hashed words, pairs of
+//! words, and pairs with one between them (control C13).
+//!
+//! It stands beside the patterns of `orders`: they say why, and are right where they speak; this one
+//! has seen what they found and generalises a little. `docs/content.md` says what it learned from.
+
+use std::ops::Range;
+use std::sync::LazyLock;
+
+use crate::detect::{BUCKETS, Model};
+
+/// From this sum on a stretch is taken for orders.
+pub const THRESHOLD: f32 = 2.0;
+/// Longest sentence, in bytes: what is longer counts as several.
+const SENTENCE: usize = 300;
+/// Fewest words of a text that is read.
+const WORDS: usize = 4;
+
+static BUILT_IN: LazyLock<Model> = LazyLock::new(|| Model::parse(include_bytes!("orders.bin")));
+
+/// Two sentences, and what of them is learned from.
+#[derive(Clone, Debug)]
+pub struct Stretch {
+    /// Where they stand.
+    pub at: Range<usize>,
+    /// The buckets of their features.
+    pub features: Vec<u16>,
+}
+
+/// Every stretch of a text: each sentence with the one behind it.
+#[must_use]
+pub fn stretches(text: &str) -> Vec<Stretch> {
+    let mut all: Vec<(Range<usize>, Vec<u16>)> = Vec::new();
+    read(text, |at, new, features| match all.last_mut().filter(|_| !new) {
+        Some((known, all)) => {
+            known.end = at.end;
+            all.extend(features);
+        }
+        None => all.push((at, features.to_vec())),
+    });
+    let mut out = Vec::with_capacity(all.len());
+    for (n, (at, features)) in all.iter().enumerate() {
+        let (mut at, mut features) = (at.clone(), features.clone());
+        if let Some((next, more)) = all.get(n + 1) {
+            at.end = next.end;
+            features.extend(more);
+        }
+        out.push(Stretch { at, features });
+    }
+    out
+}
+
+/// What a model says of the stretch that reads most like orders, and where that is.
+#[must_use]
+pub fn strongest(model: &Model, text: &str) -> Option<(f32, Range<usize>)> {
+    let weight = |bucket: &u16| model.weights.get(usize::from(*bucket)).copied().unwrap_or(0.0);
+    let mut best: Option<(f32, Range<usize>)> = None;
+    // The sentence before the one that is read, and that one.
+    let (mut last, mut now) = (None::<(f32, Range<usize>)>, None::<(f32, Range<usize>)>);
+    let mut words = 0_usize;
+    let mut close = |last: &mut Option<(f32, Range<usize>)>, now: Option<(f32, Range<usize>)>| {
+        let Some((sum, at)) = now else { return };
+        let both = match last.as_ref() {
+            Some((before, from)) => (before + sum, from.start..at.end),
+            None => (sum, at.clone()),
+        };
+        if best.as_ref().is_none_or(|(known, _)| both.0 > *known) {
+            best = Some(both);
+        }
+        *last = Some((sum, at));
+    };
+    read(text, |at, new, features| {
+        words += 1;
+        let sum: f32 = features.iter().map(weight).sum();
+        match now.as_mut().filter(|_| !new) {
+            Some((all, known)) => {
+                *all += sum;
+                known.end = at.end;
+            }
+            None => close(&mut last, now.replace((sum, at))),
+        }
+    });
+    close(&mut last, now.take());
+    let (sum, at) = best.filter(|_| words >= WORDS)?;
+    Some((sum + model.bias, at))
+}
+
+/// The model that is compiled in.
+#[must_use]
+pub fn built_in() -> &'static Model {
+    &BUILT_IN
+}
+
+/// How much the patterns beside it find in a text; from 1 on it is taken for orders.
+#[must_use]
+pub fn patterns(text: &str) -> f32 {
+    super::orders::patterns(text).map_or(0.0, |order| order.value())
+}
+
+/// Reads a text word by word: where each stands, whether a sentence begins with it, and its features.
+fn read(text: &str, mut word: impl FnMut(Range<usize>, bool, &[u16])) {
+    let bytes = text.as_bytes();
+    let (mut at, mut start, mut new) = (0, 0, true);
+    let (mut before, mut first) = (0_u64, 0_u64);
+    while let Some(byte) = bytes.get(at) {
+        let rest = bytes.get(at + 1..).unwrap_or_default();
+        let run = |of: fn(&u8) -> bool| at + 1 + rest.iter().take_while(|b| of(b)).count();
+        let (end, hash) = match byte {
+            b'\n' => {
+                (new, at) = (true, at + 1);
+                continue;
+            }
+            // A line end that was escaped once more.
+            b'\\' if rest.first() == Some(&b'n') => {
+                (new, at) = (true, at + 2);
+                continue;
+            }
+            b if b.is_ascii_whitespace() => {
+                at += 1;
+                continue;
+            }
+            b'0'..=b'9' => (run(u8::is_ascii_digit), 1),
+            b'a'..=b'z' | b'A'..=b'Z' => {
+                let end = run(|b| b.is_ascii_alphabetic() || *b == b'\'');
+                (end, hash(bytes.get(at..end).unwrap_or_default()))
+            }
+            0x80.. => {
+                let end = run(|b| *b >= 0x80);
+                (end, hash(bytes.get(at..end).unwrap_or_default()))
+            }
+            other => (at + 1, 2 + u64::from(*other)),
+        };
+        if at.saturating_sub(start) > SENTENCE {
+            new = true;
+        }
+        if new {
+            start = at;
+        }
+        let features = [bucket(hash, 0, 1), bucket(hash, before, 2), bucket(hash, first, 3)];
+        word(at..end, new, &features);
+        let stops = matches!(byte, b'.' | b'!' | b'?');
+        new = stops && rest.first().is_none_or(u8::is_ascii_whitespace);
+        (first, before, at) = (before, hash, end);
+    }
+}
+
+/// FNV-1a, without case.
+fn hash(word: &[u8]) -> u64 {
+    word.iter().fold(0xcbf2_9ce4_8422_2325, |hash, byte| {
+        (hash ^ u64::from(byte.to_ascii_lowercase())).wrapping_mul(0x0100_0000_01b3)
+    })
+}
+
+/// In which bucket a word falls, with one before it.
+fn bucket(word: u64, before: u64, kind: u64) -> u16 {
+    let both =
+        (word ^ before.rotate_left(23).wrapping_mul(kind)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let shift = u64::BITS - BUCKETS.trailing_zeros();
+    u16::try_from((both ^ kind.wrapping_mul(0x5851_f42d_4c95_7f2d)) >> shift).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BUILT_IN, stretches, strongest};
+
+    #[test]
+    fn a_sum_is_that_of_its_features() {
+        let text = "The room is quiet. Breakfast is at eight!\nAsk at the desk\\nfor 2 keys? Ja, Größe 4 世界 ok.";
+        let weight = |bucket: &u16| BUILT_IN.weights[usize::from(*bucket)];
+        let all = stretches(text);
+        let sum = |features: &[u16]| features.iter().map(weight).sum::<f32>() + BUILT_IN.bias;
+        // One sentence after the first is always read with the one before it.
+        let pairs = all.iter().take(all.len() - 1).map(|one| sum(&one.features));
+        let first = all.first().map(|one| sum(&one.features)).unwrap();
+        let best = pairs.fold(first, f32::max);
+        let (found, at) = strongest(&BUILT_IN, text).unwrap();
+        assert!(found >= best - 0.01, "{found} {best}");
+        assert!(text.get(at).is_some());
+    }
+}
