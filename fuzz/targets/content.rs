@@ -1,19 +1,48 @@
-//! Any message is looked at, what is shown of it is JSON, and looking at that again changes nothing.
+//! Any message is looked at, what is shown of it is JSON, and looking at that again changes nothing,
+//! whatever is done about what is found. The first byte says what is done.
 #![no_main]
+
+use std::sync::LazyLock;
 
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
-use policy::content::{Contents, Direction};
+use policy::content::{Contents, Direction, Profile};
 use policy::json::{Bounds, Document};
+use policy::labels::Labels;
 use policy::name::ServerName;
+use policy::pattern::Pattern;
+
+static CONTENTS: LazyLock<Vec<Contents>> = LazyLock::new(|| {
+    let all = |how: &str, orders: &str, data: &str| {
+        serde_json::json!({ "hiddenCharacters": "strip", "activeMarkup": how, "links": how, "secrets": data,
+            "identifiers": data, "contacts": data, "plantedInstructions": orders, "canaries": "audit" })
+    };
+    [
+        (serde_json::json!({}), false),
+        (all("strip", "redact", "redact"), false),
+        (all("defang", "redact", "redact"), true),
+        (all("annotate", "wrap", "annotate"), false),
+        (all("defang", "annotate", "redact"), true),
+    ]
+    .into_iter()
+    .map(|(results, fence)| {
+        let results = serde_json::from_value(results).unwrap();
+        let (servers, link_hosts) = (vec![Pattern::new("*")], vec![Pattern::new("*.example")]);
+        let profile = Profile { servers, results, link_hosts, fence, ..Profile::default() };
+        Contents::new(vec![profile]).with_canaries(&["canary-7f3a9c21".to_owned()])
+    })
+    .collect()
+});
 
 fuzz_target!(|bytes: &[u8]| {
+    let Some((how, bytes)) = bytes.split_first() else { return };
     let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &Bounds::ANSWER) else { return };
-    let (contents, server) = (Contents::default(), ServerName::parse("up").unwrap());
+    drop(Labels::of_schema(document.root()));
+    let contents = &CONTENTS[usize::from(*how) % CONTENTS.len()];
+    let server = ServerName::parse("up").unwrap();
     for direction in [Direction::Result, Direction::Argument] {
         let seen = contents.look(&server, direction, "ana", document.root());
         if let Some(changed) = seen.changed {
-            assert!(!seen.findings.is_empty());
             // Names that become equal make what is no JSON here, and withhold the message.
             let Ok(again) = Document::parse(changed.into(), &Bounds::ANSWER) else { continue };
             assert!(contents.look(&server, direction, "ana", again.root()).changed.is_none());

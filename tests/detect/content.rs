@@ -101,6 +101,7 @@ pub(crate) fn measure(folder: &Path) {
     by("obfuscated, by transform", &changed, |row| row.key("transform"), seen);
     let frames = read(folder, "obfuscated_frames.jsonl");
     by("whole messages, by place", &frames, |row| row.key("transform"), Row::orders);
+    of_our_own();
     let detectors = |row: &Row| row.found(&[Detector::Secrets, Detector::Identifiers]);
     by(
         "ordinary with secrets or identifiers, by source",
@@ -126,6 +127,26 @@ pub(crate) fn measure(folder: &Path) {
     };
     by("flagged, by source", &secrets, of, |row| row.found(&DATA));
     speed(&ordinary);
+}
+
+/// Prints what is found in ordinary texts of our own, by kind and language.
+fn of_our_own() {
+    let all = [
+        include_str!("../../policy/benches/ordinary/kinds.txt"),
+        include_str!("../../policy/benches/ordinary/languages.txt"),
+    ];
+    let (contents, server) = (Contents::default(), ServerName::parse("input").unwrap());
+    println!("\nordinary texts of our own, by kind and language: score, and what is found\n");
+    let texts = all.iter().flat_map(|all| all.split("\n=== "));
+    for (name, text) in texts.filter_map(|one| one.trim_start_matches("=== ").split_once('\n')) {
+        let quoted = Value::from(text).to_string();
+        let document = Document::parse(quoted.into(), &Bounds::ANSWER).unwrap();
+        let seen = contents.look(&server, Direction::Result, "", document.root());
+        let mut found: Vec<_> = seen.findings.iter().map(|one| one.detector.name()).collect();
+        found.dedup();
+        let kept = if seen.changed.is_none() { "unharmed" } else { "changed" };
+        println!("  {name:<24} {kept} {:4.2} {}", seen.score, found.join(", "));
+    }
 }
 
 /// Prints how long it takes to look at ordinary results, and at what was made to take long.

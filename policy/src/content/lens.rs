@@ -89,6 +89,8 @@ pub(super) struct Glance {
     pub(super) text: Option<String>,
     /// How much it looks like orders; from 1 on it is taken for that.
     pub(super) score: f32,
+    /// What is still in it then, and what is done about that.
+    left: Vec<(Detector, Handling)>,
 }
 
 impl Lens<'_> {
@@ -132,27 +134,36 @@ impl Lens<'_> {
         if self.is_result() && fence::is_ours(self, text) {
             return Glance::default();
         }
-        let mut seen = self.cleaned(text);
-        let done = |handling| seen.findings.iter().any(|(_, done, _)| *done == handling);
-        let (wraps, annotates) = (done(Handling::Wrap), done(Handling::Annotate));
-        if annotates {
-            let now = seen.text.as_deref().unwrap_or(text);
-            seen.text = fence::annotated(&seen.findings, now).or(seen.text);
-        }
-        if wraps {
-            let now = seen.text.as_deref().unwrap_or(text);
-            seen.text = Some(fence::around(self, now));
+        // A line of ours says nothing new about what stands behind it.
+        let (line, body) = fence::without_note(text);
+        let mut seen = self.cleaned(body);
+        let now = seen.text.as_deref().unwrap_or(body);
+        let note = fence::note(&seen.left);
+        let noted = match note.as_deref() {
+            Some(note) if note != line => Some(format!("{note}{now}")),
+            _ if seen.text.is_some() => Some(format!("{line}{now}")),
+            _ => None,
+        };
+        if seen.left.iter().any(|(_, done)| *done == Handling::Wrap) {
+            seen.text = Some(fence::around(self, noted.as_deref().unwrap_or(text)));
+        } else {
+            seen.text = noted;
         }
         seen
     }
 
     /// The same, with nothing put before or around it.
     pub(super) fn cleaned(&self, text: &str) -> Glance {
+        let left = |glance: &Glance| glance.findings.iter().map(|one| (one.0, one.1)).collect();
         let mut seen = self.once(text);
         for _ in 0..PASSES {
-            let Some(now) = &seen.text else { return seen };
+            let Some(now) = &seen.text else {
+                seen.left = left(&seen);
+                return seen;
+            };
             let mut next = self.once(now);
             if next.text.is_none() {
+                seen.left = left(&next);
                 // What is only found now, and may not be shown as it is.
                 let new = next.findings.into_iter().filter(|one| {
                     matches!(one.1, Handling::Block | Handling::Annotate | Handling::Wrap)

@@ -71,14 +71,15 @@ const WORDS: [&str; 15] = [
 ];
 
 #[rustfmt::skip]
-const SPECS: [(Sign, Fix, &str, &str); 11] = [
+const SPECS: [(Sign, Fix, &str, &str); 12] = [
     (Sign::Tag, Fix::Tag, "has a comment that is not shown", r"(?s)<!--.*?(?:-->|\z)"),
     (Sign::Tag, Fix::Tag, "has an element that runs or loads something",
         r"(?is)<(?:script|style|iframe|object|svg|math|template|noscript)\b.*?</(?:script|style|iframe|object|svg|math|template|noscript)\s*>"),
     (Sign::Tag, Fix::Tag, "has an element that runs or loads something",
-        r"(?i)</?(?:script|style|iframe|frame|frameset|object|embed|applet|link|svg|math|form|meta|base|portal|foreignobject)\b[^<>]*>?"),
+        r"(?i)</?(?:script|style|iframe|frame|frameset|object|embed|applet|link|svg|math|form|base|portal|foreignobject)\b[^<>]*>?"),
     (Sign::Tag, Fix::Tag, "has an element that loads something from elsewhere",
         r#"(?i)<(?:img|image|video|audio|source|track|input|body|table|td|th|use|picture)\b[^<>]*[\s"'/](?:src|srcset|background|poster|href|xlink:href)\s*=\s*["']?\s*(?:https?:)?//[^<>]*>?"#),
+    (Sign::Tag, Fix::Tag, "has an element that leads elsewhere by itself", r"(?i)<meta\b[^<>]*\bhttp-equiv\b[^<>]*>?"),
     (Sign::Tag, Fix::Tag, "has an element that runs something",
         r#"(?i)<[a-z][^<>]*[\s/"']on[a-z]{3,20}\s*=[^<>]*>?"#),
     (Sign::Tag, Fix::Tag, "has a style that loads something",
@@ -297,6 +298,7 @@ mod tests {
             "<a href=x onclick=\"y()\">",
             "@import url('https://evil.example/a.css')",
             "<img/src='//evil.example/a'>",
+            "<meta http-equiv=refresh content='0;url=//evil.example'>",
             "https://github.com@evil.example/repo",
             "https://xn--pypal-4ve.com/update",
             "http://2130706433/x",
@@ -325,6 +327,7 @@ mod tests {
             "[https://example.org](https://www.example.org/)",
             "http://[::1]:80/x",
             "on_load = 3; onclick = f",
+            "<meta charset=utf-8>",
             "data: text",
             "arr![0]",
             "the key: //",

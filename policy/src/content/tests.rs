@@ -1,4 +1,5 @@
 use super::{Contents, Direction, Handlings, Profile, Seen};
+use crate::inspect::Detector;
 use crate::json::{Bounds, Document, write_string};
 use crate::name::ServerName;
 use crate::pattern::Pattern;
@@ -18,6 +19,21 @@ fn everything() -> Contents {
         "hiddenCharacters": "strip", "activeMarkup": "defang", "links": "defang", "secrets": "redact",
         "identifiers": "redact", "contacts": "redact", "plantedInstructions": "redact",
     })))
+}
+
+/// Several ways to handle everything.
+fn ways(way: usize) -> Contents {
+    let (how, orders, data, fence) = match way {
+        0 => return everything(),
+        1 => ("strip", "wrap", "annotate", false),
+        _ => ("annotate", "annotate", "redact", true),
+    };
+    let results = handlings(serde_json::json!({
+        "hiddenCharacters": "strip", "activeMarkup": how, "links": how, "secrets": data,
+        "identifiers": data, "contacts": data, "plantedInstructions": orders,
+    }));
+    let servers = vec![Pattern::new("*")];
+    Contents::new(vec![Profile { servers, results, fence, ..Profile::default() }])
 }
 
 fn look(contents: &Contents, json: &str) -> Seen {
@@ -191,6 +207,27 @@ fn the_first_profile_of_a_server_counts_and_the_defaults_for_others() {
     assert!(of(&Contents::new(vec![one]), "shop").changed.is_some());
 }
 
+#[test]
+fn ordinary_texts_of_every_kind_and_language_pass_as_they_are() {
+    let all = [
+        include_str!("../../benches/ordinary/kinds.txt"),
+        include_str!("../../benches/ordinary/languages.txt"),
+    ];
+    let texts = all.iter().flat_map(|all| all.split("\n=== "));
+    let mut count = 0;
+    for (name, text) in texts.filter_map(|one| one.trim_start_matches("=== ").split_once('\n')) {
+        let mut quoted = Vec::new();
+        write_string(&mut quoted, text);
+        let seen = look(&Contents::default(), &String::from_utf8(quoted).unwrap());
+        let kept = seen.changed.is_none() && seen.blocked.is_none();
+        // How a person is reached is recorded, and nothing else is found.
+        let other = seen.findings.iter().find(|one| one.detector != Detector::Contacts);
+        assert!(kept && other.is_none() && seen.score < 1.0, "{name}: {other:?} {}", seen.score);
+        count += 1;
+    }
+    assert!(count >= 45, "{count}");
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
 
@@ -203,9 +240,10 @@ proptest! {
             Just("<!--".to_owned()), Just("javascript:".to_owned()), Just("\u{1b}[".to_owned()),
             Just("DE89370400440532013000".to_owned()), Just("-----BEGIN PRIVATE KEY-----".to_owned()),
             Just("::".to_owned()), Just("%41".to_owned()), "[ -~]{0,12}", ".{0,6}",
-        ], 0..12)
+            Just("https://a.example@b.example/".to_owned()), Just("![a](".to_owned()), Just("<untrusted-data id=\"".to_owned()),
+        ], 0..12), way in 0_usize..3
     ) {
-        let contents = everything();
+        let contents = ways(way);
         let mut json = Vec::new();
         write_string(&mut json, &pieces.concat());
         let json = String::from_utf8(json).unwrap();
