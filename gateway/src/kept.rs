@@ -139,12 +139,13 @@ impl All {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::{Duration, Instant};
+    use std::time::Duration;
 
     use policy::json::{Bounds, Document, Fragment};
     use policy::name::{RuleId, ServerName};
 
     use super::{Kept, Results};
+    use crate::clock::{Clock as _, System};
 
     fn kept(bytes: usize) -> Kept {
         let text = format!("\"{}\"", "x".repeat(bytes - 2));
@@ -159,7 +160,7 @@ mod tests {
 
     #[test]
     fn only_its_caller_reads_it_and_only_for_a_while() {
-        let (results, now) = (Results::new(4000, Duration::from_secs(60)), Instant::now());
+        let (results, now) = (Results::new(4000, Duration::from_secs(60)), System.instant());
         let uri = results.keep("ana", "/mcp", kept(500), now).unwrap();
         assert!(results.find("ana", "/mcp", &uri, now).is_some());
         assert!(results.find("bob", "/mcp", &uri, now).is_none());
@@ -172,7 +173,7 @@ mod tests {
 
     #[test]
     fn new_ones_take_the_place_of_old_ones_of_the_same_caller_alone() {
-        let (results, now) = (Results::new(4000, Duration::from_secs(60)), Instant::now());
+        let (results, now) = (Results::new(4000, Duration::from_secs(60)), System.instant());
         let first = results.keep("ana", "/mcp", kept(600), now).unwrap();
         let second = results.keep("ana", "/mcp", kept(600), now).unwrap();
         assert!(results.find("ana", "/mcp", &first, now).is_none());

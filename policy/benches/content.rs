@@ -4,6 +4,8 @@
 //! the same run: `ordinary` are texts of every kind and language, `hostile` were made to take long. What
 //! is said in the documentation is taken from here.
 
+#![expect(clippy::unwrap_used, reason = "its own texts")]
+
 use std::hint::black_box;
 
 use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_main};

@@ -114,6 +114,9 @@ pub(crate) fn learned(folder: &Path) -> Vec<u8> {
     learn(&attacks, &ordinary, 1).write()
 }
 
+/// What the model and the patterns say of a row.
+type Scores = (f32, f32);
+
 /// Which sources are of one make: neither is learned from where the other is asked about.
 fn family(source: &str) -> &str {
     if source.starts_with("agentd") { "agentdojo" } else { source }
@@ -138,7 +141,7 @@ pub(crate) fn measure(folder: &Path) {
             [*name].into_iter().chain(others).collect()
         })
         .collect();
-    let (mut plain, mut found): (Vec<(f32, f32)>, Vec<(&Row, f32)>) = (Vec::new(), Vec::new());
+    let (mut plain, mut found): (Vec<Scores>, Vec<(&Row, f32)>) = (Vec::new(), Vec::new());
     for fold in folds {
         let out = |row: &&Row| fold.contains(&family(&row.source));
         let learn_from: Vec<&Row> =
@@ -155,8 +158,8 @@ pub(crate) fn measure(folder: &Path) {
     let share = |hit: usize, all: usize| 100.0 * hit as f64 / all.max(1) as f64;
     for threshold in [0.0, 0.5, 1.0, 1.5, 2.0, 2.5, 3.0, 3.5, 4.0, 5.0] {
         print!("  {threshold:.1}");
-        let is = |(model, patterns): (f32, f32)| [model >= threshold, patterns >= 1.0];
-        let count = |rows: Vec<(f32, f32)>| {
+        let is = |(model, patterns): Scores| [model >= threshold, patterns >= 1.0];
+        let count = |rows: Vec<Scores>| {
             let of = |f: fn([bool; 2]) -> bool| rows.iter().filter(|row| f(is(**row))).count();
             let all = rows.len();
             let [a, b, c] = [of(|[m, _]| m), of(|[_, p]| p), of(|[m, p]| m || p)];
@@ -172,14 +175,14 @@ pub(crate) fn measure(folder: &Path) {
         }
         println!();
     }
-    let mut by: BTreeMap<&str, Vec<(f32, f32)>> = BTreeMap::new();
+    let mut by: BTreeMap<&str, Vec<Scores>> = BTreeMap::new();
     for (row, score) in &found {
         by.entry(&row.source).or_default().push((*score, row.patterns));
     }
     println!("\nby source, at {}\n", policy::content::stretch::THRESHOLD);
     for (source, rows) in by {
         let at = policy::content::stretch::THRESHOLD;
-        let of = |f: &dyn Fn(&(f32, f32)) -> bool| rows.iter().filter(|row| f(row)).count();
+        let of = |f: &dyn Fn(&Scores) -> bool| rows.iter().filter(|row| f(row)).count();
         println!(
             "  {source:<36} {:5.1} {:5.1} {:5.1} % of {}",
             share(of(&|row| row.0 >= at), rows.len()),

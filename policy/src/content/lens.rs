@@ -62,7 +62,7 @@ impl Found {
 
 /// With what a string is looked at.
 pub(super) struct Lens<'a> {
-    /// What is done about what each detector finds, in the order of [`Self::place`].
+    /// What is done about what each detector finds, in the order of [`Self::DETECTORS`].
     pub(super) handlings: [Handling; 10],
     pub(super) direction: Direction,
     pub(super) allowed: &'a [String],

@@ -1,0 +1,199 @@
+//! What may be shown of what a server says.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use super::sending::passed;
+use super::{Expectation, Policy, Released, Shown, Terms, View};
+use crate::content;
+use crate::content::{Direction, Over, Seen};
+use crate::decision::Mode;
+use crate::inspect::{Detector, Finding};
+use crate::json::{Bounds, Document, Fragment, Value};
+use crate::labels;
+use crate::message::Reply;
+use crate::name::ServerName;
+use crate::offer::Catalog;
+use crate::principal::Principal;
+use crate::schema::{Misfit, Schema};
+
+impl Policy {
+    /// May this reply be shown?
+    pub fn release(&self, principal: &Principal, due: Expectation, reply: Reply) -> Released {
+        let Expectation { server, terms, .. } = due;
+        match reply {
+            Reply::List(catalog) => {
+                let reply = Shown::List(Arc::new(self.view(principal, catalog)));
+                Released { reply, findings: Vec::new() }
+            }
+            Reply::Result(said) => self.answered(principal, &server, &terms, said),
+            Reply::Error(said) => self.heard(principal, &server, said, Reply::Error),
+            Reply::Told(said) => self.heard(principal, &server, said, Reply::Told),
+        }
+    }
+
+    /// A result as it may be shown.
+    pub(super) fn answered(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        terms: &Terms,
+        said: Fragment,
+    ) -> Released {
+        let misfit = terms.output.as_ref();
+        let misfit = misfit.and_then(|(schema, mode)| Some((*mode, unlike(said.value(), schema)?)));
+        if let Some((Mode::Enforce, finding)) = misfit {
+            let reply = Shown::Withheld(finding.clone());
+            return Released { reply, findings: vec![finding] };
+        }
+        let caller = principal.id.as_str();
+        let hidden: Vec<&[Box<str>]> = terms.hidden.iter().map(|at| &**at).collect();
+        let mark = |value: &str| self.contents.mark(server, caller, value);
+        let cut = match hidden.is_empty() {
+            true => None,
+            false => labels::without(said.value(), &hidden, &mark),
+        };
+        let (said, values, mut found) = match cut {
+            None => (said, BTreeSet::new(), Vec::new()),
+            Some(cut) => match Document::parse(cut.text.into(), &Bounds::ANSWER) {
+                Ok(document) => (Fragment::whole(Arc::new(document)), cut.values, cut.findings),
+                Err(_unreadable) => {
+                    let reply = Shown::Withheld(Finding::unchanged());
+                    return Released { reply, findings: cut.findings };
+                }
+            },
+        };
+        let seen = self.contents.look_without(server, caller, said.value(), &values);
+        let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
+        found.extend(misfit.map(|(_, finding)| finding));
+        found.extend(findings);
+        let reply = match passed {
+            Ok(said) => self.fitted(server, terms, said, &mut found),
+            Err(finding) => Shown::Withheld(finding),
+        };
+        Released { reply, findings: found }
+    }
+
+    /// A result as long as it may be.
+    pub(super) fn fitted(
+        &self,
+        server: &ServerName,
+        terms: &Terms,
+        said: Fragment,
+        found: &mut Vec<Finding>,
+    ) -> Shown {
+        let size = self.contents.of(server).size.filter(|_| terms.calls);
+        let length = said.value().raw().len();
+        let Some(size) = size.filter(|size| length > size.most) else {
+            return Shown::Answer(Reply::Result(said));
+        };
+        found.push(Finding::too_long());
+        let cut = || {
+            let text = content::truncated(said.value(), size.most)?;
+            let document = Document::parse(text.into(), &Bounds::ANSWER).ok()?;
+            Some(Shown::Answer(Reply::Result(Fragment::whole(Arc::new(document)))))
+        };
+        match size.over {
+            Over::Offload => Shown::Apart(said),
+            Over::Truncate => cut().unwrap_or_else(|| Shown::Withheld(Finding::too_long())),
+            Over::Refuse => Shown::Withheld(Finding::too_long()),
+        }
+    }
+
+    /// May this be shown, which the server said before it replied, or without being asked? A reply
+    /// that is due is so still.
+    pub fn release_early(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        told: Fragment,
+    ) -> Released {
+        self.heard(principal, server, told, Reply::Told)
+    }
+
+    /// Whether results of tools of `server` that are too long are kept to be read.
+    #[must_use]
+    pub fn keeps(&self, server: &ServerName) -> bool {
+        self.contents.of(server).size.is_some_and(|size| size.over == Over::Offload)
+    }
+
+    /// What is found in something that is said by a server or sent to it, and what becomes of it.
+    #[must_use]
+    pub fn looked_at(&self, server: &ServerName, direction: Direction, value: Value<'_>) -> Seen {
+        self.contents.look(server, direction, "", value)
+    }
+
+    /// What a server said, as it may be shown: every string of it was looked at.
+    pub(super) fn heard(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        said: Fragment,
+        reply: fn(Fragment) -> Reply,
+    ) -> Released {
+        let seen =
+            self.contents.look(server, Direction::Result, principal.id.as_str(), said.value());
+        let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
+        let reply = match passed {
+            Ok(said) => Shown::Answer(reply(said)),
+            Err(finding) => Shown::Withheld(finding),
+        };
+        Released { reply, findings }
+    }
+
+    /// Shows a view again, if it was made for `principal`; the caller keeps views with the policy
+    /// they were made under and with their catalogue.
+    pub fn release_again(
+        &self,
+        principal: &Principal,
+        due: Expectation,
+        view: &Arc<View>,
+    ) -> Released {
+        if !self.holds(view, principal) {
+            return self.release(principal, due, Reply::List(Arc::clone(&view.catalog)));
+        }
+        Released { reply: Shown::List(Arc::clone(view)), findings: Vec::new() }
+    }
+
+    pub(super) fn view(&self, principal: &Principal, catalog: Arc<Catalog>) -> View {
+        let (mut visible, mut hidden) = (Vec::new(), Vec::new());
+        let (revoked, pins) = (self.revoked.load_full(), self.pins.load_full());
+        let shadows = self.shadows.load_full();
+        for (at, offer) in catalog.offers().iter().enumerate() {
+            let decision = self.about(principal, catalog.server(), offer);
+            match self.cleaned(offer) {
+                Ok(cleaned) if decision.shows() => visible.push((at, cleaned)),
+                Ok(_) | Err(_) => hidden.push((at, decision)),
+            }
+        }
+        View { principal: principal.clone(), revoked, pins, shadows, catalog, visible, hidden }
+    }
+}
+
+/// What of a result is not as the definition says; of one that says that the call failed nothing, and
+/// of one that says that the call goes on nothing yet.
+///
+/// SPEC 2026-07-28 server/tools#output-schema
+fn unlike(result: Value<'_>, schema: &Schema) -> Option<Finding> {
+    let is_answer = |value: Value<'_>| {
+        ["content", "structuredContent"].iter().any(|name| value.get(name).is_some())
+    };
+    let goes_on =
+        result.get("resultType").and_then(Value::as_str).is_some_and(|kind| kind != "complete");
+    let of_task =
+        ["task", "taskId", "result", "status"].iter().any(|name| result.get(name).is_some());
+    let (result, at) = match result.get("result").filter(|inner| is_answer(*inner)) {
+        Some(inner) if !is_answer(result) => (inner, "/result/structuredContent"),
+        _ if !is_answer(result) && (of_task || goes_on) => return None,
+        _ => (result, "/structuredContent"),
+    };
+    if result.get("isError").and_then(Value::as_bool) == Some(true) {
+        return None;
+    }
+    let missing = || Misfit { at: String::new(), note: "is missing".to_owned() };
+    let checked = match result.get("structuredContent") {
+        Some(content) => schema.check(Some(content)),
+        None => Err(missing()),
+    };
+    Some(Finding::misfit(Detector::OutputSchema, at, checked.err()?))
+}

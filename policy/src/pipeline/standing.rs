@@ -1,0 +1,201 @@
+//! Whether a thing exists for a caller: the one answer behind lists and calls.
+
+use std::sync::Arc;
+
+use super::{Listed, Policy};
+use crate::access::Decided;
+use crate::clean;
+use crate::condition::{Arguments, Subject};
+use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
+use crate::inspect;
+use crate::inspect::Finding;
+use crate::json::{Bounds, Document};
+use crate::mode::Treatment;
+use crate::name::ServerName;
+use crate::offer::{Kind, Offer};
+use crate::pins::Pins;
+use crate::principal::Principal;
+use crate::shadow::Shadows;
+
+impl Policy {
+    /// The first finding for which a text is withheld, whoever asks.
+    #[must_use]
+    pub fn withholds<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
+        findings.iter().find(|finding| {
+            let treatment = self.definitions.treatment(finding.detector);
+            matches!(treatment, Treatment::Enforce | Treatment::Strip)
+        })
+    }
+
+    /// The definition as it is shown, where something has to be taken out of it. What is left is
+    /// looked at anew, by every detector: taking out can join what stood apart.
+    ///
+    /// # Errors
+    /// What is found after that.
+    pub fn cleaned(&self, offer: &Offer) -> Result<Option<Arc<Document>>, Finding> {
+        offer.cleaned(|| self.clean(offer))
+    }
+
+    pub(super) fn clean(&self, offer: &Offer) -> Result<Option<Arc<Document>>, Finding> {
+        let strips =
+            |finding: &Finding| self.definitions.treatment(finding.detector) == Treatment::Strip;
+        let Some(first) = offer.findings().iter().find(|finding| strips(finding)) else {
+            return Ok(None);
+        };
+        let text = clean::definition(offer.definition(), self.definitions.cleaning());
+        // INVARIANT: cleaning makes nothing longer than its bounds.
+        let document = Document::parse(text.into(), &Bounds::ANSWER);
+        let document = document.map_err(|_error| first.clone())?;
+        match self.withholds(&inspect::text(document.root())) {
+            Some(left) => Err(left.clone()),
+            None => Ok(Some(Arc::new(document))),
+        }
+    }
+
+    /// Does `offer` exist for `principal`? The one answer behind both the list and the call.
+    #[must_use]
+    pub fn about(&self, principal: &Principal, server: &ServerName, offer: &Offer) -> Decision {
+        let (kind, name) = (offer.kind(), offer.name().as_str());
+        self.standing(principal, server, kind, name, (Some(offer), Listed::Known)).decision
+    }
+
+    pub(super) fn standing(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: Kind,
+        name: &str,
+        (offer, listed): (Option<&Offer>, Listed),
+    ) -> Decided {
+        let known = self.registered(server, kind, name);
+        let arguments = Arguments::Unknown;
+        let subject = Subject { principal, server, kind, name, arguments, known };
+        let mut decided = self.access.decide(subject);
+        let decision = &mut decided.decision;
+        decision.definition = offer.and_then(Offer::digest);
+        let revoked = self.revoked.load();
+        if revoked.has_principal(principal) || revoked.has(server, name) {
+            let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
+            decision.effect = Effect::Deny(denial);
+            decided.for_any_arguments = true;
+        }
+        self.pinned(&mut decided, subject, offer, listed);
+        let definition = offer.map(Offer::definition);
+        if let (Some(known), Some(definition)) = (subject.known, definition)
+            && decided.decision.shows()
+            && !known.fits(definition)
+        {
+            let finding = Finding::unregistered();
+            let reason = Reason::Definition(finding.clone());
+            decided.decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
+            decided.decision.findings.push(finding);
+            decided.for_any_arguments = true;
+        }
+        self.shadowed(&mut decided, subject);
+        let decision = &mut decided.decision;
+        let findings = offer.map(Offer::findings).unwrap_or_default();
+        if findings.is_empty() {
+            return decided;
+        }
+        let of = |treatment| {
+            let treated = move |f: &&Finding| self.definitions.treatment(f.detector) == treatment;
+            findings.iter().filter(treated).cloned()
+        };
+        let mut enforced: Vec<Finding> = of(Treatment::Enforce).collect();
+        if let (true, Some(Err(left))) = (enforced.is_empty(), offer.map(|o| self.cleaned(o))) {
+            enforced.push(left);
+        }
+        decision.findings.extend(of(Treatment::Audit).chain(of(Treatment::Strip)));
+        if let (true, Some(finding)) = (decision.shows(), enforced.first()) {
+            let reason = Reason::Definition(finding.clone());
+            decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
+        }
+        decision.findings.extend(enforced);
+        decided
+    }
+
+    /// Whether it could be taken for something else that this caller sees, and gives way to it.
+    pub(super) fn shadowed(&self, decided: &mut Decided, subject: Subject<'_>) {
+        let Subject { principal, server, kind, name, .. } = subject;
+        let shadows = self.shadows.load();
+        let conflicts = shadows.of(server, kind, name);
+        if conflicts.is_empty() || !decided.decision.shows() {
+            return;
+        }
+        let pins = self.pins.load();
+        for conflict in conflicts {
+            let mode = self.shadowing.of(conflict.likeness);
+            let rival = conflict.rival.as_ref();
+            let seen = rival.is_none_or(|(rival, other)| {
+                self.sees(principal, rival, kind, other, &shadows, &pins)
+            });
+            if mode == Mode::Off || !seen {
+                continue;
+            }
+            let finding = Finding::shadowing(conflict.to_string());
+            let yields = self.shadowing.yields(conflict, &pins, server, kind, name);
+            if mode == Mode::Enforce && yields {
+                let reason = Reason::Shadowed(finding.clone());
+                decided.decision.effect = Effect::Deny(Denial { reason, told: Told::Nothing });
+                decided.for_any_arguments = true;
+            }
+            decided.decision.findings.push(finding);
+            if !decided.decision.shows() {
+                return;
+            }
+        }
+    }
+
+    /// Whether `principal` sees the other thing, aside from what it could be taken for: one that is
+    /// withheld anyway drives nothing out.
+    pub(super) fn sees(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        kind: Kind,
+        name: &str,
+        shadows: &Shadows,
+        pins: &Pins,
+    ) -> bool {
+        if name.is_empty() {
+            return self.grants_any(principal, server);
+        }
+        let Some(offer) = shadows.offer(server, kind, name) else { return false };
+        let known = self.registered(server, kind, name);
+        let arguments = Arguments::Unknown;
+        let subject = Subject { principal, server, kind, name, arguments, known };
+        let revoked = self.revoked.load();
+        self.access.decide(subject).decision.shows()
+            && !revoked.has(server, name)
+            && (pins.mode != Mode::Enforce
+                || pins.unfit(server.as_str(), kind, name, Some(offer)).is_none())
+            && self.withholds(offer.findings()).is_none()
+    }
+
+    /// Whether the definition is one that was approved: asked of what the rules would show.
+    pub(super) fn pinned(
+        &self,
+        decided: &mut Decided,
+        subject: Subject<'_>,
+        offer: Option<&Offer>,
+        listed: Listed,
+    ) {
+        let pins = self.pins.load();
+        if pins.mode == Mode::Off || !decided.decision.shows() {
+            return;
+        }
+        let Subject { server, kind, name, .. } = subject;
+        let unfit = match (offer, listed) {
+            (None, Listed::Unknown) => pins.unfit_unlisted(server.as_str(), kind, name),
+            _ => pins.unfit(server.as_str(), kind, name, offer),
+        };
+        let Some(unfit) = unfit else { return };
+        if pins.mode == Mode::Audit {
+            decided.decision.findings.push(Finding::unfit(unfit.note()));
+            return;
+        }
+        let denial = Denial { reason: Reason::Pin(unfit), told: Told::Nothing };
+        decided.decision.effect = Effect::Deny(denial);
+        decided.for_any_arguments = true;
+    }
+}
