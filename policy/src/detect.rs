@@ -14,6 +14,7 @@ mod features;
 mod lexicon;
 mod normal;
 mod rules;
+mod segment;
 mod strings;
 mod suspects;
 mod tokens;
@@ -207,8 +208,13 @@ pub(crate) fn readings(text: &str) -> Vec<String> {
         }
         rest = more;
     }
-    let mut all: Vec<String> =
-        views.into_iter().take(decode::TRIED).map(|(_, text)| text).collect();
+    let views = views.into_iter().take(decode::TRIED);
+    let mut all: Vec<String> = Vec::new();
+    for (code, text) in views {
+        // Where every letter stood alone, words may not have stood apart.
+        all.extend((code == Code::Spaced).then(|| segment::of(&text)));
+        all.push(text);
+    }
     if *normal != *text {
         all.push(normal.into_owned());
     }

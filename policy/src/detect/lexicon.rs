@@ -121,6 +121,11 @@ impl Lexicon {
         (hit, all)
     }
 
+    /// The English words.
+    pub(super) fn words(&self) -> impl Iterator<Item = &'static str> {
+        self.english.iter().copied()
+    }
+
     /// Whether a word is English.
     pub(super) fn is_english(&self, word: &str) -> bool {
         self.english.contains(word)

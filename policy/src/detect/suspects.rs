@@ -35,6 +35,16 @@ static PACKED: LazyLock<Vec<u32>> = LazyLock::new(|| {
     all
 });
 
+/// Small words backwards (the, and, for, you, this, with, that, your) and by thirteen letters (ROT13): no
+/// other language has them.
+static TURNED: LazyLock<Vec<u32>> = LazyLock::new(|| {
+    let words = [
+        "eht", "dna", "rof", "uoy", "siht", "htiw", "taht", "ruoy", "gur", "naq", "sbe", "lbh",
+        "guvf", "jvgu", "gung", "lbhe",
+    ];
+    words.iter().map(|word| packed(word.as_bytes())).collect()
+});
+
 /// At most four letters as a number, whatever their case.
 fn packed(word: &[u8]) -> u32 {
     word.iter().take(4).fold(0, |all, byte| all << 8 | u32::from(byte.to_ascii_lowercase()))
@@ -68,7 +78,10 @@ fn is_suspect(line: &str) -> bool {
     let prose = shape.letters * 10 >= line.len() * 7;
     // Prose has small words; what is spelled apart or backwards has none.
     let foreign = prose && shape.words >= WORDS && shape.common * SHARE < shape.words;
-    foreign || shape.single * 2 >= shape.words && shape.single >= 8 || shape.mixed >= 3
+    foreign
+        || shape.turned >= 2
+        || shape.single * 2 >= shape.words && shape.single >= 8
+        || shape.mixed >= 3
 }
 
 /// What the words of a line are like.
@@ -79,6 +92,8 @@ struct Shape {
     single: usize,
     /// Small words of some languages.
     common: usize,
+    /// Small words that are turned: backwards, or by thirteen letters.
+    turned: usize,
     /// Words with a digit between letters.
     mixed: usize,
     letters: usize,
@@ -95,6 +110,7 @@ impl Shape {
             let end = bytes.iter().rposition(|b| !matches!(b, b',' | b'.' | b':'));
             let small = bytes.get(..=end.unwrap_or(0)).unwrap_or(bytes);
             self.common += usize::from(PACKED.binary_search(&packed(small)).is_ok());
+            self.turned += usize::from(TURNED.contains(&packed(small)));
             self.letters += bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
             return false;
         }
