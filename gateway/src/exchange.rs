@@ -57,6 +57,7 @@ use crate::kept::Results;
 use crate::metrics::Metrics;
 use crate::protocol::{Era, header};
 use crate::rates::Rates;
+use crate::reply;
 use crate::resource::{Resource, Wrong};
 use crate::seal::Sealer;
 use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
@@ -149,9 +150,15 @@ impl Gateway {
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
         let mut record = self.record(&door, &peer);
-        let knocked = match self.knock(&door, &peer, request, &mut record).await {
+        let (head, mut body) = request.into_parts();
+        let knocked = match self.knock(&door, &peer, (head, &mut body), &mut record).await {
             Ok(knocked) => knocked,
-            Err(failure) => return self.refuse(&record, &failure),
+            Err(failure) => {
+                // Whoever is not let in takes no place from those who are.
+                drop(place);
+                let whole = failure.comes_before_the_body() && drained(body).await;
+                return reply::last_unless(whole, self.refuse(&record, &failure));
+            }
         };
         if self.is_batch(&knocked) {
             return self.batch(&door, &peer, knocked, record).await;
@@ -200,14 +207,13 @@ impl Gateway {
         &self,
         door: &Arc<Door>,
         peer: &Peer,
-        request: Request<B>,
+        (head, body): (Parts, &mut B),
         record: &mut Record,
     ) -> Result<Knocked, Failure>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        let (head, body) = request.into_parts();
         let caller = self.identify(door, peer, head.uri.path(), &head, record).await?;
         let route = self.routes.get(head.uri.path()).cloned().ok_or(Failure::Route)?;
         record.route = Some(Arc::clone(&route.path));
@@ -502,4 +508,29 @@ fn identified(
     };
     record.rpc_id.clone_from(&id);
     Ok((id, message))
+}
+
+/// Longest body that is read of a request that is refused, in bytes, and how long it may take.
+const SHORT: u64 = 64 * 1024;
+const SOON: Duration = Duration::from_secs(1);
+
+/// Reads the body of a request that is refused, if it is short; whether all of it was read. A client
+/// sends it in any case, and a connection with an unread body ends: under the next request of a client
+/// that does not know.
+async fn drained<B>(mut body: B) -> bool
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+{
+    if body.size_hint().upper().is_none_or(|most| most > SHORT) {
+        return body.is_end_stream();
+    }
+    let read = async {
+        while let Some(frame) = body.frame().await {
+            if frame.is_err() {
+                return false;
+            }
+        }
+        true
+    };
+    tokio::time::timeout(SOON, read).await.unwrap_or(false)
 }

@@ -189,6 +189,12 @@ impl Failure {
         }
     }
 
+    /// Whether it was found before the body was read.
+    #[must_use]
+    pub const fn comes_before_the_body(&self) -> bool {
+        !matches!(self, Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_))
+    }
+
     /// Whether a call may be made with other arguments.
     #[must_use]
     pub fn is_about_arguments(&self) -> bool {

@@ -193,7 +193,7 @@ async fn respond(served: Served, peer: Peer, request: Request<Incoming>) -> Resp
         return reply::empty(StatusCode::FORBIDDEN);
     }
     let Ok(place) = gateway.enter() else {
-        return gateway.overloaded(&door, &peer);
+        return reply::last_unless(false, gateway.overloaded(&door, &peer));
     };
     let path = request.uri().path();
     let described = path.starts_with(WELL_KNOWN) && request.method() == Method::GET;

@@ -6,7 +6,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use http::header::{ALLOW, CACHE_CONTROL, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use http::header::{ALLOW, CACHE_CONTROL, CONNECTION, CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderName, HeaderValue, Response, StatusCode};
 use policy::json::{Fragment, Value};
 use policy::name::ServerName;
@@ -227,6 +227,15 @@ pub fn tool_error(id: &Id, era: Era, message: &str) -> Body {
     policy::json::write_string(&mut out, message);
     out.extend_from_slice(b"}]}}");
     out.into()
+}
+
+/// The response, as the last of its connection unless that can go on (RFC 9112 section 9.6).
+#[must_use]
+pub fn last_unless(goes_on: bool, mut response: Response<Body>) -> Response<Body> {
+    if !goes_on {
+        response.headers_mut().insert(CONNECTION, HeaderValue::from_static("close"));
+    }
+    response
 }
 
 /// The URIs in a result that lead to resources of its server, and what they are on the route.

@@ -418,3 +418,37 @@ fn progress_goes_forward_and_is_the_callers_own() {
         assert!(told[0].contains(r#""progress":1}"#) && told[1].contains(r#""progress":2.5}"#));
     }
 }
+
+/// A client that sends its body in a piece of its own does not find the connection gone under its next
+/// request; where a body is not read, it is told that the connection ends.
+#[test]
+fn a_client_that_is_refused_can_go_on_or_is_told_that_it_cannot() {
+    let (server, gateway) = started();
+    let client = gateway.client(Era::Modern, ANA);
+    let good = client.call_bytes(&json!(1), &json!({ "name": "read", "arguments": {} }));
+    let text = String::from_utf8(good.clone()).unwrap();
+    let (head, body) = text.split_once("\r\n\r\n").unwrap();
+    let stranger = head.replace(ANA, "nobody");
+    assert_ne!(stranger, head);
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    for _ in 0..20 {
+        stream.write_all(format!("{stranger}\r\n\r\n").as_bytes()).unwrap();
+        stream.write_all(body.as_bytes()).unwrap();
+        let refused = read(&mut stream);
+        assert_eq!((refused.status, refused.header("connection")), (401, None));
+    }
+    stream.write_all(&good).unwrap();
+    assert_eq!(read(&mut stream).status, 200);
+    assert_eq!(server.tool_calls().len(), 1);
+    // Nobody waits for a long body of a stranger, nor for one that does not come.
+    for length in ["content-length: 1000000", "transfer-encoding: chunked"] {
+        let lines: Vec<_> = stranger
+            .lines()
+            .map(|line| if line.starts_with("content-length") { length } else { line })
+            .collect();
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.write_all(format!("{}\r\n\r\n", lines.join("\r\n")).as_bytes()).unwrap();
+        let refused = read(&mut stream);
+        assert_eq!((refused.status, refused.header("connection")), (401, Some("close")));
+    }
+}
