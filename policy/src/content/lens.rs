@@ -379,10 +379,13 @@ impl Lens<'_> {
         if handling != Handling::Redact {
             return None;
         }
-        let place = order.place(text);
-        let mut out = text.get(..place.start)?.to_owned();
-        out.push_str(&self.mark("instructions", text.get(place.clone())?));
-        out.push_str(text.get(place.end..)?);
+        let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+        for place in order.places(text) {
+            out.push_str(text.get(done..place.start)?);
+            out.push_str(&self.mark("instructions", text.get(place.clone())?));
+            done = place.end;
+        }
+        out.push_str(text.get(done..)?);
         Some(out)
     }
 

@@ -50,25 +50,14 @@ pub fn stretches(text: &str) -> Vec<Stretch> {
     out
 }
 
-/// What a model says of the stretch that reads most like orders, and where that is.
+/// What a model says of the stretch that reads most like orders, and where all are that read enough like
+/// them.
 #[must_use]
-pub fn strongest(model: &Model, text: &str) -> Option<(f32, Range<usize>)> {
+pub fn strongest(model: &Model, text: &str) -> Option<(f32, Vec<Range<usize>>)> {
     let weight = |bucket: &u16| model.weights.get(usize::from(*bucket)).copied().unwrap_or(0.0);
-    let mut best: Option<(f32, Range<usize>)> = None;
-    // The sentence before the one that is read, and that one.
-    let (mut last, mut now) = (None::<(f32, Range<usize>)>, None::<(f32, Range<usize>)>);
-    let mut words = 0_usize;
-    let mut close = |last: &mut Option<(f32, Range<usize>)>, now: Option<(f32, Range<usize>)>| {
-        let Some((sum, at)) = now else { return };
-        let both = match last.as_ref() {
-            Some((before, from)) => (before + sum, from.start..at.end),
-            None => (sum, at.clone()),
-        };
-        if best.as_ref().is_none_or(|(known, _)| both.0 > *known) {
-            best = Some(both);
-        }
-        *last = Some((sum, at));
-    };
+    let mut best = Best { bias: model.bias, most: None, places: Vec::new(), last: None };
+    // The sentence that is read.
+    let (mut now, mut words) = (None::<(f32, Range<usize>)>, 0_usize);
     read(text, |at, new, features| {
         words += 1;
         let sum: f32 = features.iter().map(weight).sum();
@@ -77,12 +66,39 @@ pub fn strongest(model: &Model, text: &str) -> Option<(f32, Range<usize>)> {
                 *all += sum;
                 known.end = at.end;
             }
-            None => close(&mut last, now.replace((sum, at))),
+            None => best.add(now.replace((sum, at))),
         }
     });
-    close(&mut last, now.take());
-    let (sum, at) = best.filter(|_| words >= WORDS)?;
-    Some((sum + model.bias, at))
+    best.add(now.take());
+    let most = best.most.filter(|_| words >= WORDS)?;
+    Some((most, best.places))
+}
+
+/// What is found on the way through a text.
+struct Best {
+    bias: f32,
+    most: Option<f32>,
+    places: Vec<Range<usize>>,
+    /// The sentence before.
+    last: Option<(f32, Range<usize>)>,
+}
+
+impl Best {
+    /// Adds a sentence, which is read with the one before it.
+    fn add(&mut self, sentence: Option<(f32, Range<usize>)>) {
+        let Some((sum, at)) = sentence else { return };
+        let before = self.last.as_ref();
+        let both = before.map_or(sum, |(before, _)| before + sum) + self.bias;
+        let from = before.map_or(at.start, |(_, before)| before.start);
+        self.most = Some(self.most.map_or(both, |most| most.max(both)));
+        if both >= THRESHOLD {
+            match self.places.last_mut().filter(|place| place.end >= from) {
+                Some(place) => place.end = at.end,
+                None => self.places.push(from..at.end),
+            }
+        }
+        self.last = Some((sum, at));
+    }
 }
 
 /// The model that is compiled in.
@@ -173,8 +189,8 @@ mod tests {
         let pairs = all.iter().take(all.len() - 1).map(|one| sum(&one.features));
         let first = all.first().map(|one| sum(&one.features)).unwrap();
         let best = pairs.fold(first, f32::max);
-        let (found, at) = strongest(&BUILT_IN, text).unwrap();
+        let (found, places) = strongest(&BUILT_IN, text).unwrap();
         assert!(found >= best - 0.01, "{found} {best}");
-        assert!(text.get(at).is_some());
+        assert!(places.into_iter().all(|at| text.get(at).is_some()));
     }
 }
