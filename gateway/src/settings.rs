@@ -223,6 +223,7 @@ pub const UNREADABLE: &str = "unreadable program";
 pub struct Limits {
     pub request_body: usize,
     pub response_body: usize,
+    pub inspected_inline: usize,
     pub request_head: usize,
     pub connections: usize,
     pub in_flight: usize,

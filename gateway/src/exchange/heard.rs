@@ -14,9 +14,6 @@ use crate::failure::Failure;
 use crate::upstream::{Asked, Question, Upstream, UpstreamError};
 use crate::wire::{Notification, Outcome};
 
-/// From how many bytes on a message is looked at beside the threads that serve clients.
-pub(super) const LARGE: usize = 64 * 1024;
-
 impl Gateway {
     /// An answer as `caller` may see it. What is long does not hold up others.
     ///
@@ -34,7 +31,7 @@ impl Gateway {
             }
             Reply::List(_) => 0,
         };
-        if said < LARGE {
+        if said < self.limits.inspected_inline {
             return Ok(self.policy.release(caller, due, reply));
         }
         let (policy, caller) = (Arc::clone(&self.policy), Arc::clone(caller));

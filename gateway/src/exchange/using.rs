@@ -13,7 +13,6 @@ use policy::registry::Registered;
 use tokio::time::timeout;
 
 use super::detached::Cancellable;
-use super::heard::LARGE;
 use super::lease::About;
 use super::state::{Bound, State};
 use super::underway::{Call, Frame};
@@ -310,7 +309,7 @@ impl Gateway {
         });
         let arguments = call.arguments.clone();
         let sent = arguments.as_ref().map_or(0, |arguments| arguments.value().raw().len());
-        let ruling = if sent < LARGE {
+        let ruling = if sent < self.limits.inspected_inline {
             self.policy.admit(principal, catalog, call)
         } else {
             // What is long does not hold up others.

@@ -15,6 +15,7 @@ impl Default for Limits {
         Self {
             request_body: 4 * MIB,
             response_body: 16 * MIB,
+            inspected_inline: 64 * KIB,
             request_head: 16 * KIB,
             connections: 4096,
             in_flight: 1024,
@@ -57,6 +58,8 @@ impl Compiler<'_> {
         let response_body = size("responseBody", &raw.response_body, usual.response_body);
         let replay_bytes = size("replayBytes", &raw.replay_bytes, usual.replay_bytes);
         let replay_memory = size("replayMemory", &raw.replay_memory, usual.replay_memory);
+        let inspected_inline =
+            size("inspectedInline", &raw.inspected_inline, usual.inspected_inline);
         let kept_results = size("keptResults", &raw.kept_results, usual.kept_results);
         let request_head = size("requestHead", &raw.request_head, usual.request_head);
         let mut count = |key: &str, value: Option<usize>, usual| {
@@ -83,6 +86,7 @@ impl Compiler<'_> {
         Limits {
             request_body,
             response_body,
+            inspected_inline,
             request_head: request_head.max(8 * KIB),
             connections,
             in_flight,

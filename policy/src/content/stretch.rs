@@ -10,7 +10,7 @@ use std::sync::LazyLock;
 use crate::detect::{BUCKETS, Model};
 
 /// From this sum on a stretch is taken for orders.
-pub const THRESHOLD: f32 = 2.0;
+pub const THRESHOLD: f32 = 2.25;
 /// Longest sentence, in bytes: what is longer counts as several.
 const SENTENCE: usize = 300;
 /// Fewest words of a text that is read.
