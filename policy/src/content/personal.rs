@@ -13,6 +13,8 @@ const LONGEST: usize = 44;
 const FEWEST: usize = 7;
 /// Longest word that is looked at.
 const WORD: usize = 64;
+/// Fewest digits of a text that has a number of a person or an address of IPv4 in it.
+const DIGITS: usize = 4;
 /// How far before a number is looked for what it is called, in bytes.
 const BEFORE: usize = 40;
 /// Longest local part and domain of an address (RFC 5321 section 4.5.3.1).
@@ -22,6 +24,11 @@ const DOMAIN: usize = 255;
 /// Adds what is found in `text`.
 pub(super) fn find(text: &str, out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
+    // Nothing of all that has fewer digits, but for addresses.
+    let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
+    if digits < DIGITS && memchr::memchr(b'@', bytes).is_none() && !text.contains("::") {
+        return;
+    }
     let mut at = 0;
     let mut before = b' ';
     while let Some(byte) = bytes.get(at) {
