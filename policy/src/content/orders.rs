@@ -166,11 +166,21 @@ pub(super) fn patterns(text: &str) -> Option<Order> {
 
 /// The words of names that are as long as sentences, if there are any.
 fn names(text: &str) -> Option<String> {
-    memchr::memchr(b'_', text.as_bytes())?;
+    let bytes = text.as_bytes();
+    let part = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'_';
     let mut out = String::new();
-    for name in text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_')) {
-        if name.bytes().filter(|byte| *byte == b'_').count() >= JOINED {
-            out.extend(name.chars().map(|c| if c == '_' { ' ' } else { c }));
+    // From where on what is looked at is one name, and where the last `_` of it was.
+    let (mut joined, mut last) = (0, 0);
+    for at in memchr::memchr_iter(b'_', bytes) {
+        let goes_on =
+            joined > 0 && bytes.get(last..at).is_some_and(|part_of| part_of.iter().all(part));
+        joined = if goes_on { joined + 1 } else { 1 };
+        last = at;
+        if joined == JOINED {
+            let before = bytes.get(..at).unwrap_or_default().iter().rev().take_while(|b| part(b));
+            let behind = bytes.get(at..).unwrap_or_default().iter().take_while(|b| part(b));
+            let (from, end) = (at - before.count(), at + behind.count());
+            out.push_str(&text.get(from..end).unwrap_or_default().replace('_', " "));
             out.push('\n');
         }
     }

@@ -28,21 +28,57 @@ const SMALL: [&str; 129] = [
     "zu",
 ];
 
-/// The same as numbers, in order: words are looked up in every line.
-static PACKED: LazyLock<Vec<u32>> = LazyLock::new(|| {
-    let mut all: Vec<u32> = SMALL.iter().map(|word| packed(word.as_bytes())).collect();
-    all.sort_unstable();
-    all
-});
-
 /// Small words backwards (the, and, for, you, this, with, that, your) and by thirteen letters (ROT13): no
 /// other language has them.
-static TURNED: LazyLock<Vec<u32>> = LazyLock::new(|| {
-    let words = [
-        "eht", "dna", "rof", "uoy", "siht", "htiw", "taht", "ruoy", "gur", "naq", "sbe", "lbh",
-        "guvf", "jvgu", "gung", "lbhe",
-    ];
-    words.iter().map(|word| packed(word.as_bytes())).collect()
+const TURNED: [&str; 16] = [
+    "eht", "dna", "rof", "uoy", "siht", "htiw", "taht", "ruoy", "gur", "naq", "sbe", "lbh", "guvf",
+    "jvgu", "gung", "lbhe",
+];
+
+/// What a small word is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Known {
+    /// One of a language.
+    Small,
+    /// One of English, turned.
+    Turned,
+}
+
+/// Small words as numbers: looked up for every short word of a text.
+struct Table(Vec<Option<(u32, Known)>>);
+
+impl Table {
+    /// Places in it, more than twice as many as words.
+    const PLACES: usize = 1 << 10;
+
+    fn new(words: impl Iterator<Item = (&'static str, Known)>) -> Self {
+        let mut table = Self(vec![None; Self::PLACES]);
+        for (word, known) in words {
+            let word = packed(word.as_bytes());
+            if let Some(place) = table.place(word).and_then(|at| table.0.get_mut(at)) {
+                *place = Some((word, known));
+            }
+        }
+        table
+    }
+
+    /// Where a word is, or would be.
+    fn place(&self, word: u32) -> Option<usize> {
+        let start = usize::try_from(word.wrapping_mul(0x9e37_79b1) >> 22).unwrap_or_default();
+        let free = |at: &usize| {
+            self.0.get(*at).is_some_and(|one| one.is_none_or(|(known, _)| known == word))
+        };
+        (start..Self::PLACES).chain(0..start).find(free)
+    }
+
+    fn get(&self, word: u32) -> Option<Known> {
+        self.0.get(self.place(word)?).copied().flatten().map(|(_, known)| known)
+    }
+}
+
+static KNOWN: LazyLock<Table> = LazyLock::new(|| {
+    let small = SMALL.iter().map(|word| (*word, Known::Small));
+    Table::new(small.chain(TURNED.iter().map(|word| (*word, Known::Turned))))
 });
 
 /// At most four letters as a number, whatever their case.
@@ -77,7 +113,10 @@ fn is_suspect(line: &str) -> bool {
     }
     let prose = shape.letters * 10 >= line.len() * 7;
     // Prose has small words; what is spelled apart or backwards has none.
-    let foreign = prose && shape.words >= WORDS && shape.common * SHARE < shape.words;
+    let foreign = prose
+        && shape.words >= WORDS
+        && shape.common * SHARE < shape.words
+        && shape.plain * 5 >= shape.words * 4;
     foreign
         || shape.turned >= 2
         || shape.single * 2 >= shape.words && shape.single >= 8
@@ -88,7 +127,9 @@ fn is_suspect(line: &str) -> bool {
 #[derive(Default)]
 struct Shape {
     words: usize,
-    /// Words of one letter.
+    /// Words of letters alone.
+    plain: usize,
+    /// Words of one letter or digit.
     single: usize,
     /// Small words of some languages.
     common: usize,
@@ -106,18 +147,25 @@ impl Shape {
         self.words += 1;
         let bytes = word.as_bytes();
         if bytes.len() <= 4 {
-            self.single += usize::from(bytes.len() == 1);
+            self.single +=
+                usize::from(bytes.len() == 1 && bytes.iter().all(u8::is_ascii_alphanumeric));
             let end = bytes.iter().rposition(|b| !matches!(b, b',' | b'.' | b':'));
             let small = bytes.get(..=end.unwrap_or(0)).unwrap_or(bytes);
-            self.common += usize::from(PACKED.binary_search(&packed(small)).is_ok());
-            self.turned += usize::from(TURNED.contains(&packed(small)));
-            self.letters += bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
+            match KNOWN.get(packed(small)) {
+                Some(Known::Small) => self.common += 1,
+                Some(Known::Turned) => self.turned += 1,
+                None => {}
+            }
+            let letters = bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
+            self.plain += usize::from(letters == small.len());
+            self.letters += letters;
             return false;
         }
         // Most words have nothing but small letters.
         let (last, head) = bytes.split_last().unwrap_or((&b' ', &[]));
         if head.len() < RUN && head.iter().all(u8::is_ascii_lowercase) {
             self.letters += head.len() + usize::from(last.is_ascii_alphabetic());
+            self.plain += 1;
             return false;
         }
         let (mut run, mut upper, mut lower, mut digits, mut inside) = (0, 0, 0, 0, 0);
@@ -155,7 +203,9 @@ impl Shape {
                 (run, upper, lower, digits) = (0, 0, 0, 0);
             }
         }
-        self.letters += bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
+        let letters = bytes.iter().filter(|byte| byte.is_ascii_alphabetic()).count();
+        self.plain += usize::from(letters + 1 >= bytes.len());
+        self.letters += letters;
         self.mixed += usize::from(inside > 0 && digits <= 4);
         self.percent >= 4
     }
