@@ -29,7 +29,7 @@ static CONTENTS: LazyLock<Vec<Contents>> = LazyLock::new(|| {
         let results = serde_json::from_value(results).unwrap();
         let (servers, link_hosts) = (vec![Pattern::new("*")], vec![Pattern::new("*.example")]);
         let profile = Profile { servers, results, link_hosts, fence, ..Profile::default() };
-        Contents::new(vec![profile]).with_canaries(&["canary-7f3a9c21".to_owned()])
+        Contents::new(vec![profile]).with_canaries(&["canary-7f3a9c21".to_owned()]).unwrap()
     })
     .collect()
 });

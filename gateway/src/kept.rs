@@ -7,8 +7,9 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use policy::json::Fragment;
+use bytes::Bytes;
 use policy::name::{RuleId, ServerName};
+use policy::principal::Principal;
 
 use crate::seal;
 
@@ -20,8 +21,8 @@ const SHARE: usize = 4;
 /// A result, and whose it is.
 #[derive(Clone, Debug)]
 pub struct Kept {
-    /// The result, as it may be shown.
-    pub result: Fragment,
+    /// The result as it may be shown, as JSON: nothing of what it came in.
+    pub result: Bytes,
     /// What came of which tool.
     pub tool: Box<str>,
     /// Of which server.
@@ -32,17 +33,19 @@ pub struct Kept {
 
 #[derive(Debug)]
 struct Entry {
+    name: [u8; 16],
+    /// Whose it is, with the credential it came with, and on which route.
+    key: Box<str>,
+    route: Box<str>,
     kept: Kept,
     until: Instant,
 }
 
-/// One caller on one route.
-type Owner = (Box<str>, Box<str>);
-
 #[derive(Debug, Default)]
 struct All {
     bytes: usize,
-    owners: BTreeMap<Owner, VecDeque<([u8; 16], Entry)>>,
+    /// By caller, whatever its credential and its route.
+    callers: BTreeMap<Box<str>, VecDeque<Entry>>,
 }
 
 /// The results that are kept.
@@ -56,7 +59,7 @@ pub struct Results {
 
 impl Entry {
     fn size(&self) -> usize {
-        self.kept.result.value().raw().len()
+        self.kept.result.len()
     }
 }
 
@@ -75,46 +78,55 @@ impl Results {
 
     /// Keeps a result for a caller on a route: under which URI. `None` if there is no room.
     #[must_use]
-    pub fn keep(&self, caller: &str, route: &str, kept: Kept, now: Instant) -> Option<String> {
-        let entry = Entry { kept, until: now + self.time };
-        let size = entry.size();
-        if size > self.most / SHARE {
+    pub fn keep(
+        &self,
+        caller: &Principal,
+        route: &str,
+        kept: Kept,
+        now: Instant,
+    ) -> Option<String> {
+        let (name, until) = (seal::random().ok()?, now + self.time);
+        let (key, route) = (caller.key().into(), route.into());
+        let entry = Entry { name, key, route, kept, until };
+        let (size, share) = (entry.size(), self.most / SHARE);
+        if size > share {
             return None;
         }
-        let name: [u8; 16] = seal::random().ok()?;
         let mut all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         all.drop_until(now);
-        let owner = (caller.into(), route.into());
-        let All { bytes, owners } = &mut *all;
-        if *bytes + size > self.most && !owners.contains_key(&owner) {
-            return None;
-        }
-        let own = owners.entry(owner.clone()).or_default();
-        let mut held: usize = own.iter().map(|(_, entry)| entry.size()).sum();
-        while held + size > self.most / SHARE || *bytes + size > self.most {
-            let Some((_, oldest)) = own.pop_front() else { break };
+        let All { bytes, callers } = &mut *all;
+        let id: Box<str> = caller.id.as_str().into();
+        let own = callers.entry(id.clone()).or_default();
+        let mut held: usize = own.iter().map(Entry::size).sum();
+        while held + size > share || *bytes + size > self.most {
+            let Some(oldest) = own.pop_front() else { break };
             held -= oldest.size();
             *bytes -= oldest.size();
         }
-        if *bytes + size > self.most {
-            if own.is_empty() {
-                owners.remove(&owner);
-            }
-            return None;
+        let fits = *bytes + size <= self.most;
+        if fits {
+            *bytes += size;
+            own.push_back(entry);
         }
-        *bytes += size;
-        own.push_back((name, entry));
-        Some(format!("{SCHEME}{}", crate::hex::encode(&name)))
+        if own.is_empty() {
+            callers.remove(&id);
+        }
+        fits.then(|| format!("{SCHEME}{}", crate::hex::encode(&name)))
     }
 
     /// The result under a URI, if it is one of this caller's on this route.
     #[must_use]
-    pub fn find(&self, caller: &str, route: &str, uri: &str, now: Instant) -> Option<Kept> {
+    pub fn find(&self, caller: &Principal, route: &str, uri: &str, now: Instant) -> Option<Kept> {
         let name = crate::hex::decode(uri.strip_prefix(SCHEME)?)?;
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
-        let own = all.owners.get(&(caller.into(), route.into()))?;
-        let named = |(known, entry): &&([u8; 16], Entry)| known[..] == *name && entry.until > now;
-        own.iter().find(named).map(|(_, entry)| entry.kept.clone())
+        let own = all.callers.get(caller.id.as_str())?;
+        let is = |entry: &&Entry| {
+            entry.name[..] == *name
+                && *entry.key == *caller.key()
+                && *entry.route == *route
+                && entry.until > now
+        };
+        own.iter().find(is).map(|entry| entry.kept.clone())
     }
 
     /// Drops what nobody can read any more.
@@ -125,9 +137,9 @@ impl Results {
 
 impl All {
     fn drop_until(&mut self, now: Instant) {
-        let Self { bytes, owners } = self;
-        owners.retain(|_, own| {
-            while let Some((_, first)) = own.front().filter(|(_, first)| first.until <= now) {
+        let Self { bytes, callers } = self;
+        callers.retain(|_, own| {
+            while let Some(first) = own.front().filter(|first| first.until <= now) {
                 *bytes -= first.size();
                 own.pop_front();
             }
@@ -138,35 +150,39 @@ impl All {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
+    use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use policy::json::{Bounds, Document, Fragment};
-    use policy::name::{RuleId, ServerName};
+    use policy::name::{PrincipalId, RuleId, ServerName};
+    use policy::principal::Principal;
 
     use super::{Kept, Results};
     use crate::clock::{Clock as _, System};
 
     fn kept(bytes: usize) -> Kept {
-        let text = format!("\"{}\"", "x".repeat(bytes - 2));
-        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
         Kept {
-            result: Fragment::whole(Arc::new(document)),
+            result: vec![b'1'; bytes].into(),
             tool: "work".into(),
             server: ServerName::parse("up").unwrap(),
             rule: RuleId::parse("open").unwrap(),
         }
     }
 
+    fn caller(id: &str) -> Principal {
+        Principal::new(PrincipalId::parse(id).unwrap(), BTreeSet::new())
+    }
+
     #[test]
     fn only_its_caller_reads_it_and_only_for_a_while() {
         let (results, now) = (Results::new(4000, Duration::from_secs(60)), System.instant());
-        let uri = results.keep("ana", "/mcp", kept(500), now).unwrap();
-        assert!(results.find("ana", "/mcp", &uri, now).is_some());
-        assert!(results.find("bob", "/mcp", &uri, now).is_none());
-        assert!(results.find("ana", "/other", &uri, now).is_none());
-        assert!(results.find("ana", "/mcp", "portcullis://results/00", now).is_none());
-        assert!(results.find("ana", "/mcp", &uri, now + Duration::from_secs(61)).is_none());
+        let uri = results.keep(&caller("ana"), "/mcp", kept(500), now).unwrap();
+        assert!(results.find(&caller("ana"), "/mcp", &uri, now).is_some());
+        assert!(results.find(&caller("bob"), "/mcp", &uri, now).is_none());
+        assert!(results.find(&caller("ana"), "/other", &uri, now).is_none());
+        assert!(results.find(&caller("ana"), "/mcp", "portcullis://results/00", now).is_none());
+        assert!(
+            results.find(&caller("ana"), "/mcp", &uri, now + Duration::from_secs(61)).is_none()
+        );
         results.sweep(now + Duration::from_secs(61));
         assert_eq!(results.all.lock().unwrap().bytes, 0);
     }
@@ -174,16 +190,16 @@ mod tests {
     #[test]
     fn new_ones_take_the_place_of_old_ones_of_the_same_caller_alone() {
         let (results, now) = (Results::new(4000, Duration::from_secs(60)), System.instant());
-        let first = results.keep("ana", "/mcp", kept(600), now).unwrap();
-        let second = results.keep("ana", "/mcp", kept(600), now).unwrap();
-        assert!(results.find("ana", "/mcp", &first, now).is_none());
-        assert!(results.find("ana", "/mcp", &second, now).is_some());
-        for caller in ["b", "c", "d"] {
-            assert!(results.keep(caller, "/mcp", kept(1000), now).is_some());
+        let first = results.keep(&caller("ana"), "/mcp", kept(600), now).unwrap();
+        let second = results.keep(&caller("ana"), "/mcp", kept(600), now).unwrap();
+        assert!(results.find(&caller("ana"), "/mcp", &first, now).is_none());
+        assert!(results.find(&caller("ana"), "/mcp", &second, now).is_some());
+        for name in ["b", "c", "d"] {
+            assert!(results.keep(&caller(name), "/mcp", kept(1000), now).is_some());
         }
-        assert!(results.keep("e", "/mcp", kept(1000), now).is_none());
-        assert!(results.keep("f", "/mcp", kept(2000), now).is_none());
-        assert!(results.find("ana", "/mcp", &second, now).is_some());
+        assert!(results.keep(&caller("e"), "/mcp", kept(1000), now).is_none());
+        assert!(results.keep(&caller("f"), "/mcp", kept(2000), now).is_none());
+        assert!(results.find(&caller("ana"), "/mcp", &second, now).is_some());
         assert!(results.all.lock().unwrap().bytes <= 4000);
     }
 }

@@ -77,11 +77,9 @@ struct RawContent {
     #[serde(default)]
     allowed: Vec<String>,
     /// Hosts that links in results may lead to: names or patterns with `*` and `?`. Without: all.
-    #[serde(default)]
-    link_hosts: Vec<String>,
+    link_hosts: Option<Vec<String>>,
     /// Types that results may carry, such as `image/png` or `text/*`. Without: all.
-    #[serde(default)]
-    media_types: Vec<String>,
+    media_types: Option<Vec<String>>,
     /// Puts every text of a result between marks that its author cannot write, so that a model can tell
     /// where data begins and ends.
     #[serde(default)]
@@ -247,7 +245,14 @@ impl Compiler<'_> {
             }
         }
         let profiles = raws.into_iter().enumerate().map(|(n, raw)| self.profile(n, raw)).collect();
-        Contents::new(profiles).with_canaries(canaries)
+        match Contents::new(profiles).with_canaries(canaries) {
+            Ok(contents) => contents,
+            Err(finding) => {
+                let help = "give fewer of them";
+                self.report("/canaries".to_owned(), format!("{finding}"), help);
+                Contents::default()
+            }
+        }
     }
 
     fn profile(&mut self, n: usize, raw: RawContent) -> Profile {
@@ -286,6 +291,11 @@ impl Compiler<'_> {
                 "write a type in lower case, such as `image/png` or `text/*`",
             ),
         ] {
+            if texts.as_ref().is_some_and(Vec::is_empty) {
+                let help = "name what may be, or leave it out: an empty list means nothing";
+                self.report(format!("{at}/{name}"), "this lets nothing through", help);
+            }
+            let texts = texts.as_deref().unwrap_or_default();
             for (m, text) in texts.iter().enumerate().filter(|(_, text)| !is_one(text)) {
                 let message = format!("`{}` stands for nothing", text.escape_debug());
                 self.report(format!("{at}/{name}/{m}"), message, help);
@@ -306,8 +316,8 @@ impl Compiler<'_> {
         let patterns = |texts: &[String]| texts.iter().map(|text| Pattern::new(text)).collect();
         Profile {
             servers,
-            link_hosts: patterns(&raw.link_hosts),
-            media_types: patterns(&raw.media_types),
+            link_hosts: patterns(raw.link_hosts.as_deref().unwrap_or_default()),
+            media_types: patterns(raw.media_types.as_deref().unwrap_or_default()),
             results: raw.results,
             arguments: raw.arguments,
             input_schema: raw.input_schema,

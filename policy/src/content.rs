@@ -21,6 +21,8 @@ pub mod stretch;
 mod vendors;
 mod walk;
 
+use std::collections::BTreeSet;
+
 use aho_corasick::{AhoCorasick, MatchKind};
 
 use self::carried::Carried;
@@ -121,9 +123,11 @@ impl Contents {
     }
 
     /// The same, with values that should never be seen.
-    #[must_use]
-    pub fn with_canaries(self, canaries: &[String]) -> Self {
-        Self { canaries: values(canaries), ..self }
+    ///
+    /// # Errors
+    /// When they cannot be looked for.
+    pub fn with_canaries(self, canaries: &[String]) -> Result<Self, Finding> {
+        Ok(Self { canaries: values(canaries)?, ..self })
     }
 
     /// What is done about what `server` says and is sent.
@@ -148,15 +152,37 @@ impl Contents {
     }
 
     /// The same, with these values of labelled members replaced wherever they stand.
-    pub(crate) fn look_without<'a>(
+    pub(crate) fn look_without(
         &self,
         server: &ServerName,
         caller: &str,
         value: Value<'_>,
-        labelled: impl IntoIterator<Item = &'a String>,
+        labelled: &BTreeSet<String>,
     ) -> Seen {
-        let labelled = values(labelled);
-        walk::look(&self.lens(server, Direction::Result, caller, labelled.as_ref()), value)
+        match values(labelled) {
+            Ok(labelled) => {
+                let lens = self.lens(server, Direction::Result, caller, labelled.as_ref());
+                walk::look(&lens, value)
+            }
+            Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
+        }
+    }
+
+    /// The same with nothing put before or around anything: there is more to be done to it.
+    pub(crate) fn look_bare(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        value: Value<'_>,
+        labelled: &BTreeSet<String>,
+    ) -> Seen {
+        match values(labelled) {
+            Ok(labelled) => {
+                let lens = self.lens(server, Direction::Result, caller, labelled.as_ref());
+                walk::look(&lens.bare(), value)
+            }
+            Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
+        }
     }
 
     /// What stands for a value of a labelled member.
@@ -198,11 +224,16 @@ impl Contents {
     }
 }
 
-/// Values that are looked for one by one, the longest first. One that cannot be looked for is none.
-fn values<'a>(values: impl IntoIterator<Item = &'a String>) -> Option<AhoCorasick> {
+/// Values that are looked for one by one, the longest first.
+fn values<'a>(
+    values: impl IntoIterator<Item = &'a String>,
+) -> Result<Option<AhoCorasick>, Finding> {
     let values: Vec<&String> = values.into_iter().filter(|value| !value.is_empty()).collect();
-    let builder = || AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&values);
-    if values.is_empty() { None } else { builder().ok() }
+    if values.is_empty() {
+        return Ok(None);
+    }
+    let built = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(&values);
+    built.map(Some).map_err(|_too_many| Finding::unchanged())
 }
 
 #[cfg(test)]

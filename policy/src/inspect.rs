@@ -157,7 +157,9 @@ impl Finding {
         Self { detector: Detector::SensitiveFields, at, note }
     }
 
-    pub(crate) const fn too_long() -> Self {
+    /// Of a result that is longer than results may be.
+    #[must_use]
+    pub const fn too_long() -> Self {
         let note = Cow::Borrowed("is longer than results may be");
         Self { detector: Detector::ResultSize, at: String::new(), note }
     }

@@ -8,7 +8,7 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::inspect::Finding;
-use crate::json::{Bounds, Document, Kind, Value, write_string};
+use crate::json::{Bounds, Document, Kind, Value, write_ascii, write_string};
 use crate::pointer::{escaped, unescaped};
 
 /// Most labels of one tool.
@@ -21,10 +21,9 @@ const NESTED: usize = 64;
 const PARTS: usize = 20_000;
 /// Shortest value that is looked for elsewhere in the result, in bytes.
 const SHORTEST: usize = 4;
-/// Longest, in bytes: a longer one is replaced where it stands.
-const LONGEST: usize = 1024;
-/// Most values that are.
+/// Most values that are, and their bytes together: with more the result is withheld.
 const VALUES: usize = 4096;
+const BYTES: usize = 256 * 1024;
 /// Most places that are told of one result.
 const KEPT: usize = 16;
 /// Labels of what anybody may see who may call the tool.
@@ -41,6 +40,8 @@ pub(crate) struct Without {
     /// The values that were replaced, to be looked for elsewhere.
     pub(crate) values: BTreeSet<String>,
     pub(crate) findings: Vec<Finding>,
+    /// There are more values than can be looked for: nothing of it may be shown.
+    pub(crate) full: bool,
 }
 
 impl Labels {
@@ -118,13 +119,11 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn inside(&mut self, schema: Value<'a>, at: &mut Vec<Box<str>>) -> Option<()> {
-        let label = match schema.get("x-sensitive") {
-            Some(value) if value.as_bool() == Some(true) => Some(Cow::Borrowed("sensitive")),
-            Some(value) => value.as_str(),
-            None => schema.get("x-data-class").and_then(Value::as_str),
-        };
-        if let Some(label) = label {
-            self.label(at, &label)?;
+        for keyword in ["x-sensitive", "x-data-class"] {
+            let said = schema.get(keyword).filter(|said| said.as_bool() != Some(false));
+            // What cannot be read as a label is one.
+            let label = said.map(|said| said.as_str().unwrap_or(Cow::Borrowed("sensitive")));
+            label.map_or(Some(()), |label| self.label(at, &label))?;
         }
         for (name, member) in schema.members() {
             match &*name {
@@ -135,26 +134,37 @@ impl<'a> Walk<'a, '_> {
                         at.pop();
                     }
                 }
-                "items" | "additionalProperties" | "unevaluatedProperties" | "contains" => {
+                "items"
+                | "contains"
+                | "additionalProperties"
+                | "unevaluatedProperties"
+                | "additionalItems"
+                | "unevaluatedItems"
+                | "patternProperties"
+                | "prefixItems" => {
                     at.push("*".into());
-                    self.part(member, at)?;
-                    at.pop();
-                }
-                "patternProperties" | "prefixItems" => {
-                    at.push("*".into());
-                    let items = member.items().chain(member.members().map(|(_, value)| value));
-                    for item in items {
-                        self.part(item, at)?;
+                    match &*name {
+                        "patternProperties" => {
+                            member.members().try_for_each(|(_, part)| self.part(part, at))?;
+                        }
+                        _ => self.part(member, at)?,
                     }
+                    // A list of schemas, one for each place.
+                    member.items().try_for_each(|part| self.part(part, at))?;
                     at.pop();
                 }
                 "allOf" | "anyOf" | "oneOf" => {
                     member.items().try_for_each(|item| self.part(item, at))?;
                 }
                 "if" | "then" | "else" => self.part(member, at)?,
+                "dependentSchemas" | "dependencies" => {
+                    member.members().try_for_each(|(_, part)| self.part(part, at))?;
+                }
+                // What leads nobody knows where labels everything.
+                "$dynamicRef" | "$recursiveRef" => return None,
                 "$ref" => {
                     let target = member.as_str().and_then(|target| self.target(&target));
-                    target.map_or(Some(()), |target| self.part(target, at))?;
+                    self.part(target?, at)?;
                 }
                 _ => {}
             }
@@ -163,6 +173,9 @@ impl<'a> Walk<'a, '_> {
     }
 
     fn target(&self, reference: &str) -> Option<Value<'a>> {
+        if reference == "#" {
+            return Some(self.root);
+        }
         let parts = reference.strip_prefix("#/")?;
         parts.split('/').try_fold(self.root, |value, part| value.get(&unescaped(part)))
     }
@@ -175,11 +188,18 @@ pub(crate) fn without(
     hidden: &[&[Box<str>]],
     mark: &dyn Fn(&str) -> String,
 ) -> Option<Without> {
-    let mut cut = Cut { mark, values: BTreeSet::new(), findings: Vec::new(), changes: 0 };
+    let mut cut = Cut {
+        mark,
+        values: BTreeSet::new(),
+        findings: Vec::new(),
+        changes: 0,
+        bytes: 0,
+        full: false,
+    };
     let mut out = Vec::with_capacity(result.raw().len());
     cut.result(&mut out, result, hidden, "");
-    let Cut { values, findings, changes, .. } = cut;
-    (changes > 0).then_some(Without { text: out, values, findings })
+    let Cut { values, findings, changes, full, .. } = cut;
+    (changes > 0).then_some(Without { text: out, values, findings, full })
 }
 
 struct Cut<'a> {
@@ -187,9 +207,33 @@ struct Cut<'a> {
     values: BTreeSet<String>,
     findings: Vec<Finding>,
     changes: usize,
+    bytes: usize,
+    /// There is more than can be looked for.
+    full: bool,
 }
 
 impl Cut<'_> {
+    /// A value to be looked for, as it stands and as it is written in JSON.
+    fn keep(&mut self, text: &str) {
+        let mut forms = vec![text.to_owned()];
+        for write in [write_string, write_ascii] {
+            let mut quoted = Vec::new();
+            write(&mut quoted, text);
+            let quoted = String::from_utf8(quoted).unwrap_or_default();
+            forms.push(quoted.trim_matches('"').to_owned());
+        }
+        for form in forms {
+            if self.values.contains(&form) {
+                continue;
+            }
+            self.bytes += form.len();
+            self.full |= self.bytes > BYTES || self.values.len() >= VALUES;
+            if !self.full {
+                self.values.insert(form);
+            }
+        }
+    }
+
     fn result(&mut self, out: &mut Vec<u8>, result: Value<'_>, hidden: &[&[Box<str>]], at: &str) {
         out.push(b'{');
         for (n, (name, member)) in result.members().enumerate() {
@@ -220,29 +264,33 @@ impl Cut<'_> {
             if n > 0 {
                 out.push(b',');
             }
-            let at = format!("{at}/content/{n}/text");
-            let text = block.get("text").and_then(Value::as_str);
-            let inner = text.and_then(|text| self.json(&text, hidden, at));
-            match inner {
-                None => out.extend_from_slice(block.raw().as_bytes()),
-                Some(inner) => {
-                    out.push(b'{');
-                    for (n, (name, member)) in block.members().enumerate() {
-                        if n > 0 {
-                            out.push(b',');
-                        }
-                        write_string(out, &name);
-                        out.push(b':');
-                        match &*name {
-                            "text" => write_string(out, &inner),
-                            _ => out.extend_from_slice(member.raw().as_bytes()),
-                        }
-                    }
-                    out.push(b'}');
-                }
-            }
+            self.block(out, block, hidden, &format!("{at}/content/{n}"));
         }
         out.push(b']');
+    }
+
+    /// A block of content, or the resource in one.
+    fn block(&mut self, out: &mut Vec<u8>, block: Value<'_>, hidden: &[&[Box<str>]], at: &str) {
+        if !block.is_object() {
+            return out.extend_from_slice(block.raw().as_bytes());
+        }
+        out.push(b'{');
+        for (n, (name, member)) in block.members().enumerate() {
+            if n > 0 {
+                out.push(b',');
+            }
+            write_string(out, &name);
+            out.push(b':');
+            let text = member.as_str().filter(|_| name == "text");
+            match text.and_then(|text| self.json(&text, hidden, format!("{at}/text"))) {
+                Some(inner) => write_string(out, &inner),
+                None if name == "resource" && at.split('/').count() < 5 => {
+                    self.block(out, member, hidden, &format!("{at}/resource"));
+                }
+                None => out.extend_from_slice(member.raw().as_bytes()),
+            }
+        }
+        out.push(b'}');
     }
 
     /// A text that is JSON, without what is hidden in it, if there is any.
@@ -307,9 +355,8 @@ impl Cut<'_> {
             Kind::Null => out.extend_from_slice(b"null"),
             Kind::Boolean | Kind::Number | Kind::Plain | Kind::Escaped if here => {
                 let text = value.as_str().unwrap_or(Cow::Borrowed(value.raw()));
-                let long = (SHORTEST..=LONGEST).contains(&text.len());
-                if long && value.as_bool().is_none() && self.values.len() < VALUES {
-                    self.values.insert(text.clone().into_owned());
+                if text.len() >= SHORTEST && value.as_bool().is_none() {
+                    self.keep(&text);
                 }
                 self.changes += 1;
                 if self.findings.len() < KEPT {

@@ -1,9 +1,10 @@
 //! Results that are too long for an answer: the answer says where they can be read, and they are read
 //! there, by the caller who got them.
 
+use bytes::Bytes;
 use http::Response;
 use policy::decision::{Decision, Effect};
-use policy::json::{Fragment, Value, write_string};
+use policy::json::{Bounds, Document, Fragment, Value, write_string};
 use policy::name::RuleId;
 use policy::offer::Kind;
 use policy::pipeline::Policy;
@@ -25,11 +26,17 @@ impl Underway {
         let (call, gateway) = (&self.call, &self.call.gateway);
         let length = result.value().raw().len();
         // A client that holds results to a schema does not hold errors to it.
-        let structured = result.value().get("structuredContent").is_some();
-        let kept =
-            Kept { result, tool: call.tool.clone(), server: call.server.name().clone(), rule };
-        let (caller, route) = (call.caller.key(), call.route.identity());
-        let uri = gateway.results.keep(caller, &route, kept, gateway.clock.instant())?;
+        let value = result.value();
+        let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
+        let failed = failed || value.get("structuredContent").is_some();
+        let kept = Kept {
+            result: Bytes::copy_from_slice(value.raw().as_bytes()),
+            tool: call.tool.clone(),
+            server: call.server.name().clone(),
+            rule,
+        };
+        let (route, now) = (call.route.identity(), gateway.clock.instant());
+        let uri = gateway.results.keep(&call.caller, &route, kept, now)?;
         let minutes = gateway.results.time().as_secs().div_ceil(60);
         let said = format!(
             "The result is {length} bytes long, more than answers may be. For {minutes} minutes you can \
@@ -42,7 +49,7 @@ impl Underway {
         if era == Era::Modern {
             object.text("resultType", "complete");
         }
-        if structured {
+        if failed {
             object.raw("isError", "true");
         }
         let content = object.key("content");
@@ -79,10 +86,15 @@ impl Gateway {
     ) -> Response<Body> {
         let principal = &arrived.caller.principal;
         record.item = Some((Kind::Resource, uri.into()));
-        let (key, route) = (principal.key(), arrived.route.identity());
-        let kept = self.results.find(key, &route, uri, self.clock.instant());
+        let route = arrived.route.identity();
+        let kept = self.results.find(principal, &route, uri, self.clock.instant());
         let gone = |kept: &Kept| self.policy.has_revoked_use(principal, &kept.server, &kept.tool);
-        let Some(kept) = kept.filter(|kept| !gone(kept)) else {
+        // INVARIANT: what is kept was read before.
+        let read = |kept: Kept| {
+            let document = Document::parse(kept.result.clone(), &Bounds::ANSWER).ok()?;
+            Some((kept, document))
+        };
+        let Some((kept, result)) = kept.filter(|kept| !gone(kept)).and_then(read) else {
             let (decision, denial) = Policy::unknown(Kind::Resource);
             record.verdict = Verdict::Decided(Box::new(decision));
             return self.refuse(&record, &Failure::Denied(Kind::Resource, denial));
@@ -101,7 +113,7 @@ impl Gateway {
                 return reply::error(&Failure::Audit(error).public(era), Some(&id));
             }
         };
-        let body = contents(&id, arrived.inbound.version.era(), uri, kept.result.value());
+        let body = contents(&id, arrived.inbound.version.era(), uri, result.root());
         self.shown(entry, Ending::answered(), Some(&id), reply::json(body))
     }
 }

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::Response;
+use policy::inspect::Finding;
 use policy::json::{Fragment, Value};
 use policy::message::{Reply, Verb};
 use policy::offer::Kind;
@@ -421,6 +422,14 @@ impl Underway {
             record.found(found);
         }
         let id = &self.frame.id;
+        if let Shown::Apart(result) = shown {
+            let call = call.answer.verb() == Verb::Call;
+            match call.then(|| self.kept(result, rule)).flatten() {
+                Some(body) => return Ok((body, ending)),
+                // The call was made: who is told that there was no room would make it again.
+                None => shown = Shown::Withheld(Finding::too_long()),
+            }
+        }
         let body = match shown {
             Shown::Answer(Reply::Result(result)) => {
                 let (verb, gateway) = (call.answer.verb(), &call.gateway);
@@ -451,14 +460,7 @@ impl Underway {
                 return Ok((reply::tool_error(id, era, &public.message), ending));
             }
             Shown::Withheld(finding) => return Err(Failure::Withheld(finding)),
-            Shown::Apart(result) => {
-                let call = call.answer.verb() == Verb::Call;
-                match call.then(|| self.kept(result, rule)).flatten() {
-                    Some(body) => body,
-                    None => return Err(Failure::Overload),
-                }
-            }
-            Shown::Answer(_) | Shown::List(_) => {
+            Shown::Answer(_) | Shown::List(_) | Shown::Apart(_) => {
                 let what = "an answer was released as something else";
                 return Err(Failure::Upstream(UpstreamError::Protocol(what)));
             }

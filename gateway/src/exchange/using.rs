@@ -3,8 +3,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
 use http::Response;
-use policy::json::Fragment;
+use policy::json::{Bounds, Document, Fragment};
 use policy::message::{Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::{Kind, Offer};
@@ -196,7 +197,11 @@ impl Gateway {
         record: &mut Record,
     ) -> Result<(), Failure> {
         let (caller, about) = (&arrived.caller.principal, (&*admitted.server, &*admitted.name));
-        let arguments = admitted.permit.arguments().map(Fragment::value);
+        let none = Document::parse(Bytes::from_static(b"{}"), &Bounds::MESSAGE).ok();
+        // Who decides by the tool hears of a call without arguments too.
+        let asks = matches!(admitted.verb, Verb::Call | Verb::Get);
+        let none = none.as_ref().filter(|_| asks).map(Document::root);
+        let arguments = admitted.permit.arguments().map(Fragment::value).or(none);
         match self.guarded(&arrived.route, caller, about, (false, arguments)).await {
             Ok(found) => {
                 record.found(found);
@@ -308,7 +313,8 @@ impl Gateway {
             state.ok_or(Failure::Params("`requestState` is not one that was given for this"))
         });
         let arguments = call.arguments.clone();
-        let sent = arguments.as_ref().map_or(0, |arguments| arguments.value().raw().len());
+        let more = call.extra.iter().chain(&call.meta).map(|(_, value)| value);
+        let sent: usize = arguments.iter().chain(more).map(|part| part.value().raw().len()).sum();
         let ruling = if sent < self.limits.inspected_inline {
             self.policy.admit(principal, catalog, call)
         } else {

@@ -33,7 +33,7 @@ fn inside(text: &str) -> Option<(&str, &str)> {
 }
 
 fn id(lens: &Lens<'_>, text: &str) -> String {
-    let digest = hex(&lens.digest(text));
+    let digest = hex(&lens.fence(text));
     digest.get(..ID).unwrap_or_default().to_owned()
 }
 

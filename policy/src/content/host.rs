@@ -43,6 +43,7 @@ fn without_port(host: &str) -> &str {
 /// Whether a name reads as that of a host.
 fn is_host(name: &str) -> bool {
     let name = name.replace("%2e", ".").replace("%2E", ".");
+    let name = name.trim_matches(|c: char| !c.is_alphanumeric());
     let last = name.rsplit_once('.').map(|(_, last)| last);
     last.is_some_and(|last| last.len() >= 2 && last.bytes().all(|b| b.is_ascii_alphabetic()))
 }

@@ -6,6 +6,7 @@ use std::collections::BTreeMap;
 use aho_corasick::AhoCorasick;
 use aws_lc_rs::digest::{Context, SHA256};
 
+use super::KEPT;
 use super::carried::Carried;
 use super::handling::{Direction, Handling};
 use super::{encoded, fence, markup, orders, personal, secrets};
@@ -61,6 +62,7 @@ impl Found {
 }
 
 /// With what a string is looked at.
+#[derive(Clone, Copy)]
 pub(super) struct Lens<'a> {
     /// What is done about what each detector finds, in the order of [`Self::DETECTORS`].
     pub(super) handlings: [Handling; 10],
@@ -93,6 +95,15 @@ pub(super) struct Glance {
     left: Vec<(Detector, Handling)>,
 }
 
+impl Glance {
+    /// Adds a finding, if there is room: so many of each detector are told, and all are acted on.
+    fn add(&mut self, one: (Detector, Handling, Cow<'static, str>)) {
+        if self.findings.iter().filter(|known| known.0 == one.0).count() < KEPT {
+            self.findings.push(one);
+        }
+    }
+}
+
 impl Lens<'_> {
     /// Where in [`Self::handlings`] it stands.
     pub(super) const DETECTORS: [Detector; 10] = [
@@ -117,6 +128,30 @@ impl Lens<'_> {
             .into_iter()
             .find(|(known, _)| **known == detector)
             .map_or(Handling::Off, |(_, how)| how)
+    }
+
+    /// The same for what says where something is or of which type: it is not taken for a link that is
+    /// followed, and nothing is put before or around it.
+    pub(super) fn for_places(mut self) -> Self {
+        for (detector, handling) in Self::DETECTORS.iter().zip(&mut self.handlings) {
+            *handling = match (detector, *handling) {
+                (Detector::Links, _) => Handling::Off,
+                (_, Handling::Annotate | Handling::Wrap) => Handling::Audit,
+                (_, handling) => handling,
+            };
+        }
+        self
+    }
+
+    /// The same with nothing put before or around anything.
+    pub(super) fn bare(mut self) -> Self {
+        self.fences = false;
+        for handling in &mut self.handlings {
+            if matches!(handling, Handling::Annotate | Handling::Wrap) {
+                *handling = Handling::Audit;
+            }
+        }
+        self
     }
 
     pub(super) fn of(&self, class: Class) -> Handling {
@@ -170,14 +205,15 @@ impl Lens<'_> {
                         && !seen.findings.contains(one)
                 });
                 let new: Vec<_> = new.collect();
-                seen.findings.extend(new);
+                new.into_iter().for_each(|one| seen.add(one));
                 return seen;
             }
             seen.score = seen.score.max(next.score);
-            seen.findings.append(&mut next.findings);
+            next.findings.drain(..).for_each(|one| seen.add(one));
             seen.text = next.text;
         }
         let note = Cow::Borrowed("was made so that cleaning does not end");
+        // Beyond all bounds: this one is always told.
         seen.findings.push((Detector::HiddenCharacters, Handling::Block, note));
         seen
     }
@@ -210,7 +246,7 @@ impl Lens<'_> {
         };
         let handling = self.how(Detector::HiddenCharacters);
         if handling != Handling::Off {
-            seen.findings.push((Detector::HiddenCharacters, handling, Cow::Borrowed(note)));
+            seen.add((Detector::HiddenCharacters, handling, Cow::Borrowed(note)));
         }
         let without = match TERMINAL.as_ref() {
             Some(terminal) if plain.contains(|c| Hidden::of(c) == Some(Hidden::Control)) => {
@@ -238,7 +274,7 @@ impl Lens<'_> {
             if handling == Handling::Off || one.from < done {
                 continue;
             }
-            seen.findings.push((detector, handling, Cow::Borrowed(one.note)));
+            seen.add((detector, handling, Cow::Borrowed(one.note)));
             let what = text.get(one.from..one.end).unwrap_or_default();
             let instead = match handling {
                 // A blank, so that what stood apart does not become one word.
@@ -292,7 +328,7 @@ impl Lens<'_> {
         let (mut out, mut done, mut changed) = (String::with_capacity(text.len()), 0, false);
         for one in kept.into_values() {
             let handling = self.of(one.class);
-            seen.findings.push((one.class.detector(), handling, Cow::Borrowed(one.rule)));
+            seen.add((one.class.detector(), handling, Cow::Borrowed(one.rule)));
             let value = text.get(one.from..one.end).unwrap_or_default();
             out.push_str(text.get(done..one.from).unwrap_or_default());
             if handling == Handling::Redact {
@@ -338,6 +374,13 @@ impl Lens<'_> {
         }
     }
 
+    /// A number that is found, as what it counts for here.
+    pub(super) fn counted(&self, found: Found, digits: &str) -> Found {
+        let mut all = vec![found];
+        self.remember(digits, &mut all);
+        all.pop().unwrap_or(found)
+    }
+
     /// Keeps in mind what this caller is shown, and finds again in arguments what another server gave.
     fn remember(&self, text: &str, found: &mut Vec<Found>) {
         let value = |one: &Found| text.get(one.from..one.end).unwrap_or_default().to_owned();
@@ -346,7 +389,7 @@ impl Lens<'_> {
                 let shown = !matches!(self.of(one.class), Handling::Redact | Handling::Block);
                 let kept = matches!(one.class, Class::Secret | Class::Identifier);
                 if kept && shown {
-                    self.carried.keep(self.caller, self.server, &self.digest(&value(one)));
+                    self.carried.keep(self.caller, self.server, &self.known_by(&value(one)));
                 }
             }
             return;
@@ -354,8 +397,9 @@ impl Lens<'_> {
         let mut carried = Vec::new();
         found.retain(|one| {
             let kept = matches!(one.class, Class::Secret | Class::Identifier);
-            let theirs =
-                || self.carried.is_of_another(self.caller, self.server, &self.digest(&value(one)));
+            let theirs = || {
+                self.carried.is_of_another(self.caller, self.server, &self.known_by(&value(one)))
+            };
             if kept && self.of(Class::Carried) != Handling::Off && theirs() {
                 carried.push(Found { class: Class::Carried, ..*one });
             }
@@ -375,7 +419,7 @@ impl Lens<'_> {
         if !order.is_one() {
             return None;
         }
-        seen.findings.push((Detector::PlantedInstructions, handling, Cow::Borrowed(order.note)));
+        seen.add((Detector::PlantedInstructions, handling, Cow::Borrowed(order.note)));
         if handling != Handling::Redact {
             return None;
         }
@@ -405,8 +449,21 @@ impl Lens<'_> {
         format!("[REDACTED:{rule}:{}]", hex(self.digest(value).get(..2).unwrap_or_default()))
     }
 
+    /// What a value is known by however it is grouped and written.
+    fn known_by(&self, value: &str) -> Vec<u8> {
+        let letters = value.chars().filter(char::is_ascii_alphanumeric);
+        let plain: String = letters.map(|c| c.to_ascii_lowercase()).collect();
+        sha256([&self.key[..], b"carried", self.caller.as_bytes(), &[0], plain.as_bytes()])
+    }
+
+    /// What a text of this server is fenced with.
+    pub(super) fn fence(&self, text: &str) -> Vec<u8> {
+        let (server, caller) = (self.server.as_bytes(), self.caller.as_bytes());
+        sha256([&self.key[..], b"fence", server, &[0], caller, &[0], text.as_bytes()])
+    }
+
     /// What a value is recognised by, for this caller, and by nobody else.
-    pub(super) fn digest(&self, value: &str) -> Vec<u8> {
+    fn digest(&self, value: &str) -> Vec<u8> {
         sha256([self.key, self.caller.as_bytes(), &[0], value.as_bytes()])
     }
 }

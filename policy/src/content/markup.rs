@@ -204,43 +204,61 @@ pub(super) fn defanged(one: &Active, text: &str) -> String {
 /// Adds the links that lead elsewhere than they seem to, or than they may.
 fn links(text: &str, hosts: &[Pattern], found: &mut Vec<Active>) {
     let bytes = text.as_bytes();
-    for at in memmem::find_iter(bytes, b"//") {
-        let behind =
-            text.get(at + 2..text.floor_char_boundary((at + 2 + AUTHORITY).min(text.len())));
-        let behind = behind.unwrap_or_default();
-        let ends =
-            |c: char| c.is_whitespace() || c.is_control() || "/?#\"'<>()[]{}|\\`^,;".contains(c);
-        // An address of version 6 stands in brackets.
-        let start = if behind.starts_with('[') { behind.find(']').unwrap_or(0) } else { 0 };
-        let length = behind.get(start + usize::from(start > 0)..).unwrap_or_default();
-        let length =
-            length.find(ends).map_or(behind.len(), |end| end + start + usize::from(start > 0));
-        let authority = behind.get(..length).unwrap_or_default();
-        let Some(from) = scheme(bytes, at) else { continue };
+    // Where the last link ended: each byte of a path is looked at once.
+    let mut ended = 0;
+    for at in memchr::memchr2_iter(b':', b'/', bytes) {
+        let Some((from, start)) = begins(bytes, at) else { continue };
+        let authority = authority(text, start);
         let Some(note) = host::note(authority, hosts) else { continue };
-        let rest = text.get(at + 2 + length..).unwrap_or_default();
-        let path = rest.find(|c: char| c.is_whitespace() || "\"'<>)]}|\\`^".contains(c));
-        let end = at + 2 + length + path.unwrap_or(rest.len());
-        found.push(Active { from, end, note, is_link: true, fix: Fix::Link });
+        let behind = start + authority.len();
+        if ended < behind {
+            let rest = text.get(behind..).unwrap_or_default();
+            let path = rest.find(|c: char| c.is_whitespace() || "\"'<>)]}|\\`^".contains(c));
+            ended = behind + path.unwrap_or(rest.len());
+        }
+        found.push(Active { from, end: ended, note, is_link: true, fix: Fix::Link });
     }
 }
 
-/// Where the scheme before `//` begins, if it is one that is followed; or where the target of a link
-/// begins that has none.
-fn scheme(bytes: &[u8], at: usize) -> Option<usize> {
-    let before = bytes.get(at.saturating_sub(6)..at)?;
-    let Some(word) = before.strip_suffix(b":") else {
-        return before.ends_with(b"(").then_some(at).or_else(|| {
-            let quoted = before.ends_with(b"=\"") || before.ends_with(b"='");
-            quoted.then_some(at)
-        });
-    };
-    ["https", "http", "ftp", "wss", "ws"].into_iter().find_map(|scheme| {
-        let start = word.len().checked_sub(scheme.len())?;
-        let same = word.get(start..)?.eq_ignore_ascii_case(scheme.as_bytes());
-        let whole = start == 0 || !word.get(start - 1)?.is_ascii_alphanumeric();
-        (same && whole).then(|| at - 1 - scheme.len())
-    })
+/// Where a link begins that has its slashes at a place, and where its authority does: a scheme that is
+/// followed and slashes of either kind (browsers take one for two), or two slashes where a target of a
+/// link stands.
+fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
+    let behind = bytes.get(at + 1..)?;
+    let slashes = behind.iter().take(AUTHORITY).take_while(|b| matches!(b, b'/' | b'\\')).count();
+    if bytes.get(at) == Some(&b':') {
+        let before = bytes.get(at.saturating_sub(6)..at)?;
+        let scheme = ["https", "http", "ftp", "wss", "ws"].into_iter().find(|scheme| {
+            let start = before.len().checked_sub(scheme.len());
+            let same = start.and_then(|start| before.get(start..));
+            let whole = start.is_some_and(|start| {
+                start == 0 || before.get(start - 1).is_some_and(|b| !b.is_ascii_alphanumeric())
+            });
+            whole && same.is_some_and(|word| word.eq_ignore_ascii_case(scheme.as_bytes()))
+        })?;
+        return (slashes > 0).then_some((at - scheme.len(), at + 1 + slashes));
+    }
+    let before = bytes.get(at.saturating_sub(3)..at)?;
+    let target = [&b"("[..], b"(<", b"=\"", b"='", b"=", b"]: ", b"]:", b"<"];
+    let first = slashes == 1 && target.iter().any(|sign| before.ends_with(sign));
+    first.then_some((at, at + 2))
+}
+
+/// The authority that begins at a place. What ends one in a text does not end it for a browser where
+/// an `@` follows.
+fn authority(text: &str, start: usize) -> &str {
+    let behind = text.get(start..text.floor_char_boundary((start + AUTHORITY).min(text.len())));
+    let behind = behind.unwrap_or_default();
+    let stops = |c: char| c.is_whitespace() || c.is_control() || "/?#\"<>\\".contains(c);
+    let most = behind.find(stops).map_or(behind, |end| behind.get(..end).unwrap_or_default());
+    if most.contains('@') {
+        return most.trim_end_matches([')', ']', '\'', '`', ',', ';', '.', '}', '|', '^']);
+    }
+    // An address of version 6 stands in brackets.
+    let inside = if most.starts_with('[') { most.find(']').map_or(0, |at| at + 1) } else { 0 };
+    let rest = most.get(inside..).unwrap_or_default();
+    let end = rest.find(|c: char| "'()[]{}|`^,;".contains(c)).unwrap_or(rest.len());
+    most.get(..inside + end).unwrap_or_default()
 }
 
 /// Adds links whose text is another address than the one they lead to.
@@ -300,6 +318,8 @@ mod tests {
             "<img/src='//evil.example/a'>",
             "<meta http-equiv=refresh content='0;url=//evil.example'>",
             "https://github.com@evil.example/repo",
+            "https://docs.example.com;@evil.example/?q=1",
+            "http:\\\\2130706433/x",
             "https://xn--pypal-4ve.com/update",
             "http://2130706433/x",
             "[https://bank.example](https://evil.example/login)",
@@ -347,6 +367,11 @@ mod tests {
             ("[x](//example.com/y)", true),
             ("https://example.org.example.com", true),
             ("http://[::1]/", true),
+            ("https:/example.com/x", true),
+            ("<a href=//example.com>", true),
+            ("[r]: //example.com", true),
+            ("[x](<//example.com>)", true),
+            ("https://example.org;@example.com/", true),
             ("ftp://example.com", true),
             ("https://example.org./", false),
         ] {

@@ -48,6 +48,10 @@ pub(super) fn note(
     if !types.is_empty() && !allowed(named.unwrap_or("application/octet-stream")) {
         return Some("is of a type that is not on the list");
     }
+    if base64.is_some_and(|base64| !base64.is_empty()) && head.is_none() {
+        // Some read what others do not.
+        return Some("cannot be read as base64");
+    }
     let (declared, head) = (declared?, head?);
     let goes_by = |names: &[&str]| {
         names

@@ -2,6 +2,7 @@
 
 use std::borrow::Cow;
 
+use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 
@@ -27,6 +28,10 @@ enum Place {
     Message,
     /// The text of a block.
     Text,
+    /// What says where something is, or of which type.
+    Where,
+    /// What came of a task.
+    Answer,
     Inside,
 }
 
@@ -35,11 +40,13 @@ impl Place {
         match (self, name) {
             (Self::Top, "task") => Self::Task,
             (Self::Top, "_meta") => Self::Meta,
-            (Self::Top, "messages") => Self::Message,
-            (Self::Top, "content" | "contents")
+            (Self::Top | Self::Answer, "messages") => Self::Message,
+            (Self::Top, "result") => Self::Answer,
+            (Self::Top | Self::Answer, "content" | "contents")
             | (Self::Message, "content")
             | (Self::Block, "content" | "resource") => Self::Block,
             (Self::Block, "text") => Self::Text,
+            (Self::Block, "uri" | "type" | "mimeType") => Self::Where,
             _ => Self::Inside,
         }
     }
@@ -48,7 +55,13 @@ impl Place {
     const fn of_item(self) -> Self {
         match self {
             Self::Block | Self::Message => self,
-            Self::Top | Self::Task | Self::Meta | Self::Text | Self::Inside => Self::Inside,
+            Self::Top
+            | Self::Task
+            | Self::Meta
+            | Self::Text
+            | Self::Where
+            | Self::Answer
+            | Self::Inside => Self::Inside,
         }
     }
 
@@ -61,7 +74,12 @@ impl Place {
             }
             Self::Task => name == "taskId",
             Self::Meta => name == "progressToken",
-            Self::Block | Self::Message | Self::Text | Self::Inside => false,
+            Self::Block
+            | Self::Message
+            | Self::Text
+            | Self::Where
+            | Self::Answer
+            | Self::Inside => false,
         };
         let word = |text: Cow<'_, str>| text.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
         known && lens.is_result() && member.as_str().is_some_and(word)
@@ -169,13 +187,15 @@ impl Walk<'_, '_> {
         if !block && declared.is_none() {
             return;
         }
-        let base64 = word("blob").or_else(|| word("data"));
-        let holds = base64.is_some() || block && declared.is_some() && word("text").is_some();
-        if !holds {
-            return;
-        }
-        if let Some(note) = media::note(declared.as_deref(), base64.as_deref(), self.lens.types) {
-            self.note(Detector::MediaTypes, handling, Cow::Borrowed(note), at);
+        let (blob, data) = (word("blob"), word("data"));
+        let carries = blob.is_some() || data.is_some();
+        let text = block && declared.is_some() && word("text").is_some();
+        // Some read the one and some the other.
+        let all = [blob.as_deref(), data.as_deref()].into_iter().filter(Option::is_some);
+        for base64 in all.chain((!carries && text).then_some(None)) {
+            if let Some(note) = media::note(declared.as_deref(), base64, self.lens.types) {
+                self.note(Detector::MediaTypes, handling, Cow::Borrowed(note), at);
+            }
         }
     }
 
@@ -213,6 +233,9 @@ fn is_blob(name: &str) -> bool {
 
 /// What a string is, and how it is shown in its place.
 fn shown(lens: &Lens<'_>, text: &str, place: Place) -> Glance {
+    if place == Place::Where && lens.is_result() {
+        return lens.for_places().cleaned(text);
+    }
     let mut glance = lens.glance(text);
     if lens.fences && place == Place::Text && lens.is_result() {
         let now = glance.text.as_deref().unwrap_or(text);
@@ -240,14 +263,29 @@ fn carried(text: &str) -> Option<String> {
     (odd * 10 <= all).then(|| carried.into_owned())
 }
 
+/// What a number is that stands for itself.
 fn number(lens: &Lens<'_>, raw: &str) -> Option<Found> {
-    let whole = raw.len() >= DIGITS && raw.bytes().all(|byte| byte.is_ascii_digit());
-    if !whole || lens.of(Class::Identifier) == Handling::Off {
+    let whole = |values: Option<&AhoCorasick>| {
+        values.is_some_and(|values| {
+            values.find_iter(raw).any(|one| one.start() == 0 && one.end() == raw.len())
+        })
+    };
+    if whole(lens.labelled) {
+        return Some(Found::new(Class::Field, "is labelled", 0, raw.len()));
+    }
+    if whole(lens.canaries) && lens.of(Class::Canary) != Handling::Off {
+        return Some(Found::new(Class::Canary, "canary", 0, raw.len()));
+    }
+    let digits = raw.len() >= DIGITS && raw.bytes().all(|byte| byte.is_ascii_digit());
+    let on = |class| lens.of(class) != Handling::Off;
+    if !digits || !on(Class::Identifier) && !on(Class::Carried) {
         return None;
     }
     let mut found = Vec::new();
     personal::find(raw, &mut found);
-    found.into_iter().find(|one| one.class == Class::Identifier && one.end - one.from == raw.len())
+    let is = |one: &Found| one.class == Class::Identifier && one.end - one.from == raw.len();
+    let found = lens.counted(found.into_iter().find(is)?, raw);
+    (lens.of(found.class) != Handling::Off).then_some(found)
 }
 
 /// Writes the value as it may be shown.

@@ -9,7 +9,7 @@ use crate::content;
 use crate::content::{Direction, Over, Seen};
 use crate::decision::Mode;
 use crate::inspect::{Detector, Finding};
-use crate::json::{Bounds, Document, Fragment, Value};
+use crate::json::{Bounds, Document, Fragment, Value, write_string};
 use crate::labels;
 use crate::message::Reply;
 use crate::name::ServerName;
@@ -27,7 +27,15 @@ impl Policy {
                 Released { reply, findings: Vec::new() }
             }
             Reply::Result(said) => self.answered(principal, &server, &terms, said),
-            Reply::Error(said) => self.heard(principal, &server, said, Reply::Error),
+            Reply::Error(said) => {
+                let size = self.contents.of(&server).size.filter(|_| terms.calls);
+                // A part of an error is of no use, and nobody comes back for one.
+                if size.is_some_and(|size| said.value().raw().len() > size.most) {
+                    let reply = Shown::Withheld(Finding::too_long());
+                    return Released { reply, findings: vec![Finding::too_long()] };
+                }
+                self.heard(principal, &server, said, Reply::Error)
+            }
             Reply::Told(said) => self.heard(principal, &server, said, Reply::Told),
         }
     }
@@ -56,22 +64,68 @@ impl Policy {
         let (said, values, mut found) = match cut {
             None => (said, BTreeSet::new(), Vec::new()),
             Some(cut) => match Document::parse(cut.text.into(), &Bounds::ANSWER) {
-                Ok(document) => (Fragment::whole(Arc::new(document)), cut.values, cut.findings),
-                Err(_unreadable) => {
+                Ok(document) if !cut.full => {
+                    (Fragment::whole(Arc::new(document)), cut.values, cut.findings)
+                }
+                Ok(_) | Err(_) => {
                     let reply = Shown::Withheld(Finding::unchanged());
                     return Released { reply, findings: cut.findings };
                 }
             },
         };
-        let seen = self.contents.look_without(server, caller, said.value(), &values);
+        let said = match terms.output.as_ref().filter(|_| !found.is_empty()) {
+            Some((schema, _)) if misfit.is_none() => match fitting(said, schema) {
+                Ok(said) => said,
+                Err(finding) => {
+                    let reply = Shown::Withheld(finding);
+                    return Released { reply, findings: found };
+                }
+            },
+            _ => said,
+        };
+        // What is cut is cut before marks are put around it.
+        let size = self.contents.of(server).size.filter(|_| terms.calls);
+        let cuts =
+            size.filter(|size| size.over == Over::Truncate && said.value().raw().len() > size.most);
+        let seen = match cuts {
+            Some(_) => self.contents.look_bare(server, caller, said.value(), &values),
+            None => self.contents.look_without(server, caller, said.value(), &values),
+        };
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
         found.extend(findings);
         let reply = match passed {
-            Ok(said) => self.fitted(server, terms, said, &mut found),
             Err(finding) => Shown::Withheld(finding),
+            Ok(said) => match cuts {
+                Some(size) => self.shortened(server, caller, size.most, &said, &mut found),
+                None => self.fitted(server, terms, said, &mut found),
+            },
         };
         Released { reply, findings: found }
+    }
+
+    /// A result with its longest strings cut, and then the marks around what is left.
+    fn shortened(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        most: usize,
+        said: &Fragment,
+        found: &mut Vec<Finding>,
+    ) -> Shown {
+        found.push(Finding::too_long());
+        let cut = || {
+            let text = content::truncated(said.value(), most - most / MARKS)?;
+            let document = Document::parse(text.into(), &Bounds::ANSWER).ok()?;
+            let cut = Fragment::whole(Arc::new(document));
+            let seen = self.contents.look(server, Direction::Result, caller, cut.value());
+            let cut = passed(seen, cut, &Bounds::ANSWER).0.ok()?;
+            (cut.value().raw().len() <= most).then_some(cut)
+        };
+        cut().map_or_else(
+            || Shown::Withheld(Finding::too_long()),
+            |cut| Shown::Answer(Reply::Result(cut)),
+        )
     }
 
     /// A result as long as it may be.
@@ -88,15 +142,10 @@ impl Policy {
             return Shown::Answer(Reply::Result(said));
         };
         found.push(Finding::too_long());
-        let cut = || {
-            let text = content::truncated(said.value(), size.most)?;
-            let document = Document::parse(text.into(), &Bounds::ANSWER).ok()?;
-            Some(Shown::Answer(Reply::Result(Fragment::whole(Arc::new(document)))))
-        };
         match size.over {
             Over::Offload => Shown::Apart(said),
-            Over::Truncate => cut().unwrap_or_else(|| Shown::Withheld(Finding::too_long())),
-            Over::Refuse => Shown::Withheld(Finding::too_long()),
+            // Only marks made it too long.
+            Over::Refuse | Over::Truncate => Shown::Withheld(Finding::too_long()),
         }
     }
 
@@ -168,6 +217,29 @@ impl Policy {
         }
         View { principal: principal.clone(), revoked, pins, shadows, catalog, visible, hidden }
     }
+}
+
+/// Of a limit, one part in so many is kept free for marks around what is cut.
+const MARKS: usize = 8;
+
+/// A result from which values were taken that no longer is as the definition says, as an answer that
+/// does not have to be: clients refuse others.
+fn fitting(said: Fragment, schema: &Schema) -> Result<Fragment, Finding> {
+    let value = said.value();
+    if unlike(value, schema).is_none() || value.get("structuredContent").is_none() {
+        return Ok(said);
+    }
+    let mut out = br#"{"isError":true"#.to_vec();
+    let kept = |name: &str| !matches!(name, "structuredContent" | "isError");
+    for (name, member) in value.members().filter(|(name, _)| kept(name)) {
+        out.push(b',');
+        write_string(&mut out, &name);
+        out.push(b':');
+        out.extend_from_slice(member.raw().as_bytes());
+    }
+    out.push(b'}');
+    let document = Document::parse(out.into(), &Bounds::ANSWER);
+    document.map_or(Err(Finding::unchanged()), |document| Ok(Fragment::whole(Arc::new(document))))
 }
 
 /// What of a result is not as the definition says; of one that says that the call failed nothing, and
