@@ -22,7 +22,8 @@ const LENGTH: usize = 2048;
 const LONG: usize = 64 * 1024;
 
 /// Each made to be slow in some part.
-const HOSTILE: [(&str, &str); 16] = [
+const HOSTILE: [(&str, &str); 17] = [
+    ("odd links", "http://1/"),
     ("please", "please "),
     ("quotation marks", "='\""),
     ("at signs", "a@b."),

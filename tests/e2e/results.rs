@@ -366,6 +366,8 @@ fn what_one_server_gave_is_not_carried_to_another() {
         let before = other.tool_calls().len();
         for text in [
             CARD.to_owned(),
+            CARD.replace(' ', ""),
+            CARD.replace(' ', "-"),
             format!("of {CARD}"),
             canary.to_owned(),
             STANDARD.encode(format!("the {canary} is here")),
@@ -455,6 +457,11 @@ fn guardrails_have_the_last_word() {
             answer["result"]["isError"] == true && !answer.to_string().contains("bad result"),
             "{answer}"
         );
+        // Who leaves the arguments out is asked about all the same.
+        let asked = guard.calls().len();
+        drop(denies.client(era, ANA).ask("tools/call", json!({ "name": "work" })));
+        let questions = guard.calls().split_off(asked);
+        assert_eq!(questions[0].body["value"], json!({}));
         // It is asked about what it is to be asked about.
         let only = open("deny", ", results: false, most: 200B");
         assert!(!call(&only, "nice") && call(&only, &"long".repeat(100)));
@@ -497,5 +504,96 @@ fn what_comes_of_a_task_is_held_to_the_schema_too() {
             let record = gateway.last();
             assert!(record["found"].to_string().contains("output-schema"), "{record}");
         }
+    }
+}
+
+#[test]
+fn what_was_meant_to_get_around_it_does_not() {
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        // An empty list is a mistake, and not the absence of one.
+        for list in ["linkHosts: []", "mediaTypes: []"] {
+            let policy = format!("content: [{{servers: [up], {list}}}]\n{OPEN}");
+            let output = Config::of(&server.url()).policy(&policy).refused();
+            assert!(String::from_utf8_lossy(&output.stderr).contains("lets nothing through"));
+        }
+        // Where a resource is is no link, and stays as it is; a link beside it does not.
+        let links = start(&server, "content: [{servers: [up], linkHosts: [example.org]}]");
+        let mut result =
+            texts(&["see https:/evil.example/x and https://example.org;@evil.example/"]);
+        let link =
+            json!({ "type": "resource_link", "uri": "https://api.example.com/1", "name": "one" });
+        result["content"].as_array_mut().unwrap().push(link);
+        *told.lock().unwrap() = result;
+        let answer = links.client(era, ANA).call("work", &json!({})).json();
+        let shown = answer["result"]["content"][0]["text"].as_str().unwrap();
+        assert_eq!(shown.matches("hxxps").count(), 2, "{shown}");
+        assert_eq!(answer["result"]["content"][1]["uri"], "https://api.example.com/1");
+        // A decoy beside what clients read, and base64 that only some can read.
+        let types = start(&server, "content: [{servers: [up], mediaTypes: [image/png, 'text/*']}]");
+        let png = STANDARD.encode(b"\x89PNG\r\n\x1a\n\0\0\0\rIHDR");
+        let program = STANDARD.encode(b"\x7fELF\x02\x01\x01\0\0\0\0\0");
+        for (blob, data) in [(json!(png), program.clone()), (Value::Null, format!("!{program}"))] {
+            let mut result = texts(&["here"]);
+            let mut block = json!({ "type": "image", "mimeType": "image/png", "data": data });
+            if blob.is_string() {
+                block["blob"] = blob;
+            }
+            result["content"].as_array_mut().unwrap().push(block);
+            *told.lock().unwrap() = result;
+            assert!(said(&types, era).contains("media-types"));
+        }
+        // What fails and is too long fails still.
+        let keeps = start(&server, "content: [{servers: [up], size: {most: 600, over: offload}}]");
+        let mut result = texts(&[&"long ".repeat(400)]);
+        result["isError"] = true.into();
+        *told.lock().unwrap() = result;
+        let answer = keeps.client(era, ANA).call("work", &json!({})).json();
+        assert_eq!(answer["result"]["isError"], true);
+        assert_eq!(answer["result"]["content"][1]["type"], "resource_link", "{answer}");
+        // Marks are around what was cut, and whole.
+        let cuts = "content: [{servers: [up], fence: true, size: {most: 2000, over: truncate}}]";
+        *told.lock().unwrap() = texts(&[&"long ".repeat(2000)]);
+        let shown = said(&start(&server, cuts), era);
+        assert!(shown.starts_with("<untrusted-data id=") && shown.ends_with("\">"), "{shown}");
+        assert!(shown.contains("[TRUNCATED") && shown.contains("</untrusted-data id="), "{shown}");
+    }
+}
+
+#[test]
+fn labelled_values_are_found_in_other_spellings_and_errors_take_their_place() {
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        let gateway = start(&server, "content: [{servers: [up], results: {identifiers: 'off'}}]");
+        let call = || gateway.client(era, ANA).call("person", &json!({})).json()["result"].clone();
+        let person = json!({ "name": "Ana", "ssn": "A\"7/\u{e9}x", "rows": [{ "pay": 51234 }] });
+        let mut result =
+            texts(&[&format!("rows: {}", json!([person.clone()])), "x A\\\"7/\\u00e9x x"]);
+        let inner = json!({ "uri": "file:///a", "mimeType": "application/json", "text": person.to_string() });
+        result["content"]
+            .as_array_mut()
+            .unwrap()
+            .push(json!({ "type": "resource", "resource": inner }));
+        result["structuredContent"] = person;
+        *told.lock().unwrap() = result;
+        let text = call().to_string();
+        assert!(!text.contains("7/") && !text.contains("51234"), "{text}");
+        assert!(text.contains("[REDACTED:sensitive-field:"), "{text}");
+        // A number where a mark does not fit: the model gets the text, and an error.
+        let mut strict = tool("person");
+        strict["outputSchema"] = json!({ "type": "object", "properties": {
+            "pay": { "type": "number", "x-sensitive": true } } });
+        let answer = json!({ "resultType": "complete", "content": [{ "type": "text", "text": "it is 51234" }],
+            "structuredContent": { "pay": 51234 } });
+        let server = Server::offering(era, json!({ "tools": [strict] }), move |_| answer.clone());
+        let gateway = start(&server, "");
+        let shown = gateway.client(era, ANA).call("person", &json!({})).json()["result"].clone();
+        assert!(shown["structuredContent"].is_null() && shown["isError"] == true, "{shown}");
+        assert!(
+            shown["content"][0]["text"].as_str().unwrap().starts_with("it is [REDACTED:"),
+            "{shown}"
+        );
     }
 }

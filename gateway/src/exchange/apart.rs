@@ -22,7 +22,7 @@ use crate::wire::{self, Id, Object};
 
 impl Underway {
     /// Keeps a result that is too long: the answer that says where it can be read.
-    pub(super) fn kept(&self, result: Fragment, rule: RuleId) -> Option<Body> {
+    pub(super) fn kept(&self, result: &Fragment, rule: RuleId) -> Option<Body> {
         let (call, gateway) = (&self.call, &self.call.gateway);
         let length = result.value().raw().len();
         // A client that holds results to a schema does not hold errors to it.

@@ -424,7 +424,7 @@ impl Underway {
         let id = &self.frame.id;
         if let Shown::Apart(result) = shown {
             let call = call.answer.verb() == Verb::Call;
-            match call.then(|| self.kept(result, rule)).flatten() {
+            match call.then(|| self.kept(&result, rule)).flatten() {
                 Some(body) => return Ok((body, ending)),
                 // The call was made: who is told that there was no room would make it again.
                 None => shown = Shown::Withheld(Finding::too_long()),

@@ -304,8 +304,8 @@ pub(super) struct RawLimits {
     pub(super) request_body: Option<String>,
     /// One answer of a server, one event of a stream and one line of a program. Default `16MiB`.
     pub(super) response_body: Option<String>,
-    /// From so many bytes on a message is inspected beside the threads that serve clients. Default
-    /// `64KiB`.
+    /// From so many bytes on final answers and arguments are inspected beside the threads that serve
+    /// clients. Default `64KiB`.
     pub(super) inspected_inline: Option<String>,
     /// The head of one request. Default `16KiB`.
     pub(super) request_head: Option<String>,

@@ -178,15 +178,27 @@ fn refers(bytes: &[u8]) -> bool {
         .any(|sign| memmem::find(bytes, sign).is_some())
 }
 
+/// A link that is shown and is none: `hxxps://host[.]example/path`.
+fn dead(text: &str) -> String {
+    let (scheme, rest) = match text.split_once(':') {
+        Some((scheme, rest)) if scheme.bytes().all(|b| b.is_ascii_alphanumeric()) => (scheme, rest),
+        _ => ("http", text),
+    };
+    let scheme = match &*scheme.to_ascii_lowercase() {
+        "https" => "hxxps",
+        "ftp" => "fxp",
+        "ws" => "wxs",
+        "wss" => "wxss",
+        _ => "hxxp",
+    };
+    let rest = rest.trim_start_matches(['/', '\\']);
+    let end = rest.find(['/', '?', '#', ')']).unwrap_or(rest.len());
+    let (host, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
+    format!("{scheme}://{}{path}", host.replace('.', "[.]"))
+}
+
 /// What of a text is changed so that it does nothing.
 pub(super) fn defanged(one: &Active, text: &str) -> String {
-    let dead = |text: &str| {
-        let (scheme, rest) = text.split_once("//").unwrap_or(("", text));
-        let end = rest.find(['/', '?', '#', ')']).unwrap_or(rest.len());
-        let (host, path) = rest.split_at_checked(end).unwrap_or((rest, ""));
-        let scheme = scheme.to_ascii_lowercase().replace("http", "hxxp").replace("ftp", "fxp");
-        format!("{scheme}//{}{path}", host.replace('.', "[.]"))
-    };
     match one.fix {
         Fix::Tag => text.replace('<', "&lt;"),
         Fix::Image => match text.find("](") {
@@ -376,6 +388,23 @@ mod tests {
             ("https://example.org./", false),
         ] {
             assert_eq!(!find(text, &hosts).is_empty(), found, "{text}");
+        }
+        for text in [
+            "https://example.com/x",
+            "https:/example.com",
+            "[x](//example.com/y)",
+            "wss://example.com",
+            "ftp://a.com/b",
+            "<a href=//example.com>",
+            "https://example.org;@example.com/",
+            "http:\\\\example.com",
+            "http://[::1]/",
+        ] {
+            let one = find(text, &hosts)[0];
+            let (before, rest) = text.split_at_checked(one.from).unwrap();
+            let (link, behind) = rest.split_at_checked(one.end - one.from).unwrap();
+            let idle = format!("{before}{}{behind}", defanged(&one, link));
+            assert!(find(&idle, &hosts).is_empty(), "{idle}");
         }
         let one = find("see https://evil.example/a.b?c=d now", &hosts)[0];
         assert_eq!(
