@@ -151,35 +151,20 @@ impl Contents {
         walk::look(&self.lens(server, direction, caller, None), value)
     }
 
-    /// The same, with these values of labelled members replaced wherever they stand.
+    /// The same, with these values of labelled members replaced wherever they stand; `bare` with nothing
+    /// put before or around anything, because there is more to be done to it.
     pub(crate) fn look_without(
         &self,
         server: &ServerName,
         caller: &str,
         value: Value<'_>,
         labelled: &BTreeSet<String>,
+        bare: bool,
     ) -> Seen {
         match values(labelled) {
             Ok(labelled) => {
                 let lens = self.lens(server, Direction::Result, caller, labelled.as_ref());
-                walk::look(&lens, value)
-            }
-            Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
-        }
-    }
-
-    /// The same with nothing put before or around anything: there is more to be done to it.
-    pub(crate) fn look_bare(
-        &self,
-        server: &ServerName,
-        caller: &str,
-        value: Value<'_>,
-        labelled: &BTreeSet<String>,
-    ) -> Seen {
-        match values(labelled) {
-            Ok(labelled) => {
-                let lens = self.lens(server, Direction::Result, caller, labelled.as_ref());
-                walk::look(&lens.bare(), value)
+                walk::look(&if bare { lens.bare() } else { lens }, value)
             }
             Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
         }

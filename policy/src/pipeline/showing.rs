@@ -17,6 +17,14 @@ use crate::offer::Catalog;
 use crate::principal::Principal;
 use crate::schema::{Misfit, Schema};
 
+/// A result without what its caller does not see.
+struct Unlabelled {
+    said: Fragment,
+    /// The values that were taken out, which may stand elsewhere too.
+    values: BTreeSet<String>,
+    found: Vec<Finding>,
+}
+
 impl Policy {
     /// May this reply be shown?
     pub fn release(&self, principal: &Principal, due: Expectation, reply: Reply) -> Released {
@@ -54,43 +62,24 @@ impl Policy {
             let reply = Shown::Withheld(finding.clone());
             return Released { reply, findings: vec![finding] };
         }
-        let caller = principal.id.as_str();
-        let hidden: Vec<&[Box<str>]> = terms.hidden.iter().map(|at| &**at).collect();
-        let mark = |value: &str| self.contents.mark(server, caller, value);
-        let cut = match hidden.is_empty() {
-            true => None,
-            false => labels::without(said.value(), &hidden, &mark),
-        };
-        let (said, values, mut found) = match cut {
-            None => (said, BTreeSet::new(), Vec::new()),
-            Some(cut) => match Document::parse(cut.text.into(), &Bounds::ANSWER) {
-                Ok(document) if !cut.full => {
-                    (Fragment::whole(Arc::new(document)), cut.values, cut.findings)
-                }
-                Ok(_) | Err(_) => {
-                    let reply = Shown::Withheld(Finding::unchanged());
-                    return Released { reply, findings: cut.findings };
-                }
-            },
-        };
-        let said = match terms.output.as_ref().filter(|_| !found.is_empty()) {
-            Some((schema, _)) if misfit.is_none() => match fitting(said, schema) {
-                Ok(said) => said,
+        let Unlabelled { said, values, mut found } =
+            match self.unlabelled(principal, server, terms, said, misfit.is_none()) {
+                Ok(unlabelled) => unlabelled,
                 Err(finding) => {
-                    let reply = Shown::Withheld(finding);
-                    return Released { reply, findings: found };
+                    let reply = Shown::Withheld(finding.clone());
+                    return Released { reply, findings: vec![finding] };
                 }
-            },
-            _ => said,
-        };
+            };
         // What is cut is cut before marks are put around it.
-        let size = self.contents.of(server).size.filter(|_| terms.calls);
-        let cuts =
-            size.filter(|size| size.over == Over::Truncate && said.value().raw().len() > size.most);
-        let seen = match cuts {
-            Some(_) => self.contents.look_bare(server, caller, said.value(), &values),
-            None => self.contents.look_without(server, caller, said.value(), &values),
-        };
+        let profile = self.contents.of(server);
+        let marks = |most: usize| if profile.fence { most / MARKS } else { 0 };
+        let cuts = profile.size.filter(|size| {
+            let long = said.value().raw().len() > size.most - marks(size.most);
+            terms.calls && size.over == Over::Truncate && long
+        });
+        let caller = principal.id.as_str();
+        let (value, bare) = (said.value(), cuts.is_some());
+        let seen = self.contents.look_without(server, caller, value, &values, bare);
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
         found.extend(findings);
@@ -102,6 +91,36 @@ impl Policy {
             },
         };
         Released { reply, findings: found }
+    }
+
+    /// A result without what its caller does not see. `fits` says whether it is as the definition says.
+    fn unlabelled(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        terms: &Terms,
+        said: Fragment,
+        fits: bool,
+    ) -> Result<Unlabelled, Finding> {
+        let caller = principal.id.as_str();
+        let hidden: Vec<&[Box<str>]> = terms.hidden.iter().map(|at| &**at).collect();
+        let mark = |value: &str| self.contents.mark(server, caller, value);
+        let cut =
+            if hidden.is_empty() { None } else { labels::without(said.value(), &hidden, &mark) };
+        let Some(cut) = cut else {
+            return Ok(Unlabelled { said, values: BTreeSet::new(), found: Vec::new() });
+        };
+        let document = Document::parse(cut.text.into(), &Bounds::ANSWER);
+        let document = document.map_err(|_unreadable| Finding::unchanged())?;
+        if cut.full {
+            return Err(Finding::unchanged());
+        }
+        let said = Fragment::whole(Arc::new(document));
+        let said = match terms.output.as_ref().filter(|_| fits) {
+            Some((schema, _)) => fitting(said, schema)?,
+            None => said,
+        };
+        Ok(Unlabelled { said, values: cut.values, found: cut.findings })
     }
 
     /// A result with its longest strings cut, and then the marks around what is left.
