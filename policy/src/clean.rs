@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 use regex::Regex;
 
 use crate::hidden::TERMINAL;
-use crate::json::{Kind as Shape, Value, write_canonical_string};
+use crate::json::{Kind as Shape, Value, write_canonical_string, write_items, write_members};
 
 /// What is taken out.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -67,31 +67,19 @@ fn write(out: &mut Vec<u8>, value: Value<'_>, cleaning: Cleaning, key: &str, dep
             write_canonical_string(out, &text(&value.as_str().unwrap_or_default(), cleaning));
         }
         Shape::Array => {
-            out.push(b'[');
-            for (n, item) in value.items().enumerate() {
-                if n > 0 {
-                    out.push(b',');
-                }
+            write_items(out, value.items(), |out, item| {
                 write(out, item, cleaning, key, depth + 1);
-            }
-            out.push(b']');
+            });
         }
-        Shape::Object => {
-            out.push(b'{');
-            for (n, (name, member)) in value.members().enumerate() {
-                if n > 0 {
-                    out.push(b',');
-                }
-                write_canonical_string(out, &name);
-                out.push(b':');
-                if depth == 0 && matches!(&*name, "name" | "uri" | "uriTemplate") {
-                    out.extend_from_slice(member.raw().as_bytes());
-                } else {
-                    write(out, member, cleaning, &name, depth + 1);
-                }
+        Shape::Object => write_members(out, value.members(), |out, (name, member)| {
+            write_canonical_string(out, &name);
+            out.push(b':');
+            if depth == 0 && matches!(&*name, "name" | "uri" | "uriTemplate") {
+                out.extend_from_slice(member.raw().as_bytes());
+            } else {
+                write(out, member, cleaning, &name, depth + 1);
             }
-            out.push(b'}');
-        }
+        }),
     }
 }
 

@@ -20,6 +20,7 @@ use bytes::Bytes;
 pub use canonical::{Inexact, by_units, write_canonical, write_canonical_string};
 pub use parse::{Bounds, JsonError};
 pub use write::{write_ascii, write_plain, write_string};
+pub(crate) use write::{write_items, write_members, write_name};
 
 /// What sort of value this is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

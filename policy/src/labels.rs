@@ -8,7 +8,10 @@ use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use crate::inspect::Finding;
-use crate::json::{Bounds, Document, Kind, Value, write_ascii, write_string};
+use crate::json::{
+    Bounds, Document, Kind, Value, write_ascii, write_items, write_members, write_name,
+    write_string,
+};
 use crate::pointer::{escaped, unescaped};
 
 /// Most labels of one tool.
@@ -235,38 +238,25 @@ impl Cut<'_> {
     }
 
     fn result(&mut self, out: &mut Vec<u8>, result: Value<'_>, hidden: &[&[Box<str>]], at: &str) {
-        out.push(b'{');
-        for (n, (name, member)) in result.members().enumerate() {
-            if n > 0 {
-                out.push(b',');
-            }
-            write_string(out, &name);
-            out.push(b':');
+        write_members(out, result.members(), |out, (name, member)| {
+            write_name(out, &name);
             match &*name {
                 "structuredContent" => {
                     let mut at = format!("{at}/structuredContent");
                     self.value(out, member, hidden, &mut at, false);
                 }
-                "content" if member.kind() == Kind::Array => self.blocks(out, member, hidden, at),
+                "content" if member.kind() == Kind::Array => {
+                    write_items(out, member.items().enumerate(), |out, (n, block)| {
+                        self.block(out, block, hidden, &format!("{at}/content/{n}"));
+                    });
+                }
                 // What came of a task.
                 "result" if member.is_object() && at.is_empty() => {
                     self.result(out, member, hidden, "/result");
                 }
                 _ => out.extend_from_slice(member.raw().as_bytes()),
             }
-        }
-        out.push(b'}');
-    }
-
-    fn blocks(&mut self, out: &mut Vec<u8>, blocks: Value<'_>, hidden: &[&[Box<str>]], at: &str) {
-        out.push(b'[');
-        for (n, block) in blocks.items().enumerate() {
-            if n > 0 {
-                out.push(b',');
-            }
-            self.block(out, block, hidden, &format!("{at}/content/{n}"));
-        }
-        out.push(b']');
+        });
     }
 
     /// A block of content, or the resource in one.
@@ -274,13 +264,8 @@ impl Cut<'_> {
         if !block.is_object() {
             return out.extend_from_slice(block.raw().as_bytes());
         }
-        out.push(b'{');
-        for (n, (name, member)) in block.members().enumerate() {
-            if n > 0 {
-                out.push(b',');
-            }
-            write_string(out, &name);
-            out.push(b':');
+        write_members(out, block.members(), |out, (name, member)| {
+            write_name(out, &name);
             let text = member.as_str().filter(|_| name == "text");
             match text.and_then(|text| self.json(&text, hidden, format!("{at}/text"))) {
                 Some(inner) => write_string(out, &inner),
@@ -289,8 +274,7 @@ impl Cut<'_> {
                 }
                 None => out.extend_from_slice(member.raw().as_bytes()),
             }
-        }
-        out.push(b'}');
+        });
     }
 
     /// A text that is JSON, without what is hidden in it, if there is any.
@@ -323,35 +307,20 @@ impl Cut<'_> {
                 .collect()
         };
         match value.kind() {
-            Kind::Object => {
-                out.push(b'{');
-                for (n, (name, member)) in value.members().enumerate() {
-                    if n > 0 {
-                        out.push(b',');
-                    }
-                    write_string(out, &name);
-                    out.push(b':');
-                    at.push('/');
-                    at.push_str(&escaped(&name));
-                    self.value(out, member, &below(&name), at, here);
-                    at.truncate(length);
-                }
-                out.push(b'}');
-            }
-            Kind::Array => {
-                out.push(b'[');
-                for (n, item) in value.items().enumerate() {
-                    if n > 0 {
-                        out.push(b',');
-                    }
-                    let name = n.to_string();
-                    at.push('/');
-                    at.push_str(&name);
-                    self.value(out, item, &below(&name), at, here);
-                    at.truncate(length);
-                }
-                out.push(b']');
-            }
+            Kind::Object => write_members(out, value.members(), |out, (name, member)| {
+                write_name(out, &name);
+                at.push('/');
+                at.push_str(&escaped(&name));
+                self.value(out, member, &below(&name), at, here);
+                at.truncate(length);
+            }),
+            Kind::Array => write_items(out, value.items().enumerate(), |out, (n, item)| {
+                let name = n.to_string();
+                at.push('/');
+                at.push_str(&name);
+                self.value(out, item, &below(&name), at, here);
+                at.truncate(length);
+            }),
             Kind::Null => out.extend_from_slice(b"null"),
             Kind::Boolean | Kind::Number | Kind::Plain | Kind::Escaped if here => {
                 let text = value.as_str().unwrap_or(Cow::Borrowed(value.raw()));

@@ -305,6 +305,9 @@ fn members_that_are_labelled_are_shown_to_whom_the_policy_says() {
         };
         let seen = call(&gateway, ANA);
         assert_eq!(seen["structuredContent"]["name"], "Ana");
+        // One mark for one value, wherever it stands.
+        let mark = seen["structuredContent"]["ssn"].as_str().unwrap();
+        assert_eq!(seen["content"][1]["text"], format!("Her number is {mark}."));
         for part in
             [&seen["structuredContent"]["ssn"], &seen["structuredContent"]["rows"][0]["pay"]]
         {

@@ -217,19 +217,8 @@ fn detected(of: &str, finding: &Finding) -> Found {
         Detector::Identifiers | Detector::Contacts => {
             (Severity::Medium, "have the data of persons taken out of the definition")
         }
-        Detector::Shadowing
-        | Detector::Pins
-        | Detector::Registry
-        | Detector::InputSchema
-        | Detector::Constraints
-        | Detector::Links
-        | Detector::Canaries
-        | Detector::CarriedData
-        | Detector::SensitiveFields
-        | Detector::MediaTypes
-        | Detector::ResultSize
-        | Detector::Guardrail
-        | Detector::OutputSchema => (Severity::Medium, "see `docs/pins.md`"),
+        // What is found in lists, pins and messages, and not by looking at one definition.
+        _ => (Severity::Medium, "see `docs/pins.md`"),
     };
     let (rule, at) = (finding.detector.name(), finding.at.clone());
     Found { thing: of.to_owned(), rule, severity, at, note: finding.note.to_string(), fix }

@@ -366,9 +366,10 @@ impl Lens<'_> {
 
     /// Adds the values that are known one by one: canaries, and what is labelled.
     fn listed(&self, text: &str, found: &mut Vec<Found>) {
-        for (values, class, rule) in
-            [(self.canaries, Class::Canary, "canary"), (self.labelled, Class::Field, "is labelled")]
-        {
+        for (values, class, rule) in [
+            (self.canaries, Class::Canary, "canary"),
+            (self.labelled, Class::Field, "sensitive-field"),
+        ] {
             let places = values.into_iter().flat_map(|values| values.find_iter(text));
             found.extend(places.map(|one| Found::new(class, rule, one.start(), one.end())));
         }

@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::json::{Kind, Value, write_string};
+use crate::json::{Kind, Value, write_items, write_members, write_name, write_string};
 
 /// So much is kept free for the mark of each string that is cut, in bytes.
 const MARK: usize = 80;
@@ -76,27 +76,12 @@ fn measure(value: Value<'_>, name: &str, lengths: &mut Vec<usize>) {
 fn write(out: &mut Vec<u8>, value: Value<'_>, name: &str, longest: usize) {
     match value.kind() {
         Kind::Array => {
-            out.push(b'[');
-            for (n, item) in value.items().enumerate() {
-                if n > 0 {
-                    out.push(b',');
-                }
-                write(out, item, name, longest);
-            }
-            out.push(b']');
+            write_items(out, value.items(), |out, item| write(out, item, name, longest));
         }
-        Kind::Object => {
-            out.push(b'{');
-            for (n, (name, member)) in value.members().enumerate() {
-                if n > 0 {
-                    out.push(b',');
-                }
-                write_string(out, &name);
-                out.push(b':');
-                write(out, member, &name, longest);
-            }
-            out.push(b'}');
-        }
+        Kind::Object => write_members(out, value.members(), |out, (name, member)| {
+            write_name(out, &name);
+            write(out, member, &name, longest);
+        }),
         Kind::Plain | Kind::Escaped if is_cut(value, name) && value.raw().len() > longest => {
             let text = value.as_str().unwrap_or_default();
             let mut room = longest.saturating_sub(MARK);

@@ -11,7 +11,7 @@ use super::lens::{Class, Found, Glance, Lens};
 use super::{KEPT, Seen, fence, media, personal};
 use crate::coding;
 use crate::inspect::{Detector, Finding};
-use crate::json::{Kind, Value, write_string};
+use crate::json::{Kind, Value, write_items, write_members, write_name, write_string};
 use crate::pointer::escaped;
 
 /// Where in a message: what the protocol keeps for itself, and what it shows to the model, it has in
@@ -271,7 +271,7 @@ fn number(lens: &Lens<'_>, raw: &str) -> Option<Found> {
         })
     };
     if whole(lens.labelled) {
-        return Some(Found::new(Class::Field, "is labelled", 0, raw.len()));
+        return Some(Found::new(Class::Field, "sensitive-field", 0, raw.len()));
     }
     if whole(lens.canaries) && lens.of(Class::Canary) != Handling::Off {
         return Some(Found::new(Class::Canary, "canary", 0, raw.len()));
@@ -305,36 +305,20 @@ fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, place: Place) {
                 None => out.extend_from_slice(value.raw().as_bytes()),
             }
         }
-        Kind::Array => {
-            out.push(b'[');
-            for (n, item) in value.items().enumerate() {
-                if n > 0 {
-                    out.push(b',');
+        Kind::Array => write_items(out, value.items(), |out, item| {
+            write(out, lens, item, place.of_item());
+        }),
+        Kind::Object => write_members(out, value.members(), |out, (name, member)| {
+            write_name(out, named(lens, &name).text.as_deref().unwrap_or(&name));
+            let blob = member.as_str().filter(|_| is_blob(&name)).and_then(|text| carried(&text));
+            match blob.map(|carried| lens.glance(&carried).text) {
+                Some(Some(shown)) => write_string(out, &STANDARD.encode(shown)),
+                Some(None) => out.extend_from_slice(member.raw().as_bytes()),
+                None if place.keeps(lens, &name, member) => {
+                    out.extend_from_slice(member.raw().as_bytes());
                 }
-                write(out, lens, item, place.of_item());
+                None => write(out, lens, member, place.of_member(&name)),
             }
-            out.push(b']');
-        }
-        Kind::Object => {
-            out.push(b'{');
-            for (n, (name, member)) in value.members().enumerate() {
-                if n > 0 {
-                    out.push(b',');
-                }
-                write_string(out, named(lens, &name).text.as_deref().unwrap_or(&name));
-                out.push(b':');
-                let blob =
-                    member.as_str().filter(|_| is_blob(&name)).and_then(|text| carried(&text));
-                match blob.map(|carried| lens.glance(&carried).text) {
-                    Some(Some(shown)) => write_string(out, &STANDARD.encode(shown)),
-                    Some(None) => out.extend_from_slice(member.raw().as_bytes()),
-                    None if place.keeps(lens, &name, member) => {
-                        out.extend_from_slice(member.raw().as_bytes());
-                    }
-                    None => write(out, lens, member, place.of_member(&name)),
-                }
-            }
-            out.push(b'}');
-        }
+        }),
     }
 }

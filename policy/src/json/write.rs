@@ -50,6 +50,46 @@ fn write(out: &mut Vec<u8>, text: &str, escaped: impl Fn(char) -> bool) {
     out.push(b'"');
 }
 
+/// Appends a list, of which `each` writes an item.
+pub(crate) fn write_items<T>(
+    out: &mut Vec<u8>,
+    items: impl IntoIterator<Item = T>,
+    each: impl FnMut(&mut Vec<u8>, T),
+) {
+    write_between(out, (b'[', b']'), items, each);
+}
+
+/// Appends an object, of which `each` writes a member: its name, a colon and its value.
+pub(crate) fn write_members<T>(
+    out: &mut Vec<u8>,
+    members: impl IntoIterator<Item = T>,
+    each: impl FnMut(&mut Vec<u8>, T),
+) {
+    write_between(out, (b'{', b'}'), members, each);
+}
+
+/// Appends the name of a member, and its colon.
+pub(crate) fn write_name(out: &mut Vec<u8>, name: &str) {
+    write_string(out, name);
+    out.push(b':');
+}
+
+fn write_between<T>(
+    out: &mut Vec<u8>,
+    (opens, closes): (u8, u8),
+    parts: impl IntoIterator<Item = T>,
+    mut each: impl FnMut(&mut Vec<u8>, T),
+) {
+    out.push(opens);
+    for (n, part) in parts.into_iter().enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        each(out, part);
+    }
+    out.push(closes);
+}
+
 /// Appends `value` in a form that depends on what it says and not on how it is written: no space,
 /// members by name, strings without needless escapes. Numbers keep their spelling.
 ///
@@ -59,28 +99,15 @@ pub fn write_plain(out: &mut Vec<u8>, value: Value<'_>) {
         Kind::Null | Kind::Boolean | Kind::Number => out.extend_from_slice(value.raw().as_bytes()),
         Kind::Plain | Kind::Escaped => write_string(out, &value.as_str().unwrap_or_default()),
         Kind::Array => {
-            out.push(b'[');
-            for (n, item) in value.items().enumerate() {
-                if n > 0 {
-                    out.push(b',');
-                }
-                write_plain(out, item);
-            }
-            out.push(b']');
+            write_items(out, value.items(), write_plain);
         }
         Kind::Object => {
             let mut members: Vec<_> = value.members().collect();
             members.sort_by(|(one, _), (other, _)| one.cmp(other));
-            out.push(b'{');
-            for (n, (key, member)) in members.into_iter().enumerate() {
-                if n > 0 {
-                    out.push(b',');
-                }
-                write_string(out, &key);
-                out.push(b':');
+            write_members(out, members, |out, (name, member)| {
+                write_name(out, &name);
                 write_plain(out, member);
-            }
-            out.push(b'}');
+            });
         }
     }
 }

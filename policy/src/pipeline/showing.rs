@@ -5,8 +5,7 @@ use std::sync::Arc;
 
 use super::sending::passed;
 use super::{Expectation, Policy, Released, Shown, Terms, View};
-use crate::content;
-use crate::content::{Direction, Over, Seen};
+use crate::content::{self, Direction, Over, Seen};
 use crate::decision::Mode;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Bounds, Document, Fragment, Value, write_string};
