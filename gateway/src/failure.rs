@@ -98,7 +98,7 @@ pub enum Failure {
     /// Something was found in what the server said.
     #[error("withheld: {0}")]
     Withheld(Finding),
-    /// Something was found in what the client answered.
+    /// Something was found in what the client gives: an answer, or arguments that a guardrail denies.
     #[error("not sent: {0}")]
     Unsent(Finding),
     /// The server wants something the client cannot give.
@@ -341,7 +341,7 @@ impl Failure {
                 }
             }
             Self::Unsent(finding) => {
-                let message = format!("the answer was not sent: {finding}");
+                let message = format!("what was given was not sent: {finding}");
                 Public {
                     data: Some(reason(self.reason())),
                     ..plain(StatusCode::OK, code::DENIED, &message)
