@@ -2,30 +2,55 @@
 //!
 //! Every exchange leaves one `exchange` line, those that were refused before they could be read
 //! among them. A call leaves an `intent` line as well, which is in the file before the call is on
-//! its way: a crash between the two leaves an intent without an exchange. The format is described in
+//! its way: a crash between the two leaves an intent without an exchange. The lines are a chain
+//! ([`chain`]), and a tree over them whose head is signed now and then ([`note`]), so that [`verify`]
+//! can tell whether all of them are there as they were written. The format is described in
 //! `docs/audit.md`.
 
+pub mod tree;
+pub mod chain;
+pub mod note;
 mod record;
 mod sink;
+pub mod spool;
+pub mod file;
+pub mod ocsf;
+mod deliver;
+mod ledger;
+pub mod verify;
 
 use std::fmt;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::time::{Duration, Instant};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant, SystemTime};
 
+use arc_swap::ArcSwap;
 use aws_lc_rs::{hmac, rand};
 
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::hex;
 use crate::metrics::Metrics;
+use crate::settings::Full;
+use crate::task::Tasks;
 
+use chain::{Chain, content_of};
+use record::Event;
+use spool::Spool;
+
+pub use deliver::{Delivery, Receiver, deliver};
+pub use file::{FileSink, Resumed};
+pub use ledger::{Checkpoints, Ledger, Slot};
 pub use record::{Record, RecordId, Verdict};
-pub use sink::{FileSink, Sink, StdoutSink};
+pub use sink::{Sink, Torn, write_to_stdout};
 
 /// How long the last lines may take to be written.
 const LAST: Duration = Duration::from_secs(2);
+/// How often it is looked whether something is to be flushed, signed or thrown away.
+const TURN: Duration = Duration::from_secs(1);
+/// How much room one request wants in a spool that is waited for: its lines are shorter.
+const ROOM: usize = 64 * 1024;
 
 /// Why there is no record.
 #[derive(Debug, thiserror::Error)]
@@ -39,65 +64,129 @@ pub enum AuditError {
         #[source]
         cause: io::Error,
     },
+    /// Checkpoints cannot be signed or written.
+    #[error("checkpoints cannot be made: {0}")]
+    Checkpoint(Box<str>),
 }
 
 /// Where records go, and the proof that they went.
 pub struct Journal {
-    sinks: Vec<Box<dyn Sink>>,
+    /// A chain has one order: the one lock there is on the way of a request is held for the hash of
+    /// a hash and one `write`.
+    ledger: Mutex<Ledger>,
+    chain: Box<str>,
+    /// Those that calls wait for.
+    waited: Vec<Spool>,
+    spools: Vec<Spool>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
-    policy: Box<str>,
+    policy: ArcSwap<Box<str>>,
     digest_key: hmac::Key,
-    /// Upper half of every id of this process, random.
-    process: u64,
-    counter: AtomicU64,
+    ids: Ids,
     /// A sink has failed since it last worked.
     failing: AtomicBool,
 }
 
-impl fmt::Debug for Journal {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Journal").field("sinks", &self.sinks).finish_non_exhaustive()
+/// Where ids come from.
+#[derive(Debug)]
+struct Ids {
+    /// Upper half of every id of this process, random.
+    process: u64,
+    counter: AtomicU64,
+}
+
+impl Ids {
+    fn next(&self, now: SystemTime) -> RecordId {
+        RecordId::new(now, self.process, self.counter.fetch_add(1, Ordering::Relaxed))
     }
 }
 
+impl fmt::Debug for Journal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Journal").field("chain", &self.chain).finish_non_exhaustive()
+    }
+}
+
+/// What a journal is made of.
+#[derive(Debug)]
+pub struct Parts {
+    /// Where lines go.
+    pub sinks: Vec<Slot>,
+    /// Where the chain goes on that is in one of them.
+    pub resumed: Option<Resumed>,
+    /// Who signs, and how often.
+    pub checkpoints: Checkpoints,
+    /// Names the configuration in records that belong to no exchange.
+    pub policy: String,
+    /// The key of argument digests.
+    pub digest_key: Option<Vec<u8>>,
+}
+
 impl Journal {
-    /// A journal over `sinks`; `policy` names the configuration in every record.
+    /// A journal over its sinks.
     ///
     /// # Errors
     /// When a sink does not take the first line.
     pub fn new(
-        sinks: Vec<Box<dyn Sink>>,
+        parts: Parts,
         clock: Arc<dyn Clock>,
         metrics: Arc<Metrics>,
-        policy: &str,
-        digest_key: Option<&[u8]>,
     ) -> Result<Self, AuditError> {
-        let mut random = [0; 40];
+        let mut random = [0; 48];
         let failed = |_: aws_lc_rs::error::Unspecified| AuditError::Sink {
             sink: "random".into(),
             cause: io::Error::other("the machine gave no random bytes"),
         };
         rand::fill(&mut random).map_err(failed)?;
         let (seed, key) = random.split_at(8);
+        let (id, key) = key.split_at(8);
+        let Parts { sinks, resumed, checkpoints, policy, digest_key } = parts;
+        let crashed = resumed.as_ref().is_some_and(|resumed| resumed.crashed);
+        let chain = resumed.map_or_else(|| Chain::new(&hex::encode(id)), |resumed| resumed.chain);
+        let spools: Vec<_> =
+            sinks.iter().filter_map(|slot| Some((slot.full, slot.sink.spool()?.clone()))).collect();
+        let waited = spools.iter().filter(|(full, _)| *full == Full::Block);
         let journal = Self {
-            sinks,
+            chain: chain.id.clone(),
+            waited: waited.map(|(_, spool)| spool.clone()).collect(),
+            spools: spools.into_iter().map(|(_, spool)| spool).collect(),
+            ledger: Mutex::new(Ledger::new(chain, sinks, checkpoints)),
             clock,
             metrics,
-            policy: policy.into(),
-            digest_key: hmac::Key::new(hmac::HMAC_SHA256, digest_key.unwrap_or(key)),
-            process: seed.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)),
-            counter: AtomicU64::new(0),
+            policy: ArcSwap::from_pointee(policy.into()),
+            digest_key: hmac::Key::new(hmac::HMAC_SHA256, digest_key.as_deref().unwrap_or(key)),
+            ids: Ids {
+                process: seed.iter().fold(0, |value, byte| value << 8 | u64::from(*byte)),
+                counter: AtomicU64::new(0),
+            },
             failing: AtomicBool::new(false),
         };
-        journal.event("start")?;
+        journal.start(crashed)?;
         Ok(journal)
+    }
+
+    fn start(&self, crashed: bool) -> Result<(), AuditError> {
+        let mut ledger = self.ledger();
+        let (key, tree) = (ledger.public(), ledger.tree().clone());
+        let event = Event {
+            event: "start",
+            crashed,
+            key: key.as_deref(),
+            tree: Some(&tree),
+            ..Event::default()
+        };
+        // Before it may come what has to be said of the end of the last process.
+        let mut write = |event: &Event<'_>| self.line(event);
+        ledger.mend(&mut write);
+        let tree = ledger.tree().clone();
+        let line = self.line(&Event { tree: Some(&tree), ..event });
+        let written = ledger.push(line, &mut |event| self.line(event));
+        self.counted(written)
     }
 
     /// An id for a new record: a UUID of version 7 (RFC 9562), unique in and beyond this process.
     pub fn id(&self) -> RecordId {
-        let count = self.counter.fetch_add(1, Ordering::Relaxed);
-        RecordId::new(self.clock.now(), self.process, count)
+        self.ids.next(self.clock.now())
     }
 
     /// The digest of a call's arguments, keyed so that it cannot be guessed from.
@@ -107,14 +196,29 @@ impl Journal {
         format!("hmac-sha256:{}", hex::encode(tag.as_ref()))
     }
 
+    /// Names the configuration that is in force from now on, and records that it is.
+    ///
+    /// # Errors
+    /// When a sink does not take it.
+    pub fn applied(&self, policy: &str) -> Result<(), AuditError> {
+        self.policy.store(Arc::new(policy.into()));
+        self.event(&Event { event: "applied", ..Event::default() })
+    }
+
+    /// Waits until those that calls wait for have room.
+    pub async fn room(&self) {
+        for spool in &self.waited {
+            spool.vacant(ROOM).await;
+        }
+    }
+
     /// Opens the record of a call that is about to be sent, on every sink.
     ///
     /// # Errors
     /// When a sink does not take it; then nothing may be sent.
     pub fn open_call(self: &Arc<Self>, record: Box<Record>) -> Result<Entry, AuditError> {
-        let common = record.common(&self.policy);
-        self.append(&Record::intent(&common))?;
-        Ok(Entry { journal: Arc::clone(self), record: Some(record), common: Some(common) })
+        self.append(record.intent(&self.chain))?;
+        Ok(Entry { journal: Arc::clone(self), record: Some(record) })
     }
 
     /// Opens the record of an exchange that only reads.
@@ -123,9 +227,9 @@ impl Journal {
     /// When a sink failed and still does; then nothing may be sent.
     pub fn open_read(self: &Arc<Self>, record: Box<Record>) -> Result<Entry, AuditError> {
         if self.failing.load(Ordering::Acquire) {
-            self.event("probe")?;
+            self.probe()?;
         }
-        Ok(Entry { journal: Arc::clone(self), record: Some(record), common: None })
+        Ok(Entry { journal: Arc::clone(self), record: Some(record) })
     }
 
     /// Records an exchange that ended before anything was sent.
@@ -135,7 +239,7 @@ impl Journal {
     pub fn refused(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
-        self.append(&record.exchange(&record.common(&self.policy), ending, now))
+        self.append(record.exchange(&self.chain, ending, now))
     }
 
     fn count(&self, record: &Record, ending: Ending, now: Instant) {
@@ -144,13 +248,18 @@ impl Journal {
         self.metrics.exchange(ending.outcome, record.reason(), gateway);
     }
 
-    /// Records that the process stops.
-    pub fn stop(&self) {
-        if let Err(error) = self.event("stop") {
+    /// Records that the process stops, signs what there is, and waits until it is delivered.
+    pub async fn stop(&self) {
+        if let Err(error) = self.event(&Event { event: "stop", ..Event::default() }) {
             tracing::error!(error = %crate::report::Chain(&error), "the last record was not taken");
         }
-        for sink in &self.sinks {
-            sink.finish(LAST);
+        let signed = self.ledger().checkpoint(&mut |event| self.line(event));
+        self.complain(self.counted(signed));
+        self.sync();
+        for spool in &self.spools {
+            if tokio::time::timeout(LAST, spool.drained()).await.is_err() {
+                tracing::warn!(sink = Sink::name(spool), "the last records were not delivered");
+            }
         }
     }
 
@@ -159,43 +268,125 @@ impl Journal {
     /// # Errors
     /// When a sink does not take it.
     pub fn changed(&self, revoke: bool, what: &str) -> Result<(), AuditError> {
-        let event = if revoke { "revoked" } else { "reinstated" };
-        let (id, now) = (self.id(), self.clock.now());
-        self.append(&record::event(event, &id, now, &self.policy, Some(what)))
+        self.noted(if revoke { "revoked" } else { "reinstated" }, what)
     }
 
-    /// Records something about the definitions of servers.
+    /// Records something that belongs to no exchange.
     ///
     /// # Errors
     /// When a sink does not take it.
     pub fn noted(&self, event: &str, what: &str) -> Result<(), AuditError> {
-        let (id, now) = (self.id(), self.clock.now());
-        self.append(&record::event(event, &id, now, &self.policy, Some(what)))
+        self.event(&Event { event, what: Some(what), ..Event::default() })
     }
 
-    fn event(&self, event: &str) -> Result<(), AuditError> {
-        self.append(&record::event(event, &self.id(), self.clock.now(), &self.policy, None))
+    fn probe(&self) -> Result<(), AuditError> {
+        self.event(&Event { event: "probe", ..Event::default() })
     }
 
-    fn append(&self, line: &[u8]) -> Result<(), AuditError> {
-        for sink in &self.sinks {
-            if let Err(cause) = sink.append(line) {
+    fn event(&self, event: &Event<'_>) -> Result<(), AuditError> {
+        self.append(self.line(event))
+    }
+
+    fn line(&self, event: &Event<'_>) -> Vec<u8> {
+        let now = self.clock.now();
+        event.write(&self.chain, &self.ids.next(now), now, &self.policy.load())
+    }
+
+    fn append(&self, line: Vec<u8>) -> Result<(), AuditError> {
+        // Most of the work is done before it is this record's turn.
+        let content = content_of(&line);
+        let mut ledger = self.ledger();
+        let mut write = |event: &Event<'_>| self.line(event);
+        ledger.turn(self.clock.now(), &mut write);
+        let written = ledger.push_hashed(line, &content, &mut write);
+        drop(ledger);
+        self.counted(written)
+    }
+
+    fn counted(&self, written: Result<(), AuditError>) -> Result<(), AuditError> {
+        match written {
+            Ok(()) => {
+                if self.failing.load(Ordering::Relaxed) {
+                    self.failing.store(false, Ordering::Release);
+                }
+                self.metrics.audit_records.add(1);
+                Ok(())
+            }
+            Err(error) => {
                 self.failing.store(true, Ordering::Release);
                 self.metrics.audit_failures.add(1);
-                return Err(AuditError::Sink { sink: sink.name().into(), cause });
+                Err(error)
             }
         }
-        if self.failing.load(Ordering::Relaxed) {
-            self.failing.store(false, Ordering::Release);
+    }
+
+    fn complain(&self, written: Result<(), AuditError>) {
+        if let Err(error) = written {
+            tracing::error!(error = %crate::report::Chain(&error), "audit");
         }
-        self.metrics.audit_records.add(1);
-        Ok(())
+    }
+
+    fn ledger(&self) -> MutexGuard<'_, Ledger> {
+        self.ledger.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Whether lines are taken; a sink that failed is tried again.
     #[must_use]
     pub fn is_working(&self) -> bool {
-        !self.failing.load(Ordering::Acquire) || self.event("probe").is_ok()
+        !self.failing.load(Ordering::Acquire) || self.probe().is_ok()
+    }
+
+    /// Flushes, signs and throws away, until the gateway stops.
+    pub async fn tend(self: Arc<Self>, tasks: Tasks) {
+        let mut turn = tokio::time::interval(TURN);
+        loop {
+            tokio::select! {
+                _ = turn.tick() => {}
+                () = tasks.halting() => return,
+            }
+            let journal = Arc::clone(&self);
+            let tended = tokio::task::spawn_blocking(move || {
+                journal.sync();
+                journal.retire();
+                let now = journal.clock.instant();
+                let mut ledger = journal.ledger();
+                let signed = ledger.checkpoint_at(now, &mut |event| journal.line(event));
+                drop(ledger);
+                if let Some(signed) = signed {
+                    journal.complain(journal.counted(signed));
+                }
+            });
+            if tended.await.is_err() {
+                tracing::error!("the audit log is no longer tended");
+                return;
+            }
+        }
+    }
+
+    /// What a crash of the machine must not lose.
+    fn sync(&self) {
+        let files = self.ledger().unsynced();
+        for (sink, file) in files {
+            if let Err(cause) = file.sync_data() {
+                self.complain(self.counted(Err(AuditError::Sink { sink, cause })));
+            }
+        }
+        let held = self.spools.iter().map(|spool| spool.held() as u64).sum();
+        self.metrics.audit_held.store(held, Ordering::Relaxed);
+    }
+
+    fn retire(&self) {
+        let expired = self.ledger().expired(self.clock.now());
+        for path in expired {
+            // First the record, then the deed.
+            let name = path.display().to_string();
+            if let Err(error) = self.noted("retired", &name) {
+                return self.complain(Err(error));
+            }
+            if let Err(error) = std::fs::remove_file(&path) {
+                tracing::error!(%error, file = %name, "an old file of records was not removed");
+            }
+        }
     }
 }
 
@@ -205,8 +396,6 @@ impl Journal {
 pub struct Entry {
     journal: Arc<Journal>,
     record: Option<Box<Record>>,
-    /// What its lines have in common, once it is written.
-    common: Option<Vec<u8>>,
 }
 
 impl Entry {
@@ -226,11 +415,7 @@ impl Entry {
 
     fn end(&mut self, ending: Ending) -> Result<(), AuditError> {
         let Some(record) = self.record.take() else { return Ok(()) };
-        let now = self.journal.clock.instant();
-        let common = self.common.take().unwrap_or_else(|| record.common(&self.journal.policy));
-        let line = record.exchange(&common, ending, now);
-        self.journal.count(&record, ending, now);
-        self.journal.append(&line).inspect_err(|error| {
+        self.journal.refused(&record, ending).inspect_err(|error| {
             tracing::error!(error = %crate::report::Chain(error), "a record was lost");
         })
     }

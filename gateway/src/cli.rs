@@ -1,5 +1,6 @@
 //! The verbs of the command line.
 
+mod audit;
 mod inspect;
 mod pin;
 mod sarif;
@@ -73,8 +74,14 @@ enum Verb {
     /// Say what the detectors of a configuration find in definitions, results or arguments, which
     /// come as JSON Lines on standard input: one JSON object a line.
     Inspect(inspect::Inspect),
-    /// Print the JSON Schema of the configuration.
-    Schema,
+    /// Say whether the audit log is whole, and what is in it.
+    Audit(audit::Audit),
+    /// Print the JSON Schema of the configuration, or of the audit record.
+    Schema {
+        /// Of what.
+        #[arg(value_enum, default_value_t = Of::Config)]
+        of: Of,
+    },
     /// Make an API key, and the line that admits it.
     Keygen,
     /// Be a small MCP server over stdio, to try a gateway on.
@@ -88,6 +95,18 @@ enum Format {
     /// For programs.
     Json,
 }
+
+/// What there is a schema of.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Of {
+    /// The configuration.
+    Config,
+    /// A record of the audit log.
+    Audit,
+}
+
+/// The schema of a record.
+const AUDIT_SCHEMA: &str = include_str!("../../config/audit.schema.json");
 
 /// How findings are shown.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -109,7 +128,9 @@ pub(crate) fn run() -> ExitCode {
         Verb::Pin(pin) => pin::run(pin),
         Verb::Scan(scan) => scan::run(&scan),
         Verb::Inspect(inspect) => inspect::run(&inspect),
-        Verb::Schema => print(&schema()),
+        Verb::Audit(audit) => audit::run(audit, System.now()),
+        Verb::Schema { of: Of::Config } => print(&schema()),
+        Verb::Schema { of: Of::Audit } => print(AUDIT_SCHEMA),
         Verb::Keygen => keygen(),
         Verb::Canary => match canary::serve(|| System.now()) {
             Ok(()) => ExitCode::SUCCESS,
@@ -211,7 +232,7 @@ fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
         Ok(settings) => settings,
         Err(problems) => return invalid(&problems),
     };
-    if settings.sinks.iter().any(|sink| matches!(sink.to, SinkTarget::Stdout)) {
+    if settings.audit.sinks.iter().any(|sink| matches!(sink.to, SinkTarget::Stdout)) {
         return complain("standard output belongs to the client; record to a file instead");
     }
     let key = env::var("PORTCULLIS_API_KEY").ok().map(|key| Secret::new(key.into()));

@@ -87,6 +87,8 @@ pub struct Gateway {
     pub routes: HashMap<Box<str>, Arc<Route>>,
     /// May it be?
     pub policy: Arc<Policy>,
+    /// Under which configuration: its digest, in every record.
+    pub configuration: Arc<str>,
     /// What was decided, and what came of it?
     pub journal: Arc<Journal>,
     /// How much?
@@ -149,6 +151,7 @@ impl Gateway {
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        self.journal.room().await;
         let mut record = self.record(&door, &peer);
         let (head, mut body) = request.into_parts();
         let knocked = match self.knock(&door, &peer, (head, &mut body), &mut record).await {

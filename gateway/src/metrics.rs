@@ -110,6 +110,8 @@ pub struct Metrics {
     pub audit_records: Counter,
     /// Records that were not.
     pub audit_failures: Counter,
+    /// Bytes of records that are not delivered yet.
+    pub audit_held: AtomicU64,
 }
 
 impl Metrics {
@@ -137,6 +139,7 @@ impl Metrics {
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
+            audit_held: AtomicU64::new(0),
         }
     }
 
@@ -250,6 +253,11 @@ impl Metrics {
         for (name, help, value) in [
             ("portcullis_in_flight", "Requests being worked on.", &self.in_flight),
             ("portcullis_connections", "Connections of clients.", &self.connections),
+            (
+                "portcullis_audit_spool_bytes",
+                "Bytes of records that are not delivered yet.",
+                &self.audit_held,
+            ),
         ] {
             let value = value.load(Ordering::Relaxed);
             family(name, "gauge", help, &|out| line(out, name, value));

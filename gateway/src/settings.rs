@@ -3,6 +3,7 @@
 //! [`Settings`] is what the gateway runs on: every name resolved, every number a number, every
 //! secret still a reference. [`load`] yields one, or every problem in the file with its place.
 
+mod audit;
 mod bounds;
 mod compile;
 mod credentials;
@@ -33,6 +34,7 @@ use policy::principal::Wanted;
 use crate::egress::Egress;
 use crate::naming::Prefix;
 
+pub use audit::{Audit, Checkpoints, Rotation, Sink, SinkTarget, Syslog};
 pub use credentials::{Credential, Grant, ServerTls};
 pub use guardrails::Guardrail;
 pub use identity::{
@@ -42,7 +44,7 @@ pub use identity::{
 pub use listeners::{Clients, Forwarded, ForwardedHeader, Listener, ListenerTls, Scheme};
 pub use pins::{Action, Approvers, Pinning};
 pub use problem::Problems;
-pub use raw::Failing;
+pub use raw::{Failing, Format, Full};
 pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
 pub use shape::schema;
 
@@ -67,10 +69,8 @@ pub struct Settings {
     pub pins: Pinning,
     /// The file with what is no longer to be used.
     pub revocations: Option<PathBuf>,
-    /// Where records go; never empty.
-    pub sinks: Vec<Sink>,
-    /// The key of argument digests.
-    pub digest_key: Option<SecretRef>,
+    /// What is recorded where.
+    pub audit: Audit,
     /// The keys session ids are sealed with.
     pub session_keys: Vec<SecretRef>,
     /// How long a session lives.
@@ -194,24 +194,6 @@ pub struct RouteOauth {
     pub proof: Option<Wanted>,
     /// Whether proofs by DPoP must have a nonce of ours in them.
     pub nonce: bool,
-}
-
-/// A place for records.
-#[derive(Clone, Debug)]
-pub struct Sink {
-    /// Its name.
-    pub name: Box<str>,
-    /// Where.
-    pub to: SinkTarget,
-}
-
-/// Where a sink writes.
-#[derive(Clone, Debug)]
-pub enum SinkTarget {
-    /// To a file.
-    File(PathBuf),
-    /// To standard output.
-    Stdout,
 }
 
 /// How the identity of a program begins that cannot be read: it is nobody's.

@@ -1,6 +1,7 @@
 //! From a configuration to a running gateway, and to its end.
 
 use std::collections::HashMap;
+use std::fs::OpenOptions;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
@@ -9,9 +10,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use policy::offer::Kind;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject as _;
 use tokio::sync::watch;
 
-use crate::audit::{AuditError, FileSink, Journal, Sink, StdoutSink};
+use crate::audit::note::{NoteError, Signer};
+use crate::audit::spool::Spool;
+use crate::audit::{
+    AuditError, Checkpoints, Delivery, FileSink, Journal, Parts, Receiver, Resumed, Sink, Slot,
+    deliver, write_to_stdout,
+};
 use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
 use crate::console;
@@ -34,7 +42,7 @@ use crate::secret::Secret;
 use crate::session::Sessions;
 use crate::settings::lockfile::LockError;
 use crate::settings::revoked::RevokedError;
-use crate::settings::{Listener, Reach, Scheme, Settings, SinkTarget, Value};
+use crate::settings::{self, Listener, Reach, Scheme, Settings, SinkTarget, Syslog, Value};
 use crate::task::{self, Tasks};
 use crate::tls::{self, Acceptor, TlsError};
 use crate::upstream::{Party, Upstream, UpstreamError};
@@ -173,6 +181,7 @@ fn launch(mut settings: Settings, listens: bool) -> Result<Running, StartError> 
         routes: routes(&settings, &upstreams, &world)?,
         policy,
         journal: Arc::clone(&journal),
+        configuration: format!("sha256:{}", settings.digest).into(),
         limits,
         conversations: Conversations::new(limits, Arc::clone(&clock)),
         parking: Bounded::new(limits.parked),
@@ -186,6 +195,7 @@ fn launch(mut settings: Settings, listens: bool) -> Result<Running, StartError> 
         revoking: watch::Sender::new(()),
     });
     tasks.spawn_service(Arc::clone(&gateway).tend());
+    tasks.spawn_service(Arc::clone(&journal).tend(tasks.clone()));
     tasks.spawn_service(Arc::clone(&keeper).tend(tasks.clone()));
     let switch = Killswitch::new(Arc::clone(&gateway), settings.revocations)?;
     let switch = Arc::new(switch);
@@ -271,7 +281,7 @@ impl Running {
                 tracing::error!("a worker ended in a panic");
             }
         }
-        self.gateway.journal.stop();
+        self.gateway.journal.stop().await;
     }
 }
 
@@ -369,25 +379,108 @@ fn local(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
 }
 
+/// The journal over what the configuration names.
+///
+/// # Errors
+/// When a sink cannot be opened, or does not take the first record.
 pub(crate) fn journal(
     settings: &Settings,
     world: &World,
     metrics: &Arc<Metrics>,
 ) -> Result<Arc<Journal>, StartError> {
-    let mut sinks: Vec<Box<dyn Sink>> = Vec::new();
-    for sink in &settings.sinks {
+    let (mut sinks, mut deliveries) = (Vec::new(), Vec::new());
+    let mut resumed: Option<Resumed> = None;
+    let mut ends = Vec::new();
+    for sink in &settings.audit.sinks {
         let failed = |cause| StartError::Sink { name: sink.name.clone(), cause };
-        sinks.push(match &sink.to {
-            SinkTarget::File(path) => Box::new(FileSink::open(&sink.name, path).map_err(failed)?),
-            SinkTarget::Stdout => Box::new(StdoutSink::start(&sink.name).map_err(failed)?),
-        });
+        let (spool, outlet) = Spool::new(&sink.name, sink.spool);
+        let opened: Box<dyn Sink> = match &sink.to {
+            SinkTarget::File(path, rotation) => {
+                let opened = FileSink::open(&sink.name, path, *rotation, world.clock.now());
+                let (file, end) = opened.map_err(failed)?;
+                ends.push(end.as_ref().map(|end| end.chain.tree.size()));
+                let known = resumed.as_ref().zip(end.as_ref());
+                if known.is_some_and(|(one, other)| one.chain.id != other.chain.id) {
+                    let other = "it has the records of another chain; move the file away";
+                    return Err(failed(io::Error::other(other)));
+                }
+                let longer = |end: &Resumed| {
+                    let known = resumed.as_ref().map(|known| known.chain.tree.size());
+                    known.is_none_or(|known| end.chain.tree.size() > known)
+                };
+                if end.as_ref().is_some_and(longer) {
+                    resumed = end;
+                }
+                Box::new(file)
+            }
+            SinkTarget::Stdout => {
+                write_to_stdout(outlet).map_err(failed)?;
+                ends.push(None);
+                Box::new(spool)
+            }
+            SinkTarget::Http(..) | SinkTarget::Syslog(..) => {
+                let (name, format, to) = (sink.name.clone(), sink.format, receiver(sink, world)?);
+                deliveries.push(Delivery { name, outlet, format, to });
+                ends.push(None);
+                Box::new(spool)
+            }
+        };
+        sinks.push(Slot { sink: opened, full: sink.full, missing: None });
     }
-    let key = settings.digest_key.as_ref().map(|key| world.secret(key)).transpose()?;
-    let key = key.as_ref().map(|key| key.expose().as_bytes());
-    let (clock, metrics) = (Arc::clone(&world.clock), Arc::clone(metrics));
-    let policy = format!("sha256:{}", settings.digest);
-    let journal = Journal::new(sinks, clock, metrics, &policy, key);
+    let next = resumed.as_ref().map_or(0, |resumed| resumed.chain.tree.size());
+    for (slot, end) in sinks.iter_mut().zip(ends) {
+        // One that ends earlier than another lacks what came after.
+        slot.missing = end.filter(|end| *end < next).map(|end| (end, next - 1));
+    }
+    deliver(deliveries).map_err(StartError::Threads)?;
+    let audit = &settings.audit;
+    let key = audit.digest_key.as_ref().map(|key| world.secret(key)).transpose()?;
+    let parts = Parts {
+        sinks,
+        resumed,
+        checkpoints: checkpoints(&audit.checkpoints, world)?,
+        policy: format!("sha256:{}", settings.digest),
+        digest_key: key.map(|key| key.expose().as_bytes().to_vec()),
+    };
+    let journal = Journal::new(parts, Arc::clone(&world.clock), Arc::clone(metrics));
     journal.map(Arc::new).map_err(StartError::Audit)
+}
+
+fn receiver(sink: &settings::Sink, world: &World) -> Result<Receiver, StartError> {
+    Ok(match &sink.to {
+        SinkTarget::Http(place, token) => {
+            let endpoint = world.ways(&place.way, None)?.to(&place.url);
+            let token = token.as_ref().map(|token| world.bearer(token)).transpose()?;
+            Receiver::Http(Box::new(endpoint.map_err(WorldError::Url)?), token)
+        }
+        SinkTarget::Syslog(Syslog::Udp(address), facility) => Receiver::Udp(*address, *facility),
+        SinkTarget::Syslog(Syslog::Tcp(address), facility) => Receiver::Tcp(*address, *facility),
+        SinkTarget::Syslog(Syslog::Unix(path), facility) => Receiver::Unix(path.clone(), *facility),
+        SinkTarget::File(..) | SinkTarget::Stdout => {
+            let cause = io::Error::other("nothing is sent to it");
+            return Err(StartError::Sink { name: sink.name.clone(), cause });
+        }
+    })
+}
+
+fn checkpoints(settings: &settings::Checkpoints, world: &World) -> Result<Checkpoints, StartError> {
+    let broken = |error: NoteError| AuditError::Checkpoint(error.to_string().into());
+    let signer = match &settings.key {
+        Some(reference) => {
+            let secret = world.secret(reference)?;
+            let key = PrivatePkcs8KeyDer::from_pem_slice(secret.expose().as_bytes());
+            let key = key.map_err(|_none| StartError::Audit(broken(NoteError::Key)))?;
+            Signer::read(key.secret_pkcs8_der(), &settings.origin)
+        }
+        None => Signer::generate(&settings.origin),
+    };
+    let signer = signer.map_err(|error| StartError::Audit(broken(error)))?;
+    let open = |path: &PathBuf| OpenOptions::new().append(true).create(true).open(path);
+    let file = settings.file.as_ref().map(open).transpose();
+    let file =
+        file.map_err(|cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause })?;
+    let (records, interval) = (settings.records, settings.interval);
+    Ok(Checkpoints { signer, records, interval, file })
 }
 
 fn sealer(settings: &Settings, world: &World) -> Result<Sealer, StartError> {
@@ -432,7 +525,7 @@ fn routes(
     upstreams: &[Arc<Upstream>],
     world: &World,
 ) -> Result<HashMap<Box<str>, Arc<Route>>, WorldError> {
-    let route = |route: &crate::settings::Route| {
+    let route = |route: &settings::Route| {
         let servers = route.servers.iter().filter_map(|index| upstreams.get(*index).cloned());
         let path: Arc<str> = Arc::from(&*route.path);
         let (servers, prefix) = (servers.collect(), route.prefix);

@@ -45,7 +45,7 @@ pub async fn survey(
     let clock: Arc<dyn Clock> = Arc::new(System);
     let tasks = Tasks::default();
     let world = World::new(Arc::clone(&clock), settings.limits, tasks.clone());
-    settings.sinks.clear();
+    settings.audit.sinks.clear();
     settings.servers.retain(|server| wanted(server.name.as_str()));
     let metrics = Arc::new(Metrics::new(settings.servers.iter().map(|s| s.name.as_str())));
     let journal = start::journal(&settings, &world, &metrics)?;

@@ -31,6 +31,7 @@ fn main() {
     match arguments.iter().map(String::as_str).collect::<Vec<_>>()[..] {
         ["stub"] => runtime.block_on(stub::serve(false)),
         ["stub", "fresh"] => runtime.block_on(stub::serve(true)),
+        ["log", file, count] => log(file.as_ref(), count.parse().unwrap()),
         ["tokens", folder, count] => tokens(folder.as_ref(), count.parse().unwrap()),
         ["first", address, era, requests] => {
             runtime.block_on(load::first(address, era, requests.parse().unwrap()));
@@ -43,9 +44,48 @@ fn main() {
             requests.parse().unwrap(),
         )),
         _ => panic!(
-            "bench stub [fresh] | bench load ADDRESS ERA TOOL CONNECTIONS REQUESTS | bench first ADDRESS ERA REQUESTS | bench tokens FOLDER COUNT"
+            "bench stub [fresh] | bench load ADDRESS ERA TOOL CONNECTIONS REQUESTS | bench first ADDRESS ERA REQUESTS | bench log FILE COUNT | bench tokens FOLDER COUNT"
         ),
     }
+}
+
+/// Writes a log of as many records as calls leave in a month, the way the gateway does.
+fn log(file: &Path, count: u64) {
+    use gateway::audit::chain::{Chain, content};
+    use gateway::audit::note::Signer;
+    use std::io::Write as _;
+
+    let signer = Signer::generate("bench").unwrap();
+    let mut chain = Chain::new("0011223344556677");
+    let mut out = std::io::BufWriter::new(std::fs::File::create(file).unwrap());
+    let ends = r#""policy":"sha256:0000000000000000000000000000000000000000000000000000000000000000","schema":"portcullis.audit/v2","time":"2026-11-21T08:00:00.000000Z"}"#;
+    let mut write = |chain: &mut Chain, members: &str| {
+        let mut line = format!("{{{members},{ends}").into_bytes();
+        let place = chain.next(&content(&line));
+        place.seal(&mut line);
+        chain.push(&place);
+        out.write_all(&line).unwrap();
+    };
+    let key = signer.public().text();
+    let start =
+        format!(r#""chain":"0011223344556677","event":"start","key":"{key}","peaks":[],"size":0"#);
+    write(&mut chain, &start);
+    for n in 1..count {
+        if n % 1000 == 0 {
+            let note = serde_json::to_string(&signer.note(&chain.id, &chain.tree)).unwrap();
+            let members =
+                format!(r#""chain":"0011223344556677","event":"checkpoint","note":{note}"#);
+            write(&mut chain, &members);
+            continue;
+        }
+        write(
+            &mut chain,
+            &format!(
+                r#""argumentDigest":"hmac-sha256:{n:064x}","bytesIn":209,"bytesOut":114,"chain":"0011223344556677","decision":"allow","definition":"mcp-pin/v1:tool:sha256:d33b55751e8461ae02130df838078b0f9c70b9b180b5c6957f4eb33fc99de7df","durationMicros":{{"gateway":118,"total":2563,"upstream":2445}},"era":"modern","event":"exchange","id":"01a1fffb-d9a7-7a9f-b6db-b3b5{n:08x}","listener":"main","method":"tools/call","outcome":"answered","peer":"127.0.0.1:56502""#
+            ),
+        );
+    }
+    out.flush().unwrap();
 }
 
 /// Writes the keys of an issuer, and tokens of it, into a folder.

@@ -177,5 +177,11 @@ fn lines_of_many_calls_at_once_do_not_mix() {
     ids.sort();
     ids.dedup();
     assert_eq!(ids.len(), 200);
-    assert_eq!(BufReader::new(File::open(file).unwrap()).lines().count(), 401);
+    assert_eq!(
+        BufReader::new(File::open(file).unwrap())
+            .lines()
+            .filter(|line| !line.as_ref().unwrap().contains("\"checkpoint\""))
+            .count(),
+        401
+    );
 }

@@ -136,11 +136,10 @@ fn the_last_record_is_written_before_the_gateway_is_gone() {
     assert_eq!(gateway.ended(), Some(0));
     eventually("the last line", || {
         let out = gateway.out.lock().unwrap().clone();
-        out.trim_end()
-            .lines()
-            .last()
-            .is_some_and(|line| line.contains("\"event\":\"stop\""))
-            .then_some(())
+        // The stop, and the signature over it.
+        let mut last = out.trim_end().lines().rev();
+        let mut next = |event: &str| last.next().is_some_and(|line| line.contains(event));
+        (next("\"event\":\"checkpoint\"") && next("\"event\":\"stop\"")).then_some(())
     });
 }
 

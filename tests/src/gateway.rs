@@ -93,6 +93,12 @@ pub struct Config {
     pub ops: String,
     /// The file records go to; by default one in the test's folder.
     pub audit: Option<PathBuf>,
+    /// More of the sink that writes it.
+    pub sink: String,
+    /// More sinks, as items of a list.
+    pub sinks: String,
+    /// More members of the `audit` section.
+    pub auditing: String,
 }
 
 impl Config {
@@ -119,6 +125,9 @@ impl Config {
             pins: "{mode: off}".to_owned(),
             ops: "{address: '127.0.0.1:0'}".to_owned(),
             audit: None,
+            sink: String::new(),
+            sinks: String::new(),
+            auditing: String::new(),
         }
     }
 
@@ -156,7 +165,14 @@ impl Config {
                 format!("  {}\n", self.listener.replace('\n', "\n  "))
             }
         );
-        let audit = format!("sinks: [{{name: file, file: '{}'}}]", audit.display());
+        let comma = |text: &str| if text.is_empty() { String::new() } else { format!(", {text}") };
+        let audit = format!(
+            "sinks: [{{name: file, file: '{}'{}}}{}]\n{}",
+            audit.display(),
+            comma(&self.sink),
+            comma(&self.sinks),
+            self.auditing
+        );
         [
             format!("apiVersion: portcullis.dev/v1\nops: {}\npins: {}\n", self.ops, self.pins),
             section("listeners", &listener),
@@ -325,12 +341,36 @@ impl Gateway {
         Client::connect(self.address, "/mcp", era, Some(key))
     }
 
+    /// Every record so far, but for the checkpoints, which come when they are due.
+    #[must_use]
+    pub fn records(&self) -> Vec<Value> {
+        let all = self.log().into_iter();
+        all.filter(|record| record["event"] != "checkpoint").collect()
+    }
+
     /// Every record so far.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "our own output")]
-    pub fn records(&self) -> Vec<Value> {
+    pub fn log(&self) -> Vec<Value> {
         let text = fs::read_to_string(&self.audit).unwrap_or_default();
-        text.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+        // The last line may be on its way.
+        let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// Kills it, as a machine that fails would.
+    ///
+    /// # Panics
+    /// When it cannot be killed.
+    pub fn kill(&mut self) {
+        self.child.kill().unwrap();
+        self.child.wait().unwrap();
+    }
+
+    /// Its process.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// The records of ended exchanges.
@@ -388,6 +428,12 @@ impl Drop for Gateway {
         if fs::metadata(&self.audit).is_ok_and(|audit| audit.is_file()) {
             let records = fs::read_to_string(&self.audit).unwrap_or_default();
             canary::written(&records, "the records");
+            // Whatever a test is about: the log it leaves is whole.
+            let verified =
+                Command::new(binary()).args(["audit", "verify"]).arg(&self.audit).output();
+            let said = verified.map(|output| (output.status.code(), output.stderr)).unwrap();
+            let whole = said.0 == Some(0) || thread::panicking();
+            assert!(whole, "{}", String::from_utf8_lossy(&said.1));
         }
         if !thread::panicking() {
             canary::none_was_found();

@@ -12,15 +12,13 @@ use policy::name::ClientId;
 use policy::offer::Kind;
 use policy::principal::{Principal, Proof};
 
+use super::chain::SCHEMA;
+use super::tree::{Hash, Tree};
 use crate::ending::Ending;
 use crate::hex;
 use crate::protocol::Version;
 use crate::wire::{Id, Object};
 
-/// The version of the format.
-const SCHEMA: &str = "portcullis.audit/v1";
-/// How every line begins.
-const OPEN: &[u8] = br#"{"schema":"portcullis.audit/v1","#;
 /// Most bytes of a name that a peer chose.
 const FOREIGN: usize = 256;
 
@@ -67,6 +65,8 @@ pub struct Record {
     pub time: SystemTime,
     /// The same, for durations.
     pub started: Instant,
+    /// The configuration in force.
+    pub policy: Arc<str>,
     /// Where it came in.
     pub listener: Arc<str>,
     /// Where it came from.
@@ -116,107 +116,124 @@ pub enum Verdict {
 }
 
 impl Record {
-    /// What both lines of a call have in common: it is known before the call is sent.
-    pub(super) fn common(&self, policy: &str) -> Vec<u8> {
-        let mut out = Vec::with_capacity(640);
-        let mut line = Object::open(&mut out);
-        self.describe(&mut line, policy);
-        out
-    }
-
     /// Notes what was found in what the server said: the first of it.
     pub fn found(&mut self, found: Vec<Finding>) {
         let room = FOUND.saturating_sub(self.found.len());
         self.found.extend(found.into_iter().take(room));
     }
 
-    /// The line that is written before a call is sent.
-    pub(super) fn intent(common: &[u8]) -> Vec<u8> {
-        [OPEN, br#""event":"intent","#, common.get(1..).unwrap_or_default(), b"}\n"].concat()
+    /// What is written before a call is sent, in the record of `chain`.
+    pub(super) fn intent(&self, chain: &str) -> Vec<u8> {
+        self.write(chain, "intent", None)
     }
 
-    /// The line that is written when all is over.
-    pub(super) fn exchange(&self, common: &[u8], ending: Ending, now: Instant) -> Vec<u8> {
-        let mut out = Vec::with_capacity(common.len() + 384);
-        out.extend_from_slice(OPEN);
-        out.extend_from_slice(br#""event":"exchange","#);
-        out.extend_from_slice(common.get(1..).unwrap_or_default());
-        let mut line = Object::resume(&mut out);
-        line.text("outcome", ending.outcome.as_str());
-        if let Some(reason) = ending.reason.or_else(|| self.reason()) {
-            line.text("reason", reason);
+    /// What is written when all is over.
+    pub(super) fn exchange(&self, chain: &str, ending: Ending, now: Instant) -> Vec<u8> {
+        self.write(chain, "exchange", Some((ending, now)))
+    }
+
+    /// One object, in canonical form but for escapes (RFC 8785): its members are in order.
+    fn write(&self, chain: &str, event: &str, end: Option<(Ending, Instant)>) -> Vec<u8> {
+        let mut out = Vec::with_capacity(1200);
+        let line = &mut Object::open(&mut out);
+        let decision = match &self.verdict {
+            Verdict::Decided(decision) => Some(&**decision),
+            Verdict::None => None,
+        };
+        let claims = self.principal.as_ref().map(|who| &who.claims);
+        let actors = claims.map_or(&[] as &[_], |claims| &claims.actors);
+        if !actors.is_empty() {
+            list(line.key("actors"), actors.iter().map(ToString::to_string));
         }
-        number(&mut line, "status", ending.status.into());
-        if let Some(code) = ending.code {
-            line.key("code").extend_from_slice(itoa::Buffer::new().format(code).as_bytes());
+        foreign(line, "argumentDigest", self.argument_digest.as_deref());
+        if end.is_some() {
+            number(line, "bytesIn", self.bytes_in as u64);
+            number(line, "bytesOut", self.bytes_out as u64);
         }
-        if let Some((shown, hidden)) = self.listed {
-            number(&mut line, "shown", shown as u64);
-            number(&mut line, "hidden", hidden as u64);
+        foreign(line, "certificate", claims.and_then(|claims| claims.certificate.as_deref()));
+        line.text("chain", chain);
+        foreign(line, "client", claims.and_then(|c| c.client.as_ref()).map(ClientId::as_str));
+        if let Some(code) = end.and_then(|(ending, _)| ending.code) {
+            line.raw("code", itoa::Buffer::new().format(code));
         }
-        if !self.found.is_empty() {
+        if let Some(decision) = decision {
+            let allowed = matches!(decision.effect, Effect::Allow(_));
+            line.text("decision", if allowed { "allow" } else { "deny" });
+            if let Some(definition) = decision.definition {
+                line.text("definition", &definition.to_string());
+            }
+        }
+        if let Some((_, now)) = end {
+            let total = now.saturating_duration_since(self.started);
+            let mut durations = Object::open(line.key("durationMicros"));
+            number(&mut durations, "gateway", micros(total.saturating_sub(self.upstream)));
+            number(&mut durations, "total", micros(total));
+            number(&mut durations, "upstream", micros(self.upstream));
+            durations.close();
+        }
+        foreign(line, "era", self.version.map(|version| version.era().as_str()));
+        line.text("event", event);
+        if let Some(decision) = decision.filter(|decision| !decision.findings.is_empty()) {
+            list(line.key("findings"), decision.findings.iter().map(ToString::to_string));
+        }
+        if end.is_some() && !self.found.is_empty() {
             list(line.key("found"), self.found.iter().map(ToString::to_string));
         }
-        number(&mut line, "bytesIn", self.bytes_in as u64);
-        number(&mut line, "bytesOut", self.bytes_out as u64);
-        let total = now.saturating_duration_since(self.started);
-        let mut durations = Object::open(line.key("durationMicros"));
-        number(&mut durations, "total", micros(total));
-        number(&mut durations, "gateway", micros(total.saturating_sub(self.upstream)));
-        number(&mut durations, "upstream", micros(self.upstream));
-        durations.close();
-        line.close();
-        out.push(b'\n');
-        out
-    }
-
-    fn describe(&self, line: &mut Object<'_>, policy: &str) {
-        line.show("id", &self.id);
-        line.show("time", &humantime::format_rfc3339_micros(self.time));
-        line.text("listener", &self.listener);
-        line.show("peer", &self.peer);
-        let mut foreign = |key: &str, value: Option<&str>| {
-            if let Some(value) = value {
-                write_ascii(line.key(key), clipped(value));
-            }
-        };
-        if let Some(principal) = &self.principal {
-            let claims = &principal.claims;
-            foreign("principal", Some(principal.id.as_str()));
-            foreign("client", claims.client.as_ref().map(ClientId::as_str));
-            foreign("certificate", claims.certificate.as_deref());
-            foreign("proof", Some(claims.proof.as_str()).filter(|_| claims.proof != Proof::None));
-            foreign("token", claims.token.as_deref());
+        let listed = end.and(self.listed);
+        if let Some((_, hidden)) = listed {
+            number(line, "hidden", hidden as u64);
         }
-        foreign("scheme", self.scheme);
-        foreign("route", self.route.as_deref());
-        foreign("era", self.version.map(|version| version.era().as_str()));
-        foreign("protocolVersion", self.version.map(Version::as_str));
-        foreign("method", self.method.as_deref());
+        line.show("id", &self.id);
+        line.text("listener", &self.listener);
+        foreign(line, "method", self.method.as_deref());
+        if let Some((ending, _)) = end {
+            line.text("outcome", ending.outcome.as_str());
+        }
+        line.show("peer", &self.peer);
+        line.text("policy", &self.policy);
+        foreign(line, "principal", self.principal.as_ref().map(|who| who.id.as_str()));
+        let item = |line: &mut Object<'_>, kind: Kind| {
+            let item = self.item.as_ref().filter(|(its, _)| *its == kind);
+            foreign(line, kind.as_str(), item.map(|(_, name)| &**name));
+        };
+        item(line, Kind::Prompt);
+        let proof = claims.map(|claims| claims.proof).filter(|proof| *proof != Proof::None);
+        foreign(line, "proof", proof.map(Proof::as_str));
+        foreign(line, "protocolVersion", self.version.map(Version::as_str));
+        if let Some((ending, _)) = end {
+            foreign(line, "reason", ending.reason.or_else(|| self.reason()));
+        }
+        item(line, Kind::Resource);
+        foreign(line, "route", self.route.as_deref());
         match &self.rpc_id {
             Some(Id::Number(id)) => line.raw("rpcId", itoa::Buffer::new().format(*id)),
             Some(Id::Text(id)) => write_ascii(line.key("rpcId"), clipped(id)),
             None => {}
         }
-        let actors = self.principal.as_ref().map_or(&[] as &[_], |who| &who.claims.actors);
-        if !actors.is_empty() {
-            list(line.key("actors"), actors.iter().map(ToString::to_string));
+        let rule = decision.and_then(|decision| match &decision.effect {
+            Effect::Allow(rule) => Some(rule),
+            Effect::Deny(denial) => denial.reason.rule(),
+        });
+        foreign(line, "rule", rule.map(|rule| rule.as_str()));
+        line.text("schema", SCHEMA);
+        foreign(line, "scheme", self.scheme);
+        foreign(line, "server", self.server.as_deref());
+        if let Some(decision) = decision.filter(|decision| !decision.shadow.is_empty()) {
+            list(line.key("shadow"), decision.shadow.iter().map(ToString::to_string));
         }
-        let mut foreign = |key: &str, value: Option<&str>| {
-            if let Some(value) = value {
-                write_ascii(line.key(key), clipped(value));
-            }
-        };
-        foreign("server", self.server.as_deref());
-        if let Some((kind, name)) = self.item.as_ref().filter(|(kind, _)| *kind != Kind::Method) {
-            foreign(kind.as_str(), Some(name));
+        if let Some((shown, _)) = listed {
+            number(line, "shown", shown as u64);
         }
-        foreign("argumentDigest", self.argument_digest.as_deref());
-        foreign("trace", self.trace.as_deref());
-        if let Verdict::Decided(decision) = &self.verdict {
-            decided(line, decision);
+        if let Some((ending, _)) = end {
+            number(line, "status", ending.status.into());
         }
-        line.text("policy", policy);
+        item(line, Kind::Template);
+        line.show("time", &humantime::format_rfc3339_micros(self.time));
+        foreign(line, "token", claims.and_then(|claims| claims.token.as_deref()));
+        item(line, Kind::Tool);
+        foreign(line, "trace", self.trace.as_deref());
+        out.push(b'}');
+        out
     }
 
     /// The code of the denial, when there is one.
@@ -232,24 +249,10 @@ impl Record {
     }
 }
 
-fn decided(line: &mut Object<'_>, decision: &Decision) {
-    let (word, rule) = match &decision.effect {
-        Effect::Allow(rule) => ("allow", Some(rule)),
-        Effect::Deny(denial) => ("deny", denial.reason.rule()),
-    };
-    line.text("decision", word);
-    if let Some(rule) = rule {
-        line.text("rule", rule.as_str());
-    }
-    if let Some(definition) = decision.definition {
-        line.text("definition", &definition.to_string());
-    }
-    if !decision.shadow.is_empty() {
-        let shadow = decision.shadow.iter().map(ToString::to_string);
-        list(line.key("shadow"), shadow);
-    }
-    if !decision.findings.is_empty() {
-        list(line.key("findings"), decision.findings.iter().map(ToString::to_string));
+/// A member that a peer chose the value of.
+fn foreign(line: &mut Object<'_>, key: &str, value: Option<&str>) {
+    if let Some(value) = value {
+        write_ascii(line.key(key), clipped(value));
     }
 }
 
@@ -277,34 +280,115 @@ fn clipped(text: &str) -> &str {
     text.get(..end).unwrap_or_default()
 }
 
-/// The line of something that happened to the journal itself.
-pub(super) fn event(
-    event: &str,
-    id: &RecordId,
-    time: SystemTime,
-    policy: &str,
-    what: Option<&str>,
-) -> Vec<u8> {
-    let mut out = Vec::with_capacity(256);
-    let mut line = Object::open(&mut out);
-    line.text("schema", SCHEMA);
-    line.text("event", event);
-    line.text("id", &id.to_string());
-    line.text("time", &humantime::format_rfc3339_micros(time).to_string());
-    line.text("version", env!("CARGO_PKG_VERSION"));
-    line.text("policy", policy);
-    if let Some(what) = what {
-        write_ascii(line.key("what"), what);
+/// Something that happened to the log itself, or that belongs to no exchange.
+#[derive(Debug, Default)]
+pub(super) struct Event<'a> {
+    /// What.
+    pub(super) event: &'a str,
+    /// The bytes that were torn.
+    pub(super) bytes: Option<usize>,
+    /// The digest of what was torn.
+    pub(super) digest: Option<Hash>,
+    /// The last process ended without saying so.
+    pub(super) crashed: bool,
+    /// The first record that is missing somewhere, and the last.
+    pub(super) missing: Option<(u64, u64)>,
+    /// The key that checkpoints are signed with from here on.
+    pub(super) key: Option<&'a str>,
+    /// A signed checkpoint.
+    pub(super) note: Option<&'a str>,
+    /// The tree over the records before this one.
+    pub(super) tree: Option<&'a Tree>,
+    /// The sink it is about.
+    pub(super) sink: Option<&'a str>,
+    /// More, in words.
+    pub(super) what: Option<&'a str>,
+}
+
+impl Event<'_> {
+    /// Its object, in canonical form but for escapes.
+    pub(super) fn write(
+        &self,
+        chain: &str,
+        id: &RecordId,
+        time: SystemTime,
+        policy: &str,
+    ) -> Vec<u8> {
+        let mut out = Vec::with_capacity(512);
+        let line = &mut Object::open(&mut out);
+        if let Some(bytes) = self.bytes {
+            number(line, "bytes", bytes as u64);
+        }
+        line.text("chain", chain);
+        if self.crashed {
+            line.raw("crashed", "true");
+        }
+        if let Some(digest) = &self.digest {
+            line.text("digest", &hex::encode(digest));
+        }
+        line.text("event", self.event);
+        if let Some((from, _)) = self.missing {
+            number(line, "from", from);
+        }
+        line.show("id", id);
+        foreign(line, "key", self.key);
+        if let Some(note) = self.note {
+            write_ascii(line.key("note"), note);
+        }
+        if let Some(tree) = self.tree {
+            list(line.key("peaks"), tree.peaks().iter().map(|peak| hex::encode(peak)));
+        }
+        line.text("policy", policy);
+        line.text("schema", SCHEMA);
+        foreign(line, "sink", self.sink);
+        if let Some(tree) = self.tree {
+            number(line, "size", tree.size());
+        }
+        line.show("time", &humantime::format_rfc3339_micros(time));
+        if let Some((_, to)) = self.missing {
+            number(line, "to", to);
+        }
+        line.text("version", env!("CARGO_PKG_VERSION"));
+        if let Some(what) = self.what {
+            write_ascii(line.key("what"), what);
+        }
+        out.push(b'}');
+        out
     }
-    line.close();
-    out.push(b'\n');
-    out
 }
 
 #[cfg(test)]
 mod tests {
-    use super::RecordId;
+    use super::super::tree::Tree;
+    use super::{Event, RecordId};
     use std::time::{Duration, UNIX_EPOCH};
+
+    #[test]
+    fn members_of_events_are_in_order() {
+        let tree = Tree::default();
+        let event = Event {
+            event: "x",
+            bytes: Some(1),
+            digest: Some([0; 32]),
+            crashed: true,
+            missing: Some((1, 2)),
+            key: Some("k"),
+            note: Some("n\n\u{2014}"),
+            tree: Some(&tree),
+            sink: Some("s"),
+            what: Some("w"),
+        };
+        let id = RecordId::new(UNIX_EPOCH, 1, 1);
+        in_order(&event.write("c", &id, UNIX_EPOCH, "p"));
+    }
+
+    fn in_order(line: &[u8]) {
+        let document = super::super::chain::read(line).unwrap();
+        let names: Vec<_> = document.root().members().map(|(name, _)| name.into_owned()).collect();
+        let mut sorted = names.clone();
+        sorted.sort();
+        assert_eq!(names, sorted);
+    }
 
     #[test]
     fn an_id_is_a_uuid_of_version_7_and_sorts_by_time() {

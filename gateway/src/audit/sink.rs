@@ -1,147 +1,106 @@
 //! Places that lines are written to.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::os::fd::AsFd as _;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{SyncSender, TrySendError, sync_channel};
 use std::thread;
-use std::time::Duration;
+use std::time::SystemTime;
 
-/// A place for lines.
-pub trait Sink: fmt::Debug + Send + Sync {
+use bytes::Bytes;
+use tokio::runtime::Builder;
+
+use super::spool::{Outlet, Spool, patience};
+use super::tree::Hash;
+
+/// Most bytes that are written to standard output at once.
+const BATCH: usize = 256 * 1024;
+
+/// A part of a line that a file has, because there was no room for the rest.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Torn {
+    /// How many bytes.
+    pub bytes: usize,
+    /// Their SHA-256.
+    pub digest: Hash,
+}
+
+/// A place for lines. One thread at a time writes to it, in the order of the chain.
+pub trait Sink: fmt::Debug + Send {
     /// Its name, as configured.
     fn name(&self) -> &str;
+
+    /// Whether it can take so many bytes more.
+    fn room(&self, _bytes: usize) -> bool {
+        true
+    }
+
     /// Takes one line, its line end included, whole or not at all.
     ///
     /// # Errors
     /// When the line is not taken.
-    fn append(&self, line: &[u8]) -> io::Result<()>;
-    /// Waits until every line it took is written, or for `at_most` this long.
-    fn finish(&self, at_most: Duration);
+    fn append(&mut self, line: &Bytes) -> io::Result<()>;
+
+    /// What of a line it has that it could not take whole: the next record says so.
+    fn torn(&mut self) -> Option<Torn> {
+        None
+    }
+
+    /// Begins anew, where it is time to: what comes next is the record with number `seq`.
+    ///
+    /// # Errors
+    /// When it cannot; then it goes on as before.
+    fn turn(&mut self, _seq: u64, _now: SystemTime) -> io::Result<bool> {
+        Ok(false)
+    }
+
+    /// What is to be flushed to the disk, if anything is.
+    fn unsynced(&mut self) -> Option<Arc<File>> {
+        None
+    }
+
+    /// Files that it no longer needs.
+    fn expired(&mut self, _now: SystemTime) -> Vec<PathBuf> {
+        Vec::new()
+    }
+
+    /// What it holds back, where it does.
+    fn spool(&self) -> Option<&Spool> {
+        None
+    }
 }
 
-/// A file that is only appended to.
+/// Writes what comes out of `outlet` to standard output, on a thread of its own: a reader that stalls
+/// must stall calls by refusing them, not by holding the threads that serve everybody.
 ///
-/// One `write` per line: the kernel appends it in one piece, so lines of several threads, and of
-/// several processes, do not mix, and no lock of ours is needed.
-#[derive(Debug)]
-pub struct FileSink {
-    name: Box<str>,
-    file: File,
-    /// The last write was cut short: the next line must not continue it.
-    torn: AtomicBool,
-}
-
-impl FileSink {
-    /// Opens or makes the file at `path`, readable by its owner alone.
-    ///
-    /// # Errors
-    /// When that is not possible.
-    pub fn open(name: &str, path: &Path) -> io::Result<Self> {
-        use std::os::unix::fs::OpenOptionsExt as _;
-        let file = OpenOptions::new().append(true).create(true).mode(0o600).open(path)?;
-        Ok(Self { name: name.into(), file, torn: AtomicBool::new(false) })
-    }
-}
-
-impl Sink for FileSink {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn finish(&self, _at_most: Duration) {
-        // Every line was written when it was taken.
-    }
-
-    fn append(&self, line: &[u8]) -> io::Result<()> {
-        let mut file = &self.file;
-        if self.torn.load(Ordering::Acquire) {
-            file.write_all(b"\n")?;
-            self.torn.store(false, Ordering::Release);
-        }
-        match file.write(line) {
-            Ok(written) if written == line.len() => Ok(()),
-            Ok(written) => {
-                self.torn.store(written > 0, Ordering::Release);
-                Err(io::Error::new(io::ErrorKind::WriteZero, "only a part of the line was written"))
-            }
-            Err(error) => Err(error),
-        }
-    }
-}
-
-/// Lines that wait for standard output.
-const QUEUE: usize = 4096;
-
-/// What the thread is given.
-#[derive(Debug)]
-enum Line {
-    /// To be written.
-    Write(Box<[u8]>),
-    /// To be answered when all before it is written.
-    Reached(SyncSender<()>),
-}
-
-/// Standard output, by way of a thread: a reader that stalls must stall calls by refusing them, not
-/// by holding the threads that serve everybody.
-#[derive(Debug)]
-pub struct StdoutSink {
-    name: Box<str>,
-    lines: SyncSender<Line>,
-    broken: Arc<AtomicBool>,
-}
-
-impl StdoutSink {
-    /// Starts the thread.
-    ///
-    /// # Errors
-    /// When there can be no more threads.
-    pub fn start(name: &str) -> io::Result<Self> {
-        let (lines, queue) = sync_channel::<Line>(QUEUE);
-        let broken = Arc::new(AtomicBool::new(false));
-        let report = Arc::clone(&broken);
-        thread::Builder::new().name("audit-stdout".to_owned()).spawn(move || {
-            let mut out = io::stdout();
-            for line in queue {
-                match line {
-                    Line::Write(line) => {
-                        let written = out.write_all(&line).and_then(|()| out.flush());
-                        report.store(written.is_err(), Ordering::Release);
+/// # Errors
+/// When there can be no more threads.
+pub fn write_to_stdout(outlet: Outlet) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_time().build()?;
+    // Without the buffer of the library: what was taken is known to the byte.
+    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    thread::Builder::new().name("audit-stdout".to_owned()).spawn(move || {
+        runtime.block_on(async {
+            loop {
+                let batch = outlet.next(BATCH).await;
+                for line in &batch {
+                    let (mut rest, mut failures) = (&**line, 0);
+                    while !rest.is_empty() {
+                        match out.write(rest) {
+                            Ok(written) => rest = rest.get(written..).unwrap_or_default(),
+                            Err(_) => {
+                                outlet.failed();
+                                tokio::time::sleep(patience(failures)).await;
+                                failures += 1;
+                            }
+                        }
                     }
-                    // Nobody may be waiting any more.
-                    Line::Reached(reached) => drop(reached.send(())),
                 }
+                outlet.delivered(&batch);
             }
-        })?;
-        Ok(Self { name: name.into(), lines, broken })
-    }
-}
-
-impl Sink for StdoutSink {
-    fn name(&self) -> &str {
-        &self.name
-    }
-
-    fn finish(&self, at_most: Duration) {
-        let (reached, wait) = sync_channel(1);
-        if self.lines.try_send(Line::Reached(reached)).is_ok()
-            && wait.recv_timeout(at_most).is_err()
-        {
-            tracing::warn!("standard output did not take the last records");
-        }
-    }
-
-    fn append(&self, line: &[u8]) -> io::Result<()> {
-        // The line is queued all the same: it finds out whether the output works again.
-        let sent = self.lines.try_send(Line::Write(line.into()));
-        match sent {
-            Ok(()) if !self.broken.load(Ordering::Acquire) => Ok(()),
-            Ok(()) => Err(io::Error::other("standard output did not take an earlier line")),
-            Err(TrySendError::Full(_)) => Err(io::Error::other("the queue is full")),
-            Err(TrySendError::Disconnected(_)) => Err(io::Error::other("the writer has ended")),
-        }
-    }
+        });
+    })?;
+    Ok(())
 }

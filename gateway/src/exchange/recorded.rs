@@ -28,6 +28,7 @@ impl Gateway {
             id: self.journal.id(),
             time: self.clock.now(),
             started: self.clock.instant(),
+            policy: Arc::clone(&self.configuration),
             listener,
             peer,
             principal: None,

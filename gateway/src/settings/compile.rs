@@ -9,9 +9,9 @@ use aws_lc_rs::digest;
 use policy::config::Known;
 
 use super::problem::Problem;
-use super::raw::{RawOps, RawSecret, RawSettings, RawSink};
+use super::raw::{RawOps, RawSecret, RawSettings};
 use super::yaml::Node;
-use super::{Ops, SecretRef, Settings, Sink, SinkTarget, revoked};
+use super::{Ops, SecretRef, Settings, revoked};
 use crate::clock::{Clock as _, System};
 
 /// Sessions live this long unless the file says otherwise.
@@ -29,8 +29,7 @@ pub(super) fn settings(
     let ops = ops.and_then(|raw| compiler.ops(raw));
     let servers = compiler.servers(servers);
     let routes = compiler.routes(routes, &servers, &identity, &listeners);
-    let sinks = compiler.sinks(&audit.sinks);
-    let digest_key = audit.digest_key.and_then(|raw| compiler.secret("/audit/digestKey", raw));
+    let audit = compiler.audit(audit);
     let session_keys = raw.sessions.keys.into_iter().enumerate();
     let session_keys = session_keys
         .filter_map(|(n, raw)| compiler.secret(&format!("/sessions/keys/{n}"), raw))
@@ -70,8 +69,7 @@ pub(super) fn settings(
             pins,
             digest: crate::hex::encode(digest.as_ref()),
             revocations,
-            sinks,
-            digest_key,
+            audit,
             session_keys,
             session_lifetime,
             limits,
@@ -140,25 +138,5 @@ impl Compiler<'_> {
                 None
             }
         }
-    }
-
-    fn sinks(&mut self, raws: &[RawSink]) -> Vec<Sink> {
-        self.filled("/audit/sinks", raws, "add a file or `stdout: true`: no record, no call");
-        let mut seen = BTreeSet::new();
-        let sink = |(n, raw): (usize, &RawSink)| {
-            let at = format!("/audit/sinks/{n}");
-            self.unique(&format!("{at}/name"), &raw.name, &mut seen);
-            let to = match (&raw.file, raw.stdout) {
-                (Some(file), None) => SinkTarget::File(file.into()),
-                (None, Some(true)) => SinkTarget::Stdout,
-                _ => {
-                    let help = "give exactly one of `file: PATH` and `stdout: true`";
-                    self.report(&at, "it is not clear where this sink writes", help);
-                    return None;
-                }
-            };
-            Some(Sink { name: raw.name.as_str().into(), to })
-        };
-        raws.iter().enumerate().filter_map(sink).collect()
     }
 }

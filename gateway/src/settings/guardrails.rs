@@ -69,7 +69,7 @@ impl Compiler<'_> {
     }
 
     /// A URL of `https`, or one of this machine.
-    fn guarded_url(&mut self, at: &str, text: &str) -> Option<Uri> {
+    pub(super) fn guarded_url(&mut self, at: &str, text: &str) -> Option<Uri> {
         let local = text.parse::<Uri>().ok().filter(|uri| {
             uri.scheme_str() == Some("http")
                 && uri.host().is_some_and(|host| LOCAL.contains(&host))

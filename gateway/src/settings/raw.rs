@@ -2,6 +2,7 @@
 //!
 //! The comments on these types are the descriptions in the JSON Schema, which editors show.
 
+mod audit;
 mod credential;
 mod guardrail;
 mod identity;
@@ -14,6 +15,8 @@ use policy::principal::Wanted;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+pub use audit::{Format, Full};
+pub(super) use audit::{RawAudit, RawCheckpoints, RawRotation, RawSink, RawSyslog};
 pub(super) use credential::{
     RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawServerTls,
 };
@@ -259,29 +262,6 @@ pub(super) enum RawPrefix {
     OnConflict,
     /// Never: what two servers offer under the same name is left out.
     Never,
-}
-
-/// Where every exchange is recorded.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawAudit {
-    /// Every sink gets every record; one that fails stops all calls.
-    pub(super) sinks: Vec<RawSink>,
-    /// The key that argument digests are made with. Without it a new one is made at every start,
-    /// and digests of two runs cannot be compared.
-    pub(super) digest_key: Option<RawSecret>,
-}
-
-/// A place for records: exactly one of `file` and `stdout`.
-#[derive(Debug, Deserialize, JsonSchema)]
-#[serde(rename_all = "camelCase", deny_unknown_fields)]
-pub(super) struct RawSink {
-    /// Its name in logs and metrics.
-    pub(super) name: String,
-    /// A file that records are appended to, one JSON object on each line.
-    pub(super) file: Option<String>,
-    /// Standard output, likewise.
-    pub(super) stdout: Option<bool>,
 }
 
 /// Sessions of clients that speak a revision before 2026-07-28.

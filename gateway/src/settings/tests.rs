@@ -108,7 +108,7 @@ fn each_mistake_has_a_place_and_a_remedy() {
             "stdout: true",
             "stdout: false",
             &[
-                "28:7: it is not clear where this sink writes; give exactly one of `file: PATH` and `stdout: true`",
+                "28:7: it is not clear where this sink writes; give exactly one of `file: PATH`, `stdout: true`, `http` and `syslog`",
             ],
         ),
         (
@@ -167,7 +167,7 @@ fn a_variable_is_a_string_where_a_string_is_wanted() {
         (name == "N").then(|| "x, file: /etc/passwd".to_owned())
     })
     .unwrap();
-    assert_eq!(&*injected.sinks[0].name, "x, file: /etc/passwd");
+    assert_eq!(&*injected.audit.sinks[0].name, "x, file: /etc/passwd");
 }
 
 #[test]

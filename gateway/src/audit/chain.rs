@@ -1,0 +1,226 @@
+//! How records hang together: each names the one before it, so none can be changed, taken out, put
+//! in or moved without every later one being wrong (control C23).
+//!
+//! ```text
+//! content = SHA-256( JCS( the record without seq, prev and hash ) )            RFC 8785
+//! hash    = SHA-256( "portcullis.audit/v2\n" ‖ prev ‖ seq, 8 bytes ‖ content )
+//! ```
+//!
+//! `docs/audit.md` describes the format for those who write their own verifier.
+
+use policy::json::{Document, write_canonical, write_canonical_string};
+
+use super::tree::{Hash, Tree, hash};
+use crate::hex;
+
+/// The version of the format.
+pub const SCHEMA: &str = "portcullis.audit/v2";
+/// What every hash begins with, so that it is no hash of anything else.
+const DOMAIN: &[u8] = b"portcullis.audit/v2\n";
+/// What the first record of a chain names as the one before it.
+pub const GENESIS: Hash = [0; 32];
+/// `,"prev":"`, 64 digits, `"`
+const PREV: usize = 9 + 64 + 1;
+/// `,"hash":"`, 64 digits, `"}`
+const HASH: usize = 9 + 64 + 2;
+
+/// A record's place in its chain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Place {
+    /// How many records came before it.
+    pub seq: u64,
+    /// The hash of the record before it.
+    pub prev: Hash,
+    /// Its own.
+    pub hash: Hash,
+}
+
+/// The end of a chain, where the next record goes.
+#[derive(Clone, Debug)]
+pub struct Chain {
+    /// Its name: 16 hexadecimal digits, in every record.
+    pub id: Box<str>,
+    /// The hash of its last record.
+    pub last: Hash,
+    /// The tree over it; its size is the number of the next record.
+    pub tree: Tree,
+}
+
+/// The digest of what a record says, which must be canonical.
+#[must_use]
+pub fn content(canonical: &[u8]) -> Hash {
+    hash(&[canonical])
+}
+
+/// The digest of what a record says that is written as [`policy::json::write_ascii`] writes.
+#[must_use]
+pub fn content_of(line: &[u8]) -> Hash {
+    // What has no escape by number is canonical as it stands. The others are rare.
+    if memchr::memmem::find(line, b"\\u").is_none() {
+        return content(line);
+    }
+    canonical(line).map_or_else(|| content(line), |canonical| content(&canonical))
+}
+
+/// The canonical form of a record without its place.
+fn canonical(line: &[u8]) -> Option<Vec<u8>> {
+    let document = read(line)?;
+    let mut members: Vec<_> = document.root().members().collect();
+    members.retain(|(name, _)| !matches!(&**name, "seq" | "prev" | "hash"));
+    members.sort_by(|(one, _), (other, _)| policy::json::by_units(one, other));
+    let mut out = vec![b'{'];
+    for (n, (name, value)) in members.into_iter().enumerate() {
+        if n > 0 {
+            out.push(b',');
+        }
+        write_canonical_string(&mut out, &name);
+        out.push(b':');
+        write_canonical(&mut out, value).ok()?;
+    }
+    out.push(b'}');
+    Some(out)
+}
+
+/// A record, strictly read.
+pub(super) fn read(line: &[u8]) -> Option<Document> {
+    let bytes = bytes::Bytes::copy_from_slice(line);
+    Document::parse(bytes, &policy::json::Bounds::MESSAGE).ok()
+}
+
+impl Place {
+    /// The place after `prev` of a record that says `content`.
+    #[must_use]
+    pub fn after(prev: Hash, seq: u64, content: &Hash) -> Self {
+        let hash = hash(&[DOMAIN, &prev, &seq.to_be_bytes(), content]);
+        Self { seq, prev, hash }
+    }
+
+    /// Writes it into a record that is an object without it, and ends the line.
+    pub fn seal(&self, line: &mut Vec<u8>) {
+        line.pop();
+        line.extend_from_slice(br#","seq":"#);
+        line.extend_from_slice(itoa::Buffer::new().format(self.seq).as_bytes());
+        for (name, value) in [(br#","prev":""#, &self.prev), (br#","hash":""#, &self.hash)] {
+            line.extend_from_slice(name);
+            line.extend_from_slice(hex::encode(value).as_bytes());
+            line.push(b'"');
+        }
+        line.extend_from_slice(b"}\n");
+    }
+
+    /// Whether a record that says `content` belongs here.
+    #[must_use]
+    pub fn fits(&self, content: &Hash) -> bool {
+        Self::after(self.prev, self.seq, content) == *self
+    }
+
+    /// The place of the record in `line`, and whether it is where it belongs: that is, whether it
+    /// says what it said when it was written. `None` when there is no record.
+    #[must_use]
+    pub fn of(line: &[u8]) -> Option<(Self, bool)> {
+        if let Some((place, said)) = Self::as_written(line)
+            && place.fits(&hash(&[said, b"}"]))
+        {
+            return Some((place, true));
+        }
+        // Somebody may have written it anew, with other spaces or in another order: that is no edit.
+        let document = read(line)?;
+        let text = |name: &str| document.root().get(name)?.as_str().map(String::from);
+        let digest = |name: &str| hex::decode(&text(name)?)?.try_into().ok();
+        let seq = document.root().get("seq")?.raw().parse().ok()?;
+        let place = Self { seq, prev: digest("prev")?, hash: digest("hash")? };
+        let fits = canonical(line).is_some_and(|canonical| place.fits(&content(&canonical)));
+        Some((place, fits))
+    }
+
+    /// The place at the end of a line as [`Self::seal`] leaves it, and what stands before it.
+    fn as_written(line: &[u8]) -> Option<(Self, &[u8])> {
+        let digest = |part: &[u8]| {
+            let mut hash = [0; 32];
+            let (pairs, _) = part.as_chunks::<2>();
+            for (to, [high, low]) in hash.iter_mut().zip(pairs) {
+                let digit = |byte: u8| match byte {
+                    b'0'..=b'9' => Some(byte - b'0'),
+                    b'a'..=b'f' => Some(byte - b'a' + 10),
+                    _ => None,
+                };
+                *to = digit(*high)? << 4 | digit(*low)?;
+            }
+            Some(hash)
+        };
+        let (rest, last) = line.split_at_checked(line.len().checked_sub(HASH)?)?;
+        let own = last.strip_prefix(br#","hash":""#)?.strip_suffix(br#""}"#)?;
+        let (rest, before) = rest.split_at_checked(rest.len().checked_sub(PREV)?)?;
+        let prev = before.strip_prefix(br#","prev":""#)?.strip_suffix(b"\"")?;
+        let digits = rest.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+        let (rest, seq) = rest.split_at_checked(rest.len().checked_sub(digits)?)?;
+        let seq = std::str::from_utf8(seq).ok()?.parse().ok()?;
+        let said = rest.strip_suffix(br#","seq":"#)?;
+        Some((Self { seq, prev: digest(prev)?, hash: digest(own)? }, said))
+    }
+}
+
+impl Chain {
+    /// A chain with nothing in it.
+    #[must_use]
+    pub fn new(id: &str) -> Self {
+        Self { id: id.into(), last: GENESIS, tree: Tree::default() }
+    }
+
+    /// Where a record goes that says `content`.
+    #[must_use]
+    pub fn next(&self, content: &Hash) -> Place {
+        Place::after(self.last, self.tree.size(), content)
+    }
+
+    /// Goes on after the record at `place`.
+    pub fn push(&mut self, place: &Place) {
+        self.last = place.hash;
+        self.tree.push(&place.hash);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Chain, Place, content_of};
+    use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
+
+    fn sealed(chain: &Chain, name: &str) -> Vec<u8> {
+        let mut line = br#"{"chain":"0011223344556677","tool":"#.to_vec();
+        policy::json::write_ascii(&mut line, name);
+        line.push(b'}');
+        chain.next(&content_of(&line)).seal(&mut line);
+        line.pop();
+        line
+    }
+
+    proptest! {
+        #[test]
+        fn a_record_is_where_it_belongs_however_it_is_written(name in "\\PC{0,12}[\\x00-\\x7f]{0,4}") {
+            let chain = Chain::new("0011223344556677");
+            let line = sealed(&chain, &name);
+            let (place, fits) = Place::of(&line).unwrap();
+            prop_assert!(fits);
+            prop_assert_eq!((place.seq, place.prev), (0, chain.last));
+            #[expect(clippy::disallowed_methods, reason = "our own output")]
+            let value: serde_json::Value = serde_json::from_slice(&line).unwrap();
+            let anew = serde_json::to_vec_pretty(&value).unwrap();
+            prop_assert_eq!(Place::of(&anew), Some((place, true)));
+        }
+
+        #[test]
+        fn a_byte_that_is_changed_is_seen(at in any::<prop::sample::Index>(), byte in any::<u8>()) {
+            let mut line = sealed(&Chain::new("0011223344556677"), "a name é");
+            let before = Place::of(&line).unwrap();
+            let at = at.index(line.len());
+            let old = std::mem::replace(&mut line[at], byte);
+            // Spelled otherwise is not changed: digits of hashes and escapes in capitals.
+            let same = old.eq_ignore_ascii_case(&byte);
+            if !same {
+                prop_assert!(Place::of(&line).is_none_or(|(place, fits)| !fits || place != before.0));
+            }
+        }
+    }
+
+    use proptest::prelude::prop;
+}

@@ -1,0 +1,193 @@
+//! Records on their way to others: again and again until they are taken, in order, on a thread that
+//! serves no client.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::unix::net::UnixDatagram;
+use std::path::PathBuf;
+use std::thread;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures_util::future::join_all;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method};
+use tokio::io::AsyncWriteExt as _;
+use tokio::net::{TcpStream, UdpSocket};
+use tokio::runtime::Builder;
+
+use super::chain::read;
+use super::ocsf;
+use super::spool::{Outlet, patience};
+use crate::fetch::Endpoint;
+use crate::report::Chain;
+use crate::settings::Format;
+
+/// Most bytes of one request.
+const BATCH: usize = 512 * 1024;
+/// How long a syslog may take.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Somebody who is sent records.
+#[derive(Debug)]
+pub struct Delivery {
+    /// Its name, as configured.
+    pub name: Box<str>,
+    /// Where they wait.
+    pub outlet: Outlet,
+    /// How they are written.
+    pub format: Format,
+    /// Where they go.
+    pub to: Receiver,
+}
+
+/// Where records are sent.
+#[derive(Debug)]
+pub enum Receiver {
+    /// By POST, shown this.
+    Http(Box<Endpoint>, Option<HeaderValue>),
+    /// By UDP.
+    Udp(SocketAddr, u8),
+    /// By TCP.
+    Tcp(SocketAddr, u8),
+    /// To a socket on this machine.
+    Unix(PathBuf, u8),
+}
+
+/// Delivers until the process ends.
+///
+/// # Errors
+/// When there can be no more threads.
+pub fn deliver(deliveries: Vec<Delivery>) -> io::Result<()> {
+    if deliveries.is_empty() {
+        return Ok(());
+    }
+    let runtime = Builder::new_current_thread().enable_all().build()?;
+    thread::Builder::new().name("audit-deliver".to_owned()).spawn(move || {
+        runtime.block_on(join_all(deliveries.into_iter().map(Delivery::run)));
+    })?;
+    Ok(())
+}
+
+impl Delivery {
+    async fn run(self) {
+        let mut stream = None;
+        loop {
+            let batch = self.outlet.next(BATCH).await;
+            let lines: Vec<_> = batch.iter().filter_map(|line| self.written(line)).collect();
+            let mut failures = 0;
+            while let Err(error) = self.send(&lines, &mut stream).await {
+                stream = None;
+                if failures == 0 {
+                    tracing::warn!(sink = %self.name, %error, "records were not taken; trying again");
+                }
+                tokio::time::sleep(patience(failures)).await;
+                failures += 1;
+            }
+            if failures > 0 {
+                tracing::info!(sink = %self.name, failures, "records are taken again");
+            }
+            self.outlet.delivered(&batch);
+        }
+    }
+
+    fn written(&self, line: &Bytes) -> Option<Bytes> {
+        match self.format {
+            Format::Portcullis => Some(line.clone()),
+            Format::Ocsf => ocsf::event(line.trim_ascii_end()).map(Bytes::from),
+        }
+    }
+
+    async fn send(&self, lines: &[Bytes], stream: &mut Option<TcpStream>) -> Result<(), String> {
+        if lines.is_empty() {
+            return Ok(());
+        }
+        match &self.to {
+            Receiver::Http(endpoint, token) => post(endpoint, token.as_ref(), lines).await,
+            Receiver::Udp(address, facility) => {
+                let datagrams = lines.iter().map(|line| syslog(line, *facility));
+                let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+                let sent = async {
+                    let socket = UdpSocket::bind(any).await?;
+                    for datagram in datagrams {
+                        socket.send_to(&datagram, address).await?;
+                    }
+                    Ok(())
+                };
+                in_time(sent).await
+            }
+            Receiver::Unix(path, facility) => {
+                // It is local, and what does not fit is refused at once.
+                let sent = || -> io::Result<()> {
+                    let socket = UnixDatagram::unbound()?;
+                    socket.set_nonblocking(true)?;
+                    for line in lines {
+                        socket.send_to(&syslog(line, *facility), path)?;
+                    }
+                    Ok(())
+                };
+                sent().map_err(|error| error.to_string())
+            }
+            Receiver::Tcp(address, facility) => {
+                let sent = async {
+                    let stream = match stream {
+                        Some(stream) => stream,
+                        None => stream.insert(TcpStream::connect(address).await?),
+                    };
+                    let mut out = Vec::new();
+                    for line in lines {
+                        // RFC 6587, section 3.4.1
+                        let message = syslog(line, *facility);
+                        out.extend_from_slice(format!("{} ", message.len()).as_bytes());
+                        out.extend_from_slice(&message);
+                    }
+                    stream.write_all(&out).await
+                };
+                in_time(sent).await
+            }
+        }
+    }
+}
+
+async fn in_time(sent: impl Future<Output = io::Result<()>>) -> Result<(), String> {
+    match tokio::time::timeout(PATIENCE, sent).await {
+        Ok(sent) => sent.map_err(|error| error.to_string()),
+        Err(_) => Err("it took too long".to_owned()),
+    }
+}
+
+async fn post(
+    endpoint: &Endpoint,
+    token: Option<&HeaderValue>,
+    lines: &[Bytes],
+) -> Result<(), String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
+    headers.extend(token.map(|token| (AUTHORIZATION, token.clone())));
+    let body = lines.concat().into();
+    let answer = endpoint.send(Method::POST, headers, body).await;
+    match answer.map_err(|error| Chain(&error).to_string())?.status {
+        status if status.is_success() => Ok(()),
+        status => Err(format!("HTTP status {}", status.as_u16())),
+    }
+}
+
+/// A record as a message of syslog: informational, and a warning where something was denied.
+///
+/// RFC 5424, section 6
+fn syslog(line: &[u8], facility: u8) -> Vec<u8> {
+    let document = read(line.trim_ascii_end());
+    let root = document.as_ref().map(policy::json::Document::root);
+    let text = |name: &str| {
+        let found = root.and_then(|root| root.get(name)).and_then(|value| value.as_str());
+        found.map(|text| text.into_owned())
+    };
+    let denied = matches!(text("outcome").as_deref(), Some("denied" | "refused" | "failed"));
+    let priority = u32::from(facility) * 8 + if denied { 4 } else { 6 };
+    let time = text("time").unwrap_or_else(|| "-".to_owned());
+    let process = std::process::id();
+    let kind = text("event").unwrap_or_else(|| "-".to_owned());
+    let mut out = format!("<{priority}>1 {time} - portcullis {process} {kind} - ").into_bytes();
+    out.extend_from_slice(line.trim_ascii_end());
+    out
+}

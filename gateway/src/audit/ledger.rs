@@ -1,0 +1,246 @@
+//! The chain and its sinks: what is written, in which order, and what is known to be missing where.
+
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use bytes::Bytes;
+
+use super::AuditError;
+use super::chain::{Chain, content_of};
+use super::note::Signer;
+use super::record::Event;
+use super::sink::Sink;
+use super::tree::{Hash, Tree};
+use crate::settings::Full;
+
+/// Writes the object of an event.
+type Write<'a> = dyn FnMut(&Event<'_>) -> Vec<u8> + 'a;
+
+/// A sink in its place.
+#[derive(Debug)]
+pub struct Slot {
+    /// The sink.
+    pub sink: Box<dyn Sink>,
+    /// What happens when it has no room.
+    pub full: Full,
+    /// The first record it lacks, and the last, of those it is not yet on record to lack.
+    pub missing: Option<(u64, u64)>,
+}
+
+/// Who signs the head of the tree, how often, and where else it is written to.
+#[derive(Debug)]
+pub struct Checkpoints {
+    /// Who signs.
+    pub signer: Signer,
+    /// After so many records.
+    pub records: u64,
+    /// After so long, if there was any.
+    pub interval: Duration,
+    /// A file of checkpoints alone.
+    pub file: Option<File>,
+}
+
+/// The chain and its sinks.
+#[derive(Debug)]
+pub struct Ledger {
+    chain: Chain,
+    slots: Vec<Slot>,
+    checkpoints: Checkpoints,
+    /// Records since the last checkpoint.
+    since: u64,
+    signed: Option<Instant>,
+}
+
+impl Ledger {
+    pub(super) fn new(chain: Chain, slots: Vec<Slot>, checkpoints: Checkpoints) -> Self {
+        Self { chain, slots, checkpoints, since: 0, signed: None }
+    }
+
+    /// The key that checkpoints are signed with.
+    pub(super) fn public(&self) -> Option<String> {
+        Some(self.checkpoints.signer.public().text())
+    }
+
+    pub(super) fn tree(&self) -> &Tree {
+        &self.chain.tree
+    }
+
+    /// Appends a record that is an object without its place.
+    ///
+    /// # Errors
+    /// When a sink does not take it that has to.
+    pub(super) fn push(&mut self, line: Vec<u8>, write: &mut Write<'_>) -> Result<(), AuditError> {
+        let content = content_of(&line);
+        self.push_hashed(line, &content, write)
+    }
+
+    /// The same for a record whose digest is known.
+    ///
+    /// # Errors
+    /// When a sink does not take it that has to.
+    pub(super) fn push_hashed(
+        &mut self,
+        line: Vec<u8>,
+        content: &Hash,
+        write: &mut Write<'_>,
+    ) -> Result<(), AuditError> {
+        // What cannot be delivered later is refused now.
+        let length = line.len() + 256;
+        for slot in self.slots.iter().filter(|slot| slot.full != Full::Drop) {
+            if !slot.sink.room(length) {
+                let cause = io::Error::other("it has no room for more");
+                return Err(AuditError::Sink { sink: slot.sink.name().into(), cause });
+            }
+        }
+        self.mend(write);
+        self.write(line, content)?;
+        self.since += 1;
+        if self.since >= self.checkpoints.records {
+            self.checkpoint(write)?;
+        }
+        Ok(())
+    }
+
+    /// Records what sinks lack and what was torn, where they have room again.
+    pub(super) fn mend(&mut self, write: &mut Write<'_>) {
+        for n in 0..self.slots.len() {
+            let Some(slot) = self.slots.get_mut(n) else { return };
+            let name: Box<str> = slot.sink.name().into();
+            if let Some(torn) = slot.sink.torn() {
+                let (bytes, digest) = (Some(torn.bytes), Some(torn.digest));
+                let sink = Some(&*name);
+                let event = Event { event: "torn", bytes, digest, sink, ..Event::default() };
+                self.note(&event, write);
+            }
+            let Some(slot) = self.slots.get_mut(n) else { return };
+            if slot.missing.is_some() && slot.sink.room(4096) {
+                let missing = slot.missing.take();
+                // Whoever reads that sink alone can go on from here.
+                let tree = self.chain.tree.clone();
+                let (sink, tree) = (Some(&*name), Some(&tree));
+                self.note(&Event { event: "gap", missing, sink, tree, ..Event::default() }, write);
+            }
+        }
+    }
+
+    /// Appends an event of the log itself. What is lost of it shows in the gap it leaves.
+    fn note(&mut self, event: &Event<'_>, write: &mut Write<'_>) {
+        let line = write(event);
+        let content = content_of(&line);
+        if let Err(error) = self.write(line, &content) {
+            tracing::warn!(error = %crate::report::Chain(&error), event.event, "not recorded");
+        }
+    }
+
+    /// Begins files anew that are full.
+    pub(super) fn turn(&mut self, now: SystemTime, write: &mut Write<'_>) {
+        for n in 0..self.slots.len() {
+            let next = self.chain.tree.size();
+            let Some(slot) = self.slots.get_mut(n) else { return };
+            let name: Box<str> = slot.sink.name().into();
+            match slot.sink.turn(next, now) {
+                Ok(false) => {}
+                Ok(true) => {
+                    // The first record of a file has what is needed to go on from it.
+                    let tree = self.chain.tree.clone();
+                    let (sink, tree, key) = (Some(&*name), Some(&tree), self.public());
+                    let key = key.as_deref();
+                    let event = Event { event: "opened", key, sink, tree, ..Event::default() };
+                    self.note(&event, write);
+                }
+                Err(error) => {
+                    tracing::error!(%error, sink = %name, "a file of records was not begun anew");
+                }
+            }
+        }
+    }
+
+    fn write(&mut self, mut line: Vec<u8>, content: &Hash) -> Result<(), AuditError> {
+        let place = self.chain.next(content);
+        place.seal(&mut line);
+        let line = Bytes::from(line);
+        let (mut taken, mut failed) = (false, None);
+        for slot in &mut self.slots {
+            let written = match (slot.full, slot.missing) {
+                (Full::Drop, Some(_)) => Err(None),
+                (Full::Drop, None) if !slot.sink.room(line.len()) => Err(None),
+                // First it has to be on record what it lacks.
+                (_, Some(_)) => Err(Some(io::Error::other("it lacks earlier records"))),
+                (_, None) => slot.sink.append(&line).map_err(Some),
+            };
+            match written {
+                Ok(()) => taken = true,
+                Err(cause) => {
+                    let (from, _) = slot.missing.unwrap_or((place.seq, place.seq));
+                    slot.missing = Some((from, place.seq));
+                    let sink = slot.sink.name().into();
+                    match cause {
+                        Some(cause) => failed = Some(AuditError::Sink { sink, cause }),
+                        // It was configured to lose records, and this one is counted as lost.
+                        None => taken = true,
+                    }
+                }
+            }
+        }
+        if taken || self.slots.is_empty() {
+            self.chain.push(&place);
+        } else {
+            // Nobody has it: its number is free.
+            for slot in &mut self.slots {
+                let before = slot.missing.filter(|(from, _)| *from < place.seq);
+                slot.missing = before.map(|(from, _)| (from, place.seq - 1));
+            }
+        }
+        failed.map_or(Ok(()), Err)
+    }
+
+    /// Signs the head of the tree, if there is something new since it was last signed.
+    ///
+    /// # Errors
+    /// When a sink does not take it that has to.
+    pub(super) fn checkpoint(&mut self, write: &mut Write<'_>) -> Result<(), AuditError> {
+        if self.since == 0 {
+            return Ok(());
+        }
+        let tree = self.chain.tree.clone();
+        let note = self.checkpoints.signer.note(&self.chain.id, &tree);
+        let event =
+            Event { event: "checkpoint", note: Some(&note), tree: Some(&tree), ..Event::default() };
+        let line = write(&event);
+        let content = content_of(&line);
+        self.write(line, &content)?;
+        self.since = 0;
+        if let Some(file) = &mut self.checkpoints.file {
+            let written = file.write_all(format!("{note}\n").as_bytes());
+            written.map_err(|cause| AuditError::Sink { sink: "checkpoints".into(), cause })?;
+        }
+        Ok(())
+    }
+
+    /// The same when it is time to; `None` when it is not.
+    pub(super) fn checkpoint_at(
+        &mut self,
+        now: Instant,
+        write: &mut Write<'_>,
+    ) -> Option<Result<(), AuditError>> {
+        let signed = *self.signed.get_or_insert(now);
+        let due = now.saturating_duration_since(signed) >= self.checkpoints.interval;
+        if !due {
+            return None;
+        }
+        self.signed = Some(now);
+        (self.since > 0).then(|| self.checkpoint(write))
+    }
+
+    pub(super) fn unsynced(&mut self) -> Vec<(Box<str>, Arc<File>)> {
+        let file = |slot: &mut Slot| Some((slot.sink.name().into(), slot.sink.unsynced()?));
+        self.slots.iter_mut().filter_map(file).collect()
+    }
+
+    pub(super) fn expired(&mut self, now: SystemTime) -> Vec<PathBuf> {
+        self.slots.iter_mut().flat_map(|slot| slot.sink.expired(now)).collect()
+    }
+}

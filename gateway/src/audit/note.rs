@@ -1,0 +1,260 @@
+//! Checkpoints: the head of the tree, signed, in a form that witnesses of transparency logs read.
+//!
+//! C2SP signed-note and tlog-checkpoint, with Ed25519 (RFC 8032)
+
+use std::fmt::Write as _;
+
+use aws_lc_rs::signature::{ED25519, Ed25519KeyPair, KeyPair as _, UnparsedPublicKey};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use super::tree::{Hash, Tree, hash};
+use crate::hex;
+
+/// Ed25519, as signed notes call it.
+const ALGORITHM: u8 = 1;
+/// Before each signature.
+const DASH: &str = "\u{2014} ";
+
+/// Why a key or a note cannot be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum NoteError {
+    /// The key is none of Ed25519.
+    #[error("this is no Ed25519 key in PKCS#8")]
+    Key,
+    /// The public key is not `NAME+HASH+KEY`.
+    #[error("this is no verifier key `NAME+HASH+KEY`")]
+    Verifier,
+    /// The note is not one.
+    #[error("this is no checkpoint")]
+    Form,
+    /// Nobody who is known has signed it.
+    #[error("it is signed by none of the keys")]
+    Stranger,
+    /// A signature under the name of a known key is none.
+    #[error("the signature is wrong")]
+    Signature,
+}
+
+/// Who signs.
+#[derive(Debug)]
+pub struct Signer {
+    key: Ed25519KeyPair,
+    public: Verifier,
+}
+
+/// Who can tell whether it was signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Verifier {
+    name: Box<str>,
+    id: [u8; 4],
+    key: Vec<u8>,
+}
+
+/// The head of a tree, at one size.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Checkpoint {
+    /// Which log: the name of the signer, and the chain.
+    pub origin: Box<str>,
+    /// How many records.
+    pub size: u64,
+    /// The head over them.
+    pub root: Hash,
+}
+
+impl Verifier {
+    fn new(name: &str, key: &[u8]) -> Self {
+        let [a, b, c, d, ..] = hash(&[name.as_bytes(), b"\n", &[ALGORITHM], key]);
+        Self { name: name.into(), id: [a, b, c, d], key: key.to_vec() }
+    }
+
+    /// Reads `NAME+HASH+KEY`.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn parse(text: &str) -> Result<Self, NoteError> {
+        // The key may have a plus in it, the name may not.
+        let mut parts = text.trim().splitn(3, '+');
+        let parts = (parts.next(), parts.next(), parts.next());
+        let (Some(name), Some(id), Some(key)) = parts else { return Err(NoteError::Verifier) };
+        let key = STANDARD.decode(key).map_err(|_broken| NoteError::Verifier)?;
+        let Some((&ALGORITHM, key)) = key.split_first() else { return Err(NoteError::Verifier) };
+        let verifier = Self::new(name, key);
+        match hex::encode(&verifier.id) == id && key.len() == 32 && !name.is_empty() {
+            true => Ok(verifier),
+            false => Err(NoteError::Verifier),
+        }
+    }
+
+    /// `NAME+HASH+KEY`.
+    #[must_use]
+    pub fn text(&self) -> String {
+        let key = STANDARD.encode([&[ALGORITHM], &*self.key].concat());
+        format!("{}+{}+{key}", self.name, hex::encode(&self.id))
+    }
+}
+
+impl Signer {
+    /// A new key.
+    ///
+    /// # Errors
+    /// When the machine gives no random bytes.
+    pub fn generate(name: &str) -> Result<Self, NoteError> {
+        Ok(Self::of(Ed25519KeyPair::generate().map_err(|_failed| NoteError::Key)?, name))
+    }
+
+    /// The key in `der`, which is PKCS#8.
+    ///
+    /// # Errors
+    /// When it is something else.
+    pub fn read(der: &[u8], name: &str) -> Result<Self, NoteError> {
+        let key = Ed25519KeyPair::from_pkcs8_maybe_unchecked(der);
+        Ok(Self::of(key.map_err(|_refused| NoteError::Key)?, name))
+    }
+
+    fn of(key: Ed25519KeyPair, name: &str) -> Self {
+        let public = Verifier::new(name, key.public_key().as_ref());
+        Self { key, public }
+    }
+
+    /// The key in PEM.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub fn pem(&self) -> Result<String, NoteError> {
+        let der = self.key.to_pkcs8v1().map_err(|_failed| NoteError::Key)?;
+        let mut text = String::from("-----BEGIN PRIVATE KEY-----\n");
+        for line in STANDARD.encode(der.as_ref()).as_bytes().chunks(64) {
+            text.push_str(&String::from_utf8_lossy(line));
+            text.push('\n');
+        }
+        text.push_str("-----END PRIVATE KEY-----\n");
+        Ok(text)
+    }
+
+    /// Its public half.
+    #[must_use]
+    pub fn public(&self) -> &Verifier {
+        &self.public
+    }
+
+    /// The checkpoint of `tree`, over the records of `chain`.
+    #[must_use]
+    pub fn note(&self, chain: &str, tree: &Tree) -> String {
+        let root = STANDARD.encode(tree.root());
+        let mut note = format!("{}/{chain}\n{}\n{root}\n", self.public.name, tree.size());
+        let signature = self.key.sign(note.as_bytes());
+        let signature = STANDARD.encode([&self.public.id, signature.as_ref()].concat());
+        writeln!(note, "\n{DASH}{} {signature}", self.public.name).unwrap_or_default();
+        note
+    }
+}
+
+impl Checkpoint {
+    /// Reads a note that one of `known` has signed, and says which.
+    ///
+    /// # Errors
+    /// When it is none, or nobody who is known has signed it.
+    pub fn open<'a>(
+        note: &str,
+        known: impl IntoIterator<Item = &'a Verifier>,
+    ) -> Result<(Self, &'a Verifier), NoteError> {
+        let (text, signatures) = note.split_once("\n\n").ok_or(NoteError::Form)?;
+        let checkpoint = Self::read(text).ok_or(NoteError::Form)?;
+        let text = format!("{text}\n");
+        for verifier in known {
+            for line in signatures.lines() {
+                let signed = line.strip_prefix(DASH).and_then(|line| line.rsplit_once(' '));
+                let (name, signature) = signed.ok_or(NoteError::Form)?;
+                let signature = STANDARD.decode(signature).map_err(|_broken| NoteError::Form)?;
+                let Some((id, signature)) = signature.split_first_chunk::<4>() else {
+                    return Err(NoteError::Form);
+                };
+                if *name != *verifier.name || *id != verifier.id {
+                    continue;
+                }
+                let key = UnparsedPublicKey::new(&ED25519, &verifier.key);
+                let checked = key.verify(text.as_bytes(), signature);
+                checked.map_err(|_wrong| NoteError::Signature)?;
+                return Ok((checkpoint, verifier));
+            }
+        }
+        Err(NoteError::Stranger)
+    }
+
+    /// Reads a note, whoever has signed it.
+    #[must_use]
+    pub fn unsigned(note: &str) -> Option<Self> {
+        Self::read(note.split_once("\n\n")?.0)
+    }
+
+    fn read(text: &str) -> Option<Self> {
+        let mut lines = text.lines();
+        let (origin, size, root) = (lines.next()?, lines.next()?, lines.next()?);
+        let root = STANDARD.decode(root).ok()?.try_into().ok()?;
+        Some(Self { origin: origin.into(), size: size.parse().ok()?, root })
+    }
+
+    /// The notes in a file that has one after the other.
+    #[must_use]
+    pub fn split(text: &str) -> Vec<String> {
+        let mut notes = Vec::new();
+        let (mut note, mut signed) = (String::new(), false);
+        for line in text.lines() {
+            let signs = line.starts_with(DASH);
+            if signed && !signs {
+                notes.push(std::mem::take(&mut note));
+                if line.is_empty() {
+                    signed = false;
+                    continue;
+                }
+            }
+            signed = signs;
+            note.push_str(line);
+            note.push('\n');
+        }
+        if !note.trim().is_empty() {
+            notes.push(note);
+        }
+        notes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Checkpoint, NoteError, Signer, Verifier};
+    use crate::audit::tree::Tree;
+    use rustls::pki_types::PrivatePkcs8KeyDer;
+    use rustls::pki_types::pem::PemObject as _;
+
+    #[test]
+    fn a_checkpoint_is_good_for_who_knows_the_key_and_for_nobody_else() {
+        let signer = Signer::generate("gw.example/one").unwrap();
+        let mut tree = Tree::default();
+        tree.push(b"a");
+        let note = signer.note("0011223344556677", &tree);
+        let public = Verifier::parse(&signer.public().text()).unwrap();
+        let (read, by) = Checkpoint::open(&note, [&public]).unwrap();
+        assert_eq!((&*read.origin, read.size), ("gw.example/one/0011223344556677", 1));
+        assert_eq!((read.root, by), (tree.root(), &public));
+        let stranger = Signer::generate("gw.example/one").unwrap();
+        assert_eq!(Checkpoint::open(&note, [stranger.public()]), Err(NoteError::Stranger));
+        let forged = note.replacen("\n1\n", "\n2\n", 1);
+        assert_eq!(Checkpoint::open(&forged, [&public]), Err(NoteError::Signature));
+        let again = PrivatePkcs8KeyDer::from_pem_slice(signer.pem().unwrap().as_bytes()).unwrap();
+        let again = Signer::read(again.secret_pkcs8_der(), "gw.example/one").unwrap();
+        assert_eq!(again.public(), signer.public());
+    }
+
+    #[test]
+    fn the_key_of_the_specification_is_read() {
+        // The example of C2SP signed-note.
+        let text = "PeterNeumann+c74f20a3+ARpc2QcUPDhMQegwxbzhKqiBfsVkmqq/LDE4izWy10TW";
+        assert_eq!(Verifier::parse(text).unwrap().text(), text);
+        let note = "If you think cryptography is the answer to your problem,\nthen you don't know \
+                    what your problem is.\n\n\u{2014} PeterNeumann x08go/ZJkuBS9UG/SffcvIAQxVBtiFupLLr8pAcElZInNIuGUgYN1FFYC2pZSNXgKvqfqdngotpRZb6KE6RyyBwJnAM=\n";
+        // It is no checkpoint, but its signature is one.
+        assert_eq!(Checkpoint::open(note, [&Verifier::parse(text).unwrap()]), Err(NoteError::Form));
+        assert!(Verifier::parse(&text.replacen("c7", "c8", 1)).is_err());
+    }
+}

@@ -1,0 +1,259 @@
+//! Records in the words of OCSF, for those who collect events of many products.
+//!
+//! OCSF 1.8.0: API Activity (6003), Authentication (3002), Detection Finding (2004), Entity Management
+//! (3004) and Application Lifecycle (6002), with the profile `security_control`. A record keeps its
+//! own id, number and hash in `metadata`, so that it is found again in the log it comes from.
+
+use std::borrow::Cow;
+use std::time::UNIX_EPOCH;
+
+use policy::json::{Value, write_ascii};
+
+use super::chain::read;
+use crate::wire::Object;
+
+/// The version of OCSF that is written.
+const VERSION: &str = "1.8.0";
+
+/// A class of events.
+#[derive(Clone, Copy)]
+struct Class {
+    uid: u32,
+    category: u32,
+}
+
+const API: Class = Class { uid: 6003, category: 6 };
+const AUTHENTICATION: Class = Class { uid: 3002, category: 3 };
+const FINDING: Class = Class { uid: 2004, category: 2 };
+const ENTITY: Class = Class { uid: 3004, category: 3 };
+const LIFECYCLE: Class = Class { uid: 6002, category: 6 };
+
+/// The event that a record is, as one line; `None` when it is about the log alone, or the beginning of
+/// what another record is the end of.
+#[must_use]
+pub fn event(line: &[u8]) -> Option<Vec<u8>> {
+    let document = read(line)?;
+    let record = Record(document.root());
+    let (class, activity) = match &*record.text("event")? {
+        "exchange"
+            if record.text("principal").is_none() && record.number("status") == Some(401) =>
+        {
+            (AUTHENTICATION, 1)
+        }
+        "exchange" => (API, activity(&record)),
+        "definition" | "shadowing" => (FINDING, 1),
+        "revoked" | "reinstated" | "pins" => (ENTITY, 3),
+        "start" => (LIFECYCLE, 3),
+        "stop" => (LIFECYCLE, 4),
+        "applied" => (LIFECYCLE, 8),
+        _ => return None,
+    };
+    let mut out = Vec::with_capacity(1024);
+    let mut event = Object::open(&mut out);
+    number(&mut event, "activity_id", activity.into());
+    number(&mut event, "category_uid", class.category.into());
+    number(&mut event, "class_uid", class.uid.into());
+    number(&mut event, "type_uid", u64::from(class.uid) * 100 + u64::from(activity));
+    let time = record.text("time").and_then(|time| humantime::parse_rfc3339(&time).ok());
+    let time = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
+    let millis = time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    number(&mut event, "time", millis);
+    metadata(&mut event, &record);
+    match class.uid {
+        6003 => api(&mut event, &record),
+        3002 => authentication(&mut event, &record),
+        2004 => finding(&mut event, &record),
+        3004 => entity(&mut event, &record),
+        _ => lifecycle(&mut event, &record),
+    }
+    event.close();
+    out.push(b'\n');
+    Some(out)
+}
+
+/// A record that is read.
+struct Record<'a>(Value<'a>);
+
+impl<'a> Record<'a> {
+    fn text(&self, name: &str) -> Option<Cow<'a, str>> {
+        self.0.get(name)?.as_str()
+    }
+
+    fn number(&self, name: &str) -> Option<u64> {
+        self.0.get(name)?.raw().parse().ok()
+    }
+
+    fn denied(&self) -> bool {
+        matches!(self.text("outcome").as_deref(), Some("denied" | "refused"))
+    }
+}
+
+/// 2 is to read; what a tool does nobody knows, so it is 99, something else.
+fn activity(record: &Record<'_>) -> u8 {
+    match record.text("method").as_deref() {
+        Some("tools/call") | None => 99,
+        Some(method) if method.starts_with("notifications/") => 99,
+        Some(_) => 2,
+    }
+}
+
+fn metadata(event: &mut Object<'_>, record: &Record<'_>) {
+    let mut metadata = Object::open(event.key("metadata"));
+    metadata.text("version", VERSION);
+    let mut product = Object::open(metadata.key("product"));
+    product.text("name", "Portcullis");
+    product.text("vendor_name", "Portcullis");
+    product.text("version", env!("CARGO_PKG_VERSION"));
+    product.close();
+    metadata.raw("profiles", r#"["security_control"]"#);
+    member(&mut metadata, "uid", record.text("id"));
+    member(&mut metadata, "correlation_uid", record.text("trace"));
+    member(&mut metadata, "log_name", record.text("chain"));
+    if let Some(seq) = record.number("seq") {
+        number(&mut metadata, "sequence", seq);
+    }
+    metadata.close();
+    let mut unmapped = Object::open(event.key("unmapped"));
+    for name in
+        ["hash", "policy", "rule", "definition", "argumentDigest", "route", "listener", "era"]
+    {
+        member(&mut unmapped, name, record.text(name));
+    }
+    for name in ["findings", "found", "shadow"] {
+        if let Some(list) = record.0.get(name) {
+            unmapped.raw(name, list.raw());
+        }
+    }
+    unmapped.close();
+}
+
+fn api(event: &mut Object<'_>, record: &Record<'_>) {
+    severity(event, if record.denied() { 2 } else { 1 });
+    let good = matches!(record.text("outcome").as_deref(), Some("answered"));
+    number(event, "status_id", if good { 1 } else { 2 });
+    member(event, "status_code", record.text("reason"));
+    // Denied and Blocked; allowed and Allowed.
+    number(event, "action_id", if record.denied() { 2 } else { 1 });
+    number(event, "disposition_id", if record.denied() { 2 } else { 1 });
+    actor(event, record);
+    endpoint(event, record);
+    let mut api = Object::open(event.key("api"));
+    let method = record.text("method").unwrap_or_else(|| "HTTP".into());
+    write_ascii(api.key("operation"), &method);
+    if let Some(server) = record.text("server") {
+        let mut service = Object::open(api.key("service"));
+        write_ascii(service.key("name"), &server);
+        service.close();
+    }
+    let mut request = Object::open(api.key("request"));
+    member(&mut request, "uid", record.text("id"));
+    request.close();
+    let mut response = Object::open(api.key("response"));
+    if let Some(code) = record.0.get("code").or_else(|| record.0.get("status")) {
+        response.raw("code", code.raw());
+    }
+    member(&mut response, "error", record.text("reason"));
+    response.close();
+    api.close();
+    let item = ["tool", "prompt", "resource", "template"];
+    let item = item.into_iter().find_map(|kind| Some((kind, record.text(kind)?)));
+    if let Some((kind, name)) = item {
+        let out = event.key("resources");
+        out.push(b'[');
+        let mut resource = Object::open(out);
+        write_ascii(resource.key("name"), &name);
+        resource.text("type", kind);
+        resource.close();
+        out.push(b']');
+    }
+    let took = record.0.get("durationMicros").and_then(|took| took.get("total"));
+    if let Some(took) = took.and_then(|took| took.raw().parse::<u64>().ok()) {
+        number(event, "duration", took / 1000);
+    }
+}
+
+fn authentication(event: &mut Object<'_>, record: &Record<'_>) {
+    severity(event, 2);
+    number(event, "status_id", 2);
+    member(event, "status_detail", record.text("reason"));
+    number(event, "action_id", 2);
+    number(event, "disposition_id", 2);
+    event.raw("user", r#"{"name":"unknown","type_id":0}"#);
+    endpoint(event, record);
+    event.raw("service", r#"{"name":"portcullis"}"#);
+}
+
+fn finding(event: &mut Object<'_>, record: &Record<'_>) {
+    severity(event, 3);
+    number(event, "status_id", 1);
+    number(event, "action_id", 2);
+    number(event, "disposition_id", 2);
+    let kind = record.text("event").unwrap_or_default();
+    let mut info = Object::open(event.key("finding_info"));
+    member(&mut info, "uid", record.text("id"));
+    write_ascii(info.key("title"), &record.text("what").unwrap_or_default());
+    let mut analytic = Object::open(info.key("analytic"));
+    analytic.raw("type_id", "1");
+    write_ascii(analytic.key("uid"), &kind);
+    analytic.close();
+    info.close();
+}
+
+fn entity(event: &mut Object<'_>, record: &Record<'_>) {
+    severity(event, 1);
+    number(event, "status_id", 1);
+    let mut entity = Object::open(event.key("entity"));
+    write_ascii(entity.key("name"), &record.text("what").unwrap_or_default());
+    member(&mut entity, "type", record.text("event"));
+    entity.close();
+}
+
+fn lifecycle(event: &mut Object<'_>, record: &Record<'_>) {
+    severity(event, 1);
+    number(event, "status_id", 1);
+    let mut app = Object::open(event.key("app"));
+    app.text("name", "Portcullis");
+    app.text("vendor_name", "Portcullis");
+    member(&mut app, "version", record.text("version"));
+    app.close();
+}
+
+fn actor(event: &mut Object<'_>, record: &Record<'_>) {
+    let mut actor = Object::open(event.key("actor"));
+    match record.text("principal") {
+        Some(principal) => {
+            let mut user = Object::open(actor.key("user"));
+            write_ascii(user.key("uid"), &principal);
+            user.close();
+        }
+        None => actor.text("app_name", "unknown"),
+    }
+    member(&mut actor, "app_uid", record.text("client"));
+    actor.close();
+}
+
+fn endpoint(event: &mut Object<'_>, record: &Record<'_>) {
+    let peer = record.text("peer").unwrap_or_default();
+    let mut endpoint = Object::open(event.key("src_endpoint"));
+    if let Some((host, port)) = peer.rsplit_once(':') {
+        write_ascii(endpoint.key("ip"), host.trim_matches(['[', ']']));
+        if let Ok(port) = port.parse::<u16>() {
+            number(&mut endpoint, "port", port.into());
+        }
+    }
+    endpoint.close();
+}
+
+fn severity(event: &mut Object<'_>, severity: u64) {
+    number(event, "severity_id", severity);
+}
+
+fn member(object: &mut Object<'_>, name: &str, value: Option<Cow<'_, str>>) {
+    if let Some(value) = value {
+        write_ascii(object.key(name), &value);
+    }
+}
+
+fn number(object: &mut Object<'_>, name: &str, value: u64) {
+    object.raw(name, itoa::Buffer::new().format(value));
+}

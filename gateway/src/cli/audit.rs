@@ -1,0 +1,492 @@
+//! The log, read by people: is it whole, what happened, and the same for other tools. Nothing here
+//! needs the gateway or its configuration: the files are enough.
+
+use std::fs::{self, File};
+use std::io::{self, BufRead as _, BufReader, IsTerminal as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::{Duration, SystemTime};
+
+use bytes::Bytes;
+use clap::{Args, Subcommand, ValueEnum};
+use gateway::audit::file::siblings;
+use gateway::audit::note::{Signer, Verifier};
+use gateway::audit::ocsf;
+use gateway::audit::verify::{Audit as Auditor, Report};
+use policy::json::{Bounds, Document, Value, write_ascii};
+
+use super::{FAILED, Format, complain, print, say};
+
+/// The log is not the one that was written.
+const BROKEN: u8 = 8;
+/// How often a file is looked at that is followed.
+const TURN: Duration = Duration::from_millis(200);
+/// What a table has of a record.
+const COLUMNS: [&str; 16] = [
+    "time",
+    "event",
+    "outcome",
+    "decision",
+    "reason",
+    "rule",
+    "principal",
+    "client",
+    "method",
+    "server",
+    "tool",
+    "route",
+    "status",
+    "peer",
+    "trace",
+    "id",
+];
+
+#[derive(Debug, Args)]
+pub(super) struct Audit {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Say whether the log is the one that was written, from its files alone. Exits with 8 when a
+    /// record was changed, taken out, put in or moved, or when the log was cut or forked; names the
+    /// first such record.
+    Verify {
+        /// The files, or `-` for standard input. With a file come the full ones beside it.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        /// The public key of the gateway, `NAME+HASH+KEY`, or a file with some. Without one, the keys
+        /// are believed that the log itself names.
+        #[arg(long, value_name = "KEY")]
+        key: Vec<String>,
+        /// A file of checkpoints that was kept elsewhere. With it, a log whose end was cut off is
+        /// known for what it is.
+        #[arg(long, value_name = "FILE")]
+        checkpoint: Vec<PathBuf>,
+        /// How the result is shown.
+        #[arg(long, value_enum, default_value_t = Format::Human)]
+        format: Format,
+    },
+    /// Show the last records, and those that come.
+    Tail {
+        /// The file.
+        file: PathBuf,
+        /// How many of those that are there.
+        #[arg(short = 'n', long, default_value_t = 20)]
+        lines: usize,
+        /// Go on until interrupted.
+        #[arg(short, long)]
+        follow: bool,
+        #[command(flatten)]
+        filter: Filter,
+        /// How records are shown.
+        #[arg(long, value_enum, default_value_t = Shown::Human)]
+        format: Shown,
+    },
+    /// Show the records that something holds for.
+    Query {
+        /// The files, or `-` for standard input. With a file come the full ones beside it.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        filter: Filter,
+        /// How records are shown.
+        #[arg(long, value_enum, default_value_t = Shown::Human)]
+        format: Shown,
+    },
+    /// Write records for other tools.
+    Export {
+        /// The files, or `-` for standard input. With a file come the full ones beside it.
+        #[arg(required = true)]
+        files: Vec<PathBuf>,
+        #[command(flatten)]
+        filter: Filter,
+        /// As what.
+        #[arg(long, value_enum, default_value_t = Shown::Ocsf)]
+        format: Shown,
+    },
+    /// Make a key that signs checkpoints, in a file that only its owner can read, and print its
+    /// public half.
+    Keygen {
+        /// Where the key is written; there must be nothing.
+        file: PathBuf,
+        /// The name of the gateway, as in `audit.checkpoints.origin`.
+        #[arg(long, default_value = "portcullis")]
+        origin: String,
+    },
+}
+
+/// How records are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Shown {
+    /// A line of words for each.
+    Human,
+    /// As they are.
+    Jsonl,
+    /// A table, RFC 4180.
+    Csv,
+    /// Events of OCSF 1.8.
+    Ocsf,
+}
+
+/// Which records.
+#[derive(Debug, Args)]
+struct Filter {
+    /// Of this event: `exchange`, `intent`, `definition`, ...
+    #[arg(long)]
+    event: Option<String>,
+    /// Of this caller.
+    #[arg(long)]
+    principal: Option<String>,
+    /// For this server.
+    #[arg(long)]
+    server: Option<String>,
+    /// For this tool.
+    #[arg(long)]
+    tool: Option<String>,
+    /// With this method.
+    #[arg(long)]
+    method: Option<String>,
+    /// That ended like this: `answered`, `denied`, ...
+    #[arg(long)]
+    outcome: Option<String>,
+    /// With this reason.
+    #[arg(long)]
+    reason: Option<String>,
+    /// Decided by this rule.
+    #[arg(long)]
+    rule: Option<String>,
+    /// Of this trace.
+    #[arg(long)]
+    trace: Option<String>,
+    /// Not before this time (RFC 3339), or so long ago, such as `2h`.
+    #[arg(long, value_parser = moment)]
+    since: Option<Moment>,
+    /// Before this time (RFC 3339), or so long ago.
+    #[arg(long, value_parser = moment)]
+    until: Option<Moment>,
+}
+
+/// A time, as it was said.
+#[derive(Clone, Copy, Debug)]
+enum Moment {
+    At(SystemTime),
+    Ago(Duration),
+}
+
+fn moment(text: &str) -> Result<Moment, String> {
+    if let Ok(at) = humantime::parse_rfc3339_weak(text) {
+        return Ok(Moment::At(at));
+    }
+    let ago = humantime::parse_duration(text);
+    ago.map(Moment::Ago).map_err(|_neither| "write `2026-11-21T08:00:00Z` or `2h`".to_owned())
+}
+
+impl Moment {
+    fn time(self, now: SystemTime) -> SystemTime {
+        match self {
+            Self::At(at) => at,
+            Self::Ago(ago) => now.checked_sub(ago).unwrap_or(SystemTime::UNIX_EPOCH),
+        }
+    }
+}
+
+impl Filter {
+    fn wants(&self, record: Value<'_>, now: SystemTime) -> bool {
+        let text = |name: &str| record.get(name).and_then(|value| value.as_str());
+        let is = |name: &str, wanted: &Option<String>| {
+            wanted.as_ref().is_none_or(|wanted| text(name).as_deref() == Some(&**wanted))
+        };
+        let all = is("event", &self.event)
+            && is("principal", &self.principal)
+            && is("server", &self.server)
+            && is("tool", &self.tool)
+            && is("method", &self.method)
+            && is("outcome", &self.outcome)
+            && is("reason", &self.reason)
+            && is("rule", &self.rule)
+            && is("trace", &self.trace);
+        if !all || (self.since.is_none() && self.until.is_none()) {
+            return all;
+        }
+        let time = text("time").and_then(|time| humantime::parse_rfc3339(&time).ok());
+        time.is_some_and(|time| {
+            self.since.is_none_or(|since| time >= since.time(now))
+                && self.until.is_none_or(|until| time < until.time(now))
+        })
+    }
+}
+
+pub(super) fn run(audit: Audit, now: SystemTime) -> ExitCode {
+    let done = match audit.verb {
+        Verb::Verify { files, key, checkpoint, format } => {
+            verify(&files, &key, &checkpoint, format)
+        }
+        Verb::Tail { file, lines, follow, filter, format } => {
+            tail(&file, lines, follow, &|line| shown(line, &filter, format, now))
+        }
+        Verb::Query { files, filter, format } | Verb::Export { files, filter, format } => {
+            query(&files, format, &|line| shown(line, &filter, format, now))
+        }
+        Verb::Keygen { file, origin } => keygen(&file, &origin),
+    };
+    // Whoever reads only the beginning of what is printed is no error.
+    done.unwrap_or_else(|error| match error.kind() {
+        io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        _ => complain(&error.to_string()),
+    })
+}
+
+/// The files that are meant: with each the full ones that belong to it, the oldest first.
+fn all(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
+    let mut found: Vec<PathBuf> = Vec::new();
+    for file in files {
+        if file.as_os_str() != "-" {
+            found.extend(siblings(file)?.into_iter().map(|(_, path)| path));
+        }
+        found.push(file.clone());
+    }
+    let mut seen = std::collections::HashSet::new();
+    found.retain(|file| seen.insert(file.clone()));
+    Ok(found)
+}
+
+fn open(file: &Path) -> io::Result<Box<dyn io::BufRead>> {
+    if file.as_os_str() == "-" {
+        return Ok(Box::new(io::stdin().lock()));
+    }
+    let opened = File::open(file);
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("could not read `{}`: {error}", file.display()))
+    };
+    Ok(Box::new(BufReader::with_capacity(1024 * 1024, opened.map_err(named)?)))
+}
+
+fn verify(
+    files: &[PathBuf],
+    keys: &[String],
+    checkpoints: &[PathBuf],
+    format: Format,
+) -> io::Result<ExitCode> {
+    let mut known = Vec::new();
+    for key in keys {
+        let text = if key.contains('+') { key.clone() } else { fs::read_to_string(key)? };
+        for line in text.lines().filter(|line| !line.trim().is_empty()) {
+            known.push(Verifier::parse(line).map_err(io::Error::other)?);
+        }
+    }
+    let mut auditor = Auditor::new(known);
+    for file in checkpoints {
+        let text = fs::read_to_string(file)?;
+        let read = auditor.witness(&text);
+        let named = |error| io::Error::other(format!("`{}`: {error}", file.display()));
+        if read.map_err(named)? == 0 {
+            return Err(named(gateway::audit::note::NoteError::Form));
+        }
+    }
+    for file in all(files)? {
+        auditor.read(&file.display().to_string(), &mut *open(&file)?)?;
+    }
+    let report = auditor.finish();
+    match format {
+        Format::Human => people(&report),
+        Format::Json => {
+            print(&json(&report));
+        }
+    }
+    let good = report.problems.is_empty();
+    Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
+}
+
+fn people(report: &Report) {
+    for problem in &report.problems {
+        say(&format!("broken: {problem}"));
+    }
+    for remark in &report.remarks {
+        say(&format!("note: {remark}"));
+    }
+    if report.vouched && report.checkpoints > 0 {
+        say("note: no --key was given: only the log itself says whose its checkpoints are");
+    }
+    if report.problems.is_empty() {
+        print(&format!(
+            "whole: {} records in {}, {} checkpoints; the last covers {}, {} came after\n",
+            report.records,
+            if report.files == 1 { "1 file".to_owned() } else { format!("{} files", report.files) },
+            report.checkpoints,
+            report.covered,
+            report.after
+        ));
+    }
+}
+
+fn json(report: &Report) -> String {
+    let problems: Vec<_> = report
+        .problems
+        .iter()
+        .map(|problem| {
+            serde_json::json!({ "file": problem.file, "line": problem.line, "seq": problem.seq,
+                "what": problem.what })
+        })
+        .collect();
+    let value = serde_json::json!({
+        "whole": report.problems.is_empty(), "files": report.files, "records": report.records,
+        "checkpoints": report.checkpoints, "covered": report.covered, "after": report.after,
+        "keysFromLog": report.vouched, "remarks": report.remarks, "problems": problems,
+    });
+    format!("{value}\n")
+}
+
+fn query(
+    files: &[PathBuf],
+    format: Shown,
+    show: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
+) -> io::Result<ExitCode> {
+    let mut out = io::BufWriter::new(io::stdout().lock());
+    if format == Shown::Csv {
+        writeln!(out, "{}\r", COLUMNS.join(","))?;
+    }
+    let mut unread = 0;
+    for file in all(files)? {
+        let mut from = open(&file)?;
+        let mut line = Vec::new();
+        while from.read_until(b'\n', &mut line)? > 0 {
+            match record(&line) {
+                Some(_) => show(&line).map_or(Ok(()), |text| out.write_all(&text))?,
+                None => unread += 1,
+            }
+            line.clear();
+        }
+    }
+    out.flush()?;
+    if unread > 0 {
+        say(&format!("{unread} lines are no records; `portcullis audit verify` says why"));
+        return Ok(ExitCode::from(FAILED));
+    }
+    Ok(ExitCode::SUCCESS)
+}
+
+/// The last records of a file, and those that come, also when the file is begun anew.
+fn tail(
+    path: &Path,
+    lines: usize,
+    follow: bool,
+    show: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
+) -> io::Result<ExitCode> {
+    let mut out = io::stdout().lock();
+    let mut file = BufReader::new(File::open(path)?);
+    let mut last = std::collections::VecDeque::new();
+    let mut line = Vec::new();
+    loop {
+        let read = file.read_until(b'\n', &mut line)?;
+        if read > 0 && line.ends_with(b"\n") {
+            if let Some(text) = show(&line) {
+                last.push_back(text);
+                if last.len() > lines {
+                    last.pop_front();
+                }
+            }
+            line.clear();
+            continue;
+        }
+        for text in last.drain(..) {
+            out.write_all(&text)?;
+        }
+        if !follow {
+            return Ok(ExitCode::SUCCESS);
+        }
+        // From now on each is shown as it comes.
+        out.flush()?;
+        let known = file.get_ref().metadata()?;
+        let other = fs::metadata(path).is_ok_and(|now| now.ino() != known.ino());
+        if other && read == 0 {
+            file = BufReader::new(File::open(path)?);
+            line.clear();
+        } else if read == 0 {
+            std::thread::sleep(TURN);
+        }
+    }
+}
+
+fn record(line: &[u8]) -> Option<Document> {
+    Document::parse(Bytes::copy_from_slice(line.trim_ascii_end()), &Bounds::MESSAGE).ok()
+}
+
+fn shown(line: &[u8], filter: &Filter, format: Shown, now: SystemTime) -> Option<Vec<u8>> {
+    let document = record(line)?;
+    let root = document.root();
+    if !filter.wants(root, now) {
+        return None;
+    }
+    match format {
+        Shown::Jsonl => Some([line.trim_ascii_end(), b"\n"].concat()),
+        Shown::Ocsf => ocsf::event(line.trim_ascii_end()),
+        Shown::Csv => Some(row(root).into_bytes()),
+        Shown::Human => Some(words(root)),
+    }
+}
+
+fn text(record: Value<'_>, name: &str) -> Option<String> {
+    let value = record.get(name)?;
+    Some(value.as_str().map_or_else(|| value.raw().to_owned(), String::from))
+}
+
+fn row(record: Value<'_>) -> String {
+    let cell = |name: &&str| {
+        let text = text(record, name).unwrap_or_default();
+        // RFC 4180; and no cell begins like a formula, for those who open it in a spreadsheet.
+        let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        let text = if formula { format!("'{text}") } else { text };
+        match text.contains(['"', ',', '\n', '\r']) {
+            true => format!("\"{}\"", text.replace('"', "\"\"")),
+            false => text,
+        }
+    };
+    let cells: Vec<_> = COLUMNS.iter().map(cell).collect();
+    cells.join(",") + "\r\n"
+}
+
+/// `TIME OUTCOME PRINCIPAL METHOD SERVER/TOOL (REASON, RULE)`, in printable ASCII.
+fn words(record: Value<'_>) -> Vec<u8> {
+    let text = |name: &str| text(record, name);
+    let event = text("event").unwrap_or_default();
+    let mut out = text("time").unwrap_or_default().into_bytes();
+    let mut word = |text: &str| {
+        out.push(b' ');
+        let mut quoted = Vec::new();
+        write_ascii(&mut quoted, text);
+        let inner = quoted.get(1..quoted.len() - 1).unwrap_or_default();
+        out.extend_from_slice(inner);
+    };
+    word(&text("outcome").unwrap_or(event));
+    word(&text("principal").unwrap_or_else(|| "-".to_owned()));
+    if let Some(method) = text("method") {
+        word(&method);
+    }
+    let item = ["tool", "prompt", "resource", "template"].iter().find_map(|kind| text(kind));
+    match (text("server"), item) {
+        (Some(server), Some(item)) => word(&format!("{server}/{item}")),
+        (Some(one), None) | (None, Some(one)) => word(&one),
+        (None, None) => {}
+    }
+    let why: Vec<_> = ["reason", "rule", "what"].iter().filter_map(|name| text(name)).collect();
+    if !why.is_empty() {
+        word(&format!("({})", why.join(", ")));
+    }
+    out.push(b'\n');
+    out
+}
+
+fn keygen(file: &Path, origin: &str) -> io::Result<ExitCode> {
+    let signer = Signer::generate(origin).map_err(io::Error::other)?;
+    let mut options = fs::OpenOptions::new();
+    let mut out = options.write(true).create_new(true).mode(0o600).open(file)?;
+    out.write_all(signer.pem().map_err(io::Error::other)?.as_bytes())?;
+    out.sync_all()?;
+    if io::stdout().is_terminal() {
+        say("keep the line below where the gateway cannot write: it is what `--key` wants");
+    }
+    Ok(print(&format!("{}\n", signer.public().text())))
+}

@@ -1,0 +1,219 @@
+//! Where records go, and who signs them.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use super::compile::Compiler;
+use super::raw::{Format, Full, RawAudit, RawCheckpoints, RawRotation, RawSink, RawSyslog};
+use super::{Place, SecretRef};
+
+const MIB: usize = 1024 * 1024;
+
+/// What is recorded where.
+#[derive(Clone, Debug, Default)]
+pub struct Audit {
+    /// Where records go; never empty.
+    pub sinks: Vec<Sink>,
+    /// The key of argument digests.
+    pub digest_key: Option<SecretRef>,
+    /// Who signs the head of the log.
+    pub checkpoints: Checkpoints,
+}
+
+/// A place for records.
+#[derive(Clone, Debug)]
+pub struct Sink {
+    /// Its name.
+    pub name: Box<str>,
+    /// Where.
+    pub to: SinkTarget,
+    /// How a record is written there.
+    pub format: Format,
+    /// Bytes that may wait.
+    pub spool: usize,
+    /// What becomes of a call when it has no room.
+    pub full: Full,
+}
+
+/// Where a sink writes.
+#[derive(Clone, Debug)]
+pub enum SinkTarget {
+    /// To a file.
+    File(PathBuf, Rotation),
+    /// To standard output.
+    Stdout,
+    /// To whoever takes a POST, and what it is shown.
+    Http(Place, Option<SecretRef>),
+    /// To a syslog, with this facility.
+    Syslog(Syslog, u8),
+}
+
+/// Where a syslog is.
+#[derive(Clone, Debug)]
+pub enum Syslog {
+    /// By UDP.
+    Udp(SocketAddr),
+    /// By TCP.
+    Tcp(SocketAddr),
+    /// On this machine.
+    Unix(PathBuf),
+}
+
+/// When a file is begun anew, and for how long full ones are kept.
+#[derive(Clone, Copy, Debug)]
+pub struct Rotation {
+    /// After so many bytes.
+    pub size: u64,
+    /// After so long.
+    pub age: Option<Duration>,
+    /// How many full ones are kept.
+    pub keep: Option<usize>,
+    /// For how long full ones are kept.
+    pub keep_for: Option<Duration>,
+}
+
+/// Who signs the head of the log, and how often.
+#[derive(Clone, Debug)]
+pub struct Checkpoints {
+    /// The key.
+    pub key: Option<SecretRef>,
+    /// The name.
+    pub origin: Box<str>,
+    /// After so many records.
+    pub records: u64,
+    /// After so long.
+    pub interval: Duration,
+    /// A file of checkpoints alone.
+    pub file: Option<PathBuf>,
+}
+
+impl Default for Checkpoints {
+    fn default() -> Self {
+        let interval = Duration::from_secs(10);
+        Self { key: None, origin: "portcullis".into(), records: 1000, interval, file: None }
+    }
+}
+
+impl Compiler<'_> {
+    pub(super) fn audit(&mut self, raw: RawAudit) -> Audit {
+        let digest_key = raw.digest_key.and_then(|raw| self.secret("/audit/digestKey", raw));
+        let checkpoints = self.checkpoints(raw.checkpoints);
+        Audit { sinks: self.sinks(raw.sinks), digest_key, checkpoints }
+    }
+
+    fn checkpoints(&mut self, raw: RawCheckpoints) -> Checkpoints {
+        let usual = Checkpoints::default();
+        let key = raw.key.and_then(|raw| self.secret("/audit/checkpoints/key", raw));
+        let origin = raw.origin.map_or(usual.origin, Box::from);
+        let good = |c: char| c.is_ascii_graphic() && c != '+';
+        if origin.is_empty() || origin.len() > 128 || !origin.chars().all(good) {
+            let help = "write a name such as `gw.example.com/prod`";
+            self.report("/audit/checkpoints/origin", "the name has a space or a plus in it", help);
+        }
+        if raw.records == Some(0) {
+            let help = "give at least 1";
+            self.report("/audit/checkpoints/records", "zero records are no reason to sign", help);
+        }
+        let interval = self.time("/audit/checkpoints/interval", raw.interval.as_deref());
+        Checkpoints {
+            key,
+            origin,
+            records: raw.records.unwrap_or(usual.records),
+            interval: interval.unwrap_or(usual.interval),
+            file: raw.file.map(PathBuf::from),
+        }
+    }
+
+    fn sinks(&mut self, raws: Vec<RawSink>) -> Vec<Sink> {
+        self.filled("/audit/sinks", &raws, "add a file or `stdout: true`: no record, no call");
+        let mut seen = BTreeSet::new();
+        let mut found = Vec::new();
+        for (n, raw) in raws.into_iter().enumerate() {
+            let at = format!("/audit/sinks/{n}");
+            self.unique(&format!("{at}/name"), &raw.name, &mut seen);
+            found.extend(self.sink(&at, raw));
+        }
+        found
+    }
+
+    fn sink(&mut self, at: &str, raw: RawSink) -> Option<Sink> {
+        let (waits, formatted) = (raw.spool.is_some() || raw.on_full != Full::Deny, raw.format);
+        let rotates = raw.rotate.is_some();
+        let rotation = self.rotation(at, &raw.rotate.unwrap_or_default());
+        let spool = self.size(&format!("{at}/spool"), raw.spool.as_deref());
+        let mut usual = 16 * MIB;
+        let to = match (raw.file, raw.stdout, raw.http, raw.syslog) {
+            (Some(file), None, None, None) => SinkTarget::File(file.into(), rotation),
+            (None, Some(true), None, None) => {
+                usual = 64 * 1024;
+                SinkTarget::Stdout
+            }
+            (None, None, Some(http), None) => {
+                let at = format!("{at}/http");
+                let url = self.guarded_url(&format!("{at}/url"), &http.url);
+                let way = self.way(&format!("{at}/connection"), &http.connection);
+                let token = http.token.and_then(|token| self.secret(&format!("{at}/token"), token));
+                SinkTarget::Http(Place { url: url?, way }, token)
+            }
+            (None, None, None, Some(syslog)) => {
+                let facility = syslog.facility.unwrap_or(13);
+                if facility > 23 {
+                    let help = "give a number from 0 to 23";
+                    self.report(
+                        &format!("{at}/syslog/facility"),
+                        "there is no such facility",
+                        help,
+                    );
+                }
+                SinkTarget::Syslog(self.syslog(&format!("{at}/syslog"), syslog)?, facility)
+            }
+            _ => {
+                let help = "give exactly one of `file: PATH`, `stdout: true`, `http` and `syslog`";
+                self.report(at, "it is not clear where this sink writes", help);
+                return None;
+            }
+        };
+        let is_file = matches!(to, SinkTarget::File(..));
+        if rotates && !is_file {
+            let help = "take `rotate` away";
+            self.report(&format!("{at}/rotate"), "only a file is begun anew", help);
+        }
+        if waits && is_file {
+            let help = "take `spool` and `onFull` away: what a file does not take is not done";
+            self.report(at, "nothing waits for a file", help);
+        }
+        if formatted != Format::Portcullis
+            && matches!(to, SinkTarget::File(..) | SinkTarget::Stdout)
+        {
+            let help = "`portcullis audit export --format ocsf` writes a file anew";
+            let message = "what is written to files and to standard output can be verified";
+            self.report(&format!("{at}/format"), message, help);
+        }
+        let (format, full) = (raw.format, raw.on_full);
+        let spool = spool.unwrap_or(usual);
+        Some(Sink { name: raw.name.into(), to, format, spool, full })
+    }
+
+    fn rotation(&mut self, at: &str, raw: &RawRotation) -> Rotation {
+        let at = |key: &str| format!("{at}/rotate/{key}");
+        let size = self.size(&at("size"), raw.size.as_deref()).unwrap_or(256 * MIB) as u64;
+        let age = self.time(&at("age"), raw.age.as_deref());
+        let keep_for = self.time(&at("keepFor"), raw.keep_for.as_deref());
+        Rotation { size, age, keep: raw.keep, keep_for }
+    }
+
+    fn syslog(&mut self, at: &str, raw: RawSyslog) -> Option<Syslog> {
+        match (raw.udp, raw.tcp, raw.unix) {
+            (Some(udp), None, None) => self.address(&format!("{at}/udp"), &udp).map(Syslog::Udp),
+            (None, Some(tcp), None) => self.address(&format!("{at}/tcp"), &tcp).map(Syslog::Tcp),
+            (None, None, Some(path)) => Some(Syslog::Unix(path.into())),
+            _ => {
+                let help = "give exactly one of `udp`, `tcp` and `unix`";
+                self.report(at, "it is not clear where the syslog is", help);
+                None
+            }
+        }
+    }
+}

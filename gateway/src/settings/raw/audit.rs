@@ -1,0 +1,135 @@
+//! Where records go, as written.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::{RawReach, RawSecret};
+
+/// Where every exchange is recorded.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawAudit {
+    /// Every sink gets every record; one that fails stops all calls, unless it may lose some.
+    pub(in crate::settings) sinks: Vec<RawSink>,
+    /// The key that argument digests are made with. Without it a new one is made at every start,
+    /// and digests of two runs cannot be compared.
+    pub(in crate::settings) digest_key: Option<RawSecret>,
+    /// The signed head of the log.
+    #[serde(default)]
+    pub(in crate::settings) checkpoints: RawCheckpoints,
+}
+
+/// Who signs the head of the log, and how often.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawCheckpoints {
+    /// The key, Ed25519 in PEM (PKCS#8): `portcullis audit keygen` makes one. Without it a new one is
+    /// made at every start, and only the log itself says that it is the gateway's.
+    pub(in crate::settings) key: Option<RawSecret>,
+    /// The name of this gateway in checkpoints, such as `gw.example.com/prod`: no space and no plus.
+    /// Default `portcullis`.
+    pub(in crate::settings) origin: Option<String>,
+    /// The head is signed after so many records. Default 1000.
+    pub(in crate::settings) records: Option<u64>,
+    /// And after so long, if there were any. Default `10s`.
+    pub(in crate::settings) interval: Option<String>,
+    /// A file that checkpoints are appended to as well. On storage that can only be appended to, it is
+    /// what proves that the end of the log has not been cut off.
+    pub(in crate::settings) file: Option<String>,
+}
+
+/// A place for records: exactly one of `file`, `stdout`, `http` and `syslog`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawSink {
+    /// Its name in records, logs and metrics.
+    pub(in crate::settings) name: String,
+    /// A file that records are appended to, one JSON object on each line. No other process may write
+    /// to it.
+    pub(in crate::settings) file: Option<String>,
+    /// When the file is begun anew. The full one is kept beside it as `NAME.NUMBER.EXTENSION`, with
+    /// the number of its first record.
+    pub(in crate::settings) rotate: Option<RawRotation>,
+    /// Standard output, likewise.
+    pub(in crate::settings) stdout: Option<bool>,
+    /// Whoever takes them by POST, many at a time: an `https` URL, or an `http` one of this machine.
+    pub(in crate::settings) http: Option<RawHttpSink>,
+    /// A syslog (RFC 5424).
+    pub(in crate::settings) syslog: Option<RawSyslog>,
+    /// How a record is written for `http` and `syslog`. Default `portcullis`, which can be verified.
+    #[serde(default)]
+    pub(in crate::settings) format: Format,
+    /// Bytes that may wait for `stdout`, `http` or `syslog`. Default `16MiB`, and `64KiB` for
+    /// `stdout`.
+    pub(in crate::settings) spool: Option<String>,
+    /// What becomes of a call when there is no room for its record. Default `deny`.
+    #[serde(default)]
+    pub(in crate::settings) on_full: Full,
+}
+
+/// How a record is written.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Format {
+    /// As in the file.
+    #[default]
+    Portcullis,
+    /// As an event of OCSF 1.8: API Activity (6003), Authentication (3002), Detection Finding (2004)
+    /// or Application Lifecycle (6002).
+    Ocsf,
+}
+
+/// What becomes of a call when there is no room for its record.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Full {
+    /// It is not made.
+    #[default]
+    Deny,
+    /// It waits until there is room.
+    Block,
+    /// It is made. Which records the sink lacks is on record.
+    Drop,
+}
+
+/// When a file is begun anew, and for how long full ones are kept.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawRotation {
+    /// After so many bytes. Default `256MiB`.
+    pub(in crate::settings) size: Option<String>,
+    /// After so long. Default: never.
+    pub(in crate::settings) age: Option<String>,
+    /// How many full ones are kept. Default: all.
+    pub(in crate::settings) keep: Option<usize>,
+    /// For how long full ones are kept. Default: for ever.
+    pub(in crate::settings) keep_for: Option<String>,
+}
+
+/// Who takes records over HTTP.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawHttpSink {
+    /// Where they are sent by POST, as `application/x-ndjson`. Any status of 200 to 299 means that all
+    /// of them were taken; they are sent again otherwise.
+    pub(in crate::settings) url: String,
+    /// What it is shown in `Authorization: Bearer`.
+    pub(in crate::settings) token: Option<RawSecret>,
+    /// How it is reached.
+    #[serde(default)]
+    pub(in crate::settings) connection: RawReach,
+}
+
+/// Where a syslog is: exactly one of `udp`, `tcp` and `unix`.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawSyslog {
+    /// An address and port, by UDP (RFC 5426).
+    pub(in crate::settings) udp: Option<String>,
+    /// An address and port, by TCP with counted octets (RFC 6587).
+    pub(in crate::settings) tcp: Option<String>,
+    /// A socket on this machine, such as `/dev/log`.
+    pub(in crate::settings) unix: Option<String>,
+    /// The facility. Default 13, log audit.
+    pub(in crate::settings) facility: Option<u8>,
+}

@@ -1,0 +1,217 @@
+#!/usr/bin/env python3
+"""Verifies a log as docs/audit.md describes it, with nothing but Python's own library: written from the
+description, not from the gateway's code.
+
+    verify.py [--key NAME+HASH+KEY] [--checkpoint FILE] FILE...
+
+Exits with 0 when the log is whole and with 8 when it is not; then it prints the first record that is wrong.
+"""
+import argparse, base64, hashlib, json, sys
+
+DOMAIN = b"portcullis.audit/v2\n"
+P = 2**255 - 19
+D = -121665 * pow(121666, P - 2, P) % P
+L = 2**252 + 27742317777372353535851937790883648493
+
+
+class Broken(Exception):
+    pass
+
+
+def sha256(*parts):
+    digest = hashlib.sha256()
+    for part in parts:
+        digest.update(part)
+    return digest.digest()
+
+
+# RFC 8032, section 6, for verification alone.
+def add(p, q):
+    a, b = (p[1] - p[0]) * (q[1] - q[0]) % P, (p[1] + p[0]) * (q[1] + q[0]) % P
+    c, d = 2 * p[3] * q[3] * D % P, 2 * p[2] * q[2] % P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def multiply(s, p):
+    q = (0, 1, 1, 0)
+    while s:
+        if s & 1:
+            q = add(q, p)
+        p, s = add(p, p), s >> 1
+    return q
+
+
+def point(data):
+    y = int.from_bytes(data, "little")
+    sign, y = y >> 255, y & ((1 << 255) - 1)
+    if y >= P:
+        raise Broken("a point is none")
+    square = (y * y - 1) * pow(D * y * y + 1, P - 2, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    if (x * x - square) % P:
+        x = x * pow(2, (P - 1) // 4, P) % P
+    if (x * x - square) % P or (x == 0 and sign):
+        raise Broken("a point is none")
+    if x & 1 != sign:
+        x = P - x
+    return x, y, 1, x * y % P
+
+
+BASE = point(bytes.fromhex("58" + "66" * 31))
+
+
+def signed(key, message, signature):
+    r, s = signature[:32], int.from_bytes(signature[32:], "little")
+    h = int.from_bytes(hashlib.sha512(r + key + message).digest(), "little") % L
+    left, right = multiply(s, BASE), add(point(r), multiply(h, point(key)))
+    return s < L and (left[0] * right[2] - right[0] * left[2]) % P == 0 and (left[1] * right[2] - right[1] * left[2]) % P == 0
+
+
+def verifier(text):
+    name, key_id, key = text.strip().split("+", 2)
+    key = base64.b64decode(key)
+    if key[0] != 1 or sha256(name.encode(), b"\n", key)[:4].hex() != key_id:
+        raise Broken("a key is none")
+    return name, bytes.fromhex(key_id), key[1:]
+
+
+def opened(note, keys):
+    """The origin, the size and the root of a checkpoint that one of the keys has signed."""
+    text, signatures = note.split("\n\n", 1)
+    text += "\n"
+    for line in signatures.splitlines():
+        name, signature = line.removeprefix("\u2014 ").rsplit(" ", 1)
+        signature = base64.b64decode(signature)
+        for known, key_id, key in keys:
+            if known == name and signature[:4] == key_id:
+                if not signed(key, text.encode(), signature[4:]):
+                    raise Broken("the signature of a checkpoint is wrong")
+                origin, size, root = text.splitlines()[:3]
+                return origin, int(size), base64.b64decode(root)
+    raise Broken("a checkpoint is signed by none of the keys")
+
+
+class Tree:
+    def __init__(self, size=0, peaks=()):
+        self.size, self.peaks = size, list(peaks)
+        if bin(size).count("1") != len(self.peaks):
+            raise Broken("the peaks do not fit the size")
+
+    def push(self, data):
+        node, level = sha256(b"\0", data), self.size
+        while level & 1:
+            node, level = sha256(b"\1", self.peaks.pop(), node), level >> 1
+        self.peaks.append(node)
+        self.size += 1
+
+    def root(self):
+        if not self.peaks:
+            return sha256()
+        node = self.peaks[-1]
+        for peak in self.peaks[-2::-1]:
+            node = sha256(b"\1", peak, node)
+        return node
+
+
+def canonical(record):
+    # The members are ASCII and the numbers whole, so this is RFC 8785.
+    said = {name: value for name, value in record.items() if name not in ("seq", "prev", "hash")}
+    return json.dumps(said, sort_keys=True, separators=(",", ":"), ensure_ascii=False).encode()
+
+
+def unique(pairs):
+    if len({name for name, _ in pairs}) != len(pairs):
+        raise Broken("a member is there twice")
+    return dict(pairs)
+
+
+def verify(files, keys, witnesses):
+    given = bool(keys)
+    tree = last = chain = torn = None
+    seen, heads, known = {}, set(), {}
+    for note in witnesses:
+        if given:
+            opened(note, keys)
+        origin, size, root = note.split("\n")[:3]
+        if known.setdefault((origin.rsplit("/", 1)[1], int(size)), base64.b64decode(root)) != base64.b64decode(root):
+            raise Broken(f"two checkpoints over {size} records have other heads")
+    for file in files:
+        lines = open(file, "rb").read().split(b"\n")
+        ending = lines.pop()
+        if ending:
+            lines.append(ending)
+        for number, line in enumerate(lines, 1):
+            where = f"{file}:{number}"
+            try:
+                try:
+                    record = json.loads(line, object_pairs_hook=unique)
+                    seq, prev, own = record["seq"], bytes.fromhex(record["prev"]), bytes.fromhex(record["hash"])
+                except (ValueError, KeyError, TypeError):
+                    if torn or (number == len(lines) and ending):
+                        raise Broken("this is no record")
+                    torn = (line, where)
+                    continue
+                event = record["event"]
+                if torn and (event != "torn" or record["bytes"] != len(torn[0]) or record["digest"] != sha256(torn[0]).hex()):
+                    where = torn[1]
+                    raise Broken("this is no record, and the next does not say why")
+                torn = None
+                if sha256(DOMAIN, prev, seq.to_bytes(8, "big"), sha256(canonical(record))) != own:
+                    raise Broken("it is not what it was")
+                follows = tree is not None and seq == tree.size and prev == last
+                gap = tree is not None and event == "gap" and (record["from"], record["to"]) == (tree.size, seq - 1)
+                if not follows:
+                    begins = event in ("start", "opened") and (number == 1 or record["chain"] != chain)
+                    if tree is not None and not gap and not begins:
+                        raise Broken("it does not follow the one before it")
+                    if record.get("size") != seq or (seq == 0 and prev != bytes(32)):
+                        raise Broken("nothing says what came before")
+                    if tree is not None and chain == record["chain"] and seq >= tree.size and not gap:
+                        raise Broken("records before it are missing")
+                    chain, tree, last = record["chain"], Tree(seq, map(bytes.fromhex, record["peaks"])), prev
+                if record["chain"] != chain:
+                    raise Broken("it is of another chain")
+                if not given and event in ("start", "opened"):
+                    keys.append(verifier(record["key"]))
+                if event == "checkpoint" and opened(record["note"], keys) != (record["note"].split("\n")[0], tree.size, tree.root()):
+                    raise Broken("the checkpoint is not of this log")
+                if event == "checkpoint" and not record["note"].split("\n")[0].endswith("/" + chain):
+                    raise Broken("the checkpoint is of another chain")
+                if seen.setdefault((chain, seq), own) != own:
+                    raise Broken("the log was forked")
+                tree.push(own)
+                last = own
+                heads.add((chain, tree.size))
+                if known.get((chain, tree.size), tree.root()) != tree.root():
+                    raise Broken("a checkpoint from elsewhere has another head")
+            except Broken as error:
+                raise Broken(f"{where}: {error}") from None
+        if torn:
+            raise Broken(f"{torn[1]}: this is no record")
+    for chain, size in known:
+        if max((s for c, s in heads if c == chain), default=0) < size:
+            raise Broken(f"a checkpoint is over {size} records: the end was cut off")
+    return sum(1 for _ in seen)
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--key", action="append", default=[])
+    parser.add_argument("--checkpoint", action="append", default=[])
+    parser.add_argument("files", nargs="+")
+    options = parser.parse_args()
+    notes = []
+    for file in options.checkpoint:
+        lines = open(file, encoding="utf-8").read().split("\n\n")
+        # A text, its signatures, and an empty line after each.
+        notes += [f"{text}\n\n{signatures}\n" for text, signatures in zip(lines[0::2], lines[1::2])]
+    try:
+        count = verify(options.files, [verifier(key) for key in options.key], notes)
+    except Broken as error:
+        print(f"broken: {error}")
+        sys.exit(8)
+    print(f"whole: {count} records")
+
+
+main()

@@ -1,0 +1,493 @@
+//! The log proves itself: what is in it was written by the gateway, all of it, in this order.
+//!
+//! Two verifiers have to agree about everything here: that of the binary, and `tests/audit/verify.py`,
+//! which was written from the description and shares no code with it.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Output};
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use e2e::client::{get, raw};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary, root};
+use e2e::server::{Server, answer, tool};
+use e2e::{ERAS, Era, eventually};
+use serde_json::{Value, json};
+
+/// A configuration that records to `audit.jsonl` in a folder of its own and signs with a key that is
+/// kept, and the public half of the key.
+fn signed(server: &Server, folder: &Folder) -> (Config, String) {
+    let path = folder.path();
+    let key = path.join("key.pem");
+    let made = run(&["audit", "keygen", "--origin", "gw.example/test"], &[&key]);
+    assert!(made.status.success(), "{made:?}");
+    let mut config = Config::of(&server.url());
+    config.audit = Some(path.join("audit.jsonl"));
+    config.auditing = format!(
+        "checkpoints: {{key: {{fromFile: '{}'}}, origin: gw.example/test, records: 7, file: '{}'}}",
+        key.display(),
+        path.join("checkpoints").display()
+    );
+    (config, String::from_utf8(made.stdout).unwrap().trim().to_owned())
+}
+
+fn run(arguments: &[&str], files: &[&Path]) -> Output {
+    Command::new(binary()).args(arguments).args(files).output().unwrap()
+}
+
+/// What both verifiers say: whether the log is whole, and where it is not.
+#[expect(clippy::disallowed_methods, reason = "our own output")]
+fn verified(more: &[&str], files: &[&Path]) -> (bool, Value) {
+    let own = run(&[&["audit", "verify", "--format", "json"], more].concat(), files);
+    let other = Command::new("python3")
+        .arg(root().join("tests/audit/verify.py"))
+        .args(more)
+        .args(files)
+        .output()
+        .unwrap();
+    let said = String::from_utf8_lossy(&other.stdout).into_owned();
+    assert_eq!(own.status.code(), other.status.code(), "{own:?}\n{other:?}");
+    let report: Value = serde_json::from_slice(&own.stdout).unwrap();
+    let whole = own.status.code() == Some(0);
+    assert!(whole || own.status.code() == Some(8), "{own:?}");
+    assert_eq!(report["whole"], whole);
+    if !whole {
+        // They name the same line.
+        let problem = &report["problems"][0];
+        let (file, line) = (problem["file"].as_str().unwrap(), &problem["line"]);
+        assert!(*line == 0 || said.contains(&format!("{file}:{line}: ")), "{said}\n{report}");
+    }
+    (whole, report)
+}
+
+fn calls(gateway: &Gateway, count: usize) {
+    let ana = gateway.client(Era::Modern, ANA);
+    for _ in 0..count {
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+    }
+}
+
+/// Starts, calls and stops.
+fn session(config: &Config, count: usize) {
+    let mut gateway = config.start();
+    calls(&gateway, count);
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+}
+
+#[test]
+fn whatever_is_done_to_a_log_is_seen() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key) = signed(&server, &folder);
+    session(&config, 4);
+    session(&config, 1);
+    let file = folder.path().join("audit.jsonl");
+    let checkpoints = folder.path().join("checkpoints").display().to_string();
+    let trusted = ["--key", &key, "--checkpoint", &checkpoints];
+    let (whole, report) = verified(&trusted, &[&file]);
+    assert!(whole, "{report}");
+    assert!(report["checkpoints"].as_u64().unwrap() >= 3 && report["keysFromLog"] == false);
+    assert!(verified(&[], &[&file]).0);
+
+    let text = fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let count = lines.len();
+    let changed = folder.path().join("changed.jsonl");
+    let seen = |what: &str, lines: &[&str], at: Option<usize>| {
+        fs::write(&changed, lines.join("\n") + "\n").unwrap();
+        let (whole, report) = verified(&trusted, &[&changed]);
+        assert!(!whole, "{what} was not seen");
+        if let Some(at) = at {
+            assert_eq!(report["problems"][0]["line"], at, "{what}: {report}");
+        }
+    };
+    // The last record is the last checkpoint, and covers all before it: nothing is lost with it.
+    for at in 0..count - 1 {
+        let mut edited = lines.clone();
+        let other = lines[at].replacen("\"policy\":\"sha256:", "\"policy\":\"sha256;", 1);
+        edited[at] = &other;
+        seen("an edit", &edited, Some(at + 1));
+        let mut cut = lines.clone();
+        cut.remove(at);
+        seen("a record taken out", &cut, Some(at + 1));
+        seen("the end cut off", &lines[..at], None);
+        if at > 0 {
+            let mut twice = lines.clone();
+            twice.insert(at, lines[at - 1]);
+            seen("a record put in", &twice, Some(at + 1));
+            let mut swapped = lines.clone();
+            swapped.swap(at - 1, at);
+            seen("records in another order", &swapped, Some(at));
+        }
+        let mut half = lines[..at].to_vec();
+        half.push(lines[at].split_at(lines[at].len() / 2).0);
+        fs::write(&changed, half.join("\n")).unwrap();
+        assert!(!verified(&trusted, &[&changed]).0, "a line cut in two was not seen");
+    }
+    // Written otherwise is not changed.
+    let anew: Vec<String> = lines
+        .iter()
+        .map(|line| {
+            #[expect(clippy::disallowed_methods, reason = "our own output")]
+            let value: Value = serde_json::from_str(line).unwrap();
+            value.to_string().replace("\",\"", "\", \"")
+        })
+        .collect();
+    fs::write(&changed, anew.join("\n") + "\n").unwrap();
+    let (whole, report) = verified(&trusted, &[&changed]);
+    assert!(whole, "{report}");
+}
+
+#[test]
+fn a_log_that_somebody_else_signed_or_that_was_forked_is_seen() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let (ours, theirs) = (Folder::new(), Folder::new());
+    let (config, key) = signed(&server, &ours);
+    let (stranger, _) = signed(&server, &theirs);
+    session(&config, 5);
+    session(&stranger, 5);
+    let own = ours.path().join("audit.jsonl");
+    let foreign = theirs.path().join("audit.jsonl");
+    // Signed anew by somebody who has another key under the same name.
+    assert!(verified(&[], &[&foreign]).0, "only the key tells");
+    let (whole, report) = verified(&["--key", &key], &[&foreign]);
+    assert!(!whole && report["problems"][0]["what"].as_str().unwrap().contains("none of the keys"));
+    // Two ways to go on from the same record, each good for itself, with the key of the gateway.
+    let copy = ours.path().join("copy.jsonl");
+    fs::copy(&own, &copy).unwrap();
+    session(&config, 2);
+    let mut other = config.clone();
+    other.audit = Some(copy.clone());
+    session(&other, 4);
+    for file in [&own, &copy] {
+        let (whole, report) = verified(&["--key", &key], &[file]);
+        assert!(whole, "{report}");
+    }
+    let (whole, report) = verified(&["--key", &key], &[&own, &copy]);
+    assert!(
+        !whole && report["problems"][0]["what"].as_str().unwrap().contains("forked"),
+        "{report}"
+    );
+    // And the checkpoints of both gateways, which went to one file, do not fit either.
+    let checkpoints = ours.path().join("checkpoints").display().to_string();
+    assert!(!verified(&["--key", &key, "--checkpoint", &checkpoints], &[&own]).0);
+}
+
+#[test]
+fn a_log_goes_on_after_a_stop_and_after_a_crash() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key) = signed(&server, &folder);
+    let file = folder.path().join("audit.jsonl");
+    session(&config, 2);
+    // Nobody else writes to it.
+    let gateway = config.start();
+    let second = config.refused();
+    assert_eq!(second.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&second.stderr).into_owned();
+    assert!(said.contains("another process writes to `"), "{said}");
+    let mut gateway = gateway;
+    calls(&gateway, 2);
+    gateway.kill();
+    // Half a line is there when the gateway starts anew.
+    let mut torn = fs::OpenOptions::new().append(true).open(&file).unwrap();
+    torn.write_all(br#"{"chain":"half a li"#).unwrap();
+    drop(torn);
+    let gateway = config.start();
+    let log: Vec<_> = fs::read_to_string(&file).unwrap().lines().map(str::to_owned).collect();
+    assert!(log.contains(&r#"{"chain":"half a li"#.to_owned()), "nothing is thrown away");
+    assert!(log.iter().any(|line| line.contains(r#""event":"torn""#)));
+    let start = log.iter().rfind(|line| line.contains(r#""event":"start""#)).unwrap();
+    assert!(start.contains(r#""crashed":true"#), "{start}");
+    drop(gateway);
+    let (whole, report) = verified(&["--key", &key], &[&file]);
+    assert!(whole, "{report}");
+    // What was changed is not gone on with.
+    let text = fs::read_to_string(&file).unwrap();
+    let last = text.lines().next_back().unwrap();
+    fs::write(&file, text.replace(last, &last.replace("\"version\":\"", "\"version\":\"9")))
+        .unwrap();
+    let refused = config.refused();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("cannot be continued") && said.contains("audit verify"), "{said}");
+    fs::write(&file, text).unwrap();
+}
+
+#[test]
+fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (mut config, key) = signed(&server, &folder);
+    config.sink = "rotate: {size: 8KiB, keep: 3}".to_owned();
+    let file = folder.path().join("audit.jsonl");
+    session(&config, 30);
+    let full = || -> Vec<PathBuf> {
+        let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+        let mut names: Vec<_> = names.filter(|p| p.to_str().unwrap().contains("audit.0")).collect();
+        names.sort();
+        names
+    };
+    assert!(full().len() > 3, "{:?}", full());
+    let mut files = full();
+    files.push(file.clone());
+    let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
+    // All of them in one go, and each alone: a file says what came before it.
+    assert!(verified(&["--key", &key], &paths).0);
+    for path in &paths {
+        let (whole, report) = verified(&["--key", &key], &[path]);
+        assert!(whole, "{path:?} {report}");
+    }
+    // A file that is missing in the middle is missed; the files beside the one named come with it.
+    let gone = folder.path().join("gone");
+    fs::rename(&files[1], &gone).unwrap();
+    assert_eq!(run(&["audit", "verify", "--key", &key], &[&file]).status.code(), Some(8));
+    fs::rename(&gone, &files[1]).unwrap();
+    // The next start throws away what is not to be kept, and says so.
+    let gateway = config.start();
+    eventually("old files to go", || (full().len() == 3).then_some(()));
+    let retired = gateway.log().into_iter().filter(|record| record["event"] == "retired").count();
+    assert!(retired > 0);
+    drop(gateway);
+    let (whole, report) =
+        verified(&["--key", &key], &full().iter().map(PathBuf::as_path).collect::<Vec<_>>());
+    assert!(whole, "{report}");
+}
+
+#[test]
+fn whenever_it_is_killed_every_call_that_arrived_is_on_record() {
+    // `PORTCULLIS_KILLS` makes it longer.
+    let kills = std::env::var("PORTCULLIS_KILLS").ok().and_then(|n| n.parse().ok()).unwrap_or(12);
+    for era in ERAS {
+        let arrived: &'static Mutex<BTreeSet<String>> = Box::leak(Box::default());
+        let server = Server::with(Era::Modern, json!([tool("read")]), move |call, stream| {
+            let text = call.body["params"]["arguments"]["text"].as_str().unwrap().to_owned();
+            arrived.lock().unwrap().insert(text);
+            stream.write_all(&call.text("ok")).is_ok()
+        });
+        let folder = Folder::new();
+        let (mut config, key) = signed(&server, &folder);
+        config.sink = "rotate: {size: 64KiB}".to_owned();
+        let file = folder.path().join("audit.jsonl");
+        let (mut answered, next) = (0, AtomicUsize::new(0));
+        for round in 0..kills {
+            let mut gateway = config.start();
+            let address = gateway.address;
+            let done = AtomicUsize::new(0);
+            std::thread::scope(|scope| {
+                for _ in 0..4 {
+                    scope.spawn(|| {
+                        // Each call says which it is.
+                        let connected = std::panic::catch_unwind(|| {
+                            e2e::client::Client::connect(address, "/mcp", era, Some(ANA))
+                        });
+                        let Ok(client) = connected else { return };
+                        loop {
+                            let n = next.fetch_add(1, Ordering::Relaxed);
+                            let call = json!({ "text": format!("call-{n}") });
+                            let bytes = client.call_bytes(
+                                &json!(n),
+                                &json!({ "name": "read", "arguments": call }),
+                            );
+                            // Under one of them the gateway dies.
+                            let asked = std::panic::catch_unwind(|| raw(address, &bytes));
+                            if asked.is_err() {
+                                return;
+                            }
+                            done.fetch_add(1, Ordering::Relaxed);
+                        }
+                    });
+                }
+                let enough = 5 + round % 7;
+                eventually("some calls", || (done.load(Ordering::Relaxed) >= enough).then_some(()));
+                gateway.kill();
+            });
+            answered += done.load(Ordering::Relaxed);
+        }
+        // The last start finishes what the last kill left.
+        session(&config, 0);
+        let (whole, report) = (run(&["audit", "verify", "--key", &key], &[&file]), ());
+        assert!(whole.status.success(), "{whole:?} {report:?}");
+        let query = run(&["audit", "query", "--format", "jsonl", "--event", "intent"], &[&file]);
+        let intents = String::from_utf8(query.stdout).unwrap().lines().count();
+        let arrived = arrived.lock().unwrap().len();
+        assert!(arrived >= answered && answered > 0);
+        assert!(intents >= arrived, "{intents} on record, {arrived} arrived");
+    }
+}
+
+#[test]
+fn a_collector_that_is_down_stops_calls_or_costs_records_as_it_is_told() {
+    for (full, expected) in [("deny", false), ("drop", true), ("block", false)] {
+        let up = &*Box::leak(Box::new(std::sync::atomic::AtomicBool::new(false)));
+        let taken: &'static Mutex<Vec<String>> = Box::leak(Box::default());
+        let collector = Server::start(move |call, stream| {
+            if !up.load(Ordering::Acquire) {
+                return stream.write_all(&answer("503 Busy", "text/plain", "no")).is_ok();
+            }
+            let text = String::from_utf8_lossy(&call.bytes).into_owned();
+            let body = text.split_once("\r\n\r\n").unwrap().1.to_owned();
+            taken.lock().unwrap().push(body);
+            stream.write_all(&answer("200 OK", "text/plain", "ok")).is_ok()
+        });
+        let server = Server::echo(Era::Modern, &["read"]);
+        let mut config = Config::of(&server.url());
+        config.sinks = format!(
+            "{{name: siem, http: {{url: '{}'}}, spool: 16KiB, onFull: {full}}}",
+            collector.url()
+        );
+        let gateway = config.start();
+        let ana = gateway.client(Era::Modern, ANA);
+        if full == "block" {
+            std::thread::scope(|scope| {
+                let waits = scope.spawn(|| calls(&gateway, 20));
+                let before = eventually("the spool to be full", || {
+                    let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+                    let line =
+                        metrics.lines().find(|l| l.starts_with("portcullis_audit_spool_bytes "));
+                    let held: u64 = line?.rsplit_once(' ')?.1.parse().ok()?;
+                    (held > 0).then_some(gateway.exchanges().len())
+                });
+                assert!(before < 20 && !waits.is_finished());
+                up.store(true, Ordering::Release);
+            });
+        } else {
+            let codes: Vec<_> = (0..20).map(|_| ana.call("read", &json!({})).status).collect();
+            assert_eq!(codes.iter().all(|code| *code == 200), expected, "{full} {codes:?}");
+            assert_eq!(server.tool_calls().len() < 20, full == "deny");
+            up.store(true, Ordering::Release);
+            eventually("records to be taken", || (!taken.lock().unwrap().is_empty()).then_some(()));
+        }
+        // It works again as soon as it can.
+        eventually("calls", || (ana.call("read", &json!({})).status == 200).then_some(()));
+        drop(gateway);
+        let text = taken.lock().unwrap().concat();
+        let folder = Folder::new();
+        let file = folder.path().join("collected.jsonl");
+        fs::write(&file, text).unwrap();
+        let (whole, report) = verified(&[], &[&file]);
+        assert!(whole, "{report}");
+        let remarks = report["remarks"].to_string();
+        assert_eq!(remarks.contains("were not taken by this sink"), full == "drop", "{remarks}");
+    }
+}
+
+#[test]
+fn a_syslog_and_a_collector_of_ocsf_get_what_they_understand() {
+    let udp = std::net::UdpSocket::bind("127.0.0.1:0").unwrap();
+    udp.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    let tcp = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken: &'static Mutex<String> = Box::leak(Box::default());
+    let collector = Server::trusted(move |call, stream| {
+        assert!(call.head.to_ascii_lowercase().contains("authorization: bearer collector-key"));
+        let text = String::from_utf8_lossy(&call.bytes).into_owned();
+        taken.lock().unwrap().push_str(text.split_once("\r\n\r\n").unwrap().1);
+        stream.write_all(&answer("200 OK", "text/plain", "ok")).is_ok()
+    });
+    let folder = Folder::new();
+    let token = folder.path().join("token");
+    fs::write(&token, "collector-key\n").unwrap();
+    let server = Server::echo(Era::Modern, &["read"]);
+    let mut config = Config::of(&server.url());
+    config.sinks = format!(
+        "{{name: udp, syslog: {{udp: '{}'}}}}, {{name: tcp, syslog: {{tcp: '{}', facility: 10}}, format: ocsf}}, \
+         {{name: siem, format: ocsf, http: {{url: '{}', token: {{fromFile: '{}'}}}}}}",
+        udp.local_addr().unwrap(),
+        tcp.local_addr().unwrap(),
+        collector.url(),
+        token.display()
+    );
+    let gateway = config.start();
+    let ana = gateway.client(Era::Modern, ANA);
+    assert_eq!(ana.call("read", &json!({})).status, 200);
+    assert_eq!(gateway.client(Era::Modern, "pcl_nobody").call("read", &json!({})).status, 401);
+    assert!(ana.call("write", &json!({})).code() < 0);
+    // RFC 5424: facility 13 and severity 6 are 110.
+    let mut datagram = [0; 65536];
+    let length = udp.recv(&mut datagram).unwrap();
+    let first = String::from_utf8_lossy(&datagram[..length]).into_owned();
+    assert!(first.starts_with("<110>1 20") && first.contains(" portcullis "), "{first}");
+    assert!(first.contains(r#" start - {"chain":""#), "{first}");
+    let (mut stream, _) = tcp.accept().unwrap();
+    let said = e2e::client::until(&mut stream, "\"api\":");
+    let (length, rest) = said.split_once(' ').unwrap();
+    assert!(length.parse::<usize>().is_ok() && rest.starts_with("<86>1 "), "{said}");
+    let event = |uid: u64, is: &dyn Fn(&Value) -> bool| {
+        eventually("the event", || {
+            let text = taken.lock().unwrap().clone();
+            #[expect(clippy::disallowed_methods, reason = "our own output")]
+            let mut events = text.lines().filter_map(|line| serde_json::from_str(line).ok());
+            events.find(|event: &Value| event["class_uid"] == uid && is(event))
+        })
+    };
+    let call =
+        event(6003, &|event| event["action_id"] == 1 && event["api"]["operation"] == "tools/call");
+    assert_eq!(call["resources"][0]["name"], "read");
+    assert_eq!(
+        (&call["actor"]["user"]["uid"], &call["type_uid"]),
+        (&json!("ana"), &json!(600_399))
+    );
+    let denied = event(6003, &|event| event["disposition_id"] == 2);
+    assert_eq!((&denied["status_id"], &denied["status_code"]), (&json!(2), &json!("unknown-tool")));
+    let unknown = event(3002, &|_| true);
+    assert_eq!(unknown["status_detail"], "credential-refused");
+    let record = gateway.last();
+    assert_eq!(denied["metadata"]["uid"], record["id"]);
+}
+
+#[test]
+fn every_record_is_as_its_schema_says() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, _) = signed(&server, &folder);
+    session(&config, 3);
+    let printed = run(&["schema", "audit"], &[]);
+    let shipped = fs::read(root().join("config/audit.schema.json")).unwrap();
+    assert_eq!(printed.stdout, shipped);
+    let check = "import json, sys, jsonschema\nschema = json.load(open(sys.argv[1]))\n\
+                 v = jsonschema.Draft202012Validator(schema)\n\
+                 for line in open(sys.argv[2]):\n  v.validate(json.loads(line))\n";
+    let python = root().join("tests/.peers/py1/bin/python");
+    let checked = Command::new(python)
+        .args(["-c", check])
+        .arg(root().join("config/audit.schema.json"))
+        .arg(folder.path().join("audit.jsonl"))
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{}", String::from_utf8_lossy(&checked.stderr));
+}
+
+#[test]
+fn records_are_found_and_shown() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, _) = signed(&server, &folder);
+    let gateway = config.start();
+    let ana = gateway.client(Era::Modern, ANA);
+    calls(&gateway, 2);
+    assert!(ana.call("=cmd|' /C calc'!A0", &json!({})).code() < 0);
+    drop(gateway);
+    let file = folder.path().join("audit.jsonl");
+    let said = |arguments: &[&str]| String::from_utf8(run(arguments, &[&file]).stdout).unwrap();
+    let denied = said(&["audit", "query", "--outcome", "denied"]);
+    assert!(
+        denied.contains(" denied ana tools/call up/=cmd") && denied.lines().count() == 1,
+        "{denied}"
+    );
+    let none = said(&["audit", "query", "--principal", "bob"]);
+    assert_eq!(none, "");
+    assert_eq!(
+        said(&["audit", "query", "--tool", "read", "--event", "intent", "--since", "1h"])
+            .lines()
+            .count(),
+        2
+    );
+    assert_eq!(said(&["audit", "query", "--until", "1h"]), "");
+    let table = said(&["audit", "export", "--format", "csv", "--event", "exchange"]);
+    assert!(table.starts_with("time,event,outcome,") && table.contains("'=cmd"), "{table}");
+    assert_eq!(said(&["audit", "tail", "-n", "2"]).lines().count(), 2);
+    assert!(said(&["audit", "export"]).contains("\"class_uid\":6003"));
+}
