@@ -52,6 +52,12 @@ const TURN: Duration = Duration::from_secs(1);
 /// How much room one request wants in a spool that is waited for: its lines are shorter.
 const ROOM: usize = 64 * 1024;
 
+/// Who is told of every exchange that has ended.
+pub trait Observer: fmt::Debug + Send + Sync {
+    /// It ended like this.
+    fn ended(&self, record: &Record, ending: Ending, now: Instant);
+}
+
 /// Why there is no record.
 #[derive(Debug, thiserror::Error)]
 pub enum AuditError {
@@ -85,6 +91,7 @@ pub struct Journal {
     ids: Ids,
     /// A sink has failed since it last worked.
     failing: AtomicBool,
+    observer: Option<Arc<dyn Observer>>,
 }
 
 /// Where ids come from.
@@ -120,6 +127,8 @@ pub struct Parts {
     pub policy: String,
     /// The key of argument digests.
     pub digest_key: Option<Vec<u8>>,
+    /// Who else is told.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Journal {
@@ -140,7 +149,7 @@ impl Journal {
         rand::fill(&mut random).map_err(failed)?;
         let (seed, key) = random.split_at(8);
         let (id, key) = key.split_at(8);
-        let Parts { sinks, resumed, checkpoints, policy, digest_key } = parts;
+        let Parts { sinks, resumed, checkpoints, policy, digest_key, observer } = parts;
         let crashed = resumed.as_ref().is_some_and(|resumed| resumed.crashed);
         let chain = resumed.map_or_else(|| Chain::new(&hex::encode(id)), |resumed| resumed.chain);
         let spools: Vec<_> =
@@ -160,6 +169,7 @@ impl Journal {
                 counter: AtomicU64::new(0),
             },
             failing: AtomicBool::new(false),
+            observer,
         };
         journal.start(crashed)?;
         Ok(journal)
@@ -205,6 +215,12 @@ impl Journal {
         self.event(&Event { event: "applied", ..Event::default() })
     }
 
+    /// Whether there is anything that calls wait for.
+    #[must_use]
+    pub fn is_waited_for(&self) -> bool {
+        !self.waited.is_empty()
+    }
+
     /// Waits until those that calls wait for have room.
     pub async fn room(&self) {
         for spool in &self.waited {
@@ -246,6 +262,14 @@ impl Journal {
         let total = now.saturating_duration_since(record.started);
         let gateway = total.saturating_sub(record.upstream);
         self.metrics.exchange(ending.outcome, record.reason(), gateway);
+        let what = record.operated(ending);
+        self.metrics.operation(false, &what, total);
+        if record.sent.is_some() {
+            self.metrics.operation(true, &what, record.upstream);
+        }
+        if let Some(observer) = &self.observer {
+            observer.ended(record, ending, now);
+        }
     }
 
     /// Records that the process stops, signs what there is, and waits until it is delivered.

@@ -77,4 +77,18 @@ impl Ending {
     pub const fn cancelled() -> Self {
         Self { outcome: Outcome::Cancelled, reason: Some("cancelled"), status: 499, code: None }
     }
+
+    /// The `error.type` of OpenTelemetry; `None` when all went well.
+    #[must_use]
+    pub fn error_type(&self, reason: Option<&'static str>) -> Option<&'static str> {
+        match self.outcome {
+            Outcome::Answered => None,
+            Outcome::ToolError => Some("tool_error"),
+            Outcome::ServerError
+            | Outcome::Denied
+            | Outcome::Refused
+            | Outcome::Failed
+            | Outcome::Cancelled => Some(reason.unwrap_or(self.outcome.as_str())),
+        }
+    }
 }

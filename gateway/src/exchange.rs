@@ -63,6 +63,7 @@ use crate::seal::Sealer;
 use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
 use crate::settings::Limits;
 use crate::task::Tasks;
+use crate::telemetry::Telemetry;
 use crate::upstream::{Party, Subject, Upstream, UpstreamError};
 use crate::wire::headers::{Single, single};
 use crate::wire::{self, DecodeError, Id, Message};
@@ -97,6 +98,8 @@ pub struct Gateway {
     pub clock: Arc<dyn Clock>,
     /// How often, and how long?
     pub metrics: Arc<Metrics>,
+    /// As a part of what?
+    pub telemetry: Arc<Telemetry>,
     /// Who finishes what a client no longer waits for?
     pub tasks: Tasks,
     /// Calls of legacy sessions that can be cancelled.
@@ -151,7 +154,9 @@ impl Gateway {
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
-        self.journal.room().await;
+        if self.journal.is_waited_for() {
+            Box::pin(self.journal.room()).await;
+        }
         let mut record = self.record(&door, &peer);
         let (head, mut body) = request.into_parts();
         let knocked = match self.knock(&door, &peer, (head, &mut body), &mut record).await {
@@ -239,7 +244,8 @@ impl Gateway {
             };
             let ask = if head.method == Method::GET { Ask::Stream(last) } else { Ask::End };
             record.version = Some(session.version);
-            let inbound = Inbound { version: session.version, ask, client: None, trace: None };
+            let inbound =
+                Inbound { version: session.version, ask, client: None, parents: Box::default() };
             let (id, batched, session) = (None, false, Some(session));
             return Ok(Arrived { caller, route, session, inbound, id, batched, door });
         }
@@ -251,7 +257,8 @@ impl Gateway {
             ask.mirrored = None;
         }
         record.version = Some(inbound.version);
-        record.trace = inbound.trace.clone().or_else(|| Some(record.id.digits().into()));
+        let [parent, link] = *std::mem::take(&mut inbound.parents);
+        self.telemetry.join(&mut record.trace, parent, link);
         let stateless = inbound.version.era() == Era::Modern;
         let session = match inbound.ask {
             Ask::Initialize => None,

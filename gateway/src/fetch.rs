@@ -7,10 +7,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::header::{ACCEPT, ACCEPT_ENCODING, CONNECTION, HOST, USER_AGENT};
+use http::header::{ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE, HOST, TE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
-use http_body_util::Full;
+use http_body_util::{BodyExt as _, Full, Limited};
 use hyper::body::Body as _;
+use hyper::client::conn::http2;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
 
 use crate::body::Pieces;
@@ -115,6 +117,67 @@ impl Endpoint {
     ) -> Result<Fetched, FetchError> {
         let asked = tokio::time::timeout(self.time, self.exchange(method, headers, body)).await;
         asked.unwrap_or(Err(FetchError::Late(self.time)))
+    }
+
+    /// Calls a method of gRPC that takes one message and answers with one that says nothing.
+    ///
+    /// <https://github.com/grpc/grpc/blob/master/doc/PROTOCOL-HTTP2.md>
+    ///
+    /// # Errors
+    /// When it is not taken.
+    pub async fn call(
+        &self,
+        method: &str,
+        headers: HeaderMap,
+        message: &[u8],
+    ) -> Result<(), FetchError> {
+        let called = tokio::time::timeout(self.time, self.unary(method, headers, message)).await;
+        called.unwrap_or(Err(FetchError::Late(self.time)))
+    }
+
+    async fn unary(
+        &self,
+        method: &str,
+        headers: HeaderMap,
+        message: &[u8],
+    ) -> Result<(), FetchError> {
+        let length =
+            u32::try_from(message.len()).map_err(|_long| FetchError::Long(message.len()))?;
+        let body = [&[0], &length.to_be_bytes()[..], message].concat();
+        let scheme = if self.target.is_secure() { "https" } else { "http" };
+        let authority = self.host.to_str().map_err(|_unusable| FetchError::Url)?;
+        let mut request = Request::new(Full::new(Bytes::from(body)));
+        *request.method_mut() = Method::POST;
+        let uri = format!("{scheme}://{authority}{method}");
+        *request.uri_mut() = uri.parse().map_err(|_unusable| FetchError::Url)?;
+        let map = request.headers_mut();
+        map.extend(headers);
+        map.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
+        map.insert(TE, HeaderValue::from_static("trailers"));
+        let stream = TokioIo::new(self.target.stream().await?);
+        let shaken = http2::handshake(TokioExecutor::new(), stream).await;
+        let (mut sender, connection) = shaken.map_err(LinkError::Broken)?;
+        let exchange = async {
+            let response = sender.send_request(request).await.map_err(LinkError::Broken)?;
+            let (head, body) = response.into_parts();
+            let collected = Limited::new(body, self.limit).collect().await;
+            let collected = collected.map_err(|_broken| FetchError::Answer("it broke off"))?;
+            // An answer that is an error alone has its status in the head.
+            let trailers = collected.trailers().and_then(|trailers| trailers.get("grpc-status"));
+            let status = trailers.or_else(|| head.headers.get("grpc-status")).cloned();
+            match status.as_ref().map(HeaderValue::as_bytes) {
+                Some(b"0") => Ok(()),
+                Some(_) => Err(FetchError::Answer("gRPC refuses it")),
+                None => Err(FetchError::Status(head.status.as_u16())),
+            }
+        };
+        tokio::select! {
+            done = exchange => done,
+            broken = connection => match broken {
+                Err(error) => Err(LinkError::Broken(error).into()),
+                Ok(()) => Err(FetchError::Answer("the connection was closed")),
+            },
+        }
     }
 
     async fn exchange(

@@ -465,7 +465,8 @@ fn named(mut caller: Caller, certificate: Option<&Certificate>) -> Caller {
 #[cfg(test)]
 mod tests {
     use super::{Asked, AuthnError, Identity};
-    use crate::clock::System;
+    use crate::clock::{Clock as _, System};
+    use crate::metrics::Metrics;
     use crate::seal::Sealer;
     use crate::settings::{self, ApiKey, Limits, Scheme};
     use crate::task::Tasks;
@@ -491,7 +492,12 @@ mod tests {
             ..settings::Identity::default()
         };
         let limits = Limits::default();
-        let world = World::new(Arc::new(System), limits, Tasks::default());
+        let world = World::new(
+            Arc::new(System),
+            limits,
+            Tasks::default(),
+            Arc::new(Metrics::new(System.now())),
+        );
         let sealer = Arc::new(Sealer::new(&[]).unwrap());
         let identity = Identity::new(&settings, &world, &limits, sealer).unwrap();
         let mut request = Request::post("/mcp");

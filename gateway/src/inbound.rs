@@ -13,6 +13,7 @@ use policy::offer::Kind;
 use crate::client::Client;
 use crate::failure::Failure;
 use crate::protocol::{Era, Version, header, meta, method};
+use crate::trace::Parent;
 use crate::wire::headers::{self, Single};
 use crate::wire::{self, Id, Message, Outcome};
 
@@ -28,8 +29,8 @@ pub struct Inbound {
     pub ask: Ask,
     /// What the client says of itself, where it says so in every message or opens a session.
     pub client: Option<Arc<Client>>,
-    /// The trace it belongs to, 32 hexadecimal digits.
-    pub trace: Option<Box<str>>,
+    /// What the client does it for, and what else that has to do with.
+    pub parents: Box<[Option<Parent>; 2]>,
 }
 
 /// What a client asks for.
@@ -114,7 +115,7 @@ pub fn read(
                 version => version.unwrap_or(Version::V2025March),
             };
             let ask = response.id.map_or(Ask::Notice, |id| Ask::Answer(id, response.outcome));
-            return Ok(Inbound { version, ask, client: None, trace: None });
+            return Ok(Inbound { version, ask, client: None, parents: Box::default() });
         }
     };
     let meta = params.as_ref().and_then(|params| params.value().get("_meta"));
@@ -142,7 +143,7 @@ pub fn read(
     } else if &*method == method::INITIALIZE {
         client = Some(Arc::new(introduced(params.as_ref())));
     }
-    let trace = trace(headers, meta);
+    let parents = Box::new(parents(headers, meta));
     let mut ask = ask(version.era(), &method, params.as_ref(), wants_answer)?;
     if let Ask::Use(asked) = &mut ask {
         match version.era() {
@@ -156,7 +157,7 @@ pub fn read(
             Era::Legacy => {}
         }
     }
-    Ok(Inbound { version, ask, client, trace })
+    Ok(Inbound { version, ask, client, parents })
 }
 
 /// What a legacy client says of itself in its handshake.
@@ -354,6 +355,8 @@ fn meta_of(ask: &mut UseAsk, meta: Value<'_>, document: &Arc<Document>) -> Resul
     for (key, value) in meta.members() {
         match &*key {
             meta::VERSION | meta::CLIENT_INFO | meta::CLIENT_CAPABILITIES | meta::SUBSCRIPTION => {}
+            // What of these goes on is written anew. Baggage is a way out for anything (SEP-414).
+            meta::TRACE_PARENT | meta::TRACE_STATE | meta::BAGGAGE => {}
             meta::LOG_LEVEL => {
                 let known = value.as_str().is_some_and(|text| text.len() <= LEVEL);
                 let wrong = Failure::Params("the log level is not a string");
@@ -455,26 +458,29 @@ fn mirrored(headers: &HeaderMap, method: &str, params: Option<&Fragment>) -> Res
     }
 }
 
-/// The trace id of W3C Trace Context, from the body before the header (SEP-414).
-///
-/// <https://www.w3.org/TR/trace-context/#traceparent-header>
-fn trace(headers: &HeaderMap, meta: Option<Value<'_>>) -> Option<Box<str>> {
-    let body = meta.and_then(|meta| meta.get(meta::TRACE_PARENT)).and_then(Value::as_str);
-    let head = match headers::single(headers, meta::TRACE_PARENT) {
+/// What the client is doing this for: from the body before the headers (SEP-414), which become a
+/// link where they say something else.
+fn parents(headers: &HeaderMap, meta: Option<Value<'_>>) -> [Option<Parent>; 2] {
+    let head = |name: &str| match headers::single(headers, name) {
         Single::Value(text) => Some(text),
         Single::Absent | Single::Bad => None,
     };
-    let text = body.as_deref().or(head)?;
-    let mut parts = text.split('-');
-    let hex = |part: Option<&str>, length: usize| {
-        let lower = |byte: u8| matches!(byte, b'0'..=b'9' | b'a'..=b'f');
-        part.is_some_and(|part| part.len() == length && part.bytes().all(lower))
+    let body = |name: &str| meta.and_then(|meta| meta.get(name)).and_then(Value::as_str);
+    let read = |parent: Option<&str>, state: Option<&str>| {
+        parent.and_then(Parent::read).map(|parent| parent.with_state(state))
     };
-    let version = hex(parts.next(), 2);
-    let trace = parts.next();
-    let rest = hex(parts.next(), 16) && hex(parts.next(), 2);
-    let good = version && hex(trace, 32) && rest && trace != Some(&"0".repeat(32));
-    trace.filter(|_| good).map(Into::into)
+    let (parent, state) = (body(meta::TRACE_PARENT), body(meta::TRACE_STATE));
+    let told = read(parent.as_deref(), state.as_deref());
+    let told = told.map(|told| Parent { is_said: true, ..told });
+    let around = read(head(meta::TRACE_PARENT), head(meta::TRACE_STATE));
+    match told {
+        None => [around, None],
+        Some(told) => {
+            let other =
+                around.filter(|around| (around.trace, around.span) != (told.trace, told.span));
+            [Some(told), other]
+        }
+    }
 }
 
 #[cfg(test)]

@@ -116,6 +116,12 @@ impl Target {
         Ok(Self { host: host.into(), port, egress, tls, connect_time, lookup })
     }
 
+    /// Whether connections are by TLS.
+    #[must_use]
+    pub fn is_secure(&self) -> bool {
+        self.tls.is_some()
+    }
+
     /// A new connection.
     ///
     /// # Errors
@@ -136,7 +142,11 @@ impl Target {
         })
     }
 
-    async fn stream(&self) -> Result<Stream, LinkError> {
+    /// The bytes of a connection, for a protocol that is not HTTP/1.1.
+    ///
+    /// # Errors
+    /// When there is no connection.
+    pub(crate) async fn stream(&self) -> Result<Stream, LinkError> {
         // Once for a connection: what the name stands for afterwards makes no difference to it.
         let found = self.lookup.addresses(&self.host, self.port).await;
         let addresses = found.map_err(LinkError::Connect)?;
@@ -227,7 +237,7 @@ fn drive(
 
 /// Bytes to and from a server.
 #[derive(Debug)]
-enum Stream {
+pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
 }

@@ -1,14 +1,23 @@
-//! Counts, kept as atomics and shown in the Prometheus text format.
+//! What is counted and measured, in one place: read by Prometheus and sent by OTLP alike.
 //!
-//! Labels are names from the configuration and from this code, never anything a peer sent.
+//! Labels are names from the configuration and from this code, never anything a peer sent: what a
+//! peer names that is not configured is `_OTHER`. The names of MCP are those of the OpenTelemetry
+//! semantic conventions (in development; this is the only place that has them), the others are ours.
 
+mod series;
+
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::time::Duration;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use arc_swap::ArcSwap;
 use policy::inspect::{Detector, Finding};
 
 use crate::ending::Outcome;
+
+pub use series::{Operation, Series};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -25,69 +34,139 @@ impl Counter {
     }
 }
 
-/// Upper bounds of the buckets, in microseconds.
-const BOUNDS: [u64; 14] = [
+/// Upper bounds of the buckets for what is quick, in microseconds.
+const QUICK: [u64; 14] = [
     50, 100, 250, 500, 1_000, 2_500, 5_000, 10_000, 25_000, 50_000, 100_000, 500_000, 2_500_000,
     10_000_000,
 ];
 
+/// Those that the semantic conventions of MCP name.
+const OPERATION: [u64; 14] = [
+    10_000,
+    20_000,
+    50_000,
+    100_000,
+    200_000,
+    500_000,
+    1_000_000,
+    2_000_000,
+    5_000_000,
+    10_000_000,
+    30_000_000,
+    60_000_000,
+    120_000_000,
+    300_000_000,
+];
+
 /// Durations, counted by size.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Histogram {
+    bounds: &'static [u64; 14],
     buckets: [Counter; 15],
     micros: Counter,
 }
 
 impl Histogram {
+    const fn new(bounds: &'static [u64; 14]) -> Self {
+        Self {
+            bounds,
+            buckets: [const { Counter(AtomicU64::new(0)) }; 15],
+            micros: Counter(AtomicU64::new(0)),
+        }
+    }
+
+    /// For operations of MCP.
+    #[must_use]
+    pub const fn operation() -> Self {
+        Self::new(&OPERATION)
+    }
+
     /// Counts one.
     pub fn observe(&self, time: Duration) {
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
-        let bucket = BOUNDS.partition_point(|bound| *bound < micros);
+        let bucket = self.bounds.partition_point(|bound| *bound < micros);
         if let Some(bucket) = self.buckets.get(bucket) {
             bucket.add(1);
         }
         self.micros.add(micros);
     }
 
-    fn show(&self, out: &mut String, name: &str, labels: &str) {
-        let mut below = 0;
-        let comma = if labels.is_empty() { "" } else { "," };
-        let bounds = BOUNDS.iter().map(|bound| seconds(*bound)).chain(["+Inf".to_owned()]);
-        for (bucket, bound) in self.buckets.iter().zip(bounds) {
-            below += bucket.get();
-            line(out, &format!("{name}_bucket{{{labels}{comma}le=\"{bound}\"}}"), below);
-        }
-        let sum = seconds(self.micros.get());
-        writeln!(out, "{name}_sum{{{labels}}} {sum}").unwrap_or_default();
-        line(out, &format!("{name}_count{{{labels}}}"), below);
+    fn read(&self) -> Value {
+        let counts = self.buckets.iter().map(Counter::get).collect();
+        Value::Histogram { bounds: self.bounds, counts, micros: self.micros.get() }
     }
 }
 
-/// Micro- to whole seconds without a detour through floating point.
-fn seconds(micros: u64) -> String {
-    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
+/// A value at one moment.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Value {
+    /// One that only grows.
+    Sum(u64),
+    /// One that goes up and down.
+    Gauge(u64),
+    /// Durations: the upper bounds in microseconds, how many in each bucket, one more than bounds, and
+    /// all of them together.
+    Histogram {
+        /// The upper bounds.
+        bounds: &'static [u64],
+        /// How many in each bucket.
+        counts: Vec<u64>,
+        /// The sum.
+        micros: u64,
+    },
 }
 
-fn line(out: &mut String, name: &str, value: u64) {
-    writeln!(out, "{name} {value}").unwrap_or_default();
+/// Names and values of labels.
+pub type Labels = Vec<(&'static str, Box<str>)>;
+
+/// All values of one name at one moment.
+#[derive(Clone, Debug)]
+pub struct Family {
+    /// Its name, as OpenTelemetry writes it.
+    pub name: &'static str,
+    /// Its unit, as UCUM writes it; empty where there is none.
+    pub unit: &'static str,
+    /// What it is.
+    pub help: &'static str,
+    /// The values.
+    pub points: Vec<(Labels, Value)>,
 }
 
 /// What is counted of one server.
 #[derive(Debug)]
-struct OfServer {
+pub struct OfServer {
     name: Box<str>,
     calls: Histogram,
     up: AtomicU64,
 }
 
+impl OfServer {
+    /// Counts what it took for one answer.
+    pub fn answered(&self, time: Duration) {
+        self.calls.observe(time);
+    }
+
+    /// Notes whether it could be reached when it was last tried.
+    pub fn reached(&self, up: bool) {
+        self.up.store(u64::from(up), Ordering::Relaxed);
+    }
+}
+
 /// Everything that is counted.
 #[derive(Debug)]
 pub struct Metrics {
+    started: SystemTime,
     outcomes: [Counter; Outcome::ALL.len()],
     denials: [Counter; policy::decision::Reason::CODES.len()],
     findings: [Counter; Detector::CONTENT.len()],
     overhead: Histogram,
-    servers: Vec<OfServer>,
+    /// Operations as clients see them, and as servers do.
+    operations: [Series; 2],
+    /// How long sessions lasted.
+    sessions: Histogram,
+    servers: RwLock<Vec<Arc<OfServer>>>,
+    /// The names of tools and prompts that are configured.
+    names: ArcSwap<BTreeSet<Arc<str>>>,
     /// Requests being worked on.
     pub in_flight: AtomicU64,
     /// Connections of clients.
@@ -112,22 +191,47 @@ pub struct Metrics {
     pub audit_failures: Counter,
     /// Bytes of records that are not delivered yet.
     pub audit_held: AtomicU64,
+    /// Tokens that were got for servers, and those that were not.
+    pub tokens: [Counter; 2],
+    /// Spans that were sent, and those that were lost.
+    pub spans: [Counter; 2],
+    /// Times that OTLP was taken, and times that it was not.
+    pub exports: [Counter; 2],
+    /// Whether the last change of the configuration was applied, and when one was.
+    reload: [AtomicU64; 2],
+}
+
+/// How an operation of MCP ended, for its labels.
+#[derive(Clone, Copy, Debug)]
+pub struct Operated<'a> {
+    /// The method, as the peer named it.
+    pub method: Option<&'a str>,
+    /// The tool or prompt.
+    pub name: Option<&'a str>,
+    /// The server.
+    pub server: Option<&'a str>,
+    /// The revision.
+    pub version: Option<&'static str>,
+    /// What went wrong.
+    pub error: Option<&'static str>,
+    /// The code of the JSON-RPC error.
+    pub code: Option<i32>,
 }
 
 impl Metrics {
-    /// Nothing counted yet, for these servers.
-    pub fn new<'a>(servers: impl IntoIterator<Item = &'a str>) -> Self {
-        let server = |name: &str| OfServer {
-            name: name.into(),
-            calls: Histogram::default(),
-            up: AtomicU64::new(0),
-        };
+    /// Nothing counted yet.
+    #[must_use]
+    pub fn new(started: SystemTime) -> Self {
         Self {
+            started,
             outcomes: Default::default(),
-            denials: Default::default(),
-            findings: Default::default(),
-            overhead: Histogram::default(),
-            servers: servers.into_iter().map(server).collect(),
+            denials: std::array::from_fn(|_| Counter::default()),
+            findings: std::array::from_fn(|_| Counter::default()),
+            overhead: Histogram::new(&QUICK),
+            operations: Default::default(),
+            sessions: Histogram::operation(),
+            servers: RwLock::default(),
+            names: ArcSwap::default(),
             in_flight: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             handshakes_failed: Counter::default(),
@@ -140,6 +244,47 @@ impl Metrics {
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
             audit_held: AtomicU64::new(0),
+            tokens: Default::default(),
+            spans: Default::default(),
+            exports: Default::default(),
+            reload: Default::default(),
+        }
+    }
+
+    /// When it began to count.
+    #[must_use]
+    pub fn started(&self) -> SystemTime {
+        self.started
+    }
+
+    /// What is counted of the server `name`, from now on or since it was first asked for.
+    #[must_use]
+    pub fn server(&self, name: &str) -> Arc<OfServer> {
+        let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = servers.iter().find(|known| *known.name == *name) {
+            return Arc::clone(known);
+        }
+        let calls = Histogram::new(&QUICK);
+        let server = Arc::new(OfServer { name: name.into(), calls, up: AtomicU64::new(0) });
+        servers.push(Arc::clone(&server));
+        server
+    }
+
+    /// Shows these servers alone, and these names of tools and prompts.
+    pub fn configured(&self, servers: &[&str], names: BTreeSet<Arc<str>>) {
+        let mut known = self.servers.write().unwrap_or_else(PoisonError::into_inner);
+        known.retain(|server| servers.contains(&&*server.name));
+        drop(known);
+        self.names.store(Arc::new(names));
+    }
+
+    /// Notes that a change of the configuration was applied at `now`, or was not.
+    pub fn reloaded(&self, good: bool, now: SystemTime) {
+        let [successful, when] = &self.reload;
+        successful.store(u64::from(good), Ordering::Relaxed);
+        if good {
+            let now = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+            when.store(now, Ordering::Relaxed);
         }
     }
 
@@ -154,6 +299,21 @@ impl Metrics {
             counter.add(1);
         }
         self.overhead.observe(gateway);
+    }
+
+    /// Measures an operation as its client sees it, or as its server does.
+    pub fn operation(&self, upstream: bool, what: &Operated<'_>, time: Duration) {
+        let names = self.names.load();
+        let name = what.name.map(|name| names.get(name).cloned());
+        let operation = Operation::new(what, name);
+        let [server, client] = &self.operations;
+        let series = if upstream { client } else { server };
+        series.get(operation).observe(time);
+    }
+
+    /// Measures a legacy session that has ended.
+    pub fn session(&self, time: Duration) {
+        self.sessions.observe(time);
     }
 
     /// Counts what was found in what is said and sent.
@@ -181,24 +341,188 @@ impl Metrics {
         }
     }
 
-    /// Counts what a server took for one answer.
-    pub fn upstream(&self, server: usize, time: Duration) {
-        if let Some(server) = self.servers.get(server) {
-            server.calls.observe(time);
-        }
-    }
-
-    /// Notes whether a server could be reached when it was last tried.
-    pub fn reached(&self, server: usize, up: bool) {
-        if let Some(server) = self.servers.get(server) {
-            server.up.store(u64::from(up), Ordering::Relaxed);
-        }
-    }
-
     /// Which servers could not be reached when they were last tried.
-    pub fn unreached(&self) -> impl Iterator<Item = &str> {
-        let down = |server: &&OfServer| server.up.load(Ordering::Relaxed) == 0;
-        self.servers.iter().filter(down).map(|server| &*server.name)
+    #[must_use]
+    pub fn unreached(&self) -> Vec<Box<str>> {
+        let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner);
+        let down = servers.iter().filter(|server| server.up.load(Ordering::Relaxed) == 0);
+        down.map(|server| server.name.clone()).collect()
+    }
+
+    /// All of it, as it is now.
+    #[must_use]
+    pub fn snapshot(&self) -> Vec<Family> {
+        let gauge = |value: &AtomicU64| Value::Gauge(value.load(Ordering::Relaxed));
+        let sum = |counter: &Counter| Value::Sum(counter.get());
+        let one = |value: Value| vec![(Labels::new(), value)];
+        let family = |name, unit, help, points| Family { name, unit, help, points };
+        let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let by_server = |value: &dyn Fn(&OfServer) -> Value| {
+            let point =
+                |server: &Arc<OfServer>| (vec![("server", server.name.clone())], value(server));
+            servers.iter().map(point).collect::<Vec<_>>()
+        };
+        let version = vec![("version", env!("CARGO_PKG_VERSION").into())];
+        let [operations, upstream] = &self.operations;
+        let [reload, reloaded] = &self.reload;
+        let outcomes = Outcome::ALL.iter().zip(&self.outcomes);
+        let codes = policy::decision::Reason::CODES.iter().zip(&self.denials);
+        let detectors = Detector::CONTENT.iter().zip(&self.findings);
+        let results = |counters: &[Counter; 2]| {
+            let named = ["success", "failure"].into_iter().zip(counters);
+            named.map(|(name, counter)| (vec![("result", name.into())], sum(counter))).collect()
+        };
+        let mut families = vec![
+            family(
+                "portcullis.build_info",
+                "",
+                "The running version.",
+                vec![(version, Value::Gauge(1))],
+            ),
+            family(
+                "mcp.server.operation.duration",
+                "s",
+                "Operations of MCP as clients see them.",
+                operations.read(),
+            ),
+            family(
+                "mcp.client.operation.duration",
+                "s",
+                "Operations of MCP as the servers behind the gateway answer them.",
+                upstream.read(),
+            ),
+            family(
+                "mcp.server.session.duration",
+                "s",
+                "Legacy sessions that their clients have ended.",
+                one(self.sessions.read()),
+            ),
+            family(
+                "portcullis.exchanges",
+                "",
+                "Exchanges, by how they ended.",
+                outcomes.map(|(o, c)| (vec![("outcome", o.as_str().into())], sum(c))).collect(),
+            ),
+            family(
+                "portcullis.denials",
+                "",
+                "Denials of the policy, by reason code.",
+                codes.map(|(code, c)| (vec![("reason", (*code).into())], sum(c))).collect(),
+            ),
+            family(
+                "portcullis.content_findings",
+                "",
+                "What was found in results and arguments, by detector.",
+                detectors.map(|(d, c)| (vec![("detector", d.name().into())], sum(c))).collect(),
+            ),
+            family(
+                "portcullis.overhead",
+                "s",
+                "Time in the gateway, without its servers.",
+                one(self.overhead.read()),
+            ),
+            family(
+                "portcullis.upstream.duration",
+                "s",
+                "Time a server took for one answer.",
+                by_server(&|server| server.calls.read()),
+            ),
+            family(
+                "portcullis.upstream_up",
+                "",
+                "Whether the server was reached when last tried.",
+                by_server(&|server| gauge(&server.up)),
+            ),
+            family(
+                "portcullis.in_flight",
+                "",
+                "Requests being worked on.",
+                one(gauge(&self.in_flight)),
+            ),
+            family(
+                "portcullis.connections",
+                "",
+                "Connections of clients.",
+                one(gauge(&self.connections)),
+            ),
+            family(
+                "portcullis.audit_spool",
+                "By",
+                "Bytes of records that are not delivered yet.",
+                one(gauge(&self.audit_held)),
+            ),
+            family(
+                "portcullis.certificate_expiry_timestamp",
+                "s",
+                "When the certificate of the listener ends.",
+                self.certificates
+                    .iter()
+                    .map(|(name, ends)| (vec![("listener", name.clone())], gauge(ends)))
+                    .collect(),
+            ),
+            family(
+                "portcullis.config_last_reload_successful",
+                "",
+                "Whether the last change of the configuration was applied.",
+                one(gauge(reload)),
+            ),
+            family(
+                "portcullis.config_last_reload_success_timestamp",
+                "s",
+                "When a configuration was last applied.",
+                one(gauge(reloaded)),
+            ),
+            family(
+                "portcullis.token_requests",
+                "",
+                "Tokens that were asked for to be shown to servers.",
+                results(&self.tokens),
+            ),
+            family("portcullis.spans", "", "Spans, sent and lost.", results(&self.spans)),
+            family(
+                "portcullis.otlp_exports",
+                "",
+                "Times that OTLP was sent.",
+                results(&self.exports),
+            ),
+        ];
+        for (name, help, counter) in [
+            (
+                "portcullis.streams_cut",
+                "Streams that were cut because the right to them had ended.",
+                &self.streams_cut,
+            ),
+            (
+                "portcullis.revocations_unread",
+                "Files of revocations that could not be read.",
+                &self.revocations_unread,
+            ),
+            (
+                "portcullis.definition_changes",
+                "Definitions that are not as they were approved, each change counted once.",
+                &self.definition_changes,
+            ),
+            (
+                "portcullis.lockfile_unread",
+                "Lockfiles that could not be used; nothing is approved meanwhile.",
+                &self.lockfile_unread,
+            ),
+            (
+                "portcullis.tls_handshake_failures",
+                "Connections on which no TLS could be agreed on.",
+                &self.handshakes_failed,
+            ),
+            (
+                "portcullis.partial_lists",
+                "Lists that lacked the part of a server, by server missing.",
+                &self.partial_lists,
+            ),
+            ("portcullis.audit_records", "Records that were taken.", &self.audit_records),
+            ("portcullis.audit_failures", "Records that were not.", &self.audit_failures),
+        ] {
+            families.push(family(name, "", help, one(sum(counter))));
+        }
+        families
     }
 
     /// All of it, as Prometheus reads it.
@@ -207,104 +531,74 @@ impl Metrics {
     #[must_use]
     pub fn text(&self) -> String {
         let mut out = String::new();
-        let mut family = |name: &str, kind: &str, help: &str, body: &dyn Fn(&mut String)| {
-            writeln!(out, "# HELP {name} {help}\n# TYPE {name} {kind}").unwrap_or_default();
-            body(&mut out);
-        };
-        let version = env!("CARGO_PKG_VERSION");
-        family("portcullis_build_info", "gauge", "The running version.", &|out| {
-            line(out, &format!("portcullis_build_info{{version=\"{version}\"}}"), 1);
-        });
-        let name = "portcullis_exchanges_total";
-        family(name, "counter", "Exchanges, by how they ended.", &|out| {
-            for (outcome, count) in Outcome::ALL.iter().zip(&self.outcomes) {
-                line(out, &format!("{name}{{outcome=\"{}\"}}", outcome.as_str()), count.get());
-            }
-        });
-        let name = "portcullis_denials_total";
-        family(name, "counter", "Denials of the policy, by reason code.", &|out| {
-            for (code, count) in policy::decision::Reason::CODES.iter().zip(&self.denials) {
-                line(out, &format!("{name}{{reason=\"{code}\"}}"), count.get());
-            }
-        });
-        let name = "portcullis_content_findings_total";
-        family(name, "counter", "What was found in results and arguments, by detector.", &|out| {
-            for (detector, count) in Detector::CONTENT.iter().zip(&self.findings) {
-                line(out, &format!("{name}{{detector=\"{}\"}}", detector.name()), count.get());
-            }
-        });
-        let name = "portcullis_overhead_seconds";
-        family(name, "histogram", "Time in the gateway, without its servers.", &|out| {
-            self.overhead.show(out, name, "");
-        });
-        let name = "portcullis_upstream_duration_seconds";
-        family(name, "histogram", "Time a server took for one answer.", &|out| {
-            for server in &self.servers {
-                server.calls.show(out, name, &format!("server=\"{}\"", server.name));
-            }
-        });
-        let name = "portcullis_upstream_up";
-        family(name, "gauge", "Whether the server was reached when last tried.", &|out| {
-            for server in &self.servers {
-                let up = server.up.load(Ordering::Relaxed);
-                line(out, &format!("{name}{{server=\"{}\"}}", server.name), up);
-            }
-        });
-        for (name, help, value) in [
-            ("portcullis_in_flight", "Requests being worked on.", &self.in_flight),
-            ("portcullis_connections", "Connections of clients.", &self.connections),
-            (
-                "portcullis_audit_spool_bytes",
-                "Bytes of records that are not delivered yet.",
-                &self.audit_held,
-            ),
-        ] {
-            let value = value.load(Ordering::Relaxed);
-            family(name, "gauge", help, &|out| line(out, name, value));
-        }
-        let name = "portcullis_certificate_expiry_timestamp_seconds";
-        family(name, "gauge", "When the certificate of the listener ends.", &|out| {
-            for (listener, ends) in &self.certificates {
-                let ends = ends.load(Ordering::Relaxed);
-                line(out, &format!("{name}{{listener=\"{listener}\"}}"), ends);
-            }
-        });
-        for (name, help, counter) in [
-            (
-                "portcullis_streams_cut_total",
-                "Streams that were cut because the right to them had ended.",
-                &self.streams_cut,
-            ),
-            (
-                "portcullis_revocations_unread_total",
-                "Files of revocations that could not be read.",
-                &self.revocations_unread,
-            ),
-            (
-                "portcullis_definition_changes_total",
-                "Definitions that are not as they were approved, each change counted once.",
-                &self.definition_changes,
-            ),
-            (
-                "portcullis_lockfile_unread_total",
-                "Lockfiles that could not be used; nothing is approved meanwhile.",
-                &self.lockfile_unread,
-            ),
-            (
-                "portcullis_tls_handshake_failures_total",
-                "Connections on which no TLS could be agreed on.",
-                &self.handshakes_failed,
-            ),
-            (
-                "portcullis_partial_lists_total",
-                "Lists that lacked the part of a server, by server missing.",
-                &self.partial_lists,
-            ),
-            ("portcullis_audit_records_total", "Records that were taken.", &self.audit_records),
-            ("portcullis_audit_failures_total", "Records that were not.", &self.audit_failures),
-        ] {
-            family(name, "counter", help, &|out| line(out, name, counter.get()));
+        for family in self.snapshot() {
+            family.text(&mut out);
         }
         out
     }
+}
+
+impl Family {
+    /// Its name, as Prometheus writes it.
+    #[must_use]
+    pub fn prometheus_name(&self) -> String {
+        let mut name = self.name.replace('.', "_");
+        match self.unit {
+            "s" => name.push_str("_seconds"),
+            "By" => name.push_str("_bytes"),
+            _ => {}
+        }
+        let is_sum = self.points.first().is_some_and(|(_, value)| matches!(value, Value::Sum(_)));
+        if is_sum {
+            name.push_str("_total");
+        }
+        name
+    }
+
+    fn text(&self, out: &mut String) {
+        let name = self.prometheus_name();
+        let kind = match self.points.first() {
+            Some((_, Value::Sum(_))) => "counter",
+            Some((_, Value::Histogram { .. })) => "histogram",
+            Some((_, Value::Gauge(_))) => "gauge",
+            None => return,
+        };
+        writeln!(out, "# HELP {name} {}\n# TYPE {name} {kind}", self.help).unwrap_or_default();
+        for (labels, value) in &self.points {
+            let mut shown = String::new();
+            for (label, value) in labels {
+                let comma = if shown.is_empty() { "" } else { "," };
+                let (label, value) = (label.replace('.', "_"), escaped(value));
+                write!(shown, "{comma}{label}=\"{value}\"").unwrap_or_default();
+            }
+            match value {
+                Value::Sum(value) | Value::Gauge(value) => {
+                    let labels = if shown.is_empty() { shown } else { format!("{{{shown}}}") };
+                    writeln!(out, "{name}{labels} {value}").unwrap_or_default();
+                }
+                Value::Histogram { bounds, counts, micros } => {
+                    let mut below = 0;
+                    let comma = if shown.is_empty() { "" } else { "," };
+                    let bounds = bounds.iter().map(|bound| seconds(*bound));
+                    for (count, bound) in counts.iter().zip(bounds.chain(["+Inf".to_owned()])) {
+                        below += count;
+                        let line = format!("{name}_bucket{{{shown}{comma}le=\"{bound}\"}} {below}");
+                        writeln!(out, "{line}").unwrap_or_default();
+                    }
+                    let sum = seconds(*micros);
+                    writeln!(out, "{name}_sum{{{shown}}} {sum}").unwrap_or_default();
+                    writeln!(out, "{name}_count{{{shown}}} {below}").unwrap_or_default();
+                }
+            }
+        }
+    }
+}
+
+fn escaped(value: &str) -> String {
+    value.replace('\\', "\\\\").replace('"', "\\\"").replace('\n', "\\n")
+}
+
+/// Micro- to whole seconds without a detour through floating point.
+fn seconds(micros: u64) -> String {
+    format!("{}.{:06}", micros / 1_000_000, micros % 1_000_000)
 }

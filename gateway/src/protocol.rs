@@ -166,6 +166,10 @@ pub mod meta {
     pub const PROGRESS_TOKEN: &str = "progressToken";
     /// W3C Trace Context.
     pub const TRACE_PARENT: &str = "traceparent";
+    /// W3C Trace Context: what vendors keep with it.
+    pub const TRACE_STATE: &str = "tracestate";
+    /// W3C Baggage.
+    pub const BAGGAGE: &str = "baggage";
     /// Every key that must not be given in another spelling.
     pub const RESERVED: [&str; 7] = [
         VERSION,
@@ -252,6 +256,49 @@ pub mod method {
     pub const TASK: &str = "notifications/tasks";
     /// What of a filter is honoured (modern).
     pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
+
+    /// Every method there is.
+    const ALL: [&str; 33] = [
+        INITIALIZE,
+        DISCOVER,
+        PING,
+        TOOLS_LIST,
+        TOOLS_CALL,
+        PROMPTS_LIST,
+        PROMPTS_GET,
+        RESOURCES_LIST,
+        TEMPLATES_LIST,
+        RESOURCES_READ,
+        SUBSCRIBE,
+        UNSUBSCRIBE,
+        COMPLETE,
+        SET_LEVEL,
+        LISTEN,
+        TASKS_GET,
+        TASKS_RESULT,
+        TASKS_UPDATE,
+        TASKS_CANCEL,
+        TASKS_LIST,
+        ELICIT,
+        SAMPLE,
+        ROOTS,
+        INITIALIZED,
+        CANCELLED,
+        PROGRESS,
+        LOG,
+        TOOLS_CHANGED,
+        PROMPTS_CHANGED,
+        RESOURCES_CHANGED,
+        UPDATED,
+        ROOTS_CHANGED,
+        ELICITED,
+    ];
+
+    /// A method for a label or the name of a span: a peer that makes methods up makes no new ones.
+    #[must_use]
+    pub fn clamped(method: &str) -> &'static str {
+        ALL.into_iter().find(|known| *known == method).unwrap_or("_OTHER")
+    }
 
     /// The method that lists a kind of thing.
     #[must_use]

@@ -35,6 +35,8 @@ pub struct Session {
     pub client: Arc<Client>,
     /// What servers opened for it: the server's place in the route, and its leg.
     pub legs: Vec<(u8, Leg)>,
+    /// When its time is over.
+    pub expires: SystemTime,
 }
 
 /// The part of a session that lies between the gateway and one legacy server.
@@ -132,11 +134,18 @@ impl Sessions {
     ) -> Result<Session, SessionError> {
         let unknown = SessionError::Unknown;
         let opened = self.sealer.open(&owner(principal.key(), route), id);
-        let (session, expires) = opened.as_deref().and_then(read).ok_or(unknown)?;
-        if expires <= self.clock.now() || self.ended.contains(&session.key) {
+        let session = opened.as_deref().and_then(read).ok_or(unknown)?;
+        if session.expires <= self.clock.now() || self.ended.contains(&session.key) {
             return Err(unknown);
         }
         Ok(session)
+    }
+
+    /// How long ago a session was opened.
+    #[must_use]
+    pub fn age(&self, session: &Session) -> Duration {
+        let left = session.expires.duration_since(self.clock.now()).unwrap_or_default();
+        self.lifetime.saturating_sub(left)
     }
 
     /// Ends a session before its time.
@@ -175,7 +184,7 @@ fn text(bytes: &[u8]) -> Option<(&str, &[u8])> {
     Some((std::str::from_utf8(text).ok()?, rest))
 }
 
-fn read(bytes: &[u8]) -> Option<(Session, SystemTime)> {
+fn read(bytes: &[u8]) -> Option<Session> {
     let (key, rest) = bytes.split_first_chunk::<16>()?;
     let (expires, rest) = rest.split_first_chunk::<8>()?;
     let (version, rest) = rest.split_first()?;
@@ -190,7 +199,7 @@ fn read(bytes: &[u8]) -> Option<(Session, SystemTime)> {
     }
     let version = *Version::ALL.get(usize::from(*version))?;
     let expires = UNIX_EPOCH.checked_add(Duration::from_secs(u64::from_be_bytes(*expires)))?;
-    Some((Session { key: *key, version, client, legs }, expires))
+    Some(Session { key: *key, version, client, legs, expires })
 }
 
 fn place(version: Version) -> Result<u8, SessionError> {

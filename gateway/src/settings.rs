@@ -19,11 +19,14 @@ mod registry;
 pub mod revoked;
 mod servers;
 mod shape;
+mod telemetry;
 mod variables;
 mod yaml;
 
+use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
@@ -44,9 +47,10 @@ pub use identity::{
 pub use listeners::{Clients, Forwarded, ForwardedHeader, Listener, ListenerTls, Scheme};
 pub use pins::{Action, Approvers, Pinning};
 pub use problem::Problems;
-pub use raw::{Failing, Format, Full};
+pub use raw::{Failing, Format, Full, OtlpProtocol};
 pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
 pub use shape::schema;
+pub use telemetry::{Otlp, Telemetry};
 
 /// A configuration that was found good.
 #[derive(Debug)]
@@ -71,6 +75,10 @@ pub struct Settings {
     pub revocations: Option<PathBuf>,
     /// What is recorded where.
     pub audit: Audit,
+    /// What is told to an observability stack.
+    pub telemetry: Telemetry,
+    /// The names of tools and prompts that stand in the file.
+    pub names: BTreeSet<Arc<str>>,
     /// The keys session ids are sealed with.
     pub session_keys: Vec<SecretRef>,
     /// How long a session lives.

@@ -10,6 +10,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use policy::offer::Kind;
+use rustls::ClientConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
 use tokio::sync::watch;
@@ -17,8 +18,8 @@ use tokio::sync::watch;
 use crate::audit::note::{NoteError, Signer};
 use crate::audit::spool::Spool;
 use crate::audit::{
-    AuditError, Checkpoints, Delivery, FileSink, Journal, Parts, Receiver, Resumed, Sink, Slot,
-    deliver, write_to_stdout,
+    AuditError, Checkpoints, Delivery, FileSink, Journal, Observer, Parts, Receiver, Resumed, Sink,
+    Slot, deliver, write_to_stdout,
 };
 use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
@@ -26,6 +27,7 @@ use crate::console;
 use crate::conversation::Conversations;
 use crate::door::Door;
 use crate::exchange::{Gateway, Route};
+use crate::fetch::FetchError;
 use crate::front;
 use crate::guardrail::Guardrail;
 use crate::identity::Identity;
@@ -42,8 +44,11 @@ use crate::secret::Secret;
 use crate::session::Sessions;
 use crate::settings::lockfile::LockError;
 use crate::settings::revoked::RevokedError;
-use crate::settings::{self, Listener, Reach, Scheme, Settings, SinkTarget, Syslog, Value};
+use crate::settings::{
+    self, Listener, OtlpProtocol, Reach, Scheme, Settings, SinkTarget, Syslog, Value,
+};
 use crate::task::{self, Tasks};
+use crate::telemetry::{Collector, Telemetry};
 use crate::tls::{self, Acceptor, TlsError};
 use crate::upstream::{Party, Upstream, UpstreamError};
 use crate::world::{World, WorldError};
@@ -141,11 +146,15 @@ pub fn start_inside(settings: Settings) -> Result<Running, StartError> {
 fn launch(mut settings: Settings, listens: bool) -> Result<Running, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(System);
     let tasks = Tasks::default();
-    let world = World::new(Arc::clone(&clock), settings.limits, tasks.clone());
     let secure = settings.listeners.iter().filter(|one| one.tls.is_some()).map(|one| &*one.name);
-    let metrics = Metrics::new(settings.servers.iter().map(|s| s.name.as_str()));
-    let metrics = Arc::new(metrics.with_certificates(secure));
-    let journal = journal(&settings, &world, &metrics)?;
+    let metrics = Arc::new(Metrics::new(clock.now()).with_certificates(secure));
+    let (limits, counts) = (settings.limits, Arc::clone(&metrics));
+    let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counts);
+    let collector = settings.telemetry.otlp.as_ref().map(|otlp| collector(otlp, &world));
+    let telemetry = Telemetry::start(&settings.telemetry, collector.transpose()?, &metrics, &clock);
+    let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
+    let observer: Arc<dyn Observer> = Arc::<Telemetry>::clone(&telemetry);
+    let journal = journal(&settings, &world, &metrics, Some(observer))?;
     let sealer = Arc::new(sealer(&settings, &world)?);
     let (lifetime, limits) = (settings.session_lifetime, settings.limits);
     let sessions =
@@ -160,6 +169,9 @@ fn launch(mut settings: Settings, listens: bool) -> Result<Running, StartError> 
     )?;
     let keeper = Arc::new(keeper);
     let upstreams = upstreams(&settings, &world, &metrics, &keeper)?;
+    let names: Vec<_> = settings.servers.iter().map(|server| server.name.as_str()).collect();
+    metrics.configured(&names, std::mem::take(&mut settings.names));
+    metrics.reloaded(true, clock.now());
     let mut doors = Vec::new();
     for listener in settings.listeners.iter().filter(|_| listens) {
         let bound = bind(listener.address)?;
@@ -190,6 +202,7 @@ fn launch(mut settings: Settings, listens: bool) -> Result<Running, StartError> 
         sealer,
         clock,
         metrics: Arc::clone(&metrics),
+        telemetry,
         tasks: tasks.clone(),
         calls: Bounded::new(limits.sessions),
         revoking: watch::Sender::new(()),
@@ -282,6 +295,7 @@ impl Running {
             }
         }
         self.gateway.journal.stop().await;
+        self.gateway.telemetry.stop().await;
     }
 }
 
@@ -387,6 +401,7 @@ pub(crate) fn journal(
     settings: &Settings,
     world: &World,
     metrics: &Arc<Metrics>,
+    observer: Option<Arc<dyn Observer>>,
 ) -> Result<Arc<Journal>, StartError> {
     let (mut sinks, mut deliveries) = (Vec::new(), Vec::new());
     let mut resumed: Option<Resumed> = None;
@@ -441,9 +456,32 @@ pub(crate) fn journal(
         checkpoints: checkpoints(&audit.checkpoints, world)?,
         policy: format!("sha256:{}", settings.digest),
         digest_key: key.map(|key| key.expose().as_bytes().to_vec()),
+        observer,
     };
     let journal = Journal::new(parts, Arc::clone(&world.clock), Arc::clone(metrics));
     journal.map(Arc::new).map_err(StartError::Audit)
+}
+
+fn collector(otlp: &settings::Otlp, world: &World) -> Result<Collector, WorldError> {
+    let (url, token) = (&otlp.place.url, otlp.token.as_ref());
+    let mut ways = world.ways(&otlp.place.way, None)?;
+    let endpoint = |path: &str| {
+        // The URL is the base: OTLP says what comes after it.
+        let base = url.to_string();
+        let url = format!("{}{path}", base.trim_end_matches('/'));
+        url.parse().map_err(|_unusable| FetchError::Url).and_then(|url| ways.to(&url))
+    };
+    let endpoints = match otlp.protocol {
+        OtlpProtocol::Http => [endpoint("/v1/traces")?, endpoint("/v1/metrics")?],
+        OtlpProtocol::Grpc => {
+            let mut tls = ClientConfig::clone(&ways.tls);
+            tls.alpn_protocols = vec![b"h2".to_vec()];
+            ways.tls = Arc::new(tls);
+            [ways.to(url)?, ways.to(url)?]
+        }
+    };
+    let token = token.map(|token| world.bearer(token)).transpose()?;
+    Ok(Collector { endpoints, protocol: otlp.protocol, token, interval: otlp.interval })
 }
 
 fn receiver(sink: &settings::Sink, world: &World) -> Result<Receiver, StartError> {
@@ -499,7 +537,7 @@ pub(crate) fn upstreams(
     keeper: &Arc<Keeper>,
 ) -> Result<Vec<Arc<Upstream>>, StartError> {
     let mut upstreams = Vec::new();
-    for (index, server) in settings.servers.iter().enumerate() {
+    for server in &settings.servers {
         let mut environment = Vec::new();
         if let Reach::Stdio(program) = &server.reach {
             for (name, value) in &program.env {
@@ -510,9 +548,8 @@ pub(crate) fn upstreams(
                 environment.push((name.clone(), value));
             }
         }
-        let (metrics, keeper) = (Arc::clone(metrics), Arc::clone(keeper));
-        let upstream =
-            Upstream::new(index, server, environment, settings.limits, world, metrics, keeper);
+        let keeper = Arc::clone(keeper);
+        let upstream = Upstream::new(server, environment, settings.limits, world, metrics, keeper);
         let name = server.name.as_str().into();
         let upstream = upstream.map_err(|cause| StartError::Server { name, cause })?;
         upstreams.push(Arc::new(upstream));

@@ -44,11 +44,12 @@ pub async fn survey(
 ) -> Result<Vec<Survey>, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(System);
     let tasks = Tasks::default();
-    let world = World::new(Arc::clone(&clock), settings.limits, tasks.clone());
+    let metrics = Arc::new(Metrics::new(clock.now()));
+    let world =
+        World::new(Arc::clone(&clock), settings.limits, tasks.clone(), Arc::clone(&metrics));
     settings.audit.sinks.clear();
     settings.servers.retain(|server| wanted(server.name.as_str()));
-    let metrics = Arc::new(Metrics::new(settings.servers.iter().map(|s| s.name.as_str())));
-    let journal = start::journal(&settings, &world, &metrics)?;
+    let journal = start::journal(&settings, &world, &metrics, None)?;
     let pinning = settings.pins.off();
     let keeper = Keeper::new(Arc::default(), pinning, journal, Arc::clone(&metrics))?;
     let upstreams = start::upstreams(&settings, &world, &metrics, &Arc::new(keeper))?;

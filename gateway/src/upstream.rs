@@ -41,7 +41,7 @@ use crate::audit::Entry;
 use crate::bounded::Bounded;
 use crate::client::Client;
 use crate::link::{LinkError, Target};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, OfServer};
 use crate::pinning::Keeper;
 use crate::protocol::{Era, Version};
 use crate::secret::Secret;
@@ -80,12 +80,10 @@ const FIRST_ID: i64 = 1_000_000_000;
 #[derive(Debug)]
 pub struct Upstream {
     name: ServerName,
-    /// Its place in the configuration and in the metrics.
-    index: usize,
     protocol: Protocol,
     transport: Transport,
     limits: Limits,
-    metrics: Arc<Metrics>,
+    counts: Arc<OfServer>,
     /// Compares what it says with what was approved.
     keeper: Arc<Keeper>,
     tasks: Tasks,
@@ -123,12 +121,11 @@ impl Upstream {
     /// # Errors
     /// When its URL cannot be used.
     pub fn new(
-        index: usize,
         server: &Server,
         env: Vec<(String, Secret)>,
         limits: Limits,
         world: &World,
-        metrics: Arc<Metrics>,
+        metrics: &Metrics,
         keeper: Arc<Keeper>,
     ) -> Result<Self, UpstreamError> {
         let (name, tasks) = (server.name.clone(), world.tasks.clone());
@@ -171,11 +168,10 @@ impl Upstream {
         };
         Ok(Self {
             name,
-            index,
             protocol: server.protocol,
             transport,
             limits,
-            metrics,
+            counts: metrics.server(server.name.as_str()),
             keeper,
             tasks,
             next_id: AtomicI64::new(FIRST_ID),
@@ -242,10 +238,10 @@ impl Upstream {
         }
     }
 
-    /// Its place in the configuration.
+    /// What is counted of it.
     #[must_use]
-    pub const fn index(&self) -> usize {
-        self.index
+    pub fn counts(&self) -> &OfServer {
+        &self.counts
     }
 
     /// What it says of itself.
@@ -595,9 +591,9 @@ impl Upstream {
     /// Notes whether the server was reached, and forgets what no longer holds.
     fn noted<T>(&self, result: Result<T, UpstreamError>) -> Result<T, UpstreamError> {
         match &result {
-            Ok(_) => self.metrics.reached(self.index, true),
+            Ok(_) => self.counts.reached(true),
             // It was told of where it was found out.
-            Err(error) if error.is_stranger() => self.metrics.reached(self.index, false),
+            Err(error) if error.is_stranger() => self.counts.reached(false),
             Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
             // It is there; what it was shown, or who was shown for, is the matter.
             Err(error @ (UpstreamError::Unauthorized(_) | UpstreamError::Credential(_))) => {
@@ -605,7 +601,7 @@ impl Upstream {
                 tracing::warn!(server = %self.name, %error, "the server does not let us in");
             }
             Err(error) => {
-                self.metrics.reached(self.index, false);
+                self.counts.reached(false);
                 if matches!(error, UpstreamError::Link(LinkError::Connect(_))) {
                     self.replaced();
                 }

@@ -10,6 +10,7 @@ use rustls::{ClientConfig, RootCertStore};
 
 use crate::clock::Clock;
 use crate::fetch::Ways;
+use crate::metrics::Metrics;
 use crate::pem::{self, PemError};
 use crate::secret::Secret;
 use crate::settings::{Limits, OwnCertificate, SecretRef, ServerTls, Way};
@@ -57,6 +58,8 @@ pub struct World {
     pub clock: Arc<dyn Clock>,
     /// Who does what nobody waits for alone.
     pub tasks: Tasks,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
     limits: Limits,
     machine: OnceLock<Arc<RootCertStore>>,
 }
@@ -64,8 +67,8 @@ pub struct World {
 impl World {
     /// The world at the time of `clock`.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, limits: Limits, tasks: Tasks) -> Self {
-        Self { clock, limits, tasks, machine: OnceLock::new() }
+    pub fn new(clock: Arc<dyn Clock>, limits: Limits, tasks: Tasks, metrics: Arc<Metrics>) -> Self {
+        Self { clock, limits, tasks, metrics, machine: OnceLock::new() }
     }
 
     /// Reads a secret.

@@ -38,6 +38,7 @@ mod revoking;
 mod scanning;
 mod scopes;
 mod shadowing;
+mod telemetry;
 mod tokens;
 mod transports;
 mod unchanged;

@@ -16,7 +16,9 @@ use super::chain::SCHEMA;
 use super::tree::{Hash, Tree};
 use crate::ending::Ending;
 use crate::hex;
+use crate::metrics::Operated;
 use crate::protocol::Version;
+use crate::trace::Trace;
 use crate::wire::{Id, Object};
 
 /// Most bytes of a name that a peer chose.
@@ -38,9 +40,14 @@ impl RecordId {
         Self(millis << 80 | 7 << 76 | (process >> 52) << 64 | 2 << 62 | tail)
     }
 
-    /// 32 hexadecimal digits: also a trace id, where the client sent none.
+    /// As a number: also a trace id, where the client sent none.
     #[must_use]
-    pub fn digits(self) -> String {
+    pub const fn number(self) -> u128 {
+        self.0
+    }
+
+    /// 32 hexadecimal digits.
+    fn digits(self) -> String {
         hex::encode(&self.0.to_be_bytes())
     }
 }
@@ -101,8 +108,10 @@ pub struct Record {
     pub bytes_out: usize,
     /// How long servers took.
     pub upstream: Duration,
-    /// The trace it belongs to, 32 hexadecimal digits.
-    pub trace: Option<Box<str>>,
+    /// When something was sent to a server.
+    pub sent: Option<Instant>,
+    /// The trace it belongs to.
+    pub trace: Trace,
 }
 
 /// What was decided.
@@ -136,10 +145,7 @@ impl Record {
     fn write(&self, chain: &str, event: &str, end: Option<(Ending, Instant)>) -> Vec<u8> {
         let mut out = Vec::with_capacity(1200);
         let line = &mut Object::open(&mut out);
-        let decision = match &self.verdict {
-            Verdict::Decided(decision) => Some(&**decision),
-            Verdict::None => None,
-        };
+        let decision = self.decision();
         let claims = self.principal.as_ref().map(|who| &who.claims);
         let actors = claims.map_or(&[] as &[_], |claims| &claims.actors);
         if !actors.is_empty() {
@@ -210,11 +216,7 @@ impl Record {
             Some(Id::Text(id)) => write_ascii(line.key("rpcId"), clipped(id)),
             None => {}
         }
-        let rule = decision.and_then(|decision| match &decision.effect {
-            Effect::Allow(rule) => Some(rule),
-            Effect::Deny(denial) => denial.reason.rule(),
-        });
-        foreign(line, "rule", rule.map(|rule| rule.as_str()));
+        foreign(line, "rule", self.rule());
         line.text("schema", SCHEMA);
         foreign(line, "scheme", self.scheme);
         foreign(line, "server", self.server.as_deref());
@@ -224,6 +226,9 @@ impl Record {
         if let Some((shown, _)) = listed {
             number(line, "shown", shown as u64);
         }
+        if self.trace.sampled {
+            line.show("span", &format_args!("{:016x}", self.trace.span));
+        }
         if let Some((ending, _)) = end {
             number(line, "status", ending.status.into());
         }
@@ -231,20 +236,50 @@ impl Record {
         line.show("time", &humantime::format_rfc3339_micros(self.time));
         foreign(line, "token", claims.and_then(|claims| claims.token.as_deref()));
         item(line, Kind::Tool);
-        foreign(line, "trace", self.trace.as_deref());
+        line.show("trace", &self.trace);
         out.push(b'}');
         out
+    }
+
+    /// The decision, where there was one.
+    #[must_use]
+    pub fn decision(&self) -> Option<&Decision> {
+        match &self.verdict {
+            Verdict::Decided(decision) => Some(decision),
+            Verdict::None => None,
+        }
+    }
+
+    /// The rule that decided.
+    #[must_use]
+    pub fn rule(&self) -> Option<&str> {
+        let rule = match &self.decision()?.effect {
+            Effect::Allow(rule) => Some(rule),
+            Effect::Deny(denial) => denial.reason.rule(),
+        };
+        rule.map(|rule| rule.as_str())
+    }
+
+    /// What it was as an operation of MCP.
+    pub(super) fn operated(&self, ending: Ending) -> Operated<'_> {
+        let named =
+            self.item.as_ref().filter(|(kind, _)| matches!(kind, Kind::Tool | Kind::Prompt));
+        Operated {
+            method: self.method.as_deref(),
+            name: named.map(|(_, name)| &**name),
+            server: self.server.as_deref(),
+            version: self.version.map(Version::as_str),
+            error: ending.error_type(ending.reason.or_else(|| self.reason())),
+            code: ending.code,
+        }
     }
 
     /// The code of the denial, when there is one.
     #[must_use]
     pub fn reason(&self) -> Option<&'static str> {
-        match &self.verdict {
-            Verdict::Decided(decision) => match &decision.effect {
-                Effect::Deny(denial) => Some(denial.reason.code()),
-                Effect::Allow(_) => None,
-            },
-            Verdict::None => None,
+        match &self.decision()?.effect {
+            Effect::Deny(denial) => Some(denial.reason.code()),
+            Effect::Allow(_) => None,
         }
     }
 }

@@ -125,6 +125,7 @@ impl Gateway {
             return self.failed(entry, &Failure::Session(error), None);
         }
         self.conversations.end(session.key);
+        self.metrics.session(self.sessions.age(session));
         let (ended, mut all_ended) = mpsc::channel::<()>(1);
         for (place, server) in arrived.route.servers.iter().enumerate() {
             if let Some(leg) = arrived.leg(place).cloned() {

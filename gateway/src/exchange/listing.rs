@@ -91,6 +91,7 @@ impl Gateway {
                 record.verdict = Verdict::Decided(Box::new(Policy::of_stranger().0));
             }
             record.upstream = took;
+            record.sent = Some(started);
             let count = |(seen, hidden): (usize, usize), part: &Shelved| {
                 let (more, withheld) = part.1.view.counts();
                 (seen + more, hidden + withheld)
@@ -126,7 +127,7 @@ impl Gateway {
         let patience = if alone { self.limits.answer_time } else { self.limits.list_time };
         let listed = timeout(patience, list).await;
         let took = self.clock.instant().saturating_duration_since(started);
-        self.metrics.upstream(server.index(), took);
+        server.counts().answered(took);
         let listed = listed.unwrap_or(Err(UpstreamError::Timeout(patience)));
         let server_of = Arc::clone(server);
         (server, listed.map(|(due, listing)| Part { server: server_of, listing, due }))

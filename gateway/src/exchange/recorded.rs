@@ -24,8 +24,9 @@ impl Gateway {
     }
 
     pub(super) fn blank(&self, listener: Arc<str>, peer: SocketAddr) -> Box<Record> {
+        let id = self.journal.id();
         Box::new(Record {
-            id: self.journal.id(),
+            id,
             time: self.clock.now(),
             started: self.clock.instant(),
             policy: Arc::clone(&self.configuration),
@@ -46,7 +47,8 @@ impl Gateway {
             bytes_in: 0,
             bytes_out: 0,
             upstream: Duration::ZERO,
-            trace: None,
+            trace: self.telemetry.begin(id.number()),
+            sent: None,
         })
     }
 

@@ -481,7 +481,7 @@ impl Underway {
         }
         drop(cancelled);
         let took = gateway.clock.instant().saturating_duration_since(started);
-        gateway.metrics.upstream(server.index(), took);
+        server.counts().answered(took);
         if let Some(record) = entry.record() {
             record.upstream = took;
             record.bytes_out = bytes_out;

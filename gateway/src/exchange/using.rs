@@ -139,7 +139,9 @@ impl Gateway {
         let (mirrored, asks) = (admitted.mirrored.clone(), true);
         let known = self.registered(&admitted);
         let timeout = known.and_then(|known| known.timeout);
-        let manner = Manner { progress, level, inputs, state, mirrored, asks, timeout };
+        let mut frame = frame;
+        let trace = frame.entry.record().and_then(|record| record.trace.told()).map(Box::new);
+        let manner = Manner { progress, level, inputs, state, mirrored, asks, timeout, trace };
         self.send(&arrived, admitted, frame, manner).await
     }
 
@@ -160,6 +162,7 @@ impl Gateway {
         let took = self.clock.instant().saturating_duration_since(frame.started);
         if let Some(record) = frame.entry.record() {
             record.upstream = took;
+            record.sent = Some(frame.started);
         }
         let (due, answer) = match sent {
             Some(Ok(sent)) => sent,

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest;
@@ -30,6 +31,7 @@ pub(super) fn settings(
     let servers = compiler.servers(servers);
     let routes = compiler.routes(routes, &servers, &identity, &listeners);
     let audit = compiler.audit(audit);
+    let telemetry = compiler.telemetry(raw.telemetry);
     let session_keys = raw.sessions.keys.into_iter().enumerate();
     let session_keys = session_keys
         .filter_map(|(n, raw)| compiler.secret(&format!("/sessions/keys/{n}"), raw))
@@ -70,12 +72,31 @@ pub(super) fn settings(
             digest: crate::hex::encode(digest.as_ref()),
             revocations,
             audit,
+            telemetry,
+            names: labels(&root.json()),
             session_keys,
             session_lifetime,
             limits,
         }),
         Ok(_) | Err(()) => Err(compiler.problems),
     }
+}
+
+/// The names of tools and prompts that rules and the registry name: what metrics may be labelled with.
+fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
+    let mut found = BTreeSet::new();
+    let rules = root.pointer("/policy/rules").and_then(|rules| rules.as_array());
+    for rule in rules.into_iter().flatten() {
+        for kind in ["tools", "prompts"] {
+            let patterns = rule.get(kind).and_then(|patterns| patterns.as_array());
+            let patterns = patterns.into_iter().flatten().filter_map(|pattern| pattern.as_str());
+            found.extend(patterns.filter(|name| !name.contains(['*', '?'])).map(Arc::from));
+        }
+    }
+    let tools = root.pointer("/registry/tools").and_then(|tools| tools.as_array());
+    let tools = tools.into_iter().flatten().filter_map(|tool| tool.get("tool")?.as_str());
+    found.extend(tools.filter(|name| !name.contains(['*', '?'])).map(Arc::from));
+    found
 }
 
 /// Reads the parts and keeps what is wrong with them.

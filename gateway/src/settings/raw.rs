@@ -9,6 +9,7 @@ mod identity;
 mod listener;
 mod pins;
 mod registry;
+mod telemetry;
 
 use policy::config::RawPolicy;
 use policy::principal::Wanted;
@@ -33,6 +34,8 @@ pub(super) use listener::{
 pub use pins::Action;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins};
 pub(super) use registry::{RawRegistered, RawRegistry};
+pub use telemetry::OtlpProtocol;
+pub(super) use telemetry::{Clients as Restart, RawOtlp, RawTelemetry};
 
 /// The configuration of a Portcullis gateway.
 #[derive(Debug, Deserialize, JsonSchema)]
@@ -55,6 +58,9 @@ pub(super) struct RawSettings {
     /// Who may call what. Without it nobody may call anything.
     #[serde(default)]
     pub(super) policy: RawPolicy,
+    /// Traces and metrics.
+    #[serde(default)]
+    pub(super) telemetry: RawTelemetry,
     /// What we know about tools ourselves.
     #[serde(default)]
     pub(super) registry: RawRegistry,

@@ -19,6 +19,7 @@ use super::party::Subject;
 use crate::bounded::Bounded;
 use crate::clock::Clock;
 use crate::jose::{self, Jws, LONGEST, seconds, text};
+use crate::metrics::Metrics;
 use crate::oauth::{Authority, OauthError};
 use crate::settings::{Credential, Grant, Limits};
 use crate::sha256::sha256;
@@ -69,6 +70,7 @@ enum Kind {
 
 /// Who asks for a token, and for what.
 struct Asker {
+    metrics: Arc<Metrics>,
     authority: Authority,
     id: Box<str>,
     scopes: Vec<Scope>,
@@ -105,6 +107,7 @@ impl Asker {
             resource: grant.resource.clone(),
             audience: grant.audience.clone(),
             actor: grant.actor,
+            metrics: Arc::clone(&world.metrics),
         }))
     }
 
@@ -127,7 +130,14 @@ impl Asker {
     ) -> Result<Document, OauthError> {
         let wanted = wanted.iter().map(|(name, value)| (*name, value.as_str()));
         let form: Vec<_> = form.iter().copied().chain(wanted).collect();
-        self.authority.ask(&form).await
+        let answer = self.authority.ask(&form).await;
+        let [good, bad] = &self.metrics.tokens;
+        if answer.is_ok() {
+            good.add(1)
+        } else {
+            bad.add(1)
+        }
+        answer
     }
 }
 

@@ -255,6 +255,9 @@ impl Http {
         *request.uri_mut() = self.path.clone();
         let map = request.headers_mut();
         map.clone_from(&self.base);
+        if let Some(trace) = &outgoing.trace {
+            map.insert(crate::protocol::meta::TRACE_PARENT, trace.clone());
+        }
         let version = HeaderValue::from_static(outgoing.version.as_str());
         match outgoing.version.era() {
             Era::Modern => {

@@ -16,6 +16,7 @@ use super::party::{Party, Subject};
 use crate::client::Client;
 use crate::protocol::{Era, Version, code, header, meta, method};
 use crate::session::Leg;
+use crate::trace::Told;
 use crate::wire::{self, Id, Object, headers};
 
 /// A message on its way to a server.
@@ -37,6 +38,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) asks: bool,
     /// The token of the caller behind it.
     pub(super) subject: Option<&'a Arc<Subject>>,
+    /// The trace it belongs to.
+    pub(super) trace: Option<HeaderValue>,
     /// The message.
     pub(super) body: Bytes,
 }
@@ -112,6 +115,8 @@ pub struct Manner {
     pub asks: bool,
     /// How long it may take, if less than any may.
     pub timeout: Option<Duration>,
+    /// The trace it belongs to.
+    pub trace: Option<Box<Told>>,
 }
 
 impl Manner {
@@ -212,7 +217,7 @@ pub(super) fn call<'a>(
         if let Some(state) = manner.state.as_ref().filter(|_| modern) {
             params.text("requestState", state);
         }
-        if !modern && call.meta.is_empty() && !manner.progress {
+        if !modern && call.meta.is_empty() && !manner.progress && manner.trace.is_none() {
             return;
         }
         let mut meta = Object::open(params.key("_meta"));
@@ -223,12 +228,19 @@ pub(super) fn call<'a>(
         if manner.progress {
             Id::Number(id).write(meta.key(meta::PROGRESS_TOKEN));
         }
+        if let Some(Told { parent, state }) = manner.trace.as_deref() {
+            meta.text(meta::TRACE_PARENT, parent);
+            if let Some(state) = state {
+                meta.text(meta::TRACE_STATE, state);
+            }
+        }
         copy(&mut meta, &call.meta);
         meta.close();
     });
     let name = key.filter(|_| call.verb.kind() != Kind::Method).map(|_| &*call.name);
     let mirrored = if modern { mirrored(call, &manner.mirrored) } else { Vec::new() };
-    Outgoing { name, mirrored, asks: manner.asks, ..outgoing }
+    let trace = manner.trace.as_ref().and_then(|trace| HeaderValue::from_str(&trace.parent).ok());
+    Outgoing { name, mirrored, asks: manner.asks, trace, ..outgoing }
 }
 
 /// `subscriptions/listen`
@@ -328,8 +340,8 @@ fn outgoing<'a>(
     body: Bytes,
 ) -> Outgoing<'a> {
     let (method, mirrored) = (Cow::Borrowed(method), Vec::new());
-    let (name, asks, subject) = (None, false, None);
-    Outgoing { id, method, name, mirrored, version, session, asks, subject, body }
+    let (name, asks, subject, trace) = (None, false, None, None);
+    Outgoing { id, method, name, mirrored, version, session, asks, subject, trace, body }
 }
 
 fn body(id: Option<i64>, method: &str, params: impl FnOnce(&mut Object<'_>)) -> Bytes {

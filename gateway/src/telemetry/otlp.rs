@@ -1,0 +1,199 @@
+//! Spans and counts as messages of OTLP 1.
+
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
+use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
+use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
+use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
+use opentelemetry_proto::tonic::metrics::v1::metric::Data;
+use opentelemetry_proto::tonic::metrics::v1::number_data_point::Value as Number;
+use opentelemetry_proto::tonic::metrics::v1::{
+    AggregationTemporality, Gauge, Histogram, HistogramDataPoint, Metric, NumberDataPoint,
+    ResourceMetrics, ScopeMetrics, Sum,
+};
+use opentelemetry_proto::tonic::resource::v1::Resource;
+use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
+use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
+use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Wire, Status};
+
+use super::span::{Attributes, Span, Value};
+use crate::metrics::{Family, Value as Measured};
+use crate::trace::Parent;
+
+/// The version of the semantic conventions that the names are of.
+const SCHEMA: &str = "https://opentelemetry.io/schemas/1.40.0";
+
+/// What the gateway says of itself.
+type Named = [(Box<str>, Box<str>)];
+
+/// The spans as one request.
+pub(super) fn traces(resource: &Named, spans: &[Box<Span>]) -> ExportTraceServiceRequest {
+    let spans = spans.iter().flat_map(|span| both(span)).collect();
+    let scope_spans =
+        vec![ScopeSpans { scope: Some(scope()), spans, schema_url: SCHEMA.to_owned() }];
+    let resource = Some(self_described(resource));
+    let resource_spans =
+        vec![ResourceSpans { resource, scope_spans, schema_url: SCHEMA.to_owned() }];
+    ExportTraceServiceRequest { resource_spans }
+}
+
+/// The span of the exchange, and that of what was asked of a server.
+fn both(span: &Span) -> Vec<Wire> {
+    let trace = &span.trace;
+    let trace_id = trace.id.to_be_bytes().to_vec();
+    let end = span.start + span.took;
+    let status = |failed: bool| {
+        let code = if failed { StatusCode::Error } else { StatusCode::Unset };
+        Some(Status { code: code as i32, message: String::new() })
+    };
+    let parent = trace.parent.as_ref();
+    let state = parent.and_then(|parent| parent.state.as_deref()).unwrap_or_default();
+    let mut spans = vec![Wire {
+        trace_id: trace_id.clone(),
+        span_id: trace.span.to_be_bytes().to_vec(),
+        parent_span_id: parent.map(|p| p.span.to_be_bytes().to_vec()).unwrap_or_default(),
+        trace_state: state.to_owned(),
+        flags: 1,
+        name: span.name(),
+        kind: SpanKind::Server as i32,
+        start_time_unix_nano: nanos(span.start),
+        end_time_unix_nano: nanos(end),
+        attributes: attributes(span.server_side()),
+        links: trace.link.iter().map(link).collect(),
+        status: status(span.failed()),
+        ..Wire::default()
+    }];
+    if let Some((sent, took)) = span.upstream {
+        spans.push(Wire {
+            trace_id,
+            span_id: trace.upstream().to_be_bytes().to_vec(),
+            parent_span_id: trace.span.to_be_bytes().to_vec(),
+            trace_state: state.to_owned(),
+            flags: 1,
+            name: span.name(),
+            kind: SpanKind::Client as i32,
+            start_time_unix_nano: nanos(span.start + sent),
+            end_time_unix_nano: nanos((span.start + sent + took).min(end)),
+            attributes: attributes(span.client_side()),
+            status: status(span.failed()),
+            ..Wire::default()
+        });
+    }
+    spans
+}
+
+fn link(to: &Parent) -> Link {
+    Link {
+        trace_id: to.trace.to_be_bytes().to_vec(),
+        span_id: to.span.to_be_bytes().to_vec(),
+        ..Link::default()
+    }
+}
+
+/// The counts as one request.
+pub(super) fn metrics(
+    resource: &Named,
+    families: Vec<Family>,
+    started: SystemTime,
+    now: SystemTime,
+) -> ExportMetricsServiceRequest {
+    let (start, time) = (nanos(started), nanos(now));
+    let metric = |family: Family| {
+        let Family { name, unit, help, points } = family;
+        let data = data(points, start, time)?;
+        let (name, description, unit) = (name.to_owned(), help.to_owned(), unit.to_owned());
+        Some(Metric { name, description, unit, data: Some(data), ..Metric::default() })
+    };
+    let metrics = families.into_iter().filter_map(metric).collect();
+    let scope_metrics =
+        vec![ScopeMetrics { scope: Some(scope()), metrics, schema_url: SCHEMA.to_owned() }];
+    let resource = Some(self_described(resource));
+    let resource_metrics =
+        vec![ResourceMetrics { resource, scope_metrics, schema_url: SCHEMA.to_owned() }];
+    ExportMetricsServiceRequest { resource_metrics }
+}
+
+fn data(points: Vec<(crate::metrics::Labels, Measured)>, start: u64, time: u64) -> Option<Data> {
+    let cumulative = AggregationTemporality::Cumulative as i32;
+    let number = |labels: crate::metrics::Labels, value: u64| NumberDataPoint {
+        attributes: labelled(labels),
+        start_time_unix_nano: start,
+        time_unix_nano: time,
+        value: Some(Number::AsInt(i64::try_from(value).unwrap_or(i64::MAX))),
+        ..NumberDataPoint::default()
+    };
+    let (mut sums, mut gauges, mut histograms) = (Vec::new(), Vec::new(), Vec::new());
+    for (labels, value) in points {
+        match value {
+            Measured::Sum(value) => sums.push(number(labels, value)),
+            Measured::Gauge(value) => gauges.push(number(labels, value)),
+            Measured::Histogram { bounds, counts, micros } => histograms.push(HistogramDataPoint {
+                attributes: labelled(labels),
+                start_time_unix_nano: start,
+                time_unix_nano: time,
+                count: counts.iter().sum(),
+                sum: Some(seconds(micros)),
+                bucket_counts: counts,
+                explicit_bounds: bounds.iter().map(|bound| seconds(*bound)).collect(),
+                ..HistogramDataPoint::default()
+            }),
+        }
+    }
+    match (sums.is_empty(), gauges.is_empty(), histograms.is_empty()) {
+        (false, ..) => Some(Data::Sum(Sum {
+            data_points: sums,
+            aggregation_temporality: cumulative,
+            is_monotonic: true,
+        })),
+        (_, false, _) => Some(Data::Gauge(Gauge { data_points: gauges })),
+        (.., false) => Some(Data::Histogram(Histogram {
+            data_points: histograms,
+            aggregation_temporality: cumulative,
+        })),
+        (true, true, true) => None,
+    }
+}
+
+fn seconds(micros: u64) -> f64 {
+    Duration::from_micros(micros).as_secs_f64()
+}
+
+fn scope() -> InstrumentationScope {
+    InstrumentationScope {
+        name: "portcullis".to_owned(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        ..InstrumentationScope::default()
+    }
+}
+
+fn self_described(resource: &Named) -> Resource {
+    let mut attributes: Vec<_> = resource.iter().map(|(key, value)| pair(key, value)).collect();
+    attributes.push(pair("service.version", env!("CARGO_PKG_VERSION")));
+    Resource { attributes, ..Resource::default() }
+}
+
+fn pair(key: &str, value: &str) -> KeyValue {
+    let value = Some(AnyValue { value: Some(Any::StringValue(value.to_owned())) });
+    KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+}
+
+fn labelled(labels: crate::metrics::Labels) -> Vec<KeyValue> {
+    labels.into_iter().map(|(key, value)| pair(key, &value)).collect()
+}
+
+fn attributes(attributes: Attributes) -> Vec<KeyValue> {
+    let attribute = |(key, value): (&str, Value)| match value {
+        Value::Text(text) => pair(key, &text),
+        Value::Number(number) => {
+            let value = Some(AnyValue { value: Some(Any::IntValue(number)) });
+            KeyValue { key: key.to_owned(), value, ..KeyValue::default() }
+        }
+    };
+    attributes.into_iter().map(attribute).collect()
+}
+
+fn nanos(time: SystemTime) -> u64 {
+    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
+}

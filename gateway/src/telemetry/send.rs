@@ -1,0 +1,129 @@
+//! The thread that sends.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use bytes::Bytes;
+use crossbeam_queue::ArrayQueue;
+use http::header::{AUTHORIZATION, CONTENT_TYPE};
+use http::{HeaderMap, HeaderValue, Method};
+use prost::Message as _;
+use tokio::sync::{mpsc, oneshot};
+use tokio::time::MissedTickBehavior;
+
+use super::Collector;
+use super::otlp;
+use super::span::Span;
+use crate::clock::Clock;
+use crate::fetch::FetchError;
+use crate::metrics::Metrics;
+use crate::report::Chain;
+use crate::settings::OtlpProtocol;
+
+/// How often spans are sent.
+const TURN: Duration = Duration::from_millis(500);
+/// Most spans of one request.
+const BATCH: usize = 1024;
+/// How often a request is made again that was not taken.
+const TRIES: u32 = 3;
+
+/// What is sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Signal {
+    Traces,
+    Metrics,
+}
+
+pub(super) struct Sender {
+    pub(super) collector: Collector,
+    pub(super) resource: Vec<(Box<str>, Box<str>)>,
+    pub(super) spans: Arc<ArrayQueue<Box<Span>>>,
+    pub(super) metrics: Arc<Metrics>,
+    pub(super) clock: Arc<dyn Clock>,
+    pub(super) told: mpsc::Receiver<oneshot::Sender<()>>,
+}
+
+impl Sender {
+    pub(super) async fn run(mut self) {
+        let mut often = tokio::time::interval(TURN);
+        let mut rarely = tokio::time::interval(self.collector.interval);
+        often.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        rarely.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                _ = often.tick() => self.traces().await,
+                _ = rarely.tick() => self.counts().await,
+                asked = self.told.recv() => {
+                    let Some(asked) = asked else { return };
+                    self.traces().await;
+                    self.counts().await;
+                    // Whoever asked may no longer wait.
+                    asked.send(()).unwrap_or_default();
+                }
+            }
+        }
+    }
+
+    async fn traces(&self) {
+        loop {
+            let spans: Vec<_> = std::iter::from_fn(|| self.spans.pop()).take(BATCH).collect();
+            if spans.is_empty() {
+                return;
+            }
+            let message = otlp::traces(&self.resource, &spans).encode_to_vec();
+            let [sent, lost] = &self.metrics.spans;
+            let count = spans.len() as u64;
+            let mut tries = 0;
+            loop {
+                tries += 1;
+                match self.send(Signal::Traces, &message).await {
+                    Ok(()) => break sent.add(count),
+                    Err(_) if tries < TRIES => tokio::time::sleep(TURN).await,
+                    Err(_) => return lost.add(count),
+                }
+            }
+        }
+    }
+
+    async fn counts(&self) {
+        let (families, started) = (self.metrics.snapshot(), self.metrics.started());
+        let request = otlp::metrics(&self.resource, families, started, self.clock.now());
+        // They only grow: what was not taken now is in what is sent next.
+        drop(self.send(Signal::Metrics, &request.encode_to_vec()).await);
+    }
+
+    async fn send(&self, signal: Signal, message: &[u8]) -> Result<(), FetchError> {
+        let mut headers = HeaderMap::new();
+        headers.extend(self.collector.token.as_ref().map(|token| (AUTHORIZATION, token.clone())));
+        let [traces, metrics] = &self.collector.endpoints;
+        let endpoint = if signal == Signal::Traces { traces } else { metrics };
+        let sent = match self.collector.protocol {
+            OtlpProtocol::Grpc => endpoint.call(signal.method(), headers, message).await,
+            OtlpProtocol::Http => {
+                let kind = HeaderValue::from_static("application/x-protobuf");
+                headers.insert(CONTENT_TYPE, kind);
+                let body = Bytes::copy_from_slice(message);
+                let answer = endpoint.send(Method::POST, headers, body).await;
+                answer.and_then(|answer| answer.good().map(|_| ()))
+            }
+        };
+        let [good, bad] = &self.metrics.exports;
+        match &sent {
+            Ok(()) => good.add(1),
+            Err(error) => {
+                bad.add(1);
+                tracing::debug!(error = %Chain(error), ?signal, "the collector did not take it");
+            }
+        }
+        sent
+    }
+}
+
+impl Signal {
+    const fn method(self) -> &'static str {
+        match self {
+            Self::Traces => "/opentelemetry.proto.collector.trace.v1.TraceService/Export",
+            Self::Metrics => "/opentelemetry.proto.collector.metrics.v1.MetricsService/Export",
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! What spans say of an exchange, in the words of the semantic conventions for MCP and GenAI.
+//!
+//! <https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/> (in development). Arguments, results and
+//! credentials are never among it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime};
+
+use policy::offer::Kind;
+
+use crate::audit::Record;
+use crate::ending::{Ending, Outcome};
+use crate::protocol::{Era, Version, method};
+use crate::trace::Trace;
+use crate::wire::Id;
+
+/// Most bytes of a name that a peer chose.
+const FOREIGN: usize = 256;
+
+/// An exchange that has ended.
+#[derive(Debug)]
+pub(super) struct Span {
+    pub(super) trace: Trace,
+    pub(super) start: SystemTime,
+    pub(super) took: Duration,
+    /// When something was sent to a server, and how long that took.
+    pub(super) upstream: Option<(Duration, Duration)>,
+    pub(super) ending: Ending,
+    method: &'static str,
+    item: Option<(Kind, Box<str>)>,
+    /// The name is one that was approved, or at least offered.
+    known: bool,
+    version: Option<Version>,
+    rpc_id: Option<Id>,
+    server: Option<Box<str>>,
+    route: Option<Arc<str>>,
+    peer: SocketAddr,
+    reason: Option<&'static str>,
+    record: String,
+    rule: Option<Box<str>>,
+}
+
+/// The value of an attribute.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) enum Value {
+    Text(Box<str>),
+    Number(i64),
+}
+
+pub(super) type Attributes = Vec<(&'static str, Value)>;
+
+impl Span {
+    pub(super) fn new(record: &Record, ending: Ending, now: Instant) -> Self {
+        let decision = record.decision();
+        let sent = record.sent.map(|sent| sent.saturating_duration_since(record.started));
+        Self {
+            trace: record.trace.clone(),
+            start: record.time,
+            took: now.saturating_duration_since(record.started),
+            upstream: sent.map(|sent| (sent, record.upstream)),
+            ending,
+            method: record.method.as_deref().map_or("HTTP", method::clamped),
+            item: record.item.clone(),
+            known: decision.is_some_and(|decision| decision.definition.is_some()),
+            version: record.version,
+            rpc_id: record.rpc_id.clone(),
+            server: record.server.clone(),
+            route: record.route.clone(),
+            peer: record.peer,
+            reason: ending.reason.or_else(|| record.reason()),
+            record: record.id.to_string(),
+            rule: record.rule().map(Into::into),
+        }
+    }
+
+    /// `tools/call add`: the method, and what it is about where that is one of few.
+    pub(super) fn name(&self) -> String {
+        match &self.item {
+            Some((Kind::Tool | Kind::Prompt, name)) if self.known => {
+                format!("{} {}", self.method, clipped(name))
+            }
+            Some(_) | None => self.method.to_owned(),
+        }
+    }
+
+    /// Whether it is an error of this side, and not of the caller.
+    pub(super) fn failed(&self) -> bool {
+        matches!(self.ending.outcome, Outcome::ToolError | Outcome::ServerError | Outcome::Failed)
+    }
+
+    fn error(&self) -> Option<&'static str> {
+        self.ending.error_type(self.reason)
+    }
+
+    /// What is the same on both sides.
+    fn common(&self) -> Attributes {
+        let mut found: Attributes = vec![("mcp.method.name", text(self.method))];
+        match &self.item {
+            Some((Kind::Tool, name)) => {
+                found.push(("gen_ai.tool.name", text(clipped(name))));
+                if self.method == method::TOOLS_CALL {
+                    found.push(("gen_ai.operation.name", text("execute_tool")));
+                }
+            }
+            Some((Kind::Prompt, name)) => found.push(("gen_ai.prompt.name", text(clipped(name)))),
+            Some((Kind::Resource | Kind::Template, uri)) => {
+                found.push(("mcp.resource.uri", text(clipped(uri))));
+            }
+            Some((Kind::Method, _)) | None => {}
+        }
+        if let Some(version) = self.version {
+            found.push(("mcp.protocol.version", text(version.as_str())));
+        }
+        if let Some(error) = self.error() {
+            found.push(("error.type", text(error)));
+        }
+        if let Some(code) = self.ending.code {
+            found.push(("rpc.response.status_code", text(&code.to_string())));
+        }
+        found
+    }
+
+    /// What there is to say of the side of the client.
+    pub(super) fn server_side(&self) -> Attributes {
+        let mut found = self.common();
+        if let Some(id) = &self.rpc_id {
+            let id = match id {
+                Id::Number(id) => id.to_string(),
+                Id::Text(id) => clipped(id).to_owned(),
+            };
+            found.push(("jsonrpc.request.id", text(&id)));
+        }
+        found.push(("client.address", text(&self.peer.ip().to_string())));
+        found.push(("client.port", Value::Number(self.peer.port().into())));
+        found.push(("network.transport", text("tcp")));
+        found.push(("portcullis.record.id", text(&self.record)));
+        found.push(("portcullis.outcome", text(self.ending.outcome.as_str())));
+        if let Some(route) = &self.route {
+            found.push(("http.route", text(route)));
+        }
+        if let Some(rule) = &self.rule {
+            found.push(("portcullis.rule", text(rule)));
+        }
+        if let Some(era) = self.version.map(Version::era) {
+            found.push(("portcullis.era", text(Era::as_str(era))));
+        }
+        found
+    }
+
+    /// What there is to say of the side of the server.
+    pub(super) fn client_side(&self) -> Attributes {
+        let mut found = self.common();
+        if let Some(server) = &self.server {
+            found.push(("portcullis.server", text(server)));
+        }
+        found
+    }
+}
+
+fn text(text: &str) -> Value {
+    Value::Text(text.into())
+}
+
+fn clipped(text: &str) -> &str {
+    let end = text.floor_char_boundary(FOREIGN);
+    text.get(..end).unwrap_or_default()
+}
