@@ -206,13 +206,14 @@ impl Journal {
         format!("hmac-sha256:{}", hex::encode(tag.as_ref()))
     }
 
-    /// Names the configuration that is in force from now on, and records that it is.
+    /// Records that another configuration is in force from now on.
     ///
     /// # Errors
-    /// When a sink does not take it.
+    /// When a sink does not take it; then it is not.
     pub fn applied(&self, policy: &str) -> Result<(), AuditError> {
-        self.policy.store(Arc::new(policy.into()));
-        self.event(&Event { event: "applied", ..Event::default() })
+        let former = self.policy.swap(Arc::new(policy.into()));
+        let event = self.event(&Event { event: "applied", ..Event::default() });
+        event.inspect_err(|_| self.policy.store(former))
     }
 
     /// Whether there is anything that calls wait for.

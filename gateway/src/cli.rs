@@ -6,10 +6,12 @@ mod pin;
 mod sarif;
 mod scan;
 
+use std::ffi::OsString;
 use std::fmt::Write as _;
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::{env, fs};
 
 use aws_lc_rs::{digest, rand};
@@ -18,9 +20,10 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{Parser, Subcommand, ValueEnum};
 use gateway::clock::{Clock as _, System};
 use gateway::report::Chain;
+use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
 use gateway::settings::{self, Problems, Settings, SinkTarget};
-use gateway::start::{self, Running, StartError};
+use gateway::start::{self, Running, Source, StartError};
 use gateway::{canary, hex};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -121,6 +124,11 @@ enum Output {
 
 /// Does what the command line asks for.
 pub(crate) fn run() -> ExitCode {
+    // Our own word to ourselves, which nobody has to read about.
+    let mut line = env::args_os().skip(1);
+    if line.next().is_some_and(|verb| verb == sandbox::VERB) {
+        return become_program(line);
+    }
     match Arguments::parse().verb {
         Verb::Run { config } => serve(config.as_deref()),
         Verb::Stdio { config, route } => serve_inside(&config, route.as_deref()),
@@ -137,6 +145,19 @@ pub(crate) fn run() -> ExitCode {
             Err(error) => complain(&format!("the canary has ended: {error}")),
         },
     }
+}
+
+/// Gives up rights, and becomes the program that follows.
+fn become_program(mut line: impl Iterator<Item = OsString>) -> ExitCode {
+    let plan = line.next().and_then(|plan| Plan::read(plan.to_str()?));
+    let command = line.nth(1).and_then(|command| command.into_string().ok());
+    let (Some(plan), Some(command)) = (plan, command) else {
+        return complain("this verb is for the gateway itself");
+    };
+    let rest: Vec<_> = line.collect();
+    let Err(error) = plan.become_program(&command, &rest, |text: &str| say(text));
+    say(&format!("error: {}", Chain(&error)));
+    ExitCode::from(sandbox::REFUSED)
 }
 
 /// Writes data to standard output.
@@ -268,17 +289,36 @@ fn serve(config: Option<&Path>) -> ExitCode {
         Ok(settings) => settings,
         Err(problems) => return invalid(&problems),
     };
-    run_to_end(settings, start::start, async |running| {
-        announce(running, config.is_none());
-        told_to_stop().await;
-        ExitCode::SUCCESS
-    })
+    let source = config.map(|file| Arc::new(File(file.to_owned())) as Arc<dyn Source>);
+    run_to_end(
+        settings,
+        |settings| start::start(settings, source),
+        async |running| {
+            announce(running, config.is_none());
+            told_to_stop().await;
+            ExitCode::SUCCESS
+        },
+    )
+}
+
+/// A configuration in a file.
+#[derive(Debug)]
+struct File(PathBuf);
+
+impl Source for File {
+    fn text(&self) -> io::Result<String> {
+        fs::read_to_string(&self.0)
+    }
+
+    fn settings(&self, text: &str) -> Result<Settings, Problems> {
+        load(&self.0, text)
+    }
 }
 
 /// Starts a gateway, lets it `work`, and stops it.
 fn run_to_end(
     settings: Settings,
-    start: fn(Settings) -> Result<Running, StartError>,
+    start: impl FnOnce(Settings) -> Result<Running, StartError>,
     work: impl AsyncFnOnce(&Running) -> ExitCode,
 ) -> ExitCode {
     log("info");

@@ -55,7 +55,7 @@ pub struct Door {
     /// Who may tell certificates of clients.
     pub forwarded: Option<Forwarded>,
     /// TLS, where it is spoken.
-    pub tls: Option<Acceptor>,
+    pub tls: Option<Arc<Acceptor>>,
 }
 
 impl Door {
@@ -64,7 +64,7 @@ impl Door {
     pub fn new(
         listener: &Listener,
         resources: HashMap<Box<str>, Resource>,
-        tls: Option<Acceptor>,
+        tls: Option<Arc<Acceptor>>,
     ) -> Self {
         Self {
             resources: Arc::new(resources),

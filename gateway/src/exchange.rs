@@ -41,7 +41,7 @@ use policy::pins::Unfit;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
 use tokio::sync::watch;
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 
 use crate::audit::{Journal, Record};
 use crate::body::{Body, Pieces};
@@ -74,16 +74,16 @@ use framed::framed;
 pub use route::Route;
 use underway::Call;
 
-/// How often what nobody came back for is dropped.
-const SWEEP: Duration = Duration::from_secs(5);
+/// How often [`Gateway::sweep`] is due.
+pub const SWEEP: Duration = Duration::from_secs(5);
 
 /// The parts an exchange runs through.
 #[derive(Debug)]
 pub struct Gateway {
     /// Who is asking?
-    pub identity: Identity,
+    pub identity: Arc<Identity>,
     /// In which conversation?
-    pub sessions: Sessions,
+    pub sessions: Arc<Sessions>,
     /// On which way?
     pub routes: HashMap<Box<str>, Arc<Route>>,
     /// May it be?
@@ -103,19 +103,21 @@ pub struct Gateway {
     /// Who finishes what a client no longer waits for?
     pub tasks: Tasks,
     /// Calls of legacy sessions that can be cancelled.
-    pub calls: Bounded<(SessionKey, Id), CancellationToken>,
+    pub calls: Arc<Bounded<(SessionKey, Id), CancellationToken>>,
     /// What is remembered of legacy sessions in use.
-    pub conversations: Conversations,
+    pub conversations: Arc<Conversations>,
     /// Calls that wait for a modern client.
-    pub parking: Bounded<[u8; 16], Parked>,
+    pub parking: Arc<Bounded<[u8; 16], Parked>>,
     /// Results that are too long for an answer.
-    pub results: Results,
+    pub results: Arc<Results>,
     /// Seals what clients carry for us.
     pub sealer: Arc<Sealer>,
     /// How often callers have called what the registry counts.
-    pub rates: Rates,
+    pub rates: Arc<Rates>,
     /// Told when something is revoked.
     pub revoking: watch::Sender<()>,
+    /// What serves this configuration ends with the last exchange under it.
+    pub ending: DropGuard,
 }
 
 /// A request that may be looked at: known, framed, read, and bound to its conversation.
@@ -423,21 +425,14 @@ impl Gateway {
         self.policy.admit(principal, None, call).outcome.is_ok()
     }
 
-    /// Drops now and then what nobody came back for.
-    pub async fn tend(self: Arc<Self>) {
-        let mut turn = tokio::time::interval(SWEEP);
-        loop {
-            tokio::select! {
-                _ = turn.tick() => {}
-                () = self.tasks.halting() => return,
-            }
-            self.conversations.sweep();
-            self.rates.sweep(self.clock.instant());
-            self.results.sweep(self.clock.instant());
-            let (now, patience) = (self.clock.instant(), self.limits.input_time);
-            let waits = |parked: &Parked| now.saturating_duration_since(parked.since) < patience;
-            self.parking.retain(|_, parked| waits(parked));
-        }
+    /// Drops what nobody came back for.
+    pub fn sweep(&self) {
+        self.conversations.sweep();
+        self.rates.sweep(self.clock.instant());
+        self.results.sweep(self.clock.instant());
+        let (now, patience) = (self.clock.instant(), self.limits.input_time);
+        let waits = |parked: &Parked| now.saturating_duration_since(parked.since) < patience;
+        self.parking.retain(|_, parked| waits(parked));
     }
 
     /// Takes one of the places for requests that are worked on.

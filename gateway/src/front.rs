@@ -22,12 +22,14 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::body::Body;
 use crate::door::{Door, Peer};
-use crate::exchange::Gateway;
+use crate::live::{Generation, Live};
+use crate::metrics::Metrics;
 use crate::old::Old;
 use crate::patient::Patient;
 use crate::protocol::header;
 use crate::reply;
 use crate::resource::WELL_KNOWN;
+use crate::settings::Limits;
 use crate::task::Tasks;
 
 /// How long the acceptor rests when the machine has no room for another connection.
@@ -37,40 +39,50 @@ const HEADERS: usize = 100;
 
 /// Serves a worker's share of a listener until the gateway is asked to stop.
 pub fn begin(
-    gateway: &Arc<Gateway>,
+    live: &Arc<Live>,
     old: &Arc<Old>,
-    door: &Arc<Door>,
-    listener: &std::net::TcpListener,
+    tasks: &Tasks,
+    (at, listener): (usize, &std::net::TcpListener),
 ) {
     match listener.try_clone().and_then(TcpListener::from_std) {
         Ok(listener) => {
-            let served = Served {
-                gateway: Arc::clone(gateway),
-                old: Arc::clone(old),
-                door: Arc::clone(door),
-            };
-            gateway.tasks.spawn(serve(served, listener));
+            let served =
+                Served { live: Arc::clone(live), old: Arc::clone(old), at, tasks: tasks.clone() };
+            tasks.spawn(serve(served, listener));
         }
-        Err(error) => tracing::error!(listener = %door.name, %error, "a worker does not listen"),
+        Err(error) => tracing::error!(listener = at, %error, "a worker does not listen"),
     }
 }
 
 /// What a connection is served by.
 #[derive(Clone)]
 struct Served {
-    gateway: Arc<Gateway>,
+    live: Arc<Live>,
     old: Arc<Old>,
-    door: Arc<Door>,
+    /// The place of the listener.
+    at: usize,
+    /// Those of the process, which outlive a configuration.
+    tasks: Tasks,
+}
+
+impl Served {
+    /// The gateway and the door that a request that comes now belongs to.
+    fn now(&self) -> Option<(Arc<Generation>, Arc<Door>)> {
+        let now = self.live.now();
+        let door = now.doors.get(self.at).cloned()?;
+        Some((now, door))
+    }
 }
 
 async fn serve(served: Served, listener: TcpListener) {
-    let (gateway, door) = (&served.gateway, &served.door);
-    let tasks = gateway.tasks.clone();
+    let tasks = served.tasks.clone();
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = tasks.stopping() => return,
         };
+        let Some((now, door)) = served.now() else { return };
+        let gateway = &now.gateway;
         match accepted {
             Ok((stream, address)) => {
                 let peer = Peer::at(address);
@@ -91,25 +103,28 @@ async fn serve(served: Served, listener: TcpListener) {
 
 /// Counts a connection, and speaks TLS on it where the listener does.
 async fn welcome(served: Served, stream: TcpStream, mut peer: Peer) {
-    let (gateway, door) = (Arc::clone(&served.gateway), Arc::clone(&served.door));
-    let metrics = &gateway.metrics;
-    let _counted = Counted::new(&gateway);
+    let Some((now, door)) = served.now() else { return };
+    let (limits, clock) = (now.gateway.limits, Arc::clone(&now.gateway.clock));
+    let metrics = Arc::clone(&now.gateway.metrics);
+    // A connection may outlive the configuration it came under.
+    drop(now);
+    let _counted = Counted::new(&metrics);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY");
     }
-    let stream = Patient::new(stream, gateway.limits.write_time);
+    let stream = Patient::new(stream, limits.write_time);
     match &door.tls {
-        None => connection(served, stream, peer).await,
+        None => connection(served, limits, stream, peer).await,
         Some(acceptor) => {
-            let shaken = tokio::time::timeout(gateway.limits.request_time, acceptor.accept(stream));
+            let shaken = tokio::time::timeout(limits.request_time, acceptor.accept(stream));
             match shaken.await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 Ok((stream, certificate)) => {
                     peer.certificate = certificate;
                     // A certificate that ends takes its connection with it.
                     let ends = peer.certificate.as_ref().map(|shown| shown.ends);
-                    let left = ends.map(|ends| ends.duration_since(gateway.clock.now()));
+                    let left = ends.map(|ends| ends.duration_since(clock.now()));
                     let left = left.map(Result::unwrap_or_default);
-                    let served = connection(served, stream, peer);
+                    let served = connection(served, limits, stream, peer);
                     match left {
                         Some(left) => drop(tokio::time::timeout(left, served).await),
                         None => served.await,
@@ -127,34 +142,33 @@ async fn welcome(served: Served, stream: TcpStream, mut peer: Peer) {
 }
 
 /// A connection, counted for as long as it lasts, whatever becomes of it.
-struct Counted(Arc<Gateway>);
+struct Counted(Arc<Metrics>);
 
 impl Counted {
-    fn new(gateway: &Arc<Gateway>) -> Self {
-        gateway.metrics.connections.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(gateway))
+    fn new(metrics: &Arc<Metrics>) -> Self {
+        metrics.connections.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(metrics))
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.metrics.connections.fetch_sub(1, Ordering::Relaxed);
+        self.0.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
-async fn connection<S>(served: Served, stream: S, peer: Peer)
+async fn connection<S>(served: Served, limits: Limits, stream: S, peer: Peer)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
-    let gateway = Arc::clone(&served.gateway);
-    let tasks = gateway.tasks.clone();
+    let tasks = served.tasks.clone();
     let address = peer.address;
     let mut builder = http1::Builder::new();
     builder
         .timer(TokioTimer::new())
-        .header_read_timeout(gateway.limits.request_time)
+        .header_read_timeout(limits.request_time)
         .max_headers(HEADERS)
-        .max_header_size(gateway.limits.request_head)
+        .max_header_size(limits.request_head)
         .max_buf_size(64 * 1024);
     let answer = service_fn(move |request| {
         let (served, peer) = (served.clone(), peer.clone());
@@ -183,7 +197,10 @@ where
 }
 
 async fn respond(served: Served, peer: Peer, request: Request<Incoming>) -> Response<Body> {
-    let Served { gateway, old, door } = served;
+    let Some((now, door)) = served.now() else {
+        return reply::empty(StatusCode::SERVICE_UNAVAILABLE);
+    };
+    let (gateway, old) = (Arc::clone(&now.gateway), served.old);
     let origin = door.origin(request.headers());
     if request.method() == Method::OPTIONS && origin.is_some() {
         let (head, _) = request.into_parts();
@@ -197,7 +214,7 @@ async fn respond(served: Served, peer: Peer, request: Request<Incoming>) -> Resp
     };
     let path = request.uri().path();
     let described = path.starts_with(WELL_KNOWN) && request.method() == Method::GET;
-    let mut response = match old.serves(request.method(), path) {
+    let mut response = match Old::serves(&now.old, request.method(), path) {
         _ if described => gateway.describe(&door, &peer, &request.into_parts().0),
         Some(served) => old.answer(&gateway, &door, &peer, request, served).await,
         None => gateway.exchange(door, peer, request, place).await,

@@ -264,7 +264,7 @@ pub struct Identity {
 }
 
 impl Identity {
-    /// Knows the callers of `settings`.
+    /// Knows the callers of `settings`, and what must not be forgotten of `former`.
     ///
     /// # Errors
     /// When something the issuers need is not to be had on this machine.
@@ -273,8 +273,10 @@ impl Identity {
         world: &World,
         limits: &Limits,
         sealer: Arc<Sealer>,
+        former: Option<&Self>,
     ) -> Result<Self, WorldError> {
-        let bearer = || Bearer::new(settings, world, limits, sealer);
+        let former = former.and_then(|former| former.bearer.as_ref());
+        let bearer = || Bearer::new(settings, world, limits, sealer, former);
         let bearer = (!settings.issuers.is_empty()).then(bearer).transpose()?;
         Ok(Self {
             keys: Keys::new(&settings.api_keys),
@@ -499,7 +501,7 @@ mod tests {
             Arc::new(Metrics::new(System.now())),
         );
         let sealer = Arc::new(Sealer::new(&[]).unwrap());
-        let identity = Identity::new(&settings, &world, &limits, sealer).unwrap();
+        let identity = Identity::new(&settings, &world, &limits, sealer, None).unwrap();
         let mut request = Request::post("/mcp");
         for (name, value) in headers {
             request = request.header(*name, *value);

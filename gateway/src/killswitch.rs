@@ -13,10 +13,12 @@ use bytes::Bytes;
 use policy::json::{Document, Kind, Value};
 use policy::revoked::Revoked;
 
-use crate::exchange::Gateway;
 use crate::file::{Turn, Watch, replace};
 use crate::jose;
+use crate::live::{Generation, Live};
+use crate::metrics::Metrics;
 use crate::settings::revoked::{self, RevokedError};
+use crate::task::Tasks;
 
 /// Most entries of one sort.
 const MOST: usize = 10_000;
@@ -24,7 +26,9 @@ const MOST: usize = 10_000;
 /// What was revoked, and where that is written down.
 #[derive(Debug)]
 pub struct Killswitch {
-    gateway: Arc<Gateway>,
+    live: Arc<Live>,
+    tasks: Tasks,
+    metrics: Arc<Metrics>,
     file: Option<PathBuf>,
     held: Mutex<Held>,
 }
@@ -37,6 +41,14 @@ struct Held {
     added: Revoked,
     /// The file as it was last looked at, good or not.
     seen: Option<Vec<u8>>,
+}
+
+impl Held {
+    fn all(&self) -> Revoked {
+        let mut all = self.file.clone();
+        merge(&mut all, &self.added, true);
+        all
+    }
 }
 
 /// Why something was not revoked.
@@ -64,8 +76,9 @@ impl Killswitch {
     ///
     /// # Errors
     /// When it cannot be read.
-    pub fn new(gateway: Arc<Gateway>, file: Option<PathBuf>) -> Result<Self, RevokedError> {
-        let switch = Self { gateway, file, held: Mutex::default() };
+    pub fn new(live: Arc<Live>, file: Option<PathBuf>, tasks: Tasks) -> Result<Self, RevokedError> {
+        let metrics = Arc::clone(&live.now().gateway.metrics);
+        let switch = Self { live, tasks, metrics, file, held: Mutex::default() };
         if let Some(file) = &switch.file {
             switch.held().seen = fs::read(file).ok();
             let read = revoked::read(file)?;
@@ -80,14 +93,19 @@ impl Killswitch {
     }
 
     fn apply(&self, held: &Held) {
-        let mut all = held.file.clone();
-        merge(&mut all, &held.added, true);
-        self.gateway.revoke(all);
+        self.live.revoke(&held.all());
+    }
+
+    /// Puts another configuration in force, in which the same is revoked from the first request on.
+    pub fn succeed(&self, generation: Generation) {
+        let held = self.held();
+        generation.gateway.revoke(held.all());
+        self.live.replace(generation);
     }
 
     /// Watches the file, for as long as the gateway runs.
     pub async fn tend(self: Arc<Self>) {
-        let mut watch = Watch::new(self.gateway.tasks.clone());
+        let mut watch = Watch::new(self.tasks.clone());
         while let Some(turn) = watch.next().await {
             if turn == Turn::Asked {
                 self.held().seen = None;
@@ -124,7 +142,7 @@ impl Killswitch {
             Err(error) if first => {
                 let error = crate::report::Chain(&error);
                 tracing::error!(%error, "revocations cannot be read; those of before hold");
-                self.gateway.metrics.revocations_unread.add(1);
+                self.metrics.revocations_unread.add(1);
             }
             Err(_) => {}
         }
@@ -180,7 +198,7 @@ impl Killswitch {
     /// What is revoked, as JSON.
     #[must_use]
     pub fn list(&self) -> String {
-        let all = self.gateway.policy.revoked();
+        let all = self.live.now().gateway.policy.revoked();
         let mut out = String::from("{");
         for (n, (name, list)) in lists(&all).into_iter().enumerate() {
             out.push_str(if n > 0 { "," } else { "" });

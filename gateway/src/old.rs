@@ -30,8 +30,6 @@ const WAITING: usize = 64;
 /// The clients that are connected.
 #[derive(Debug)]
 pub struct Old {
-    /// The paths it is served at.
-    paths: Vec<Box<str>>,
     clients: Bounded<[u8; 16], (Arc<Bridge>, Arc<Principal>)>,
 }
 
@@ -45,16 +43,20 @@ pub enum End {
 }
 
 impl Old {
-    /// Serves the routes at `paths`, at most `limit` clients.
+    /// Serves at most `limit` clients.
     #[must_use]
-    pub fn new(paths: Vec<Box<str>>, limit: usize) -> Self {
-        Self { paths, clients: Bounded::new(limit) }
+    pub fn new(limit: usize) -> Self {
+        Self { clients: Bounded::new(limit) }
     }
 
-    /// The route and the end of the transport a request is for, if it is for any.
+    /// Which of the routes at `paths`, and which end of the transport a request is for, if any.
     #[must_use]
-    pub fn serves(&self, method: &Method, path: &str) -> Option<(&str, End)> {
-        if self.paths.is_empty() {
+    pub fn serves<'a>(
+        paths: &'a [Box<str>],
+        method: &Method,
+        path: &str,
+    ) -> Option<(&'a str, End)> {
+        if paths.is_empty() {
             return None;
         }
         let (route, end) = match (method, path.rsplit_once('/')?) {
@@ -62,7 +64,7 @@ impl Old {
             (&Method::POST, (route, "message")) => (route, End::Message),
             _ => return None,
         };
-        let known = self.paths.iter().find(|known| known.trim_end_matches('/') == route)?;
+        let known = paths.iter().find(|known| known.trim_end_matches('/') == route)?;
         Some((known, end))
     }
 

@@ -17,9 +17,10 @@ use tokio::net::TcpListener;
 
 use crate::audit::Journal;
 use crate::body::Body;
-use crate::exchange::Gateway;
 use crate::killswitch::{Kept, Killswitch};
+use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::reload::Reloader;
 use crate::secret::Secret;
 use crate::task::Tasks;
 use crate::wire::headers::{Single, single};
@@ -37,11 +38,13 @@ pub struct Ops {
     /// The records.
     pub journal: Arc<Journal>,
     /// The gateway.
-    pub gateway: Arc<Gateway>,
+    pub live: Arc<Live>,
     /// Whether the gateway stops.
     pub tasks: Tasks,
     /// What was revoked.
     pub switch: Arc<Killswitch>,
+    /// Who changes the configuration.
+    pub reloader: Option<Arc<Reloader>>,
     /// What an operator shows to change something.
     pub token: Option<Arc<Secret>>,
 }
@@ -88,6 +91,9 @@ impl Ops {
         if request.uri().path() == "/revocations" && self.token.is_some() {
             return self.revocations(request).await;
         }
+        if matches!(request.uri().path(), "/config" | "/reload") && self.token.is_some() {
+            return self.configuration(&request).await;
+        }
         if request.method() != Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "GET only\n");
         }
@@ -104,13 +110,29 @@ impl Ops {
         }
     }
 
+    /// What is in force (GET `/config`), and a change of it (POST `/reload`).
+    async fn configuration(&self, request: &Request<Incoming>) -> Response<Body> {
+        if !self.is_operator(request.headers()) {
+            return stranger();
+        }
+        let Some(reloader) = &self.reloader else {
+            return text(StatusCode::NOT_FOUND, "the configuration was not read from a file\n");
+        };
+        let status = match (request.method(), request.uri().path()) {
+            (&Method::GET, "/config") => StatusCode::OK,
+            (&Method::POST, "/reload") => match reloader.reload().await {
+                Ok(_) => StatusCode::OK,
+                Err(_) => StatusCode::UNPROCESSABLE_ENTITY,
+            },
+            _ => return text(StatusCode::METHOD_NOT_ALLOWED, "GET /config, POST /reload\n"),
+        };
+        json(status, reloader.status())
+    }
+
     /// What was revoked: to be seen, added to (POST) and taken back from (DELETE).
     async fn revocations(&self, request: Request<Incoming>) -> Response<Body> {
         if !self.is_operator(request.headers()) {
-            let mut response = text(StatusCode::UNAUTHORIZED, "show the token of `ops.token`\n");
-            let challenge = HeaderValue::from_static("Bearer");
-            response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
-            return response;
+            return stranger();
         }
         let revoke = match *request.method() {
             Method::GET => return json(StatusCode::OK, self.switch.list()),
@@ -118,7 +140,7 @@ impl Ops {
             Method::DELETE => false,
             _ => return text(StatusCode::METHOD_NOT_ALLOWED, "GET, POST or DELETE\n"),
         };
-        let body = match self.gateway.body(request.into_body()).await {
+        let body = match self.live.now().gateway.body(request.into_body()).await {
             Ok(body) => body,
             Err(failure) => return text(StatusCode::BAD_REQUEST, format!("{failure}\n")),
         };
@@ -167,12 +189,19 @@ impl Ops {
             for server in self.metrics.unreached() {
                 writeln!(body, "server {server}: not reached").unwrap_or_default();
             }
-            for issuer in self.gateway.identity.missing() {
+            for issuer in self.live.now().gateway.identity.missing() {
                 writeln!(body, "issuer {issuer}: its keys are not known").unwrap_or_default();
             }
         }
         text(if good { StatusCode::OK } else { StatusCode::SERVICE_UNAVAILABLE }, body)
     }
+}
+
+fn stranger() -> Response<Body> {
+    let mut response = text(StatusCode::UNAUTHORIZED, "show the token of `ops.token`\n");
+    let challenge = HeaderValue::from_static("Bearer");
+    response.headers_mut().insert(WWW_AUTHENTICATE, challenge);
+    response
 }
 
 fn json(status: StatusCode, body: String) -> Response<Body> {

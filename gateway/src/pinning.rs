@@ -170,6 +170,25 @@ impl Keeper {
         Ok(keeper)
     }
 
+    /// Goes on from another configuration: what was trusted because it was said first stays what it was,
+    /// and what was told is not told again.
+    pub fn succeed(&self, former: &Self) {
+        let (first, told, counts) = {
+            let held = former.held();
+            (held.first.clone(), held.told.clone(), held.counts.clone())
+        };
+        let mut held = self.held();
+        if self.settings.trust_on_first_use {
+            for (server, offer, version) in first.clone() {
+                let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
+                Self::add(&mut held, &server, offer, version);
+            }
+            held.first = first;
+        }
+        (held.told, held.counts) = (told, counts);
+        self.publish(&held);
+    }
+
     /// Whether anything is compared at all.
     pub fn acts(&self) -> bool {
         self.settings.mode != Mode::Off

@@ -23,7 +23,7 @@ mod telemetry;
 mod variables;
 mod yaml;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -36,6 +36,7 @@ use policy::principal::Wanted;
 
 use crate::egress::Egress;
 use crate::naming::Prefix;
+use crate::sandbox::Plan;
 
 pub use audit::{Audit, Checkpoints, Rotation, Sink, SinkTarget, Syslog};
 pub use credentials::{Credential, Grant, ServerTls};
@@ -67,6 +68,8 @@ pub struct Settings {
     pub routes: Vec<Route>,
     /// The policy.
     pub policy: Policy,
+    /// The digest of each section of the file after substitution.
+    pub sections: BTreeMap<Box<str>, [u8; 32]>,
     /// SHA-256 of the file after substitution, in hexadecimal: it names the policy in records.
     pub digest: String,
     /// How definitions are held to what was approved.
@@ -139,6 +142,8 @@ pub struct Program {
     pub env: Vec<(String, Value)>,
     /// Where to start it.
     pub directory: Option<PathBuf>,
+    /// What it may do; whatever we may if not given.
+    pub sandbox: Option<Plan>,
 }
 
 /// The value of a variable.

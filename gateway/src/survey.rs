@@ -6,12 +6,12 @@ use futures_util::future::join_all;
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind};
 
+use crate::assembly::{self, StartError};
 use crate::clock::{Clock, System};
 use crate::front;
 use crate::metrics::Metrics;
 use crate::pinning::Keeper;
 use crate::settings::{Server, Settings};
-use crate::start::{self, StartError};
 use crate::task::Tasks;
 use crate::upstream::{Hello, Party, Upstream, UpstreamError, whois};
 use crate::world::World;
@@ -49,10 +49,10 @@ pub async fn survey(
         World::new(Arc::clone(&clock), settings.limits, tasks.clone(), Arc::clone(&metrics));
     settings.audit.sinks.clear();
     settings.servers.retain(|server| wanted(server.name.as_str()));
-    let journal = start::journal(&settings, &world, &metrics, None)?;
+    let journal = assembly::journal(&settings, &world, &metrics, None)?;
     let pinning = settings.pins.off();
     let keeper = Keeper::new(Arc::default(), pinning, journal, Arc::clone(&metrics))?;
-    let upstreams = start::upstreams(&settings, &world, &metrics, &Arc::new(keeper))?;
+    let upstreams = assembly::upstreams(&settings, &world, &metrics, &Arc::new(keeper))?;
     let ask = |(upstream, server): (&Arc<Upstream>, &Server)| {
         let (upstream, server) = (Arc::clone(upstream), server.clone());
         async move {

@@ -11,7 +11,7 @@ use std::time::Duration;
 
 use tokio::runtime::Builder;
 
-use tokio_util::sync::CancellationToken;
+use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 /// How long what served the work may take to end after the work has.
@@ -45,6 +45,24 @@ impl Tasks {
     /// Runs what serves the work.
     pub fn spawn_service(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.service.spawn(task);
+    }
+
+    /// The tasks of one configuration: they can be ended alone, and end with these.
+    #[must_use]
+    pub fn generation(&self) -> Self {
+        let (stopping, halting) = (self.stopping.child_token(), self.halting.child_token());
+        Self { stopping, halting, ..self.clone() }
+    }
+
+    /// Another configuration takes over: what would never end by itself is to end.
+    pub fn retire(&self) {
+        self.stopping.cancel();
+    }
+
+    /// What serves the work ends when this is dropped.
+    #[must_use]
+    pub fn guard(&self) -> DropGuard {
+        self.halting.clone().drop_guard()
     }
 
     /// Resolves when no new work is to be begun.

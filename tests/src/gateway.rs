@@ -230,6 +230,28 @@ impl Config {
         fed(command, input)
     }
 
+    /// Starts the gateway from a file that is there to be changed: with [`Self::write`].
+    #[must_use]
+    pub fn start_at(&self, file: &Path) -> Gateway {
+        let folder = Folder::new();
+        let audit = self.audit.clone().unwrap_or_else(|| folder.path().join("audit.jsonl"));
+        fs::write(file, self.yaml(&audit)).unwrap();
+        let mut command = Command::new(binary());
+        command.args(["run", "-c"]).arg(file);
+        Gateway::spawn(command, folder, audit)
+    }
+
+    /// Writes it where a gateway reads it that records to `audit`.
+    ///
+    /// # Panics
+    /// When it cannot be written.
+    pub fn write(&self, file: &Path, audit: &Path) {
+        // As an editor does that does it well: whoever reads sees the old one or the new one.
+        let next = file.with_extension("next");
+        fs::write(&next, self.yaml(audit)).unwrap();
+        fs::rename(next, file).unwrap();
+    }
+
     /// Starts the gateway.
     #[must_use]
     pub fn start(&self) -> Gateway {
@@ -389,6 +411,21 @@ impl Gateway {
     #[must_use]
     pub fn recorded(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
         eventually(what, || self.exchanges().into_iter().find(&is))
+    }
+
+    /// The file records go to.
+    #[must_use]
+    pub fn audit(&self) -> &Path {
+        &self.audit
+    }
+
+    /// Asks the gateway to read its files again.
+    ///
+    /// # Panics
+    /// When it is not there.
+    pub fn hang_up(&self) {
+        let pid = self.child.id().to_string();
+        assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
     }
 
     /// Asks the gateway to stop.

@@ -5,6 +5,7 @@
 //! depends on the request is asked every time: the audience, the proof, and whether the keys of its
 //! issuer are still the same.
 
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
@@ -47,7 +48,10 @@ pub(super) struct Bearer {
     tokens: Bounded<[u8; 32], Arc<Verified>>,
     /// Tokens their issuer does not know, apart from the others: anybody can make them up.
     strangers: Bounded<[u8; 32], Arc<Verified>>,
-    proofs: Proofs,
+    /// They are used once, whatever the configuration.
+    proofs: Arc<Proofs>,
+    /// Which configuration it is of.
+    epoch: u64,
     clock: Arc<dyn Clock>,
 }
 
@@ -116,20 +120,21 @@ impl Good {
 /// The token that came last on a connection, and what is known of it. Most connections know no
 /// other.
 #[derive(Debug, Default)]
-pub struct Memo(Mutex<Option<(Secret, Arc<Verified>)>>);
+pub struct Memo(Mutex<Option<(Secret, u64, Arc<Verified>)>>);
 
 impl Memo {
-    fn last(&self, token: &str) -> Option<Arc<Verified>> {
+    fn last(&self, token: &str, epoch: u64) -> Option<Arc<Verified>> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        let (known, verified) = held.as_ref()?;
+        // What another configuration has found out does not hold in this one.
+        let (known, _, verified) = held.as_ref().filter(|(_, found, _)| *found == epoch)?;
         // Requests of several callers may come on one connection, through a proxy.
         let same =
             constant_time::verify_slices_are_equal(known.expose().as_bytes(), token.as_bytes());
         same.is_ok().then(|| Arc::clone(verified))
     }
 
-    fn keep(&self, token: &str, verified: &Arc<Verified>) {
-        let entry = (Secret::new(token.into()), Arc::clone(verified));
+    fn keep(&self, token: &str, epoch: u64, verified: &Arc<Verified>) {
+        let entry = (Secret::new(token.into()), epoch, Arc::clone(verified));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(entry);
     }
 }
@@ -149,7 +154,10 @@ impl Bearer {
         world: &World,
         limits: &crate::settings::Limits,
         sealer: Arc<crate::seal::Sealer>,
+        former: Option<&Self>,
     ) -> Result<Self, WorldError> {
+        static EPOCH: AtomicU64 = AtomicU64::new(0);
+        let proofs = former.map(|former| Arc::clone(&former.proofs));
         let mut issuers = Vec::new();
         for issuer in &settings.issuers {
             let (clock, tasks) = (Arc::clone(&world.clock), world.tasks.clone());
@@ -167,7 +175,8 @@ impl Bearer {
             implied: settings.implied.clone(),
             tokens: Bounded::new(limits.tokens),
             strangers: Bounded::new(STRANGERS),
-            proofs: Proofs::new(limits.proofs, sealer),
+            proofs: proofs.unwrap_or_else(|| Arc::new(Proofs::new(limits.proofs, sealer))),
+            epoch: EPOCH.fetch_add(1, Ordering::Relaxed),
             clock: Arc::clone(&world.clock),
         })
     }
@@ -186,13 +195,13 @@ impl Bearer {
         asked: &Asked<'_>,
     ) -> Result<Accepted, TokenError> {
         let mut now = self.clock.now();
-        let last = asked.memo.and_then(|memo| memo.last(token));
+        let last = asked.memo.and_then(|memo| memo.last(token, self.epoch));
         let verified = match last.filter(|last| self.holds(last, now)) {
             Some(verified) => verified,
             None => {
                 let verified = self.verified(resource, token, now).await?;
                 if let Some(memo) = asked.memo {
-                    memo.keep(token, &verified);
+                    memo.keep(token, self.epoch, &verified);
                 }
                 // Finding it out may have taken a while.
                 now = self.clock.now();

@@ -1,6 +1,6 @@
 //! From what is written to what is meant: names resolved, numbers read, contradictions reported.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -69,6 +69,7 @@ pub(super) fn settings(
             routes,
             policy,
             pins,
+            sections: sections(&root.json()),
             digest: crate::hex::encode(digest.as_ref()),
             revocations,
             audit,
@@ -80,6 +81,14 @@ pub(super) fn settings(
         }),
         Ok(_) | Err(()) => Err(compiler.problems),
     }
+}
+
+/// The digest of each section, to tell what has changed.
+fn sections(root: &serde_json::Value) -> BTreeMap<Box<str>, [u8; 32]> {
+    let section = |(name, value): (&String, &serde_json::Value)| {
+        (name.as_str().into(), crate::sha256::sha256(value.to_string().as_bytes()))
+    };
+    root.as_object().into_iter().flatten().map(section).collect()
 }
 
 /// The names of tools and prompts that rules and the registry name: what metrics may be labelled with.

@@ -63,6 +63,14 @@ impl Problems {
         self.found.len()
     }
 
+    /// The first of them, in words: `FILE:LINE:COLUMN: MESSAGE; HELP`.
+    #[must_use]
+    pub fn first(&self) -> String {
+        let Some(problem) = self.found.first() else { return String::new() };
+        let (line, column) = self.place(problem.span.start);
+        format!("{}:{line}:{column}: {}; {}", self.file, problem.message, problem.help)
+    }
+
     /// For a person: a snippet of the file for each, and what to do.
     #[must_use]
     pub fn human(&self, colour: bool) -> String {

@@ -9,6 +9,7 @@ mod identity;
 mod listener;
 mod pins;
 mod registry;
+mod sandbox;
 mod telemetry;
 
 use policy::config::RawPolicy;
@@ -34,6 +35,7 @@ pub(super) use listener::{
 pub use pins::Action;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins};
 pub(super) use registry::{RawRegistered, RawRegistry};
+pub(super) use sandbox::{RawReachable, RawSandbox, RawSandboxMode};
 pub use telemetry::OtlpProtocol;
 pub(super) use telemetry::{Clients as Restart, RawOtlp, RawTelemetry};
 
@@ -126,6 +128,8 @@ pub(super) struct RawServer {
     pub(super) env: Vec<RawVariable>,
     /// Where the program is started; the gateway's own directory if not given.
     pub(super) working_directory: Option<String>,
+    /// What the program may do. Without it, whatever the gateway may.
+    pub(super) sandbox: Option<RawSandbox>,
     /// Which era of the protocol the server speaks.
     #[serde(default)]
     pub(super) protocol: RawProtocol,

@@ -8,11 +8,13 @@ use policy::name::ServerName;
 
 use super::compile::Compiler;
 use super::raw::{
-    RawPrefix, RawProtocol, RawRoute, RawServer, RawSharing, RawTransport, RawVariable,
+    RawPrefix, RawProtocol, RawReachable, RawRoute, RawSandbox, RawSandboxMode, RawServer,
+    RawSharing, RawTransport, RawVariable,
 };
 use super::{Identity, Listener, Program, Protocol, Reach, Route, SecretRef, Server, Value};
 use crate::egress::{self, Egress};
 use crate::naming::{self, Prefix};
+use crate::sandbox::{Network, Plan};
 
 impl Compiler<'_> {
     pub(super) fn servers(&mut self, raws: Vec<RawServer>) -> Vec<Server> {
@@ -98,14 +100,14 @@ impl Compiler<'_> {
     }
 
     fn reach(&mut self, at: &str, raw: RawServer) -> Option<Reach> {
-        let stdio_only = !raw.args.is_empty() || !raw.env.is_empty();
+        let stdio_only = !raw.args.is_empty() || !raw.env.is_empty() || raw.sandbox.is_some();
         match (raw.url, raw.command) {
             (Some(url), None) => {
                 if stdio_only || raw.working_directory.is_some() {
                     let help = "remove them, or use `command` instead of `url`";
                     self.report(
                         at,
-                        "`args`, `env` and `workingDirectory` belong to a `command`",
+                        "`args`, `env`, `workingDirectory` and `sandbox` belong to a `command`",
                         help,
                     );
                 }
@@ -131,12 +133,10 @@ impl Compiler<'_> {
                 }
                 let env = raw.env.into_iter().enumerate();
                 let env = env.filter_map(|(n, raw)| self.variable(&format!("{at}/env/{n}"), raw));
-                Some(Reach::Stdio(Program {
-                    command,
-                    args: raw.args,
-                    env: env.collect(),
-                    directory: raw.working_directory.map(PathBuf::from),
-                }))
+                let env = env.collect();
+                let sandbox = raw.sandbox.map(|raw| self.sandbox(&format!("{at}/sandbox"), raw));
+                let directory = raw.working_directory.map(PathBuf::from);
+                Some(Reach::Stdio(Program { command, args: raw.args, env, directory, sandbox }))
             }
             (Some(_), Some(_)) => {
                 self.report(at, "a server has `url` or `command`, not both", "remove one of them");
@@ -150,6 +150,43 @@ impl Compiler<'_> {
                 );
                 None
             }
+        }
+    }
+
+    fn sandbox(&mut self, at: &str, raw: RawSandbox) -> Plan {
+        for (key, list) in [("read", &raw.read), ("write", &raw.write)] {
+            for (n, path) in list.iter().enumerate().filter(|(_, path)| !path.starts_with('/')) {
+                let message = format!("`{}` is no absolute path", path.escape_debug());
+                self.report(&format!("{at}/{key}/{n}"), message, "write it from `/` on");
+            }
+        }
+        for (key, value) in [
+            ("memoryMiB", raw.memory_mib),
+            ("processes", raw.processes),
+            ("openFiles", raw.open_files),
+        ] {
+            if value == Some(0) {
+                self.report(&format!("{at}/{key}"), "nothing can be done with none", "give more");
+            }
+        }
+        let network = match (raw.network, raw.ports) {
+            (RawReachable::Any, ports) if !ports.is_empty() => {
+                let help = "take `ports` or `network: any` away";
+                self.report(&format!("{at}/ports"), "it may reach every port already", help);
+                Network::Any
+            }
+            (RawReachable::Any, _) => Network::Any,
+            (RawReachable::None, ports) if ports.is_empty() => Network::None,
+            (RawReachable::None, ports) => Network::Ports(ports),
+        };
+        Plan {
+            required: raw.mode == RawSandboxMode::Required,
+            read: raw.read.into_iter().map(PathBuf::from).collect(),
+            write: raw.write.into_iter().map(PathBuf::from).collect(),
+            network,
+            memory: raw.memory_mib.map(|mib| mib.saturating_mul(1024 * 1024)),
+            processes: raw.processes,
+            files: Some(raw.open_files.unwrap_or(1024)),
         }
     }
 

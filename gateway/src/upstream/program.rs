@@ -81,9 +81,21 @@ impl Starter {
     /// Starts a process.
     pub(super) fn start(&self, generation: u64, own: bool) -> Result<Arc<Channel>, UpstreamError> {
         let inherited = INHERITED.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
-        let mut command = Command::new(&self.program.command);
+        let mut command = match &self.program.sandbox {
+            None => {
+                let mut command = Command::new(&self.program.command);
+                command.args(&self.program.args);
+                command
+            }
+            Some(plan) => {
+                let line = plan.command(&self.program.command, &self.program.args);
+                let (exe, line) = line.map_err(UpstreamError::Start)?;
+                let mut command = Command::new(exe);
+                command.args(line);
+                command
+            }
+        };
         command
-            .args(&self.program.args)
             .env_clear()
             .envs(inherited)
             .envs(self.secrets.iter().map(|(name, value)| (name, OsString::from(value.expose()))))

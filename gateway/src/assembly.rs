@@ -1,0 +1,594 @@
+//! From a configuration to what serves it: what outlives a change of it, and what is built anew for
+//! each.
+
+use std::collections::{BTreeSet, HashMap};
+use std::fmt;
+use std::fs::OpenOptions;
+use std::io;
+use std::net::{SocketAddr, TcpListener};
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::time::Duration;
+
+use policy::offer::Kind;
+use rustls::ClientConfig;
+use rustls::pki_types::PrivatePkcs8KeyDer;
+use rustls::pki_types::pem::PemObject as _;
+use tokio::sync::watch;
+use tokio_util::sync::CancellationToken;
+
+use crate::audit::note::{NoteError, Signer};
+use crate::audit::spool::Spool;
+use crate::audit::{
+    AuditError, Checkpoints, Delivery, FileSink, Journal, Observer, Parts, Receiver, Resumed, Sink,
+    Slot, deliver, write_to_stdout,
+};
+use crate::bounded::Bounded;
+use crate::clock::{Clock, System};
+use crate::conversation::Conversations;
+use crate::door::Door;
+use crate::exchange::{Gateway, Parked, Route};
+use crate::fetch::FetchError;
+use crate::guardrail::Guardrail;
+use crate::identity::Identity;
+use crate::kept::Results;
+use crate::live::Generation;
+use crate::metrics::Metrics;
+use crate::pinning::Keeper;
+use crate::rates::Rates;
+use crate::resource::Resource;
+use crate::sandbox::SandboxError;
+use crate::seal::{SealError, Sealer};
+use crate::secret::Secret;
+use crate::session::{SessionKey, Sessions};
+use crate::settings::lockfile::LockError;
+use crate::settings::revoked::RevokedError;
+use crate::settings::{
+    self, Limits, Listener, OtlpProtocol, Problems, Program, Reach, Scheme, Settings, SinkTarget,
+    Syslog, Value,
+};
+use crate::task::Tasks;
+use crate::telemetry::{Collector, Telemetry};
+use crate::tls::{Acceptor, TlsError};
+use crate::upstream::{Party, Upstream, UpstreamError};
+use crate::wire::Id;
+use crate::world::{World, WorldError};
+
+/// Why the gateway did not start.
+#[derive(Debug, thiserror::Error)]
+pub enum StartError {
+    /// A socket is not to be had.
+    #[error("could not listen on `{address}`")]
+    Bind {
+        /// Where.
+        address: SocketAddr,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// A sink cannot be opened.
+    #[error("could not open the audit sink `{name}`")]
+    Sink {
+        /// Which.
+        name: Box<str>,
+        /// Why.
+        #[source]
+        cause: io::Error,
+    },
+    /// The first record was not taken.
+    #[error("could not write the first audit record")]
+    Audit(#[source] AuditError),
+    /// A session key does not fit.
+    #[error("a session key is not 32 bytes in hexadecimal")]
+    SessionKey(#[source] SealError),
+    /// A server cannot be set up.
+    #[error("could not set up the server `{name}`")]
+    Server {
+        /// Which.
+        name: Box<str>,
+        /// Why.
+        #[source]
+        cause: UpstreamError,
+    },
+    /// A program cannot be kept where it has to be.
+    #[error("the sandbox of the server `{name}` cannot be had")]
+    Sandbox {
+        /// Which server.
+        name: Box<str>,
+        /// Why.
+        #[source]
+        cause: SandboxError,
+    },
+    /// It is not clear which route a client is to be served on.
+    #[error("there is no such route, or more than one; name one with `--route`")]
+    Route,
+    /// There can be no more threads.
+    #[error("could not start the threads")]
+    Threads(#[source] io::Error),
+    /// What was approved cannot be read.
+    #[error(transparent)]
+    Lock(#[from] LockError),
+    /// What was revoked cannot be read.
+    #[error(transparent)]
+    Revoked(#[from] RevokedError),
+    /// Something outside cannot be used.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// The TLS of a listener cannot be set up.
+    #[error("could not set up the TLS of the listener `{name}`")]
+    Tls {
+        /// Which.
+        name: Box<str>,
+        /// Why.
+        #[source]
+        cause: TlsError,
+    },
+}
+
+/// What outlives a change of the configuration.
+pub struct Lasting {
+    /// Every task of the process.
+    pub tasks: Tasks,
+    /// The time.
+    pub clock: Arc<dyn Clock>,
+    /// What is counted.
+    pub metrics: Arc<Metrics>,
+    /// The records.
+    pub journal: Arc<Journal>,
+    /// Traces.
+    pub telemetry: Arc<Telemetry>,
+    sealer: Arc<Sealer>,
+    sessions: Arc<Sessions>,
+    conversations: Arc<Conversations>,
+    parking: Arc<Bounded<[u8; 16], Parked>>,
+    calls: Arc<Bounded<(SessionKey, Id), CancellationToken>>,
+    results: Arc<Results>,
+    rates: Arc<Rates>,
+    revoking: watch::Sender<()>,
+    /// What marks in content are made with.
+    key: [u8; 32],
+    /// The listeners in their order: where each is bound, and its TLS.
+    pub bound: Vec<(SocketAddr, Option<Arc<Acceptor>>)>,
+    /// The bounds.
+    pub limits: Limits,
+}
+
+impl fmt::Debug for Lasting {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lasting").field("bound", &self.bound.len()).finish_non_exhaustive()
+    }
+}
+
+/// A configuration that was built: what serves it is not begun yet.
+#[derive(Debug)]
+pub struct Built {
+    /// What would be in force.
+    pub generation: Generation,
+    /// Its digest.
+    pub digest: String,
+    keeper: Arc<Keeper>,
+    upstreams: Vec<Arc<Upstream>>,
+    servers: Vec<Box<str>>,
+    names: BTreeSet<Arc<str>>,
+}
+
+/// Where a configuration comes from, to be read again.
+pub trait Source: fmt::Debug + Send + Sync {
+    /// The file, as it is now.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    fn text(&self) -> io::Result<String>;
+    /// The settings in `text`.
+    ///
+    /// # Errors
+    /// Everything that is wrong with it.
+    fn settings(&self, text: &str) -> Result<Settings, Problems>;
+}
+
+/// What outlives a change of the configuration, and the sockets.
+///
+/// # Errors
+/// When a socket, a sink, a key or a certificate is not to be had.
+pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), StartError> {
+    let clock: Arc<dyn Clock> = Arc::new(System);
+    let (tasks, limits) = (Tasks::default(), settings.limits);
+    let secure = settings.listeners.iter().filter(|one| one.tls.is_some()).map(|one| &*one.name);
+    let metrics = Arc::new(Metrics::new(clock.now()).with_certificates(secure));
+    let counts = Arc::clone(&metrics);
+    let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counts);
+    let collector = settings.telemetry.otlp.as_ref().map(|otlp| collector(otlp, &world));
+    let telemetry = Telemetry::start(&settings.telemetry, collector.transpose()?, &metrics, &clock);
+    let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
+    let observer: Arc<dyn Observer> = Arc::<Telemetry>::clone(&telemetry);
+    let journal = journal(settings, &world, &metrics, Some(observer))?;
+    let sealer = Arc::new(sealer(settings, &world)?);
+    let (lifetime, of) = (settings.session_lifetime, limits.sessions);
+    let sessions = Sessions::new(Arc::clone(&sealer), lifetime, of, Arc::clone(&clock));
+    let (mut bound, mut listeners) = (Vec::new(), Vec::new());
+    for listener in &settings.listeners {
+        let socket = bind(listener.address)?;
+        let failed = |cause| StartError::Tls { name: listener.name.clone(), cause };
+        let tls = listener.tls.as_ref().map(|tls| Acceptor::new(tls, clock.now()));
+        bound.push((local(&socket), tls.transpose().map_err(failed)?.map(Arc::new)));
+        listeners.push(socket);
+    }
+    let lasting = Lasting {
+        tasks,
+        metrics,
+        journal,
+        telemetry,
+        sealer,
+        sessions: Arc::new(sessions),
+        conversations: Arc::new(Conversations::new(limits, Arc::clone(&clock))),
+        parking: Arc::new(Bounded::new(limits.parked)),
+        calls: Arc::new(Bounded::new(limits.sessions)),
+        results: Arc::new(Results::new(limits.kept_results, limits.kept_time)),
+        rates: Arc::new(Rates::new(limits.sessions)),
+        revoking: watch::Sender::new(()),
+        key: crate::seal::random().map_err(StartError::SessionKey)?,
+        bound,
+        clock,
+        limits,
+    };
+    Ok((lasting, listeners))
+}
+
+impl Lasting {
+    pub(crate) fn world(&self, tasks: &Tasks) -> World {
+        let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
+        World::new(clock, self.limits, tasks.clone(), metrics)
+    }
+
+    /// Builds everything that a configuration needs, beside what is in force: nothing of that changes.
+    ///
+    /// # Errors
+    /// When anything it needs is not to be had.
+    pub fn build(
+        &self,
+        mut settings: Settings,
+        former: Option<(&Gateway, &Keeper)>,
+    ) -> Result<Built, StartError> {
+        let tasks = self.tasks.generation();
+        // Given up before it serves, nothing of it is left running.
+        let ending = tasks.guard();
+        let world = self.world(&tasks);
+        let policy = Arc::new(std::mem::take(&mut settings.policy).with_key(self.key));
+        let (journal, metrics) = (Arc::clone(&self.journal), Arc::clone(&self.metrics));
+        let keeper = Keeper::new(Arc::clone(&policy), settings.pins.clone(), journal, metrics)?;
+        if let Some((_, former)) = former {
+            keeper.succeed(former);
+        }
+        let keeper = Arc::new(keeper);
+        self.sandboxes(&settings)?;
+        let upstreams = upstreams(&settings, &world, &self.metrics, &keeper)?;
+        let sealer = Arc::clone(&self.sealer);
+        let known = former.map(|(gateway, _)| &*gateway.identity);
+        let identity = Identity::new(&settings.identity, &world, &self.limits, sealer, known)?;
+        let listeners = settings.listeners.iter().zip(&self.bound);
+        let doors = listeners.map(|(listener, bound)| Arc::new(door(&settings, listener, bound)));
+        let doors = doors.collect();
+        let old = settings.routes.iter().filter(|route| route.old).map(|route| route.path.clone());
+        let digest = format!("sha256:{}", settings.digest);
+        let gateway = Gateway {
+            identity: Arc::new(identity),
+            sessions: Arc::clone(&self.sessions),
+            routes: routes(&settings, &upstreams, &world)?,
+            policy,
+            configuration: digest.as_str().into(),
+            journal: Arc::clone(&self.journal),
+            limits: self.limits,
+            clock: Arc::clone(&self.clock),
+            metrics: Arc::clone(&self.metrics),
+            telemetry: Arc::clone(&self.telemetry),
+            tasks,
+            calls: Arc::clone(&self.calls),
+            conversations: Arc::clone(&self.conversations),
+            parking: Arc::clone(&self.parking),
+            results: Arc::clone(&self.results),
+            sealer: Arc::clone(&self.sealer),
+            rates: Arc::clone(&self.rates),
+            revoking: self.revoking.clone(),
+            ending,
+        };
+        let generation = Generation { gateway: Arc::new(gateway), doors, old: old.collect() };
+        let servers = settings.servers.iter().map(|server| server.name.as_str().into()).collect();
+        Ok(Built { generation, digest, keeper, upstreams, servers, names: settings.names })
+    }
+
+    /// Whether this kernel can keep programs where they are to be kept. Where it has to and cannot,
+    /// nothing is started; where it should, that is in the log and on record.
+    fn sandboxes(&self, settings: &Settings) -> Result<(), StartError> {
+        for server in &settings.servers {
+            let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &server.reach else { continue };
+            let Err(cause) = plan.check() else { continue };
+            let name: Box<str> = server.name.as_str().into();
+            if plan.required {
+                return Err(StartError::Sandbox { name, cause });
+            }
+            let error = crate::report::Chain(&cause).to_string();
+            tracing::warn!(server = %name, %error, "its sandbox is not complete");
+            let what = format!("server {name}: {error}");
+            self.journal.noted("sandbox", &what).map_err(StartError::Audit)?;
+        }
+        Ok(())
+    }
+
+    /// Begins what serves a configuration, and shows what it names.
+    pub fn begin(&self, built: &Built) {
+        let tasks = &built.generation.gateway.tasks;
+        tasks.spawn_service(Arc::clone(&built.keeper).tend(tasks.clone()));
+        tasks.spawn_service(tend(Arc::clone(&built.generation.gateway.identity), tasks.clone()));
+        built.upstreams.iter().for_each(Upstream::tend);
+        let asked = || built.upstreams.iter().filter(|one| !one.asks_callers());
+        if let Some(every) = built.keeper.recheck() {
+            for upstream in asked() {
+                tasks.spawn_service(recheck(Arc::clone(upstream), tasks.clone(), every));
+            }
+        }
+        for upstream in asked() {
+            tasks.spawn(greet(Arc::clone(upstream), tasks.clone()));
+        }
+        let servers: Vec<_> = built.servers.iter().map(|name| &**name).collect();
+        self.metrics.configured(&servers, built.names.clone());
+        self.metrics.reloaded(true, self.clock.now());
+    }
+}
+
+impl Built {
+    /// What holds servers to what was approved.
+    #[must_use]
+    pub fn keeper(&self) -> Arc<Keeper> {
+        Arc::clone(&self.keeper)
+    }
+}
+
+/// Asks a server for its tools, so that the first caller does not wait for it. One that does not
+/// answer is asked again when somebody calls it.
+async fn greet(upstream: Arc<Upstream>, tasks: Tasks) {
+    let ourselves = Party::gateway();
+    tokio::select! {
+        read = upstream.catalog(&ourselves, Kind::Tool) => if let Ok(listing) = read {
+            let count = listing.catalog().offers().len();
+            tracing::info!(server = %upstream.name(), tools = count, "catalogue read");
+        },
+        () = tasks.stopping() => {}
+    }
+}
+
+/// A listener's door: what its routes are to clients of OAuth, and its TLS.
+fn door(
+    settings: &Settings,
+    listener: &Listener,
+    (bound, acceptor): &(SocketAddr, Option<Arc<Acceptor>>),
+) -> Door {
+    let scheme = if listener.tls.is_some() { "https" } else { "http" };
+    let local = || format!("{scheme}://{bound}").into();
+    let public: Box<str> = listener.public.clone().unwrap_or_else(local);
+    let mut resources = HashMap::new();
+    if listener.schemes.contains(&Scheme::Oauth) {
+        let mutual = listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+            || listener.forwarded.is_some();
+        for route in &settings.routes {
+            let issuers = &settings.identity.issuers;
+            let resource = Resource::new(&public, &route.path, &route.oauth, issuers, mutual);
+            resources.insert(route.path.clone(), resource);
+        }
+    }
+    Door::new(listener, resources, acceptor.clone())
+}
+
+/// Keeps what is known of issuers fresh.
+async fn tend(identity: Arc<Identity>, tasks: Tasks) {
+    tokio::select! {
+        () = identity.tend() => {}
+        () = tasks.halting() => {}
+    }
+}
+
+/// Asks a server for all its lists now and then, whatever it says about how long they last: a
+/// definition that changes in secret is found without anybody calling.
+async fn recheck(upstream: Arc<Upstream>, tasks: Tasks, every: Duration) {
+    let mut turn = tokio::time::interval(every);
+    loop {
+        tokio::select! {
+            _ = turn.tick() => {}
+            () = tasks.halting() => return,
+        }
+        tokio::select! {
+            () = upstream.recheck() => {}
+            () = tasks.halting() => return,
+        }
+    }
+}
+
+pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
+    let failed = |cause| StartError::Bind { address, cause };
+    let listener = TcpListener::bind(address).map_err(failed)?;
+    listener.set_nonblocking(true).map_err(failed)?;
+    Ok(listener)
+}
+
+pub(crate) fn local(listener: &TcpListener) -> SocketAddr {
+    listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
+}
+
+/// The journal over what the configuration names.
+///
+/// # Errors
+/// When a sink cannot be opened, or does not take the first record.
+pub(crate) fn journal(
+    settings: &Settings,
+    world: &World,
+    metrics: &Arc<Metrics>,
+    observer: Option<Arc<dyn Observer>>,
+) -> Result<Arc<Journal>, StartError> {
+    let (mut sinks, mut deliveries) = (Vec::new(), Vec::new());
+    let mut resumed: Option<Resumed> = None;
+    let mut ends = Vec::new();
+    for sink in &settings.audit.sinks {
+        let failed = |cause| StartError::Sink { name: sink.name.clone(), cause };
+        let (spool, outlet) = Spool::new(&sink.name, sink.spool);
+        let opened: Box<dyn Sink> = match &sink.to {
+            SinkTarget::File(path, rotation) => {
+                let opened = FileSink::open(&sink.name, path, *rotation, world.clock.now());
+                let (file, end) = opened.map_err(failed)?;
+                ends.push(end.as_ref().map(|end| end.chain.tree.size()));
+                let known = resumed.as_ref().zip(end.as_ref());
+                if known.is_some_and(|(one, other)| one.chain.id != other.chain.id) {
+                    let other = "it has the records of another chain; move the file away";
+                    return Err(failed(io::Error::other(other)));
+                }
+                let longer = |end: &Resumed| {
+                    let known = resumed.as_ref().map(|known| known.chain.tree.size());
+                    known.is_none_or(|known| end.chain.tree.size() > known)
+                };
+                if end.as_ref().is_some_and(longer) {
+                    resumed = end;
+                }
+                Box::new(file)
+            }
+            SinkTarget::Stdout => {
+                write_to_stdout(outlet).map_err(failed)?;
+                ends.push(None);
+                Box::new(spool)
+            }
+            SinkTarget::Http(..) | SinkTarget::Syslog(..) => {
+                let (name, format, to) = (sink.name.clone(), sink.format, receiver(sink, world)?);
+                deliveries.push(Delivery { name, outlet, format, to });
+                ends.push(None);
+                Box::new(spool)
+            }
+        };
+        sinks.push(Slot { sink: opened, full: sink.full, missing: None });
+    }
+    let next = resumed.as_ref().map_or(0, |resumed| resumed.chain.tree.size());
+    for (slot, end) in sinks.iter_mut().zip(ends) {
+        // One that ends earlier than another lacks what came after.
+        slot.missing = end.filter(|end| *end < next).map(|end| (end, next - 1));
+    }
+    deliver(deliveries).map_err(StartError::Threads)?;
+    let audit = &settings.audit;
+    let key = audit.digest_key.as_ref().map(|key| world.secret(key)).transpose()?;
+    let parts = Parts {
+        sinks,
+        resumed,
+        checkpoints: checkpoints(&audit.checkpoints, world)?,
+        policy: format!("sha256:{}", settings.digest),
+        digest_key: key.map(|key| key.expose().as_bytes().to_vec()),
+        observer,
+    };
+    let journal = Journal::new(parts, Arc::clone(&world.clock), Arc::clone(metrics));
+    journal.map(Arc::new).map_err(StartError::Audit)
+}
+
+fn collector(otlp: &settings::Otlp, world: &World) -> Result<Collector, WorldError> {
+    let (url, token) = (&otlp.place.url, otlp.token.as_ref());
+    let mut ways = world.ways(&otlp.place.way, None)?;
+    let endpoint = |path: &str| {
+        // The URL is the base: OTLP says what comes after it.
+        let base = url.to_string();
+        let url = format!("{}{path}", base.trim_end_matches('/'));
+        url.parse().map_err(|_unusable| FetchError::Url).and_then(|url| ways.to(&url))
+    };
+    let endpoints = match otlp.protocol {
+        OtlpProtocol::Http => [endpoint("/v1/traces")?, endpoint("/v1/metrics")?],
+        OtlpProtocol::Grpc => {
+            let mut tls = ClientConfig::clone(&ways.tls);
+            tls.alpn_protocols = vec![b"h2".to_vec()];
+            ways.tls = Arc::new(tls);
+            [ways.to(url)?, ways.to(url)?]
+        }
+    };
+    let token = token.map(|token| world.bearer(token)).transpose()?;
+    Ok(Collector { endpoints, protocol: otlp.protocol, token, interval: otlp.interval })
+}
+
+fn receiver(sink: &settings::Sink, world: &World) -> Result<Receiver, StartError> {
+    Ok(match &sink.to {
+        SinkTarget::Http(place, token) => {
+            let endpoint = world.ways(&place.way, None)?.to(&place.url);
+            let token = token.as_ref().map(|token| world.bearer(token)).transpose()?;
+            Receiver::Http(Box::new(endpoint.map_err(WorldError::Url)?), token)
+        }
+        SinkTarget::Syslog(Syslog::Udp(address), facility) => Receiver::Udp(*address, *facility),
+        SinkTarget::Syslog(Syslog::Tcp(address), facility) => Receiver::Tcp(*address, *facility),
+        SinkTarget::Syslog(Syslog::Unix(path), facility) => Receiver::Unix(path.clone(), *facility),
+        SinkTarget::File(..) | SinkTarget::Stdout => {
+            let cause = io::Error::other("nothing is sent to it");
+            return Err(StartError::Sink { name: sink.name.clone(), cause });
+        }
+    })
+}
+
+fn checkpoints(settings: &settings::Checkpoints, world: &World) -> Result<Checkpoints, StartError> {
+    let broken = |error: NoteError| AuditError::Checkpoint(error.to_string().into());
+    let signer = match &settings.key {
+        Some(reference) => {
+            let secret = world.secret(reference)?;
+            let key = PrivatePkcs8KeyDer::from_pem_slice(secret.expose().as_bytes());
+            let key = key.map_err(|_none| StartError::Audit(broken(NoteError::Key)))?;
+            Signer::read(key.secret_pkcs8_der(), &settings.origin)
+        }
+        None => Signer::generate(&settings.origin),
+    };
+    let signer = signer.map_err(|error| StartError::Audit(broken(error)))?;
+    let open = |path: &PathBuf| OpenOptions::new().append(true).create(true).open(path);
+    let file = settings.file.as_ref().map(open).transpose();
+    let file =
+        file.map_err(|cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause })?;
+    let (records, interval) = (settings.records, settings.interval);
+    Ok(Checkpoints { signer, records, interval, file })
+}
+
+fn sealer(settings: &Settings, world: &World) -> Result<Sealer, StartError> {
+    let mut keys = Vec::new();
+    for reference in &settings.session_keys {
+        let key = crate::hex::decode(world.secret(reference)?.expose());
+        keys.push(key.ok_or(StartError::SessionKey(SealError))?);
+    }
+    Sealer::new(&keys).map_err(StartError::SessionKey)
+}
+
+pub(crate) fn upstreams(
+    settings: &Settings,
+    world: &World,
+    metrics: &Arc<Metrics>,
+    keeper: &Arc<Keeper>,
+) -> Result<Vec<Arc<Upstream>>, StartError> {
+    let mut upstreams = Vec::new();
+    for server in &settings.servers {
+        let mut environment = Vec::new();
+        if let Reach::Stdio(program) = &server.reach {
+            for (name, value) in &program.env {
+                let value = match value {
+                    Value::Literal(text) => Secret::new(text.as_str().into()),
+                    Value::Secret(reference) => world.secret(reference)?,
+                };
+                environment.push((name.clone(), value));
+            }
+        }
+        let keeper = Arc::clone(keeper);
+        let upstream = Upstream::new(server, environment, settings.limits, world, metrics, keeper);
+        let name = server.name.as_str().into();
+        let upstream = upstream.map_err(|cause| StartError::Server { name, cause })?;
+        upstreams.push(Arc::new(upstream));
+    }
+    Ok(upstreams)
+}
+
+fn routes(
+    settings: &Settings,
+    upstreams: &[Arc<Upstream>],
+    world: &World,
+) -> Result<HashMap<Box<str>, Arc<Route>>, WorldError> {
+    let route = |route: &settings::Route| {
+        let servers = route.servers.iter().filter_map(|index| upstreams.get(*index).cloned());
+        let path: Arc<str> = Arc::from(&*route.path);
+        let (servers, prefix) = (servers.collect(), route.prefix);
+        let guardrails = route.guardrails.iter().map(|one| Guardrail::new(one, world));
+        let guardrails = guardrails.collect::<Result<_, _>>()?;
+        Ok((route.path.clone(), Arc::new(Route { path, servers, prefix, guardrails })))
+    };
+    settings.routes.iter().map(route).collect()
+}

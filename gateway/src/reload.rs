@@ -1,0 +1,223 @@
+//! The configuration, changed while the gateway runs: the whole of it or nothing.
+//!
+//! The file is watched by what is in it, so that a ConfigMap whose links are swapped is a change like any
+//! other; SIGHUP and the operator's listener ask for it at once. All of a new configuration is read,
+//! checked and built beside the one in force; then it takes over in one step. What is wrong with a
+//! file is said in the log, in a metric, on record and to the operator, and changes nothing.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::SystemTime;
+
+use crate::assembly::{Lasting, Source, StartError};
+use crate::file::{Turn, Watch};
+use crate::hex;
+use crate::killswitch::Killswitch;
+use crate::live::Live;
+use crate::pinning::Keeper;
+use crate::report::Chain;
+use crate::settings::Settings;
+use crate::sha256::sha256;
+
+/// What cannot change while the gateway runs: sockets, sinks, keys, and bounds that things were made
+/// with.
+const FIXED: [&str; 7] =
+    ["listeners", "ops", "audit", "telemetry", "sessions", "limits", "revocations"];
+
+/// The digest of each section of a configuration.
+pub type Sections = BTreeMap<Box<str>, [u8; 32]>;
+
+/// Why a configuration was not taken.
+#[derive(Debug, thiserror::Error)]
+pub enum ReloadError {
+    /// The file cannot be read.
+    #[error("the file cannot be read")]
+    Read(#[from] std::io::Error),
+    /// It is not valid: every problem as JSON, and the first in words.
+    #[error("it is not valid: {first}")]
+    Invalid {
+        /// All of them.
+        json: String,
+        /// The first.
+        first: String,
+    },
+    /// Something has changed that cannot change.
+    #[error("these sections need a restart: {}", .0.join(", "))]
+    Restart(Vec<String>),
+    /// Something it needs is not to be had.
+    #[error(transparent)]
+    Build(#[from] StartError),
+    /// That it is in force cannot be recorded.
+    #[error("it cannot be recorded")]
+    Record(#[source] crate::audit::AuditError),
+}
+
+/// What became of a change.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reloaded {
+    /// It is in force.
+    Applied,
+    /// It was in force already.
+    Unchanged,
+}
+
+/// Who changes the configuration.
+#[derive(Debug)]
+pub struct Reloader {
+    source: Arc<dyn Source>,
+    lasting: Arc<Lasting>,
+    live: Arc<Live>,
+    switch: Arc<Killswitch>,
+    held: Mutex<Held>,
+    /// One change at a time.
+    turn: tokio::sync::Mutex<()>,
+}
+
+#[derive(Debug)]
+struct Held {
+    keeper: Arc<Keeper>,
+    digest: String,
+    sections: Sections,
+    at: SystemTime,
+    /// The file as it was last tried, and as it was last looked at.
+    tried: Option<[u8; 32]>,
+    seen: Option<[u8; 32]>,
+    /// What was wrong with it.
+    error: Option<Wrong>,
+}
+
+#[derive(Clone, Debug)]
+struct Wrong {
+    at: SystemTime,
+    what: String,
+    problems: String,
+    restart: Vec<String>,
+}
+
+impl Reloader {
+    /// Reads `source` again when it changes.
+    #[must_use]
+    pub fn new(
+        source: Arc<dyn Source>,
+        (lasting, live, switch): (Arc<Lasting>, Arc<Live>, Arc<Killswitch>),
+        (keeper, digest, sections): (Arc<Keeper>, String, Sections),
+    ) -> Self {
+        let at = lasting.clock.now();
+        let seen = source.text().ok().map(|text| sha256(text.as_bytes()));
+        let held = Held { keeper, digest, sections, at, tried: seen, seen, error: None };
+        let turn = tokio::sync::Mutex::new(());
+        Self { source, lasting, live, switch, held: Mutex::new(held), turn }
+    }
+
+    fn held(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Watches the file, for as long as the gateway runs.
+    pub async fn tend(self: Arc<Self>) {
+        let mut watch = Watch::new(self.lasting.tasks.clone());
+        while let Some(turn) = watch.next().await {
+            if turn == Turn::Asked || self.has_settled() {
+                // What is wrong was told.
+                drop(self.reload().await);
+            }
+        }
+    }
+
+    /// Whether the file is another than was last tried, and was the same when it was last looked at:
+    /// one that is being written is left alone until it is written.
+    fn has_settled(&self) -> bool {
+        let now = self.source.text().ok().map(|text| sha256(text.as_bytes()));
+        let mut held = self.held();
+        let before = std::mem::replace(&mut held.seen, now);
+        now.is_some() && now != held.tried && now == before
+    }
+
+    /// Takes what the file says now.
+    ///
+    /// # Errors
+    /// When it cannot be taken; then nothing has changed.
+    pub async fn reload(&self) -> Result<Reloaded, ReloadError> {
+        let _turn = self.turn.lock().await;
+        let done = self.change();
+        let now = self.lasting.clock.now();
+        match &done {
+            Ok(Reloaded::Applied) => {}
+            Ok(Reloaded::Unchanged) => self.lasting.metrics.reloaded(true, self.held().at),
+            Err(error) => {
+                let what = Chain(error).to_string();
+                tracing::error!(error = %what, "the configuration was not changed");
+                self.lasting.metrics.reloaded(false, now);
+                if let Err(error) = self.lasting.journal.noted("rejected", &what) {
+                    tracing::error!(error = %Chain(&error), "not recorded");
+                }
+                let (problems, restart) = match error {
+                    ReloadError::Invalid { json, .. } => (json.clone(), Vec::new()),
+                    ReloadError::Restart(sections) => ("[]".to_owned(), sections.clone()),
+                    _ => ("[]".to_owned(), Vec::new()),
+                };
+                self.held().error = Some(Wrong { at: now, what, problems, restart });
+            }
+        }
+        done
+    }
+
+    fn change(&self) -> Result<Reloaded, ReloadError> {
+        let text = self.source.text()?;
+        self.held().tried = Some(sha256(text.as_bytes()));
+        let settings = self.source.settings(&text).map_err(|problems| ReloadError::Invalid {
+            json: problems.json(),
+            first: problems.first(),
+        })?;
+        if format!("sha256:{}", settings.digest) == self.held().digest {
+            self.held().error = None;
+            return Ok(Reloaded::Unchanged);
+        }
+        let sections = settings.sections.clone();
+        let changed = self.fixed(&settings);
+        if !changed.is_empty() {
+            return Err(ReloadError::Restart(changed));
+        }
+        let keeper = Arc::clone(&self.held().keeper);
+        let now = self.live.now();
+        let built = self.lasting.build(settings, Some((&now.gateway, &keeper)))?;
+        drop(now);
+        self.lasting.journal.applied(&built.digest).map_err(ReloadError::Record)?;
+        self.lasting.begin(&built);
+        let mut held = self.held();
+        (held.keeper, held.digest) = (built.keeper(), built.digest.clone());
+        (held.sections, held.at) = (sections, self.lasting.clock.now());
+        held.error = None;
+        drop(held);
+        tracing::info!(policy = %built.digest, "another configuration is in force");
+        self.switch.succeed(built.generation);
+        Ok(Reloaded::Applied)
+    }
+
+    /// What has changed that cannot change.
+    fn fixed(&self, settings: &Settings) -> Vec<String> {
+        let held = self.held();
+        let other = |name: &&&str| settings.sections.get(**name) != held.sections.get(**name);
+        FIXED.iter().filter(other).map(|name| (*name).to_owned()).collect()
+    }
+
+    /// What is in force, and what was wrong with what is not, as JSON.
+    #[must_use]
+    pub fn status(&self) -> String {
+        let held = self.held();
+        let time = |at: SystemTime| humantime::format_rfc3339_millis(at).to_string();
+        let seen = held.seen.map(|digest| hex::encode(&digest));
+        let error = held.error.as_ref().map(|wrong| {
+            #[expect(clippy::disallowed_methods, reason = "our own output")]
+            let problems: serde_json::Value =
+                serde_json::from_str(&wrong.problems).unwrap_or_default();
+            serde_json::json!({ "at": time(wrong.at), "what": wrong.what, "problems": problems,
+                "restartRequired": wrong.restart })
+        });
+        let status = serde_json::json!({
+            "appliedHash": held.digest, "appliedAt": time(held.at), "fileSha256": seen,
+            "lastError": error,
+        });
+        format!("{status}\n")
+    }
+}

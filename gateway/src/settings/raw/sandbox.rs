@@ -1,0 +1,56 @@
+//! What a program may do, as written.
+
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+/// What a program behind the gateway may do.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawSandbox {
+    /// `required`: it is not started where the kernel cannot enforce it (Linux 6.7 and later can).
+    /// `preferred`: as far as the kernel can; what it cannot is in the log and on record.
+    pub(in crate::settings) mode: RawSandboxMode,
+    /// Files and folders that it may read and run, besides system libraries and certificates: those of
+    /// an interpreter outside `/usr`, its own code.
+    #[serde(default)]
+    pub(in crate::settings) read: Vec<String>,
+    /// Files and folders that it may read and write.
+    #[serde(default)]
+    pub(in crate::settings) write: Vec<String>,
+    /// What it may reach. Default `none`: sockets of files alone.
+    #[serde(default)]
+    pub(in crate::settings) network: RawReachable,
+    /// With `network: none`: ports that it may connect to by TCP all the same, wherever they are, so that it
+    /// has no other way out but looking up names.
+    #[serde(default)]
+    pub(in crate::settings) ports: Vec<u16>,
+    /// Address space of each of its processes, in MiB. Runtimes that reserve more than they use (Node,
+    /// Go) need some thousands, or none of this.
+    #[serde(rename = "memoryMiB")]
+    pub(in crate::settings) memory_mib: Option<u64>,
+    /// Processes and threads of the user it runs as.
+    pub(in crate::settings) processes: Option<u64>,
+    /// Files that each of its processes may have open. Default 1024.
+    pub(in crate::settings) open_files: Option<u64>,
+}
+
+/// What becomes of a program where the kernel cannot enforce its sandbox.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::settings) enum RawSandboxMode {
+    /// It is not started.
+    Required,
+    /// It is started.
+    Preferred,
+}
+
+/// What a program may reach.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::settings) enum RawReachable {
+    /// Nothing.
+    #[default]
+    None,
+    /// Everything.
+    Any,
+}

@@ -1,0 +1,173 @@
+//! A program behind the gateway does what its sandbox allows, and nothing else. Each attempt works
+//! without the sandbox: so it is the sandbox that stops it.
+
+use std::fs;
+use std::net::TcpListener;
+use std::process::Command;
+
+use e2e::client::Client;
+use e2e::gateway::{ANA, Config, Folder, Gateway, root};
+use e2e::{ERAS, Era};
+use serde_json::json;
+
+/// Where Python is, which may not be below `/usr`.
+fn python() -> (String, String) {
+    let said = Command::new("python3")
+        .args([
+            "-c",
+            "import os, sys; print(os.path.realpath(sys.executable)); print(sys.base_prefix)",
+        ])
+        .output()
+        .unwrap();
+    let said = String::from_utf8(said.stdout).unwrap();
+    let mut lines = said.lines().map(str::to_owned);
+    (lines.next().unwrap(), lines.next().unwrap())
+}
+
+fn boxed(sandbox: &str) -> Config {
+    let (python, prefix) = python();
+    let script = root().join("tests/sdk/boxed.py");
+    let sandbox = if sandbox.is_empty() {
+        String::new()
+    } else {
+        let read = format!("'{prefix}', '{}'", script.display());
+        format!(", sandbox: {{{}}}", sandbox.replace("READ", &read))
+    };
+    Config::with(
+        &format!("- {{name: up, command: '{python}', args: ['{}']{sandbox}}}", script.display()),
+        "[up]",
+    )
+}
+
+struct Tried<'a> {
+    client: Client,
+    _gateway: &'a Gateway,
+}
+
+impl Tried<'_> {
+    fn of(gateway: &Gateway, era: Era) -> Tried<'_> {
+        Tried { client: gateway.client(era, ANA), _gateway: gateway }
+    }
+
+    /// What came of it: the text, and whether it failed.
+    fn to(&self, what: &str, arg: &str) -> (bool, String) {
+        let answer = self.client.call("try", &json!({ "what": what, "arg": arg })).json();
+        let text = answer["result"]["content"][0]["text"].as_str();
+        let text = text.unwrap_or_else(|| panic!("{answer}")).to_owned();
+        (answer["result"]["isError"] == true, text)
+    }
+}
+
+#[test]
+fn a_program_reads_writes_and_reaches_what_it_may() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        for name in ["shared", "out", "secret"] {
+            fs::create_dir(folder.path().join(name)).unwrap();
+        }
+        fs::write(folder.path().join("shared/a"), "shared").unwrap();
+        fs::write(folder.path().join("secret/key"), "a secret").unwrap();
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = listener.local_addr().unwrap().to_string();
+        let other = TcpListener::bind("127.0.0.1:0").unwrap();
+        let elsewhere = other.local_addr().unwrap().to_string();
+        // ptrace, mount, bpf, unshare and keyctl, by their numbers on this machine.
+        let calls = if cfg!(target_arch = "x86_64") {
+            ["101", "165", "321", "272", "250"]
+        } else {
+            ["117", "40", "280", "97", "219"]
+        };
+        let plain = boxed("").start();
+        let free = Tried::of(&plain, era);
+        let strict = format!(
+            "mode: required, read: [READ, '{}'], write: ['{}'], openFiles: 64",
+            at("shared"),
+            at("out")
+        );
+        let strict = boxed(&strict).start();
+        let kept = Tried::of(&strict, era);
+        let refused = |what: &str, arg: &str, why: &str| {
+            let (failed, text) = kept.to(what, arg);
+            assert!(failed && text.contains(why), "{what} {arg}: {text}");
+        };
+        let both = |what: &str, arg: &str| {
+            for tried in [&free, &kept] {
+                let (failed, text) = tried.to(what, arg);
+                assert!(!failed, "{what} {arg}: {text}");
+            }
+        };
+        // What it may.
+        both("read", &at("shared/a"));
+        both("write", &at("out/b"));
+        both("child", &at("shared/a"));
+        both("read", "/etc/hosts");
+        // What it may not, and could.
+        for (what, arg) in [
+            ("read", at("secret/key")),
+            ("list", at("secret")),
+            ("child", at("secret/key")),
+            ("write", at("shared/a")),
+            ("write", at("elsewhere")),
+        ] {
+            let (failed, text) = free.to(what, &arg);
+            assert!(!failed, "{what} {arg}: {text}");
+            let why = if what == "child" { "CalledProcessError" } else { "Permission denied" };
+            refused(what, &arg, why);
+        }
+        assert!(!free.to("connect", &there).0 && !free.to("udp", "").0);
+        refused("connect", &there, "Operation not permitted");
+        refused("udp", "", "Operation not permitted");
+        assert!(!free.to("environ", "").0);
+        refused("environ", "", "denied");
+        refused("files", "100", "Too many open files");
+        for call in calls {
+            refused("call", call, "Operation not permitted");
+        }
+        assert_eq!(kept.to("core", "").1, "0");
+        // It can reach one port, and no other.
+        let port = listener.local_addr().unwrap().port();
+        let ports = boxed(&format!("mode: required, read: [READ], ports: [{port}]")).start();
+        let kept = Tried::of(&ports, era);
+        assert_eq!(kept.to("connect", &there), (false, "connected".to_owned()));
+        let (failed, text) = kept.to("connect", &elsewhere);
+        assert!(failed && text.contains("Permission denied"), "{text}");
+        // Everything.
+        let any = boxed("mode: required, read: [READ], network: any").start();
+        let kept = Tried::of(&any, era);
+        assert!(!kept.to("connect", &elsewhere).0 && !kept.to("udp", "").0);
+    }
+}
+
+#[test]
+fn a_sandbox_that_cannot_be_had_stops_the_start_where_it_is_required() {
+    let required = boxed("mode: required, read: [READ, /no/such/folder]");
+    let output = required.refused();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("the sandbox of the server `up` cannot be had: `/no/such/folder`"),
+        "{said}"
+    );
+    // Where it is preferred, the program runs, and that it is not kept is on record.
+    let gateway = boxed("mode: preferred, read: [READ, /no/such/folder]").start();
+    let tried = Tried::of(&gateway, Era::Modern);
+    assert!(!tried.to("read", "/etc/hosts").0);
+    let record = gateway.records().into_iter().find(|record| record["event"] == "sandbox").unwrap();
+    assert!(record["what"].as_str().unwrap().contains("server up: `/no/such/folder`"), "{record}");
+    assert!(gateway.log.lock().unwrap().contains("its sandbox is not complete"));
+}
+
+#[test]
+fn mistakes_in_a_sandbox_are_shown_where_they_are() {
+    for (sandbox, problem) in [
+        ("mode: required, read: [relative]", "`relative` is no absolute path"),
+        ("mode: required, network: any, ports: [1]", "it may reach every port already"),
+        ("mode: required, openFiles: 0", "nothing can be done with none"),
+        ("read: []", "`mode` is missing"),
+    ] {
+        let output = boxed(sandbox).refused();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == Some(3) && said.contains(problem), "{said}");
+    }
+}

@@ -1,0 +1,70 @@
+"""A server over stdio that tries what it is told to and says what came of it. Legacy era, nothing but Python's own library."""
+
+import ctypes
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+
+
+def attempt(what, arg):
+    if what == "read":
+        return open(arg).read()[:20]
+    if what == "list":
+        return ",".join(sorted(os.listdir(arg)))
+    if what == "write":
+        with open(arg, "w") as file:
+            file.write("written")
+        return "written"
+    if what == "child":
+        return subprocess.run(["/bin/cat", arg], capture_output=True, text=True, check=True).stdout[:20]
+    if what == "connect":
+        host, port = arg.rsplit(":", 1)
+        with socket.create_connection((host, int(port)), 5):
+            return "connected"
+    if what == "udp":
+        socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
+        return "a socket"
+    if what == "call":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.syscall(int(arg), 0, 0, 0, 0, 0, 0) == -1:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return "called"
+    if what == "environ":
+        return open(f"/proc/{os.getppid()}/environ").read()[:20]
+    if what == "signal":
+        os.kill(os.getppid(), signal.SIGHUP)
+        return "signalled"
+    if what == "files":
+        held = []
+        while len(held) < int(arg):
+            held.append(open("/dev/null"))
+        return "opened"
+    if what == "core":
+        import resource
+        return str(resource.getrlimit(resource.RLIMIT_CORE)[1])
+
+
+TOOL = {"name": "try", "inputSchema": {"type": "object", "properties": {"what": {"type": "string"}, "arg": {"type": "string"}}}}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    answer = {"jsonrpc": "2.0", "id": message["id"]}
+    if message["method"] == "initialize":
+        answer["result"] = {"protocolVersion": message["params"]["protocolVersion"], "capabilities": {"tools": {}},
+                            "serverInfo": {"name": "boxed", "version": "1"}}
+    elif message["method"] == "tools/list":
+        answer["result"] = {"tools": [TOOL]}
+    elif message["method"] == "tools/call":
+        arguments = message["params"]["arguments"]
+        try:
+            text, failed = attempt(arguments["what"], arguments.get("arg", "")), False
+        except Exception as error:
+            text, failed = f"{type(error).__name__}: {error}", True
+        answer["result"] = {"content": [{"type": "text", "text": str(text)}], "isError": failed}
+    else:
+        answer["error"] = {"code": -32601, "message": "method not found"}
+    print(json.dumps(answer), flush=True)
