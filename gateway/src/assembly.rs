@@ -17,11 +17,11 @@ use rustls::pki_types::pem::PemObject as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
-use crate::audit::note::{NoteError, Signer};
+use crate::audit::note::{NoteError, Signer, Verifier};
 use crate::audit::spool::Spool;
 use crate::audit::{
     AuditError, Checkpoints, Delivery, FileSink, Journal, Observer, Parts, Receiver, Resumed, Sink,
-    Slot, deliver, write_to_stdout,
+    Slot, Trusted, deliver, write_to_stdout,
 };
 use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
@@ -426,12 +426,15 @@ pub(crate) fn journal(
     let (mut sinks, mut deliveries) = (Vec::new(), Vec::new());
     let mut resumed: Option<Resumed> = None;
     let mut ends = Vec::new();
+    let checkpoints = checkpoints(&settings.audit.checkpoints, world)?;
+    let trusted = trusted(&settings.audit.checkpoints, &checkpoints)?;
     for sink in &settings.audit.sinks {
         let failed = |cause| StartError::Sink { name: sink.name.clone(), cause };
         let (spool, outlet) = Spool::new(&sink.name, sink.spool);
         let opened: Box<dyn Sink> = match &sink.to {
             SinkTarget::File(path, rotation) => {
-                let opened = FileSink::open(&sink.name, path, *rotation, world.clock.now());
+                let opened =
+                    FileSink::open(&sink.name, path, *rotation, (&trusted, world.clock.now()));
                 let (file, end) = opened.map_err(failed)?;
                 ends.push(end.as_ref().map(|end| end.chain.tree.size()));
                 let known = resumed.as_ref().zip(end.as_ref());
@@ -460,7 +463,7 @@ pub(crate) fn journal(
                 Box::new(spool)
             }
         };
-        sinks.push(Slot { sink: opened, full: sink.full, missing: None });
+        sinks.push(Slot { sink: opened, full: sink.full, missing: None, begun: false });
     }
     let next = resumed.as_ref().map_or(0, |resumed| resumed.chain.tree.size());
     for (slot, end) in sinks.iter_mut().zip(ends) {
@@ -473,7 +476,7 @@ pub(crate) fn journal(
     let parts = Parts {
         sinks,
         resumed,
-        checkpoints: checkpoints(&audit.checkpoints, world)?,
+        checkpoints,
         policy: format!("sha256:{}", settings.digest),
         digest_key: key.map(|key| key.expose().as_bytes().to_vec()),
         observer,
@@ -539,6 +542,22 @@ fn checkpoints(settings: &settings::Checkpoints, world: &World) -> Result<Checkp
         file.map_err(|cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause })?;
     let (records, interval) = (settings.records, settings.interval);
     Ok(Checkpoints { signer, records, interval, file })
+}
+
+/// What a log that is there already is held to: our own key, and those before it.
+fn trusted(
+    settings: &settings::Checkpoints,
+    checkpoints: &Checkpoints,
+) -> Result<Trusted, StartError> {
+    let mut keys = Vec::new();
+    if settings.key.is_some() {
+        keys.push(checkpoints.signer.public().clone());
+        for former in &settings.former {
+            let broken = |error: NoteError| AuditError::Checkpoint(error.to_string().into());
+            keys.push(Verifier::parse(former).map_err(|e| StartError::Audit(broken(e)))?);
+        }
+    }
+    Ok(Trusted { keys, uncovered: settings.records.saturating_mul(2).saturating_add(64) })
 }
 
 fn sealer(settings: &Settings, world: &World) -> Result<Sealer, StartError> {

@@ -40,15 +40,17 @@ use record::Event;
 use spool::Spool;
 
 pub use deliver::{Delivery, Receiver, deliver};
-pub use file::{FileSink, Resumed};
+pub use file::{FileSink, Resumed, Trusted};
 pub use ledger::{Checkpoints, Ledger, Slot};
-pub use record::{Record, RecordId, Verdict};
-pub use sink::{Sink, Torn, write_to_stdout};
+pub use record::{Beginning, Record, RecordId, Verdict};
+pub use sink::{Sink, write_to_stdout};
 
 /// How long the last lines may take to be written.
 const LAST: Duration = Duration::from_secs(2);
 /// How often it is looked whether something is to be flushed, signed or thrown away.
 const TURN: Duration = Duration::from_secs(1);
+/// Every how many of these turns it is looked for files that are not to be kept.
+const RARELY: u64 = 10;
 /// How much room one request wants in a spool that is waited for: its lines are shorter.
 const ROOM: usize = 64 * 1024;
 
@@ -151,6 +153,7 @@ impl Journal {
         let (id, key) = key.split_at(8);
         let Parts { sinks, resumed, checkpoints, policy, digest_key, observer } = parts;
         let crashed = resumed.as_ref().is_some_and(|resumed| resumed.crashed);
+        let torn = resumed.as_ref().and_then(|resumed| resumed.torn);
         let chain = resumed.map_or_else(|| Chain::new(&hex::encode(id)), |resumed| resumed.chain);
         let spools: Vec<_> =
             sinks.iter().filter_map(|slot| Some((slot.full, slot.sink.spool()?.clone()))).collect();
@@ -171,26 +174,29 @@ impl Journal {
             failing: AtomicBool::new(false),
             observer,
         };
-        journal.start(crashed)?;
+        journal.start(crashed, torn)?;
         Ok(journal)
     }
 
-    fn start(&self, crashed: bool) -> Result<(), AuditError> {
+    fn start(&self, crashed: bool, torn: Option<(usize, tree::Hash)>) -> Result<(), AuditError> {
         let mut ledger = self.ledger();
+        let mut write = |event: &Event<'_>| self.line(event);
+        // Before it may come what a sink lacks.
+        ledger.mend(&mut write);
         let (key, tree) = (ledger.public(), ledger.tree().clone());
-        let event = Event {
+        let line = self.line(&Event {
             event: "start",
             crashed,
+            bytes: torn.map(|(bytes, _)| bytes),
+            digest: torn.map(|(_, digest)| digest),
             key: key.as_deref(),
             tree: Some(&tree),
             ..Event::default()
-        };
-        // Before it may come what has to be said of the end of the last process.
-        let mut write = |event: &Event<'_>| self.line(event);
-        ledger.mend(&mut write);
-        let tree = ledger.tree().clone();
-        let line = self.line(&Event { tree: Some(&tree), ..event });
-        let written = ledger.push(line, &mut |event| self.line(event));
+        });
+        let written = ledger.push(line, &mut write);
+        // From the beginning there is something that only the gateway could have written.
+        let written = written.and_then(|()| ledger.checkpoint(&mut write));
+        drop(ledger);
         self.counted(written)
     }
 
@@ -234,7 +240,7 @@ impl Journal {
     /// # Errors
     /// When a sink does not take it; then nothing may be sent.
     pub fn open_call(self: &Arc<Self>, record: Box<Record>) -> Result<Entry, AuditError> {
-        self.append(record.intent(&self.chain))?;
+        self.append(record.intent(&self.chain), true)?;
         Ok(Entry { journal: Arc::clone(self), record: Some(record) })
     }
 
@@ -256,7 +262,7 @@ impl Journal {
     pub fn refused(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
-        self.append(record.exchange(&self.chain, ending, now))
+        self.append(record.exchange(&self.chain, ending, now), false)
     }
 
     fn count(&self, record: &Record, ending: Ending, now: Instant) {
@@ -264,10 +270,8 @@ impl Journal {
         let gateway = total.saturating_sub(record.upstream);
         self.metrics.exchange(ending.outcome, record.reason(), gateway);
         let what = record.operated(ending);
-        self.metrics.operation(false, &what, total);
-        if record.sent.is_some() {
-            self.metrics.operation(true, &what, record.upstream);
-        }
+        let upstream = record.sent.map(|_| record.upstream);
+        self.metrics.operation(&what, total, upstream);
         if let Some(observer) = &self.observer {
             observer.ended(record, ending, now);
         }
@@ -305,11 +309,11 @@ impl Journal {
     }
 
     fn probe(&self) -> Result<(), AuditError> {
-        self.event(&Event { event: "probe", ..Event::default() })
+        self.append(self.line(&Event { event: "probe", ..Event::default() }), true)
     }
 
     fn event(&self, event: &Event<'_>) -> Result<(), AuditError> {
-        self.append(self.line(event))
+        self.append(self.line(event), false)
     }
 
     fn line(&self, event: &Event<'_>) -> Vec<u8> {
@@ -317,13 +321,16 @@ impl Journal {
         event.write(&self.chain, &self.ids.next(now), now, &self.policy.load())
     }
 
-    fn append(&self, line: Vec<u8>) -> Result<(), AuditError> {
+    /// Appends a record. One that `opens` something is refused where there is no room for what follows
+    /// of it; what has happened is written wherever there is room.
+    fn append(&self, line: Vec<u8>, opens: bool) -> Result<(), AuditError> {
         // Most of the work is done before it is this record's turn.
         let content = content_of(&line);
         let mut ledger = self.ledger();
         let mut write = |event: &Event<'_>| self.line(event);
-        ledger.turn(self.clock.now(), &mut write);
-        let written = ledger.push_hashed(line, &content, &mut write);
+        ledger.turn(self.clock.now());
+        let room = if opens { ledger.room(line.len()) } else { Ok(()) };
+        let written = room.and_then(|()| ledger.push_hashed(line, &content, &mut write));
         drop(ledger);
         self.counted(written)
     }
@@ -364,7 +371,7 @@ impl Journal {
     /// Flushes, signs and throws away, until the gateway stops.
     pub async fn tend(self: Arc<Self>, tasks: Tasks) {
         let mut turn = tokio::time::interval(TURN);
-        loop {
+        for count in 0_u64.. {
             tokio::select! {
                 _ = turn.tick() => {}
                 () = tasks.halting() => return,
@@ -372,7 +379,9 @@ impl Journal {
             let journal = Arc::clone(&self);
             let tended = tokio::task::spawn_blocking(move || {
                 journal.sync();
-                journal.retire();
+                if count % RARELY == 0 {
+                    journal.retire();
+                }
                 let now = journal.clock.instant();
                 let mut ledger = journal.ledger();
                 let signed = ledger.checkpoint_at(now, &mut |event| journal.line(event));
@@ -401,15 +410,22 @@ impl Journal {
     }
 
     fn retire(&self) {
-        let expired = self.ledger().expired(self.clock.now());
-        for path in expired {
-            // First the record, then the deed.
-            let name = path.display().to_string();
-            if let Err(error) = self.noted("retired", &name) {
-                return self.complain(Err(error));
-            }
-            if let Err(error) = std::fs::remove_file(&path) {
-                tracing::error!(%error, file = %name, "an old file of records was not removed");
+        let kept = self.ledger().kept();
+        let now = self.clock.now();
+        for (file, rotation) in kept {
+            for (path, first, next) in file::expired(&file, rotation, now) {
+                // First the record, then the deed.
+                let name = path.display().to_string();
+                let missing = Some((first, next.saturating_sub(1)));
+                let event =
+                    Event { event: "retired", missing, what: Some(&name), ..Event::default() };
+                if let Err(error) = self.event(&event) {
+                    return self.complain(Err(error));
+                }
+                if let Err(error) = std::fs::remove_file(&path) {
+                    // It is tried again, and said again, when the next one is due.
+                    return tracing::error!(%error, file = %name, "old records were not removed");
+                }
             }
         }
     }

@@ -1,17 +1,18 @@
 //! Bytes as hexadecimal digits.
 
+/// In lower case, at the end of `out`.
+pub fn write(out: &mut Vec<u8>, bytes: &[u8]) {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let digit = |half: u8| DIGITS.get(usize::from(half & 15)).copied().unwrap_or_default();
+    out.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]));
+}
+
 /// In lower case.
 #[must_use]
 pub fn encode(bytes: &[u8]) -> String {
-    const DIGITS: [char; 16] =
-        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
-    let digit = |half: u8| DIGITS.get(usize::from(half)).copied().unwrap_or_default();
-    let mut text = String::with_capacity(bytes.len() * 2);
-    for byte in bytes {
-        text.push(digit(byte >> 4));
-        text.push(digit(byte & 15));
-    }
-    text
+    let mut text = Vec::with_capacity(bytes.len() * 2);
+    write(&mut text, bytes);
+    String::from_utf8(text).unwrap_or_default()
 }
 
 /// From either case; `None` when `text` is not whole bytes of hexadecimal digits.

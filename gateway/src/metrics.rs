@@ -91,6 +91,10 @@ impl Histogram {
         self.micros.add(micros);
     }
 
+    fn has_any(&self) -> bool {
+        self.buckets.iter().any(|bucket| bucket.get() > 0)
+    }
+
     fn read(&self) -> Value {
         let counts = self.buckets.iter().map(Counter::get).collect();
         Value::Histogram { bounds: self.bounds, counts, micros: self.micros.get() }
@@ -161,7 +165,7 @@ pub struct Metrics {
     findings: [Counter; Detector::CONTENT.len()],
     overhead: Histogram,
     /// Operations as clients see them, and as servers do.
-    operations: [Series; 2],
+    operations: Series,
     /// How long sessions lasted.
     sessions: Histogram,
     servers: RwLock<Vec<Arc<OfServer>>>,
@@ -301,14 +305,11 @@ impl Metrics {
         self.overhead.observe(gateway);
     }
 
-    /// Measures an operation as its client sees it, or as its server does.
-    pub fn operation(&self, upstream: bool, what: &Operated<'_>, time: Duration) {
+    /// Measures an operation as its client sees it, and as its server does where one was asked.
+    pub fn operation(&self, what: &Operated<'_>, time: Duration, upstream: Option<Duration>) {
         let names = self.names.load();
         let name = what.name.map(|name| names.get(name).cloned());
-        let operation = Operation::new(what, name);
-        let [server, client] = &self.operations;
-        let series = if upstream { client } else { server };
-        series.get(operation).observe(time);
+        self.operations.observe(Operation::new(what, name), time, upstream);
     }
 
     /// Measures a legacy session that has ended.
@@ -363,7 +364,7 @@ impl Metrics {
             servers.iter().map(point).collect::<Vec<_>>()
         };
         let version = vec![("version", env!("CARGO_PKG_VERSION").into())];
-        let [operations, upstream] = &self.operations;
+        let [operations, upstream] = self.operations.read();
         let [reload, reloaded] = &self.reload;
         let outcomes = Outcome::ALL.iter().zip(&self.outcomes);
         let codes = policy::decision::Reason::CODES.iter().zip(&self.denials);
@@ -383,13 +384,13 @@ impl Metrics {
                 "mcp.server.operation.duration",
                 "s",
                 "Operations of MCP as clients see them.",
-                operations.read(),
+                operations,
             ),
             family(
                 "mcp.client.operation.duration",
                 "s",
                 "Operations of MCP as the servers behind the gateway answer them.",
-                upstream.read(),
+                upstream,
             ),
             family(
                 "mcp.server.session.duration",

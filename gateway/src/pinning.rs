@@ -170,22 +170,20 @@ impl Keeper {
         Ok(keeper)
     }
 
-    /// Goes on from another configuration: what was trusted because it was said first stays what it was,
-    /// and what was told is not told again.
+    /// Goes on from another configuration: what was trusted because it was said first stays what it was.
+    /// Everything else is found again, and acted upon again, when the lists are read again, which they
+    /// are before anything of them is used.
     pub fn succeed(&self, former: &Self) {
-        let (first, told, counts) = {
-            let held = former.held();
-            (held.first.clone(), held.told.clone(), held.counts.clone())
-        };
-        let mut held = self.held();
-        if self.settings.trust_on_first_use {
-            for (server, offer, version) in first.clone() {
-                let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
-                Self::add(&mut held, &server, offer, version);
-            }
-            held.first = first;
+        if !self.settings.trust_on_first_use {
+            return;
         }
-        (held.told, held.counts) = (told, counts);
+        let first = former.held().first.clone();
+        let mut held = self.held();
+        for (server, offer, version) in first.clone() {
+            let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
+            Self::add(&mut held, &server, offer, version);
+        }
+        held.first = first;
         self.publish(&held);
     }
 

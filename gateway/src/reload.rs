@@ -7,7 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::SystemTime;
+use std::time::{Duration, Instant, SystemTime};
 
 use crate::assembly::{Lasting, Source, StartError};
 use crate::file::{Turn, Watch};
@@ -23,6 +23,9 @@ use crate::sha256::sha256;
 /// with.
 const FIXED: [&str; 7] =
     ["listeners", "ops", "audit", "telemetry", "sessions", "limits", "revocations"];
+
+/// After how long what may work the next time is tried again.
+const AGAIN: Duration = Duration::from_secs(5);
 
 /// The digest of each section of a configuration.
 pub type Sections = BTreeMap<Box<str>, [u8; 32]>;
@@ -47,6 +50,9 @@ pub enum ReloadError {
     /// Something it needs is not to be had.
     #[error(transparent)]
     Build(#[from] StartError),
+    /// It could not be built at all.
+    #[error("building it broke off")]
+    Broken,
     /// That it is in force cannot be recorded.
     #[error("it cannot be recorded")]
     Record(#[source] crate::audit::AuditError),
@@ -79,9 +85,11 @@ struct Held {
     digest: String,
     sections: Sections,
     at: SystemTime,
-    /// The file as it was last tried, and as it was last looked at.
+    /// The file as it was last tried to the end, and as it was last looked at.
     tried: Option<[u8; 32]>,
     seen: Option<[u8; 32]>,
+    /// When to try again what may work the next time.
+    again: Option<Instant>,
     /// What was wrong with it.
     error: Option<Wrong>,
 }
@@ -103,8 +111,9 @@ impl Reloader {
         (keeper, digest, sections): (Arc<Keeper>, String, Sections),
     ) -> Self {
         let at = lasting.clock.now();
-        let seen = source.text().ok().map(|text| sha256(text.as_bytes()));
-        let held = Held { keeper, digest, sections, at, tried: seen, seen, error: None };
+        // The file may have changed since it was read: it is looked at once more.
+        let (tried, seen, again, error) = (None, None, None, None);
+        let held = Held { keeper, digest, sections, at, tried, seen, again, error };
         let turn = tokio::sync::Mutex::new(());
         Self { source, lasting, live, switch, held: Mutex::new(held), turn }
     }
@@ -130,16 +139,20 @@ impl Reloader {
         let now = self.source.text().ok().map(|text| sha256(text.as_bytes()));
         let mut held = self.held();
         let before = std::mem::replace(&mut held.seen, now);
-        now.is_some() && now != held.tried && now == before
+        let again = held.again.is_none_or(|again| self.lasting.clock.instant() >= again);
+        now.is_some() && now != held.tried && now == before && again
     }
 
     /// Takes what the file says now.
     ///
     /// # Errors
     /// When it cannot be taken; then nothing has changed.
-    pub async fn reload(&self) -> Result<Reloaded, ReloadError> {
+    pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, ReloadError> {
         let _turn = self.turn.lock().await;
-        let done = self.change();
+        let reloader = Arc::clone(self);
+        // Beside everything else: it may take a while, and whatever becomes of it the gateway goes on.
+        let changed = tokio::task::spawn_blocking(move || reloader.change()).await;
+        let done = changed.unwrap_or(Err(ReloadError::Broken));
         let now = self.lasting.clock.now();
         match &done {
             Ok(Reloaded::Applied) => {}
@@ -163,19 +176,23 @@ impl Reloader {
     }
 
     fn change(&self) -> Result<Reloaded, ReloadError> {
+        // What a file refers to may come a little later than the file.
+        self.held().again = Some(self.lasting.clock.instant() + AGAIN);
         let text = self.source.text()?;
-        self.held().tried = Some(sha256(text.as_bytes()));
-        let settings = self.source.settings(&text).map_err(|problems| ReloadError::Invalid {
-            json: problems.json(),
-            first: problems.first(),
+        let digest = Some(sha256(text.as_bytes()));
+        let settings = self.source.settings(&text).map_err(|problems| {
+            self.held().tried = digest;
+            ReloadError::Invalid { json: problems.json(), first: problems.first() }
         })?;
         if format!("sha256:{}", settings.digest) == self.held().digest {
-            self.held().error = None;
+            let mut held = self.held();
+            (held.error, held.tried) = (None, digest);
             return Ok(Reloaded::Unchanged);
         }
         let sections = settings.sections.clone();
         let changed = self.fixed(&settings);
         if !changed.is_empty() {
+            self.held().tried = digest;
             return Err(ReloadError::Restart(changed));
         }
         let keeper = Arc::clone(&self.held().keeper);
@@ -187,7 +204,7 @@ impl Reloader {
         let mut held = self.held();
         (held.keeper, held.digest) = (built.keeper(), built.digest.clone());
         (held.sections, held.at) = (sections, self.lasting.clock.now());
-        held.error = None;
+        (held.error, held.tried) = (None, digest);
         drop(held);
         tracing::info!(policy = %built.digest, "another configuration is in force");
         self.switch.succeed(built.generation);

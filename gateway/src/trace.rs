@@ -48,12 +48,13 @@ impl Parent {
     #[must_use]
     pub fn with_state(self, state: Option<&str>) -> Self {
         let (bytes, members) = STATE;
-        let fits = |text: &&str| {
-            text.len() <= bytes
-                && text.split(',').count() <= members
-                && text.split(',').all(|member| is_member(member.trim()))
-        };
-        Self { state: state.filter(fits).map(Into::into), ..self }
+        let fits = |text: &&str| text.len() <= bytes && text.split(',').count() <= members;
+        let parts = state.filter(fits).map(|text| {
+            // Only what was looked at goes on.
+            text.split(',').map(|member| member.trim_matches([' ', '\t'])).collect::<Vec<_>>()
+        });
+        let good = parts.filter(|parts| parts.iter().all(|member| is_member(member)));
+        Self { state: good.map(|parts| parts.join(",").into()), ..self }
     }
 }
 
@@ -162,9 +163,18 @@ mod tests {
         let state = |text: &str| read.clone().with_state(Some(text)).state.is_some();
         assert!(state("rojo=00f067aa0ba902b7,congo=t61rcWkgMzE") && state("a@b=1"));
         let long = vec!["a=1"; 33].join(",");
-        for bad in
-            ["", "a", "a=1\r\nx: y", "a=1,,b=2", "A=1", "a=\u{202e}", &"a".repeat(600), &long]
-        {
+        for bad in [
+            "",
+            "a",
+            "a=1\r\nx: y",
+            "a=1,\r\nb=2",
+            "a=1,\u{2028}b=2",
+            "a=1,,b=2",
+            "A=1",
+            "a=\u{202e}",
+            &"a".repeat(600),
+            &long,
+        ] {
             assert!(!state(bad), "{bad:?}");
         }
     }

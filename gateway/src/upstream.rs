@@ -83,6 +83,8 @@ pub struct Upstream {
     protocol: Protocol,
     transport: Transport,
     limits: Limits,
+    /// Its name, and a digest of where it is: what belongs to one is nothing to another of that name.
+    identity: Box<str>,
     counts: Arc<OfServer>,
     /// Compares what it says with what was approved.
     keeper: Arc<Keeper>,
@@ -171,6 +173,7 @@ impl Upstream {
             protocol: server.protocol,
             transport,
             limits,
+            identity: identity(server),
             counts: metrics.server(server.name.as_str()),
             keeper,
             tasks,
@@ -236,6 +239,12 @@ impl Upstream {
         if let Some(said) = &hello.said {
             self.keeper.note_server(&self.name, said, hello.digest);
         }
+    }
+
+    /// Its name, and a digest of where it is.
+    #[must_use]
+    pub fn identity(&self) -> &str {
+        &self.identity
     }
 
     /// What is counted of it.
@@ -640,3 +649,12 @@ fn extra(world: &World, headers: &[(HeaderName, Value)]) -> Result<HeaderMap, Wo
 }
 
 const MISDIRECTED: UpstreamError = UpstreamError::Protocol("the permit is for something else");
+
+fn identity(server: &Server) -> Box<str> {
+    let place = match &server.reach {
+        Reach::Http(uri) | Reach::Old(uri) => uri.to_string(),
+        Reach::Stdio(program) => format!("{} {:?}", program.command, program.args),
+    };
+    let digest = crate::hex::encode(&crate::sha256::sha256(place.as_bytes()));
+    format!("{}@{}", server.name.as_str(), digest.get(..12).unwrap_or_default()).into()
+}

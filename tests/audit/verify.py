@@ -126,16 +126,25 @@ def unique(pairs):
     return dict(pairs)
 
 
-def verify(files, keys, witnesses):
+def verify(files, keys, witnesses, options):
     given = bool(keys)
-    tree = last = chain = torn = None
-    seen, heads, known = {}, set(), {}
+    tree = last = chain = None
+    begun = covered = 0
+    stopped = False
+    seen, heads, known, retired, ends = {}, set(), {}, {}, {}
     for note in witnesses:
         if given:
             opened(note, keys)
         origin, size, root = note.split("\n")[:3]
         if known.setdefault((origin.rsplit("/", 1)[1], int(size)), base64.b64decode(root)) != base64.b64decode(root):
             raise Broken(f"two checkpoints over {size} records have other heads")
+
+    def close():
+        if tree is not None and given:
+            after = tree.size - max(covered, begun)
+            if covered == 0 or covered < begun or after > (1 if stopped else options.uncovered):
+                raise Broken("the end of it is covered by no checkpoint")
+
     for file in files:
         lines = open(file, "rb").read().split(b"\n")
         ending = lines.pop()
@@ -148,57 +157,66 @@ def verify(files, keys, witnesses):
                     record = json.loads(line, object_pairs_hook=unique)
                     seq, prev, own = record["seq"], bytes.fromhex(record["prev"]), bytes.fromhex(record["hash"])
                 except (ValueError, KeyError, TypeError):
-                    if torn or (number == len(lines) and ending):
-                        raise Broken("this is no record")
-                    torn = (line, where)
-                    continue
+                    raise Broken("this is no record") from None
                 event = record["event"]
-                if torn and (event != "torn" or record["bytes"] != len(torn[0]) or record["digest"] != sha256(torn[0]).hex()):
-                    where = torn[1]
-                    raise Broken("this is no record, and the next does not say why")
-                torn = None
                 if sha256(DOMAIN, prev, seq.to_bytes(8, "big"), sha256(canonical(record))) != own:
                     raise Broken("it is not what it was")
+                if options.collected and tree is not None and seq < tree.size and seen.get((chain, seq)) == own:
+                    continue
                 follows = tree is not None and seq == tree.size and prev == last
                 gap = tree is not None and event == "gap" and (record["from"], record["to"]) == (tree.size, seq - 1)
                 if not follows:
                     begins = event in ("start", "opened") and (number == 1 or record["chain"] != chain)
                     if tree is not None and not gap and not begins:
                         raise Broken("it does not follow the one before it")
-                    if record.get("size") != seq or (seq == 0 and prev != bytes(32)):
+                    if not (event in ("start", "opened") or gap) or record.get("size") != seq or (seq == 0 and prev != bytes(32)):
                         raise Broken("nothing says what came before")
-                    if tree is not None and chain == record["chain"] and seq >= tree.size and not gap:
+                    close()
+                    if not gap and seq > ends.get(record["chain"], seq):
                         raise Broken("records before it are missing")
                     chain, tree, last = record["chain"], Tree(seq, map(bytes.fromhex, record["peaks"])), prev
+                    begun, covered, stopped = seq, 0, False
+                    if known.get((chain, seq), tree.root()) != tree.root():
+                        raise Broken("a checkpoint from elsewhere has another head")
                 if record["chain"] != chain:
                     raise Broken("it is of another chain")
                 if not given and event in ("start", "opened"):
                     keys.append(verifier(record["key"]))
-                if event == "checkpoint" and opened(record["note"], keys) != (record["note"].split("\n")[0], tree.size, tree.root()):
-                    raise Broken("the checkpoint is not of this log")
-                if event == "checkpoint" and not record["note"].split("\n")[0].endswith("/" + chain):
-                    raise Broken("the checkpoint is of another chain")
+                if event == "checkpoint":
+                    head = opened(record["note"], keys)
+                    if head[1:] != (tree.size, tree.root()) or not head[0].endswith("/" + chain):
+                        raise Broken("the checkpoint is not of this log")
+                    covered = tree.size
+                if event == "retired":
+                    retired[chain] = max(retired.get(chain, 0), record["to"] + 1)
+                stopped = event == "stop" or (stopped and event == "checkpoint")
                 if seen.setdefault((chain, seq), own) != own:
                     raise Broken("the log was forked")
                 tree.push(own)
                 last = own
+                ends[chain] = max(ends.get(chain, 0), tree.size)
                 heads.add((chain, tree.size))
                 if known.get((chain, tree.size), tree.root()) != tree.root():
                     raise Broken("a checkpoint from elsewhere has another head")
             except Broken as error:
                 raise Broken(f"{where}: {error}") from None
-        if torn:
-            raise Broken(f"{torn[1]}: this is no record")
-    for chain, size in known:
-        if max((s for c, s in heads if c == chain), default=0) < size:
+    close()
+    for name in ends:
+        if min(seq for c, seq in seen if c == name) > max(options.begin, retired.get(name, 0)):
+            raise Broken("records before the first one are not here")
+    for name, size in known:
+        if ends.get(name, 0) < size:
             raise Broken(f"a checkpoint is over {size} records: the end was cut off")
-    return sum(1 for _ in seen)
+    return len(seen)
 
 
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--key", action="append", default=[])
     parser.add_argument("--checkpoint", action="append", default=[])
+    parser.add_argument("--from", type=int, default=0, dest="begin")
+    parser.add_argument("--uncovered", type=int, default=1100)
+    parser.add_argument("--collected", action="store_true")
     parser.add_argument("files", nargs="+")
     options = parser.parse_args()
     notes = []
@@ -207,7 +225,7 @@ def main():
         # A text, its signatures, and an empty line after each.
         notes += [f"{text}\n\n{signatures}\n" for text, signatures in zip(lines[0::2], lines[1::2])]
     try:
-        count = verify(options.files, [verifier(key) for key in options.key], notes)
+        count = verify(options.files, [verifier(key) for key in options.key], notes, options)
     except Broken as error:
         print(f"broken: {error}")
         sys.exit(8)

@@ -113,7 +113,7 @@ fn whatever_is_done_to_a_log_is_seen() {
         seen("an edit", &edited, Some(at + 1));
         let mut cut = lines.clone();
         cut.remove(at);
-        seen("a record taken out", &cut, Some(at + 1));
+        seen("a record taken out", &cut, (at > 0).then_some(at + 1));
         seen("the end cut off", &lines[..at], None);
         if at > 0 {
             let mut twice = lines.clone();
@@ -199,10 +199,9 @@ fn a_log_goes_on_after_a_stop_and_after_a_crash() {
     drop(torn);
     let gateway = config.start();
     let log: Vec<_> = fs::read_to_string(&file).unwrap().lines().map(str::to_owned).collect();
-    assert!(log.contains(&r#"{"chain":"half a li"#.to_owned()), "nothing is thrown away");
-    assert!(log.iter().any(|line| line.contains(r#""event":"torn""#)));
     let start = log.iter().rfind(|line| line.contains(r#""event":"start""#)).unwrap();
-    assert!(start.contains(r#""crashed":true"#), "{start}");
+    // What was never acknowledged is cut off, and that is said.
+    assert!(start.contains(r#""crashed":true"#) && start.contains(r#""bytes":19"#), "{start}");
     drop(gateway);
     let (whole, report) = verified(&["--key", &key], &[&file]);
     assert!(whole, "{report}");
@@ -237,9 +236,12 @@ fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     let paths: Vec<&Path> = files.iter().map(PathBuf::as_path).collect();
     // All of them in one go, and each alone: a file says what came before it.
     assert!(verified(&["--key", &key], &paths).0);
-    for path in &paths {
-        let (whole, report) = verified(&["--key", &key], &[path]);
+    // The current one brings those beside it along.
+    for (n, path) in paths[..paths.len() - 1].iter().enumerate() {
+        let (whole, report) = verified(&["--key", &key, "--from", "1000"], &[path]);
         assert!(whole, "{path:?} {report}");
+        // But nobody takes the front away unseen.
+        assert_eq!(verified(&["--key", &key], &[path]).0, n == 0);
     }
     // A file that is missing in the middle is missed; the files beside the one named come with it.
     let gone = folder.path().join("gone");
@@ -248,13 +250,128 @@ fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     fs::rename(&gone, &files[1]).unwrap();
     // The next start throws away what is not to be kept, and says so.
     let gateway = config.start();
-    eventually("old files to go", || (full().len() == 3).then_some(()));
+    eventually("old files to go", || (full().len() <= 4).then_some(()));
     let retired = gateway.log().into_iter().filter(|record| record["event"] == "retired").count();
     assert!(retired > 0);
     drop(gateway);
-    let (whole, report) =
-        verified(&["--key", &key], &full().iter().map(PathBuf::as_path).collect::<Vec<_>>());
+    let mut left = full();
+    left.push(file);
+    // What was thrown away is accounted for.
+    let left: Vec<_> = left.iter().map(PathBuf::as_path).collect();
+    let (whole, report) = verified(&["--key", &key], &left);
     assert!(whole, "{report}");
+}
+
+/// A log that says `records`, chained anew by somebody who has no key.
+fn chained(from: u64, records: &[String]) -> Vec<String> {
+    use gateway::audit::chain::{Place, content_of};
+    let (mut last, mut lines) = ([0; 32], Vec::new());
+    for (seq, record) in (from..).zip(records) {
+        let mut line = record.clone().into_bytes();
+        let place = Place::after(last, seq, &content_of(&line));
+        place.seal(&mut line);
+        last = place.hash;
+        lines.push(String::from_utf8(line).unwrap().trim_end().to_owned());
+    }
+    lines
+}
+
+/// What a record says, without its place.
+fn content(line: &str) -> String {
+    line.rsplit_once(",\"seq\":").unwrap().0.to_owned() + "}"
+}
+
+#[test]
+fn who_has_no_key_writes_nothing_that_passes_or_is_gone_on_with() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key) = signed(&server, &folder);
+    session(&config, 6);
+    session(&config, 2);
+    let file = folder.path().join("audit.jsonl");
+    let text = fs::read_to_string(&file).unwrap();
+    let lines: Vec<&str> = text.lines().collect();
+    let first = content(lines[0]);
+    let chain = first.split('"').nth(3).unwrap();
+    let forged = folder.path().join("forged.jsonl");
+    let passes = |lines: &[String], more: &[&str]| {
+        fs::write(&forged, lines.join("\n") + "\n").unwrap();
+        verified(&[&["--key", &*key], more].concat(), &[&forged]).0
+    };
+    assert!(passes(&lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>(), &[]));
+    // All of it anew, without a signature; and without what somebody did.
+    let unsigned = |line: &&&str| !line.contains("\"event\":\"checkpoint\"");
+    let records: Vec<_> = lines.iter().filter(unsigned).map(|line| content(line)).collect();
+    let anew = chained(0, &records);
+    assert!(!passes(&anew, &[]) && !passes(&chained(0, &records[..4]), &[]));
+    // Up to the last signature but one as it was, the rest anew.
+    let signed_at: Vec<_> = (0..lines.len()).filter(|n| !unsigned(&&lines[*n])).collect();
+    let kept = signed_at[signed_at.len() - 3] + 1;
+    let mut half: Vec<_> = lines[..kept].iter().map(|line| (*line).to_owned()).collect();
+    let mut tail = chained(kept as u64, &records[records.len() - 3..]);
+    half.append(&mut tail);
+    assert!(!passes(&half, &[]), "nothing follows a signature but what follows it");
+    // A gap that nobody signed, up to any number.
+    let peaks = |size: u64| {
+        (0..size.count_ones())
+            .map(|_| format!("\"{}\"", "0".repeat(64)))
+            .collect::<Vec<_>>()
+            .join(",")
+    };
+    let event = |event: &str, chain: &str, size: u64, more: &str| {
+        format!(
+            "{{\"chain\":\"{chain}\",\"event\":\"{event}\"{more},\"peaks\":[{}],\"schema\":\"portcullis.audit/v2\",\"size\":{size}}}",
+            peaks(size)
+        )
+    };
+    for to in [20_000, 1 << 50] {
+        let gap = event("gap", chain, to, &format!(",\"from\":{kept}"));
+        let gap = gap.replacen("}", &format!(",\"to\":{}}}", to - 1), 1);
+        let mut cut: Vec<_> = lines[..kept].iter().map(|line| (*line).to_owned()).collect();
+        cut.extend(chained(to, &[gap]));
+        assert!(!passes(&cut, &[]), "a gap to {to}");
+        let start = event("start", chain, to, &format!(",\"key\":\"{key}\""));
+        assert!(!passes(&chained(to, &[start]), &["--from", "2000000000000000"]));
+    }
+    // Another chain between two starts, to hide what is missing.
+    let second = lines.iter().rposition(|line| line.contains("\"event\":\"start\"")).unwrap();
+    let mut between: Vec<_> = lines[..second - 4].iter().map(|line| (*line).to_owned()).collect();
+    let other = event("start", "00112233aabbccdd", 0, &format!(",\"key\":\"{key}\""));
+    between.extend(chained(0, &[other]));
+    between.extend(lines[second..].iter().map(|line| (*line).to_owned()));
+    assert!(!passes(&between, &[]));
+    // And the gateway itself does not put its signature below what it has not written.
+    for lines in [&anew, &half] {
+        fs::write(&file, lines.join("\n") + "\n").unwrap();
+        let refused = config.refused();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(1) && said.contains("cannot be continued"), "{said}");
+    }
+    fs::write(&file, text).unwrap();
+}
+
+#[test]
+fn a_collector_that_is_full_blinds_no_file() {
+    let collector = Server::start(|_, stream| {
+        stream.write_all(&answer("503 Busy", "text/plain", "no")).is_ok()
+    });
+    let server = Server::echo(Era::Modern, &["read"]);
+    let mut config = Config::of(&server.url());
+    config.sinks = format!("{{name: siem, http: {{url: '{}'}}, spool: 8KiB}}", collector.url());
+    let gateway = config.start();
+    let ana = gateway.client(Era::Modern, ANA);
+    eventually("the spool to be full", || {
+        (ana.call("read", &json!({})).status == 503).then_some(())
+    });
+    // No call is made, but who tries is on record where there is room.
+    let before = gateway.exchanges().len();
+    assert_ne!(gateway.client(Era::Modern, "pcl_nobody").call("read", &json!({})).status, 200);
+    assert_eq!(gateway.exchanges().len(), before + 1);
+    assert_eq!(gateway.last()["reason"], "credential-refused");
+    gateway.terminate();
+    eventually("the stop to be on record", || {
+        gateway.records().iter().any(|record| record["event"] == "stop").then_some(())
+    });
 }
 
 #[test]
@@ -368,7 +485,7 @@ fn a_collector_that_is_down_stops_calls_or_costs_records_as_it_is_told() {
         let folder = Folder::new();
         let file = folder.path().join("collected.jsonl");
         fs::write(&file, text).unwrap();
-        let (whole, report) = verified(&[], &[&file]);
+        let (whole, report) = verified(&["--collected"], &[&file]);
         assert!(whole, "{report}");
         let remarks = report["remarks"].to_string();
         assert_eq!(remarks.contains("were not taken by this sink"), full == "drop", "{remarks}");

@@ -102,7 +102,7 @@ impl Place {
         line.extend_from_slice(itoa::Buffer::new().format(self.seq).as_bytes());
         for (name, value) in [(br#","prev":""#, &self.prev), (br#","hash":""#, &self.hash)] {
             line.extend_from_slice(name);
-            line.extend_from_slice(hex::encode(value).as_bytes());
+            hex::write(line, value);
             line.push(b'"');
         }
         line.extend_from_slice(b"}\n");

@@ -3,7 +3,6 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::os::unix::net::UnixDatagram;
 use std::path::PathBuf;
 use std::thread;
 use std::time::Duration;
@@ -13,7 +12,7 @@ use futures_util::future::join_all;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
 use http::{HeaderMap, HeaderValue, Method};
 use tokio::io::AsyncWriteExt as _;
-use tokio::net::{TcpStream, UdpSocket};
+use tokio::net::{TcpStream, UdpSocket, UnixDatagram};
 use tokio::runtime::Builder;
 
 use super::chain::read;
@@ -75,8 +74,8 @@ impl Delivery {
         loop {
             let batch = self.outlet.next(BATCH).await;
             let lines: Vec<_> = batch.iter().filter_map(|line| self.written(line)).collect();
-            let mut failures = 0;
-            while let Err(error) = self.send(&lines, &mut stream).await {
+            let (mut failures, mut done) = (0, 0);
+            while let Err(error) = self.send(&lines, &mut done, &mut stream).await {
                 stream = None;
                 if failures == 0 {
                     tracing::warn!(sink = %self.name, %error, "records were not taken; trying again");
@@ -98,50 +97,61 @@ impl Delivery {
         }
     }
 
-    async fn send(&self, lines: &[Bytes], stream: &mut Option<TcpStream>) -> Result<(), String> {
-        if lines.is_empty() {
+    /// Sends what was not sent yet; `done` says how far it came.
+    async fn send(
+        &self,
+        lines: &[Bytes],
+        done: &mut usize,
+        stream: &mut Option<TcpStream>,
+    ) -> Result<(), String> {
+        let rest = lines.get(*done..).unwrap_or_default();
+        if rest.is_empty() {
             return Ok(());
         }
         match &self.to {
-            Receiver::Http(endpoint, token) => post(endpoint, token.as_ref(), lines).await,
+            Receiver::Http(endpoint, token) => post(endpoint, token.as_ref(), rest).await,
             Receiver::Udp(address, facility) => {
-                let datagrams = lines.iter().map(|line| syslog(line, *facility));
                 let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
                 let sent = async {
                     let socket = UdpSocket::bind(any).await?;
-                    for datagram in datagrams {
-                        socket.send_to(&datagram, address).await?;
+                    for line in rest {
+                        socket.send_to(&syslog(line, *facility), address).await?;
+                        *done += 1;
                     }
                     Ok(())
                 };
                 in_time(sent).await
             }
             Receiver::Unix(path, facility) => {
-                // It is local, and what does not fit is refused at once.
-                let sent = || -> io::Result<()> {
+                let sent = async {
                     let socket = UnixDatagram::unbound()?;
-                    socket.set_nonblocking(true)?;
-                    for line in lines {
-                        socket.send_to(&syslog(line, *facility), path)?;
+                    for line in rest {
+                        socket.send_to(&syslog(line, *facility), path).await?;
+                        *done += 1;
                     }
                     Ok(())
                 };
-                sent().map_err(|error| error.to_string())
+                in_time(sent).await
             }
             Receiver::Tcp(address, facility) => {
                 let sent = async {
+                    // A peer that has gone says so before anything is written to it.
+                    let gone = |stream: &TcpStream| matches!(stream.try_read(&mut [0; 64]), Ok(0));
+                    if stream.as_ref().is_some_and(gone) {
+                        *stream = None;
+                    }
                     let stream = match stream {
                         Some(stream) => stream,
                         None => stream.insert(TcpStream::connect(address).await?),
                     };
-                    let mut out = Vec::new();
-                    for line in lines {
+                    for line in rest {
                         // RFC 6587, section 3.4.1
                         let message = syslog(line, *facility);
-                        out.extend_from_slice(format!("{} ", message.len()).as_bytes());
-                        out.extend_from_slice(&message);
+                        let head = format!("{} ", message.len());
+                        stream.write_all(&[head.as_bytes(), &message].concat()).await?;
+                        *done += 1;
                     }
-                    stream.write_all(&out).await
+                    Ok(())
                 };
                 in_time(sent).await
             }

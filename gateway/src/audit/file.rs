@@ -1,7 +1,7 @@
 //! A file that is only appended to, continued after a crash, and begun anew when it is long.
 
 use std::fs::{self, File, OpenOptions, TryLockError};
-use std::io::{self, Read as _, SeekFrom, Write as _};
+use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -9,8 +9,9 @@ use std::time::SystemTime;
 
 use bytes::Bytes;
 
-use super::chain::{Chain, Place, read};
-use super::sink::{Sink, Torn};
+use super::chain::{Chain, GENESIS, Place, read};
+use super::note::{Checkpoint, Verifier};
+use super::sink::Sink;
 use super::tree::{Hash, Tree, hash};
 use crate::hex;
 use crate::settings::Rotation;
@@ -33,9 +34,8 @@ pub struct FileSink {
     /// The number of its first record, and since when it is written to.
     first: Option<u64>,
     since: SystemTime,
-    torn: Option<Torn>,
-    /// The last line has no end.
-    open: bool,
+    /// A part of a line stands at its end, which could not be cut off.
+    torn: bool,
     unsynced: bool,
 }
 
@@ -46,6 +46,18 @@ pub struct Resumed {
     pub chain: Chain,
     /// The last process ended without saying so.
     pub crashed: bool,
+    /// A part of a record stood at the end and was cut off: how many bytes, and their SHA-256.
+    pub torn: Option<(usize, Hash)>,
+}
+
+/// What a log that is continued is held to.
+#[derive(Clone, Debug, Default)]
+pub struct Trusted {
+    /// The keys of its checkpoints; without any there is nothing that only the gateway could have
+    /// written.
+    pub keys: Vec<Verifier>,
+    /// Most records after the last checkpoint.
+    pub uncovered: u64,
 }
 
 impl FileSink {
@@ -58,12 +70,16 @@ impl FileSink {
         name: &str,
         path: &Path,
         rotation: Rotation,
-        now: SystemTime,
+        (trusted, now): (&Trusted, SystemTime),
     ) -> io::Result<(Self, Option<Resumed>)> {
         let mut options = OpenOptions::new();
-        // Of a pipe or a device nothing is read.
+        // Of a pipe or a device nothing is read, and a reader that stalls refuses a line instead of
+        // holding everybody.
         let regular = fs::metadata(path).map_or(true, |found| found.is_file());
         options.append(true).create(true).read(regular).mode(0o600);
+        if !regular {
+            options.custom_flags(libc::O_NONBLOCK);
+        }
         let file = options.open(path)?;
         let mut sink = Self {
             name: name.into(),
@@ -74,34 +90,71 @@ impl FileSink {
             bytes: 0,
             first: None,
             since: now,
-            torn: None,
-            open: false,
+            torn: false,
             unsynced: false,
         };
-        let resumed = if sink.regular { sink.resume()? } else { None };
+        let resumed = if sink.regular { sink.resume(trusted)? } else { None };
         Ok((sink, resumed))
     }
 
-    fn resume(&mut self) -> io::Result<Option<Resumed>> {
+    fn resume(&mut self, trusted: &Trusted) -> io::Result<Option<Resumed>> {
         lock(&self.file, &self.path)?;
         self.bytes = self.file.metadata()?.len();
-        if self.bytes == 0 {
-            // The process may have ended between two files.
-            let Some((_, before)) = self.full()?.pop() else { return Ok(None) };
-            let mut file = File::open(&before)?;
+        let mut torn = self.mend()?;
+        let before = self.full()?.pop();
+        // The process may have ended between two files, or before the new one had a checkpoint.
+        let before = || -> io::Result<Option<Resumed>> {
+            let Some((_, before)) = &before else { return Ok(None) };
+            let mut file = File::open(before)?;
             let length = file.metadata()?.len();
-            return Ok(end_of(&mut file, length, &before)?.map(|end| end.resumed));
+            end_of(&mut file, length, (before, None), trusted)
+        };
+        let mut resumed = if self.bytes == 0 {
+            before()?
+        } else {
+            let mut file = &*self.file;
+            match end_of(&mut file, self.bytes, (&self.path, None), trusted) {
+                Ok(resumed) => resumed,
+                Err(error) => match before()? {
+                    Some(start) => {
+                        let start = (&*self.path, Some(start.chain));
+                        end_of(&mut file, self.bytes, start, trusted)?
+                    }
+                    None => return Err(error),
+                },
+            }
+        };
+        if self.bytes > 0 {
+            let first = first_line(&mut &*self.file)?;
+            self.first = Place::of(&first).map(|(place, _)| place.seq);
+            self.since = time_of(&first).unwrap_or(self.since);
         }
+        if let Some(resumed) = &mut resumed {
+            resumed.torn = torn.take();
+        }
+        Ok(resumed)
+    }
+
+    /// Ends the last line if it is whole, and cuts it off if it is not: it was acknowledged to nobody.
+    fn mend(&mut self) -> io::Result<Option<(usize, Hash)>> {
+        let window = TAIL.min(self.bytes);
         let mut file = &*self.file;
-        let end = end_of(&mut file, self.bytes, &self.path)?;
-        let first = first_line(&mut file)?;
-        self.first = Place::of(&first).map(|(place, _)| place.seq);
-        if let Some(time) = time_of(&first) {
-            self.since = time;
+        file.seek(SeekFrom::Start(self.bytes - window))?;
+        let mut text = Vec::new();
+        file.take(window).read_to_end(&mut text)?;
+        let start = memchr::memrchr(b'\n', &text).map_or(0, |end| end + 1);
+        let rest = text.get(start..).unwrap_or_default();
+        if rest.is_empty() {
+            return Ok(None);
         }
-        self.torn = end.as_ref().and_then(|end| end.torn);
-        self.open = end.as_ref().is_some_and(|end| end.open);
-        Ok(end.map(|end| end.resumed))
+        if Place::of(rest).is_some_and(|(_, fits)| fits) {
+            (&*self.file).write_all(b"\n")?;
+            self.bytes += 1;
+            return Ok(None);
+        }
+        self.bytes -= rest.len() as u64;
+        self.file.set_len(self.bytes)?;
+        Ok(Some((rest.len(), hash(&[rest]))))
     }
 
     /// The full files beside this one, by the number of their first record.
@@ -157,32 +210,31 @@ fn lock(file: &File, path: &Path) -> io::Result<()> {
     }
 }
 
-/// How a file ends.
-struct End {
-    resumed: Resumed,
-    torn: Option<Torn>,
-    open: bool,
-}
-
+/// The end of the chain in a file of whole lines: from the last checkpoint that can be trusted on, or from
+/// `start`, if that is where the file begins.
 fn end_of(
     file: &mut (impl io::Read + io::Seek),
     length: u64,
-    path: &Path,
-) -> io::Result<Option<End>> {
+    (path, start): (&Path, Option<Chain>),
+    trusted: &Trusted,
+) -> io::Result<Option<Resumed>> {
+    if length == 0 {
+        return Ok(None);
+    }
     let mut window = TAIL.min(length);
     loop {
+        let whole = window == length;
         file.seek(SeekFrom::Start(length - window))?;
         let mut text = Vec::new();
         file.by_ref().take(window).read_to_end(&mut text)?;
-        let whole = window == length;
-        if let Some(end) = resume_in(&text, whole).map_err(|what| foreign(path, what))? {
+        let start = start.clone().filter(|_| whole);
+        if let Some(end) =
+            resume_in(&text, whole, start, trusted).map_err(|what| foreign(path, what))?
+        {
             return Ok(Some(end));
         }
         if whole {
-            return match text.contains(&b'\n') {
-                true => Err(foreign(path, "there is no record in it that can be continued from")),
-                false => Ok(None),
-            };
+            return Err(foreign(path, "there is no checkpoint in it that this gateway has signed"));
         }
         window = window.saturating_mul(4).min(length);
     }
@@ -197,24 +249,34 @@ fn foreign(path: &Path, what: &str) -> io::Error {
 }
 
 /// The end of the chain in the last part of a file; `None` when more of it has to be read.
-fn resume_in(text: &[u8], whole: bool) -> Result<Option<End>, &'static str> {
+fn resume_in(
+    text: &[u8],
+    whole: bool,
+    start: Option<Chain>,
+    trusted: &Trusted,
+) -> Result<Option<Resumed>, &'static str> {
     let mut lines: Vec<&[u8]> = text.split(|byte| *byte == b'\n').collect();
-    let rest = lines.pop().unwrap_or_default();
+    lines.pop();
     if !whole && !lines.is_empty() {
         lines.remove(0);
     }
-    let has_peaks = |line: &&[u8]| memchr::memmem::find(line, br#","peaks":["#).is_some();
-    let Some(from) = lines.iter().rposition(has_peaks) else { return Ok(None) };
-    let mut chain = None;
-    let mut crashed = true;
-    let mut lines = lines.get(from..).unwrap_or_default().iter().peekable();
-    while let Some(line) = lines.next() {
+    let trusts = |line: &&[u8]| is_trusted(line, trusted);
+    // A log of one record has nothing to go by but that it begins: the second is a checkpoint.
+    let begins = |line: &&[u8]| {
+        let first =
+            Place::of(line).is_some_and(|(place, _)| place.seq == 0 && place.prev == GENESIS);
+        whole && lines.len() == 1 && first && is_event(line, "start")
+    };
+    let from = lines.iter().rposition(trusts);
+    let from = from.or_else(|| (start.is_none() && lines.first().is_some_and(begins)).then_some(0));
+    let from = match (from, &start) {
+        (Some(from), _) => from,
+        (None, Some(_)) => 0,
+        (None, None) => return Ok(None),
+    };
+    let (mut chain, mut crashed, mut uncovered) = (start.filter(|_| from == 0), true, 0);
+    for line in lines.get(from..).unwrap_or_default() {
         let Some((place, true)) = Place::of(line) else {
-            // What was torn is named by the record after it, which the verifier compares.
-            let named = lines.peek().is_some_and(|next| is_event(next, "torn"));
-            if named && chain.is_some() {
-                continue;
-            }
             return Err("a record is not what it was when it was written");
         };
         let chain = match &mut chain {
@@ -225,23 +287,37 @@ fn resume_in(text: &[u8], whole: bool) -> Result<Option<End>, &'static str> {
             return Err("a record does not follow the one before it");
         }
         chain.push(&place);
-        crashed = match is_event(line, "checkpoint") {
-            true => crashed,
-            false => !is_event(line, "stop"),
-        };
-    }
-    let Some(mut chain) = chain else { return Ok(None) };
-    let (mut torn, mut open) = (None, false);
-    if !rest.is_empty() {
-        match Place::of(rest) {
-            Some((place, true)) if place.prev == chain.last => {
-                chain.push(&place);
-                open = true;
+        match is_event(line, "checkpoint") {
+            true => uncovered = 0,
+            false => {
+                crashed = !is_event(line, "stop");
+                uncovered += 1;
             }
-            _ => torn = Some(Torn { bytes: rest.len(), digest: hash(&[rest]) }),
         }
     }
-    Ok(Some(End { resumed: Resumed { chain, crashed }, torn, open }))
+    if !trusted.keys.is_empty() && uncovered > trusted.uncovered {
+        return Err("too many records at its end are not covered by a checkpoint");
+    }
+    Ok(chain.map(|chain| Resumed { chain, crashed, torn: None }))
+}
+
+/// Whether a line is a record that a chain can be continued from: a checkpoint that one of the keys has
+/// signed, over the tree whose peaks it has; without keys any record with peaks.
+fn is_trusted(line: &[u8], trusted: &Trusted) -> bool {
+    if memchr::memmem::find(line, br#","peaks":["#).is_none() {
+        return false;
+    }
+    if trusted.keys.is_empty() {
+        return true;
+    }
+    let note =
+        read(line).and_then(|record| Some(record.root().get("note")?.as_str()?.into_owned()));
+    let head = note.and_then(|note| Some(Checkpoint::open(&note, &trusted.keys).ok()?.0));
+    head.zip(peaks(line)).is_some_and(|(head, (chain, tree))| {
+        head.size == tree.size()
+            && head.root == tree.root()
+            && head.origin.ends_with(&format!("/{chain}"))
+    })
 }
 
 /// The chain just before a record that has the peaks of the tree so far.
@@ -298,9 +374,13 @@ impl Sink for FileSink {
 
     fn append(&mut self, line: &Bytes) -> io::Result<()> {
         let mut file = &*self.file;
-        if self.open {
-            file.write_all(b"\n")?;
-            self.open = false;
+        if self.torn {
+            // What was not taken whole was not taken.
+            match self.regular {
+                true => file.set_len(self.bytes)?,
+                false => file.write_all(b"\n")?,
+            }
+            self.torn = false;
         }
         // One `write`: whoever reads the file at the same time sees whole lines.
         match file.write(line) {
@@ -310,30 +390,18 @@ impl Sink for FileSink {
                 Ok(())
             }
             Ok(written) => {
-                if written > 0 {
-                    let part = line.get(..written).unwrap_or_default();
-                    self.torn = Some(Torn { bytes: written, digest: hash(&[part]) });
-                    self.bytes += written as u64;
-                }
+                self.torn = written > 0 && !(self.regular && file.set_len(self.bytes).is_ok());
                 Err(io::Error::new(io::ErrorKind::WriteZero, "only a part of the line was written"))
             }
             Err(error) => Err(error),
         }
     }
 
-    fn torn(&mut self) -> Option<Torn> {
-        let torn = self.torn?;
-        // What was torn gets a line of its own.
-        (&*self.file).write_all(b"\n").ok()?;
-        self.torn = None;
-        Some(torn)
-    }
-
     fn turn(&mut self, seq: u64, now: SystemTime) -> io::Result<bool> {
         let first = *self.first.get_or_insert(seq);
         let old = |age| now.duration_since(self.since).is_ok_and(|since| since >= age);
         let due = self.bytes >= self.rotation.size || self.rotation.age.is_some_and(old);
-        if !due || !self.regular || self.bytes == 0 || self.torn.is_some() {
+        if !due || !self.regular || self.bytes == 0 || self.torn {
             return Ok(false);
         }
         let (stem, end) = parts(&self.path);
@@ -341,6 +409,7 @@ impl Sink for FileSink {
         if full.exists() {
             return Err(io::Error::other(format!("`{}` is there already", full.display())));
         }
+        self.file.sync_data()?;
         fs::rename(&self.path, &full)?;
         let mut options = OpenOptions::new();
         let opened = options.append(true).create_new(true).read(true).mode(0o600).open(&self.path);
@@ -353,7 +422,6 @@ impl Sink for FileSink {
                 return Err(error);
             }
         };
-        self.file.sync_data()?;
         self.file = Arc::new(file);
         (self.bytes, self.first, self.since) = (0, Some(seq), now);
         Ok(true)
@@ -364,22 +432,29 @@ impl Sink for FileSink {
         unsynced.then(|| Arc::clone(&self.file))
     }
 
-    fn expired(&mut self, now: SystemTime) -> Vec<PathBuf> {
+    fn kept(&self) -> Option<(PathBuf, Rotation)> {
         let Rotation { keep, keep_for, .. } = self.rotation;
-        if !self.regular || (keep.is_none() && keep_for.is_none()) {
-            return Vec::new();
-        }
-        let mut full = self.full().unwrap_or_default();
-        let kept = keep.unwrap_or(usize::MAX);
-        let many = full.len().saturating_sub(kept);
-        let old = |path: &Path| {
-            let changed = fs::metadata(path).and_then(|found| found.modified()).ok();
-            let age = changed.and_then(|changed| now.duration_since(changed).ok());
-            age.zip(keep_for).is_some_and(|(age, most)| age > most)
-        };
-        // The oldest go first, so that what is left is one piece.
-        let aged = full.iter().take_while(|(_, path)| old(path)).count();
-        full.truncate(many.max(aged));
-        full.into_iter().map(|(_, path)| path).collect()
+        let limited = self.regular && (keep.is_some() || keep_for.is_some());
+        limited.then(|| (self.path.clone(), self.rotation))
     }
+}
+
+/// The full files beside the one at `path` that are not to be kept, each with the numbers of its first
+/// record and of the first one after it. The oldest go first, so that what is left is one piece.
+#[must_use]
+pub fn expired(path: &Path, rotation: Rotation, now: SystemTime) -> Vec<(PathBuf, u64, u64)> {
+    let full = siblings(path).unwrap_or_default();
+    let many = full.len().saturating_sub(rotation.keep.unwrap_or(usize::MAX));
+    let old = |path: &Path| {
+        let changed = fs::metadata(path).and_then(|found| found.modified()).ok();
+        let age = changed.and_then(|changed| now.duration_since(changed).ok());
+        age.zip(rotation.keep_for).is_some_and(|(age, most)| age > most)
+    };
+    let aged = full.iter().take_while(|(_, path)| old(path)).count();
+    let current = File::open(path).and_then(|mut file| first_line(&mut file)).ok();
+    let current = current.and_then(|line| Place::of(&line)).map(|(place, _)| place.seq);
+    let nexts = full.iter().skip(1).map(|(first, _)| Some(*first)).chain([current]);
+    let gone = full.iter().zip(nexts).take(many.max(aged));
+    // Without knowing where the next begins, nothing is thrown away.
+    gone.map_while(|((first, path), next)| Some((path.clone(), *first, next?))).collect()
 }

@@ -14,7 +14,7 @@ use super::note::Signer;
 use super::record::Event;
 use super::sink::Sink;
 use super::tree::{Hash, Tree};
-use crate::settings::Full;
+use crate::settings::{Full, Rotation};
 
 /// Writes the object of an event.
 type Write<'a> = dyn FnMut(&Event<'_>) -> Vec<u8> + 'a;
@@ -28,6 +28,8 @@ pub struct Slot {
     pub full: Full,
     /// The first record it lacks, and the last, of those it is not yet on record to lack.
     pub missing: Option<(u64, u64)>,
+    /// It was begun anew, and has not been told from where.
+    pub begun: bool,
 }
 
 /// Who signs the head of the tree, how often, and where else it is written to.
@@ -68,7 +70,23 @@ impl Ledger {
         &self.chain.tree
     }
 
-    /// Appends a record that is an object without its place.
+    /// Whether every sink that calls depend on has room for what a call leaves.
+    ///
+    /// # Errors
+    /// When one has not.
+    pub(super) fn room(&self, length: usize) -> Result<(), AuditError> {
+        // Its line, the one that it ends with, and what belongs to both.
+        let length = 3 * (length + 256);
+        for slot in self.slots.iter().filter(|slot| slot.full == Full::Deny) {
+            if !slot.sink.room(length) {
+                let cause = io::Error::other("it has no room for more");
+                return Err(AuditError::Sink { sink: slot.sink.name().into(), cause });
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends a record that is an object without its place, to every sink that takes it.
     ///
     /// # Errors
     /// When a sink does not take it that has to.
@@ -87,14 +105,6 @@ impl Ledger {
         content: &Hash,
         write: &mut Write<'_>,
     ) -> Result<(), AuditError> {
-        // What cannot be delivered later is refused now.
-        let length = line.len() + 256;
-        for slot in self.slots.iter().filter(|slot| slot.full != Full::Drop) {
-            if !slot.sink.room(length) {
-                let cause = io::Error::other("it has no room for more");
-                return Err(AuditError::Sink { sink: slot.sink.name().into(), cause });
-            }
-        }
         self.mend(write);
         self.write(line, content)?;
         self.since += 1;
@@ -104,55 +114,67 @@ impl Ledger {
         Ok(())
     }
 
-    /// Records what sinks lack and what was torn, where they have room again.
+    /// Records what sinks lack, where they have room again, and where new files begin.
     pub(super) fn mend(&mut self, write: &mut Write<'_>) {
         for n in 0..self.slots.len() {
             let Some(slot) = self.slots.get_mut(n) else { return };
-            let name: Box<str> = slot.sink.name().into();
-            if let Some(torn) = slot.sink.torn() {
-                let (bytes, digest) = (Some(torn.bytes), Some(torn.digest));
-                let sink = Some(&*name);
-                let event = Event { event: "torn", bytes, digest, sink, ..Event::default() };
-                self.note(&event, write);
+            if slot.begun {
+                slot.begun = false;
+                let name: Box<str> = slot.sink.name().into();
+                if !self.opened(&name, write)
+                    && let Some(slot) = self.slots.get_mut(n)
+                {
+                    slot.begun = true;
+                }
             }
             let Some(slot) = self.slots.get_mut(n) else { return };
             if slot.missing.is_some() && slot.sink.room(4096) {
+                let name: Box<str> = slot.sink.name().into();
                 let missing = slot.missing.take();
                 // Whoever reads that sink alone can go on from here.
                 let tree = self.chain.tree.clone();
                 let (sink, tree) = (Some(&*name), Some(&tree));
                 self.note(&Event { event: "gap", missing, sink, tree, ..Event::default() }, write);
+                self.signed_soon();
             }
         }
     }
 
+    /// The next record is followed by a checkpoint: what was said of the tree is to be believed.
+    fn signed_soon(&mut self) {
+        self.since = self.checkpoints.records;
+    }
+
+    /// The first record of a file has what is needed to go on from it.
+    fn opened(&mut self, sink: &str, write: &mut Write<'_>) -> bool {
+        let (tree, key) = (self.chain.tree.clone(), self.public());
+        let (sink, tree, key) = (Some(sink), Some(&tree), key.as_deref());
+        let written =
+            self.note(&Event { event: "opened", key, sink, tree, ..Event::default() }, write);
+        self.signed_soon();
+        written
+    }
+
     /// Appends an event of the log itself. What is lost of it shows in the gap it leaves.
-    fn note(&mut self, event: &Event<'_>, write: &mut Write<'_>) {
+    fn note(&mut self, event: &Event<'_>, write: &mut Write<'_>) -> bool {
         let line = write(event);
         let content = content_of(&line);
-        if let Err(error) = self.write(line, &content) {
-            tracing::warn!(error = %crate::report::Chain(&error), event.event, "not recorded");
+        let written = self.write(line, &content);
+        if let Err(error) = &written {
+            tracing::warn!(error = %crate::report::Chain(error), event.event, "not recorded");
         }
+        written.is_ok()
     }
 
     /// Begins files anew that are full.
-    pub(super) fn turn(&mut self, now: SystemTime, write: &mut Write<'_>) {
-        for n in 0..self.slots.len() {
-            let next = self.chain.tree.size();
-            let Some(slot) = self.slots.get_mut(n) else { return };
-            let name: Box<str> = slot.sink.name().into();
+    pub(super) fn turn(&mut self, now: SystemTime) {
+        let next = self.chain.tree.size();
+        for slot in &mut self.slots {
             match slot.sink.turn(next, now) {
-                Ok(false) => {}
-                Ok(true) => {
-                    // The first record of a file has what is needed to go on from it.
-                    let tree = self.chain.tree.clone();
-                    let (sink, tree, key) = (Some(&*name), Some(&tree), self.public());
-                    let key = key.as_deref();
-                    let event = Event { event: "opened", key, sink, tree, ..Event::default() };
-                    self.note(&event, write);
-                }
+                Ok(begun) => slot.begun |= begun,
                 Err(error) => {
-                    tracing::error!(%error, sink = %name, "a file of records was not begun anew");
+                    let sink = slot.sink.name();
+                    tracing::error!(%error, %sink, "a file of records was not begun anew");
                 }
             }
         }
@@ -169,6 +191,10 @@ impl Ledger {
                 (Full::Drop, None) if !slot.sink.room(line.len()) => Err(None),
                 // First it has to be on record what it lacks.
                 (_, Some(_)) => Err(Some(io::Error::other("it lacks earlier records"))),
+                (Full::Deny, None) if !slot.sink.room(line.len()) => {
+                    Err(Some(io::Error::other("it has no room for more")))
+                }
+                // Whoever has to wait has waited: no more of them are under way than may be.
                 (_, None) => slot.sink.append(&line).map_err(Some),
             };
             match written {
@@ -214,6 +240,12 @@ impl Ledger {
         self.write(line, &content)?;
         self.since = 0;
         if let Some(file) = &mut self.checkpoints.file {
+            // What is signed for others must not be lost with the machine.
+            for slot in &mut self.slots {
+                let synced = slot.sink.unsynced().map_or(Ok(()), |file| file.sync_data());
+                let sink = || slot.sink.name().into();
+                synced.map_err(|cause| AuditError::Sink { sink: sink(), cause })?;
+            }
             let written = file.write_all(format!("{note}\n").as_bytes());
             written.map_err(|cause| AuditError::Sink { sink: "checkpoints".into(), cause })?;
         }
@@ -240,7 +272,8 @@ impl Ledger {
         self.slots.iter_mut().filter_map(file).collect()
     }
 
-    pub(super) fn expired(&mut self, now: SystemTime) -> Vec<PathBuf> {
-        self.slots.iter_mut().flat_map(|slot| slot.sink.expired(now)).collect()
+    /// Where full files are, and how long they are kept.
+    pub(super) fn kept(&self) -> Vec<(PathBuf, Rotation)> {
+        self.slots.iter().filter_map(|slot| slot.sink.kept()).collect()
     }
 }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use policy::decision::{Decision, Effect};
@@ -24,6 +24,8 @@ use crate::wire::{Id, Object};
 /// Most bytes of a name that a peer chose.
 const FOREIGN: usize = 256;
 
+/// Most bytes of what is said of an event in words.
+const WHAT: usize = 8 * 1024;
 /// Most findings of one exchange that are on record.
 const FOUND: usize = 32;
 
@@ -46,21 +48,33 @@ impl RecordId {
         self.0
     }
 
-    /// 32 hexadecimal digits.
-    fn digits(self) -> String {
-        hex::encode(&self.0.to_be_bytes())
+    /// As RFC 9562 writes it, at the end of `out`.
+    fn write(self, out: &mut Vec<u8>) {
+        for (n, byte) in self.0.to_be_bytes().iter().enumerate() {
+            if matches!(n, 4 | 6 | 8 | 10) {
+                out.push(b'-');
+            }
+            hex::write(out, &[*byte]);
+        }
     }
 }
 
 impl fmt::Display for RecordId {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let digits = self.digits();
-        for (n, (from, to)) in [(0, 8), (8, 12), (12, 16), (16, 20), (20, 32)].iter().enumerate() {
-            f.write_str(if n > 0 { "-" } else { "" })?;
-            f.write_str(digits.get(*from..*to).unwrap_or_default())?;
-        }
-        Ok(())
+        let mut text = Vec::with_capacity(36);
+        self.write(&mut text);
+        f.write_str(&String::from_utf8_lossy(&text))
     }
+}
+
+/// What stands in both records of a call and takes a while to be written.
+#[derive(Debug)]
+struct Texts {
+    id: Vec<u8>,
+    time: String,
+    peer: String,
+    definition: Option<String>,
+    trace: String,
 }
 
 /// What is known of an exchange. Filled in as it becomes known.
@@ -112,6 +126,23 @@ pub struct Record {
     pub sent: Option<Instant>,
     /// The trace it belongs to.
     pub trace: Trace,
+    /// Written once.
+    texts: OnceLock<Box<Texts>>,
+}
+
+/// What is known when an exchange begins.
+#[derive(Debug)]
+pub struct Beginning {
+    /// Its id.
+    pub id: RecordId,
+    /// When the request came, and the same for durations.
+    pub at: (SystemTime, Instant),
+    /// The configuration in force.
+    pub policy: Arc<str>,
+    /// Where it came in, and where it came from.
+    pub through: (Arc<str>, SocketAddr),
+    /// Its trace, until it is known what it belongs to.
+    pub trace: Trace,
 }
 
 /// What was decided.
@@ -125,6 +156,54 @@ pub enum Verdict {
 }
 
 impl Record {
+    /// A record of which only the beginning is known.
+    #[must_use]
+    pub fn new(beginning: Beginning) -> Self {
+        let Beginning { id, at: (time, started), policy, through: (listener, peer), trace } =
+            beginning;
+        Self {
+            id,
+            time,
+            started,
+            policy,
+            listener,
+            peer,
+            principal: None,
+            scheme: None,
+            route: None,
+            version: None,
+            method: None,
+            rpc_id: None,
+            server: None,
+            item: None,
+            argument_digest: None,
+            verdict: Verdict::None,
+            found: Vec::new(),
+            listed: None,
+            bytes_in: 0,
+            bytes_out: 0,
+            upstream: Duration::ZERO,
+            sent: None,
+            trace,
+            texts: OnceLock::new(),
+        }
+    }
+
+    fn texts(&self) -> &Texts {
+        self.texts.get_or_init(|| {
+            let mut id = Vec::with_capacity(36);
+            self.id.write(&mut id);
+            let definition = self.decision().and_then(|decision| decision.definition);
+            Box::new(Texts {
+                id,
+                time: humantime::format_rfc3339_micros(self.time).to_string(),
+                peer: self.peer.to_string(),
+                definition: definition.map(|definition| definition.to_string()),
+                trace: self.trace.to_string(),
+            })
+        })
+    }
+
     /// Notes what was found in what the server said: the first of it.
     pub fn found(&mut self, found: Vec<Finding>) {
         let room = FOUND.saturating_sub(self.found.len());
@@ -145,7 +224,7 @@ impl Record {
     fn write(&self, chain: &str, event: &str, end: Option<(Ending, Instant)>) -> Vec<u8> {
         let mut out = Vec::with_capacity(1200);
         let line = &mut Object::open(&mut out);
-        let decision = self.decision();
+        let (decision, texts) = (self.decision(), self.texts());
         let claims = self.principal.as_ref().map(|who| &who.claims);
         let actors = claims.map_or(&[] as &[_], |claims| &claims.actors);
         if !actors.is_empty() {
@@ -165,8 +244,8 @@ impl Record {
         if let Some(decision) = decision {
             let allowed = matches!(decision.effect, Effect::Allow(_));
             line.text("decision", if allowed { "allow" } else { "deny" });
-            if let Some(definition) = decision.definition {
-                line.text("definition", &definition.to_string());
+            if let Some(definition) = &texts.definition {
+                plain(line, "definition", definition.as_bytes());
             }
         }
         if let Some((_, now)) = end {
@@ -189,13 +268,13 @@ impl Record {
         if let Some((_, hidden)) = listed {
             number(line, "hidden", hidden as u64);
         }
-        line.show("id", &self.id);
+        plain(line, "id", &texts.id);
         line.text("listener", &self.listener);
         foreign(line, "method", self.method.as_deref());
         if let Some((ending, _)) = end {
             line.text("outcome", ending.outcome.as_str());
         }
-        line.show("peer", &self.peer);
+        plain(line, "peer", texts.peer.as_bytes());
         line.text("policy", &self.policy);
         foreign(line, "principal", self.principal.as_ref().map(|who| who.id.as_str()));
         let item = |line: &mut Object<'_>, kind: Kind| {
@@ -233,10 +312,10 @@ impl Record {
             number(line, "status", ending.status.into());
         }
         item(line, Kind::Template);
-        line.show("time", &humantime::format_rfc3339_micros(self.time));
+        plain(line, "time", texts.time.as_bytes());
         foreign(line, "token", claims.and_then(|claims| claims.token.as_deref()));
         item(line, Kind::Tool);
-        line.show("trace", &self.trace);
+        plain(line, "trace", texts.trace.as_bytes());
         out.push(b'}');
         out
     }
@@ -282,6 +361,14 @@ impl Record {
             Effect::Allow(_) => None,
         }
     }
+}
+
+/// A member of our own words, which need no escapes.
+fn plain(line: &mut Object<'_>, key: &str, value: &[u8]) {
+    let out = line.key(key);
+    out.push(b'"');
+    out.extend_from_slice(value);
+    out.push(b'"');
 }
 
 /// A member that a peer chose the value of.
@@ -385,7 +472,8 @@ impl Event<'_> {
         }
         line.text("version", env!("CARGO_PKG_VERSION"));
         if let Some(what) = self.what {
-            write_ascii(line.key("what"), what);
+            let end = what.floor_char_boundary(WHAT);
+            write_ascii(line.key("what"), what.get(..end).unwrap_or_default());
         }
         out.push(b'}');
         out

@@ -13,19 +13,10 @@ use bytes::Bytes;
 use tokio::runtime::Builder;
 
 use super::spool::{Outlet, Spool, patience};
-use super::tree::Hash;
+use crate::settings::Rotation;
 
 /// Most bytes that are written to standard output at once.
 const BATCH: usize = 256 * 1024;
-
-/// A part of a line that a file has, because there was no room for the rest.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Torn {
-    /// How many bytes.
-    pub bytes: usize,
-    /// Their SHA-256.
-    pub digest: Hash,
-}
 
 /// A place for lines. One thread at a time writes to it, in the order of the chain.
 pub trait Sink: fmt::Debug + Send {
@@ -43,11 +34,6 @@ pub trait Sink: fmt::Debug + Send {
     /// When the line is not taken.
     fn append(&mut self, line: &Bytes) -> io::Result<()>;
 
-    /// What of a line it has that it could not take whole: the next record says so.
-    fn torn(&mut self) -> Option<Torn> {
-        None
-    }
-
     /// Begins anew, where it is time to: what comes next is the record with number `seq`.
     ///
     /// # Errors
@@ -61,9 +47,9 @@ pub trait Sink: fmt::Debug + Send {
         None
     }
 
-    /// Files that it no longer needs.
-    fn expired(&mut self, _now: SystemTime) -> Vec<PathBuf> {
-        Vec::new()
+    /// Where its full files are, and how long they are kept.
+    fn kept(&self) -> Option<(PathBuf, Rotation)> {
+        None
     }
 
     /// What it holds back, where it does.

@@ -12,7 +12,7 @@ use std::io::{self, BufRead};
 use super::chain::{GENESIS, Place, read};
 use super::file::{event_of, peaks};
 use super::note::{Checkpoint, NoteError, Verifier};
-use super::tree::{Hash, Tree, hash};
+use super::tree::{Hash, Tree};
 
 /// Longest line, in bytes: no record is nearly as long.
 const LONGEST: u64 = 4 * 1024 * 1024;
@@ -61,32 +61,54 @@ pub struct Report {
     pub problems: Vec<Problem>,
 }
 
+/// What is asked of a log.
+#[derive(Clone, Debug)]
+pub struct Demands {
+    /// The keys that are believed; without any, those that the log itself names.
+    pub keys: Vec<Verifier>,
+    /// Most records after the last checkpoint of a log that was not stopped: only the chain holds them,
+    /// which anybody can write anew.
+    pub uncovered: u64,
+    /// The log may begin with this record, or an earlier one.
+    pub from: u64,
+    /// It was collected by somebody who may have been given a record twice.
+    pub collected: bool,
+}
+
+impl Default for Demands {
+    fn default() -> Self {
+        Self { keys: Vec::new(), uncovered: 1100, from: 0, collected: false }
+    }
+}
+
 /// One chain as far as it was read.
 #[derive(Debug)]
 struct Strand {
     chain: Box<str>,
     tree: Tree,
     last: Hash,
+    /// Where it begins here: what came before is only said.
+    begun: u64,
     covered: u64,
     stopped: bool,
 }
 
-/// What is known of the records of a chain: how each hash begins, from a number on.
+/// What is known of the records of a chain: pieces of it, with how each hash begins.
 #[derive(Debug, Default)]
-struct Known {
-    first: u64,
-    starts: Vec<u64>,
-}
+struct Known(Vec<(u64, Vec<u64>)>);
 
 /// Reads files, the oldest first.
 #[derive(Debug)]
 pub struct Audit {
+    demands: Demands,
     keys: Vec<Verifier>,
     /// The keys are those that the log names itself.
     vouched: bool,
     witnessed: Vec<Checkpoint>,
     strand: Option<Strand>,
     known: HashMap<Box<str>, Known>,
+    /// Which of each chain were thrown away, as the log says.
+    retired: HashMap<Box<str>, u64>,
     report: Report,
 }
 
@@ -104,13 +126,21 @@ impl At<'_> {
 }
 
 impl Audit {
-    /// A reader that believes these keys; without any, those that the log itself names.
+    /// A reader that asks this of a log.
     #[must_use]
-    pub fn new(keys: Vec<Verifier>) -> Self {
-        let vouched = keys.is_empty();
+    pub fn new(demands: Demands) -> Self {
+        let vouched = demands.keys.is_empty();
         let report = Report { vouched, ..Report::default() };
-        let (witnessed, known) = (Vec::new(), HashMap::new());
-        Self { keys, vouched, witnessed, strand: None, known, report }
+        Self {
+            keys: demands.keys.clone(),
+            demands,
+            vouched,
+            witnessed: Vec::new(),
+            strand: None,
+            known: HashMap::new(),
+            retired: HashMap::new(),
+            report,
+        }
     }
 
     /// Checkpoints that were kept elsewhere; the log has to agree with them. They are believed
@@ -129,6 +159,22 @@ impl Audit {
         }
         self.witnessed.sort_by(|a, b| (a.size, &a.origin).cmp(&(b.size, &b.origin)));
         Ok(notes.len())
+    }
+
+    /// A log that does not begin with its first record has to say what became of those before.
+    fn beginnings(&mut self) {
+        for (chain, known) in &self.known {
+            let first = known.0.iter().map(|(first, _)| *first).min().unwrap_or_default();
+            let gone = self.retired.get(chain).map_or(0, |last| last + 1);
+            if first > self.demands.from.max(gone) {
+                let what = format!(
+                    "the records before {first} are not here, and nothing says that they were thrown \
+                     away; say `--from {first}` if that is meant"
+                );
+                let file = format!("chain {chain}");
+                self.report.problems.push(Problem { file, line: 0, seq: None, what });
+            }
+        }
     }
 
     /// Whether two of the checkpoints from elsewhere contradict each other: then the log was forked,
@@ -152,32 +198,21 @@ impl Audit {
     pub fn read(&mut self, file: &str, from: &mut dyn BufRead) -> io::Result<()> {
         self.report.files += 1;
         let mut line = Vec::new();
-        let mut torn: Option<(u64, usize, Hash)> = None;
         for number in 1.. {
             line.clear();
             let count = io::Read::take(&mut *from, LONGEST).read_until(b'\n', &mut line)?;
-            let whole = line.pop_if(|byte| *byte == b'\n').is_some();
-            let at = At { file, line: number, seq: None };
             if count == 0 {
-                if let Some((line, ..)) = torn {
-                    let at = At { line, ..at };
-                    self.report.problems.push(at.wrong("this is no record, and nothing says why"));
-                }
                 return Ok(());
             }
-            let record = Place::of(&line);
-            let Some((place, fits)) = record else {
-                if torn.is_some() || !whole {
-                    let what = if whole { "this is no record" } else { "the last line is cut" };
-                    self.report.problems.push(at.wrong(what));
-                    return Ok(());
+            let whole = line.pop_if(|byte| *byte == b'\n').is_some();
+            let at = At { file, line: number, seq: None };
+            let taken = match Place::of(&line) {
+                Some((place, fits)) => {
+                    self.record(&line, &place, fits, &At { seq: Some(place.seq), ..at })
                 }
-                torn = Some((number, line.len(), hash(&[&line])));
-                continue;
+                None if whole => Err(at.wrong("this is no record")),
+                None => Err(at.wrong("the last line is cut")),
             };
-            let at = At { seq: Some(place.seq), ..at };
-            let taken = torn.take().map_or(Ok(()), |torn| explains(&line, &torn, &at));
-            let taken = taken.and_then(|()| self.record(&line, &place, fits, &at));
             if let Err(problem) = taken {
                 self.report.problems.push(problem);
                 self.strand = None;
@@ -200,6 +235,9 @@ impl Audit {
         let anew = spelled(line);
         let line = anew.as_deref().unwrap_or(line);
         let event = event_of(line);
+        if self.demands.collected && self.is_again(place) {
+            return Ok(());
+        }
         self.place(line, event, place, at)?;
         let Some(strand) = &mut self.strand else { return Ok(()) };
         if matches!(event, Some("start" | "opened")) {
@@ -230,23 +268,38 @@ impl Audit {
             Some("checkpoint") => strand.stopped,
             _ => false,
         };
+        if event == Some("retired")
+            && let Some(to) = number(line, "to")
+        {
+            let last = self.retired.entry(strand.chain.clone()).or_default();
+            *last = (*last).max(to);
+        }
         strand.last = place.hash;
         strand.tree.push(&place.hash);
         self.report.records += 1;
-        let known = self
-            .known
-            .entry(strand.chain.clone())
-            .or_insert_with(|| Known { first: place.seq, starts: Vec::new() });
-        if !known.agrees(place) {
+        if !self.known.entry(strand.chain.clone()).or_default().agrees(place) {
             return Err(at.wrong("another record has this number too: the log was forked"));
         }
-        let strand = &*strand;
-        for witness in &self.witnessed {
+        self.compare(at)
+    }
+
+    /// Whether a record is one that was read already.
+    fn is_again(&self, place: &Place) -> bool {
+        let strand = self.strand.as_ref().filter(|strand| place.seq < strand.tree.size());
+        let known = strand.and_then(|strand| self.known.get(&strand.chain));
+        known.is_some_and(|known| known.start(place.seq) == Some(start_of(place)))
+    }
+
+    /// Whether checkpoints from elsewhere have the same head over the records so far.
+    fn compare(&self, at: &At<'_>) -> Result<(), Problem> {
+        let Some(strand) = &self.strand else { return Ok(()) };
+        let size = strand.tree.size();
+        let from = self.witnessed.partition_point(|witness| witness.size < size);
+        let of_this = self.witnessed.iter().skip(from).take_while(|witness| witness.size == size);
+        for witness in of_this {
             let ours = witness.origin.ends_with(&format!("/{}", strand.chain));
-            if witness.size == strand.tree.size() && ours && witness.root != strand.tree.root() {
-                return Err(at.wrong(
-                    "a checkpoint from elsewhere has another head over the records up to here",
-                ));
+            if ours && witness.root != strand.tree.root() {
+                return Err(at.wrong("a checkpoint from elsewhere has another head"));
             }
         }
         Ok(())
@@ -284,50 +337,75 @@ impl Audit {
             }
         }
         // A new beginning has to say what came before it.
-        let Some((chain, tree)) = peaks(line).filter(|(_, tree)| tree.size() == place.seq) else {
+        let begins = matches!(event, Some("start" | "opened"))
+            || (event == Some("gap") && self.strand.is_some());
+        let found = peaks(line).filter(|(_, tree)| begins && tree.size() == place.seq);
+        let Some((chain, tree)) = found else {
             return Err(at.wrong("the log begins here, and nothing says what came before"));
         };
         if place.seq == 0 && place.prev != GENESIS {
             return Err(at.wrong("it is the first, but names one before it"));
         }
-        self.close();
-        if let Some(strand) = &self.strand
-            && strand.chain == chain
-            && place.seq > strand.tree.size()
+        self.close(Some(at));
+        let end = self.known.get(&chain).map(Known::end);
+        if let Some(missing) = end.and_then(|end| place.seq.checked_sub(end)).filter(|m| *m > 0)
             && event != Some("gap")
         {
-            let missing = place.seq - strand.tree.size();
             return Err(at.wrong(format!("{missing} records before it are missing")));
         }
-        if place.seq > 0 && event != Some("gap") {
+        let has_begun = self.known.contains_key(&chain);
+        if !has_begun && place.seq > 0 {
             let remark = format!("{}: begins with record {}", at.file, place.seq);
             self.report.remarks.push(remark);
         }
-        let (last, stopped) = (place.prev, false);
-        self.strand = Some(Strand { chain, tree, last, covered: 0, stopped });
-        Ok(())
+        let (last, stopped, begun) = (place.prev, false, place.seq);
+        self.known.entry(chain.clone()).or_default();
+        self.strand = Some(Strand { chain, tree, last, begun, covered: 0, stopped });
+        self.compare(at)
     }
 
-    /// Notes how a chain ends.
-    fn close(&mut self) {
+    /// Notes how a piece of a chain ends: whether what is there is held by a signature.
+    fn close(&mut self, at: Option<&At<'_>>) {
         let Some(strand) = &self.strand else { return };
+        let size = strand.tree.size();
         self.report.covered = strand.covered;
-        self.report.after = strand.tree.size().saturating_sub(strand.covered);
-        if !strand.stopped {
+        let after = size.saturating_sub(strand.covered.max(strand.begun));
+        self.report.after = after;
+        if at.is_none() && !strand.stopped {
             let remark = format!(
                 "chain {} ends with record {}, without a stop: the gateway is running, has been \
                  killed, or the end was cut off",
                 strand.chain,
-                strand.tree.size().saturating_sub(1)
+                size.saturating_sub(1)
             );
             self.report.remarks.push(remark);
         }
+        if self.vouched {
+            return;
+        }
+        // The checkpoint is a record as well.
+        let most = if strand.stopped { 1 } else { self.demands.uncovered };
+        let what = if strand.covered == 0 || strand.covered < strand.begun {
+            format!(
+                "no checkpoint covers the records {} to {}",
+                strand.begun,
+                size.saturating_sub(1)
+            )
+        } else if after > most {
+            format!("{after} records at the end of it are covered by no checkpoint")
+        } else {
+            return;
+        };
+        let file = at.map_or_else(|| format!("chain {}", strand.chain), |at| at.file.to_owned());
+        let line = at.map_or(0, |at| at.line);
+        self.report.problems.push(Problem { file, line, seq: None, what });
     }
 
     /// What was found out, when all files are read.
     #[must_use]
     pub fn finish(mut self) -> Report {
-        self.close();
+        self.close(None);
+        self.beginnings();
         if let Some(what) = self.contradiction() {
             let (file, line, seq) = (String::new(), 0, None);
             self.report.problems.insert(0, Problem { file, line, seq, what });
@@ -366,37 +444,47 @@ impl Strand {
 }
 
 impl Known {
+    /// The number after the last that is known.
     fn end(&self) -> u64 {
-        self.first + self.starts.len() as u64
+        self.0.iter().map(|(first, starts)| first + starts.len() as u64).max().unwrap_or_default()
+    }
+
+    /// How the hash of the record with this number begins.
+    fn start(&self, seq: u64) -> Option<u64> {
+        self.0.iter().find_map(|(first, starts)| {
+            let at = usize::try_from(seq.checked_sub(*first)?).ok()?;
+            starts.get(at).copied()
+        })
     }
 
     /// Whether no other record has this number.
     fn agrees(&mut self, place: &Place) -> bool {
-        let [a, b, c, d, e, f, g, h, ..] = place.hash;
-        let start = u64::from_be_bytes([a, b, c, d, e, f, g, h]);
-        let at = place.seq.checked_sub(self.first).and_then(|at| usize::try_from(at).ok());
-        let Some(at) = at else { return true };
-        match self.starts.get(at) {
-            Some(0) | None => {
-                if self.starts.len() <= at {
-                    self.starts.resize(at, 0);
-                    self.starts.push(start);
+        let start = start_of(place);
+        let next =
+            |(first, starts): &&mut (u64, Vec<u64>)| first + starts.len() as u64 == place.seq;
+        // Most records follow the one before.
+        if self.0.len() == 1
+            && let Some((_, starts)) = self.0.iter_mut().find(next)
+        {
+            starts.push(start);
+            return true;
+        }
+        match self.start(place.seq) {
+            Some(known) => known == start,
+            None => {
+                match self.0.iter_mut().find(next) {
+                    Some((_, starts)) => starts.push(start),
+                    None => self.0.push((place.seq, vec![start])),
                 }
                 true
             }
-            Some(known) => *known == start,
         }
     }
 }
 
-/// Whether a record is the one that says what of the line before it was torn.
-fn explains(line: &[u8], torn: &(u64, usize, Hash), at: &At<'_>) -> Result<(), Problem> {
-    let (number_of_line, bytes, digest) = torn;
-    let named = event_of(line) == Some("torn")
-        && number(line, "bytes") == Some(*bytes as u64)
-        && text(line, "digest").as_deref() == Some(&*crate::hex::encode(digest));
-    let at = At { line: *number_of_line, seq: None, file: at.file };
-    if named { Ok(()) } else { Err(at.wrong("this is no record, and the next does not say why")) }
+fn start_of(place: &Place) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = place.hash;
+    u64::from_be_bytes([a, b, c, d, e, f, g, h])
 }
 
 /// A record as the gateway writes it, where somebody has written it otherwise.

@@ -13,7 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use gateway::audit::file::siblings;
 use gateway::audit::note::{Signer, Verifier};
 use gateway::audit::ocsf;
-use gateway::audit::verify::{Audit as Auditor, Report};
+use gateway::audit::verify::{Audit as Auditor, Demands, Report};
 use policy::json::{Bounds, Document, Value, write_ascii};
 
 use super::{FAILED, Format, complain, print, say};
@@ -65,6 +65,15 @@ enum Verb {
         /// known for what it is.
         #[arg(long, value_name = "FILE")]
         checkpoint: Vec<PathBuf>,
+        /// The log may begin with this record, or an earlier one.
+        #[arg(long, value_name = "NUMBER", default_value_t = 0)]
+        from: u64,
+        /// Most records after the last checkpoint of a log that was not stopped, where a key is given.
+        #[arg(long, value_name = "COUNT", default_value_t = 1100)]
+        uncovered: u64,
+        /// The log was collected by somebody who may have been given a record twice.
+        #[arg(long)]
+        collected: bool,
         /// How the result is shown.
         #[arg(long, value_enum, default_value_t = Format::Human)]
         format: Format,
@@ -221,8 +230,9 @@ impl Filter {
 
 pub(super) fn run(audit: Audit, now: SystemTime) -> ExitCode {
     let done = match audit.verb {
-        Verb::Verify { files, key, checkpoint, format } => {
-            verify(&files, &key, &checkpoint, format)
+        Verb::Verify { files, key, checkpoint, from, uncovered, collected, format } => {
+            let demands = Demands { keys: Vec::new(), uncovered, from, collected };
+            verify(&files, &key, &checkpoint, (demands, format))
         }
         Verb::Tail { file, lines, follow, filter, format } => {
             tail(&file, lines, follow, &|line| shown(line, &filter, format, now))
@@ -268,7 +278,7 @@ fn verify(
     files: &[PathBuf],
     keys: &[String],
     checkpoints: &[PathBuf],
-    format: Format,
+    (demands, format): (Demands, Format),
 ) -> io::Result<ExitCode> {
     let mut known = Vec::new();
     for key in keys {
@@ -277,7 +287,7 @@ fn verify(
             known.push(Verifier::parse(line).map_err(io::Error::other)?);
         }
     }
-    let mut auditor = Auditor::new(known);
+    let mut auditor = Auditor::new(Demands { keys: known, ..demands });
     for file in checkpoints {
         let text = fs::read_to_string(file)?;
         let read = auditor.witness(&text);

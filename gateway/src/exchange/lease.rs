@@ -71,6 +71,8 @@ impl Gateway {
             }
             tokio::select! {
                 changed = revoking.changed() => if changed.is_err() { break "the gateway ends" },
+                // A call goes on to its end; a stream that has none ends with its configuration.
+                () = self.tasks.stopping(), if about.is_none() => break "the configuration ends",
                 () = sleep(left.unwrap_or(TURN).min(TURN)) => {}
             }
         };

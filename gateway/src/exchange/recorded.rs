@@ -2,13 +2,12 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
 
 use http::Response;
 use http::request::Parts;
 
 use super::Gateway;
-use crate::audit::{Entry, Record, Verdict};
+use crate::audit::{Beginning, Entry, Record};
 use crate::body::Body;
 use crate::door::{Door, Peer};
 use crate::ending::Ending;
@@ -25,31 +24,13 @@ impl Gateway {
 
     pub(super) fn blank(&self, listener: Arc<str>, peer: SocketAddr) -> Box<Record> {
         let id = self.journal.id();
-        Box::new(Record {
+        Box::new(Record::new(Beginning {
             id,
-            time: self.clock.now(),
-            started: self.clock.instant(),
+            at: (self.clock.now(), self.clock.instant()),
             policy: Arc::clone(&self.configuration),
-            listener,
-            peer,
-            principal: None,
-            scheme: None,
-            route: None,
-            version: None,
-            method: None,
-            rpc_id: None,
-            server: None,
-            item: None,
-            argument_digest: None,
-            found: Vec::new(),
-            verdict: Verdict::None,
-            listed: None,
-            bytes_in: 0,
-            bytes_out: 0,
-            upstream: Duration::ZERO,
+            through: (listener, peer),
             trace: self.telemetry.begin(id.number()),
-            sent: None,
-        })
+        }))
     }
 
     /// Answers and records a request that came to nothing.

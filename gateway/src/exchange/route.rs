@@ -28,7 +28,7 @@ impl Route {
     /// session of a route that was changed does not open.
     #[must_use]
     pub fn identity(&self) -> String {
-        let names: Vec<_> = self.servers.iter().map(|server| server.name().as_str()).collect();
+        let names: Vec<_> = self.servers.iter().map(|server| server.identity()).collect();
         format!("{} {}", self.path, names.join(" "))
     }
 

@@ -17,7 +17,7 @@ use super::detached::Cancellable;
 use super::lease::About;
 use super::state::{Bound, State};
 use super::underway::{Call, Frame};
-use super::{Arrived, Gateway, Place};
+use super::{Arrived, Gateway, Parked, Place};
 use crate::audit::{Record, Verdict};
 use crate::body::Body;
 use crate::ending::Ending;
@@ -123,7 +123,9 @@ impl Gateway {
                 // The call was permitted and sent before. The permit of now says that it still
                 // may go on; nothing is sent with it.
                 drop(admitted.permit);
-                return match self.parking.remove(&name) {
+                // What another configuration let out is not released under this one.
+                let ours = |parked: &Parked| Arc::ptr_eq(&parked.call.gateway, &self);
+                return match self.parking.remove(&name).filter(ours) {
                     Some(parked) => parked.call.under(frame).resume(inputs).await,
                     None => {
                         let gone = Failure::Params("the call this belongs to no longer waits");

@@ -3,6 +3,7 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::time::Duration;
 
 use arc_swap::ArcSwap;
 
@@ -11,6 +12,9 @@ use crate::protocol::method;
 
 /// Most histograms of one name: what comes after that is counted together.
 const MOST: usize = 1000;
+/// Codes that mean something everywhere: a server chooses its own.
+const CODES: [i32; 9] =
+    [-32_700, -32_600, -32_601, -32_602, -32_603, -32_000, -32_002, -32_020, -32_042];
 /// What stands for what is not configured.
 const OTHER: &str = "_OTHER";
 
@@ -38,8 +42,7 @@ impl Operation {
             is_prompt: method == method::PROMPTS_GET,
             version: what.version,
             error: what.error,
-            // Only codes that mean something everywhere: a server chooses its own.
-            code: what.code.filter(|code| (-32_768..=-32_000).contains(code)),
+            code: what.code.filter(|code| CODES.contains(code)),
             is_overflow: false,
         }
     }
@@ -72,21 +75,39 @@ impl Operation {
     }
 }
 
+/// One operation on its two sides.
+#[derive(Debug)]
+struct Sides {
+    server: Histogram,
+    client: Histogram,
+}
+
 /// Histograms by operation.
 #[derive(Debug, Default)]
-pub struct Series(ArcSwap<HashMap<Operation, Arc<Histogram>>>);
+pub struct Series(ArcSwap<HashMap<Operation, Arc<Sides>>>);
 
 impl Series {
-    /// The histogram of `operation`.
-    pub(super) fn get(&self, operation: Operation) -> Arc<Histogram> {
-        if let Some(known) = self.0.load().get(&operation) {
-            return Arc::clone(known);
+    /// Counts one that took `time`, and its server `upstream`.
+    pub(super) fn observe(&self, operation: Operation, time: Duration, upstream: Option<Duration>) {
+        let count = |sides: &Sides| {
+            sides.server.observe(time);
+            if let Some(upstream) = upstream {
+                sides.client.observe(upstream);
+            }
+        };
+        match self.0.load().get(&operation) {
+            Some(known) => count(known),
+            None => count(&self.made(operation)),
         }
-        let mut operation = operation;
+    }
+
+    /// What is not there yet.
+    fn made(&self, mut operation: Operation) -> Arc<Sides> {
         if self.0.load().len() >= MOST {
             operation = Operation { is_overflow: true, ..Operation::default() };
         }
-        let made = Arc::new(Histogram::operation());
+        let sides = Sides { server: Histogram::operation(), client: Histogram::operation() };
+        let made = Arc::new(sides);
         // It is copied when something new comes, which is rare, and only read otherwise.
         self.0.rcu(|known| {
             let mut known = HashMap::clone(known);
@@ -96,12 +117,19 @@ impl Series {
         self.0.load().get(&operation).cloned().unwrap_or(made)
     }
 
-    pub(super) fn read(&self) -> Vec<(Labels, Value)> {
+    /// What clients saw, and what servers did.
+    pub(super) fn read(&self) -> [Vec<(Labels, Value)>; 2] {
         let known = self.0.load();
-        let mut points: Vec<_> =
-            known.iter().map(|(operation, cell)| (operation.labels(), cell.read())).collect();
-        points.sort_by(|(one, _), (other, _)| one.cmp(other));
-        points
+        let read = |side: &dyn Fn(&Sides) -> &Histogram| {
+            let point = |(operation, sides): (&Operation, &Arc<Sides>)| {
+                let histogram = side(sides);
+                histogram.has_any().then(|| (operation.labels(), histogram.read()))
+            };
+            let mut points: Vec<_> = known.iter().filter_map(point).collect();
+            points.sort_by(|(one, _), (other, _)| one.cmp(other));
+            points
+        };
+        [read(&|sides| &sides.server), read(&|sides| &sides.client)]
     }
 }
 
@@ -124,9 +152,11 @@ mod tests {
                 error: None,
                 code: Some(n),
             };
-            series.get(Operation::new(&what, Some(None))).observe(Duration::from_millis(1));
+            let took = Duration::from_millis(1);
+            series.observe(Operation::new(&what, Some(None)), took, None);
         }
-        let points = series.read();
+        let [points, none] = series.read();
+        assert!(none.is_empty());
         assert_eq!(points.len(), MOST + 1);
         assert!(points.iter().any(|(labels, _)| labels[0].0 == "otel.metric.overflow"));
         let first = &points[0].0;

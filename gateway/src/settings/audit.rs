@@ -79,6 +79,8 @@ pub struct Rotation {
 pub struct Checkpoints {
     /// The key.
     pub key: Option<SecretRef>,
+    /// The public halves of keys that were used before.
+    pub former: Vec<Box<str>>,
     /// The name.
     pub origin: Box<str>,
     /// After so many records.
@@ -92,7 +94,14 @@ pub struct Checkpoints {
 impl Default for Checkpoints {
     fn default() -> Self {
         let interval = Duration::from_secs(10);
-        Self { key: None, origin: "portcullis".into(), records: 1000, interval, file: None }
+        Self {
+            key: None,
+            former: Vec::new(),
+            origin: "portcullis".into(),
+            records: 1000,
+            interval,
+            file: None,
+        }
     }
 }
 
@@ -119,6 +128,7 @@ impl Compiler<'_> {
         let interval = self.time("/audit/checkpoints/interval", raw.interval.as_deref());
         Checkpoints {
             key,
+            former: raw.former_keys.into_iter().map(Box::from).collect(),
             origin,
             records: raw.records.unwrap_or(usual.records),
             interval: interval.unwrap_or(usual.interval),

@@ -26,6 +26,10 @@ pub(in crate::settings) struct RawCheckpoints {
     /// The key, Ed25519 in PEM (PKCS#8): `portcullis audit keygen` makes one. Without it a new one is
     /// made at every start, and only the log itself says that it is the gateway's.
     pub(in crate::settings) key: Option<RawSecret>,
+    /// The public halves, `NAME+HASH+KEY`, of keys that were used before: a log that ends with a checkpoint
+    /// of none of these and not of `key` is not continued.
+    #[serde(default)]
+    pub(in crate::settings) former_keys: Vec<String>,
     /// The name of this gateway in checkpoints, such as `gw.example.com/prod`: no space and no plus.
     /// Default `portcullis`.
     pub(in crate::settings) origin: Option<String>,
