@@ -1,6 +1,7 @@
 //! The verbs of the command line.
 
 mod audit;
+mod import;
 mod inspect;
 mod pin;
 mod sarif;
@@ -77,6 +78,9 @@ enum Verb {
     /// Say what the detectors of a configuration find in definitions, results or arguments, which
     /// come as JSON Lines on standard input: one JSON object a line.
     Inspect(inspect::Inspect),
+    /// Make a configuration of what a client has configured. Nothing is started, nothing is trusted, and
+    /// no secret is printed or kept.
+    Import(import::Import),
     /// Say whether the audit log is whole, and what is in it.
     Audit(audit::Audit),
     /// Print the JSON Schema of the configuration, or of the audit record.
@@ -136,6 +140,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Pin(pin) => pin::run(pin),
         Verb::Scan(scan) => scan::run(&scan),
         Verb::Inspect(inspect) => inspect::run(&inspect),
+        Verb::Import(import) => import::run(&import),
         Verb::Audit(audit) => audit::run(audit, System.now()),
         Verb::Schema { of: Of::Config } => print(&schema()),
         Verb::Schema { of: Of::Audit } => print(AUDIT_SCHEMA),

@@ -24,6 +24,7 @@ mod egress;
 mod federation;
 mod framing;
 mod identity;
+mod import;
 mod ledger;
 mod peers;
 mod pins;

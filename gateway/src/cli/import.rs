@@ -1,0 +1,544 @@
+//! What clients have configured, as a configuration of the gateway. Nothing is started, nothing is
+//! trusted, and no secret is printed or kept: where one stands, a reference to a variable takes its place.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::env;
+use std::fmt::Write as _;
+use std::fs;
+use std::io::{self, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, ValueEnum};
+use serde_json::{Map, Value, json};
+
+use super::{complain, print, say};
+
+/// Longest file that is read.
+const LONGEST: u64 = 16 * 1024 * 1024;
+/// What a value that is given in clear in the environment may be without being taken for a secret.
+const PLAIN: [&str; 8] = ["true", "false", "0", "1", "production", "development", "info", "debug"];
+
+#[derive(Debug, Args)]
+pub(super) struct Import {
+    /// The file of the client; where the client usually has it if not given.
+    file: Option<PathBuf>,
+    /// Whose file it is.
+    #[arg(long, value_enum, default_value_t = From::Auto)]
+    from: From,
+    /// Where the configuration is written; there must be nothing. Standard output if not given.
+    #[arg(short, long, value_name = "FILE")]
+    write: Option<PathBuf>,
+    /// Take programs of package runners along that name no version, too: what runs then is whatever was
+    /// published last.
+    #[arg(long)]
+    allow_unpinned: bool,
+}
+
+/// Whose file it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum From {
+    /// Told by what is in it.
+    Auto,
+    /// Claude Desktop.
+    ClaudeDesktop,
+    /// Claude Code: `.mcp.json`, `~/.claude.json`, or `managed-mcp.json`.
+    ClaudeCode,
+    /// Cursor.
+    Cursor,
+    /// VS Code.
+    Vscode,
+    /// Codex.
+    Codex,
+    /// opencode.
+    Opencode,
+}
+
+impl From {
+    /// Where the client usually has its file, below the home of the user or the current folder.
+    fn usual(self) -> Vec<PathBuf> {
+        let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
+        let config =
+            env::var_os("XDG_CONFIG_HOME").map_or_else(|| home.join(".config"), Into::into);
+        let here = PathBuf::from(".");
+        match self {
+            Self::Auto => [
+                Self::ClaudeCode,
+                Self::ClaudeDesktop,
+                Self::Cursor,
+                Self::Vscode,
+                Self::Codex,
+                Self::Opencode,
+            ]
+            .into_iter()
+            .flat_map(Self::usual)
+            .collect(),
+            Self::ClaudeDesktop => vec![
+                home.join("Library/Application Support/Claude/claude_desktop_config.json"),
+                config.join("Claude/claude_desktop_config.json"),
+            ],
+            Self::ClaudeCode => vec![
+                here.join(".mcp.json"),
+                home.join(".claude.json"),
+                "/etc/claude-code/managed-mcp.json".into(),
+                "/Library/Application Support/ClaudeCode/managed-mcp.json".into(),
+            ],
+            Self::Cursor => vec![here.join(".cursor/mcp.json"), home.join(".cursor/mcp.json")],
+            Self::Vscode => vec![here.join(".vscode/mcp.json")],
+            Self::Codex => vec![home.join(".codex/config.toml"), "/etc/codex/config.toml".into()],
+            Self::Opencode => vec![
+                here.join("opencode.json"),
+                config.join("opencode/opencode.json"),
+                config.join("opencode/opencode.jsonc"),
+            ],
+        }
+    }
+}
+
+/// A server of a client.
+#[derive(Debug, Default)]
+struct Found {
+    url: Option<String>,
+    old: bool,
+    command: Option<String>,
+    args: Vec<String>,
+    env: Vec<(String, Said)>,
+    headers: Vec<(String, Said)>,
+    /// The variable with the token that it is shown in `Authorization: Bearer`.
+    token: Option<String>,
+    directory: Option<String>,
+    tools: Vec<String>,
+}
+
+/// What stands where a value is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Said {
+    /// Something that anybody may know.
+    Plain(String),
+    /// A variable of this name has it.
+    Variable(String),
+}
+
+/// What is said beside the configuration.
+#[derive(Debug, Default)]
+struct Told {
+    notes: Vec<String>,
+    /// The variables that have to be set, and what for.
+    variables: BTreeMap<String, String>,
+}
+
+pub(super) fn run(import: &Import) -> ExitCode {
+    match imported(import) {
+        Ok(code) => code,
+        Err(error) => complain(&error),
+    }
+}
+
+fn imported(import: &Import) -> Result<ExitCode, String> {
+    let usual = || import.from.usual().into_iter().find(|path| path.is_file());
+    let file = import.file.clone().or_else(usual);
+    let file = file.ok_or("no client has a configuration here; name the file")?;
+    let shown = file.display();
+    let length =
+        fs::metadata(&file).map_err(|error| format!("could not read `{shown}`: {error}"))?;
+    if length.len() > LONGEST {
+        return Err(format!("`{shown}` is longer than any configuration"));
+    }
+    let text = fs::read_to_string(&file);
+    let text = text.map_err(|error| format!("could not read `{shown}`: {error}"))?;
+    let is_toml = import.from == From::Codex || file.extension().is_some_and(|end| end == "toml");
+    let root = if is_toml { read_toml(&text) } else { read_json(&text) };
+    let root = root.map_err(|error| format!("`{shown}`: {error}"))?;
+    let mut told = Told::default();
+    let mut servers = BTreeMap::new();
+    for (name, server) in listed(&root) {
+        let clean = clean(&name);
+        match found(&clean, server, &mut told) {
+            Ok(server) if unpinned(&server).is_none() || import.allow_unpinned => {
+                let mut own = clean.clone();
+                while servers.contains_key(&own) {
+                    own.push('x');
+                }
+                if own != name {
+                    told.notes.push(format!("`{}` is called `{own}` here", name.escape_debug()));
+                }
+                servers.insert(own, server);
+            }
+            Ok(server) => told.notes.push(format!(
+                "`{clean}` was left out: `{}` names no version, so whatever was published last would \
+                 run; write `{}@VERSION`, or import with --allow-unpinned",
+                unpinned(&server).unwrap_or_default(),
+                unpinned(&server).unwrap_or_default(),
+            )),
+            Err(why) => told.notes.push(format!("`{clean}` was left out: {why}")),
+        }
+    }
+    if servers.is_empty() {
+        told.notes.iter().for_each(|note| say(&format!("note: {note}")));
+        return Err(format!("`{shown}` has no server that could be imported"));
+    }
+    let yaml = written(&servers, &told, &file);
+    told.notes.iter().for_each(|note| say(&format!("note: {note}")));
+    for (variable, what) in &told.variables {
+        say(&format!("note: set `{variable}` to {what}"));
+    }
+    let Some(to) = &import.write else { return Ok(print(&yaml)) };
+    let mut options = fs::OpenOptions::new();
+    let written = options.write(true).create_new(true).open(to);
+    let written = written.and_then(|mut out| out.write_all(yaml.as_bytes()));
+    written.map_err(|error: io::Error| format!("could not write `{}`: {error}", to.display()))?;
+    say(&format!(
+        "written to `{}`: look at it, then approve what the servers offer:",
+        to.display()
+    ));
+    say(&format!(
+        "  portcullis pin -c {0} && portcullis pin approve -c {0} --by YOU",
+        to.display()
+    ));
+    Ok(ExitCode::SUCCESS)
+}
+
+fn read_toml(text: &str) -> Result<Value, String> {
+    toml::from_str::<Value>(text).map_err(|error| error.message().to_owned())
+}
+
+/// JSON with the comments and the last commas that editors allow.
+fn read_json(text: &str) -> Result<Value, String> {
+    #[expect(clippy::disallowed_methods, reason = "a file of the user, which only becomes text")]
+    serde_json::from_str(&plain_json(text)).map_err(|error| error.to_string())
+}
+
+fn plain_json(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    let mut rest = text.chars().peekable();
+    let mut quoted = false;
+    while let Some(c) = rest.next() {
+        match (c, rest.peek()) {
+            ('\\', Some(_)) if quoted => {
+                out.push(c);
+                out.extend(rest.next());
+            }
+            ('"', _) => {
+                quoted = !quoted;
+                out.push(c);
+            }
+            ('/', Some('/')) if !quoted => while rest.next_if(|c| *c != '\n').is_some() {},
+            ('/', Some('*')) if !quoted => {
+                rest.next();
+                let mut last = ' ';
+                for c in rest.by_ref() {
+                    if last == '*' && c == '/' {
+                        break;
+                    }
+                    last = c;
+                }
+            }
+            (']' | '}', _) if !quoted => {
+                let kept = out.trim_end().len();
+                if out.get(..kept).is_some_and(|kept| kept.ends_with(',')) {
+                    out.truncate(kept - 1);
+                }
+                out.push(c);
+            }
+            _ => out.push(c),
+        }
+    }
+    out
+}
+
+/// Every server in a file, whatever the client calls the list of them.
+fn listed(root: &Value) -> Vec<(String, &Map<String, Value>)> {
+    let mut lists: Vec<_> =
+        ["mcpServers", "servers", "mcp_servers", "mcp"].iter().map(|key| root.get(*key)).collect();
+    // VS Code has them in its settings as well, and Claude Code has some for each project.
+    lists.push(root.pointer("/mcp/servers"));
+    let projects = root.get("projects").and_then(Value::as_object).into_iter().flatten();
+    lists.extend(projects.map(|(_, project)| project.get("mcpServers")));
+    let lists = lists.into_iter().filter_map(|list| list?.as_object()).flatten();
+    let mut found: Vec<(String, &Map<String, Value>)> =
+        lists.filter_map(|(name, server)| Some((name.clone(), server.as_object()?))).collect();
+    let mut seen = BTreeSet::new();
+    found.retain(|(name, server)| {
+        let is_one = ["command", "url", "serverUrl"].iter().any(|key| server.contains_key(*key));
+        is_one && seen.insert(name.clone())
+    });
+    found
+}
+
+fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Found, String> {
+    let off = server.get("disabled").and_then(Value::as_bool) == Some(true)
+        || server.get("enabled").and_then(Value::as_bool) == Some(false);
+    if off {
+        return Err("it is switched off".to_owned());
+    }
+    let text = |key: &str| server.get(key).and_then(Value::as_str).map(str::to_owned);
+    let list = |key: &str| -> Vec<String> {
+        let list = server.get(key).and_then(Value::as_array).into_iter().flatten();
+        list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+    };
+    // opencode has the program and its arguments in one list.
+    let mut line = list("command");
+    let command = match text("command") {
+        Some(command) => Some(command),
+        None if line.is_empty() => None,
+        None => Some(line.remove(0)),
+    };
+    line.extend(list("args"));
+    let mut secrets = |key: &str, what: &str| -> Vec<(String, Said)> {
+        let members = server.get(key).and_then(Value::as_object).into_iter().flatten();
+        let member = |(variable, value): (&String, &Value)| {
+            let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            // The gateway says `Bearer` itself.
+            let value = match variable.eq_ignore_ascii_case("authorization") {
+                true => value.trim_start_matches("Bearer ").to_owned(),
+                false => value,
+            };
+            (variable.clone(), said(name, variable, &value, what, told))
+        };
+        members.map(member).collect()
+    };
+    let mut env = secrets("env", "the environment");
+    env.extend(secrets("environment", "the environment"));
+    let mut headers = secrets("headers", "the header");
+    headers.extend(secrets("http_headers", "the header"));
+    for (header, variable) in
+        server.get("env_http_headers").and_then(Value::as_object).into_iter().flatten()
+    {
+        let variable = variable.as_str().unwrap_or_default().to_owned();
+        headers.push((header.clone(), Said::Variable(variable)));
+    }
+    let mut token = text("bearer_token_env_var");
+    headers.retain(|(header, said)| match said {
+        Said::Variable(variable) if header.eq_ignore_ascii_case("authorization") => {
+            token = Some(variable.clone());
+            false
+        }
+        Said::Variable(_) | Said::Plain(_) => true,
+    });
+    let args = line.into_iter().enumerate();
+    let args = args.map(|(n, arg)| argument(name, n, &arg, told)).collect();
+    let url = text("url").or_else(|| text("serverUrl")).map(|url| placeholders(&url).0);
+    if url.as_deref().is_some_and(|url| url.contains('@')) {
+        return Err("there is a credential in its URL; show it in a header".to_owned());
+    }
+    let tools = ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"];
+    Ok(Found {
+        old: text("type").is_some_and(|kind| kind == "sse"),
+        url: url.filter(|_| command.is_none()),
+        command,
+        args,
+        env,
+        headers,
+        token,
+        directory: text("cwd").filter(|path| path.starts_with('/')),
+        tools: tools.iter().flat_map(|key| list(key)).filter(|tool| tool != "*").collect(),
+    })
+}
+
+/// What stands for a value of the environment or a header: never the value of a secret.
+fn said(server: &str, name: &str, value: &str, what: &str, told: &mut Told) -> Said {
+    let (rest, variables) = placeholders(value);
+    if let ([variable], true) = (&variables[..], rest == format!("${{{}}}", variables.join(""))) {
+        return Said::Variable(variable.clone());
+    }
+    let plain = variables.is_empty()
+        && (PLAIN.contains(&value)
+            || value.parse::<u32>().is_ok()
+            || (value.starts_with('/') && !value.contains('='))
+            || value.parse::<http::Uri>().is_ok_and(|uri| {
+                uri.scheme().is_some() && uri.query().is_none() && !value.contains('@')
+            }));
+    if plain {
+        return Said::Plain(value.to_owned());
+    }
+    let variable = variable_of(server, name);
+    told.variables
+        .insert(variable.clone(), format!("what stands for {what} `{name}` of `{server}`"));
+    Said::Variable(variable)
+}
+
+/// An argument: one that looks like a secret becomes a variable.
+fn argument(server: &str, n: usize, text: &str, told: &mut Told) -> String {
+    let (rest, variables) = placeholders(text);
+    if !variables.is_empty() {
+        return rest;
+    }
+    let (key, value) = text.split_once('=').map_or((None, text), |(key, value)| (Some(key), value));
+    let names_secret = key.is_some_and(|key| {
+        let key = key.to_ascii_lowercase();
+        ["key", "token", "secret", "password", "auth"].iter().any(|word| key.contains(word))
+    });
+    let random = value.len() >= 20
+        && value.bytes().any(|byte| byte.is_ascii_digit())
+        && value.bytes().any(|byte| byte.is_ascii_alphabetic())
+        && value
+            .bytes()
+            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'='))
+        && !value.contains("..")
+        && !value.starts_with("http");
+    // A package with its version has dots and letters, too, and a sign before the version.
+    let looks_secret = random && !value.contains(['@', '/']);
+    if !(names_secret || looks_secret) {
+        return text.replace("${", "$${");
+    }
+    let variable = variable_of(server, &format!("arg_{n}"));
+    told.variables.insert(variable.clone(), format!("argument {} of `{server}`", n + 1));
+    match key {
+        Some(key) => format!("{key}=${{{variable}}}"),
+        None => format!("${{{variable}}}"),
+    }
+}
+
+/// `${VAR}`, `${env:VAR}` and `${input:id}` as our own `${VAR}`, and the variables.
+fn placeholders(text: &str) -> (String, Vec<String>) {
+    let (mut out, mut variables, mut rest) = (String::new(), Vec::new(), text);
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((inner, after)) = after.split_once('}') else { break };
+        let (name, usual) = inner.split_once(":-").map_or((inner, None), |(n, u)| (n, Some(u)));
+        let name = name.strip_prefix("env:").map_or_else(
+            || {
+                name.strip_prefix("input:")
+                    .map_or_else(|| name.to_owned(), |id| variable_of("", id))
+            },
+            str::to_owned,
+        );
+        let usual = usual.map(|usual| format!(":-{usual}")).unwrap_or_default();
+        write!(out, "{before}${{{name}{usual}}}").unwrap_or_default();
+        variables.push(name);
+        rest = after;
+    }
+    out.push_str(rest);
+    (out, variables)
+}
+
+fn variable_of(server: &str, name: &str) -> String {
+    let joined = if server.is_empty() { name.to_owned() } else { format!("{server}_{name}") };
+    let upper = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
+    joined.chars().map(upper).collect()
+}
+
+/// A name that a server can have here.
+fn clean(name: &str) -> String {
+    let kept =
+        |c: char| if c.is_ascii_alphanumeric() || c == '-' { c.to_ascii_lowercase() } else { '-' };
+    let name: String = name.chars().map(kept).take(60).collect();
+    let name = name.trim_matches('-');
+    if name.is_empty() { "server".to_owned() } else { name.to_owned() }
+}
+
+/// The package that a runner would take without a version.
+fn unpinned(server: &Found) -> Option<&str> {
+    let command = server.command.as_deref()?;
+    let runner = Path::new(command).file_name()?.to_str()?;
+    let (is_npm, is_python) = match runner {
+        "npx" | "bunx" | "pnpx" => (true, false),
+        "uvx" | "pipx" => (false, true),
+        _ => return None,
+    };
+    let words = server.args.iter().map(String::as_str);
+    let package = words.skip_while(|word| *word == "run").find(|word| !word.starts_with('-'))?;
+    let pinned = if is_npm {
+        package.rsplit_once('@').is_some_and(|(name, version)| {
+            !name.is_empty() && version.starts_with(|c: char| c.is_ascii_digit())
+        })
+    } else {
+        is_python && (package.contains("==") || package.rsplit_once('@').is_some())
+    };
+    (!pinned).then_some(package)
+}
+
+fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> String {
+    let mut out = format!(
+        "# yaml-language-server: $schema=portcullis.schema.json\n\
+         # Imported from {}. Nothing is shown to a client until what the servers offer was\n\
+         # approved: portcullis pin -c THIS-FILE, then portcullis pin approve -c THIS-FILE --by YOU.\n",
+        file.file_name()
+            .map(|name| name.to_string_lossy().escape_debug().to_string())
+            .unwrap_or_default()
+    );
+    for (variable, what) in &told.variables {
+        writeln!(out, "# {variable}: {}", what.escape_debug()).unwrap_or_default();
+    }
+    out.push_str(
+        "apiVersion: portcullis.dev/v1\n\
+         listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [anonymous]\n\
+         identity:\n  anonymous:\n    groups: [local]\n\
+         servers:\n",
+    );
+    // A JSON string is a YAML scalar, whatever is in it.
+    let quoted = |text: &str| Value::from(text).to_string();
+    let escaped = |text: &str| quoted(&text.replace("${", "$${"));
+    for (name, server) in servers {
+        writeln!(out, "  - name: {name}").unwrap_or_default();
+        if let Some(url) = &server.url {
+            writeln!(out, "    url: {}", quoted(url)).unwrap_or_default();
+        }
+        if server.old {
+            out.push_str("    transport: httpSse\n");
+        }
+        if let Some(command) = &server.command {
+            writeln!(out, "    command: {}", escaped(command)).unwrap_or_default();
+        }
+        if let Some(token) = &server.token {
+            let token = quoted(token);
+            writeln!(out, "    credential: {{header: {{fromEnv: {token}}}}}").unwrap_or_default();
+        }
+        if !server.args.is_empty() {
+            writeln!(out, "    args: {}", json!(server.args)).unwrap_or_default();
+        }
+        if let Some(directory) = &server.directory {
+            writeln!(out, "    workingDirectory: {}", escaped(directory)).unwrap_or_default();
+        }
+        for (key, list) in [("env", &server.env), ("headers", &server.headers)] {
+            for (n, (name, said)) in list.iter().enumerate() {
+                if n == 0 {
+                    writeln!(out, "    {key}:").unwrap_or_default();
+                }
+                let (how, value) = match said {
+                    Said::Plain(value) => ("value", escaped(value)),
+                    Said::Variable(variable) => ("fromEnv", quoted(variable)),
+                };
+                let name = quoted(name);
+                writeln!(out, "      - {{name: {name}, {how}: {value}}}").unwrap_or_default();
+            }
+        }
+    }
+    let names: Vec<_> = servers.keys().map(String::as_str).collect();
+    out.push_str("routes:\n");
+    for name in &names {
+        writeln!(out, "  - {{path: /{name}, servers: [{name}]}}").unwrap_or_default();
+    }
+    out.push_str("policy:\n  rules:\n");
+    for (name, server) in servers {
+        let tools = if server.tools.is_empty() { json!(["*"]) } else { json!(server.tools) };
+        writeln!(
+            out,
+            "    - {{id: local-{name}, effect: allow, principals: ['group:local'], servers: [{name}], tools: {tools}}}"
+        )
+        .unwrap_or_default();
+    }
+    out.push_str("audit:\n  sinks:\n    - {name: file, file: audit.jsonl}\n");
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{placeholders, plain_json, read_json};
+
+    #[test]
+    fn what_editors_allow_in_json_is_read() {
+        let text =
+            "{ // one\n \"a\": \"// not, /* this */, \\\" \", /* two */ \"b\": [1, 2,\n],\n}";
+        let value = read_json(text).unwrap();
+        assert_eq!(value["a"], "// not, /* this */, \" ");
+        assert_eq!(value["b"][1], 2);
+        assert_eq!(plain_json("{}"), "{}");
+    }
+
+    #[test]
+    fn placeholders_of_every_client_become_ours() {
+        let (text, variables) = placeholders("a ${X} ${env:Y} ${input:my-key} ${Z:-z} ${");
+        assert_eq!(text, "a ${X} ${Y} ${MY_KEY} ${Z:-z} ${");
+        assert_eq!(variables, ["X", "Y", "MY_KEY", "Z"]);
+    }
+}

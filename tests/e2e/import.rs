@@ -1,0 +1,116 @@
+//! What clients have configured becomes a configuration of the gateway, without its secrets.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use e2e::gateway::{Folder, binary};
+
+const SECRET: &str = "sk-live-4f9b2c7d1e8a6053b7c2";
+
+fn imported(folder: &Folder, name: &str, text: &str, more: &[&str]) -> Output {
+    let file = folder.path().join(name);
+    fs::write(&file, text).unwrap();
+    Command::new(binary()).arg("import").arg(&file).args(more).output().unwrap()
+}
+
+/// The YAML, when the gateway takes it; no secret may be in anything that was said.
+fn valid(output: &Output, folder: &Folder) -> String {
+    let yaml = String::from_utf8(output.stdout.clone()).unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success(), "{said}");
+    assert!(!yaml.contains(SECRET) && !said.contains(SECRET), "{yaml}{said}");
+    let file = folder.path().join("gateway.yaml");
+    fs::write(&file, &yaml).unwrap();
+    // Variables that it asks for are set; that is all it takes.
+    let variables = yaml.split("${").skip(1).filter_map(|rest| rest.split(['}', ':']).next());
+    let checked = Command::new(binary())
+        .arg("validate")
+        .arg(&file)
+        .envs(variables.map(|name| (name.to_owned(), "x")))
+        .output()
+        .unwrap();
+    assert!(checked.status.success(), "{yaml}{}", String::from_utf8_lossy(&checked.stderr));
+    yaml
+}
+
+#[test]
+fn every_client_is_understood() {
+    let folder = Folder::new();
+    let json = |list: &str| {
+        format!(
+            r#"{{ // as editors write it
+            "{list}": {{
+              "Files & More": {{"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem@2026.8.31", "/srv", "--key={SECRET}"],
+                "env": {{"API_TOKEN": "{SECRET}", "LEVEL": "info", "HOME_OF": "${{HOME}}"}}, "alwaysAllow": ["read_file"]}},
+              "remote": {{"type": "http", "url": "https://tickets.example.com/mcp", "headers": {{"Authorization": "Bearer {SECRET}", "X-Key": "${{TICKETS_KEY}}"}}}},
+              "events": {{"type": "sse", "url": "https://events.example.com/sse"}},
+              "off": {{"command": "evil", "disabled": true}}, /* and one more */
+            }},
+          }}"#
+        )
+    };
+    for (name, list) in
+        [(".mcp.json", "mcpServers"), ("mcp.json", "servers"), ("opencode.jsonc", "mcp")]
+    {
+        let output = imported(&folder, name, &json(list), &[]);
+        let yaml = valid(&output, &folder);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        for line in [
+            "  - name: files---more\n    command: \"npx\"\n",
+            "      - {name: \"API_TOKEN\", fromEnv: \"FILES___MORE_API_TOKEN\"}\n",
+            "      - {name: \"LEVEL\", value: \"info\"}\n",
+            "      - {name: \"HOME_OF\", fromEnv: \"HOME\"}\n",
+            "--key=${FILES___MORE_ARG_3}",
+            "    credential: {header: {fromEnv: \"REMOTE_AUTHORIZATION\"}}\n",
+            "      - {name: \"X-Key\", fromEnv: \"TICKETS_KEY\"}\n",
+            "    transport: httpSse\n",
+            "servers: [files---more], tools: [\"read_file\"]}",
+            "servers: [remote], tools: [\"*\"]}",
+        ] {
+            assert!(yaml.contains(line), "{line}\n{yaml}");
+        }
+        assert!(!yaml.contains("evil") && said.contains("`off` was left out: it is switched off"));
+        assert!(
+            said.contains("set `REMOTE_AUTHORIZATION` to what stands for the header"),
+            "{said}"
+        );
+    }
+    let toml = format!(
+        "model = \"x\"\n[mcp_servers.docs]\nurl = \"https://docs.example.com/mcp\"\nbearer_token_env_var = \"DOCS\"\n\
+         enabled_tools = [\"search\"]\n[mcp_servers.local]\ncommand = \"/opt/server\"\nargs = [\"--fast\"]\n\
+         [mcp_servers.local.env]\nKEY = \"{SECRET}\"\n"
+    );
+    let yaml = valid(&imported(&folder, "config.toml", &toml, &["--from", "codex"]), &folder);
+    assert!(
+        yaml.contains("credential: {header: {fromEnv: \"DOCS\"}}")
+            && yaml.contains("servers: [docs], tools: [\"search\"]")
+    );
+    assert!(yaml.contains("command: \"/opt/server\"\n    args: [\"--fast\"]"), "{yaml}");
+}
+
+#[test]
+fn nothing_is_taken_along_that_could_be_anything() {
+    let folder = Folder::new();
+    let text = r#"{"mcpServers": {"a": {"command": "npx", "args": ["-y", "some-server"]},
+        "b": {"command": "uvx", "args": ["other"]}, "c": {"url": "https://u:p@example.com/mcp"}}}"#;
+    let output = imported(&folder, ".mcp.json", text, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1));
+    assert!(
+        said.contains("`some-server` names no version")
+            && said.contains("`other` names no version")
+    );
+    assert!(said.contains("`c` was left out: there is a credential in its URL"), "{said}");
+    let yaml = valid(&imported(&folder, ".mcp.json", text, &["--allow-unpinned"]), &folder);
+    assert!(yaml.contains("some-server"));
+    // What is there is not written over, and what is written is only there then.
+    let there = folder.path().join("there.yaml");
+    fs::write(&there, "mine").unwrap();
+    let more = ["--allow-unpinned", "--write", there.to_str().unwrap()];
+    let output = imported(&folder, ".mcp.json", text, &more);
+    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(fs::read_to_string(&there).unwrap(), "mine");
+    for broken in ["{", "[]", r#"{"mcpServers": {}}"#] {
+        assert_eq!(imported(&folder, ".mcp.json", broken, &[]).status.code(), Some(1));
+    }
+}
