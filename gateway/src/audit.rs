@@ -189,7 +189,7 @@ impl Journal {
             crashed,
             bytes: torn.map(|(bytes, _)| bytes),
             digest: torn.map(|(_, digest)| digest),
-            key: key.as_deref(),
+            key: Some(&key),
             tree: Some(&tree),
             ..Event::default()
         });

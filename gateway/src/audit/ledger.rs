@@ -51,19 +51,27 @@ pub struct Ledger {
     chain: Chain,
     slots: Vec<Slot>,
     checkpoints: Checkpoints,
-    /// Records since the last checkpoint.
-    since: u64,
+    /// How many records the last checkpoint covers, itself among them.
+    covered: u64,
+    /// Something was said of the tree that a checkpoint has to confirm.
+    owed: bool,
     signed: Option<Instant>,
 }
 
 impl Ledger {
     pub(super) fn new(chain: Chain, slots: Vec<Slot>, checkpoints: Checkpoints) -> Self {
-        Self { chain, slots, checkpoints, since: 0, signed: None }
+        let covered = chain.tree.size();
+        Self { chain, slots, checkpoints, covered, owed: false, signed: None }
     }
 
     /// The key that checkpoints are signed with.
-    pub(super) fn public(&self) -> Option<String> {
-        Some(self.checkpoints.signer.public().text())
+    pub(super) fn public(&self) -> String {
+        self.checkpoints.signer.public().text()
+    }
+
+    /// Records after the last checkpoint.
+    fn uncovered(&self) -> u64 {
+        self.chain.tree.size().saturating_sub(self.covered)
     }
 
     pub(super) fn tree(&self) -> &Tree {
@@ -106,64 +114,66 @@ impl Ledger {
         write: &mut Write<'_>,
     ) -> Result<(), AuditError> {
         self.mend(write);
-        self.write(line, content)?;
-        self.since += 1;
-        if self.since >= self.checkpoints.records {
-            self.checkpoint(write)?;
-        }
-        Ok(())
+        let written = self.write(line, content);
+        // What one sink did not take another has: it is covered all the same.
+        let due = self.owed || self.uncovered() >= self.checkpoints.records;
+        let signed = if due { self.checkpoint(write) } else { Ok(()) };
+        written.and(signed)
     }
 
     /// Records what sinks lack, where they have room again, and where new files begin.
     pub(super) fn mend(&mut self, write: &mut Write<'_>) {
         for n in 0..self.slots.len() {
-            let Some(slot) = self.slots.get_mut(n) else { return };
-            if slot.begun {
-                slot.begun = false;
-                let name: Box<str> = slot.sink.name().into();
-                if !self.opened(&name, write)
-                    && let Some(slot) = self.slots.get_mut(n)
-                {
-                    slot.begun = true;
-                }
+            let Some(slot) = self.slots.get(n) else { return };
+            if slot.begun && slot.missing.is_none() {
+                self.opened(n, write);
             }
-            let Some(slot) = self.slots.get_mut(n) else { return };
+            let Some(slot) = self.slots.get(n) else { return };
             if slot.missing.is_some() && slot.sink.room(4096) {
-                let name: Box<str> = slot.sink.name().into();
-                let missing = slot.missing.take();
-                // Whoever reads that sink alone can go on from here.
-                let tree = self.chain.tree.clone();
-                let (sink, tree) = (Some(&*name), Some(&tree));
-                self.note(&Event { event: "gap", missing, sink, tree, ..Event::default() }, write);
-                self.signed_soon();
+                self.gap(n, write);
             }
         }
-    }
-
-    /// The next record is followed by a checkpoint: what was said of the tree is to be believed.
-    fn signed_soon(&mut self) {
-        self.since = self.checkpoints.records;
     }
 
     /// The first record of a file has what is needed to go on from it.
-    fn opened(&mut self, sink: &str, write: &mut Write<'_>) -> bool {
+    fn opened(&mut self, n: usize, write: &mut Write<'_>) {
         let (tree, key) = (self.chain.tree.clone(), self.public());
-        let (sink, tree, key) = (Some(sink), Some(&tree), key.as_deref());
-        let written =
-            self.note(&Event { event: "opened", key, sink, tree, ..Event::default() }, write);
-        self.signed_soon();
-        written
+        let name: Option<Box<str>> = self.slots.get(n).map(|slot| slot.sink.name().into());
+        let (sink, tree, key) = (name.as_deref(), Some(&tree), Some(&*key));
+        self.note(&Event { event: "opened", key, sink, tree, ..Event::default() }, write);
+        self.owed = true;
+        // Where this sink has not taken it, what it lacks is said with the same peaks.
+        if let Some(slot) = self.slots.get_mut(n) {
+            slot.begun = false;
+        }
+    }
+
+    /// Which records a sink lacks. Whoever reads that sink alone can go on from here.
+    fn gap(&mut self, n: usize, write: &mut Write<'_>) {
+        let (tree, size) = (self.chain.tree.clone(), self.chain.tree.size());
+        let Some(slot) = self.slots.get_mut(n) else { return };
+        let name: Box<str> = slot.sink.name().into();
+        let lacked = slot.missing.take();
+        let (sink, tree) = (Some(&*name), Some(&tree));
+        self.note(&Event { event: "gap", missing: lacked, sink, tree, ..Event::default() }, write);
+        self.owed = true;
+        let taken = self.chain.tree.size() > size;
+        let Some(slot) = self.slots.get_mut(n) else { return };
+        slot.missing = match (lacked, slot.missing) {
+            (Some(_), None) if taken => None,
+            // Others have it: it is one more that this one lacks.
+            (Some((from, _)), Some((_, to))) => Some((from, to)),
+            (lacked, _) => lacked,
+        };
     }
 
     /// Appends an event of the log itself. What is lost of it shows in the gap it leaves.
-    fn note(&mut self, event: &Event<'_>, write: &mut Write<'_>) -> bool {
+    fn note(&mut self, event: &Event<'_>, write: &mut Write<'_>) {
         let line = write(event);
         let content = content_of(&line);
-        let written = self.write(line, &content);
-        if let Err(error) = &written {
-            tracing::warn!(error = %crate::report::Chain(error), event.event, "not recorded");
+        if let Err(error) = self.write(line, &content) {
+            tracing::warn!(error = %crate::report::Chain(&error), event.event, "not recorded");
         }
-        written.is_ok()
     }
 
     /// Begins files anew that are full.
@@ -186,27 +196,25 @@ impl Ledger {
         let line = Bytes::from(line);
         let (mut taken, mut failed) = (false, None);
         for slot in &mut self.slots {
-            let written = match (slot.full, slot.missing) {
-                (Full::Drop, Some(_)) => Err(None),
-                (Full::Drop, None) if !slot.sink.room(line.len()) => Err(None),
+            let room = slot.full == Full::Block || slot.sink.room(line.len());
+            let written = match slot.missing {
                 // First it has to be on record what it lacks.
-                (_, Some(_)) => Err(Some(io::Error::other("it lacks earlier records"))),
-                (Full::Deny, None) if !slot.sink.room(line.len()) => {
-                    Err(Some(io::Error::other("it has no room for more")))
-                }
+                Some(_) => Err(io::Error::other("it lacks earlier records")),
                 // Whoever has to wait has waited: no more of them are under way than may be.
-                (_, None) => slot.sink.append(&line).map_err(Some),
+                None if room => slot.sink.append(&line),
+                None => Err(io::Error::other("it has no room for more")),
             };
             match written {
                 Ok(()) => taken = true,
                 Err(cause) => {
                     let (from, _) = slot.missing.unwrap_or((place.seq, place.seq));
                     slot.missing = Some((from, place.seq));
-                    let sink = slot.sink.name().into();
-                    match cause {
-                        Some(cause) => failed = Some(AuditError::Sink { sink, cause }),
-                        // It was configured to lose records, and this one is counted as lost.
-                        None => taken = true,
+                    if slot.full == Full::Drop {
+                        // It may lose records, and this one is counted as lost.
+                        taken = true;
+                    } else {
+                        let sink = slot.sink.name().into();
+                        failed = Some(AuditError::Sink { sink, cause });
                     }
                 }
             }
@@ -228,7 +236,7 @@ impl Ledger {
     /// # Errors
     /// When a sink does not take it that has to.
     pub(super) fn checkpoint(&mut self, write: &mut Write<'_>) -> Result<(), AuditError> {
-        if self.since == 0 {
+        if self.uncovered() == 0 {
             return Ok(());
         }
         let tree = self.chain.tree.clone();
@@ -237,8 +245,11 @@ impl Ledger {
             Event { event: "checkpoint", note: Some(&note), tree: Some(&tree), ..Event::default() };
         let line = write(&event);
         let content = content_of(&line);
-        self.write(line, &content)?;
-        self.since = 0;
+        let written = self.write(line, &content);
+        if self.chain.tree.size() > tree.size() {
+            (self.covered, self.owed) = (self.chain.tree.size(), false);
+        }
+        written?;
         if let Some(file) = &mut self.checkpoints.file {
             // What is signed for others must not be lost with the machine.
             for slot in &mut self.slots {
@@ -264,7 +275,7 @@ impl Ledger {
             return None;
         }
         self.signed = Some(now);
-        (self.since > 0).then(|| self.checkpoint(write))
+        (self.uncovered() > 0).then(|| self.checkpoint(write))
     }
 
     pub(super) fn unsynced(&mut self) -> Vec<(Box<str>, Arc<File>)> {
@@ -277,3 +288,6 @@ impl Ledger {
         self.slots.iter().filter_map(|slot| slot.sink.kept()).collect()
     }
 }
+
+#[cfg(test)]
+mod tests;
