@@ -217,6 +217,30 @@ fn a_log_goes_on_after_a_stop_and_after_a_crash() {
 }
 
 #[test]
+fn a_file_of_somebody_else_is_left_as_it_was() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let file = folder.path().join("notes.txt");
+    for text in ["{\"a\":1}", "a\nb", "{\"schema\":\"portcullis.audit/v1\"}\n{\"sch", "x", "line\n"] {
+        fs::write(&file, text).unwrap();
+        let mut config = Config::of(&server.url());
+        config.audit = Some(file.clone());
+        let refused = config.refused();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert!(refused.status.code() == Some(1) && said.contains("cannot be continued"), "{said}");
+        assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    }
+    // A part of the first record of a log is one.
+    for text in ["{\"ch", "{\"chain\":\"00112233"] {
+        fs::write(&file, text).unwrap();
+        let mut config = Config::of(&server.url());
+        config.audit = Some(file.clone());
+        drop(config.start());
+        assert!(verified(&[], &[&file]).0);
+    }
+}
+
+#[test]
 fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();

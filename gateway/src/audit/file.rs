@@ -18,6 +18,8 @@ use crate::settings::Rotation;
 
 /// How much of the end of a file is read first to find out where it ends.
 const TAIL: u64 = 1024 * 1024;
+/// How the first record of a file begins.
+const BEGINNINGS: [&[u8]; 2] = [br#"{"chain":""#, br#"{"bytes":"#];
 /// Digits of the number in the name of a file that is full.
 const DIGITS: usize = 12;
 
@@ -151,6 +153,16 @@ impl FileSink {
             (&*self.file).write_all(b"\n")?;
             self.bytes += 1;
             return Ok(None);
+        }
+        // Nothing is cut off a file that is somebody else's.
+        let ours = match start {
+            0 if window == self.bytes => {
+                BEGINNINGS.iter().any(|first| first.starts_with(rest) || rest.starts_with(first))
+            }
+            _ => Place::of(&first_line(&mut &*self.file)?).is_some_and(|(_, fits)| fits),
+        };
+        if !ours || start == 0 && window < self.bytes {
+            return Err(foreign(&self.path, "it does not end with one"));
         }
         self.bytes -= rest.len() as u64;
         self.file.set_len(self.bytes)?;
