@@ -26,7 +26,9 @@ fn valid(output: &Output, folder: &Folder) -> String {
     let checked = Command::new(binary())
         .arg("validate")
         .arg(&file)
-        .envs(variables.map(|name| (name.to_owned(), "x")))
+        .envs(variables.map(|name| {
+            (name.to_owned(), if name.ends_with("_URL") { "https://example.com/" } else { "x" })
+        }))
         .output()
         .unwrap();
     assert!(checked.status.success(), "{yaml}{}", String::from_utf8_lossy(&checked.stderr));
@@ -86,6 +88,38 @@ fn every_client_is_understood() {
             && yaml.contains("servers: [docs], tools: [\"search\"]")
     );
     assert!(yaml.contains("command: \"/opt/server\"\n    args: [\"--fast\"]"), "{yaml}");
+}
+
+#[test]
+fn wherever_a_secret_stands_it_is_not_written() {
+    let folder = Folder::new();
+    let text = format!(
+        r#"{{"mcpServers": {{
+          "program": {{"command": "/opt/server",
+            "args": ["--token", "{SECRET}", "--header", "Authorization: Bearer {SECRET}", "--key={SECRET}",
+              "-y", "https://example.com/mcp?code={SECRET}", "${{KEY:-{SECRET}}}", "TOKEN={SECRET} go", "/srv/files"],
+            "env": {{"PIN": "4711", "URL": "https://example.com/{SECRET}/mcp", "DB": "postgres://u:{SECRET}@db/x",
+              "BLOB": "/{SECRET}", "ROOT": "/srv/files", "PORT": 8080}}}},
+          "query": {{"url": "https://example.com/mcp?key={SECRET}"}},
+          "path": {{"url": "https://example.com/u/{SECRET}/mcp"}},
+          "basic": {{"url": "https://example.com/mcp", "headers": {{"Authorization": "Basic {SECRET}"}}}},
+          "bare": {{"url": "https://example.com/mcp", "headers": {{"authorization": "{SECRET}"}}}}
+        }}}}"#
+    );
+    let yaml = valid(&imported(&folder, ".mcp.json", &text, &[]), &folder);
+    assert!(!yaml.contains("4711"), "{yaml}");
+    for line in [
+        r#"args: ["--token","${PROGRAM_ARG_1}","--header","${PROGRAM_ARG_3}","--key=${PROGRAM_ARG_4}","-y","${PROGRAM_ARG_6}","${KEY}","${PROGRAM_ARG_8}","/srv/files"]"#,
+        r#"{name: "ROOT", value: "/srv/files"}"#,
+        r#"{name: "PORT", value: "8080"}"#,
+        r#"{name: "PIN", fromEnv: "PROGRAM_PIN"}"#,
+        r#"url: "${QUERY_URL}""#,
+        r#"url: "${PATH_URL}""#,
+        r#"credential: {header: {fromEnv: "BASIC_AUTHORIZATION", prefix: "Basic "}}"#,
+        r#"credential: {header: {fromEnv: "BARE_AUTHORIZATION", prefix: ""}}"#,
+    ] {
+        assert!(yaml.contains(line), "{line}\n{yaml}");
+    }
 }
 
 #[test]

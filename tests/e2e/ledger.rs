@@ -221,7 +221,8 @@ fn a_file_of_somebody_else_is_left_as_it_was() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();
     let file = folder.path().join("notes.txt");
-    for text in ["{\"a\":1}", "a\nb", "{\"schema\":\"portcullis.audit/v1\"}\n{\"sch", "x", "line\n"] {
+    for text in ["{\"a\":1}", "a\nb", "{\"schema\":\"portcullis.audit/v1\"}\n{\"sch", "x", "line\n"]
+    {
         fs::write(&file, text).unwrap();
         let mut config = Config::of(&server.url());
         config.audit = Some(file.clone());

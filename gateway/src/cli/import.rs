@@ -6,26 +6,32 @@ use std::env;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::{self, Write as _};
+use std::iter;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
+use self::secrets::{
+    is_plain, is_plain_argument, is_plain_url, placeholders, variable_of, without_placeholders,
+};
 use super::{complain, print, say};
+
+mod secrets;
 
 /// Longest file that is read.
 const LONGEST: u64 = 16 * 1024 * 1024;
-/// What a value that is given in clear in the environment may be without being taken for a secret.
-const PLAIN: [&str; 8] = ["true", "false", "0", "1", "production", "development", "info", "debug"];
+/// What may stand before a secret in `Authorization`.
+const SCHEMES: [&str; 4] = ["Bearer ", "Basic ", "Token ", "ApiKey "];
 
 #[derive(Debug, Args)]
 pub(super) struct Import {
     /// The file of the client; where the client usually has it if not given.
     file: Option<PathBuf>,
     /// Whose file it is.
-    #[arg(long, value_enum, default_value_t = From::Auto)]
-    from: From,
+    #[arg(long, value_enum, default_value_t = Whose::Auto)]
+    from: Whose,
     /// Where the configuration is written; there must be nothing. Standard output if not given.
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
@@ -37,7 +43,7 @@ pub(super) struct Import {
 
 /// Whose file it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum From {
+enum Whose {
     /// Told by what is in it.
     Auto,
     /// Claude Desktop.
@@ -54,7 +60,7 @@ enum From {
     Opencode,
 }
 
-impl From {
+impl Whose {
     /// Where the client usually has its file, below the home of the user or the current folder.
     fn usual(self) -> Vec<PathBuf> {
         let home = env::var_os("HOME").map(PathBuf::from).unwrap_or_default();
@@ -104,8 +110,8 @@ struct Found {
     args: Vec<String>,
     env: Vec<(String, Said)>,
     headers: Vec<(String, Said)>,
-    /// The variable with the token that it is shown in `Authorization: Bearer`.
-    token: Option<String>,
+    /// The variable with what it is shown in `Authorization`, and what stands before that.
+    token: Option<(String, &'static str)>,
     directory: Option<String>,
     tools: Vec<String>,
 }
@@ -146,7 +152,7 @@ fn imported(import: &Import) -> Result<ExitCode, String> {
     }
     let text = fs::read_to_string(&file);
     let text = text.map_err(|error| format!("could not read `{shown}`: {error}"))?;
-    let is_toml = import.from == From::Codex || file.extension().is_some_and(|end| end == "toml");
+    let is_toml = import.from == Whose::Codex || file.extension().is_some_and(|end| end == "toml");
     let root = if is_toml { read_toml(&text) } else { read_json(&text) };
     let root = root.map_err(|error| format!("`{shown}`: {error}"))?;
     let mut told = Told::default();
@@ -284,14 +290,18 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
         None => Some(line.remove(0)),
     };
     line.extend(list("args"));
+    let mut scheme = "";
     let mut secrets = |key: &str, what: &str| -> Vec<(String, Said)> {
         let members = server.get(key).and_then(Value::as_object).into_iter().flatten();
         let member = |(variable, value): (&String, &Value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            // The gateway says `Bearer` itself.
-            let value = match variable.eq_ignore_ascii_case("authorization") {
-                true => value.trim_start_matches("Bearer ").to_owned(),
-                false => value,
+            // The gateway says the scheme itself.
+            let value = match SCHEMES.iter().find(|scheme| value.starts_with(**scheme)) {
+                Some(known) if variable.eq_ignore_ascii_case("authorization") => {
+                    scheme = known;
+                    value.split_at(known.len()).1.to_owned()
+                }
+                Some(_) | None => value,
             };
             (variable.clone(), said(name, variable, &value, what, told))
         };
@@ -307,24 +317,29 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
         let variable = variable.as_str().unwrap_or_default().to_owned();
         headers.push((header.clone(), Said::Variable(variable)));
     }
-    let mut token = text("bearer_token_env_var");
+    let mut token = text("bearer_token_env_var").map(|variable| (variable, "Bearer "));
     headers.retain(|(header, said)| match said {
         Said::Variable(variable) if header.eq_ignore_ascii_case("authorization") => {
-            token = Some(variable.clone());
+            token = Some((variable.clone(), scheme));
             false
         }
         Said::Variable(_) | Said::Plain(_) => true,
     });
-    let args = line.into_iter().enumerate();
-    let args = args.map(|(n, arg)| argument(name, n, &arg, told)).collect();
-    let url = text("url").or_else(|| text("serverUrl")).map(|url| placeholders(&url).0);
+    if command.as_deref().is_some_and(|command| !is_plain_argument(None, command)) {
+        return Err("there seems to be a secret in its command; give it in `env`".to_owned());
+    }
+    let before = iter::once(None).chain(line.iter().map(|arg| Some(arg.as_str())));
+    let args = line.iter().zip(before).enumerate();
+    let args = args.map(|(n, (arg, before))| argument(name, (n, before, arg), told)).collect();
+    let url = text("url").or_else(|| text("serverUrl"));
     if url.as_deref().is_some_and(|url| url.contains('@')) {
         return Err("there is a credential in its URL; show it in a header".to_owned());
     }
+    let url = url.filter(|_| command.is_none()).map(|url| address(name, &url, told));
     let tools = ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"];
     Ok(Found {
         old: text("type").is_some_and(|kind| kind == "sse"),
-        url: url.filter(|_| command.is_none()),
+        url,
         command,
         args,
         env,
@@ -335,20 +350,24 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
     })
 }
 
+/// The URL of a server: one that could let in whoever knows it becomes a variable.
+fn address(server: &str, url: &str, told: &mut Told) -> String {
+    let bare = without_placeholders(url);
+    if bare.is_empty() || is_plain_url(&bare) {
+        return placeholders(url).0;
+    }
+    let variable = variable_of(server, "url");
+    told.variables.insert(variable.clone(), format!("the URL of `{server}`"));
+    format!("${{{variable}}}")
+}
+
 /// What stands for a value of the environment or a header: never the value of a secret.
 fn said(server: &str, name: &str, value: &str, what: &str, told: &mut Told) -> Said {
     let (rest, variables) = placeholders(value);
     if let ([variable], true) = (&variables[..], rest == format!("${{{}}}", variables.join(""))) {
         return Said::Variable(variable.clone());
     }
-    let plain = variables.is_empty()
-        && (PLAIN.contains(&value)
-            || value.parse::<u32>().is_ok()
-            || (value.starts_with('/') && !value.contains('='))
-            || value.parse::<http::Uri>().is_ok_and(|uri| {
-                uri.scheme().is_some() && uri.query().is_none() && !value.contains('@')
-            }));
-    if plain {
+    if variables.is_empty() && is_plain(name, value) {
         return Said::Plain(value.to_owned());
     }
     let variable = variable_of(server, name);
@@ -357,64 +376,30 @@ fn said(server: &str, name: &str, value: &str, what: &str, told: &mut Told) -> S
     Said::Variable(variable)
 }
 
-/// An argument: one that looks like a secret becomes a variable.
-fn argument(server: &str, n: usize, text: &str, told: &mut Told) -> String {
+/// An argument: one that is not plainly harmless becomes a variable.
+fn argument(
+    server: &str,
+    (n, before, text): (usize, Option<&str>, &str),
+    told: &mut Told,
+) -> String {
     let (rest, variables) = placeholders(text);
-    if !variables.is_empty() {
-        return rest;
+    if is_plain_argument(before, &without_placeholders(text)) {
+        return if variables.is_empty() { text.replace("${", "$${") } else { rest };
     }
-    let (key, value) = text.split_once('=').map_or((None, text), |(key, value)| (Some(key), value));
-    let names_secret = key.is_some_and(|key| {
-        let key = key.to_ascii_lowercase();
-        ["key", "token", "secret", "password", "auth"].iter().any(|word| key.contains(word))
-    });
-    let random = value.len() >= 20
-        && value.bytes().any(|byte| byte.is_ascii_digit())
-        && value.bytes().any(|byte| byte.is_ascii_alphabetic())
-        && value
-            .bytes()
-            .all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_' | b'.' | b'='))
-        && !value.contains("..")
-        && !value.starts_with("http");
-    // A package with its version has dots and letters, too, and a sign before the version.
-    let looks_secret = random && !value.contains(['@', '/']);
-    if !(names_secret || looks_secret) {
-        return text.replace("${", "$${");
+    // What follows a flag that names a secret may be a reference already.
+    if let [variable] = &variables[..]
+        && rest == format!("${{{variable}}}")
+    {
+        return rest;
     }
     let variable = variable_of(server, &format!("arg_{n}"));
     told.variables.insert(variable.clone(), format!("argument {} of `{server}`", n + 1));
-    match key {
-        Some(key) => format!("{key}=${{{variable}}}"),
-        None => format!("${{{variable}}}"),
+    match text.split_once('=') {
+        Some((key, _)) if key.starts_with('-') && is_plain_argument(None, key) => {
+            format!("{key}=${{{variable}}}")
+        }
+        _ => format!("${{{variable}}}"),
     }
-}
-
-/// `${VAR}`, `${env:VAR}` and `${input:id}` as our own `${VAR}`, and the variables.
-fn placeholders(text: &str) -> (String, Vec<String>) {
-    let (mut out, mut variables, mut rest) = (String::new(), Vec::new(), text);
-    while let Some((before, after)) = rest.split_once("${") {
-        let Some((inner, after)) = after.split_once('}') else { break };
-        let (name, usual) = inner.split_once(":-").map_or((inner, None), |(n, u)| (n, Some(u)));
-        let name = name.strip_prefix("env:").map_or_else(
-            || {
-                name.strip_prefix("input:")
-                    .map_or_else(|| name.to_owned(), |id| variable_of("", id))
-            },
-            str::to_owned,
-        );
-        let usual = usual.map(|usual| format!(":-{usual}")).unwrap_or_default();
-        write!(out, "{before}${{{name}{usual}}}").unwrap_or_default();
-        variables.push(name);
-        rest = after;
-    }
-    out.push_str(rest);
-    (out, variables)
-}
-
-fn variable_of(server: &str, name: &str) -> String {
-    let joined = if server.is_empty() { name.to_owned() } else { format!("{server}_{name}") };
-    let upper = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-    joined.chars().map(upper).collect()
 }
 
 /// A name that a server can have here.
@@ -479,9 +464,14 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
         if let Some(command) = &server.command {
             writeln!(out, "    command: {}", escaped(command)).unwrap_or_default();
         }
-        if let Some(token) = &server.token {
+        if let Some((token, scheme)) = &server.token {
+            let prefix = match *scheme {
+                "Bearer " => String::new(),
+                other => format!(", prefix: {}", quoted(other)),
+            };
             let token = quoted(token);
-            writeln!(out, "    credential: {{header: {{fromEnv: {token}}}}}").unwrap_or_default();
+            writeln!(out, "    credential: {{header: {{fromEnv: {token}{prefix}}}}}")
+                .unwrap_or_default();
         }
         if !server.args.is_empty() {
             writeln!(out, "    args: {}", json!(server.args)).unwrap_or_default();
@@ -523,7 +513,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
 
 #[cfg(test)]
 mod tests {
-    use super::{placeholders, plain_json, read_json};
+    use super::{plain_json, read_json};
 
     #[test]
     fn what_editors_allow_in_json_is_read() {
@@ -533,12 +523,5 @@ mod tests {
         assert_eq!(value["a"], "// not, /* this */, \" ");
         assert_eq!(value["b"][1], 2);
         assert_eq!(plain_json("{}"), "{}");
-    }
-
-    #[test]
-    fn placeholders_of_every_client_become_ours() {
-        let (text, variables) = placeholders("a ${X} ${env:Y} ${input:my-key} ${Z:-z} ${");
-        assert_eq!(text, "a ${X} ${Y} ${MY_KEY} ${Z:-z} ${");
-        assert_eq!(variables, ["X", "Y", "MY_KEY", "Z"]);
     }
 }
