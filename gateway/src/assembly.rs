@@ -168,7 +168,6 @@ pub struct Built {
     pub digest: String,
     keeper: Arc<Keeper>,
     upstreams: Vec<Arc<Upstream>>,
-    servers: Vec<Box<str>>,
     names: BTreeSet<Arc<str>>,
 }
 
@@ -292,8 +291,7 @@ impl Lasting {
             ending,
         };
         let generation = Generation { gateway: Arc::new(gateway), doors, old: old.collect() };
-        let servers = settings.servers.iter().map(|server| server.name.as_str().into()).collect();
-        Ok(Built { generation, digest, keeper, upstreams, servers, names: settings.names })
+        Ok(Built { generation, digest, keeper, upstreams, names: settings.names })
     }
 
     /// Whether this kernel can keep programs where they are to be kept. Where it has to and cannot,
@@ -329,8 +327,7 @@ impl Lasting {
         for upstream in asked() {
             tasks.spawn(greet(Arc::clone(upstream), tasks.clone()));
         }
-        let servers: Vec<_> = built.servers.iter().map(|name| &**name).collect();
-        self.metrics.configured(&servers, built.names.clone());
+        self.metrics.configured(built.names.clone());
         self.metrics.reloaded(true, self.clock.now());
     }
 }

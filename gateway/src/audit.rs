@@ -42,7 +42,7 @@ use spool::Spool;
 pub use deliver::{Delivery, Receiver, deliver};
 pub use file::{FileSink, Resumed, Trusted};
 pub use ledger::{Checkpoints, Ledger, Slot};
-pub use record::{Beginning, Record, RecordId, Verdict};
+pub use record::{Beginning, Record, RecordId, Verdict, clipped};
 pub use sink::{Sink, write_to_stdout};
 
 /// How long the last lines may take to be written.

@@ -9,7 +9,7 @@ mod series;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
@@ -168,7 +168,8 @@ pub struct Metrics {
     operations: Series,
     /// How long sessions lasted.
     sessions: Histogram,
-    servers: RwLock<Vec<Arc<OfServer>>>,
+    /// What is counted of servers, for as long as somebody has them.
+    servers: RwLock<Vec<Weak<OfServer>>>,
     /// The names of tools and prompts that are configured.
     names: ArcSwap<BTreeSet<Arc<str>>>,
     /// Requests being worked on.
@@ -265,20 +266,25 @@ impl Metrics {
     #[must_use]
     pub fn server(&self, name: &str) -> Arc<OfServer> {
         let mut servers = self.servers.write().unwrap_or_else(PoisonError::into_inner);
-        if let Some(known) = servers.iter().find(|known| *known.name == *name) {
-            return Arc::clone(known);
+        servers.retain(|known| known.strong_count() > 0);
+        let known = servers.iter().filter_map(Weak::upgrade).find(|known| *known.name == *name);
+        if let Some(known) = known {
+            return known;
         }
         let calls = Histogram::new(&QUICK);
         let server = Arc::new(OfServer { name: name.into(), calls, up: AtomicU64::new(0) });
-        servers.push(Arc::clone(&server));
+        servers.push(Arc::downgrade(&server));
         server
     }
 
-    /// Shows these servers alone, and these names of tools and prompts.
-    pub fn configured(&self, servers: &[&str], names: BTreeSet<Arc<str>>) {
-        let mut known = self.servers.write().unwrap_or_else(PoisonError::into_inner);
-        known.retain(|server| servers.contains(&&*server.name));
-        drop(known);
+    /// Those servers that somebody has.
+    fn servers(&self) -> Vec<Arc<OfServer>> {
+        let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner);
+        servers.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Shows these names of tools and prompts alone.
+    pub fn configured(&self, names: BTreeSet<Arc<str>>) {
         self.names.store(Arc::new(names));
     }
 
@@ -345,7 +351,7 @@ impl Metrics {
     /// Which servers could not be reached when they were last tried.
     #[must_use]
     pub fn unreached(&self) -> Vec<Box<str>> {
-        let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner);
+        let servers = self.servers();
         let down = servers.iter().filter(|server| server.up.load(Ordering::Relaxed) == 0);
         down.map(|server| server.name.clone()).collect()
     }
@@ -357,7 +363,7 @@ impl Metrics {
         let sum = |counter: &Counter| Value::Sum(counter.get());
         let one = |value: Value| vec![(Labels::new(), value)];
         let family = |name, unit, help, points| Family { name, unit, help, points };
-        let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner).clone();
+        let servers = self.servers();
         let by_server = |value: &dyn Fn(&OfServer) -> Value| {
             let point =
                 |server: &Arc<OfServer>| (vec![("server", server.name.clone())], value(server));

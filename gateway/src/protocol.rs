@@ -258,7 +258,7 @@ pub mod method {
     pub const ACKNOWLEDGED: &str = "notifications/subscriptions/acknowledged";
 
     /// Every method there is.
-    const ALL: [&str; 33] = [
+    const ALL: [&str; 36] = [
         INITIALIZE,
         DISCOVER,
         PING,
@@ -292,6 +292,9 @@ pub mod method {
         UPDATED,
         ROOTS_CHANGED,
         ELICITED,
+        TASK_STATUS,
+        TASK,
+        ACKNOWLEDGED,
     ];
 
     /// A method for a label or the name of a span: a peer that makes methods up makes no new ones.

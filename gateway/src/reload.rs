@@ -186,7 +186,7 @@ impl Reloader {
         })?;
         if format!("sha256:{}", settings.digest) == self.held().digest {
             let mut held = self.held();
-            (held.error, held.tried) = (None, digest);
+            (held.error, held.tried, held.again) = (None, digest, None);
             return Ok(Reloaded::Unchanged);
         }
         let sections = settings.sections.clone();
@@ -204,7 +204,7 @@ impl Reloader {
         let mut held = self.held();
         (held.keeper, held.digest) = (built.keeper(), built.digest.clone());
         (held.sections, held.at) = (sections, self.lasting.clock.now());
-        (held.error, held.tried) = (None, digest);
+        (held.error, held.tried, held.again) = (None, digest, None);
         drop(held);
         tracing::info!(policy = %built.digest, "another configuration is in force");
         self.switch.succeed(built.generation);

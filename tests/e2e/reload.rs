@@ -91,6 +91,38 @@ fn a_file_that_changes_is_in_force_and_one_that_is_wrong_changes_nothing() {
 }
 
 #[test]
+fn files_beside_the_configuration_are_part_of_it() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let registered = folder.path().join("registry");
+        fs::create_dir(&registered).unwrap();
+        let tool = |approval: bool| {
+            let text = format!("server: up\ntool: read\napprovalRequired: {approval}\n");
+            fs::write(registered.join("read.policy.yaml"), text).unwrap();
+        };
+        let mut config = config(&server, &folder, "read");
+        config.more = format!("registry: {{folder: '{}'}}\n", registered.display());
+        tool(false);
+        let gateway = config.start_at(&folder.path().join("gateway.yaml"));
+        let ana = gateway.client(era, ANA);
+        assert!(ana.call("read", &json!({})).json()["result"].is_object());
+        let before = operator(&gateway, "GET", "/config").json()["appliedHash"].clone();
+        tool(true);
+        assert_eq!(operator(&gateway, "POST", "/reload").status, 200);
+        let after = operator(&gateway, "GET", "/config").json()["appliedHash"].clone();
+        assert_ne!(before, after);
+        assert!(ana.call("read", &json!({})).code() < 0);
+        assert_eq!(gateway.last()["reason"], "approval-required");
+        assert_eq!(gateway.last()["policy"], after);
+        // What could not be read changes nothing.
+        fs::write(registered.join("read.policy.yaml"), "server: [").unwrap();
+        assert_eq!(operator(&gateway, "POST", "/reload").status, 422);
+        assert_eq!(operator(&gateway, "GET", "/config").json()["appliedHash"], after);
+    }
+}
+
+#[test]
 fn what_cannot_change_says_so_and_only_the_operator_may_ask() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();

@@ -5,7 +5,7 @@ use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
@@ -22,6 +22,8 @@ const TAIL: u64 = 1024 * 1024;
 const BEGINNINGS: [&[u8]; 2] = [br#"{"chain":""#, br#"{"bytes":"#];
 /// Digits of the number in the name of a file that is full.
 const DIGITS: usize = 12;
+/// After how long a file that could not be begun anew is tried again.
+const AGAIN: Duration = Duration::from_secs(60);
 
 /// A file of records.
 #[derive(Debug)]
@@ -36,6 +38,8 @@ pub struct FileSink {
     /// The number of its first record, and since when it is written to.
     first: Option<u64>,
     since: SystemTime,
+    /// When it was last tried in vain to begin it anew.
+    stuck: Option<SystemTime>,
     /// A part of a line stands at its end, which could not be cut off.
     torn: bool,
     unsynced: bool,
@@ -92,6 +96,7 @@ impl FileSink {
             bytes: 0,
             first: None,
             since: now,
+            stuck: None,
             torn: false,
             unsynced: false,
         };
@@ -172,6 +177,25 @@ impl FileSink {
     /// The full files beside this one, by the number of their first record.
     fn full(&self) -> io::Result<Vec<(u64, PathBuf)>> {
         siblings(&self.path)
+    }
+
+    /// Puts the file aside under the number of its first record, and begins another in its place.
+    fn begin(&self, first: u64) -> io::Result<File> {
+        let (stem, end) = parts(&self.path);
+        let full = self.path.with_file_name(format!("{stem}.{first:0DIGITS$}{end}"));
+        if full.exists() {
+            return Err(io::Error::other(format!("`{}` is there already", full.display())));
+        }
+        self.file.sync_data()?;
+        fs::rename(&self.path, &full)?;
+        let mut options = OpenOptions::new();
+        let opened = options.append(true).create_new(true).read(true).mode(0o600).open(&self.path);
+        let opened = opened.and_then(|file| lock(&file, &self.path).map(|()| file));
+        opened.or_else(|error| {
+            // As it was: what cannot be begun anew is continued.
+            fs::rename(&full, &self.path)?;
+            Err(error)
+        })
     }
 }
 
@@ -411,30 +435,16 @@ impl Sink for FileSink {
 
     fn turn(&mut self, seq: u64, now: SystemTime) -> io::Result<bool> {
         let first = *self.first.get_or_insert(seq);
-        let old = |age| now.duration_since(self.since).is_ok_and(|since| since >= age);
-        let due = self.bytes >= self.rotation.size || self.rotation.age.is_some_and(old);
-        if !due || !self.regular || self.bytes == 0 || self.torn {
+        let since = |at| now.duration_since(at).unwrap_or_default();
+        let old = self.rotation.age.is_some_and(|age| since(self.since) >= age);
+        let due = self.bytes >= self.rotation.size || old;
+        let stuck = self.stuck.is_some_and(|at| since(at) < AGAIN);
+        if !due || stuck || !self.regular || self.bytes == 0 || self.torn {
             return Ok(false);
         }
-        let (stem, end) = parts(&self.path);
-        let full = self.path.with_file_name(format!("{stem}.{first:0DIGITS$}{end}"));
-        if full.exists() {
-            return Err(io::Error::other(format!("`{}` is there already", full.display())));
-        }
-        self.file.sync_data()?;
-        fs::rename(&self.path, &full)?;
-        let mut options = OpenOptions::new();
-        let opened = options.append(true).create_new(true).read(true).mode(0o600).open(&self.path);
-        let opened = opened.and_then(|file| lock(&file, &self.path).map(|()| file));
-        let file = match opened {
-            Ok(file) => file,
-            Err(error) => {
-                // As it was: what cannot be begun anew is continued.
-                fs::rename(&full, &self.path)?;
-                return Err(error);
-            }
-        };
-        self.file = Arc::new(file);
+        let begun = self.begin(first);
+        self.stuck = begun.is_err().then_some(now);
+        self.file = Arc::new(begun?);
         (self.bytes, self.first, self.since) = (0, Some(seq), now);
         Ok(true)
     }

@@ -397,7 +397,9 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-fn clipped(text: &str) -> &str {
+/// As much of what a peer chose as is written down.
+#[must_use]
+pub fn clipped(text: &str) -> &str {
     let end = text.floor_char_boundary(FOREIGN);
     text.get(..end).unwrap_or_default()
 }

@@ -61,6 +61,10 @@ pub struct Report {
     pub problems: Vec<Problem>,
 }
 
+/// Most records after the last checkpoint, unless somebody says otherwise: those of one interval as it is
+/// configured where nothing is, and a little more.
+pub const UNCOVERED: u64 = 1100;
+
 /// What is asked of a log.
 #[derive(Clone, Debug)]
 pub struct Demands {
@@ -77,7 +81,7 @@ pub struct Demands {
 
 impl Default for Demands {
     fn default() -> Self {
-        Self { keys: Vec::new(), uncovered: 1100, from: 0, collected: false }
+        Self { keys: Vec::new(), uncovered: UNCOVERED, from: 0, collected: false }
     }
 }
 

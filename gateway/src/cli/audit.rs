@@ -13,7 +13,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use gateway::audit::file::siblings;
 use gateway::audit::note::{Signer, Verifier};
 use gateway::audit::ocsf;
-use gateway::audit::verify::{Audit as Auditor, Demands, Report};
+use gateway::audit::verify::{Audit as Auditor, Demands, Report, UNCOVERED};
 use policy::json::{Bounds, Document, Value, write_ascii};
 
 use super::{FAILED, Format, complain, print, say};
@@ -69,7 +69,7 @@ enum Verb {
         #[arg(long, value_name = "NUMBER", default_value_t = 0)]
         from: u64,
         /// Most records after the last checkpoint of a log that was not stopped, where a key is given.
-        #[arg(long, value_name = "COUNT", default_value_t = 1100)]
+        #[arg(long, value_name = "COUNT", default_value_t = UNCOVERED)]
         uncovered: u64,
         /// The log was collected by somebody who may have been given a record twice.
         #[arg(long)]

@@ -23,7 +23,8 @@ pub(super) fn settings(
     root: &Node,
     folder: &Path,
 ) -> Result<Settings, Vec<Problem>> {
-    let mut compiler = Compiler { root, problems: Vec::new(), now: System.now() };
+    let mut compiler =
+        Compiler { root, problems: Vec::new(), now: System.now(), beside: Vec::new() };
     let RawSettings { listeners, ops, identity, servers, routes, policy, audit, .. } = raw;
     let identity = compiler.identity(identity);
     let listeners = compiler.listeners(&listeners, &identity);
@@ -59,7 +60,10 @@ pub(super) fn settings(
             compiler.report(&format!("/policy{at}"), message, help);
         }
     });
-    let digest = digest::digest(&digest::SHA256, root.json().to_string().as_bytes());
+    let json = root.json();
+    let mut digest = digest::Context::new(&digest::SHA256);
+    digest.update(json.to_string().as_bytes());
+    compiler.beside.iter().for_each(|file| digest.update(file));
     match policy {
         Ok(policy) if compiler.problems.is_empty() => Ok(Settings {
             listeners,
@@ -69,12 +73,12 @@ pub(super) fn settings(
             routes,
             policy,
             pins,
-            sections: sections(&root.json()),
-            digest: crate::hex::encode(digest.as_ref()),
+            sections: sections(&json),
+            digest: crate::hex::encode(digest.finish().as_ref()),
             revocations,
             audit,
             telemetry,
-            names: labels(&root.json()),
+            names: labels(&json),
             session_keys,
             session_lifetime,
             limits,
@@ -112,6 +116,8 @@ fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
 pub(super) struct Compiler<'a> {
     root: &'a Node,
     problems: Vec<Problem>,
+    /// The digests of files beside the configuration that are part of it, in the order they were read.
+    pub(super) beside: Vec<[u8; 32]>,
     /// What certificates must not have ended at.
     pub(super) now: SystemTime,
 }

@@ -1,7 +1,7 @@
 //! What we know about tools ourselves, from the configuration and from a folder.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -13,6 +13,7 @@ use policy::registry::{Rate, Registered, Registry};
 use super::compile::Compiler;
 use super::raw::{RawRegistered, RawRegistry};
 use super::yaml;
+use crate::sha256::sha256;
 
 /// Most files of the folder that are read.
 const FILES: usize = 10_000;
@@ -73,7 +74,7 @@ impl Compiler<'_> {
                 continue;
             };
             let wrong = |what: &str| format!("`{name}` {what}");
-            let text = read(file)?;
+            let text = self.read(file)?;
             let node = yaml::parse(&text).map_err(|problems| {
                 let first = problems.first().map(|problem| problem.message.clone());
                 wrong(&format!("is not YAML: {}", first.unwrap_or_default()))
@@ -81,11 +82,57 @@ impl Compiler<'_> {
             let raw: RawRegistered = serde_json::from_value(node.json())
                 .map_err(|error| wrong(&format!("is not about a tool: {error}")))?;
             let schema = folder.join(format!("{stem}.schema.json"));
-            let schema = files.contains(&schema).then(|| read(&schema)).transpose()?;
+            let schema = files.contains(&schema).then(|| self.read(&schema)).transpose()?;
             if let Some(schema) = &schema {
-                examples(folder, stem, schema, &files)?;
+                self.examples(folder, stem, schema, &files)?;
             }
             self.registered(at, raw, schema, servers, registry);
+        }
+        Ok(())
+    }
+
+    /// The text of a file of the folder, which is part of the configuration.
+    fn read(&mut self, file: &Path) -> Result<String, String> {
+        let unread =
+            |error: std::io::Error| format!("could not read `{}`: {error}", file.display());
+        if fs::metadata(file).map_err(unread)?.len() > LONGEST {
+            return Err(format!("`{}` is longer than {LONGEST} bytes", file.display()));
+        }
+        let text = fs::read_to_string(file).map_err(unread)?;
+        self.beside.push(sha256(text.as_bytes()));
+        Ok(text)
+    }
+
+    /// Whether the examples of a tool fit its schema: each a line with its arguments.
+    fn examples(
+        &mut self,
+        folder: &Path,
+        stem: &str,
+        schema: &str,
+        files: &[PathBuf],
+    ) -> Result<(), String> {
+        #[expect(clippy::disallowed_methods, reason = "the operator's own file, not a peer's")]
+        let json = |text: &str| serde_json::from_str::<serde_json::Value>(text);
+        let schema =
+            json(schema).map_err(|error| format!("`{stem}.schema.json` is not JSON: {error}"))?;
+        let options =
+            jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
+        let validator = options
+            .build(&schema)
+            .map_err(|error| format!("`{stem}.schema.json` is not a JSON Schema: {error}"))?;
+        let file = folder.join(format!("{stem}.examples.jsonl"));
+        if !files.contains(&file) {
+            return Ok(());
+        }
+        for (n, line) in
+            self.read(&file)?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty())
+        {
+            let place = format!("`{stem}.examples.jsonl`, line {}", n + 1);
+            let example = json(line).map_err(|error| format!("{place} is not JSON: {error}"))?;
+            let arguments = example.get("arguments").unwrap_or(&example);
+            validator
+                .validate(arguments)
+                .map_err(|error| format!("{place} does not fit the schema: {error}"))?;
         }
         Ok(())
     }
@@ -149,44 +196,6 @@ impl Compiler<'_> {
             self.report(at, message, "keep one of them");
         }
     }
-}
-
-fn read(file: &Path) -> Result<String, String> {
-    let unread = |error: std::io::Error| format!("could not read `{}`: {error}", file.display());
-    if fs::metadata(file).map_err(unread)?.len() > LONGEST {
-        return Err(format!("`{}` is longer than {LONGEST} bytes", file.display()));
-    }
-    fs::read_to_string(file).map_err(unread)
-}
-
-/// Whether the examples of a tool fit its schema: each a line with its arguments.
-fn examples(
-    folder: &Path,
-    stem: &str,
-    schema: &str,
-    files: &[std::path::PathBuf],
-) -> Result<(), String> {
-    #[expect(clippy::disallowed_methods, reason = "the operator's own file, not a peer's")]
-    let json = |text: &str| serde_json::from_str::<serde_json::Value>(text);
-    let schema =
-        json(schema).map_err(|error| format!("`{stem}.schema.json` is not JSON: {error}"))?;
-    let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
-    let validator = options
-        .build(&schema)
-        .map_err(|error| format!("`{stem}.schema.json` is not a JSON Schema: {error}"))?;
-    let file = folder.join(format!("{stem}.examples.jsonl"));
-    if !files.contains(&file) {
-        return Ok(());
-    }
-    for (n, line) in read(&file)?.lines().enumerate().filter(|(_, line)| !line.trim().is_empty()) {
-        let place = format!("`{stem}.examples.jsonl`, line {}", n + 1);
-        let example = json(line).map_err(|error| format!("{place} is not JSON: {error}"))?;
-        let arguments = example.get("arguments").unwrap_or(&example);
-        validator
-            .validate(arguments)
-            .map_err(|error| format!("{place} does not fit the schema: {error}"))?;
-    }
-    Ok(())
 }
 
 fn rate(text: &str) -> Option<Rate> {

@@ -9,14 +9,11 @@ use std::time::{Duration, Instant, SystemTime};
 
 use policy::offer::Kind;
 
-use crate::audit::Record;
+use crate::audit::{Record, clipped};
 use crate::ending::{Ending, Outcome};
 use crate::protocol::{Era, Version, method};
 use crate::trace::Trace;
 use crate::wire::Id;
-
-/// Most bytes of a name that a peer chose.
-const FOREIGN: usize = 256;
 
 /// An exchange that has ended.
 #[derive(Debug)]
@@ -160,9 +157,4 @@ impl Span {
 
 fn text(text: &str) -> Value {
     Value::Text(text.into())
-}
-
-fn clipped(text: &str) -> &str {
-    let end = text.floor_char_boundary(FOREIGN);
-    text.get(..end).unwrap_or_default()
 }
