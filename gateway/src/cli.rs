@@ -4,6 +4,7 @@ mod audit;
 mod import;
 mod inspect;
 mod pin;
+mod policy;
 mod sarif;
 mod scan;
 
@@ -81,9 +82,12 @@ enum Verb {
     /// Make a configuration of what a client has configured. Nothing is started, nothing is trusted, and
     /// no secret is printed or kept.
     Import(import::Import),
+    /// Say what a configuration would decide, and why; test it, try it on what is on record, and look
+    /// its rules over.
+    Policy(policy::Policy),
     /// Say whether the audit log is whole, and what is in it.
     Audit(audit::Audit),
-    /// Print the JSON Schema of the configuration, or of the audit record.
+    /// Print the JSON Schema of the configuration, of the audit record, or of a file of policy tests.
     Schema {
         /// Of what.
         #[arg(value_enum, default_value_t = Of::Config)]
@@ -110,6 +114,8 @@ enum Of {
     Config,
     /// A record of the audit log.
     Audit,
+    /// A file of cases for `portcullis policy test`.
+    PolicyTests,
 }
 
 /// The schema of a record.
@@ -141,8 +147,10 @@ pub(crate) fn run() -> ExitCode {
         Verb::Scan(scan) => scan::run(&scan),
         Verb::Inspect(inspect) => inspect::run(&inspect),
         Verb::Import(import) => import::run(&import),
+        Verb::Policy(policy) => policy::run(policy),
         Verb::Audit(audit) => audit::run(audit, System.now()),
-        Verb::Schema { of: Of::Config } => print(&schema()),
+        Verb::Schema { of: Of::Config } => print(&pretty(&settings::schema())),
+        Verb::Schema { of: Of::PolicyTests } => print(&pretty(&settings::cases::schema())),
         Verb::Schema { of: Of::Audit } => print(AUDIT_SCHEMA),
         Verb::Keygen => keygen(),
         Verb::Canary => match canary::serve(|| System.now()) {
@@ -184,8 +192,8 @@ fn complain(text: &str) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-fn schema() -> String {
-    let mut text = serde_json::to_string_pretty(&settings::schema()).unwrap_or_default();
+fn pretty(schema: &serde_json::Value) -> String {
+    let mut text = serde_json::to_string_pretty(schema).unwrap_or_default();
     text.push('\n');
     text
 }

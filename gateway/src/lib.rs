@@ -63,4 +63,5 @@ pub mod ops;
 pub mod console;
 pub mod start;
 pub mod survey;
+pub mod rehearsal;
 pub mod canary;

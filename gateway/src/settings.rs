@@ -5,6 +5,7 @@
 
 mod audit;
 mod bounds;
+pub mod cases;
 mod compile;
 mod credentials;
 mod guardrails;
@@ -262,7 +263,7 @@ pub fn load(
     let mut root = yaml::parse(text).map_err(wrong)?;
     let mut problems = Vec::new();
     variables::substitute(&mut root, variables, &mut problems);
-    let (json, misfits) = shape::check(&mut root);
+    let (json, misfits) = shape::check(&mut root, &schema());
     problems.extend(misfits);
     let compiled =
         serde_json::from_value(json).ok().map(|raw| compile::settings(raw, &root, folder));

@@ -103,8 +103,19 @@ impl Rule {
             && self.speaks_of(subject.principal, subject.server)
     }
 
+    /// Whether it speaks of whatever `other` speaks of, conditions and credentials aside.
+    pub(crate) fn covers(&self, other: &Self) -> bool {
+        let patterns = |wide: &[Pattern], narrow: &[Pattern]| {
+            narrow.iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
+        };
+        let who = |narrow: &Who| self.principals.iter().any(|wide| wide.covers(narrow));
+        other.principals.iter().all(who)
+            && patterns(&self.servers, &other.servers)
+            && self.things.covers(&other.things)
+    }
+
     /// What the credential of `principal` lacks for this rule to allow.
-    fn lack(&self, principal: &Principal) -> Option<Reason> {
+    pub(crate) fn lack(&self, principal: &Principal) -> Option<Reason> {
         let claims = &principal.claims;
         if !self.scopes.iter().all(|scope| claims.scopes.contains(scope)) {
             return Some(Reason::Scope(self.id.clone(), Arc::clone(&self.scopes)));
@@ -113,7 +124,8 @@ impl Rule {
         Some(Reason::Proof(self.id.clone(), wanted))
     }
 
-    fn outcome(&self, subject: Subject<'_>) -> Outcome {
+    /// What its condition comes to.
+    pub(crate) fn outcome(&self, subject: Subject<'_>) -> Outcome {
         self.when.as_ref().map_or(Outcome::Holds, |when| when.evaluate(subject))
     }
 }
@@ -129,6 +141,12 @@ impl Access {
     #[must_use]
     pub const fn new(rules: Vec<Rule>) -> Self {
         Self { rules }
+    }
+
+    /// The rules, in the order of the configuration.
+    #[must_use]
+    pub fn rules(&self) -> &[Rule] {
+        &self.rules
     }
 
     /// A rule that could allow `principal` something of `kind` of `server`, if there is one.

@@ -512,8 +512,7 @@ impl Compiler<'_> {
             move |(_, rule): &&(usize, Rule)| rule.says == says && rule.mode == Mode::Enforce
         };
         for (n, allow) in rules.iter().filter(acts(Says::Allow)) {
-            let void =
-                |(_, forbid): &&(usize, Rule)| forbid.when.is_none() && covers(forbid, allow);
+            let void = |(_, forbid): &&(usize, Rule)| forbid.when.is_none() && forbid.covers(allow);
             if let Some((_, forbid)) = rules.iter().filter(acts(Says::Forbid)).find(void) {
                 let message = format!(
                     "rule `{}` can never apply: `{}` forbids all of it",
@@ -527,17 +526,6 @@ impl Compiler<'_> {
             }
         }
     }
-}
-
-/// Whether `forbid` applies wherever `allow` does.
-fn covers(forbid: &Rule, allow: &Rule) -> bool {
-    let patterns = |wide: &[Pattern], narrow: &[Pattern]| {
-        narrow.iter().all(|narrow| wide.iter().any(|wide| wide.covers(narrow)))
-    };
-    let who = |narrow: &Who| forbid.principals.iter().any(|wide| wide.covers(narrow));
-    allow.principals.iter().all(who)
-        && patterns(&forbid.servers, &allow.servers)
-        && forbid.things.covers(&allow.things)
 }
 
 fn who(text: &str) -> Result<Who, NotWho> {

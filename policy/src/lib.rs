@@ -32,6 +32,7 @@
 //! - [`decision`]: reasons, denials and decisions
 //! - [`condition`]: the `when:` of a rule
 //! - [`access`]: the rules
+//! - [`explain`]: what each rule says of one use, for people
 //! - [`pipeline`]: runs the checks and is the only place that mints a [`pipeline::Permit`]
 //! - [`config`]: the policy section of the configuration, compiled or refused with its problems
 #![warn(missing_docs)]
@@ -68,5 +69,6 @@ pub mod registry;
 pub mod decision;
 pub mod condition;
 pub mod access;
+pub mod explain;
 pub mod pipeline;
 pub mod config;

@@ -241,6 +241,12 @@ impl Policy {
         Self { registry, ..self }
     }
 
+    /// The rules.
+    #[must_use]
+    pub const fn access(&self) -> &Access {
+        &self.access
+    }
+
     /// What is known of a tool.
     #[must_use]
     pub fn registered(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&Registered> {

@@ -31,6 +31,7 @@ mod pins;
 mod policy;
 mod protocol;
 mod registry;
+mod rehearsal;
 mod reload;
 mod results;
 mod resuming;

@@ -28,6 +28,8 @@ const FOREIGN: usize = 256;
 const WHAT: usize = 8 * 1024;
 /// Most findings of one exchange that are on record.
 const FOUND: usize = 32;
+/// Most groups, roles and scopes of a caller that are on record.
+const NAMES: usize = 128;
 
 /// The id of a record: a UUID of version 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -264,6 +266,12 @@ impl Record {
         if end.is_some() && !self.found.is_empty() {
             list(line.key("found"), self.found.iter().map(ToString::to_string));
         }
+        // What a token said: nothing else says it later, when somebody asks what another policy would do.
+        let said =
+            self.principal.as_ref().filter(|who| who.claims.issuer.is_some() && end.is_some());
+        if let Some(who) = said {
+            some(line, "groups", who.groups.iter().map(|group| group.as_str()));
+        }
         let listed = end.and(self.listed);
         if let Some((_, hidden)) = listed {
             number(line, "hidden", hidden as u64);
@@ -289,6 +297,9 @@ impl Record {
             foreign(line, "reason", ending.reason.or_else(|| self.reason()));
         }
         item(line, Kind::Resource);
+        if let Some(who) = said {
+            some(line, "roles", who.claims.roles.iter().map(|role| role.as_str()));
+        }
         foreign(line, "route", self.route.as_deref());
         match &self.rpc_id {
             Some(Id::Number(id)) => line.raw("rpcId", itoa::Buffer::new().format(*id)),
@@ -298,6 +309,9 @@ impl Record {
         foreign(line, "rule", self.rule());
         line.text("schema", SCHEMA);
         foreign(line, "scheme", self.scheme);
+        if let Some(who) = said {
+            some(line, "scopes", who.claims.scopes.iter().map(|scope| scope.as_str()));
+        }
         foreign(line, "server", self.server.as_deref());
         if let Some(decision) = decision.filter(|decision| !decision.shadow.is_empty()) {
             list(line.key("shadow"), decision.shadow.iter().map(ToString::to_string));
@@ -360,6 +374,14 @@ impl Record {
             Effect::Deny(denial) => Some(denial.reason.code()),
             Effect::Allow(_) => None,
         }
+    }
+}
+
+/// A list of names that has any.
+fn some<'a>(line: &mut Object<'_>, key: &str, names: impl Iterator<Item = &'a str>) {
+    let mut names = names.take(NAMES).map(str::to_owned).peekable();
+    if names.peek().is_some() {
+        list(line.key(key), names);
     }
 }
 

@@ -358,24 +358,41 @@ fn query(
     if format == Shown::Csv {
         writeln!(out, "{}\r", COLUMNS.join(","))?;
     }
-    let mut unread = 0;
-    for file in all(files)? {
-        let mut from = open(&file)?;
-        let mut line = Vec::new();
-        while from.read_until(b'\n', &mut line)? > 0 {
-            match record(&line) {
-                Some(_) => show(&line).map_or(Ok(()), |text| out.write_all(&text))?,
-                None => unread += 1,
-            }
-            line.clear();
-        }
-    }
+    let unread =
+        lines(files, &mut |line, _| show(line).map_or(Ok(()), |text| out.write_all(&text)))?;
     out.flush()?;
     if unread > 0 {
         say(&format!("{unread} lines are no records; `portcullis audit verify` says why"));
         return Ok(ExitCode::from(FAILED));
     }
     Ok(ExitCode::SUCCESS)
+}
+
+/// Shows `seen` every record of the files, the oldest first; how many lines are no records.
+pub(super) fn each(files: &[PathBuf], seen: &mut dyn FnMut(Value<'_>)) -> io::Result<u64> {
+    lines(files, &mut |_, record| {
+        seen(record.root());
+        Ok(())
+    })
+}
+
+fn lines(
+    files: &[PathBuf],
+    seen: &mut dyn FnMut(&[u8], &Document) -> io::Result<()>,
+) -> io::Result<u64> {
+    let mut unread = 0;
+    for file in all(files)? {
+        let mut from = open(&file)?;
+        let mut line = Vec::new();
+        while from.read_until(b'\n', &mut line)? > 0 {
+            match record(&line) {
+                Some(record) => seen(&line, &record)?,
+                None => unread += 1,
+            }
+            line.clear();
+        }
+    }
+    Ok(unread)
 }
 
 /// The last records of a file, and those that come, also when the file is begun anew.

@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use policy::pointer::unescaped;
+use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
@@ -15,21 +16,25 @@ use super::yaml::{Kind, Node};
 /// The JSON Schema of the configuration.
 #[must_use]
 pub fn schema() -> Value {
+    schema_of::<RawSettings>("Portcullis configuration")
+}
+
+/// The JSON Schema of a file that is read into a `T`.
+pub(super) fn schema_of<T: JsonSchema>(title: &str) -> Value {
     let generator = SchemaSettings::draft2020_12().into_generator();
-    let mut schema = generator.into_root_schema_for::<RawSettings>().to_value();
+    let mut schema = generator.into_root_schema_for::<T>().to_value();
     if let Some(object) = schema.as_object_mut() {
-        object.insert("title".to_owned(), "Portcullis configuration".into());
+        object.insert("title".to_owned(), title.into());
     }
     schema
 }
 
-/// Every way in which `root` does not fit, and its JSON without what does not.
+/// Every way in which `root` does not fit `schema`, and its JSON without what does not.
 ///
 /// What is cut out is only what may be left out, so that the rest can still be looked at.
-pub(super) fn check(root: &mut Node) -> (Value, Vec<Problem>) {
-    let schema = schema();
+pub(super) fn check(root: &mut Node, schema: &Value) -> (Value, Vec<Problem>) {
     let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
-    let Ok(validator) = options.build(&schema) else {
+    let Ok(validator) = options.build(schema) else {
         // `the_schema_is_a_schema` keeps this from happening; closed if it does.
         return (Value::Null, vec![Problem::new(0..0, "the schema is broken", "report a bug")]);
     };
@@ -49,7 +54,7 @@ pub(super) fn check(root: &mut Node) -> (Value, Vec<Problem>) {
     let mut cuts = BTreeSet::new();
     let original = json.clone();
     for error in validator.iter_errors(&original) {
-        explain(&error, root, &schema, &mut problems, &mut cuts);
+        explain(&error, root, schema, &mut problems, &mut cuts);
     }
     for (parent, key) in cuts {
         if let Some(Value::Object(object)) = json.pointer_mut(&parent) {

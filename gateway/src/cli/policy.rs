@@ -1,0 +1,473 @@
+//! `portcullis policy`: what a configuration would decide, and why, before it does.
+
+mod simulate;
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use clap::{Args, Subcommand, ValueEnum};
+use gateway::rehearsal::{Answer, Known, Rehearsal};
+use gateway::report::Chain;
+use gateway::settings::Settings;
+use gateway::settings::cases::{self, Case, Described, Expected, Question};
+use policy::decision::{Decision, Effect};
+use policy::drift::visible;
+use policy::explain::{Applies, Matter, Remark};
+use policy::json::{Bounds, Document, Fragment};
+use policy::lock::State;
+use policy::name::ServerName;
+use policy::offer::Kind;
+use policy::principal::Proof;
+use serde_json::json;
+
+use super::{Format, complain, invalid, print, say};
+use simulate::Simulate;
+
+/// A case came out otherwise, or what was asked about is denied.
+const DENIED: u8 = 5;
+/// There is something to say of the rules.
+const FOUND: u8 = 6;
+
+#[derive(Debug, Args)]
+pub(super) struct Policy {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Say what becomes of one call, which rule decides, and what every other rule says of it. Exits
+    /// with 5 when it is denied.
+    Explain(Box<Explain>),
+    /// Decide the cases of files, by default those of `NAME.test.yaml` beside `NAME.yaml`. Exits with 5
+    /// when one comes out otherwise.
+    Test(Test),
+    /// Decide what is on record once more, by another configuration, and say what would come out
+    /// otherwise: for whom, and with what.
+    Simulate(Simulate),
+    /// Say which rules are superfluous, very broad, idle or not acting; and with a log, which were
+    /// never used. Exits with 6 when there is anything to say.
+    Lint(Lint),
+}
+
+#[derive(Debug, Args)]
+struct Explain {
+    /// The configuration.
+    #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
+    config: PathBuf,
+    /// Who calls. One that the configuration knows has the groups and scopes it has there, unless they
+    /// are given here.
+    #[arg(long, value_name = "ID")]
+    principal: String,
+    /// Its groups.
+    #[arg(long, value_name = "NAME")]
+    group: Vec<String>,
+    /// Its roles.
+    #[arg(long, value_name = "NAME")]
+    role: Vec<String>,
+    /// Its scopes, with all that they imply.
+    #[arg(long, value_name = "SCOPE")]
+    scope: Vec<String>,
+    /// The client it uses.
+    #[arg(long, value_name = "ID")]
+    client: Option<String>,
+    /// How it has proved that its credential is its own.
+    #[arg(long, value_enum)]
+    proof: Option<Proved>,
+    /// The server.
+    #[arg(long, value_name = "NAME")]
+    server: String,
+    #[command(flatten)]
+    thing: Thing,
+    /// The arguments, a JSON object.
+    #[arg(long, value_name = "JSON")]
+    arguments: Option<String>,
+    /// How it is shown.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+struct Thing {
+    /// The tool it calls, by the name its server gives it.
+    #[arg(long, value_name = "NAME")]
+    tool: Option<String>,
+    /// The prompt it gets.
+    #[arg(long, value_name = "NAME")]
+    prompt: Option<String>,
+    /// The resource it reads.
+    #[arg(long, value_name = "URI")]
+    resource: Option<String>,
+    /// The method that this gateway does not know.
+    #[arg(long, value_name = "NAME")]
+    method: Option<String>,
+}
+
+impl Thing {
+    fn named(&self) -> Option<(Kind, &str)> {
+        let Self { tool, prompt, resource, method } = self;
+        let kinds = [
+            (Kind::Tool, tool),
+            (Kind::Prompt, prompt),
+            (Kind::Resource, resource),
+            (Kind::Method, method),
+        ];
+        kinds.into_iter().find_map(|(kind, name)| Some((kind, name.as_deref()?)))
+    }
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum Proved {
+    /// By the certificate of its connection.
+    Certificate,
+    /// By a signature for each request.
+    Dpop,
+}
+
+#[derive(Debug, Args)]
+struct Test {
+    /// The files with cases.
+    files: Vec<PathBuf>,
+    /// The configuration.
+    #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
+    config: PathBuf,
+    /// How it is shown.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+struct Lint {
+    /// The configuration.
+    #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
+    config: PathBuf,
+    /// Files of the audit log: rules that grant and that decided nothing in them are named.
+    #[arg(long, value_name = "FILE", num_args = 1..)]
+    against: Vec<PathBuf>,
+    /// Say nothing of this: `covered`, `broad`, `idle`, `inactive` or `unused`.
+    #[arg(long, value_name = "CODE")]
+    allow: Vec<String>,
+    /// How it is shown.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    format: Format,
+}
+
+pub(super) fn run(policy: Policy) -> ExitCode {
+    let done = match policy.verb {
+        Verb::Explain(explain) => self::explain(&explain),
+        Verb::Test(test) => self::test(&test),
+        Verb::Simulate(simulate) => simulate::run(&simulate),
+        Verb::Lint(lint) => self::lint(&lint),
+    };
+    done.unwrap_or_else(|code| code)
+}
+
+/// The configuration and what it would decide.
+fn rehearsal(file: &Path) -> Result<(Settings, Rehearsal), ExitCode> {
+    let mut settings = super::settings(file)?;
+    let rehearsal = Rehearsal::new(&mut settings);
+    let rehearsal = rehearsal.map_err(|error| complain(&Chain(&error).to_string()))?;
+    Ok((settings, rehearsal))
+}
+
+fn explain(explain: &Explain) -> Result<ExitCode, ExitCode> {
+    let (settings, rehearsal) = rehearsal(&explain.config)?;
+    let question = question(explain, &settings).map_err(|why| complain(&why))?;
+    let answer = rehearsal.ask(&question);
+    match explain.format {
+        Format::Human => print(&words(&question, &answer)),
+        Format::Json => print(&format!("{}\n", shown(&question, &answer))),
+    };
+    let allowed = matches!(answer.decision.effect, Effect::Allow(_));
+    Ok(if allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+}
+
+fn question(explain: &Explain, settings: &Settings) -> Result<Question, String> {
+    let described = Described {
+        id: explain.principal.clone(),
+        groups: explain.group.clone(),
+        roles: explain.role.clone(),
+        scopes: explain.scope.clone(),
+        client: explain.client.clone(),
+        proof: match explain.proof {
+            None => Proof::None,
+            Some(Proved::Certificate) => Proof::Certificate,
+            Some(Proved::Dpop) => Proof::Dpop,
+        },
+    };
+    let principal = described.principal(settings);
+    let principal = principal.map_err(|error| format!("a name of the caller {error}"))?;
+    let servers = settings.servers.iter().map(|server| &server.name);
+    let server = servers.clone().find(|server| server.as_str() == explain.server);
+    let server = server.cloned().ok_or_else(|| {
+        let list: Vec<_> = servers.map(ServerName::as_str).collect();
+        format!("there is no server `{}`; there are: {}", visible(&explain.server), list.join(", "))
+    })?;
+    let arguments = explain.arguments.as_deref().map(|text| {
+        let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
+        let document = document.map_err(|error| format!("`--arguments`: {error}"))?;
+        match document.root().is_object() {
+            true => Ok(Fragment::whole(Arc::new(document))),
+            false => Err("`--arguments` is not a JSON object".to_owned()),
+        }
+    });
+    let (kind, name) = explain.thing.named().ok_or("name one thing")?;
+    let arguments = arguments.transpose()?;
+    Ok(Question { principal, server, kind, name: name.into(), arguments })
+}
+
+/// The decision in a few words.
+fn verdict(decision: &Decision) -> String {
+    match &decision.effect {
+        Effect::Allow(rule) => format!("allowed by rule `{rule}`"),
+        Effect::Deny(denial) => match denial.reason.rule() {
+            Some(rule) => format!("denied: {} (rule `{rule}`)", denial.reason),
+            None => format!("denied: {}", denial.reason),
+        },
+    }
+}
+
+const fn known(known: Known) -> &'static str {
+    match known {
+        Known::Locked(State::Approved) => "approved in the lockfile",
+        Known::Locked(State::Pending) => "proposed in the lockfile, not approved",
+        Known::Locked(State::Revoked) => "revoked in the lockfile",
+        Known::Assumed => {
+            "not in the lockfile: taken to be offered, approved, and to take anything"
+        }
+        Known::Nothing => "none is needed",
+    }
+}
+
+fn words(question: &Question, answer: &Answer) -> String {
+    let Question { principal, server, kind, name, .. } = question;
+    let mut out = format!("{}\n", verdict(&answer.decision));
+    let groups: Vec<_> = principal.groups.iter().map(|group| group.as_str()).collect();
+    let mut line = |key: &str, value: &str| {
+        writeln!(out, "  {key:<12}{value}").unwrap_or_default();
+    };
+    let groups = if groups.is_empty() { "no groups".to_owned() } else { groups.join(", ") };
+    line("caller", &format!("{} ({groups})", principal.id));
+    line(kind.as_str(), &format!("{} of {server}", visible(name)));
+    line("definition", known(answer.known));
+    if let Some(digest) = answer.decision.definition {
+        line("", &digest.to_string());
+    }
+    if let Some(listed) = answer.listed {
+        line("list", if listed { "the caller sees it" } else { "the caller does not see it" });
+    }
+    for finding in &answer.decision.findings {
+        line("found", &finding.to_string());
+    }
+    if let Some(told) = &answer.told {
+        line("told", &format!("{} {}", told.code, told.message));
+    }
+    // What concerns it first; the rest for those who wonder.
+    let near = |applies: &Applies| match applies {
+        Applies::Yes => 0,
+        Applies::Depends | Applies::Lacks(_) | Applies::Fails | Applies::Error => 1,
+        Applies::Caller | Applies::Server | Applies::Thing | Applies::Off => 2,
+    };
+    let mut rules: Vec<_> = answer.rules.iter().collect();
+    rules.sort_by_key(|said| near(&said.applies));
+    for (n, said) in rules.into_iter().enumerate() {
+        let says = match said.says {
+            policy::access::Says::Allow => "allow",
+            policy::access::Says::Forbid => "forbid",
+        };
+        let mode = match said.mode {
+            policy::decision::Mode::Enforce => "",
+            policy::decision::Mode::Audit => " (only counted)",
+            policy::decision::Mode::Off => "",
+        };
+        let key = if n == 0 { "rules" } else { "" };
+        let note = said.applies.note();
+        line(key, &format!("{says:<7} {:<24} {note}{mode}", said.rule.as_str()));
+    }
+    if matches!(answer.decision.effect, Effect::Allow(_)) {
+        line("then", "rates, guardrails and what is done about the answer are not decided here");
+    }
+    out
+}
+
+fn shown(question: &Question, answer: &Answer) -> serde_json::Value {
+    let Question { principal, server, kind, name, .. } = question;
+    let (reason, rule) = match &answer.decision.effect {
+        Effect::Allow(rule) => (None, Some(rule)),
+        Effect::Deny(denial) => (Some(denial.reason.code()), denial.reason.rule()),
+    };
+    let rules = answer.rules.iter().map(|said| {
+        json!({ "rule": said.rule.as_str(), "applies": said.applies == Applies::Yes, "note": said.applies.note() })
+    });
+    json!({
+        "decision": if reason.is_none() { "allow" } else { "deny" },
+        "reason": reason,
+        "rule": rule.map(|rule| rule.as_str()),
+        "principal": principal.id.as_str(),
+        "server": server.as_str(),
+        kind.as_str(): &**name,
+        "definition": answer.decision.definition.map(|digest| digest.to_string()),
+        "known": known(answer.known),
+        "listed": answer.listed,
+        "findings": answer.decision.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        "told": answer.told.as_ref().map(|told| json!({ "code": told.code, "message": told.message })),
+        "rules": rules.collect::<Vec<_>>(),
+    })
+}
+
+fn test(test: &Test) -> Result<ExitCode, ExitCode> {
+    let mut settings = super::settings(&test.config)?;
+    let beside = || {
+        let name = test.config.file_stem().unwrap_or_default().to_string_lossy().into_owned();
+        test.config.with_file_name(format!("{name}.test.yaml"))
+    };
+    let files = if test.files.is_empty() { vec![beside()] } else { test.files.clone() };
+    let mut all = Vec::new();
+    for file in &files {
+        let shown = file.display().to_string();
+        let text = fs::read_to_string(file)
+            .map_err(|error| complain(&format!("could not read `{shown}`: {error}")))?;
+        let cases = cases::read(&shown, &text, &settings);
+        all.extend(cases.map_err(|problems| invalid(&problems))?);
+    }
+    let rehearsal = Rehearsal::new(&mut settings);
+    let rehearsal = rehearsal.map_err(|error| complain(&Chain(&error).to_string()))?;
+    let mut deciding = BTreeSet::new();
+    let mut results = Vec::new();
+    for case in &all {
+        let answer = rehearsal.ask(&case.question);
+        deciding.extend(rule(&answer.decision).map(str::to_owned));
+        results.push((case, wrong(case, &answer), verdict(&answer.decision)));
+    }
+    let failed = results.iter().filter(|(_, wrong, _)| wrong.is_some()).count();
+    let rules = rehearsal.policy().access().rules().iter().map(|rule| rule.id.as_str());
+    let untested: Vec<_> = rules.filter(|id| !deciding.contains(*id)).collect();
+    match test.format {
+        Format::Human => {
+            let mut out = String::new();
+            for (case, wrong, verdict) in &results {
+                match wrong {
+                    None => writeln!(out, "ok      {}", visible(&case.name)),
+                    Some(wrong) => {
+                        writeln!(
+                            out,
+                            "FAILED  {}\n        {wrong}; it is {verdict}",
+                            visible(&case.name)
+                        )
+                    }
+                }
+                .unwrap_or_default();
+            }
+            writeln!(out, "{} passed, {failed} failed", results.len() - failed).unwrap_or_default();
+            print(&out);
+            if !untested.is_empty() {
+                say(&format!("note: no case is decided by: {}", untested.join(", ")));
+            }
+        }
+        Format::Json => {
+            let cases = results.iter().map(|(case, wrong, verdict)| {
+                json!({ "name": case.name, "passed": wrong.is_none(), "verdict": verdict, "wrong": wrong })
+            });
+            let cases: Vec<_> = cases.collect();
+            print(&format!("{}\n", json!({ "cases": cases, "untestedRules": untested })));
+        }
+    }
+    Ok(if failed == 0 { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
+}
+
+/// The rule that decided.
+fn rule(decision: &Decision) -> Option<&str> {
+    match &decision.effect {
+        Effect::Allow(rule) => Some(rule.as_str()),
+        Effect::Deny(denial) => denial.reason.rule().map(|rule| rule.as_str()),
+    }
+}
+
+/// What is not as a case says.
+fn wrong(case: &Case, answer: &Answer) -> Option<String> {
+    let decision = &answer.decision;
+    let (allowed, reason) = match &decision.effect {
+        Effect::Allow(_) => (true, None),
+        Effect::Deny(denial) => (false, Some(denial.reason.code())),
+    };
+    if allowed != (case.expect == Expected::Allow) {
+        let wanted = if allowed { "it should be denied" } else { "it should be allowed" };
+        return Some(wanted.to_owned());
+    }
+    if let Some(wanted) = &case.rule
+        && rule(decision) != Some(wanted)
+    {
+        return Some(format!("rule `{wanted}` should decide"));
+    }
+    if let Some(wanted) = &case.reason
+        && reason != Some(wanted)
+    {
+        return Some(format!("the reason should be `{wanted}`"));
+    }
+    match (case.listed, answer.listed.unwrap_or(false)) {
+        (Some(true), false) => Some("it should stand in the list".to_owned()),
+        (Some(false), true) => Some("it should not stand in the list".to_owned()),
+        (Some(true), true) | (Some(false), false) | (None, _) => None,
+    }
+}
+
+fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
+    let (_, rehearsal) = rehearsal(&lint.config)?;
+    let offers: Vec<_> = rehearsal.offers().collect();
+    let access = rehearsal.policy().access();
+    let remarks = access.review(|servers, kind, pattern| {
+        let mut of_servers = offers
+            .iter()
+            .filter(|(server, _)| servers.iter().any(|one| one.matches(server.as_str())))
+            .peekable();
+        // A server of which nothing is known may offer anything.
+        of_servers.peek()?;
+        Some(of_servers.any(|(_, o)| o.kind() == kind && pattern.matches(o.name().as_str())))
+    });
+    let mut said: Vec<(String, &'static str, String)> = remarks.iter().map(remark).collect();
+    if !lint.against.is_empty() {
+        let (used, since) = simulate::used(&lint.against).map_err(|e| complain(&e.to_string()))?;
+        let grants = access.rules().iter().filter(|rule| {
+            rule.says == policy::access::Says::Allow && rule.mode == policy::decision::Mode::Enforce
+        });
+        for rule in grants.filter(|rule| !used.contains(rule.id.as_str())) {
+            let note = format!("it has decided nothing since {since}");
+            said.push((rule.id.to_string(), "unused", note));
+        }
+    }
+    said.retain(|(_, code, _)| !lint.allow.iter().any(|allowed| allowed == code));
+    match lint.format {
+        Format::Human if said.is_empty() => print("nothing to say\n"),
+        Format::Human => {
+            let line = |(rule, code, note): &(String, &str, String)| {
+                format!("{code:<9} rule `{rule}`: {note}\n")
+            };
+            print(&said.iter().map(line).collect::<String>())
+        }
+        Format::Json => {
+            let entry = |(rule, code, note): &(String, &str, String)| json!({ "rule": rule, "code": code, "note": note });
+            let said: Vec<_> = said.iter().map(entry).collect();
+            print(&format!("{}\n", serde_json::Value::from(said)))
+        }
+    };
+    Ok(if said.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
+}
+
+fn remark(remark: &Remark) -> (String, &'static str, String) {
+    let note = match &remark.what {
+        Matter::Covered(other) => {
+            format!("`{other}` says all of it already; remove one of the two")
+        }
+        Matter::Broad(what) => format!("{what}; name what is meant, or set a `when`"),
+        Matter::Idle(name) => {
+            format!("`{}` is nothing that these servers offer, by the lockfile", visible(name))
+        }
+        Matter::Inactive => "it does not act; set `mode: enforce`, or remove it".to_owned(),
+    };
+    (remark.rule.to_string(), remark.what.code(), note)
+}

@@ -1,0 +1,237 @@
+//! What is on record, decided once more by another configuration.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt::Write as _;
+use std::io;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use gateway::rehearsal::Rehearsal;
+use gateway::settings::Settings;
+use gateway::settings::cases::{Described, Question};
+use policy::decision::{Effect, Reason};
+use policy::drift::visible;
+use policy::json::Value;
+use policy::name::ServerName;
+use policy::offer::Kind;
+use policy::principal::{Principal, Proof};
+use serde_json::json;
+
+use super::super::{Format, audit, complain, print, say};
+use super::{DENIED, rehearsal};
+
+/// Why a caller would not even be asked what it wants.
+const NOBODY: &str = "unknown-caller";
+
+#[derive(Debug, Args)]
+pub(super) struct Simulate {
+    /// The configuration that is tried.
+    #[arg(short, long, alias = "policy", value_name = "FILE", default_value = "portcullis.yaml")]
+    config: PathBuf,
+    /// The files of the audit log, or `-` for standard input. With a file come the full ones beside it.
+    #[arg(long, value_name = "FILE", required = true, num_args = 1..)]
+    against: Vec<PathBuf>,
+    /// Exit with 5 when anything would come out otherwise.
+    #[arg(long)]
+    strict: bool,
+    /// How it is shown.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    format: Format,
+}
+
+/// What was decided by rules, and what would be.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Flip {
+    principal: String,
+    server: String,
+    thing: String,
+    was: String,
+    would: String,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+struct Tally {
+    same: u64,
+    /// Decided by something else than rules: what was found, what was approved.
+    others: u64,
+    /// It depends on arguments, which are not on record.
+    open: u64,
+    /// How often, and when last.
+    flips: BTreeMap<Flip, (u64, String)>,
+}
+
+pub(super) fn run(simulate: &Simulate) -> Result<ExitCode, ExitCode> {
+    let (settings, rehearsal) = rehearsal(&simulate.config)?;
+    let mut tally = Tally::default();
+    let read = audit::each(&simulate.against, &mut |record| {
+        count(record, (&settings, &rehearsal), &mut tally);
+    });
+    let unread = read.map_err(|error| complain(&error.to_string()))?;
+    if unread > 0 {
+        say(&format!("{unread} lines are no records; `portcullis audit verify` says why"));
+    }
+    match simulate.format {
+        Format::Human => print(&words(&tally)),
+        Format::Json => print(&format!("{}\n", shown(&tally))),
+    };
+    let flipped = simulate.strict && !tally.flips.is_empty();
+    Ok(if flipped { ExitCode::from(DENIED) } else { ExitCode::SUCCESS })
+}
+
+/// The rules that have decided something, and when the log begins.
+pub(super) fn used(files: &[PathBuf]) -> io::Result<(BTreeSet<String>, String)> {
+    let (mut used, mut since) = (BTreeSet::new(), None);
+    audit::each(files, &mut |record| {
+        since = since.take().or_else(|| text(record, "time"));
+        used.extend(text(record, "rule"));
+    })?;
+    Ok((used, since.unwrap_or_else(|| "ever".to_owned())))
+}
+
+fn text(record: Value<'_>, name: &str) -> Option<String> {
+    Some(record.get(name)?.as_str()?.into_owned())
+}
+
+fn texts(record: Value<'_>, name: &str) -> Vec<String> {
+    let items = record.get(name).into_iter().flat_map(Value::items);
+    items.filter_map(|item| item.as_str().map(String::from)).collect()
+}
+
+fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tally: &mut Tally) {
+    let text = |name: &str| text(record, name);
+    if text("event").as_deref() != Some("exchange") {
+        return;
+    }
+    let Some((was, decided)) = text("decision").zip(text("server")) else { return };
+    let things = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Template, Kind::Method];
+    let named = things.into_iter().find_map(|kind| Some((kind, text(kind.as_str())?)));
+    let Some((kind, name)) = named.or_else(|| Some((Kind::Method, text("method")?))) else {
+        return;
+    };
+    let reason = text("reason").filter(|_| was == "deny");
+    if !reason.as_deref().is_none_or(is_of_rules) {
+        tally.others += 1;
+        return;
+    }
+    let was = match (&reason, text("rule")) {
+        (Some(reason), Some(rule)) => format!("denied: {reason} (rule `{rule}`)"),
+        (Some(reason), None) => format!("denied: {reason}"),
+        (None, rule) => format!("allowed by rule `{}`", rule.unwrap_or_default()),
+    };
+    let would = match (caller(record, settings), ServerName::parse(&decided)) {
+        (Some(principal), Ok(server)) => {
+            let question =
+                Question { principal, server, kind, name: name.as_str().into(), arguments: None };
+            match rehearsal.by_rules(&question) {
+                None => {
+                    tally.open += 1;
+                    return;
+                }
+                Some(Effect::Allow(rule)) => (true, format!("allowed by rule `{rule}`")),
+                Some(Effect::Deny(denial)) => match denial.reason.rule() {
+                    Some(rule) => (false, format!("denied: {} (rule `{rule}`)", denial.reason)),
+                    None => (false, format!("denied: {}", denial.reason)),
+                },
+            }
+        }
+        (None, _) => (false, format!("denied: {NOBODY}")),
+        (_, Err(_)) => (false, format!("denied: {}", Reason::NotGranted)),
+    };
+    let (allows, would) = would;
+    if allows == reason.is_none() {
+        tally.same += 1;
+        return;
+    }
+    let principal = text("principal").unwrap_or_default();
+    let thing = format!("{} {}", kind.as_str(), visible(&name));
+    let flip = Flip { principal, server: decided, thing, was, would };
+    let entry = tally.flips.entry(flip).or_default();
+    entry.0 += 1;
+    entry.1 = text("time").unwrap_or_default();
+}
+
+/// Whether a denial came from rules: of others nothing can be said without the definition and the
+/// arguments of then.
+fn is_of_rules(reason: &str) -> bool {
+    matches!(
+        reason,
+        "not-granted"
+            | "forbidden"
+            | "condition-error"
+            | "insufficient-scope"
+            | "proof-required"
+            | "method-not-granted"
+    )
+}
+
+/// The caller as the configuration would know it: by its name, or by what its token said.
+fn caller(record: Value<'_>, settings: &Settings) -> Option<Principal> {
+    let id = text(record, "principal")?;
+    let known = settings.identity.principals();
+    if let Some(known) = known.into_iter().find(|known| known.id.as_str() == id) {
+        return Some(known);
+    }
+    let certificate = text(record, "certificate");
+    let known = settings.identity.certificates.iter().find(|known| {
+        let matches = |name: &String| known.names.iter().any(|pattern| pattern.matches(name));
+        certificate.as_ref().is_some_and(matches)
+    });
+    let proof = match text(record, "proof").as_deref() {
+        Some("certificate") => Proof::Certificate,
+        Some("dpop") => Proof::Dpop,
+        Some(_) | None => Proof::None,
+    };
+    let described = Described {
+        id,
+        groups: texts(record, "groups"),
+        roles: texts(record, "roles"),
+        scopes: texts(record, "scopes"),
+        client: text(record, "client"),
+        proof,
+    };
+    let mut principal = described.principal(settings).ok()?;
+    match (text(record, "scheme").as_deref(), known) {
+        (Some("bearer" | "dpop"), _) if !settings.identity.issuers.is_empty() => Some(principal),
+        (_, Some(known)) => {
+            principal.groups.clone_from(&known.groups);
+            principal.claims.scopes.clone_from(&known.scopes);
+            Some(principal)
+        }
+        (_, None) => None,
+    }
+}
+
+fn words(tally: &Tally) -> String {
+    let mut out = String::new();
+    for (flip, (count, last)) in &tally.flips {
+        let Flip { principal, server, thing, was, would } = flip;
+        let principal = visible(principal);
+        let server = visible(server);
+        writeln!(
+            out,
+            "{count:>6}  {principal}  {thing} of {server}\n        was   {was}\n        would {would}\n        last  {last}"
+        )
+        .unwrap_or_default();
+    }
+    let flips: u64 = tally.flips.values().map(|(count, _)| count).sum();
+    writeln!(
+        out,
+        "{flips} would come out otherwise, {} the same; {} depend on arguments, which are not on record; \
+         {} were not decided by rules",
+        tally.same, tally.open, tally.others
+    )
+    .unwrap_or_default();
+    out
+}
+
+fn shown(tally: &Tally) -> serde_json::Value {
+    let flips = tally.flips.iter().map(|(flip, (count, last))| {
+        let Flip { principal, server, thing, was, would } = flip;
+        json!({ "principal": principal, "server": server, "thing": thing, "was": was, "would": would,
+            "count": count, "last": last })
+    });
+    json!({ "flips": flips.collect::<Vec<_>>(), "same": tally.same, "dependOnArguments": tally.open,
+        "notByRules": tally.others })
+}

@@ -1,0 +1,216 @@
+//! What a configuration would decide, without a gateway: by the policy that [`crate::exchange`] asks, and
+//! with the definitions that stand in the lockfile. No server is asked and nothing is recorded.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use bytes::Bytes;
+use policy::condition::{Arguments, Subject};
+use policy::decision::{Decision, Denial, Effect};
+use policy::explain::Said;
+use policy::json::{Bounds, Document, Fragment};
+use policy::lock::{Lock, State, Version};
+use policy::message::{Use, Verb};
+use policy::name::ServerName;
+use policy::offer::{Catalog, Kind, Offer};
+use policy::pins::Pins;
+use policy::pipeline::Policy;
+use policy::shadow::Shadows;
+
+use crate::failure::{Failure, Public};
+use crate::protocol::Era;
+use crate::settings::cases::Question;
+use crate::settings::lockfile::{self, LockError};
+use crate::settings::{Pinning, Settings};
+
+/// A configuration that is asked what it would decide.
+#[derive(Debug)]
+pub struct Rehearsal {
+    policy: Policy,
+    pins: Pins,
+    catalogs: BTreeMap<(ServerName, Kind), Arc<Catalog>>,
+}
+
+/// What a thing is known to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Known {
+    /// Its definition is in the lockfile, in this state.
+    Locked(State),
+    /// Nothing is known of it: it is taken to be there, to be approved, and to take anything.
+    Assumed,
+    /// Things of this sort have no definition.
+    Nothing,
+}
+
+/// What would be decided.
+#[derive(Debug)]
+pub struct Answer {
+    /// The decision, as it would be recorded.
+    pub decision: Decision,
+    /// What the caller would be told, if it is denied.
+    pub told: Option<Public>,
+    /// Whether it stands in the list that the caller is shown; nothing of the sort has a list if not
+    /// known.
+    pub listed: Option<bool>,
+    /// What is known of the thing.
+    pub known: Known,
+    /// What each rule says.
+    pub rules: Vec<Said>,
+}
+
+impl Rehearsal {
+    /// What `settings` say, with what was approved.
+    ///
+    /// # Errors
+    /// When the lockfile is there and cannot be used.
+    pub fn new(settings: &mut Settings) -> Result<Self, LockError> {
+        let policy = std::mem::take(&mut settings.policy);
+        let lock = Arc::new(locked(&settings.pins)?);
+        let mode = settings.pins.mode;
+        let mut catalogs = BTreeMap::new();
+        for server in &settings.servers {
+            let Some(locked) = lock.servers.get(server.name.as_str()) else { continue };
+            let mut offers: BTreeMap<Kind, Vec<Offer>> = BTreeMap::new();
+            for ((kind, _), versions) in &locked.offers {
+                let document = best(versions).map(|version| version.definition.document());
+                let offer = document.and_then(|one| Offer::read(*kind, one.root(), &one).ok());
+                offers.entry(*kind).or_default().extend(offer);
+            }
+            for (kind, offers) in offers {
+                let catalog = Catalog::new(server.name.clone(), kind, offers);
+                catalogs.insert((server.name.clone(), kind), Arc::new(catalog));
+            }
+        }
+        let pins = Pins { mode, lock, ..Pins::default() };
+        policy.shadow(Arc::new(Shadows::among(catalogs.values().cloned())));
+        policy.pin(Arc::new(pins.clone()));
+        Ok(Self { policy, pins, catalogs })
+    }
+
+    /// The policy.
+    #[must_use]
+    pub const fn policy(&self) -> &Policy {
+        &self.policy
+    }
+
+    /// Everything whose definition is known.
+    pub fn offers(&self) -> impl Iterator<Item = (&ServerName, &Offer)> {
+        let catalogs = self.catalogs.iter();
+        catalogs
+            .flat_map(|((server, _), catalog)| catalog.offers().iter().map(move |o| (server, o)))
+    }
+
+    /// What would be decided.
+    #[must_use]
+    pub fn ask(&self, question: &Question) -> Answer {
+        let Question { principal, server, kind, name, arguments } = question;
+        let (catalog, pins, known) = self.catalog(server, *kind, name);
+        self.policy.pin(pins);
+        let verb = match kind {
+            Kind::Tool => Verb::Call,
+            Kind::Prompt => Verb::Get,
+            Kind::Resource => Verb::Read,
+            Kind::Template => Verb::CompleteTemplate,
+            Kind::Method => Verb::Other,
+        };
+        let call = Use {
+            server: server.clone(),
+            verb,
+            name: name.clone(),
+            arguments: arguments.clone(),
+            extra: Vec::new(),
+            meta: Vec::new(),
+        };
+        // As an exchange asks: first of the server, then of the thing.
+        let any = self.policy.admit_list(principal, server, *kind);
+        let (decision, denial) = match any.outcome {
+            Err(denial) => (any.decision, Some(denial)),
+            Ok(_) => {
+                let ruling = self.policy.admit(principal, catalog.as_deref(), call);
+                (ruling.decision, ruling.outcome.err())
+            }
+        };
+        let offer = catalog.as_deref().and_then(|catalog| catalog.offer(name));
+        let listed = offer.map(|offer| self.policy.about(principal, server, offer).shows());
+        let arguments = arguments.as_ref().map_or(Arguments::None, |a| Arguments::Given(a.value()));
+        let known_of = self.policy.registered(server, *kind, name);
+        let subject = Subject { principal, server, kind: *kind, name, arguments, known: known_of };
+        let rules = self.policy.access().explain(subject);
+        let told = denial.map(|denial| told(*kind, denial));
+        Answer { decision, told, listed, known, rules }
+    }
+
+    /// What the rules alone say of something that was done with arguments that are not known any more;
+    /// `None` where it depends on them.
+    #[must_use]
+    pub fn by_rules(&self, question: &Question) -> Option<Effect> {
+        let Question { principal, server, kind, name, .. } = question;
+        let known = self.policy.registered(server, *kind, name);
+        let arguments = Arguments::Unknown;
+        let subject = Subject { principal, server, kind: *kind, name, arguments, known };
+        let decided = self.policy.access().decide(subject);
+        decided.for_any_arguments.then_some(decided.decision.effect)
+    }
+
+    /// What the server offers of a kind, with `name` among it, and what is approved then.
+    fn catalog(
+        &self,
+        server: &ServerName,
+        kind: Kind,
+        name: &str,
+    ) -> (Option<Arc<Catalog>>, Arc<Pins>, Known) {
+        let as_is = || Arc::new(self.pins.clone());
+        let catalog = self.catalogs.get(&(server.clone(), kind));
+        let locked = self.pins.lock.servers.get(server.as_str());
+        let versions = locked.map(|locked| locked.versions(kind, name)).unwrap_or_default();
+        if let Some(version) = best(versions) {
+            return (catalog.cloned(), as_is(), Known::Locked(version.state));
+        }
+        if !matches!(kind, Kind::Tool | Kind::Prompt) {
+            return (catalog.cloned(), as_is(), Known::Nothing);
+        }
+        let Some((offer, version)) = assumed(kind, name) else {
+            return (catalog.cloned(), as_is(), Known::Nothing);
+        };
+        let mut offers = catalog.map(|catalog| catalog.offers().to_vec()).unwrap_or_default();
+        offers.push(offer);
+        let mut lock = Lock::clone(&self.pins.lock);
+        let of_server = lock.servers.entry(server.as_str().into()).or_default();
+        of_server.offers.insert((kind, name.into()), vec![version]);
+        let pins = Pins { lock: Arc::new(lock), ..self.pins.clone() };
+        let catalog = Catalog::new(server.clone(), kind, offers);
+        (Some(Arc::new(catalog)), Arc::new(pins), Known::Assumed)
+    }
+}
+
+fn told(kind: Kind, denial: Denial) -> Public {
+    Failure::Denied(kind, denial).public(Some(Era::Modern))
+}
+
+/// The version that counts: one that is approved, else one that could be.
+fn best(versions: &[Version]) -> Option<&Version> {
+    let of = |state| versions.iter().rfind(|version| version.state == state);
+    of(State::Approved).or_else(|| of(State::Pending)).or_else(|| of(State::Revoked))
+}
+
+/// A thing of which nothing is known but its name.
+fn assumed(kind: Kind, name: &str) -> Option<(Offer, Version)> {
+    let text = match kind {
+        Kind::Tool => serde_json::json!({ "name": name, "inputSchema": { "type": "object" } }),
+        _ => serde_json::json!({ "name": name }),
+    };
+    let document = Document::parse(Bytes::from(text.to_string()), &Bounds::MESSAGE).ok()?;
+    let document = Arc::new(document);
+    let offer = Offer::read(kind, document.root(), &document).ok()?;
+    let (digest, definition) = (offer.digest()?, Fragment::whole(document));
+    let version = Version { digest, state: State::Approved, by: None, at: None, definition };
+    Some((offer, version))
+}
+
+fn locked(pins: &Pinning) -> Result<Lock, LockError> {
+    match lockfile::read(&pins.file, &pins.approvers) {
+        Ok((lock, _)) => Ok(lock),
+        Err(LockError::Missing(_)) => Ok(Lock::default()),
+        Err(error) => Err(error),
+    }
+}

@@ -1,0 +1,269 @@
+//! Cases that a policy is tested with: who does what, and what has to become of it.
+
+use std::collections::BTreeSet;
+use std::sync::Arc;
+
+use policy::decision::Reason;
+use policy::json::{Bounds, Document, Fragment};
+use policy::name::{ClientId, GroupName, NameError, PrincipalId, RoleName, Scope, ServerName};
+use policy::offer::Kind;
+use policy::principal::{Principal, Proof};
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use super::problem::Problem;
+use super::yaml::Node;
+use super::{Problems, Settings, shape, yaml};
+
+/// Cases that a policy is tested with.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawCases {
+    /// The cases.
+    tests: Vec<RawCase>,
+}
+
+/// One case.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawCase {
+    /// What it is about, in words.
+    name: String,
+    /// Who calls. One that the configuration knows has the groups and scopes it has there, unless they
+    /// are given here.
+    principal: String,
+    /// Its groups.
+    #[serde(default)]
+    groups: Vec<String>,
+    /// Its roles.
+    #[serde(default)]
+    roles: Vec<String>,
+    /// Its scopes, with all that they imply.
+    #[serde(default)]
+    scopes: Vec<String>,
+    /// The client it uses.
+    client: Option<String>,
+    /// How it has proved that its credential is its own.
+    proof: Option<RawProof>,
+    /// The server.
+    server: String,
+    /// The tool it calls, by the name its server gives it; or one of the next three.
+    tool: Option<String>,
+    /// The prompt it gets.
+    prompt: Option<String>,
+    /// The URI of the resource it reads.
+    resource: Option<String>,
+    /// The method that this gateway does not know.
+    method: Option<String>,
+    /// The arguments.
+    arguments: Option<serde_json::Map<String, serde_json::Value>>,
+    /// What has to become of it.
+    expect: Expected,
+    /// The rule that has to decide.
+    rule: Option<String>,
+    /// The code of the denial.
+    reason: Option<String>,
+    /// Whether it has to stand in the list that the caller is shown.
+    listed: Option<bool>,
+}
+
+/// How a caller has proved that its credential is its own.
+#[derive(Clone, Copy, Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+enum RawProof {
+    /// By the certificate of its connection.
+    Certificate,
+    /// By a signature for each request.
+    Dpop,
+}
+
+/// What has to become of a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Expected {
+    /// It is let through.
+    Allow,
+    /// It is not.
+    Deny,
+}
+
+/// Who does what.
+#[derive(Clone, Debug)]
+pub struct Question {
+    /// Who.
+    pub principal: Principal,
+    /// Of which server.
+    pub server: ServerName,
+    /// Of what sort.
+    pub kind: Kind,
+    /// Which.
+    pub name: Box<str>,
+    /// With which arguments.
+    pub arguments: Option<Fragment>,
+}
+
+/// One case.
+#[derive(Debug)]
+pub struct Case {
+    /// What it is about.
+    pub name: String,
+    /// Who does what.
+    pub question: Question,
+    /// What has to become of it.
+    pub expect: Expected,
+    /// The rule that has to decide.
+    pub rule: Option<String>,
+    /// The code of the denial.
+    pub reason: Option<String>,
+    /// Whether it has to stand in the list.
+    pub listed: Option<bool>,
+}
+
+/// What is known of a caller by hand: what a credential would say of it.
+#[derive(Clone, Debug, Default)]
+pub struct Described {
+    /// Its id.
+    pub id: String,
+    /// Its groups.
+    pub groups: Vec<String>,
+    /// Its roles.
+    pub roles: Vec<String>,
+    /// Its scopes.
+    pub scopes: Vec<String>,
+    /// Its client.
+    pub client: Option<String>,
+    /// How it has proved that its credential is its own.
+    pub proof: Proof,
+}
+
+impl Described {
+    /// The caller as `settings` know it; with what is given here instead, where anything is.
+    ///
+    /// # Errors
+    /// What is no name.
+    pub fn principal(&self, settings: &Settings) -> Result<Principal, NameError> {
+        let id = PrincipalId::parse(&self.id)?;
+        let is_bare = self.groups.is_empty()
+            && self.roles.is_empty()
+            && self.scopes.is_empty()
+            && self.client.is_none()
+            && self.proof == Proof::None;
+        let known = settings.identity.principals().into_iter().find(|known| known.id == id);
+        if let (true, Some(known)) = (is_bare, known) {
+            return Ok(known);
+        }
+        let groups = self.groups.iter().map(|name| GroupName::parse(name));
+        let mut principal = Principal::new(id, groups.collect::<Result<BTreeSet<_>, _>>()?);
+        let roles = self.roles.iter().map(|name| RoleName::parse(name));
+        let scopes = self.scopes.iter().map(|scope| Scope::parse(scope));
+        principal.claims.roles = roles.collect::<Result<_, _>>()?;
+        principal.claims.scopes =
+            settings.identity.implied.closure(scopes.collect::<Result<Vec<_>, _>>()?);
+        principal.claims.client = self.client.as_deref().map(ClientId::parse).transpose()?;
+        principal.claims.proof = self.proof;
+        Ok(principal)
+    }
+}
+
+/// The JSON Schema of a file of cases.
+#[must_use]
+pub fn schema() -> serde_json::Value {
+    shape::schema_of::<RawCases>("Portcullis policy tests")
+}
+
+/// The cases in `text`; `file` is its name in messages.
+///
+/// # Errors
+/// Every problem there is.
+pub fn read(file: &str, text: &str, settings: &Settings) -> Result<Vec<Case>, Problems> {
+    let wrong = |found| Problems::new(file, text, found);
+    let mut root = yaml::parse(text).map_err(wrong)?;
+    let (json, mut problems) = shape::check(&mut root, &schema());
+    let Ok(raw) = serde_json::from_value::<RawCases>(json) else { return Err(wrong(problems)) };
+    let mut cases = Vec::new();
+    for (n, raw) in raw.tests.into_iter().enumerate() {
+        cases.extend(case(raw, &format!("/tests/{n}"), (&root, settings), &mut problems));
+    }
+    if problems.is_empty() { Ok(cases) } else { Err(wrong(problems)) }
+}
+
+fn case(
+    raw: RawCase,
+    at: &str,
+    (root, settings): (&Node, &Settings),
+    problems: &mut Vec<Problem>,
+) -> Option<Case> {
+    let before = problems.len();
+    let mut report = |member: &str, message: String, help: &str| {
+        problems.push(Problem::new(root.place(&format!("{at}{member}")), message, help));
+    };
+    let described = Described {
+        id: raw.principal,
+        groups: raw.groups,
+        roles: raw.roles,
+        scopes: raw.scopes,
+        client: raw.client,
+        proof: match raw.proof {
+            None => Proof::None,
+            Some(RawProof::Certificate) => Proof::Certificate,
+            Some(RawProof::Dpop) => Proof::Dpop,
+        },
+    };
+    let principal = described.principal(settings);
+    if let Err(error) = &principal {
+        report("/principal", format!("a name of this caller {error}"), "correct it");
+    }
+    let servers = settings.servers.iter().map(|server| &server.name);
+    let server = servers.clone().find(|server| server.as_str() == raw.server).cloned();
+    if server.is_none() {
+        let list: Vec<_> = servers.map(ServerName::as_str).collect();
+        let message = format!("there is no server `{}`", raw.server.escape_debug());
+        report("/server", message, &format!("the servers are: {}", list.join(", ")));
+    }
+    let things = [
+        (Kind::Tool, raw.tool),
+        (Kind::Prompt, raw.prompt),
+        (Kind::Resource, raw.resource),
+        (Kind::Method, raw.method),
+    ];
+    let mut things = things.into_iter().filter_map(|(kind, name)| Some((kind, name?)));
+    let thing = things.next();
+    if thing.is_none() || things.next().is_some() {
+        let help = "name one of `tool`, `prompt`, `resource` and `method`";
+        report("", "it is not clear what this case is about".to_owned(), help);
+    }
+    let rules = settings.policy.access().rules();
+    if let Some(rule) = &raw.rule
+        && !rules.iter().any(|known| known.id.as_str() == rule)
+    {
+        let message = format!("there is no rule `{}`", rule.escape_debug());
+        report("/rule", message, "correct the name, or remove it");
+    }
+    if let Some(reason) = &raw.reason
+        && !Reason::CODES.contains(&reason.as_str())
+    {
+        let message = format!("`{}` is not the code of a denial", reason.escape_debug());
+        report("/reason", message, "take one from `docs/reasons.md`");
+    }
+    if raw.expect == Expected::Allow && raw.reason.is_some() {
+        let message = "what is let through has no reason not to be".to_owned();
+        report("/reason", message, "remove it, or write `expect: deny`");
+    }
+    let arguments = raw.arguments.map(|arguments| {
+        let text = serde_json::Value::Object(arguments).to_string();
+        Document::parse(text.into(), &Bounds::MESSAGE).map(Arc::new).map(Fragment::whole)
+    });
+    let arguments = arguments.transpose();
+    if let Err(error) = &arguments {
+        report("/arguments", format!("no client could send this: {error}"), "correct it");
+    }
+    let ((kind, name), server) = (thing?, server?);
+    let (principal, arguments) = (principal.ok()?, arguments.ok()?);
+    if problems.len() > before {
+        return None;
+    }
+    let question = Question { principal, server, kind, name: name.into(), arguments };
+    let (name, expect) = (raw.name, raw.expect);
+    let (rule, reason, listed) = (raw.rule, raw.reason, raw.listed);
+    Some(Case { name, question, expect, rule, reason, listed })
+}

@@ -1,0 +1,276 @@
+//! What each rule says of one use, for people who ask why; and what a reviewer would say of the rules
+//! themselves. Nothing is decided here: [`Access::decide`] does that, by the same rules.
+
+use crate::access::{Access, Rule, Says};
+use crate::condition::{Outcome, Subject};
+use crate::decision::{Mode, Reason};
+use crate::name::RuleId;
+use crate::offer::Kind;
+use crate::pattern::Pattern;
+use crate::principal::Who;
+
+/// What one rule says of a use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Said {
+    /// Which rule.
+    pub rule: RuleId,
+    /// What it would say.
+    pub says: Says,
+    /// Whether it acts.
+    pub mode: Mode,
+    /// Whether it says so of this use.
+    pub applies: Applies,
+}
+
+/// Whether a rule applies to a use, and if not, what keeps it from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Applies {
+    /// It does.
+    Yes,
+    /// It does with some arguments; with which, is not known yet.
+    Depends,
+    /// It would, if the credential had what it lacks.
+    Lacks(Reason),
+    /// Its condition does not hold.
+    Fails,
+    /// Its condition could not be evaluated: it grants nothing, and forbids.
+    Error,
+    /// It is for other callers.
+    Caller,
+    /// It is about other servers.
+    Server,
+    /// It is about other things.
+    Thing,
+    /// It is switched off.
+    Off,
+}
+
+impl Applies {
+    /// In words.
+    #[must_use]
+    pub const fn note(&self) -> &'static str {
+        match self {
+            Self::Yes => "applies",
+            Self::Depends => "applies with some arguments",
+            Self::Lacks(_) => "would apply with another credential",
+            Self::Fails => "its condition does not hold",
+            Self::Error => "its condition could not be evaluated",
+            Self::Caller => "is for other callers",
+            Self::Server => "is about other servers",
+            Self::Thing => "is about other things",
+            Self::Off => "is switched off",
+        }
+    }
+}
+
+/// What a reviewer would say of a rule.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Remark {
+    /// Which rule.
+    pub rule: RuleId,
+    /// What.
+    pub what: Matter,
+}
+
+/// What there is to say.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Matter {
+    /// Another rule says all of it already.
+    Covered(RuleId),
+    /// It grants more than anybody can have looked at.
+    Broad(&'static str),
+    /// It names something that no server offers.
+    Idle(Box<str>),
+    /// It does not act: it is only counted, or switched off.
+    Inactive,
+}
+
+impl Matter {
+    /// A stable code.
+    #[must_use]
+    pub const fn code(&self) -> &'static str {
+        match self {
+            Self::Covered(_) => "covered",
+            Self::Broad(_) => "broad",
+            Self::Idle(_) => "idle",
+            Self::Inactive => "inactive",
+        }
+    }
+}
+
+impl Access {
+    /// What each rule says of a use, in the order of the configuration.
+    #[must_use]
+    pub fn explain(&self, subject: Subject<'_>) -> Vec<Said> {
+        let said = |rule: &Rule| Said {
+            rule: rule.id.clone(),
+            says: rule.says,
+            mode: rule.mode,
+            applies: applies(rule, subject),
+        };
+        self.rules().iter().map(said).collect()
+    }
+
+    /// What a reviewer would say of the rules. `offered` says whether some server that a rule speaks of
+    /// offers what a pattern of it names, where that is known.
+    #[must_use]
+    pub fn review(
+        &self,
+        offered: impl Fn(&[Pattern], Kind, &Pattern) -> Option<bool>,
+    ) -> Vec<Remark> {
+        let mut remarks = Vec::new();
+        for (n, rule) in self.rules().iter().enumerate() {
+            let mut note = |what| remarks.push(Remark { rule: rule.id.clone(), what });
+            if rule.mode != Mode::Enforce {
+                note(Matter::Inactive);
+                continue;
+            }
+            // Of two that say the same, the later one is superfluous.
+            let others = self.rules().iter().enumerate();
+            let mut covering = others.filter(|(m, other)| {
+                *m != n && says_all_of(other, rule) && (*m < n || !says_all_of(rule, other))
+            });
+            if let Some((_, other)) = covering.next() {
+                note(Matter::Covered(other.id.clone()));
+            }
+            if let Some(what) = broad(rule) {
+                note(Matter::Broad(what));
+            }
+            for kind in [Kind::Tool, Kind::Prompt] {
+                for pattern in rule.things.of(kind) {
+                    if offered(&rule.servers, kind, pattern) == Some(false) {
+                        note(Matter::Idle(pattern.as_str().into()));
+                    }
+                }
+            }
+        }
+        remarks
+    }
+}
+
+fn applies(rule: &Rule, subject: Subject<'_>) -> Applies {
+    let Subject { principal, server, kind, name, .. } = subject;
+    if rule.mode == Mode::Off {
+        return Applies::Off;
+    }
+    if !rule.principals.iter().any(|who| who.is(principal)) {
+        return Applies::Caller;
+    }
+    if !rule.servers.iter().any(|pattern| pattern.matches(server.as_str())) {
+        return Applies::Server;
+    }
+    if !rule.things.of(kind).iter().any(|pattern| pattern.matches(name)) {
+        return Applies::Thing;
+    }
+    match rule.outcome(subject) {
+        Outcome::Fails => Applies::Fails,
+        Outcome::Error => Applies::Error,
+        Outcome::Holds | Outcome::Depends
+            if rule.says == Says::Allow && rule.lack(principal).is_some() =>
+        {
+            rule.lack(principal).map_or(Applies::Yes, Applies::Lacks)
+        }
+        Outcome::Holds => Applies::Yes,
+        Outcome::Depends => Applies::Depends,
+    }
+}
+
+/// Whether `wide` says all that `narrow` says.
+fn says_all_of(wide: &Rule, narrow: &Rule) -> bool {
+    wide.mode == Mode::Enforce
+        && wide.says == narrow.says
+        && wide.when.is_none()
+        && wide.proof.is_none()
+        && wide.scopes.iter().all(|scope| narrow.scopes.contains(scope))
+        && wide.covers(narrow)
+}
+
+fn broad(rule: &Rule) -> Option<&'static str> {
+    let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.as_str() == "*");
+    let everyone = rule.principals.contains(&Who::Anyone);
+    if rule.says != Says::Allow || rule.when.is_some() {
+        return None;
+    }
+    if any(&rule.things.methods) {
+        return Some("whatever method a server invents is let through");
+    }
+    match (any(&rule.things.tools), everyone, any(&rule.servers)) {
+        (true, true, true) => Some("every caller may use every tool of every server"),
+        (true, true, false) => Some("every caller may use every tool, those to come as well"),
+        (true, false, true) => Some("every tool of every server, those to come as well"),
+        (true, false, false) | (false, ..) => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Applies, Matter};
+    use crate::access::Access;
+    use crate::condition::{Arguments, Subject};
+    use crate::config::{Known, RawPolicy, compile};
+    use crate::name::{GroupName, PrincipalId, ServerName};
+    use crate::offer::Kind;
+    use crate::pipeline::Policy;
+    use crate::principal::Principal;
+
+    const RULES: &str = r#"{"rules": [
+        {"id": "all", "effect": "allow", "principals": ["*"], "servers": ["files"], "tools": ["*"]},
+        {"id": "reads", "effect": "allow", "principals": ["group:dev"], "servers": ["files"], "tools": ["read_*"]},
+        {"id": "writes", "effect": "allow", "principals": ["group:ops"], "servers": ["mail"], "tools": ["send", "gone"]},
+        {"id": "late", "effect": "forbid", "principals": ["*"], "servers": ["*"], "tools": ["send"],
+         "when": "arguments.size() > 3"},
+        {"id": "tried", "effect": "forbid", "principals": ["*"], "servers": ["*"], "tools": ["x"], "mode": "audit"}
+    ]}"#;
+
+    fn policy() -> Policy {
+        #[expect(clippy::disallowed_methods, reason = "a test's own text")]
+        let raw: RawPolicy = serde_json::from_str(RULES).unwrap();
+        let servers = ["files", "mail"].map(|name| ServerName::parse(name).unwrap());
+        compile(raw, Known { servers: &servers, principals: &[], others: true }).unwrap()
+    }
+
+    fn access(policy: &Policy) -> &Access {
+        policy.access()
+    }
+
+    #[test]
+    fn each_rule_says_why_it_does_not_apply() {
+        let policy = policy();
+        let groups = [GroupName::parse("ops").unwrap()].into();
+        let principal = Principal::new(PrincipalId::parse("bob").unwrap(), groups);
+        let server = ServerName::parse("mail").unwrap();
+        let subject = Subject {
+            principal: &principal,
+            server: &server,
+            kind: Kind::Tool,
+            name: "send",
+            arguments: Arguments::Unknown,
+            known: None,
+        };
+        let said = access(&policy).explain(subject);
+        let said: Vec<_> = said.iter().map(|said| (said.rule.as_str(), &said.applies)).collect();
+        assert_eq!(
+            said,
+            [
+                ("all", &Applies::Server),
+                ("reads", &Applies::Caller),
+                ("writes", &Applies::Yes),
+                ("late", &Applies::Depends),
+                ("tried", &Applies::Thing),
+            ]
+        );
+    }
+
+    #[test]
+    fn a_reviewer_sees_what_is_superfluous_broad_and_idle() {
+        let remarks = access(&policy()).review(|_, _, pattern| Some(pattern.as_str() != "gone"));
+        let remarks: Vec<_> =
+            remarks.iter().map(|remark| (remark.rule.as_str(), remark.what.code())).collect();
+        assert_eq!(
+            remarks,
+            [("all", "broad"), ("reads", "covered"), ("writes", "idle"), ("tried", "inactive")]
+        );
+        let nothing = access(&policy()).review(|_, _, _| None);
+        assert!(!nothing.iter().any(|remark| matches!(remark.what, Matter::Idle(_))));
+    }
+}

@@ -1,0 +1,295 @@
+//! What a configuration would decide is what it decides: `policy explain`, `test`, `simulate` and `lint`.
+
+use std::fs;
+use std::process::Output;
+
+use e2e::ERAS;
+use e2e::gateway::{ANA, BOB, Config, Folder};
+use e2e::server::{Server, tool};
+use serde_json::{Value, json};
+
+const RULES: &str = "contact: sec@example.com
+rules:
+- {id: dev-reads, effect: allow, principals: ['group:dev'], servers: [up], tools: ['read_*', argued]}
+- {id: ana-drops, effect: allow, principals: ['principal:ana'], servers: [up], tools: [drop]}
+- {id: ops-all, effect: allow, principals: ['group:ops'], servers: [up], tools: [argued, read_file]}
+- {id: no-secret, effect: forbid, principals: ['*'], servers: ['*'], tools: [read_secret]}
+- {id: frozen, effect: forbid, principals: ['group:dev'], servers: ['*'], tools: [drop], disclose: true, contact: ops}
+- {id: small, effect: forbid, principals: ['*'], servers: ['*'], tools: [argued], when: arguments.n > 5, contact: sums}";
+
+const TOOLS: [&str; 4] = ["read_file", "read_secret", "drop", "argued"];
+
+fn json_of(output: &Output) -> Value {
+    serde_json::from_slice(&output.stdout).unwrap_or_default()
+}
+
+fn said(output: &Output) -> String {
+    [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat()
+}
+
+#[test]
+fn what_is_explained_is_what_is_decided() {
+    let lock = Folder::new();
+    for era in ERAS {
+        let schema = json!({ "type": "object", "properties": { "n": { "type": "integer" } }, "required": ["n"] });
+        let strict =
+            json!({ "name": "strict", "description": "It is strict.", "inputSchema": schema });
+        let tools =
+            json!([tool("read_file"), tool("read_secret"), tool("drop"), tool("argued"), strict]);
+        let server = Server::offering(
+            era,
+            json!({ "tools": tools }),
+            |_| json!({ "resultType": "complete", "content": [{ "type": "text", "text": "done" }] }),
+        );
+        let rules = format!(
+            "{RULES}\n- {{id: strictly, effect: allow, principals: ['*'], servers: [up], tools: [strict, unheard]}}"
+        );
+        let file = lock.path().join(format!("{era:?}.lock"));
+        let config = Config::of(&server.url()).policy(&rules).approved(&file);
+        let gateway = config.start();
+        for (who, key) in [("ana", ANA), ("bob", BOB)] {
+            let client = gateway.client(era, key);
+            for (name, arguments) in [
+                ("read_file", json!({})),
+                ("read_secret", json!({})),
+                ("drop", json!({})),
+                ("argued", json!({ "n": 5 })),
+                ("argued", json!({ "n": 6 })),
+                ("argued", json!({ "n": "six" })),
+                ("strict", json!({ "n": 1 })),
+                ("strict", json!({ "n": "one" })),
+            ] {
+                let answer = client.call(name, &arguments);
+                let record = gateway.last();
+                let text = arguments.to_string();
+                let explained = config.tried(&[
+                    "policy",
+                    "explain",
+                    "--principal",
+                    who,
+                    "--server",
+                    "up",
+                    "--tool",
+                    name,
+                    "--arguments",
+                    &text,
+                    "--format",
+                    "json",
+                ]);
+                let shown = json_of(&explained);
+                let about = format!("{who} {name} {text}: {shown}\n{record}");
+                assert_eq!(shown["decision"], record["decision"], "{about}");
+                assert_eq!(shown["rule"], record["rule"], "{about}");
+                assert_eq!(shown["definition"], record["definition"], "{about}");
+                let denied = record["decision"] == "deny";
+                assert_eq!(explained.status.code(), Some(if denied { 5 } else { 0 }), "{about}");
+                if denied {
+                    assert_eq!(shown["reason"], record["reason"], "{about}");
+                    let error = &answer.json()["error"];
+                    if !error.is_null() {
+                        assert_eq!(shown["told"]["message"], error["message"], "{about}");
+                    }
+                }
+                let listed = client.tools().iter().any(|tool| tool == name);
+                assert_eq!(shown["listed"], listed, "{about}");
+            }
+        }
+        let explained = config.tried(&[
+            "policy",
+            "explain",
+            "--principal",
+            "ana",
+            "--server",
+            "up",
+            "--tool",
+            "drop",
+        ]);
+        let text = said(&explained);
+        for line in [
+            "denied: forbidden (rule `frozen`)",
+            "caller      ana (dev)",
+            "approved in the lockfile",
+            "told        -31403 denied by rule `frozen`; ask ops",
+            "allow   ana-drops                applies",
+            "allow   ops-all                  is for other callers",
+            "forbid  small                    is about other things",
+        ] {
+            assert!(text.contains(line), "{line}\n{text}");
+        }
+        // Of what nobody knows it is said that nobody knows it.
+        let explained = config.tried(&[
+            "policy",
+            "explain",
+            "--principal",
+            "ana",
+            "--server",
+            "up",
+            "--tool",
+            "unheard",
+        ]);
+        assert!(said(&explained).contains("not in the lockfile: taken to be offered"));
+    }
+}
+
+#[test]
+fn cases_are_decided_and_mistakes_in_them_are_shown() {
+    let server = Server::echo(e2e::Era::Modern, &TOOLS);
+    let config = Config::of(&server.url()).policy(RULES);
+    let folder = Folder::new();
+    let file = folder.path().join("cases.yaml");
+    let tested = |text: &str| {
+        fs::write(&file, text).unwrap();
+        config.tried(&["policy", "test", file.to_str().unwrap()])
+    };
+    let good = "tests:
+- {name: developers read, principal: ana, server: up, tool: read_file, expect: allow, rule: dev-reads, listed: true}
+- {name: nobody reads secrets, principal: ana, server: up, tool: read_secret, expect: deny, reason: forbidden, listed: false}
+- {name: small sums, principal: ana, server: up, tool: argued, arguments: {n: 5}, expect: allow}
+- {name: no large sums, principal: ana, server: up, tool: argued, arguments: {n: 6}, expect: deny, rule: small}
+- {name: others by group, principal: carl, groups: [ops], server: up, tool: read_file, expect: allow, rule: ops-all}
+- {name: strangers, principal: carl, server: up, tool: read_file, expect: deny, reason: not-granted}
+- {name: no resources, principal: ana, server: up, resource: 'file:///x', expect: deny}
+";
+    let output = tested(good);
+    assert!(
+        output.status.success() && said(&output).contains("7 passed, 0 failed"),
+        "{}",
+        said(&output)
+    );
+    assert!(
+        said(&output).contains("no case is decided by: ana-drops, frozen"),
+        "{}",
+        said(&output)
+    );
+    let output = tested(&good.replace(
+        "tool: read_file, expect: allow, rule: dev-reads",
+        "tool: read_file, expect: deny",
+    ));
+    assert_eq!(output.status.code(), Some(5));
+    let text = said(&output);
+    assert!(text.contains("FAILED  developers read\n        it should be denied; it is allowed by rule `dev-reads`"), "{text}");
+    for (bad, place, what) in [
+        (
+            "tests:\n- {name: x, principal: ana, server: down, tool: t, expect: allow}\n",
+            "2:37",
+            "there is no server `down`",
+        ),
+        (
+            "tests:\n- {name: x, principal: ana, server: up, tool: t, expects: allow}\n",
+            "2:50",
+            "did you mean `expect`?",
+        ),
+        (
+            "tests:\n- {name: x, principal: ana, server: up, expect: allow}\n",
+            "2:3",
+            "not clear what this case is about",
+        ),
+        (
+            "tests:\n- {name: x, principal: ana, server: up, tool: t, expect: maybe}\n",
+            "2:58",
+            "`maybe` is not known here",
+        ),
+        (
+            "tests:\n- {name: x, principal: ana, server: up, tool: t, expect: deny, rule: none}\n",
+            "2:70",
+            "there is no rule `none`",
+        ),
+        (
+            "tests:\n- {name: x, principal: ana, server: up, tool: t, expect: deny, reason: odd}\n",
+            "2:72",
+            "not the code of a denial",
+        ),
+    ] {
+        let output = tested(bad);
+        let text = said(&output);
+        assert_eq!(output.status.code(), Some(3), "{text}");
+        assert!(text.contains(what) && text.contains(&format!("cases.yaml:{place}")), "{text}");
+    }
+    assert_eq!(config.tried(&["policy", "test", "/no/such/file"]).status.code(), Some(1));
+}
+
+#[test]
+fn what_another_policy_would_change_is_known_before() {
+    let server = Server::echo(e2e::Era::Modern, &TOOLS);
+    let gateway = Config::of(&server.url()).policy(RULES).start();
+    for era in ERAS {
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        for (client, name, arguments) in [
+            (&ana, "read_file", json!({})),
+            (&ana, "argued", json!({ "n": 1 })),
+            (&ana, "drop", json!({})),
+            (&bob, "read_file", json!({})),
+            (&bob, "drop", json!({})),
+        ] {
+            let answer = client.call(name, &arguments).json();
+            assert_eq!(answer["error"].is_null(), name != "drop", "{answer}");
+        }
+    }
+    let log = gateway.audit().to_str().unwrap().to_owned();
+    let same = Config::of(&server.url()).policy(RULES);
+    let output = same.tried(&["policy", "simulate", "--strict", "--against", &log]);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("0 would come out otherwise"), "{}", said(&output));
+    // Bob may no longer read, and ana may drop.
+    let other = RULES
+        .replace("tools: [argued, read_file]", "tools: [argued]")
+        .lines()
+        .filter(|line| !line.contains("id: frozen"))
+        .collect::<Vec<_>>()
+        .join("\n");
+    let other = Config::of(&server.url()).policy(&other);
+    let output = other.tried(&["policy", "simulate", "--against", &log, "--format", "json"]);
+    let shown = json_of(&output);
+    let flips: Vec<_> = shown["flips"]
+        .as_array()
+        .unwrap()
+        .iter()
+        .map(|flip| json!([flip["principal"], flip["thing"], flip["would"], flip["count"]]))
+        .collect();
+    assert_eq!(
+        flips,
+        [
+            json!(["ana", "tool drop", "allowed by rule `ana-drops`", 2]),
+            json!(["bob", "tool read_file", "denied: not-granted", 2]),
+        ],
+        "{shown}"
+    );
+    assert_eq!(shown["dependOnArguments"], 2, "{shown}");
+    let output = other.tried(&["policy", "simulate", "--strict", "--against", &log]);
+    assert_eq!(output.status.code(), Some(5));
+    // And which grants nobody has used.
+    let output = same.tried(&["policy", "lint", "--against", &log]);
+    assert_eq!(output.status.code(), Some(6));
+    assert!(
+        said(&output).contains("unused    rule `ana-drops`: it has decided nothing since "),
+        "{}",
+        said(&output)
+    );
+    assert!(!said(&output).contains("`dev-reads`"), "{}", said(&output));
+}
+
+#[test]
+fn rules_are_looked_over() {
+    let server = Server::echo(e2e::Era::Modern, &TOOLS);
+    let lock = Folder::new();
+    let rules = "rules:
+- {id: all, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}
+- {id: some, effect: allow, principals: ['group:dev'], servers: [up], tools: [read_file]}
+- {id: typo, effect: forbid, principals: ['*'], servers: [up], tools: [raed_file]}
+- {id: tried, effect: forbid, principals: ['*'], servers: [up], tools: [drop], mode: audit}";
+    let config = Config::of(&server.url()).policy(rules).approved(&lock.path().join("lock"));
+    let output = config.tried(&["policy", "lint"]);
+    assert_eq!(output.status.code(), Some(6));
+    for line in [
+        "broad     rule `all`: every caller may use every tool of every server",
+        "covered   rule `some`: `all` says all of it already",
+        "idle      rule `typo`: `raed_file` is nothing that these servers offer",
+        "inactive  rule `tried`: it does not act",
+    ] {
+        assert!(said(&output).contains(line), "{line}\n{}", said(&output));
+    }
+    let all = ["broad", "covered", "idle", "inactive"].map(|code| ["--allow", code]);
+    let arguments: Vec<&str> =
+        ["policy", "lint"].into_iter().chain(all.into_iter().flatten()).collect();
+    assert!(config.tried(&arguments).status.success());
+}
