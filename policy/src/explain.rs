@@ -223,7 +223,6 @@ mod tests {
     ]}"#;
 
     fn policy() -> Policy {
-        #[expect(clippy::disallowed_methods, reason = "a test's own text")]
         let raw: RawPolicy = serde_json::from_str(RULES).unwrap();
         let servers = ["files", "mail"].map(|name| ServerName::parse(name).unwrap());
         compile(raw, Known { servers: &servers, principals: &[], others: true }).unwrap()
