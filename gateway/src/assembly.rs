@@ -47,6 +47,7 @@ use crate::settings::{
     self, Limits, Listener, OtlpProtocol, Problems, Program, Reach, Scheme, Settings, SinkTarget,
     Syslog, Value,
 };
+use crate::specimens;
 use crate::task::Tasks;
 use crate::telemetry::{Collector, Telemetry};
 use crate::tls::{Acceptor, TlsError};
@@ -254,7 +255,10 @@ impl Lasting {
         let world = self.world(&tasks);
         let policy = Arc::new(std::mem::take(&mut settings.policy).with_key(self.key));
         let (journal, metrics) = (Arc::clone(&self.journal), Arc::clone(&self.metrics));
-        let keeper = Keeper::new(Arc::clone(&policy), settings.pins.clone(), journal, metrics)?;
+        let own = settings.selftest.as_ref().map(|_| specimens::approved()).unwrap_or_default();
+        let own = own.into_iter().map(|(server, offer, version)| (server, Some(offer), version));
+        let (pins, own) = (settings.pins.clone(), own.collect());
+        let keeper = Keeper::new(Arc::clone(&policy), pins, journal, metrics, own)?;
         if let Some((_, former)) = former {
             keeper.succeed(former);
         }
@@ -290,7 +294,9 @@ impl Lasting {
             revoking: self.revoking.clone(),
             ending,
         };
-        let generation = Generation { gateway: Arc::new(gateway), doors, old: old.collect() };
+        let selftest = settings.selftest.map(Arc::new);
+        let generation =
+            Generation { gateway: Arc::new(gateway), doors, old: old.collect(), selftest };
         Ok(Built { generation, digest, keeper, upstreams, names: settings.names })
     }
 

@@ -25,7 +25,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use aws_lc_rs::{hmac, rand};
 
 use crate::clock::Clock;
@@ -94,6 +94,8 @@ pub struct Journal {
     /// A sink has failed since it last worked.
     failing: AtomicBool,
     observer: Option<Arc<dyn Observer>>,
+    /// Who is told as well, for a while.
+    witness: ArcSwapOption<Box<dyn Observer>>,
 }
 
 /// Where ids come from.
@@ -173,6 +175,7 @@ impl Journal {
             },
             failing: AtomicBool::new(false),
             observer,
+            witness: ArcSwapOption::empty(),
         };
         journal.start(crashed, torn)?;
         Ok(journal)
@@ -220,6 +223,17 @@ impl Journal {
         let former = self.policy.swap(Arc::new(policy.into()));
         let event = self.event(&Event { event: "applied", ..Event::default() });
         event.inspect_err(|_| self.policy.store(former))
+    }
+
+    /// How many records there are in the chain.
+    #[must_use]
+    pub fn size(&self) -> u64 {
+        self.ledger().tree().size()
+    }
+
+    /// Tells this one as well how exchanges end, or nobody any more.
+    pub fn watched_by(&self, witness: Option<Box<dyn Observer>>) {
+        self.witness.store(witness.map(Arc::new));
     }
 
     /// Whether there is anything that calls wait for.
@@ -272,8 +286,12 @@ impl Journal {
         let what = record.operated(ending);
         let upstream = record.sent.map(|_| record.upstream);
         self.metrics.operation(&what, total, upstream);
+        self.metrics.ran(record.asked());
         if let Some(observer) = &self.observer {
             observer.ended(record, ending, now);
+        }
+        if let Some(witness) = &*self.witness.load() {
+            witness.ended(record, ending, now);
         }
     }
 

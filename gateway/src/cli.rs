@@ -3,6 +3,7 @@
 mod audit;
 mod import;
 mod inspect;
+mod ops;
 mod pin;
 mod policy;
 mod sarif;
@@ -20,13 +21,14 @@ use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{Parser, Subcommand, ValueEnum};
+use gateway::canary::{self, Part};
 use gateway::clock::{Clock as _, System};
+use gateway::hex;
 use gateway::report::Chain;
 use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
-use gateway::settings::{self, Problems, Settings, SinkTarget};
+use gateway::settings::{self, Problems, Purpose, Settings, SinkTarget};
 use gateway::start::{self, Running, Source, StartError};
-use gateway::{canary, hex};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -95,8 +97,16 @@ enum Verb {
     },
     /// Make an API key, and the line that admits it.
     Keygen,
+    /// Have a running gateway attack itself, and say what holds. Exits with 6 when something does not.
+    Selftest(ops::Selftest),
+    /// Say whether a running gateway is ready: exits with 0 or 1.
+    Health(ops::Health),
     /// Be a small MCP server over stdio, to try a gateway on.
-    Canary,
+    Canary {
+        /// Be the one that the self-test attacks with.
+        #[arg(long, hide = true)]
+        selftest: bool,
+    },
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -153,10 +163,15 @@ pub(crate) fn run() -> ExitCode {
         Verb::Schema { of: Of::PolicyTests } => print(&pretty(&settings::cases::schema())),
         Verb::Schema { of: Of::Audit } => print(AUDIT_SCHEMA),
         Verb::Keygen => keygen(),
-        Verb::Canary => match canary::serve(|| System.now()) {
-            Ok(()) => ExitCode::SUCCESS,
-            Err(error) => complain(&format!("the canary has ended: {error}")),
-        },
+        Verb::Selftest(selftest) => ops::selftest(&selftest),
+        Verb::Health(health) => ops::health(&health),
+        Verb::Canary { selftest } => {
+            let part = if selftest { Part::Attacker } else { Part::Quickstart };
+            match canary::serve(|| System.now(), part) {
+                Ok(()) => ExitCode::SUCCESS,
+                Err(error) => complain(&format!("the canary has ended: {error}")),
+            }
+        }
     }
 }
 
@@ -239,6 +254,12 @@ fn load(file: &Path, text: &str) -> Result<Settings, Problems> {
     settings::load(&file.display().to_string(), text, &variable)
 }
 
+/// The same, to serve clients with.
+fn load_to_serve(file: &Path, text: &str) -> Result<Settings, Problems> {
+    let file = file.display().to_string();
+    settings::load_for(Purpose::Serving, &file, text, &variable)
+}
+
 /// The configuration, or the code to end with when it is not valid.
 fn settings(file: &Path) -> Result<Settings, ExitCode> {
     let text = fs::read_to_string(file);
@@ -298,7 +319,7 @@ fn serve(config: Option<&Path>) -> ExitCode {
             }
         },
     };
-    let settings = match load(&file, &text) {
+    let settings = match load_to_serve(&file, &text) {
         Ok(settings) => settings,
         Err(problems) => return invalid(&problems),
     };
@@ -324,7 +345,7 @@ impl Source for File {
     }
 
     fn settings(&self, text: &str) -> Result<Settings, Problems> {
-        load(&self.0, text)
+        load_to_serve(&self.0, text)
     }
 }
 

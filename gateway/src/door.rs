@@ -128,6 +128,12 @@ impl Door {
         }
     }
 
+    /// A host it answers to.
+    #[must_use]
+    pub fn host(&self) -> Option<&str> {
+        self.hosts.first().map(|host| &**host)
+    }
+
     /// The origin to be named in the answer, when the request came from a page that may call.
     #[must_use]
     pub fn origin(&self, head: &http::HeaderMap) -> Option<HeaderValue> {

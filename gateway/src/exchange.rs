@@ -34,6 +34,7 @@ use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderValue, Method, Request, Response};
 use http_body_util::BodyExt as _;
+use policy::control::Control;
 use policy::decision::{Denial, Reason};
 use policy::json::Bounds;
 use policy::offer::Kind;
@@ -237,7 +238,9 @@ impl Gateway {
     /// Everything that is asked before anything is done.
     async fn arrive(&self, knocked: Knocked, record: &mut Record) -> Result<Arrived, Failure> {
         let Knocked { caller, route, head, body, door } = knocked;
+        record.ran.note(Control::Message);
         if head.method != Method::POST {
+            record.ran.note(Control::Session);
             let session = self.bind(&caller, &route, &head)?;
             let last = match single(&head.headers, header::LAST_EVENT) {
                 Single::Absent => None,
@@ -262,6 +265,9 @@ impl Gateway {
         let [parent, link] = *std::mem::take(&mut inbound.parents);
         self.telemetry.join(&mut record.trace, parent, link);
         let stateless = inbound.version.era() == Era::Modern;
+        if !stateless && !matches!(inbound.ask, Ask::Initialize) {
+            record.ran.note(Control::Session);
+        }
         let session = match inbound.ask {
             Ask::Initialize => None,
             _ if stateless => None,
@@ -283,7 +289,9 @@ impl Gateway {
         head: &Parts,
         record: &mut Record,
     ) -> Result<Caller, Failure> {
+        record.ran.note(Control::Door);
         door.admit(head)?;
+        record.ran.note(Control::Authentication);
         let resource = door.resource(path);
         let certificate = self.certificate(door, peer, head);
         let certificate = certificate.map_err(|error| self.unknown(resource, error))?;

@@ -11,6 +11,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
 use policy::json::{Document, Kind, Value};
+use policy::name::RESERVED;
 use policy::revoked::Revoked;
 
 use crate::file::{Turn, Watch, replace};
@@ -18,6 +19,7 @@ use crate::jose;
 use crate::live::{Generation, Live};
 use crate::metrics::Metrics;
 use crate::settings::revoked::{self, RevokedError};
+use crate::specimens;
 use crate::task::Tasks;
 
 /// Most entries of one sort.
@@ -47,6 +49,8 @@ impl Held {
     fn all(&self) -> Revoked {
         let mut all = self.file.clone();
         merge(&mut all, &self.added, true);
+        // Something of the self-test, which shows that what is revoked is.
+        all.tools.insert(own().into());
         all
     }
 }
@@ -198,7 +202,8 @@ impl Killswitch {
     /// What is revoked, as JSON.
     #[must_use]
     pub fn list(&self) -> String {
-        let all = self.live.now().gateway.policy.revoked();
+        let mut all = Revoked::clone(&self.live.now().gateway.policy.revoked());
+        all.tools.remove(own().as_str());
         let mut out = String::from("{");
         for (n, (name, list)) in lists(&all).into_iter().enumerate() {
             out.push_str(if n > 0 { "," } else { "" });
@@ -207,6 +212,10 @@ impl Killswitch {
         out.push_str("}\n");
         out
     }
+}
+
+fn own() -> String {
+    format!("{RESERVED}/{}", specimens::REVOKED)
 }
 
 fn lists(all: &Revoked) -> [(&'static str, &BTreeSet<Box<str>>); 5] {

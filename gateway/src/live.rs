@@ -10,6 +10,7 @@ use policy::revoked::Revoked;
 
 use crate::door::Door;
 use crate::exchange::Gateway;
+use crate::settings::selftest::Selftest;
 
 /// One configuration, ready to serve.
 #[derive(Debug)]
@@ -20,6 +21,8 @@ pub struct Generation {
     pub doors: Vec<Arc<Door>>,
     /// The routes at which the old HTTP+SSE is served.
     pub old: Vec<Box<str>>,
+    /// How it is attacked by itself, if it is.
+    pub selftest: Option<Arc<Selftest>>,
 }
 
 /// The one in force.

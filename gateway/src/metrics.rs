@@ -13,6 +13,7 @@ use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use arc_swap::ArcSwap;
+use policy::control::{Control, Ran};
 use policy::inspect::{Detector, Finding};
 
 use crate::ending::Outcome;
@@ -163,6 +164,7 @@ pub struct Metrics {
     outcomes: [Counter; Outcome::ALL.len()],
     denials: [Counter; policy::decision::Reason::CODES.len()],
     findings: [Counter; Detector::CONTENT.len()],
+    evaluations: [Counter; Control::ALL.len()],
     overhead: Histogram,
     /// Operations as clients see them, and as servers do.
     operations: Series,
@@ -204,6 +206,8 @@ pub struct Metrics {
     pub exports: [Counter; 2],
     /// Whether the last change of the configuration was applied, and when one was.
     reload: [AtomicU64; 2],
+    /// Whether the last self-test has passed, and when it was.
+    selftest: [AtomicU64; 2],
 }
 
 /// How an operation of MCP ended, for its labels.
@@ -232,6 +236,7 @@ impl Metrics {
             outcomes: Default::default(),
             denials: std::array::from_fn(|_| Counter::default()),
             findings: std::array::from_fn(|_| Counter::default()),
+            evaluations: std::array::from_fn(|_| Counter::default()),
             overhead: Histogram::new(&QUICK),
             operations: Default::default(),
             sessions: Histogram::operation(),
@@ -253,6 +258,7 @@ impl Metrics {
             spans: Default::default(),
             exports: Default::default(),
             reload: Default::default(),
+            selftest: Default::default(),
         }
     }
 
@@ -281,6 +287,20 @@ impl Metrics {
     fn servers(&self) -> Vec<Arc<OfServer>> {
         let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner);
         servers.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Notes what came of a self-test at `now`.
+    pub fn tested(&self, passed: bool, now: SystemTime) {
+        let seconds = now.duration_since(SystemTime::UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        let [last, time] = &self.selftest;
+        last.store(u64::from(passed), Ordering::Relaxed);
+        time.store(seconds, Ordering::Relaxed);
+    }
+
+    /// Counts the controls that were asked.
+    pub fn ran(&self, ran: Ran) {
+        let counters = Control::ALL.into_iter().zip(&self.evaluations);
+        counters.filter(|(control, _)| ran.has(*control)).for_each(|(_, counter)| counter.add(1));
     }
 
     /// Shows these names of tools and prompts alone.
@@ -372,9 +392,11 @@ impl Metrics {
         let version = vec![("version", env!("CARGO_PKG_VERSION").into())];
         let [operations, upstream] = self.operations.read();
         let [reload, reloaded] = &self.reload;
+        let [tested, tested_at] = &self.selftest;
         let outcomes = Outcome::ALL.iter().zip(&self.outcomes);
         let codes = policy::decision::Reason::CODES.iter().zip(&self.denials);
         let detectors = Detector::CONTENT.iter().zip(&self.findings);
+        let evaluations = Control::ALL.iter().zip(&self.evaluations);
         let results = |counters: &[Counter; 2]| {
             let named = ["success", "failure"].into_iter().zip(counters);
             named.map(|(name, counter)| (vec![("result", name.into())], sum(counter))).collect()
@@ -421,6 +443,12 @@ impl Metrics {
                 "",
                 "What was found in results and arguments, by detector.",
                 detectors.map(|(d, c)| (vec![("detector", d.name().into())], sum(c))).collect(),
+            ),
+            family(
+                "portcullis.control_evaluations",
+                "",
+                "How often each control was asked.",
+                evaluations.map(|(e, c)| (vec![("control", e.as_str().into())], sum(c))).collect(),
             ),
             family(
                 "portcullis.overhead",
@@ -478,6 +506,18 @@ impl Metrics {
                 "s",
                 "When a configuration was last applied.",
                 one(gauge(reloaded)),
+            ),
+            family(
+                "portcullis.selftest_passed",
+                "",
+                "Whether the last self-test has passed.",
+                one(gauge(tested)),
+            ),
+            family(
+                "portcullis.selftest_timestamp",
+                "s",
+                "When the last self-test was.",
+                one(gauge(tested_at)),
             ),
             family(
                 "portcullis.token_requests",

@@ -22,6 +22,7 @@ use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::reload::Reloader;
 use crate::secret::Secret;
+use crate::selftest::Tester;
 use crate::task::Tasks;
 use crate::wire::headers::{Single, single};
 
@@ -45,6 +46,8 @@ pub struct Ops {
     pub switch: Arc<Killswitch>,
     /// Who changes the configuration.
     pub reloader: Option<Arc<Reloader>>,
+    /// Who attacks the gateway.
+    pub tester: Arc<Tester>,
     /// What an operator shows to change something.
     pub token: Option<Arc<Secret>>,
 }
@@ -94,6 +97,9 @@ impl Ops {
         if matches!(request.uri().path(), "/config" | "/reload") && self.token.is_some() {
             return self.configuration(&request).await;
         }
+        if request.uri().path() == "/selftest" && self.token.is_some() {
+            return self.selftest(&request).await;
+        }
         if request.method() != Method::GET {
             return text(StatusCode::METHOD_NOT_ALLOWED, "GET only\n");
         }
@@ -127,6 +133,20 @@ impl Ops {
             _ => return text(StatusCode::METHOD_NOT_ALLOWED, "GET /config, POST /reload\n"),
         };
         json(status, reloader.status())
+    }
+
+    /// An attack on the configuration in force (POST `/selftest`): what came of it.
+    async fn selftest(&self, request: &Request<Incoming>) -> Response<Body> {
+        if !self.is_operator(request.headers()) {
+            return stranger();
+        }
+        if request.method() != Method::POST {
+            return text(StatusCode::METHOD_NOT_ALLOWED, "POST /selftest\n");
+        }
+        match self.tester.run().await {
+            Some(report) => json(StatusCode::OK, report.json()),
+            None => text(StatusCode::NOT_FOUND, "add `selftest: {}` to the configuration\n"),
+        }
     }
 
     /// What was revoked: to be seen, added to (POST) and taken back from (DELETE).
@@ -180,12 +200,16 @@ impl Ops {
     fn ready(&self, verbose: bool) -> Response<Body> {
         let stopping = self.tasks.is_stopping();
         let recording = self.journal.is_working();
-        let good = !stopping && recording;
+        let hindrance = self.tester.hindrance();
+        let good = !stopping && recording && hindrance.is_none();
         let mut body = String::from(if good { "ok\n" } else { "not ready\n" });
         if verbose {
             let word = |good| if good { "ok" } else { "failing" };
             writeln!(body, "audit: {}", word(recording)).unwrap_or_default();
             writeln!(body, "stopping: {stopping}").unwrap_or_default();
+            if let Some(hindrance) = &hindrance {
+                writeln!(body, "selftest: {hindrance}").unwrap_or_default();
+            }
             for server in self.metrics.unreached() {
                 writeln!(body, "server {server}: not reached").unwrap_or_default();
             }

@@ -31,6 +31,7 @@ use crate::metrics::Metrics;
 use crate::report::Chain;
 use crate::settings::lockfile::{self, LockError};
 use crate::settings::{Action, Pinning, UNREADABLE};
+use crate::specimens::BUILT_IN;
 use crate::task::Tasks;
 
 /// Most things of one server whose definitions are followed over time, and most changes of one
@@ -52,8 +53,8 @@ type Place = (Box<str>, Kind, Box<str>);
 /// The lists of one kind of one server, and whether each is what it shows to all.
 type Lists = Vec<(Arc<Catalog>, bool)>;
 
-/// What was approved because it was said first: of which server, and what.
-type First = (Box<str>, Option<(Kind, Box<str>)>, Version);
+/// What was approved because it was said first, or is built in: of which server, and what.
+pub type First = (Box<str>, Option<(Kind, Box<str>)>, Version);
 
 /// Compares what is said with what was approved.
 #[derive(Debug)]
@@ -141,12 +142,18 @@ impl Keeper {
         settings: Pinning,
         journal: Arc<Journal>,
         metrics: Arc<Metrics>,
+        own: Vec<First>,
     ) -> Result<Self, LockError> {
         let (held, shading) = (Mutex::default(), Mutex::default());
         let epoch = AtomicU64::new(0);
         let keeper = Self { policy, settings, journal, metrics, epoch, held, shading };
         let mut held = keeper.held();
         held.pins.mode = keeper.settings.mode;
+        for (server, offer, version) in own.clone() {
+            let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
+            Self::add(&mut held, &server, offer, version);
+        }
+        held.first = own;
         if keeper.acts() {
             held.stamp = Some(Stamp::of(&keeper.settings.file));
             match lockfile::read(&keeper.settings.file, &keeper.settings.approvers) {
@@ -177,13 +184,15 @@ impl Keeper {
         if !self.settings.trust_on_first_use {
             return;
         }
-        let first = former.held().first.clone();
+        let mut first = former.held().first.clone();
+        // What is built in is built in here as well.
+        first.retain(|(_, _, version)| version.by.as_deref() != Some(BUILT_IN));
         let mut held = self.held();
         for (server, offer, version) in first.clone() {
             let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
             Self::add(&mut held, &server, offer, version);
         }
-        held.first = first;
+        held.first.extend(first);
         self.publish(&held);
     }
 
@@ -652,7 +661,7 @@ impl Keeper {
             let mut of_digest = versions.iter().filter(|version| Some(version.digest) == digest);
             of_digest.any(|version| version.state == State::Approved)
         };
-        if !self.acts() || approved(&self.policy.pins()) {
+        if !self.acts() || server.is_reserved() || approved(&self.policy.pins()) {
             return;
         }
         let mut held = self.held();

@@ -18,6 +18,7 @@ mod raw;
 mod reach;
 mod registry;
 pub mod revoked;
+pub mod selftest;
 mod servers;
 mod shape;
 mod telemetry;
@@ -87,6 +88,8 @@ pub struct Settings {
     pub session_keys: Vec<SecretRef>,
     /// How long a session lives.
     pub session_lifetime: Duration,
+    /// How the gateway attacks itself, if it does.
+    pub selftest: Option<selftest::Selftest>,
     /// The bounds.
     pub limits: Limits,
 }
@@ -258,15 +261,41 @@ pub fn load(
     text: &str,
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, Problems> {
+    load_for(Purpose::Reading, file, text, variables)
+}
+
+/// What a configuration is read for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Purpose {
+    /// To see what it says.
+    Reading,
+    /// To serve clients: with what the self-test needs.
+    Serving,
+}
+
+/// The same as [`load`], for a purpose.
+///
+/// # Errors
+/// As [`load`].
+pub fn load_for(
+    purpose: Purpose,
+    file: &str,
+    text: &str,
+    variables: &dyn Fn(&str) -> Option<String>,
+) -> Result<Settings, Problems> {
     let wrong = |found| Problems::new(file, text, found);
     let folder = Path::new(file).parent().unwrap_or(Path::new(""));
     let mut root = yaml::parse(text).map_err(wrong)?;
     let mut problems = Vec::new();
     variables::substitute(&mut root, variables, &mut problems);
-    let (json, misfits) = shape::check(&mut root, &schema());
+    let (mut json, misfits) = shape::check(&mut root, &schema());
     problems.extend(misfits);
+    problems.extend(selftest::trespassers(&json, &root));
+    let wanted = purpose == Purpose::Serving
+        && json.get("selftest").is_some_and(|section| !section.is_null());
+    let key = wanted.then(|| selftest::add(&mut json, variables)).flatten();
     let compiled =
-        serde_json::from_value(json).ok().map(|raw| compile::settings(raw, &root, folder));
+        serde_json::from_value(json).ok().map(|raw| compile::settings(raw, &root, folder, key));
     match compiled {
         Some(Ok(settings)) if problems.is_empty() => Ok(settings),
         Some(Err(more)) => {

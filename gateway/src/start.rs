@@ -16,6 +16,7 @@ use crate::old::Old;
 use crate::ops::{self, Ops};
 use crate::reload::Reloader;
 use crate::secret::Secret;
+use crate::selftest::Tester;
 use crate::settings::{Scheme, Settings};
 use crate::task::{self, Tasks};
 use crate::tls::{self, Acceptor};
@@ -93,11 +94,15 @@ fn launch(
     if let Some(reloader) = &reloader {
         tasks.spawn_service(Arc::clone(reloader).tend());
     }
+    let (metrics, journal) = (Arc::clone(&lasting.metrics), Arc::clone(&lasting.journal));
+    let tester = Tester::new(Arc::clone(&live), journal, metrics, Arc::clone(&lasting.clock));
+    let tester = Arc::new(tester);
+    tasks.spawn_service(Arc::clone(&tester).tend(tasks.clone()));
     let ops = ops_listener.as_ref().map(local);
     if let Some(listener) = ops_listener {
         let (metrics, journal) = (Arc::clone(&lasting.metrics), Arc::clone(&lasting.journal));
         let (live, tasks_of) = (Arc::clone(&live), tasks.clone());
-        let ops = Ops { metrics, journal, live, tasks: tasks_of, switch, reloader, token };
+        let ops = Ops { metrics, journal, live, tasks: tasks_of, switch, reloader, tester, token };
         tasks.spawn(ops::serve(ops, listener));
     }
     let workers = task::parallelism();

@@ -51,7 +51,7 @@ pub async fn survey(
     settings.servers.retain(|server| wanted(server.name.as_str()));
     let journal = assembly::journal(&settings, &world, &metrics, None)?;
     let pinning = settings.pins.off();
-    let keeper = Keeper::new(Arc::default(), pinning, journal, Arc::clone(&metrics))?;
+    let keeper = Keeper::new(Arc::default(), pinning, journal, Arc::clone(&metrics), Vec::new())?;
     let upstreams = assembly::upstreams(&settings, &world, &metrics, &Arc::new(keeper))?;
     let ask = |(upstream, server): (&Arc<Upstream>, &Server)| {
         let (upstream, server) = (Arc::clone(upstream), server.clone());

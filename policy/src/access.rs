@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use crate::condition::{Condition, Outcome, Subject};
+use crate::control::{Control, Ran};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::name::{RuleId, Scope, ServerName};
 use crate::offer::Kind;
@@ -91,8 +92,15 @@ pub struct Rule {
 
 impl Rule {
     fn speaks_of(&self, principal: &Principal, server: &ServerName) -> bool {
-        self.principals.iter().any(|who| who.is(principal))
-            && self.servers.iter().any(|pattern| pattern.matches(server.as_str()))
+        self.principals.iter().any(|who| who.is(principal)) && self.is_about(server)
+    }
+
+    /// Whether it speaks of `server`; of that of the self-test only if it is named.
+    pub(crate) fn is_about(&self, server: &ServerName) -> bool {
+        self.servers.iter().any(|pattern| match server.is_reserved() {
+            true => pattern.as_str() == server.as_str(),
+            false => pattern.matches(server.as_str()),
+        })
     }
 
     /// Whether it applies, its condition aside. The name is what sets most rules apart, so it is
@@ -244,6 +252,7 @@ impl<'a> Tally<'a> {
             shadow,
             findings: Vec::new(),
             definition: None,
+            ran: Ran::of(&[Control::Rules]),
         };
         match (self.denied, self.granted) {
             (Some((rule, reason)), _) => deny(reason, told(rule), Vec::new()),
@@ -262,6 +271,7 @@ impl<'a> Tally<'a> {
                 shadow: ids(&self.would_deny),
                 findings: Vec::new(),
                 definition: None,
+                ran: Ran::of(&[Control::Rules]),
             },
         }
     }

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::sync::Arc;
 
+use crate::control::Ran;
 use crate::inspect::Finding;
 pub use crate::mode::Mode;
 use crate::name::{RuleId, Scope};
@@ -163,9 +164,18 @@ pub struct Decision {
     pub findings: Vec<Finding>,
     /// The digest of the definition it is about, where there is one.
     pub definition: Option<Digest>,
+    /// The controls that were asked.
+    pub ran: Ran,
 }
 
 impl Decision {
+    /// One of which nothing else is to be said.
+    #[must_use]
+    pub fn of(effect: Effect) -> Self {
+        let (shadow, findings, ran) = (Vec::new(), Vec::new(), Ran::default());
+        Self { effect, shadow, findings, definition: None, ran }
+    }
+
     /// Whether what was decided about is shown to the caller.
     #[must_use]
     pub const fn shows(&self) -> bool {

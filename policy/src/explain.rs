@@ -156,7 +156,7 @@ fn applies(rule: &Rule, subject: Subject<'_>) -> Applies {
     if !rule.principals.iter().any(|who| who.is(principal)) {
         return Applies::Caller;
     }
-    if !rule.servers.iter().any(|pattern| pattern.matches(server.as_str())) {
+    if !rule.is_about(server) {
         return Applies::Server;
     }
     if !rule.things.of(kind).iter().any(|pattern| pattern.matches(name)) {

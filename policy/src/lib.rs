@@ -22,6 +22,7 @@
 //! - [`review`]: what a reviewer would say about a definition
 //! - [`message`]: what is being asked or answered, free of transport and era
 //! - [`mode`]: whether a control acts
+//! - [`control`]: what is checked, and what was
 //! - [`constraint`]: what an argument may be
 //! - [`definitions`]: what is done about what is found in a definition
 //! - [`content`]: what is in results and arguments, and what is done about it
@@ -60,6 +61,7 @@ pub mod drift;
 pub mod review;
 pub mod message;
 pub mod mode;
+pub mod control;
 pub mod constraint;
 pub mod definitions;
 pub mod content;

@@ -125,6 +125,18 @@ name!(/** A client of an authorization server, as that names it. */ ClientId, fo
 name!(/** A scope of an access token (RFC 6749, section 3.3). */ Scope, scope);
 name!(/** What a server offers, by the name or the URI it gives it. */ OfferName, offered);
 
+/// How the names begin that are kept for the self-test: what the operator says with a pattern is never
+/// about them.
+pub const RESERVED: &str = "portcullis-selftest";
+
+impl ServerName {
+    /// Whether it is the server of the self-test.
+    #[must_use]
+    pub fn is_reserved(&self) -> bool {
+        *self.0 == *RESERVED
+    }
+}
+
 impl OfferName {
     /// Whether the name keeps to the alphabet and the length the specification asks for.
     #[must_use]

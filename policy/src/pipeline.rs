@@ -12,6 +12,7 @@ use crate::access::{Access, Decided};
 use crate::condition::{Arguments, Subject};
 use crate::constraint::Constraint;
 use crate::content::Contents;
+use crate::control::{Control, Ran};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::definitions::Definitions;
 use crate::inspect::Finding;
@@ -101,6 +102,7 @@ impl Expectation {
 pub struct Released {
     reply: Shown,
     findings: Vec<Finding>,
+    ran: Ran,
 }
 
 /// What may be shown.
@@ -121,6 +123,12 @@ impl Released {
     #[must_use]
     pub fn into_shown(self) -> Shown {
         self.reply
+    }
+
+    /// The controls that were asked.
+    #[must_use]
+    pub const fn ran(&self) -> Ran {
+        self.ran
     }
 
     /// The same, and what was found in it, for the record.
@@ -317,6 +325,7 @@ impl Policy {
         kind: Kind,
     ) -> Ruling<Permit> {
         let (shadow, findings, definition) = (Vec::new(), Vec::new(), None);
+        let ran = Ran::of(&[Control::Rules, Control::Revocation]);
         let revoked = self.revoked.load();
         let revoked = revoked.has_principal(principal) || revoked.has_server(server);
         let unfit = self.unfit_server(server).filter(|_| !revoked);
@@ -331,7 +340,7 @@ impl Policy {
             let denial = Denial { reason, told: Told::Nothing };
             let effect = Effect::Deny(denial.clone());
             return Ruling {
-                decision: Decision { effect, shadow, findings, definition },
+                decision: Decision { effect, shadow, findings, definition, ran },
                 outcome: Err(denial),
             };
         };
@@ -341,7 +350,10 @@ impl Policy {
             rule,
             terms: Terms::default(),
         };
-        Ruling { decision: Decision { effect, shadow, findings, definition }, outcome: Ok(permit) }
+        Ruling {
+            decision: Decision { effect, shadow, findings, definition, ran },
+            outcome: Ok(permit),
+        }
     }
 
     /// Whether `principal` could be allowed anything at all of `server`.
@@ -381,7 +393,7 @@ impl Policy {
     fn never(reason: Reason) -> (Decision, Denial) {
         let denial = Denial { reason, told: Told::Nothing };
         let effect = Effect::Deny(denial.clone());
-        (Decision { effect, shadow: Vec::new(), findings: Vec::new(), definition: None }, denial)
+        (Decision::of(effect), denial)
     }
 
     /// May this call be sent?
@@ -460,8 +472,8 @@ impl Policy {
                 }
                 let effect = Effect::Allow(rule.clone());
                 let (shadow, findings) = (decided.shadow, seen.findings);
-                let definition = seen.definition;
-                let decision = Decision { effect, shadow, findings, definition };
+                let (definition, ran) = (seen.definition, seen.ran);
+                let decision = Decision { effect, shadow, findings, definition, ran };
                 Ruling {
                     decision,
                     outcome: Ok(Permit { call: Call::Use(call), rule, terms: Terms::default() }),
@@ -478,8 +490,8 @@ impl Policy {
                 let denial = Denial { reason, told };
                 let effect = Effect::Deny(denial.clone());
                 let (shadow, findings) = (decided.shadow, seen.findings);
-                let definition = seen.definition;
-                let decision = Decision { effect, shadow, findings, definition };
+                let (definition, ran) = (seen.definition, seen.ran);
+                let decision = Decision { effect, shadow, findings, definition, ran };
                 Ruling { decision, outcome: Err(denial) }
             }
         }
@@ -495,8 +507,9 @@ impl Policy {
         let denial = Denial { reason: Reason::Approval, told };
         let effect = Effect::Deny(denial.clone());
         let (shadow, findings) = (seen.shadow.clone(), seen.findings.clone());
-        let definition = seen.definition;
-        let decision = Decision { effect, shadow, findings, definition };
+        let (definition, mut ran) = (seen.definition, seen.ran);
+        ran.note(Control::Registry);
+        let decision = Decision { effect, shadow, findings, definition, ran };
         Some(Ruling { decision, outcome: Err(denial) })
     }
 }

@@ -41,6 +41,7 @@ mod revoking;
 mod sandbox;
 mod scanning;
 mod scopes;
+mod selftest;
 mod shadowing;
 mod telemetry;
 mod tokens;

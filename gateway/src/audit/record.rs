@@ -5,6 +5,7 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use policy::control::Ran;
 use policy::decision::{Decision, Effect};
 use policy::inspect::Finding;
 use policy::json::write_ascii;
@@ -128,6 +129,8 @@ pub struct Record {
     pub sent: Option<Instant>,
     /// The trace it belongs to.
     pub trace: Trace,
+    /// The controls that were asked, beside those of the decision.
+    pub ran: Ran,
     /// Written once.
     texts: OnceLock<Box<Texts>>,
 }
@@ -187,6 +190,7 @@ impl Record {
             upstream: Duration::ZERO,
             sent: None,
             trace,
+            ran: Ran::default(),
             texts: OnceLock::new(),
         }
     }
@@ -341,6 +345,14 @@ impl Record {
             Verdict::Decided(decision) => Some(decision),
             Verdict::None => None,
         }
+    }
+
+    /// The controls that were asked before anything was sent.
+    #[must_use]
+    pub fn asked(&self) -> Ran {
+        let mut ran = self.ran;
+        ran.join(self.decision().map(|decision| decision.ran).unwrap_or_default());
+        ran
     }
 
     /// The rule that decided.

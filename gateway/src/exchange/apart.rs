@@ -101,8 +101,7 @@ impl Gateway {
         };
         record.server = Some(kept.server.as_str().into());
         let effect = Effect::Allow(kept.rule.clone());
-        let decision =
-            Decision { effect, shadow: Vec::new(), findings: Vec::new(), definition: None };
+        let decision = Decision::of(effect);
         record.verdict = Verdict::Decided(Box::new(decision));
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         let version = record.version;

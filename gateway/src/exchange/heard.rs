@@ -62,6 +62,7 @@ impl Gateway {
 
     /// What may be shown of what was released. What was found is counted, and added to `found`.
     pub(super) fn counted_parts(&self, released: Released, found: &mut Vec<Finding>) -> Shown {
+        self.metrics.ran(released.ran());
         let (shown, findings) = released.into_parts();
         self.metrics.content(&findings);
         found.extend(findings);

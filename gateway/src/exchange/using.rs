@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
+use policy::control::Control;
 use policy::json::{Bounds, Document, Fragment};
 use policy::message::{Use, Verb};
 use policy::mirror::Mirrored;
@@ -76,7 +77,7 @@ impl Gateway {
             }
             Err(failure) => return self.refuse(&record, &failure),
         };
-        if let Err(failure) = self.counted(&arrived, &admitted) {
+        if let Err(failure) = self.counted(&arrived, &admitted, &mut record) {
             return self.refuse(&record, &failure);
         }
         if let Err(failure) = self.agreed(&arrived, &admitted, &mut record).await {
@@ -205,6 +206,7 @@ impl Gateway {
         if arrived.route.guardrails.is_empty() {
             return Ok(());
         }
+        record.ran.note(Control::Guardrails);
         let none = Document::parse(Bytes::from_static(b"{}"), &Bounds::MESSAGE).ok();
         // Who decides by the tool hears of a call without arguments too.
         let asks = matches!(admitted.verb, Verb::Call | Verb::Get);
@@ -241,11 +243,17 @@ impl Gateway {
 
     /// Counts a call of a tool of which only so many may be made. Going on with one that waits here is
     /// none.
-    fn counted(&self, arrived: &Arrived, admitted: &Admitted) -> Result<(), Failure> {
+    fn counted(
+        &self,
+        arrived: &Arrived,
+        admitted: &Admitted,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
         let rate = self.registered(admitted).and_then(|known| known.rate);
         let parked = matches!(admitted.state, Some(State::Parked(_)));
         let new = admitted.verb == Verb::Call && !parked;
         let Some(rate) = rate.filter(|_| new) else { return Ok(()) };
+        record.ran.note(Control::Rates);
         let caller = arrived.caller.principal.id.as_str().into();
         let key = (caller, admitted.server.name().as_str().into(), admitted.name.clone());
         self.rates.take(key, rate, self.clock.instant()).map_err(Failure::Rate)

@@ -22,6 +22,7 @@ pub(super) fn settings(
     raw: RawSettings,
     root: &Node,
     folder: &Path,
+    key: Option<String>,
 ) -> Result<Settings, Vec<Problem>> {
     let mut compiler =
         Compiler { root, problems: Vec::new(), now: System.now(), beside: Vec::new() };
@@ -41,6 +42,7 @@ pub(super) fn settings(
         .time("/sessions/lifetime", raw.sessions.lifetime.as_deref())
         .unwrap_or(SESSION_LIFETIME);
     let limits = compiler.limits(&raw.limits);
+    let selftest = compiler.selftest(raw.selftest, key);
     let pins = compiler.pins(&raw.pins, folder);
     let revocations = raw.revocations.file.map(PathBuf::from);
     if let Some(file) = &revocations
@@ -81,6 +83,7 @@ pub(super) fn settings(
             names: labels(&json),
             session_keys,
             session_lifetime,
+            selftest,
             limits,
         }),
         Ok(_) | Err(()) => Err(compiler.problems),

@@ -77,9 +77,31 @@ pub(super) struct RawSettings {
     /// Sessions of clients that speak a revision before 2026-07-28.
     #[serde(default)]
     pub(super) sessions: RawSessions,
+    /// The gateway attacks itself, and says whether everything holds. Without it, it does not.
+    pub(super) selftest: Option<RawSelftest>,
     /// Bounds on everything.
     #[serde(default)]
     pub(super) limits: RawLimits,
+}
+
+/// How the gateway attacks itself: at the start, after each change of the configuration, and when an
+/// operator asks.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct RawSelftest {
+    /// Not ready (`/readyz`) before everything holds. Default `true`.
+    pub(super) ready: bool,
+    /// Controls that need not hold, because they are configured so; or single attacks, as the report names
+    /// them: `results/contacts`.
+    pub(super) except: Vec<String>,
+    /// After how long it is repeated, such as `1h`. Without it, it is not.
+    pub(super) every: Option<String>,
+}
+
+impl Default for RawSelftest {
+    fn default() -> Self {
+        Self { ready: true, except: Vec::new(), every: None }
+    }
 }
 
 /// A version of the format.

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use super::{Permit, Policy, Ruling, Terms};
 use crate::constraint::Constraint;
 use crate::content::{Direction, Seen};
+use crate::control::{Control, Ran};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::inspect::{Detector, Finding};
 use crate::json::{Bounds, Document, Fragment};
@@ -29,6 +30,7 @@ impl Policy {
         let (caller, contents) = (principal.id.as_str(), &self.contents);
         let mut blocked = None;
         let parts = call.arguments.iter_mut().chain(call.extra.iter_mut().map(|(_, value)| value));
+        decision.ran.note(Control::Arguments);
         for part in parts.chain(call.meta.iter_mut().map(|(_, value)| value)) {
             let (passed, findings) = {
                 let seen = contents.look(&call.server, Direction::Argument, caller, part.value());
@@ -80,6 +82,7 @@ impl Policy {
     ) -> Option<Denial> {
         let (server, name) = (call.server.as_str(), &*call.name);
         let arguments = call.arguments.as_ref().map(Fragment::value);
+        let mut ran = Ran::default();
         let mut enforced = None;
         let mut found = |mode: Mode, detector, misfit| {
             let finding = Finding::misfit(detector, "", misfit);
@@ -91,16 +94,21 @@ impl Policy {
         let mode = self.contents.of(&call.server).input_schema;
         let checks = mode != Mode::Off && call.verb == Verb::Call;
         let schema = offer.and_then(Offer::input).filter(|_| checks);
-        if let Some(Err(misfit)) = schema.map(|schema| schema.check_arguments(arguments)) {
-            found(mode, Detector::InputSchema, misfit);
+        if let Some(schema) = schema {
+            ran.note(Control::InputSchema);
+            if let Err(misfit) = schema.check_arguments(arguments) {
+                found(mode, Detector::InputSchema, misfit);
+            }
         }
         let of =
             |constraint: &&Constraint| call.verb == Verb::Call && constraint.is_of(server, name);
         for constraint in self.constraints.iter().filter(of) {
+            ran.note(Control::Constraints);
             if let Err(misfit) = constraint.check(arguments) {
                 found(constraint.mode, Detector::Constraints, misfit);
             }
         }
+        decision.ran.join(ran);
         let finding = enforced?;
         let told = Told::Rule { rule: None, contact: self.contact.clone() };
         let denial = Denial { reason: Reason::Arguments(finding), told };

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use super::sending::passed;
 use super::{Expectation, Policy, Released, Shown, Terms, View};
 use crate::content::{self, Direction, Over, Seen};
+use crate::control::{Control, Ran};
 use crate::decision::Mode;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Bounds, Document, Fragment, Value, write_string};
@@ -31,7 +32,7 @@ impl Policy {
         match reply {
             Reply::List(catalog) => {
                 let reply = Shown::List(Arc::new(self.view(principal, catalog)));
-                Released { reply, findings: Vec::new() }
+                Released { reply, findings: Vec::new(), ran: Ran::default() }
             }
             Reply::Result(said) => self.answered(principal, &server, &terms, said),
             Reply::Error(said) => {
@@ -39,7 +40,8 @@ impl Policy {
                 // A part of an error is of no use, and nobody comes back for one.
                 if size.is_some_and(|size| said.value().raw().len() > size.most) {
                     let reply = Shown::Withheld(Finding::too_long());
-                    return Released { reply, findings: vec![Finding::too_long()] };
+                    let ran = Ran::default();
+                    return Released { reply, findings: vec![Finding::too_long()], ran };
                 }
                 self.heard(principal, &server, said, Reply::Error)
             }
@@ -55,18 +57,22 @@ impl Policy {
         terms: &Terms,
         said: Fragment,
     ) -> Released {
+        let mut ran = Ran::default();
+        if terms.output.is_some() {
+            ran.note(Control::OutputSchema);
+        }
         let misfit = terms.output.as_ref();
         let misfit = misfit.and_then(|(schema, mode)| Some((*mode, unlike(said.value(), schema)?)));
         if let Some((Mode::Enforce, finding)) = misfit {
             let reply = Shown::Withheld(finding.clone());
-            return Released { reply, findings: vec![finding] };
+            return Released { reply, findings: vec![finding], ran };
         }
         let Unlabelled { said, values, mut found } =
             match self.unlabelled(principal, server, terms, said, misfit.is_none()) {
                 Ok(unlabelled) => unlabelled,
                 Err(finding) => {
                     let reply = Shown::Withheld(finding.clone());
-                    return Released { reply, findings: vec![finding] };
+                    return Released { reply, findings: vec![finding], ran };
                 }
             };
         // What is cut is cut before marks are put around it.
@@ -78,6 +84,7 @@ impl Policy {
         });
         let caller = principal.id.as_str();
         let (value, bare) = (said.value(), cuts.is_some());
+        ran.note(Control::Results);
         let seen = self.contents.look_without(server, caller, value, &values, bare);
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
@@ -89,7 +96,7 @@ impl Policy {
                 None => self.fitted(server, terms, said, &mut found),
             },
         };
-        Released { reply, findings: found }
+        Released { reply, findings: found, ran }
     }
 
     /// A result without what its caller does not see. `fits` says whether it is as the definition says.
@@ -205,7 +212,7 @@ impl Policy {
             Ok(said) => Shown::Answer(reply(said)),
             Err(finding) => Shown::Withheld(finding),
         };
-        Released { reply, findings }
+        Released { reply, findings, ran: Ran::of(&[Control::Results]) }
     }
 
     /// Shows a view again, if it was made for `principal`; the caller keeps views with the policy
@@ -219,7 +226,8 @@ impl Policy {
         if !self.holds(view, principal) {
             return self.release(principal, due, Reply::List(Arc::clone(&view.catalog)));
         }
-        Released { reply: Shown::List(Arc::clone(view)), findings: Vec::new() }
+        let (reply, ran) = (Shown::List(Arc::clone(view)), Ran::default());
+        Released { reply, findings: Vec::new(), ran }
     }
 
     pub(super) fn view(&self, principal: &Principal, catalog: Arc<Catalog>) -> View {

@@ -6,6 +6,7 @@ use super::{Listed, Policy};
 use crate::access::Decided;
 use crate::clean;
 use crate::condition::{Arguments, Subject};
+use crate::control::Control;
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::inspect;
 use crate::inspect::Finding;
@@ -74,6 +75,7 @@ impl Policy {
         let decision = &mut decided.decision;
         decision.definition = offer.and_then(Offer::digest);
         let revoked = self.revoked.load();
+        decision.ran.note(Control::Revocation);
         if revoked.has_principal(principal) || revoked.has(server, name) {
             let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
             decision.effect = Effect::Deny(denial);
@@ -83,6 +85,7 @@ impl Policy {
         let definition = offer.map(Offer::definition);
         if let (Some(known), Some(definition)) = (subject.known, definition)
             && decided.decision.shows()
+            && asked(&mut decided, Control::Registry)
             && !known.fits(definition)
         {
             let finding = Finding::unregistered();
@@ -93,6 +96,7 @@ impl Policy {
         }
         self.shadowed(&mut decided, subject);
         let decision = &mut decided.decision;
+        decision.ran.note(Control::Definitions);
         let findings = offer.map(Offer::findings).unwrap_or_default();
         if findings.is_empty() {
             return decided;
@@ -119,6 +123,7 @@ impl Policy {
         let Subject { principal, server, kind, name, .. } = subject;
         let shadows = self.shadows.load();
         let conflicts = shadows.of(server, kind, name);
+        decided.decision.ran.note(Control::Shadowing);
         if conflicts.is_empty() || !decided.decision.shows() {
             return;
         }
@@ -184,6 +189,7 @@ impl Policy {
         if pins.mode == Mode::Off || !decided.decision.shows() {
             return;
         }
+        decided.decision.ran.note(Control::Pins);
         let Subject { server, kind, name, .. } = subject;
         let unfit = match (offer, listed) {
             (None, Listed::Unknown) => pins.unfit_unlisted(server.as_str(), kind, name),
@@ -198,4 +204,10 @@ impl Policy {
         decided.decision.effect = Effect::Deny(denial);
         decided.for_any_arguments = true;
     }
+}
+
+/// Notes that a control is asked now.
+const fn asked(decided: &mut Decided, control: Control) -> bool {
+    decided.decision.ran.note(control);
+    true
 }

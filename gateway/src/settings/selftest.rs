@@ -1,0 +1,180 @@
+//! The self-test as a part of the configuration: a server that attacks, and what has to be configured
+//! for it to be let in. All of it bears a name that nobody else may use, and no rule of the operator
+//! speaks of it, so that nothing else is decided otherwise.
+
+use std::time::Duration;
+
+use aws_lc_rs::rand;
+use policy::control::Control;
+use policy::name::RESERVED;
+use serde_json::{Map, Value, json};
+
+use super::compile::Compiler;
+use super::problem::Problem;
+use super::raw::RawSelftest;
+use super::variables::Lookup;
+use super::yaml::Node;
+use crate::hex;
+use crate::sha256::sha256;
+use crate::specimens;
+
+/// Where it is let in; there is no listener that leads anybody else anywhere from there.
+pub const PATH: &str = "/portcullis-selftest";
+
+/// When the gateway attacks itself, and what may be missing.
+#[derive(Clone, Debug)]
+pub struct Selftest {
+    /// Not ready before it has passed.
+    pub gates: bool,
+    /// These need not hold: controls, or single attacks as `control/attack`.
+    pub except: Vec<String>,
+    /// After how long it is repeated.
+    pub every: Option<Duration>,
+    /// What it calls with; known to nobody, and made anew for each configuration.
+    pub key: String,
+}
+
+impl Compiler<'_> {
+    pub(super) fn selftest(
+        &mut self,
+        raw: Option<RawSelftest>,
+        key: Option<String>,
+    ) -> Option<Selftest> {
+        let raw = raw?;
+        let mut except = Vec::new();
+        for (n, name) in raw.except.iter().enumerate() {
+            let control = name.split_once('/').map_or(&**name, |(control, _)| control);
+            match Control::ALL.iter().any(|known| known.as_str() == control) {
+                true => except.push(name.clone()),
+                false => {
+                    let names = Control::ALL.map(Control::as_str).join(", ");
+                    let message = format!("`{}` is no control", name.escape_debug());
+                    self.report(
+                        &format!("/selftest/except/{n}"),
+                        message,
+                        format!("there are: {names}"),
+                    );
+                }
+            }
+        }
+        let every = self.time("/selftest/every", raw.every.as_deref());
+        Some(Selftest { gates: raw.ready, except, every, key: key.unwrap_or_default() })
+    }
+}
+
+/// What of the file uses the name that is kept for the self-test.
+pub(super) fn trespassers(json: &Value, root: &Node) -> Vec<Problem> {
+    let places = [
+        ("/servers", "name", RESERVED),
+        ("/routes", "path", PATH),
+        ("/policy/rules", "id", RESERVED),
+        ("/identity/apiKeys", "principal", RESERVED),
+    ];
+    let mut found = Vec::new();
+    for (list, member, reserved) in places {
+        let items = json.pointer(list).and_then(Value::as_array).into_iter().flatten();
+        for (n, item) in items.enumerate() {
+            let name = item.get(member).and_then(Value::as_str).unwrap_or_default();
+            if name.starts_with(reserved) {
+                let place = root.place(&format!("{list}/{n}/{member}"));
+                let message = format!("`{reserved}` is kept for the self-test");
+                found.push(Problem::new(place, message, "take another name"));
+            }
+        }
+    }
+    found
+}
+
+/// Adds to a configuration what lets the self-test in; the key it has to call with.
+pub(super) fn add(json: &mut Value, lookup: Lookup<'_>) -> Option<String> {
+    let own = lookup("PORTCULLIS_EXE")?;
+    let mut random = [0; 32];
+    rand::fill(&mut random).ok()?;
+    let key = format!("pcl_{}", hex::encode(&random));
+    let digest = hex::encode(&sha256(key.as_bytes()));
+    let guardrails = guardrails(json);
+    let who = format!("principal:{RESERVED}");
+    push(
+        json,
+        &["servers"],
+        json!({
+            "name": RESERVED, "command": own, "args": ["canary", "--selftest"], "protocol": "modern",
+        }),
+    );
+    push(
+        json,
+        &["routes"],
+        json!({ "path": PATH, "servers": [RESERVED], "guardrails": guardrails }),
+    );
+    push(
+        json,
+        &["identity", "apiKeys"],
+        json!({
+            "name": RESERVED, "principal": RESERVED, "groups": [], "sha256": digest,
+        }),
+    );
+    push(
+        json,
+        &["policy", "rules"],
+        json!({
+            "id": RESERVED, "effect": "allow", "principals": [who], "servers": [RESERVED],
+            "tools": specimens::granted(),
+        }),
+    );
+    push(
+        json,
+        &["policy", "rules"],
+        json!({
+            "id": format!("{RESERVED}-forbid"), "effect": "forbid", "principals": [who],
+            "servers": [RESERVED], "tools": [specimens::CONDITIONAL], "when": "arguments.n > 5",
+        }),
+    );
+    push(
+        json,
+        &["policy", "constraints"],
+        json!({
+            "servers": [RESERVED], "tools": [specimens::CONSTRAINED], "argument": "/path", "type": "path",
+            "within": ["/srv"], "mode": "enforce",
+        }),
+    );
+    for (tool, rate, approval) in
+        [(specimens::RATED, Some("1/h"), false), (specimens::ATTENDED, None, true)]
+    {
+        let mut entry = json!({ "server": RESERVED, "tool": tool, "approvalRequired": approval });
+        if let (Some(rate), Some(entry)) = (rate, entry.as_object_mut()) {
+            entry.insert("rate".to_owned(), rate.into());
+        }
+        push(json, &["registry", "tools"], entry);
+    }
+    Some(key)
+}
+
+/// Every guardrail that any route has: they are asked about the self-test as well.
+fn guardrails(json: &Value) -> Vec<Value> {
+    let mut all = Vec::new();
+    let routes = json.get("routes").and_then(Value::as_array).into_iter().flatten();
+    for guardrail in routes.filter_map(|route| route.get("guardrails")?.as_array()).flatten() {
+        if !all.contains(guardrail) {
+            all.push(guardrail.clone());
+        }
+    }
+    all
+}
+
+/// Adds an item to the list that a path of members leads to.
+fn push(json: &mut Value, path: &[&str], item: Value) {
+    let mut at = json;
+    for name in path {
+        let Value::Object(members) = at else { return };
+        let missing =
+            || if path.last() == Some(name) { json!([]) } else { Value::Object(Map::new()) };
+        let member = members.entry(*name).or_insert(Value::Null);
+        if member.is_null() {
+            *member = missing();
+        }
+        at = member;
+    }
+    if let Value::Array(items) = at {
+        items.push(item);
+    }
+}

@@ -1,0 +1,204 @@
+//! The gateway attacks itself, and notices what is missing.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use e2e::client::{Client, get, raw};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
+use e2e::server::Server;
+use e2e::{ERAS, Era, eventually};
+use serde_json::{Value, json};
+
+const TOKEN: &str = "operator-secret-token";
+const ALL: &str =
+    "{id: everything, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
+
+/// A configuration that attacks itself.
+fn config(server: &Server, folder: &Folder) -> Config {
+    let secret = folder.path().join("token");
+    fs::write(&secret, TOKEN).unwrap();
+    let mut config = Config::of(&server.url()).policy(&format!("rules:\n- {ALL}"));
+    config.ops = format!("{{address: '127.0.0.1:0', token: {{fromFile: '{}'}}}}", secret.display());
+    config.pins = format!("{{file: '{}'}}", folder.path().join("lock").display());
+    config.more = "selftest: {ready: true}\n".to_owned();
+    config
+}
+
+/// What the verb says of a running gateway.
+fn tested(gateway: &Gateway, config: &Config, more: &[&str]) -> Output {
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    config.write(&file, gateway.audit());
+    let ops = gateway.ops.unwrap().to_string();
+    let mut command = Command::new(binary());
+    command.args(["selftest", "--ops", &ops, "-c"]).arg(&file).args(more);
+    command.output().unwrap()
+}
+
+fn report(output: &Output) -> Value {
+    String::from_utf8_lossy(&output.stdout).parse().unwrap_or_default()
+}
+
+/// The attacks that were not stopped, nor let through as configured.
+fn bad(report: &Value) -> Vec<String> {
+    let rows = report["attacks"].as_array().unwrap().iter();
+    let bad = rows.filter(|row| {
+        row["excepted"] == false
+            && !["held", "recorded"].contains(&row["verdict"].as_str().unwrap())
+    });
+    bad.map(|row| row["name"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn everything_holds_as_it_is_configured_where_nothing_is() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["read"]), Folder::new());
+        let config = config(&server, &folder);
+        let gateway = config.start();
+        eventually("ready", || (get(gateway.ops.unwrap(), "/readyz").status == 200).then_some(()));
+        let output = tested(&gateway, &config, &["--format", "json"]);
+        let shown = report(&output);
+        assert_eq!(bad(&shown), [""; 0], "{shown}");
+        assert!(output.status.success());
+        assert!(shown["attacks"].as_array().unwrap().len() > 30, "{shown}");
+        // Every control was asked, and that is counted.
+        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        for control in [
+            "door",
+            "authentication",
+            "message",
+            "session",
+            "rules",
+            "revocation",
+            "pins",
+            "definitions",
+            "shadowing",
+            "registry",
+            "inputSchema",
+            "constraints",
+            "arguments",
+            "results",
+            "outputSchema",
+            "rates",
+        ] {
+            let line = format!("portcullis_control_evaluations_total{{control=\"{control}\"}} ");
+            let count = metrics.lines().find_map(|text| text.strip_prefix(&line)).unwrap();
+            assert_ne!(count, "0", "{control}");
+        }
+        assert!(metrics.contains("portcullis_selftest_passed 1"));
+        let said = |record: &Value| {
+            record["event"] == "selftest" && record["what"] == "passed: 33 attacks"
+        };
+        assert!(gateway.records().iter().any(said));
+        // In words, with what each costs.
+        let output = tested(&gateway, &config, &[]);
+        let text = String::from_utf8(output.stdout).unwrap();
+        assert!(text.contains("held     pins/changed"), "{text}");
+        // It is nobody else's: the rule for everybody does not let anybody near it.
+        let ana = Client::connect(gateway.address, "/portcullis-selftest", era, Some(ANA));
+        assert_eq!(ana.tools(), [""; 0]);
+        assert!(ana.call("selftest_plain", &json!({})).code() < 0);
+        assert_eq!(gateway.last()["reason"], "not-granted");
+    }
+}
+
+#[test]
+fn what_is_configured_out_is_missed() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let content = |text: &str| format!("rules:\n- {ALL}\ncontent:\n- {{servers: ['*'], {text}}}");
+    let definitions = |text: &str| format!("rules:\n- {ALL}\ndefinitions: {{{text}}}");
+    let cases: Vec<(String, String, &[&str])> = vec![
+        (String::new(), "{mode: off}".to_owned(), &["pins/not-approved", "pins/changed"]),
+        (
+            format!("rules:\n- {ALL}\nshadowing: {{lookAlikes: off}}"),
+            String::new(),
+            &["shadowing/reserved-name"],
+        ),
+        (
+            definitions("plantedInstructions: off"),
+            String::new(),
+            &["definitions/planted-instructions"],
+        ),
+        (definitions("hiddenCharacters: off"), String::new(), &["definitions/hidden-characters"]),
+        (definitions("activeMarkup: off"), String::new(), &["definitions/active-markup"]),
+        (definitions("secrets: off"), String::new(), &["definitions/secrets"]),
+        (content("inputSchema: off"), String::new(), &["inputSchema/type"]),
+        (content("outputSchema: off"), String::new(), &["outputSchema/type"]),
+        (content("arguments: {secrets: off}"), String::new(), &["arguments/secrets"]),
+        (content("arguments: {identifiers: off}"), String::new(), &["arguments/identifiers"]),
+        (content("results: {secrets: off}"), String::new(), &["results/secrets"]),
+        (content("results: {identifiers: off}"), String::new(), &["results/identifiers"]),
+        (content("results: {contacts: off}"), String::new(), &["results/contacts"]),
+        (
+            content("results: {hiddenCharacters: off}"),
+            String::new(),
+            &["results/hidden-characters"],
+        ),
+        (content("results: {activeMarkup: off}"), String::new(), &["results/active-markup"]),
+        (
+            content("results: {plantedInstructions: off}"),
+            String::new(),
+            &["results/planted-instructions"],
+        ),
+    ];
+    for (policy, pins, missed) in cases {
+        let folder = Folder::new();
+        let mut config = config(&server, &folder);
+        if !policy.is_empty() {
+            config = config.policy(&policy);
+        }
+        if !pins.is_empty() {
+            config.pins = pins;
+        }
+        let gateway = config.start();
+        let output = tested(&gateway, &config, &["--format", "json"]);
+        let shown = report(&output);
+        assert_eq!(bad(&shown), missed, "{policy}: {shown}");
+        assert_eq!(output.status.code(), Some(6));
+        let ready = get(gateway.ops.unwrap(), "/readyz?verbose");
+        assert_eq!(ready.status, 503);
+        assert!(ready.body.contains(&format!("selftest: {}", missed.join(", "))), "{}", ready.body);
+        drop(gateway);
+        // Said to be so, it is so.
+        config.more = format!("selftest: {{except: [{}]}}\n", missed.join(", "));
+        let gateway = config.start();
+        let output = tested(&gateway, &config, &[]);
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stdout));
+    }
+}
+
+#[test]
+fn whoever_is_let_in_without_a_credential_is_noticed() {
+    let (server, folder) = (Server::echo(Era::Modern, &["read"]), Folder::new());
+    let mut config = config(&server, &folder);
+    config.authentication = "[apiKey, anonymous]".to_owned();
+    config.identity += "anonymous: {groups: [dev]}\n";
+    let gateway = config.start();
+    let shown = report(&tested(&gateway, &config, &["--format", "json"]));
+    assert_eq!(bad(&shown), ["authentication/main"], "{shown}");
+}
+
+#[test]
+fn its_name_is_kept_and_without_it_there_is_none() {
+    let (server, folder) = (Server::echo(Era::Modern, &["read"]), Folder::new());
+    let mut config = config(&server, &folder);
+    let gateway = config.start();
+    // Nobody who does not show the token.
+    let text = "POST /selftest HTTP/1.1\r\nhost: ops\r\ncontent-length: 0\r\n\r\n";
+    assert_eq!(raw(gateway.ops.unwrap(), text.as_bytes()).status, 401);
+    drop(gateway);
+    config.more = String::new();
+    let gateway = config.start();
+    assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
+    let output = tested(&gateway, &config, &[]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("add `selftest: {}`"));
+    config.servers += &format!("\n- {{name: portcullis-selftest, url: '{}'}}", server.url());
+    let refused = config.refused();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("`portcullis-selftest` is kept for the self-test"), "{said}");
+    config = self::config(&server, &folder);
+    config.more = "selftest: {except: [everything]}\n".to_owned();
+    let said = String::from_utf8_lossy(&config.refused().stderr).into_owned();
+    assert!(said.contains("`everything` is no control"), "{said}");
+}
