@@ -1,10 +1,15 @@
 //! The verbs of the command line.
 
 mod audit;
+mod config;
+mod exec;
+mod export;
 mod import;
 mod inspect;
 mod ops;
+mod manual;
 mod pin;
+mod plan;
 mod policy;
 mod sarif;
 mod scan;
@@ -21,12 +26,14 @@ use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{Parser, Subcommand, ValueEnum};
+use clap_complete::Shell;
 use gateway::canary::{self, Part};
 use gateway::clock::{Clock as _, System};
 use gateway::hex;
 use gateway::report::Chain;
 use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
+use gateway::service;
 use gateway::settings::{self, Problems, Purpose, Settings, SinkTarget};
 use gateway::start::{self, Running, Source, StartError};
 use tokio::signal::unix::{SignalKind, signal};
@@ -52,7 +59,14 @@ enum Verb {
         /// The configuration.
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
+        /// Say what would be in force and what servers offer now, and end. Exits with 4 where that is
+        /// not what was approved, and with 7 where a server is not reached.
+        #[arg(long, requires = "config")]
+        dry_run: bool,
     },
+    /// Run the gateway and a program beside it, which is told where the gateway is. Ends as the program
+    /// does.
+    Exec(exec::Exec),
     /// Be an MCP server over stdio with the gateway behind it, for a client that starts its servers.
     /// Nothing listens. The client calls with the API key in `PORTCULLIS_API_KEY`, or as the
     /// anonymous caller.
@@ -81,6 +95,10 @@ enum Verb {
     /// Say what the detectors of a configuration find in definitions, results or arguments, which
     /// come as JSON Lines on standard input: one JSON object a line.
     Inspect(inspect::Inspect),
+    /// Show a configuration as it counts.
+    Config(config::Config),
+    /// Print what a client has to be told to come to the gateway.
+    Export(export::Export),
     /// Make a configuration of what a client has configured. Nothing is started, nothing is trusted, and
     /// no secret is printed or kept.
     Import(import::Import),
@@ -97,6 +115,24 @@ enum Verb {
     },
     /// Make an API key, and the line that admits it.
     Keygen,
+    /// Print what a shell needs to complete the verbs and options.
+    Completions {
+        /// Which shell.
+        #[arg(value_enum)]
+        shell: Shell,
+    },
+    /// Write a manual page for each verb.
+    Man {
+        /// Into this folder.
+        folder: PathBuf,
+    },
+    /// Print a chapter of the documentation that is made from the code.
+    #[command(hide = true)]
+    Reference {
+        /// Which.
+        #[arg(value_enum)]
+        what: manual::Chapter,
+    },
     /// Have a running gateway attack itself, and say what holds. Exits with 6 when something does not.
     Selftest(ops::Selftest),
     /// Say whether a running gateway is ready: exits with 0 or 1.
@@ -150,7 +186,14 @@ pub(crate) fn run() -> ExitCode {
         return become_program(line);
     }
     match Arguments::parse().verb {
-        Verb::Run { config } => serve(config.as_deref()),
+        Verb::Run { config: Some(config), dry_run: true } => plan::run(&config),
+        Verb::Run { config, .. } => serve(config.as_deref()),
+        Verb::Exec(exec) => exec::run(exec),
+        Verb::Config(config) => config::run(&config),
+        Verb::Export(export) => export::run(&export),
+        Verb::Completions { shell } => manual::completions(shell),
+        Verb::Man { folder } => manual::man(&folder),
+        Verb::Reference { what } => print(&manual::reference(what)),
         Verb::Stdio { config, route } => serve_inside(&config, route.as_deref()),
         Verb::Validate { file, format } => validate(&file, format),
         Verb::Pin(pin) => pin::run(pin),
@@ -329,7 +372,9 @@ fn serve(config: Option<&Path>) -> ExitCode {
         |settings| start::start(settings, source),
         async |running| {
             announce(running, config.is_none());
+            service::ready();
             told_to_stop().await;
+            service::stopping();
             ExitCode::SUCCESS
         },
     )

@@ -10,6 +10,7 @@ pub mod hex;
 pub mod naming;
 pub mod seal;
 pub mod task;
+pub mod service;
 pub mod file;
 pub mod sha256;
 pub mod sse;

@@ -16,6 +16,7 @@ use crate::killswitch::Killswitch;
 use crate::live::Live;
 use crate::pinning::Keeper;
 use crate::report::Chain;
+use crate::service;
 use crate::settings::Settings;
 use crate::sha256::sha256;
 
@@ -149,6 +150,7 @@ impl Reloader {
     /// When it cannot be taken; then nothing has changed.
     pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, ReloadError> {
         let _turn = self.turn.lock().await;
+        service::reloading();
         let reloader = Arc::clone(self);
         // Beside everything else: it may take a while, and whatever becomes of it the gateway goes on.
         let changed = tokio::task::spawn_blocking(move || reloader.change()).await;
@@ -172,6 +174,8 @@ impl Reloader {
                 self.held().error = Some(Wrong { at: now, what, problems, restart });
             }
         }
+        // What was refused leaves what was in force: the gateway serves.
+        service::ready();
         done
     }
 

@@ -21,6 +21,7 @@ pub mod revoked;
 pub mod selftest;
 mod servers;
 mod shape;
+pub mod shown;
 mod telemetry;
 mod variables;
 mod yaml;

@@ -17,6 +17,7 @@ use crate::ops::{self, Ops};
 use crate::reload::Reloader;
 use crate::secret::Secret;
 use crate::selftest::Tester;
+use crate::service;
 use crate::settings::{Scheme, Settings};
 use crate::task::{self, Tasks};
 use crate::tls::{self, Acceptor};
@@ -79,6 +80,7 @@ fn launch(
     let switch = Arc::new(switch);
     tasks.spawn_service(Arc::clone(&lasting.journal).tend(tasks.clone()));
     tasks.spawn_service(Arc::clone(&switch).tend());
+    tasks.spawn_service(service::tend(tasks.clone()));
     tasks.spawn_service(sweep(Arc::clone(&live), tasks.clone()));
     let mut shown = Vec::new();
     for (door, (address, acceptor)) in live.now().doors.iter().zip(&lasting.bound) {

@@ -57,6 +57,7 @@ pub enum Forbidden {
 
 /// What an argument may be.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
+#[schemars(rename = "Constraint")]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub struct Limits {
     /// Of which servers: names or patterns with `*` and `?`.

@@ -234,3 +234,213 @@ fn the_era_makes_no_difference_to_the_quickstart() {
         assert_eq!(told["error"]["data"]["rule"], "small-sums-only");
     }
 }
+
+#[test]
+fn chapters_that_are_made_from_the_code_are_as_the_code_is() {
+    for (chapter, file) in [("verbs", "docs/verbs.md"), ("keys", "docs/keys.md")] {
+        let printed = out(&portcullis(&["reference", chapter]));
+        let file = root().join(file);
+        if std::env::var_os("PORTCULLIS_BLESS").is_some() {
+            fs::write(&file, &printed).unwrap();
+        }
+        assert_eq!(
+            printed,
+            fs::read_to_string(file).unwrap(),
+            "run the tests with PORTCULLIS_BLESS=1"
+        );
+    }
+    let folder = Folder::new();
+    let pages = folder.path().join("man");
+    assert!(portcullis(&["man", pages.to_str().unwrap()]).status.success());
+    let page = fs::read_to_string(pages.join("portcullis-policy-explain.1")).unwrap();
+    assert!(page.contains("\\-\\-principal"), "{page}");
+    let completions = out(&portcullis(&["completions", "bash"]));
+    assert!(completions.contains("simulate"));
+}
+
+/// A configuration with a variable, a secret and a value that could be one.
+const SHOWN: &str = "apiVersion: portcullis.dev/v1
+listeners:
+- {name: main, address: '127.0.0.1:0', authentication: [apiKey]}
+identity:
+  apiKeys: [{name: ana, principal: ana, groups: [dev], sha256: '0f5b000000000000000000000000000000000000000000000000000000000000'}]
+servers:
+- name: up
+  command: ${PORTCULLIS_EXE}
+  args: [canary]
+  env:
+  - {name: LEVEL, value: info}
+  - {name: API_TOKEN, value: hunter2}
+routes:
+- {path: /mcp, servers: [up]}
+policy:
+  canaries: [the-canary-value]
+  rules:
+  - {id: all, effect: allow, principals: ['group:dev'], servers: ['*'], tools: [echo, add]}
+pins: {file: LOCK}
+audit: {sinks: [{name: file, file: AUDIT}]}
+";
+
+fn shown(folder: &Folder) -> String {
+    let file = folder.path().join("gateway.yaml");
+    let path = |name: &str| folder.path().join(name).display().to_string();
+    let text = SHOWN.replace("LOCK", &path("lock")).replace("AUDIT", &path("audit.jsonl"));
+    fs::write(&file, text).unwrap();
+    file.display().to_string()
+}
+
+#[test]
+fn a_configuration_is_shown_without_what_is_secret() {
+    let folder = Folder::new();
+    let file = shown(&folder);
+    let plain = out(&portcullis(&["config", "show", "-c", &file]));
+    assert!(
+        plain.contains("    command: \"${PORTCULLIS_EXE}\"")
+            || plain.contains("command: ${PORTCULLIS_EXE}"),
+        "{plain}"
+    );
+    assert!(
+        plain.contains("value: info")
+            && !plain.contains("hunter2")
+            && !plain.contains("the-canary-value"),
+        "{plain}"
+    );
+    let whole = out(&portcullis(&["config", "show", "-c", &file, "--effective", "--origin"]));
+    for part in [
+        "drainTime: 10s  # default",
+        "name: up  # line 7",
+        "${PORTCULLIS_EXE}  # line 8, a variable",
+    ] {
+        let section = part.contains("drainTime");
+        assert!(section || whole.contains(part), "{part}\n{whole}");
+    }
+    assert!(whole.contains("# default"), "{whole}");
+    assert!(!whole.contains("hunter2"));
+    // What is shown can be read again, where nothing was left out.
+    let again = folder.path().join("again.yaml");
+    fs::write(
+        &again,
+        plain.replace("(not shown)", "[aaaaaaaaaaaa]").replace("value: [aaaaaaaaaaaa]", "value: x"),
+    )
+    .unwrap();
+    let valid = portcullis(&["validate", again.to_str().unwrap()]);
+    assert!(valid.status.success(), "{plain}{}", String::from_utf8_lossy(&valid.stderr));
+}
+
+#[test]
+fn what_would_be_in_force_is_said_before_it_is() {
+    let folder = Folder::new();
+    let file = shown(&folder);
+    let first = portcullis(&["run", "-c", &file, "--dry-run"]);
+    let text = out(&first);
+    assert_eq!(first.status.code(), Some(4), "{text}{}", String::from_utf8_lossy(&first.stderr));
+    for part in [
+        "listener      main http://127.0.0.1:0 (apiKey)",
+        "route         /mcp -> up",
+        "offers 5 tools; 6 not as approved: server (not-approved), tools/echo (not-approved)",
+        "caller        ana (dev) sees: up 0 of 5",
+    ] {
+        assert!(text.contains(part), "{part}\n{text}");
+    }
+    assert!(!folder.path().join("audit.jsonl").exists(), "nothing is recorded");
+    assert!(portcullis(&["pin", "-c", &file]).status.success());
+    assert!(portcullis(&["pin", "approve", "-c", &file, "--by", "ana"]).status.success());
+    let second = portcullis(&["run", "-c", &file, "--dry-run"]);
+    assert!(second.status.success(), "{}", out(&second));
+    assert!(out(&second).contains("caller        ana (dev) sees: up 2 of 5"), "{}", out(&second));
+    let broken =
+        fs::read_to_string(&file).unwrap().replace("${PORTCULLIS_EXE}", "/no/such/program");
+    fs::write(&file, broken).unwrap();
+    let third = portcullis(&["run", "-c", &file, "--dry-run"]);
+    assert_eq!(third.status.code(), Some(7), "{}", out(&third));
+    assert!(out(&third).contains("not reached: "));
+}
+
+#[test]
+fn every_client_is_told_how_to_come() {
+    let folder = Folder::new();
+    let file = shown(&folder);
+    let told = |client: &str| {
+        out(&portcullis(&[
+            "export",
+            "-c",
+            &file,
+            "--client",
+            client,
+            "--url",
+            "https://mcp.example.com",
+        ]))
+    };
+    let url = "https://mcp.example.com/mcp";
+    for (client, list, key) in [
+        ("claude-code", "mcpServers", "Bearer ${PORTCULLIS_API_KEY}"),
+        ("claude-managed", "mcpServers", "Bearer ${PORTCULLIS_API_KEY}"),
+        ("cursor", "mcpServers", "Bearer ${env:PORTCULLIS_API_KEY}"),
+        ("vscode", "servers", "Bearer ${input:portcullis-api-key}"),
+        ("opencode", "mcp", "Bearer {env:PORTCULLIS_API_KEY}"),
+    ] {
+        let told: Value = told(client).parse().unwrap();
+        let server = &told[list]["mcp"];
+        assert_eq!(
+            (&server["url"], &server["headers"]["Authorization"]),
+            (&json!(url), &json!(key))
+        );
+    }
+    let desktop: Value = told("claude-desktop").parse().unwrap();
+    assert_eq!(
+        desktop["mcpServers"]["mcp"]["args"],
+        json!(["stdio", "-c", file, "--route", "/mcp"])
+    );
+    assert!(told("codex").contains("bearer_token_env_var = \"PORTCULLIS_API_KEY\""));
+    // What goes out comes in again.
+    let code = folder.path().join(".mcp.json");
+    fs::write(&code, told("claude-code")).unwrap();
+    let again = portcullis(&["import", code.to_str().unwrap()]);
+    assert!(out(&again).contains("fromEnv: \"PORTCULLIS_API_KEY\""), "{}", out(&again));
+}
+
+#[test]
+fn a_program_runs_beside_the_gateway_and_ends_it() {
+    let folder = Folder::new();
+    let file = shown(&folder);
+    let script = r#"read=$(cat "$1"); echo "$PORTCULLIS_URL"; echo "$read"; test -f "$PORTCULLIS_MCP_CONFIG" || exit 9; exit 42"#;
+    let output = portcullis(&["exec", "-c", &file, "--", "sh", "-c", script, "sh", "{}"]);
+    let text = out(&output);
+    assert_eq!(output.status.code(), Some(42), "{text}{}", String::from_utf8_lossy(&output.stderr));
+    let url = text.lines().next().unwrap();
+    assert!(url.starts_with("http://127.0.0.1:") && !url.ends_with(":0"), "{text}");
+    assert!(text.contains(&format!("\"url\": \"{url}/mcp\"")), "{text}");
+    let records = fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
+    assert!(records.contains("\"event\":\"stop\""), "the gateway has ended well");
+    assert_eq!(portcullis(&["exec", "-c", &file, "--", "/no/such/program"]).status.code(), Some(1));
+}
+
+#[test]
+fn a_service_manager_is_told_how_things_stand() {
+    use std::os::unix::net::UnixDatagram;
+    let folder = Folder::new();
+    let file = shown(&folder);
+    let socket = folder.path().join("notify");
+    let manager = UnixDatagram::bind(&socket).unwrap();
+    manager.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    let told = |what: &str| loop {
+        let mut text = [0; 256];
+        let length = manager.recv(&mut text).unwrap();
+        let text = String::from_utf8_lossy(&text[..length]).into_owned();
+        if text.contains(what) {
+            return text;
+        }
+    };
+    let mut command = Command::new(binary());
+    command.args(["run", "-c", &file]).env("NOTIFY_SOCKET", &socket).env("WATCHDOG_USEC", "200000");
+    let audit = folder.path().join("audit.jsonl");
+    let mut gateway = Gateway::spawn_without_ops(command, Folder::new(), audit);
+    told("READY=1");
+    told("WATCHDOG=1");
+    gateway.hang_up();
+    assert!(told("RELOADING=1").contains("MONOTONIC_USEC="));
+    told("READY=1");
+    gateway.terminate();
+    told("STOPPING=1");
+    assert_eq!(gateway.ended(), Some(0));
+}

@@ -18,7 +18,7 @@ use self::secrets::{
 };
 use super::{complain, print, say};
 
-mod secrets;
+pub(super) mod secrets;
 
 /// Longest file that is read.
 const LONGEST: u64 = 16 * 1024 * 1024;

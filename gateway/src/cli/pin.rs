@@ -72,6 +72,13 @@ pub(super) struct Propose {
     server: Vec<String>,
 }
 
+impl Propose {
+    /// Every server of a configuration.
+    pub(super) fn of(config: &Path) -> Self {
+        Self { config: config.to_owned(), server: Vec::new() }
+    }
+}
+
 #[derive(Debug, Args)]
 struct Look {
     #[command(flatten)]
@@ -366,6 +373,12 @@ fn differences(lock: &Lock, survey: &Survey) -> Vec<Difference> {
         }
     }
     found
+}
+
+/// What is not as it was approved, in words.
+pub(super) fn unlike(lock: &Lock, survey: &Survey) -> Vec<String> {
+    let differences = differences(lock, survey);
+    differences.iter().map(|one| format!("{} ({})", one.thing, one.unfit)).collect()
 }
 
 /// Shows what is not as it was approved; whether there is nothing.

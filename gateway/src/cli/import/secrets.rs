@@ -34,7 +34,7 @@ pub(super) fn is_named(name: &str) -> bool {
 }
 
 /// Whether `value` can be written down for the variable or the header `name`.
-pub(super) fn is_plain(name: &str, value: &str) -> bool {
+pub(in crate::cli) fn is_plain(name: &str, value: &str) -> bool {
     let number = value.len() <= NUMBER && value.bytes().all(|byte| byte.is_ascii_digit());
     !is_named(name)
         && (number

@@ -1,0 +1,51 @@
+//! `portcullis config`: a configuration as it counts.
+
+use std::fs;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use gateway::settings::shown::{self, With};
+
+use super::import::secrets::is_plain;
+use super::{complain, invalid, print, settings};
+
+#[derive(Debug, Args)]
+pub(super) struct Config {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Show a configuration: variables by their names, secrets not at all.
+    Show {
+        /// The configuration.
+        #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
+        config: PathBuf,
+        /// Show what counts where nothing is written, too.
+        #[arg(long)]
+        effective: bool,
+        /// Show where each value is written.
+        #[arg(long)]
+        origin: bool,
+    },
+}
+
+pub(super) fn run(config: &Config) -> ExitCode {
+    let Verb::Show { config, effective, origin } = &config.verb;
+    // One that is not valid counts for nothing.
+    if let Err(code) = settings(config) {
+        return code;
+    }
+    let file = config.display().to_string();
+    let text = match fs::read_to_string(config) {
+        Ok(text) => text,
+        Err(error) => return complain(&format!("could not read `{file}`: {error}")),
+    };
+    let with = With { defaults: *effective, origin: *origin };
+    match shown::show(&file, &text, with, &is_plain) {
+        Ok(yaml) => print(&yaml),
+        Err(problems) => invalid(&problems),
+    }
+}

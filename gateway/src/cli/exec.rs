@@ -1,0 +1,117 @@
+//! `portcullis exec`: a gateway for one program, which is told where it is.
+
+use std::ffi::OsString;
+use std::fs;
+use std::io;
+use std::io::Write as _;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::process::ExitStatusExt as _;
+use std::path::PathBuf;
+use std::process::ExitCode;
+
+use clap::Args;
+use gateway::settings::{Listener, Settings};
+use gateway::start::{self, Running};
+
+use super::export::{Client, Door, snippet};
+use super::{complain, run_to_end, settings, told_to_stop};
+
+/// What stands for the file with the servers in the arguments of the program.
+const PLACE: &str = "{}";
+
+#[derive(Debug, Args)]
+pub(super) struct Exec {
+    /// The configuration.
+    #[arg(short, long, value_name = "FILE")]
+    config: PathBuf,
+    /// The program and its arguments. `{}` stands for a file that says where the gateway is, in the
+    /// form of `.mcp.json`; the variables `PORTCULLIS_URL` and `PORTCULLIS_MCP_CONFIG` say it too.
+    #[arg(
+        required = true,
+        trailing_var_arg = true,
+        allow_hyphen_values = true,
+        value_name = "COMMAND"
+    )]
+    command: Vec<OsString>,
+}
+
+/// Runs the gateway, and the program beside it; ends as the program does.
+pub(super) fn run(exec: Exec) -> ExitCode {
+    let settings = match settings(&exec.config) {
+        Ok(settings) => settings,
+        Err(code) => return code,
+    };
+    let again = match super::settings(&exec.config) {
+        Ok(settings) => settings,
+        Err(code) => return code,
+    };
+    run_to_end(
+        settings,
+        |settings| start::start(settings, None),
+        async move |running| match beside(running, &again, &exec).await {
+            Ok(code) => code,
+            Err(error) => complain(&error.to_string()),
+        },
+    )
+}
+
+/// The program, from its start to its end.
+async fn beside(running: &Running, settings: &Settings, exec: &Exec) -> io::Result<ExitCode> {
+    let none = || io::Error::other("the gateway listens nowhere");
+    let (listener, bound) =
+        settings.listeners.iter().zip(&running.listeners).next().ok_or_else(none)?;
+    // Where it really is: the file may have left the port open.
+    let listener = Listener { address: bound.1, ..listener.clone() };
+    let scheme = if bound.2 { "https" } else { "http" };
+    let base = format!("{scheme}://{}", bound.1);
+    let door = Door::of(&listener, listener.public.is_none().then_some(&base));
+    let text = snippet(Client::ClaudeCode, settings, &door, &exec.config.display().to_string());
+    let told = Told::new(&text)?;
+    let mut command = exec.command.iter().map(|part| match part == PLACE {
+        true => told.0.clone().into_os_string(),
+        false => part.clone(),
+    });
+    let mut program = tokio::process::Command::new(command.next().unwrap_or_default());
+    program.args(command).env("PORTCULLIS_URL", &base).env("PORTCULLIS_MCP_CONFIG", &told.0);
+    let mut child = program.spawn().map_err(|error| {
+        let name = exec.command.first().map(|name| name.to_string_lossy().into_owned());
+        io::Error::other(format!("could not start `{}`: {error}", name.unwrap_or_default()))
+    })?;
+    let status = tokio::select! {
+        status = child.wait() => status?,
+        // Whoever stops the two at a terminal has told the program as well.
+        () = told_to_stop() => {
+            let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
+            let pid = pid.and_then(rustix::process::Pid::from_raw);
+            let term = rustix::process::Signal::TERM;
+            if let Some(Err(error)) = pid.map(|pid| rustix::process::kill_process(pid, term)) {
+                tracing::debug!(%error, "the program has ended already");
+            }
+            child.wait().await?
+        }
+    };
+    let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
+    Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// A file that says where the gateway is; gone when the program is.
+struct Told(PathBuf);
+
+impl Told {
+    fn new(text: &str) -> io::Result<Self> {
+        let name = format!("portcullis-{}.mcp.json", std::process::id());
+        let path = std::env::temp_dir().join(name);
+        let mut options = fs::OpenOptions::new();
+        options.write(true).create_new(true).mode(0o600);
+        options.open(&path)?.write_all(text.as_bytes())?;
+        Ok(Self(path))
+    }
+}
+
+impl Drop for Told {
+    fn drop(&mut self) {
+        if let Err(error) = fs::remove_file(&self.0) {
+            tracing::debug!(%error, "a file was left behind");
+        }
+    }
+}

@@ -1,0 +1,211 @@
+//! What is made from the code for people to read: manual pages, completions, and two chapters of the
+//! documentation.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::io;
+use std::path::Path;
+use std::process::ExitCode;
+
+use clap::{Command, CommandFactory as _, ValueEnum};
+use clap_complete::Shell;
+use gateway::settings;
+use serde_json::Value;
+
+use super::{Arguments, complain};
+
+/// A chapter of the documentation.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum Chapter {
+    /// Every verb and its options.
+    Verbs,
+    /// Every key of the configuration.
+    Keys,
+}
+
+/// What `shell` needs, on standard output.
+pub(super) fn completions(shell: Shell) -> ExitCode {
+    let mut command = Arguments::command();
+    clap_complete::generate(shell, &mut command, "portcullis", &mut io::stdout());
+    ExitCode::SUCCESS
+}
+
+/// A page for each verb.
+pub(super) fn man(folder: &Path) -> ExitCode {
+    let written = fs::create_dir_all(folder)
+        .and_then(|()| clap_mangen::generate_to(Arguments::command(), folder));
+    match written {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&format!("could not write to `{}`: {error}", folder.display())),
+    }
+}
+
+/// A chapter as Markdown.
+pub(super) fn reference(chapter: Chapter) -> String {
+    match chapter {
+        Chapter::Verbs => {
+            let mut out = String::from(
+                "# Verbs\n\nMade from the program: `portcullis reference verbs`. What ends how stands in \
+                 [configuration.md](configuration.md#verbs-and-exit-codes).\n",
+            );
+            let mut command = Arguments::command();
+            command.build();
+            for verb in shown(&command) {
+                describe(verb, "portcullis", &mut out);
+            }
+            out
+        }
+        Chapter::Keys => keys(),
+    }
+}
+
+fn shown(command: &Command) -> impl Iterator<Item = &Command> {
+    let of_clap = |command: &&Command| command.get_name() != "help";
+    command.get_subcommands().filter(|one| !one.is_hide_set()).filter(of_clap)
+}
+
+fn describe(command: &Command, before: &str, out: &mut String) {
+    let name = format!("{before} {}", command.get_name());
+    write!(out, "\n## `{name}`\n").unwrap_or_default();
+    if let Some(about) = command.get_about() {
+        write!(out, "\n{}.\n", about.to_string().trim_end_matches('.')).unwrap_or_default();
+    }
+    let arguments = command.get_arguments().filter(|one| !one.is_hide_set());
+    let rows: Vec<_> = arguments
+        .filter(|one| !["help", "version"].contains(&one.get_id().as_str()))
+        .map(|one| {
+            let values: Vec<_> =
+                one.get_value_names().into_iter().flatten().map(|name| name.as_str()).collect();
+            let takes = one.get_action().takes_values();
+            let value = if takes { format!(" {}", values.join(" ")) } else { String::new() };
+            let name = match (one.get_long(), one.get_short()) {
+                (Some(long), Some(short)) => format!("-{short}, --{long}{value}"),
+                (Some(long), None) => format!("--{long}{value}"),
+                (None, _) => value.trim().to_owned(),
+            };
+            let help = one.get_help().map(ToString::to_string).unwrap_or_default();
+            let usual: Vec<_> = one
+                .get_default_values()
+                .iter()
+                .map(|value| format!("`{}`", value.to_string_lossy()))
+                .collect();
+            let usual = if usual.is_empty() || !takes {
+                String::new()
+            } else {
+                format!(" Default {}.", usual.join(", "))
+            };
+            let possible: Vec<_> = match takes {
+                true => one
+                    .get_possible_values()
+                    .iter()
+                    .map(|v| format!("`{}`", v.get_name()))
+                    .collect(),
+                false => Vec::new(),
+            };
+            let possible = if possible.is_empty() {
+                String::new()
+            } else {
+                format!(" One of {}.", possible.join(", "))
+            };
+            format!(
+                "| `{name}` | {}.{possible}{usual} |\n",
+                help.trim_end_matches('.').replace('|', "\\|")
+            )
+        })
+        .collect();
+    if !rows.is_empty() {
+        write!(out, "\n| | |\n|---|---|\n{}", rows.concat()).unwrap_or_default();
+    }
+    for verb in shown(command) {
+        describe(verb, &name, out);
+    }
+}
+
+/// Every key of the configuration, section by section.
+fn keys() -> String {
+    let schema = settings::schema();
+    let mut out = String::from(
+        "# Every key\n\nMade from the schema of the configuration: `portcullis reference keys`. Durations are written `500ms`, \
+         `30s`, `10m`, `12h`; sizes `64KiB`, `1MiB`.\n",
+    );
+    section("The file", &schema, &mut out);
+    let definitions = schema.get("$defs").and_then(Value::as_object).into_iter().flatten();
+    for (name, definition) in definitions {
+        section(title(name), definition, &mut out);
+    }
+    out
+}
+
+fn title(name: &str) -> &str {
+    name.strip_prefix("Raw").unwrap_or(name)
+}
+
+fn section(name: &str, definition: &Value, out: &mut String) {
+    let text = |value: &Value| {
+        let text = value.get("description").and_then(Value::as_str).unwrap_or_default();
+        text.replace('\n', " ").replace('|', "\\|")
+    };
+    let required: Vec<_> = definition
+        .get("required")
+        .and_then(Value::as_array)
+        .into_iter()
+        .flatten()
+        .filter_map(Value::as_str)
+        .collect();
+    let properties = definition.get("properties").and_then(Value::as_object);
+    let options =
+        definition.get("oneOf").or_else(|| definition.get("anyOf")).and_then(Value::as_array);
+    write!(out, "\n## {name}\n\n{}\n", text(definition)).unwrap_or_default();
+    if let Some(properties) = properties {
+        out.push_str("\n| key | is | |\n|---|---|---|\n");
+        for (key, property) in properties {
+            let must = if required.contains(&key.as_str()) { "**required** " } else { "" };
+            writeln!(out, "| `{key}` | {must}{} | {} |", kind(property), text(property))
+                .unwrap_or_default();
+        }
+    }
+    let values: Vec<_> = options
+        .into_iter()
+        .flatten()
+        .filter_map(|option| {
+            let value = option.get("const").and_then(Value::as_str)?;
+            Some(format!("| `{value}` | {} |\n", text(option)))
+        })
+        .collect();
+    if !values.is_empty() {
+        write!(out, "\n| value | |\n|---|---|\n{}", values.concat()).unwrap_or_default();
+    }
+}
+
+/// What a value is, in a word or as a link to where it is described.
+fn kind(property: &Value) -> String {
+    if let Some(reference) = property.get("$ref").and_then(Value::as_str) {
+        let name = title(reference.rsplit('/').next().unwrap_or_default());
+        return format!("[{name}](#{})", name.to_ascii_lowercase());
+    }
+    if let Some(options) = property.get("anyOf").and_then(Value::as_array) {
+        let kinds = options.iter().map(kind).filter(|kind| kind != "nothing");
+        return kinds.collect::<Vec<_>>().join(" or ");
+    }
+    let types = match property.get("type") {
+        Some(Value::Array(types)) => types.iter().filter_map(Value::as_str).collect(),
+        Some(Value::String(one)) => vec![one.as_str()],
+        Some(_) | None => Vec::new(),
+    };
+    let names = types.into_iter().filter(|name| *name != "null").map(|name| match name {
+        "array" => {
+            let items = property.get("items").map(kind).unwrap_or_default();
+            format!("list of {items}")
+        }
+        "string" => "text".to_owned(),
+        "integer" | "number" => "number".to_owned(),
+        "boolean" => "`true` or `false`".to_owned(),
+        "object" => match property.get("additionalProperties").filter(|more| more.is_object()) {
+            Some(more) => format!("names with {}", kind(more)),
+            None => "keys and values".to_owned(),
+        },
+        other => other.to_owned(),
+    });
+    let names: Vec<_> = names.collect();
+    if names.is_empty() { "nothing".to_owned() } else { names.join(" or ") }
+}

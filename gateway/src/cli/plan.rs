@@ -1,0 +1,172 @@
+//! `portcullis run --dry-run`: what would be in force, and what servers say now. Nothing listens, nothing
+//! is recorded, nothing is changed.
+
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use gateway::clock::{Clock as _, System};
+use gateway::report::Chain;
+use gateway::settings::lockfile::{self, LockError};
+use gateway::settings::{Reach, Scheme, Settings, SinkTarget};
+use gateway::survey::Survey;
+use gateway::tls::Acceptor;
+use policy::decision::Mode;
+use policy::lock::Lock;
+use policy::pins::Pins;
+use policy::pipeline::Policy;
+use policy::principal::Principal;
+use policy::shadow::Shadows;
+
+use super::pin::{self, Propose};
+use super::{FAILED, complain, print};
+
+/// A server says or offers something else than was approved.
+const DRIFT: u8 = 4;
+/// A server cannot be reached.
+const UNREACHED: u8 = 7;
+
+/// Shows it; exits with 4 where servers offer what is not approved, and with 7 where one is not reached.
+pub(super) fn run(file: &Path) -> ExitCode {
+    let which = Propose::of(file);
+    let (mut settings, surveys) = match pin::ask(&which) {
+        Ok(asked) => asked,
+        Err(code) => return code,
+    };
+    for listener in &settings.listeners {
+        let Some(tls) = &listener.tls else { continue };
+        if let Err(error) = Acceptor::new(tls, System.now()) {
+            let error = Chain(&error).to_string();
+            return complain(&format!("the TLS of the listener `{}`: {error}", listener.name));
+        }
+    }
+    let lock = match lockfile::read(&settings.pins.file, &settings.pins.approvers) {
+        Ok((lock, _)) => lock,
+        Err(LockError::Missing(_)) => Lock::default(),
+        Err(error) => return complain(&Chain(&error).to_string()),
+    };
+    let mut out = frame(&settings);
+    let policy = policy(&mut settings, &surveys, lock.clone());
+    let unapproved = servers(&mut out, &settings, &surveys, &lock);
+    callers(&mut out, &settings.identity.principals(), (&policy, &surveys));
+    if print(&out) != ExitCode::SUCCESS {
+        return ExitCode::from(FAILED);
+    }
+    if surveys.iter().any(|survey| survey.failed.is_some()) {
+        return ExitCode::from(UNREACHED);
+    }
+    if unapproved > 0 { ExitCode::from(DRIFT) } else { ExitCode::SUCCESS }
+}
+
+/// What is around servers.
+fn frame(settings: &Settings) -> String {
+    let mut out = String::new();
+    let mut line = |key: &str, value: String| {
+        writeln!(out, "{key:<14}{value}").unwrap_or_default();
+    };
+    line("configuration", format!("sha256:{}", settings.digest));
+    for listener in &settings.listeners {
+        let scheme = if listener.tls.is_some() { "https" } else { "http" };
+        let ways = listener.schemes.iter().map(|scheme| match scheme {
+            Scheme::Oauth => "oauth",
+            Scheme::Certificate => "certificate",
+            Scheme::ApiKey => "apiKey",
+            Scheme::Anonymous => "anonymous",
+        });
+        let ways = ways.collect::<Vec<_>>().join(", ");
+        line("listener", format!("{} {scheme}://{} ({ways})", listener.name, listener.address));
+    }
+    if let Some(ops) = &settings.ops {
+        line("ops", format!("http://{}", ops.address));
+    }
+    for route in &settings.routes {
+        let servers = route.servers.iter().filter_map(|index| settings.servers.get(*index));
+        let servers: Vec<_> = servers.map(|server| server.name.as_str()).collect();
+        line("route", format!("{} -> {}", route.path, servers.join(", ")));
+    }
+    for sink in &settings.audit.sinks {
+        let to = match &sink.to {
+            SinkTarget::File(file, _) => file.display().to_string(),
+            SinkTarget::Stdout => "standard output".to_owned(),
+            SinkTarget::Http { .. } => "http".to_owned(),
+            SinkTarget::Syslog(..) => "syslog".to_owned(),
+        };
+        line("audit", format!("{} -> {to}", sink.name));
+    }
+    let pins = match settings.pins.mode {
+        Mode::Enforce => "what is not approved is neither shown nor called",
+        Mode::Audit => "what is not approved is only recorded",
+        Mode::Off => "nothing has to be approved",
+    };
+    line("pins", format!("{} ({pins})", settings.pins.file.display()));
+    line("rules", settings.policy.access().rules().len().to_string());
+    out
+}
+
+/// The policy, with what servers offer now and what of it is approved.
+fn policy(settings: &mut Settings, surveys: &[Survey], lock: Lock) -> Policy {
+    let policy = std::mem::take(&mut settings.policy);
+    let catalogs = surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned());
+    policy.shadow(Arc::new(Shadows::among(catalogs)));
+    let mode = settings.pins.mode;
+    policy.pin(Arc::new(Pins { mode, lock: Arc::new(lock), ..Pins::default() }));
+    policy
+}
+
+/// What each server offers; how much of that is not as it was approved, where that matters.
+fn servers(out: &mut String, settings: &Settings, surveys: &[Survey], lock: &Lock) -> usize {
+    let mut unapproved = 0;
+    for survey in surveys {
+        let server = settings.servers.iter().find(|server| server.name == survey.server);
+        let reach = match server.map(|server| &server.reach) {
+            Some(Reach::Http(uri) | Reach::Old(uri)) => uri.to_string(),
+            Some(Reach::Stdio(program)) => program.command.clone(),
+            None => String::new(),
+        };
+        writeln!(out, "server        {} at {reach}", survey.server).unwrap_or_default();
+        if let Some(why) = &survey.failed {
+            writeln!(out, "              not reached: {why}").unwrap_or_default();
+            continue;
+        }
+        let mut counts = BTreeMap::new();
+        for catalog in &survey.catalogs {
+            counts.insert(catalog.kind(), catalog.offers().len());
+        }
+        let counts = counts.iter().filter(|(_, count)| **count > 0);
+        let counts = counts.map(|(kind, count)| format!("{count} {}", kind.list()));
+        let counts = counts.collect::<Vec<_>>().join(", ");
+        let different = match settings.pins.mode {
+            Mode::Off => Vec::new(),
+            Mode::Enforce | Mode::Audit => pin::unlike(lock, survey),
+        };
+        let note = if different.is_empty() {
+            String::new()
+        } else {
+            format!("; {} not as approved: {}", different.len(), different.join(", "))
+        };
+        writeln!(out, "              offers {counts}{note}").unwrap_or_default();
+        unapproved += different.len();
+    }
+    unapproved
+}
+
+/// What each caller that is known by name would see.
+fn callers(out: &mut String, principals: &[Principal], (policy, surveys): (&Policy, &[Survey])) {
+    let mut seen = std::collections::BTreeSet::new();
+    for principal in principals.iter().filter(|one| seen.insert(one.id.clone())) {
+        let groups: Vec<_> = principal.groups.iter().map(|group| group.as_str()).collect();
+        let parts = surveys.iter().filter(|survey| survey.failed.is_none()).map(|survey| {
+            let offers = survey.catalogs.iter().flat_map(|catalog| catalog.offers());
+            let all = offers.clone().count();
+            let shown = offers
+                .filter(|offer| policy.about(principal, &survey.server, offer).shows())
+                .count();
+            format!("{} {shown} of {all}", survey.server)
+        });
+        let parts = parts.collect::<Vec<_>>().join(", ");
+        writeln!(out, "caller        {} ({}) sees: {parts}", principal.id, groups.join(", "))
+            .unwrap_or_default();
+    }
+}

@@ -1,0 +1,44 @@
+//! What a service manager is told, where there is one: systemd, `Type=notify-reload`. Without
+//! `NOTIFY_SOCKET` nobody is told anything.
+
+use std::time::Duration;
+
+use sd_notify::NotifyState;
+
+use crate::task::Tasks;
+
+/// Everything is up, and what was last changed is in force or was refused.
+pub fn ready() {
+    tell(&[NotifyState::Ready]);
+}
+
+/// The configuration is being read again.
+pub fn reloading() {
+    match NotifyState::monotonic_usec_now() {
+        Ok(now) => tell(&[NotifyState::Reloading, now]),
+        Err(error) => tracing::debug!(%error, "the service manager cannot be told the time"),
+    }
+}
+
+/// No new connections; what is in flight ends.
+pub fn stopping() {
+    tell(&[NotifyState::Stopping]);
+}
+
+/// Says that the gateway is alive, as often as it is asked to, until it stops.
+pub async fn tend(tasks: Tasks) {
+    let Some(within) = sd_notify::watchdog_enabled() else { return };
+    let mut turn = tokio::time::interval((within / 2).max(Duration::from_millis(1)));
+    loop {
+        tokio::select! {
+            _ = turn.tick() => tell(&[NotifyState::Watchdog]),
+            () = tasks.halting() => return,
+        }
+    }
+}
+
+fn tell(states: &[NotifyState<'_>]) {
+    if let Err(error) = sd_notify::notify(states) {
+        tracing::warn!(%error, "the service manager could not be told");
+    }
+}

@@ -1,0 +1,188 @@
+//! A configuration as it stands in its file, with what it leaves out and where everything comes from.
+//! Variables are shown by their names and secrets not at all.
+
+use std::fmt::Write as _;
+
+use policy::pointer::escaped;
+use serde_json::Value;
+
+use super::problem::Problem;
+use super::yaml::{Kind, Node};
+use super::{Problems, shape, yaml};
+
+/// What is shown beside what is written.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct With {
+    /// What counts where nothing is written.
+    pub defaults: bool,
+    /// Where each value is written.
+    pub origin: bool,
+}
+
+/// What is not shown: the members below these, by the end of their path.
+const HIDDEN: [&str; 1] = ["/policy/canaries"];
+
+/// The configuration in `text`, as YAML. `is_plain` says whether a literal may be shown for a variable or
+/// header of a name.
+///
+/// # Errors
+/// When it is not YAML.
+pub fn show(
+    file: &str,
+    text: &str,
+    with: With,
+    is_plain: &dyn Fn(&str, &str) -> bool,
+) -> Result<String, Problems> {
+    let wrong = |found: Vec<Problem>| Problems::new(file, text, found);
+    let root = yaml::parse(text).map_err(wrong)?;
+    let schema = shape::schema();
+    let mut shown = Shown { text, schema: &schema, with, is_plain, out: String::new() };
+    shown.node(&root, &schema, "", 0);
+    Ok(shown.out)
+}
+
+struct Shown<'a> {
+    text: &'a str,
+    schema: &'a Value,
+    with: With,
+    is_plain: &'a dyn Fn(&str, &str) -> bool,
+    out: String,
+}
+
+impl Shown<'_> {
+    /// What stands at `at`, each line `deep` steps in.
+    fn node(&mut self, node: &Node, schema: &Value, at: &str, deep: usize) {
+        let schema = self.followed(schema);
+        match &node.kind {
+            Kind::Scalar(_) => {}
+            Kind::Sequence(items) => {
+                let of_items = schema.get("items").cloned().unwrap_or_default();
+                for (n, item) in items.iter().enumerate() {
+                    let at = format!("{at}/{n}");
+                    write!(self.out, "{}-", "  ".repeat(deep)).unwrap_or_default();
+                    self.value(item, &of_items, &at, deep);
+                }
+            }
+            Kind::Mapping(members) => {
+                let properties = schema.get("properties").cloned().unwrap_or_default();
+                let name = members.iter().find(|(key, _)| key.text == "name");
+                let name = name.and_then(|(_, node)| scalar(node)).unwrap_or_default();
+                for (key, member) in members {
+                    let of_member = properties.get(&key.text).cloned().unwrap_or_default();
+                    let at = format!("{at}/{}", escaped(&key.text));
+                    write!(self.out, "{}{}:", "  ".repeat(deep), quoted(&key.text))
+                        .unwrap_or_default();
+                    let literal = key.text == "value" && !name.is_empty();
+                    let secret =
+                        literal && scalar(member).is_some_and(|text| !(self.is_plain)(name, text));
+                    if secret || HIDDEN.iter().any(|hidden| at.starts_with(hidden)) {
+                        self.line(" (not shown)", member);
+                        continue;
+                    }
+                    self.value(member, &of_member, &at, deep);
+                }
+                if self.with.defaults {
+                    self.defaults(&properties, members.iter().map(|(key, _)| &*key.text), deep);
+                }
+            }
+        }
+    }
+
+    /// What follows a key or a dash.
+    fn value(&mut self, node: &Node, schema: &Value, at: &str, deep: usize) {
+        match &node.kind {
+            Kind::Scalar(one) => {
+                let text = match one.plain {
+                    true => one.text.clone(),
+                    false => quoted(&one.text),
+                };
+                self.line(&format!(" {text}"), node);
+            }
+            Kind::Sequence(items) if items.is_empty() => self.line(" []", node),
+            Kind::Mapping(members) if members.is_empty() && !self.with.defaults => {
+                self.line(" {}", node);
+            }
+            Kind::Sequence(_) | Kind::Mapping(_) => {
+                self.line("", node);
+                self.node(node, schema, at, deep + 1);
+            }
+        }
+    }
+
+    fn line(&mut self, text: &str, node: &Node) {
+        self.out.push_str(text);
+        if self.with.origin {
+            let before = self.text.get(..node.span.start).unwrap_or_default();
+            let line = before.matches('\n').count() + 1;
+            let variable = scalar(node).is_some_and(|text| text.replace("$${", "").contains("${"));
+            let variable = if variable { ", a variable" } else { "" };
+            write!(self.out, "  # line {line}{variable}").unwrap_or_default();
+        }
+        self.out.push('\n');
+    }
+
+    /// What counts for members that are not written, as the schema says it.
+    fn defaults<'n>(
+        &mut self,
+        properties: &Value,
+        written: impl Iterator<Item = &'n str>,
+        deep: usize,
+    ) {
+        let written: Vec<_> = written.collect();
+        let properties = properties.as_object().into_iter().flatten();
+        for (name, property) in properties.filter(|(name, _)| !written.contains(&name.as_str())) {
+            if let Some(usual) = self.usual(property) {
+                let indent = "  ".repeat(deep);
+                writeln!(self.out, "{indent}{name}: {usual}  # default").unwrap_or_default();
+            }
+        }
+    }
+
+    fn usual(&self, property: &Value) -> Option<String> {
+        match property.get("default") {
+            Some(Value::Null | Value::Object(_) | Value::Array(_)) | None => {}
+            Some(usual) => return Some(usual.to_string()),
+        }
+        // What has no value of its own says it in words: "Default `60s`."
+        let words = property.get("description")?.as_str()?;
+        let (_, rest) = words.split_once("Default ")?;
+        let end = rest.find([',', ';', '\n']).unwrap_or(rest.len());
+        let rest = rest.get(..end)?.trim_end_matches('.');
+        match rest.split_once('`').map(|(_, rest)| rest.split_once('`')) {
+            Some(Some((value, _))) => Some(value.to_owned()),
+            Some(None) | None => {
+                let number = rest.split(['.', ' ']).next()?;
+                number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.to_owned())
+            }
+        }
+    }
+
+    /// What a schema refers to, without the possibility that there is nothing.
+    fn followed(&self, schema: &Value) -> Value {
+        let one = |schema: &Value| {
+            let reference = schema.get("$ref").and_then(Value::as_str);
+            reference.and_then(|reference| self.schema.pointer(reference.trim_start_matches('#')))
+        };
+        if let Some(found) = one(schema) {
+            return found.clone();
+        }
+        let options = schema.get("anyOf").and_then(Value::as_array).into_iter().flatten();
+        let mut found = options.filter_map(one);
+        found.next().unwrap_or(schema).clone()
+    }
+}
+
+fn scalar(node: &Node) -> Option<&str> {
+    match &node.kind {
+        Kind::Scalar(scalar) => Some(&scalar.text),
+        Kind::Sequence(_) | Kind::Mapping(_) => None,
+    }
+}
+
+/// A JSON string is a YAML scalar, whatever is in it; what is plainly a word needs no quotes.
+fn quoted(text: &str) -> String {
+    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/' | '.'))
+        && !["true", "false", "null", "yes", "no", "on", "off"].contains(&text);
+    if plain { text.to_owned() } else { Value::from(text).to_string() }
+}
