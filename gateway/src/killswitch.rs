@@ -7,6 +7,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use bytes::Bytes;
@@ -137,6 +138,7 @@ impl Killswitch {
         } else {
             revoked::read(file)
         };
+        self.metrics.revocations_usable.store(u64::from(read.is_ok()), Ordering::Relaxed);
         match read {
             Ok(read) => {
                 held.file = read;

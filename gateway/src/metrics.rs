@@ -188,6 +188,10 @@ pub struct Metrics {
     pub definition_changes: Counter,
     /// Lockfiles that could not be used.
     pub lockfile_unread: Counter,
+    /// Whether the lockfile can be used.
+    pub lockfile_usable: AtomicU64,
+    /// Whether the file of revocations can be read.
+    pub revocations_usable: AtomicU64,
     /// When the certificate of each listener ends, in seconds since 1970.
     certificates: Vec<(Box<str>, AtomicU64)>,
     /// Lists that lacked the part of some server.
@@ -249,6 +253,8 @@ impl Metrics {
             revocations_unread: Counter::default(),
             definition_changes: Counter::default(),
             lockfile_unread: Counter::default(),
+            lockfile_usable: AtomicU64::new(1),
+            revocations_usable: AtomicU64::new(1),
             certificates: Vec::new(),
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
@@ -506,6 +512,18 @@ impl Metrics {
                 "s",
                 "When a configuration was last applied.",
                 one(gauge(reloaded)),
+            ),
+            family(
+                "portcullis.lockfile_usable",
+                "",
+                "Whether the lockfile can be used; otherwise nothing is approved.",
+                one(gauge(&self.lockfile_usable)),
+            ),
+            family(
+                "portcullis.revocations_usable",
+                "",
+                "Whether the file of revocations can be read; otherwise those of before hold.",
+                one(gauge(&self.revocations_usable)),
             ),
             family(
                 "portcullis.selftest_passed",

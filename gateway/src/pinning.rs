@@ -163,6 +163,7 @@ impl Keeper {
                 }
                 Err(LockError::Missing(_)) if keeper.settings.trust_on_first_use => {}
                 Err(error @ LockError::Missing(_)) => {
+                    keeper.metrics.lockfile_usable.store(0, Ordering::Relaxed);
                     tracing::error!(%error, "nothing is approved");
                 }
                 Err(error) => return Err(error),
@@ -226,6 +227,7 @@ impl Keeper {
     /// Uses another lockfile. What was held against servers is forgotten, and found again if it
     /// still holds.
     fn take(&self, held: &mut Held, lock: Lock) {
+        self.metrics.lockfile_usable.store(1, Ordering::Relaxed);
         let mode = held.pins.mode;
         held.pins = Pins { mode, lock: Arc::new(lock), ..Pins::default() };
         held.closed = None;
@@ -305,6 +307,7 @@ impl Keeper {
 
     /// Closes the door: what nobody can read nobody has approved. Told once.
     fn close(&self, held: &mut Held, error: &str) {
+        self.metrics.lockfile_usable.store(0, Ordering::Relaxed);
         let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
         held.pins = Pins { mode, strangers, ..Pins::default() };
         if held.closed.as_deref() != Some(error) {

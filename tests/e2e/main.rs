@@ -19,6 +19,7 @@ mod cli;
 mod compat;
 mod content;
 mod conformance;
+mod deploy;
 mod deputy;
 mod egress;
 mod federation;

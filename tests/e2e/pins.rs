@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use e2e::client::Client;
+use e2e::client::{Client, get};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Call, Server, tool};
 use e2e::{ERAS, Era, eventually};
@@ -278,8 +278,14 @@ fn nothing_is_trusted_until_somebody_approves_it() {
         let altered = String::from_utf8(good.clone()).unwrap().replace("A tool.", "A Tool.");
         fs::write(&lock, altered).unwrap();
         shown(&[]);
+        let usable = || {
+            let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+            metrics.contains("portcullis_lockfile_usable 1")
+        };
+        assert!(!usable());
         fs::write(&lock, &good).unwrap();
         shown(&["play"]);
+        assert!(usable());
         fs::remove_file(&lock).unwrap();
         shown(&[]);
         assert_eq!(client.call("play", &json!({})).code(), -32602);

@@ -346,3 +346,29 @@ fn only_an_operator_revokes() {
         "{text}"
     );
 }
+
+#[test]
+fn the_file_is_beside_the_configuration_that_names_it() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());
+        fs::write(folder.path().join("revoked.yaml"), "principals: [ana]\n").unwrap();
+        let mut config = Config::of(&server.url());
+        config.more = "revocations: {file: revoked.yaml}".to_owned();
+        let gateway = config.start_at(&folder.path().join("gateway.yaml"));
+        let answer = Client::connect(gateway.address, "/mcp", Era::Modern, Some(ANA))
+            .ask("tools/list", json!({}));
+        assert_eq!(answer.status, 401);
+        // One that cannot be read is seen until it can.
+        let usable = |wanted: &str| {
+            eventually(wanted, || {
+                let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+                metrics.contains(wanted).then_some(())
+            });
+        };
+        usable("portcullis_revocations_usable 1");
+        fs::write(folder.path().join("revoked.yaml"), "principals: 7\n").unwrap();
+        usable("portcullis_revocations_usable 0");
+        fs::write(folder.path().join("revoked.yaml"), "principals: []\n").unwrap();
+        usable("portcullis_revocations_usable 1");
+    }
+}

@@ -160,19 +160,21 @@ impl Attacker {
 
     /// What is more than one message, says two things, or is too long; and sessions of others.
     async fn on_messages(&self, rows: &mut Vec<Row>) {
-        let twice = message(1, method::TOOLS_CALL, &json!({ "name": own::PLAIN }));
-        let twice = twice.replacen("\"params\"", "\"params\":{\"name\":\"x\"},\"params\"", 1);
-        let came = self.send(&self.door, self.request(&twice, "localhost", &[])).await;
+        let call = message(1, method::TOOLS_CALL, &json!({ "name": own::PLAIN, "arguments": {} }));
+        let named = |body: &str, name: &'static str| {
+            let mut request = self.request(body, "localhost", &[]);
+            request.headers_mut().insert(header::NAME, HeaderValue::from_static(name));
+            request
+        };
+        let twice = call.replacen("\"arguments\"", "\"arguments\":{},\"arguments\"", 1);
+        let came = self.send(&self.door, named(&twice, own::PLAIN)).await;
         rows.push(came.row(
             Control::Message,
             "two-members",
             came.status == StatusCode::BAD_REQUEST,
             false,
         ));
-        let call = message(1, method::TOOLS_CALL, &json!({ "name": own::PLAIN, "arguments": {} }));
-        let mut other = self.request(&call, "localhost", &[]);
-        other.headers_mut().insert(header::NAME, HeaderValue::from_static(own::UNGRANTED));
-        let came = self.send(&self.door, other).await;
+        let came = self.send(&self.door, named(&call, own::UNGRANTED)).await;
         let held = !came.text.contains("done") && came.status == StatusCode::BAD_REQUEST;
         rows.push(came.row(Control::Message, "other-header", held, false));
         let long = " ".repeat(self.generation.gateway.limits.request_body + 1);

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -44,7 +44,7 @@ pub(super) fn settings(
     let limits = compiler.limits(&raw.limits);
     let selftest = compiler.selftest(raw.selftest, key);
     let pins = compiler.pins(&raw.pins, folder);
-    let revocations = raw.revocations.file.map(PathBuf::from);
+    let revocations = raw.revocations.file.map(|file| folder.join(file));
     if let Some(file) = &revocations
         && let Err(error) = revoked::read(file)
     {

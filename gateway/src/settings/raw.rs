@@ -127,7 +127,7 @@ pub(super) struct RawOps {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawRevocations {
     /// A YAML file with the lists `principals`, `clients`, `servers`, `tools` (`SERVER/NAME`) and
-    /// `tokens` (by `jti`). Read again when it changes, and on SIGHUP.
+    /// `tokens` (by `jti`). Read again when it changes, and on SIGHUP. From the folder of this file.
     pub(super) file: Option<String>,
 }
 
