@@ -5,11 +5,11 @@
 pub enum Control {
     /// Whether a listener answers to the host, and the page may call (C05).
     Door,
-    /// Who calls (C01).
+    /// Who calls (C02).
     Authentication,
-    /// Whether a message is exactly one message, and says the same in its headers (C06).
+    /// Whether a message is exactly one message, and says the same in its headers (C06, C07).
     Message,
-    /// Whether a session is the caller's own (C04).
+    /// Whether a session is the caller's own (C17).
     Session,
     /// What rules say (C08).
     Rules,
@@ -21,21 +21,21 @@ pub enum Control {
     Definitions,
     /// What could be taken for something else (C11).
     Shadowing,
-    /// What we know about a tool ourselves.
+    /// What we know about a tool ourselves (C22).
     Registry,
-    /// Whether arguments fit the definition (C15).
+    /// Whether arguments fit the definition (C09).
     InputSchema,
-    /// What arguments may be beyond that (C16).
+    /// What arguments may be beyond that (C09).
     Constraints,
-    /// What detectors find in what is sent (C17).
+    /// What detectors find in what is sent (C14).
     Arguments,
-    /// What detectors find in what a server says (C18).
+    /// What detectors find in what a server says (C13, C14).
     Results,
-    /// Whether a result fits the definition (C15).
+    /// Whether a result fits the definition (C13).
     OutputSchema,
-    /// How often a caller may call (C20).
+    /// How often a caller may call (C16).
     Rates,
-    /// What those outside say who are asked (C19).
+    /// What those outside say who are asked (C13).
     Guardrails,
 }
 

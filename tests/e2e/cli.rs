@@ -182,17 +182,31 @@ fn the_two_examples_everything_starts_from() {
 #[test]
 fn every_test_that_the_documentation_names_is_there() {
     let mut count = 0;
-    for page in ["docs/authorization.md", "docs/pins.md"] {
+    for page in ["docs/authorization.md", "docs/pins.md", "docs/threats.md"] {
         let text = fs::read_to_string(root().join(page)).unwrap();
         let named = |name: &&str| name.contains("::") && *name != "FILE::TEST";
         for name in text.split('`').skip(1).step_by(2).filter(named) {
             let (file, test) = name.split_once("::").unwrap();
             let source = fs::read_to_string(root().join(format!("tests/e2e/{file}.rs"))).unwrap();
-            assert!(test == "*" || source.contains(&format!("fn {test}()")), "{page}: {name}");
+            let before = source.split(&format!("fn {test}()")).next().unwrap();
+            assert!(test == "*" || before.len() < source.len(), "{page}: {name}");
+            // What stands before it since the last function ended.
+            let own = before.rsplit("\n}\n").next().unwrap();
+            let runs = test == "*" || own.contains("#[test]") && !own.contains("#[ignore");
+            assert!(runs, "{page}: {name} is not run");
             count += 1;
         }
     }
-    assert!(count > 40, "{count}");
+    assert!(count > 100, "{count}");
+    // Every control has a row, and every one that the self-test knows is named there.
+    let text = fs::read_to_string(root().join("docs/threats.md")).unwrap();
+    for n in 1..=34 {
+        let row = format!("| C{n:02} | ");
+        assert_eq!(text.matches(&row).count(), 1, "{row}");
+    }
+    for control in policy::control::Control::ALL {
+        assert!(text.contains(&format!("`{}`", control.as_str())), "{control:?}");
+    }
 }
 
 #[test]
