@@ -42,7 +42,9 @@ use spool::Spool;
 pub use deliver::{Delivery, Receiver, deliver};
 pub use file::{FileSink, Resumed, Trusted};
 pub use ledger::{Checkpoints, Ledger, Slot};
-pub use record::{Beginning, Record, RecordId, Verdict, clipped};
+pub use record::{
+    Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, Verdict, clipped,
+};
 pub use sink::{Sink, write_to_stdout};
 
 /// How long the last lines may take to be written.
@@ -231,7 +233,7 @@ impl Journal {
         self.ledger().tree().size()
     }
 
-    /// Tells this one as well how exchanges end, or nobody any more.
+    /// Tells this one as well how exchanges that are on record have ended, or nobody any more.
     pub fn watched_by(&self, witness: Option<Box<dyn Observer>>) {
         self.witness.store(witness.map(Arc::new));
     }
@@ -276,7 +278,11 @@ impl Journal {
     pub fn refused(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
-        self.append(record.exchange(&self.chain, ending, now), false)
+        self.append(record.exchange(&self.chain, ending, now), false)?;
+        if let Some(witness) = &*self.witness.load() {
+            witness.ended(record, ending, now);
+        }
+        Ok(())
     }
 
     fn count(&self, record: &Record, ending: Ending, now: Instant) {
@@ -289,9 +295,6 @@ impl Journal {
         self.metrics.ran(record.asked());
         if let Some(observer) = &self.observer {
             observer.ended(record, ending, now);
-        }
-        if let Some(witness) = &*self.witness.load() {
-            witness.ended(record, ending, now);
         }
     }
 
@@ -346,7 +349,7 @@ impl Journal {
         let content = content_of(&line);
         let mut ledger = self.ledger();
         let mut write = |event: &Event<'_>| self.line(event);
-        ledger.turn(self.clock.now());
+        ledger.turn(|| self.clock.now());
         let room = if opens { ledger.room(line.len()) } else { Ok(()) };
         let written = room.and_then(|()| ledger.push_hashed(line, &content, &mut write));
         drop(ledger);

@@ -311,6 +311,14 @@ fn settings(file: &Path) -> Result<Settings, ExitCode> {
     load(file, &text).map_err(|problems| invalid(&problems))
 }
 
+/// The same, to serve clients with.
+fn settings_to_serve(file: &Path) -> Result<Settings, ExitCode> {
+    let text = fs::read_to_string(file);
+    let text =
+        text.map_err(|error| complain(&format!("could not read `{}`: {error}", file.display())))?;
+    load_to_serve(file, &text).map_err(|problems| invalid(&problems))
+}
+
 fn keygen() -> ExitCode {
     let mut random = [0; 32];
     if rand::fill(&mut random).is_err() {
@@ -375,6 +383,11 @@ fn serve(config: Option<&Path>) -> ExitCode {
             service::ready();
             told_to_stop().await;
             service::stopping();
+            tokio::select! {
+                () = running.wane() => {}
+                // Told twice, it does not wait.
+                () = told_to_stop() => {}
+            }
             ExitCode::SUCCESS
         },
     )

@@ -216,7 +216,8 @@ async fn respond(served: Served, peer: Peer, request: Request<Incoming>) -> Resp
     let described = path.starts_with(WELL_KNOWN) && request.method() == Method::GET;
     let mut response = match Old::serves(&now.old, request.method(), path) {
         _ if described => gateway.describe(&door, &peer, &request.into_parts().0),
-        Some(served) => old.answer(&gateway, &door, &peer, request, served).await,
+        // Apart: it is rare, and what it keeps is larger than what others do.
+        Some(served) => Box::pin(old.answer(&gateway, &door, &peer, request, served)).await,
         None => gateway.exchange(door, peer, request, place).await,
     };
     if let Some(origin) = origin {

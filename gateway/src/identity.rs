@@ -14,6 +14,7 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, Method};
 use policy::principal::Principal;
 
+use crate::audit::{CERTIFICATE, OAUTH};
 use crate::jose::JoseError;
 use crate::resource::{Resource, Wrong};
 use crate::seal::Sealer;
@@ -340,7 +341,7 @@ impl Identity {
         let Some(certificate) = asked.certificate else { return Claim::Absent };
         match certificate::who(&self.certificates, certificate) {
             Some(who) => {
-                let mut caller = Caller::by(Arc::new(who), "certificate");
+                let mut caller = Caller::by(Arc::new(who), CERTIFICATE);
                 caller.until = Some(certificate.ends);
                 Claim::Proved(Box::new(caller))
             }
@@ -364,7 +365,7 @@ impl Identity {
         }
         match bearer.accept(resource, token, dpop, asked).await {
             Ok(accepted) => {
-                let mut caller = Caller::by(accepted.principal, "oauth");
+                let mut caller = Caller::by(accepted.principal, OAUTH);
                 caller.token = Some(accepted.token);
                 caller.until = Some(accepted.until);
                 caller.body = accepted.body;

@@ -198,7 +198,7 @@ impl Ops {
     /// Ready to decide and to record. A server that is down is its own problem: it must not take
     /// the others out of service.
     fn ready(&self, verbose: bool) -> Response<Body> {
-        let stopping = self.tasks.is_stopping();
+        let stopping = self.tasks.is_waning();
         let recording = self.journal.is_working();
         let hindrance = self.tester.hindrance();
         let good = !stopping && recording && hindrance.is_none();

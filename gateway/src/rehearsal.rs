@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use policy::condition::{Arguments, Subject};
-use policy::decision::{Decision, Denial, Effect};
+use policy::decision::{Decision, Denial, Effect, Reason, Told};
 use policy::explain::Said;
 use policy::json::{Bounds, Document, Fragment};
 use policy::lock::{Lock, State, Version};
@@ -15,13 +15,15 @@ use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
 use policy::pins::Pins;
 use policy::pipeline::Policy;
+use policy::principal::Principal;
 use policy::shadow::Shadows;
 
+use crate::assembly::StartError;
 use crate::failure::{Failure, Public};
 use crate::protocol::Era;
 use crate::settings::cases::Question;
 use crate::settings::lockfile::{self, LockError};
-use crate::settings::{Pinning, Settings};
+use crate::settings::{Pinning, Settings, revoked};
 
 /// A configuration that is asked what it would decide.
 #[derive(Debug)]
@@ -62,9 +64,12 @@ impl Rehearsal {
     /// What `settings` say, with what was approved.
     ///
     /// # Errors
-    /// When the lockfile is there and cannot be used.
-    pub fn new(settings: &mut Settings) -> Result<Self, LockError> {
+    /// When the lockfile is there and cannot be used, or what is revoked cannot be read.
+    pub fn new(settings: &mut Settings) -> Result<Self, StartError> {
         let policy = std::mem::take(&mut settings.policy);
+        if let Some(file) = &settings.revocations {
+            policy.revoke(Arc::new(revoked::read(file)?));
+        }
         let lock = Arc::new(locked(&settings.pins)?);
         let mode = settings.pins.mode;
         let mut catalogs = BTreeMap::new();
@@ -91,6 +96,12 @@ impl Rehearsal {
     #[must_use]
     pub const fn policy(&self) -> &Policy {
         &self.policy
+    }
+
+    /// Whether anything of a server is known.
+    #[must_use]
+    pub fn knows(&self, server: &ServerName) -> bool {
+        self.catalogs.keys().any(|(known, _)| known == server)
     }
 
     /// Everything whose definition is known.
@@ -148,8 +159,17 @@ impl Rehearsal {
         let known = self.policy.registered(server, *kind, name);
         let arguments = Arguments::Unknown;
         let subject = Subject { principal, server, kind: *kind, name, arguments, known };
-        let decided = self.policy.access().decide(subject);
-        decided.for_any_arguments.then_some(decided.decision.effect)
+        if self.policy.has_revoked_use(principal, server, name) {
+            let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
+            return Some(Effect::Deny(denial));
+        }
+        self.policy.access().decide_anyway(subject)
+    }
+
+    /// What the rules say of a list of what `server` has of a kind.
+    #[must_use]
+    pub fn of_list(&self, principal: &Principal, server: &ServerName, kind: Kind) -> Effect {
+        self.policy.admit_list(principal, server, kind).decision.effect
     }
 
     /// What the server offers of a kind, with `name` among it, and what is approved then.

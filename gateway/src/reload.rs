@@ -175,7 +175,9 @@ impl Reloader {
             }
         }
         // What was refused leaves what was in force: the gateway serves.
-        service::ready();
+        if !self.lasting.tasks.is_waning() {
+            service::ready();
+        }
         done
     }
 

@@ -7,7 +7,7 @@
 mod attacks;
 
 use std::fmt::Write as _;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::{Duration, Instant, SystemTime};
 
 use policy::control::{Control, Ran};
@@ -26,6 +26,8 @@ use attacks::Attacker;
 
 /// How often it is looked whether the configuration is another one.
 const TURN: Duration = Duration::from_secs(1);
+/// After how long what did not hold is tried again.
+const AGAIN: Duration = Duration::from_secs(30);
 /// How long all of it may take.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -158,6 +160,16 @@ impl Observer for Witness {
     }
 }
 
+/// Which configuration was attacked: one that says the same may be another.
+#[derive(Debug)]
+struct Of(Weak<Generation>);
+
+impl Of {
+    fn is(&self, generation: &Arc<Generation>) -> bool {
+        std::ptr::eq(self.0.as_ptr(), Arc::as_ptr(generation))
+    }
+}
+
 /// Who attacks, when, and what came of it last.
 #[derive(Debug)]
 pub struct Tester {
@@ -165,7 +177,7 @@ pub struct Tester {
     journal: Arc<Journal>,
     metrics: Arc<Metrics>,
     clock: Arc<dyn Clock>,
-    last: Mutex<Option<Report>>,
+    last: Mutex<Option<(Of, Report)>>,
     /// One at a time.
     turn: tokio::sync::Mutex<()>,
 }
@@ -189,16 +201,13 @@ impl Tester {
         let now = self.live.now();
         now.selftest.as_ref().filter(|selftest| selftest.gates)?;
         match &*self.last() {
-            Some(report) if report.configuration != now.gateway.configuration => {
-                Some("under way".to_owned())
-            }
-            Some(report) if report.is_good() => None,
-            Some(report) => Some(report.bad().join(", ")),
-            None => Some("under way".to_owned()),
+            Some((of, report)) if of.is(&now) && report.is_good() => None,
+            Some((of, report)) if of.is(&now) => Some(report.bad().join(", ")),
+            Some(_) | None => Some("under way".to_owned()),
         }
     }
 
-    fn last(&self) -> MutexGuard<'_, Option<Report>> {
+    fn last(&self) -> MutexGuard<'_, Option<(Of, Report)>> {
         self.last.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -213,9 +222,11 @@ impl Tester {
             let now = self.live.now();
             let Some(selftest) = &now.selftest else { continue };
             let due = match &*self.last() {
-                Some(report) if report.configuration == now.gateway.configuration => {
+                Some((of, report)) if of.is(&now) => {
                     let age = self.clock.now().duration_since(report.at).unwrap_or_default();
-                    selftest.every.is_some_and(|every| age >= every)
+                    // What could not be tried, or was not itself, is tried again soon.
+                    let every = if report.is_good() { selftest.every } else { Some(AGAIN) };
+                    every.is_some_and(|every| age >= every)
                 }
                 Some(_) | None => true,
             };
@@ -246,7 +257,7 @@ impl Tester {
         let configuration = Arc::clone(&now.gateway.configuration);
         let report = Report { at: self.clock.now(), configuration, rows };
         self.tell(&report);
-        *self.last() = Some(report.clone());
+        *self.last() = Some((Of(Arc::downgrade(&now)), report.clone()));
         Some(report)
     }
 
@@ -258,6 +269,7 @@ impl Tester {
     ) -> Vec<Row> {
         let before = self.journal.size();
         let attacker = Attacker::new(Arc::clone(now), selftest, witness.clone());
+        let Some(attacker) = attacker else { return vec![broken("its server has no name")] };
         let mut rows = attacker.attack().await;
         // Every exchange has to be on record, and records have to be taken.
         let (sent, seen) = (attacker.sent(), witness.seen().len());

@@ -249,6 +249,7 @@ pub struct Limits {
     pub batch: usize,
     pub processes: usize,
     pub drain_time: Duration,
+    pub lame_duck_time: Duration,
     pub tokens: usize,
     pub proofs: usize,
 }
@@ -294,7 +295,7 @@ pub fn load_for(
     problems.extend(selftest::trespassers(&json, &root));
     let wanted = purpose == Purpose::Serving
         && json.get("selftest").is_some_and(|section| !section.is_null());
-    let key = wanted.then(|| selftest::add(&mut json, variables)).flatten();
+    let key = wanted.then(|| selftest::add(&mut json)).flatten();
     let compiled =
         serde_json::from_value(json).ok().map(|raw| compile::settings(raw, &root, folder, key));
     match compiled {

@@ -153,6 +153,12 @@ impl Running {
         Ok(())
     }
 
+    /// Is no longer ready, and goes on for as long as it takes others to notice.
+    pub async fn wane(&self) {
+        self.lasting.tasks.wane();
+        tokio::time::sleep(self.lasting.limits.lame_duck_time).await;
+    }
+
     /// Stops: no new connections, a time for what is in flight, and the last record.
     pub async fn stop(self) {
         front::drain(&self.lasting.tasks, self.lasting.limits.drain_time).await;

@@ -26,6 +26,8 @@ pub struct Tasks {
     stopping: CancellationToken,
     /// The same as a flag, for those who look at every turn.
     stopped: Arc<AtomicBool>,
+    /// It will stop soon.
+    waning: Arc<AtomicBool>,
     halting: CancellationToken,
     halted: CancellationToken,
 }
@@ -79,6 +81,17 @@ impl Tasks {
     #[must_use]
     pub fn is_stopping(&self) -> bool {
         self.stopped.load(Ordering::Acquire)
+    }
+
+    /// It will stop soon: whoever asks is told, and everything goes on.
+    pub fn wane(&self) {
+        self.waning.store(true, Ordering::Release);
+    }
+
+    /// Whether it stops, or will soon.
+    #[must_use]
+    pub fn is_waning(&self) -> bool {
+        self.waning.load(Ordering::Acquire) || self.is_stopping()
     }
 
     /// Ends it all: the work within `at_most`, then what served it. Says whether the work was done.

@@ -97,10 +97,7 @@ impl Rule {
 
     /// Whether it speaks of `server`; of that of the self-test only if it is named.
     pub(crate) fn is_about(&self, server: &ServerName) -> bool {
-        self.servers.iter().any(|pattern| match server.is_reserved() {
-            true => pattern.as_str() == server.as_str(),
-            false => pattern.matches(server.as_str()),
-        })
+        server.is_among(&self.servers)
     }
 
     /// Whether it applies, its condition aside. The name is what sets most rules apart, so it is
@@ -172,6 +169,26 @@ impl Access {
                 && rule.speaks_of(principal, server)
         };
         self.rules.iter().find(allows).map(|rule| &rule.id)
+    }
+
+    /// What is decided whatever the arguments are, which are not known; `None` where it depends on them.
+    #[must_use]
+    pub fn decide_anyway(&self, subject: Subject<'_>) -> Option<Effect> {
+        // The best that could become of it, and the worst.
+        let best = self.decide(subject).decision.effect;
+        let mut worst = Tally::default();
+        for rule in self.rules.iter().filter(|rule| rule.concerns(subject)) {
+            let outcome = match (rule.outcome(subject), rule.says) {
+                (Outcome::Depends, Says::Forbid) => Outcome::Holds,
+                (Outcome::Depends, Says::Allow) => Outcome::Fails,
+                (outcome @ (Outcome::Holds | Outcome::Fails | Outcome::Error), _) => outcome,
+            };
+            worst.count(rule, outcome, subject.principal);
+        }
+        match (best, worst.conclude().effect) {
+            (Effect::Allow(_), Effect::Deny(_)) => None,
+            (best, _) => Some(best),
+        }
     }
 
     /// Decides about a thing. With arguments not known, what is allowed is what some call could be.

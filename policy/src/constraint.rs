@@ -15,6 +15,7 @@ use crate::coding;
 use crate::hidden::Hidden;
 use crate::json::{Kind, Value};
 use crate::mode::Mode;
+use crate::name::ServerName;
 use crate::pattern::Pattern;
 use crate::pointer::unescaped;
 use crate::schema::Misfit;
@@ -163,10 +164,9 @@ impl Constraint {
 
     /// Whether it speaks of this tool.
     #[must_use]
-    pub fn is_of(&self, server: &str, tool: &str) -> bool {
-        let any =
-            |patterns: &[Pattern], name: &str| patterns.iter().any(|pattern| pattern.matches(name));
-        self.mode != Mode::Off && any(&self.servers, server) && any(&self.tools, tool)
+    pub fn is_of(&self, server: &ServerName, tool: &str) -> bool {
+        let any = |patterns: &[Pattern]| patterns.iter().any(|pattern| pattern.matches(tool));
+        self.mode != Mode::Off && server.is_among(&self.servers) && any(&self.tools)
     }
 
     /// Whether the arguments are as they have to be.

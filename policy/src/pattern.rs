@@ -1,5 +1,7 @@
 //! Names with `*` and `?` in them.
 
+use crate::name::ServerName;
+
 /// A pattern over names: `*` stands for any run of characters, `?` for one; all else for itself.
 ///
 /// Letters are compared exactly: `Read` is not `read`, and a fullwidth letter is neither.
@@ -20,6 +22,17 @@ enum Shape {
     Beginning,
     /// Anything else.
     Glob,
+}
+
+impl ServerName {
+    /// Whether one of these speaks of it: of that of the self-test only one that names it.
+    #[must_use]
+    pub fn is_among(&self, patterns: &[Pattern]) -> bool {
+        patterns.iter().any(|pattern| match self.is_reserved() {
+            true => pattern.as_str() == self.as_str(),
+            false => pattern.matches(self.as_str()),
+        })
+    }
 }
 
 impl Pattern {

@@ -1,5 +1,6 @@
 //! Runs the checks and hands out the proofs the gateway needs to act.
 
+mod expected;
 mod sending;
 mod showing;
 mod standing;
@@ -26,6 +27,8 @@ use crate::registry::{Registered, Registry};
 use crate::revoked::Revoked;
 use crate::schema::Schema;
 use crate::shadow::{Shadowing, Shadows};
+
+pub use expected::Fate;
 
 /// Proof that a call was allowed. Only this module makes one, and it cannot be copied.
 ///

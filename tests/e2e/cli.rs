@@ -427,6 +427,18 @@ fn a_program_runs_beside_the_gateway_and_ends_it() {
     let records = fs::read_to_string(folder.path().join("audit.jsonl")).unwrap();
     assert!(records.contains("\"event\":\"stop\""), "the gateway has ended well");
     assert_eq!(portcullis(&["exec", "-c", &file, "--", "/no/such/program"]).status.code(), Some(1));
+    // It gets none of what the gateway is given.
+    let more = fs::read_to_string(&file).unwrap().replace(
+        "  - {name: API_TOKEN, value: hunter2}",
+        "  - {name: API_TOKEN, fromEnv: UPSTREAM_TOKEN}\n  - {name: OTHER, value: '${UPSTREAM_OTHER}'}",
+    );
+    fs::write(&file, more).unwrap();
+    let mut command = Command::new(binary());
+    command.args(["exec", "-c", &file, "--", "env"]).env("UPSTREAM_TOKEN", "hunter2");
+    command.env("UPSTREAM_OTHER", "hunter3").env("PORTCULLIS_API_KEY", "own").env("KEPT", "kept");
+    let text = out(&command.output().unwrap());
+    assert!(text.contains("KEPT=kept") && text.contains("PORTCULLIS_API_KEY=own"), "{text}");
+    assert!(!text.contains("hunter"), "{text}");
 }
 
 #[test]

@@ -97,19 +97,23 @@ fn wherever_a_secret_stands_it_is_not_written() {
         r#"{{"mcpServers": {{
           "program": {{"command": "/opt/server",
             "args": ["--token", "{SECRET}", "--header", "Authorization: Bearer {SECRET}", "--key={SECRET}",
-              "-y", "https://example.com/mcp?code={SECRET}", "${{KEY:-{SECRET}}}", "TOKEN={SECRET} go", "/srv/files"],
+              "-y", "https://example.com/mcp?code={SECRET}", "${{KEY:-{SECRET}}}", "TOKEN={SECRET} go", "/srv/files",
+              "-e", "DB_PW={SECRET}", "Server=db;Pwd={SECRET}", "--set=db.password={SECRET}", "-p{SECRET}", "hunter"],
             "env": {{"PIN": "4711", "URL": "https://example.com/{SECRET}/mcp", "DB": "postgres://u:{SECRET}@db/x",
               "BLOB": "/{SECRET}", "ROOT": "/srv/files", "PORT": 8080}}}},
           "query": {{"url": "https://example.com/mcp?key={SECRET}"}},
           "path": {{"url": "https://example.com/u/{SECRET}/mcp"}},
           "basic": {{"url": "https://example.com/mcp", "headers": {{"Authorization": "Basic {SECRET}"}}}},
-          "bare": {{"url": "https://example.com/mcp", "headers": {{"authorization": "{SECRET}"}}}}
+          "bare": {{"url": "https://example.com/mcp", "headers": {{"authorization": "{SECRET}"}}}},
+          "a.b": {{"command": "/opt/a", "env": {{"KEY": "one"}}}}, "a-b": {{"command": "/opt/b", "env": {{"KEY": "two"}}}},
+          "1password": {{"command": "/opt/one", "env": {{"NEXT": "{SECRET}"}}}},
+          "line": {{"command": "srv --token {SECRET}"}}
         }}}}"#
     );
     let yaml = valid(&imported(&folder, ".mcp.json", &text, &[]), &folder);
     assert!(!yaml.contains("4711"), "{yaml}");
     for line in [
-        r#"args: ["--token","${PROGRAM_ARG_1}","--header","${PROGRAM_ARG_3}","--key=${PROGRAM_ARG_4}","-y","${PROGRAM_ARG_6}","${KEY}","${PROGRAM_ARG_8}","/srv/files"]"#,
+        r#"args: ["--token","${PROGRAM_ARG_1}","--header","${PROGRAM_ARG_3}","--key=${PROGRAM_ARG_4}","-y","${PROGRAM_ARG_6}","${KEY}","${PROGRAM_ARG_8}","/srv/files","-e","${PROGRAM_ARG_11}","${PROGRAM_ARG_12}","--set=${PROGRAM_ARG_13}","${PROGRAM_ARG_14}","${PROGRAM_ARG_15}"]"#,
         r#"{name: "ROOT", value: "/srv/files"}"#,
         r#"{name: "PORT", value: "8080"}"#,
         r#"{name: "PIN", fromEnv: "PROGRAM_PIN"}"#,
@@ -117,6 +121,10 @@ fn wherever_a_secret_stands_it_is_not_written() {
         r#"url: "${PATH_URL}""#,
         r#"credential: {header: {fromEnv: "BASIC_AUTHORIZATION", prefix: "Basic "}}"#,
         r#"credential: {header: {fromEnv: "BARE_AUTHORIZATION", prefix: ""}}"#,
+        // Servers whose names come to the same do not come to the same secret.
+        r#"{name: "KEY", fromEnv: "A_B_KEY"}"#,
+        r#"{name: "KEY", fromEnv: "A_BX_KEY"}"#,
+        r#"{name: "NEXT", fromEnv: "V1PASSWORD_NEXT"}"#,
     ] {
         assert!(yaml.contains(line), "{line}\n{yaml}");
     }
@@ -126,13 +134,18 @@ fn wherever_a_secret_stands_it_is_not_written() {
 fn nothing_is_taken_along_that_could_be_anything() {
     let folder = Folder::new();
     let text = r#"{"mcpServers": {"a": {"command": "npx", "args": ["-y", "some-server"]},
-        "b": {"command": "uvx", "args": ["other"]}, "c": {"url": "https://u:p@example.com/mcp"}}}"#;
+        "b": {"command": "uvx", "args": ["other"]}, "d": {"command": "npx", "args": ["-y", "--package=evil", "pkg@1.0.0"]},
+        "e": {"command": "npm", "args": ["exec", "-y", "evil-pkg"]}, "f": {"command": "uvx", "args": ["x@latest"]},
+        "g": {"command": "npx", "args": ["pkg@1"]}, "h": {"command": "uv", "args": ["tool", "run", "--from", "evil", "x"]}, "c": {"url": "https://u:p@example.com/mcp"}}}"#;
     let output = imported(&folder, ".mcp.json", text, &[]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1));
     assert!(
         said.contains("`some-server` names no version")
             && said.contains("`other` names no version")
+            && ["d", "e", "f", "g", "h"]
+                .iter()
+                .all(|name| said.contains(&format!("`{name}` was left out")))
     );
     assert!(said.contains("`c` was left out: there is a credential in its URL"), "{said}");
     let yaml = valid(&imported(&folder, ".mcp.json", text, &["--allow-unpinned"]), &folder);

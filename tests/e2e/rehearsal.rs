@@ -3,10 +3,14 @@
 use std::fs;
 use std::process::Output;
 
-use e2e::ERAS;
+use e2e::client::{Client, get};
 use e2e::gateway::{ANA, BOB, Config, Folder};
+use e2e::issuer::Issuer;
 use e2e::server::{Server, tool};
+use e2e::{ERAS, eventually};
 use serde_json::{Value, json};
+
+use crate::tokens::{believing, knock};
 
 const RULES: &str = "contact: sec@example.com
 rules:
@@ -292,4 +296,64 @@ fn rules_are_looked_over() {
     let arguments: Vec<&str> =
         ["policy", "lint"].into_iter().chain(all.into_iter().flatten()).collect();
     assert!(config.tried(&arguments).status.success());
+}
+
+#[test]
+fn callers_by_token_lists_and_the_self_test_are_decided_as_they_were() {
+    let (server, issuer) = (Server::echo(e2e::Era::Modern, &["echo"]), Issuer::start());
+    let rules = "rules:
+- {id: some, effect: allow, principals: ['group:dev'], servers: [up], tools: [echo]}
+- {id: told, effect: allow, principals: ['*'], servers: [up], tools: [echo], when: arguments.text == \"x\"}";
+    let mut config = believing(&server, &issuer.item("corp", "")).policy(rules);
+    config.pins = "{mode: off}".to_owned();
+    config.more = "selftest: {except: [pins]}\n".to_owned();
+    let gateway = config.start();
+    let ready = || (get(gateway.ops.unwrap(), "/readyz").status == 200).then_some(());
+    eventually("the self-test", ready);
+    let header = format!("Bearer {}", issuer.good("alice"));
+    let headers = [("authorization", &*header)];
+    assert_eq!(knock(&gateway, e2e::Era::Modern, &headers).status, 200);
+    let record = gateway.last();
+    assert_eq!(
+        (&record["scheme"], &record["groups"]),
+        (&json!("oauth"), &json!(["dev"])),
+        "{record}"
+    );
+    let client = Client::silent(gateway.address, "/mcp", e2e::Era::Modern, &headers);
+    assert_eq!(client.tools(), ["echo"]);
+    let log = gateway.audit().to_str().unwrap().to_owned();
+    let same =
+        config.tried(&["policy", "simulate", "--strict", "--against", &log, "--format", "json"]);
+    let shown = json_of(&same);
+    assert!(same.status.success() && shown["flips"] == json!([]), "{shown}");
+    // The call is definite, whatever the rule with a condition says of its arguments.
+    assert_eq!((&shown["same"], &shown["dependOnArguments"]), (&json!(2), &json!(0)), "{shown}");
+    // A `forbid` decides whatever else there is.
+    let other = format!(
+        "{rules}\n- {{id: no, effect: forbid, principals: ['principal:corp/alice'], servers: [up], tools: [echo]}}"
+    );
+    let other = believing(&server, &issuer.item("corp", "")).policy(&other);
+    let output = other.tried(&["policy", "simulate", "--strict", "--against", &log]);
+    assert_eq!(output.status.code(), Some(5), "{}", said(&output));
+    assert!(said(&output).contains("would denied: forbidden (rule `no`)"), "{}", said(&output));
+}
+
+#[test]
+fn what_is_revoked_is_explained_as_such() {
+    let (server, folder) = (Server::echo(e2e::Era::Modern, &["echo"]), Folder::new());
+    let file = folder.path().join("revoked.yaml");
+    fs::write(&file, "tools: [up/echo]\n").unwrap();
+    let mut config = Config::of(&server.url());
+    config.more = format!("revocations: {{file: '{}'}}\n", file.display());
+    let explain = ["policy", "explain", "--principal", "ana", "--server", "up", "--tool", "echo"];
+    let output = config.tried(&explain);
+    assert_eq!(output.status.code(), Some(5));
+    assert!(said(&output).contains("denied: revoked"), "{}", said(&output));
+    // What is said of a caller beside what is known of it takes nothing away.
+    fs::write(&file, "tools: []\n").unwrap();
+    let mut more = explain.to_vec();
+    more.extend(["--client", "agent"]);
+    let output = config.tried(&more);
+    assert!(output.status.success(), "{}", said(&output));
+    assert!(said(&output).contains("ana (dev)"), "{}", said(&output));
 }

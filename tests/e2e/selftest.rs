@@ -1,6 +1,8 @@
 //! The gateway attacks itself, and notices what is missing.
 
 use std::fs;
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::process::{Command, Output};
 
 use e2e::client::{Client, get, raw};
@@ -201,4 +203,50 @@ fn its_name_is_kept_and_without_it_there_is_none() {
     config.more = "selftest: {except: [everything]}\n".to_owned();
     let said = String::from_utf8_lossy(&config.refused().stderr).into_owned();
     assert!(said.contains("`everything` is no control"), "{said}");
+}
+
+#[test]
+fn what_others_say_and_do_makes_no_difference_to_it() {
+    let folder = Folder::new();
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let mut config = config(&server, &folder).policy(&format!(
+            "rules:\n- {ALL}\nconstraints:\n- {{servers: ['*'], tools: ['*'], argument: /tenant, type: any, required: true, mode: enforce}}"
+        ));
+        // A guardrail that is away, one place for requests, and lists of one tool.
+        config.routes = "- {path: /mcp, servers: [up], guardrails: [{name: away, url: 'http://127.0.0.1:9/', onFailure: deny}]}".to_owned();
+        config.limits = "{inFlight: 1, tools: 1}".to_owned();
+        config.more = "selftest: {every: 1s, except: [guardrails]}\n".to_owned();
+        let gateway = config.start();
+        // Somebody takes the place and keeps it.
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        let half = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
+        stream.write_all(half.as_bytes()).unwrap();
+        let shown = report(&tested(&gateway, &config, &["--format", "json"]));
+        assert_eq!(bad(&shown), [""; 0], "{shown}");
+        let asked = shown["attacks"].as_array().unwrap().iter();
+        let asked = asked.clone().find(|row| row["name"] == "guardrails/asked").unwrap();
+        assert_eq!(asked["excepted"], true, "{asked}");
+        drop(stream);
+    }
+}
+
+#[test]
+fn a_change_is_attacked_before_it_is_ready() {
+    let (server, folder) = (Server::echo(Era::Modern, &["read"]), Folder::new());
+    let config = config(&server, &folder);
+    let file = folder.path().join("gateway.yaml");
+    let gateway = config.start_at(&file);
+    let ready = |wanted: u16| {
+        eventually("readiness", || {
+            (get(gateway.ops.unwrap(), "/readyz").status == wanted).then_some(())
+        });
+    };
+    ready(200);
+    let mut other = self::config(&server, &folder);
+    other.pins = "{mode: off}".to_owned();
+    other.write(&file, gateway.audit());
+    ready(503);
+    config.write(&file, gateway.audit());
+    ready(200);
 }

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::sync::Mutex;
 use std::sync::mpsc::{Sender, channel};
 
-use e2e::client::{read, until};
+use e2e::client::{get, read, until};
 use e2e::gateway::{ANA, Config, binary};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era, eventually};
@@ -255,4 +255,21 @@ fn silent() -> (Server, Sender<()>) {
         false
     });
     (server, release)
+}
+
+#[test]
+fn before_it_stops_it_says_so_and_goes_on() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let mut gateway = Config::of(&server.url()).limits("{lameDuckTime: 10m}").start();
+        let ops = gateway.ops.unwrap();
+        assert_eq!(get(ops, "/readyz").status, 200);
+        gateway.terminate();
+        eventually("it says so", || (get(ops, "/readyz").status == 503).then_some(()));
+        // Who comes all the same is served as before.
+        let client = gateway.client(era, ANA);
+        assert!(client.call("echo", &json!({ "text": "x" })).json()["result"].is_object());
+        gateway.terminate();
+        assert_eq!(gateway.ended(), Some(0));
+    }
 }

@@ -12,6 +12,7 @@ use policy::json::{Document, write_canonical, write_canonical_string};
 
 use super::tree::{Hash, Tree, hash};
 use crate::hex;
+use crate::sha256::sha256;
 
 /// The version of the format.
 pub const SCHEMA: &str = "portcullis.audit/v2";
@@ -49,7 +50,7 @@ pub struct Chain {
 /// The digest of what a record says, which must be canonical.
 #[must_use]
 pub fn content(canonical: &[u8]) -> Hash {
-    hash(&[canonical])
+    sha256(canonical)
 }
 
 /// The digest of what a record says that is written as [`policy::json::write_ascii`] writes.

@@ -12,9 +12,10 @@ use bytes::Bytes;
 use super::chain::{Chain, GENESIS, Place, read};
 use super::note::{Checkpoint, Verifier};
 use super::sink::Sink;
-use super::tree::{Hash, Tree, hash};
+use super::tree::{Hash, Tree};
 use crate::hex;
 use crate::settings::Rotation;
+use crate::sha256::sha256;
 
 /// How much of the end of a file is read first to find out where it ends.
 const TAIL: u64 = 1024 * 1024;
@@ -171,7 +172,7 @@ impl FileSink {
         }
         self.bytes -= rest.len() as u64;
         self.file.set_len(self.bytes)?;
-        Ok(Some((rest.len(), hash(&[rest]))))
+        Ok(Some((rest.len(), sha256(rest))))
     }
 
     /// The full files beside this one, by the number of their first record.
@@ -433,8 +434,12 @@ impl Sink for FileSink {
         }
     }
 
-    fn turn(&mut self, seq: u64, now: SystemTime) -> io::Result<bool> {
+    fn turn(&mut self, seq: u64, now: &dyn Fn() -> SystemTime) -> io::Result<bool> {
         let first = *self.first.get_or_insert(seq);
+        if self.bytes < self.rotation.size && self.rotation.age.is_none() {
+            return Ok(false);
+        }
+        let now = now();
         let since = |at| now.duration_since(at).unwrap_or_default();
         let old = self.rotation.age.is_some_and(|age| since(self.since) >= age);
         let due = self.bytes >= self.rotation.size || old;

@@ -177,10 +177,10 @@ impl Ledger {
     }
 
     /// Begins files anew that are full.
-    pub(super) fn turn(&mut self, now: SystemTime) {
+    pub(super) fn turn(&mut self, now: impl Fn() -> SystemTime) {
         let next = self.chain.tree.size();
         for slot in &mut self.slots {
-            match slot.sink.turn(next, now) {
+            match slot.sink.turn(next, &now) {
                 Ok(begun) => slot.begun |= begun,
                 Err(error) => {
                     let sink = slot.sink.name();

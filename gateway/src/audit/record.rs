@@ -23,14 +23,18 @@ use crate::trace::Trace;
 use crate::wire::{Id, Object};
 
 /// Most bytes of a name that a peer chose.
-const FOREIGN: usize = 256;
+pub const FOREIGN: usize = 256;
 
 /// Most bytes of what is said of an event in words.
 const WHAT: usize = 8 * 1024;
 /// Most findings of one exchange that are on record.
 const FOUND: usize = 32;
+/// How `scheme` names a caller whom an issuer vouches for.
+pub const OAUTH: &str = "oauth";
+/// How it names one by certificate.
+pub const CERTIFICATE: &str = "certificate";
 /// Most groups, roles and scopes of a caller that are on record.
-const NAMES: usize = 128;
+pub const NAMES: usize = 128;
 
 /// The id of a record: a UUID of version 7.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -270,9 +274,9 @@ impl Record {
         if end.is_some() && !self.found.is_empty() {
             list(line.key("found"), self.found.iter().map(ToString::to_string));
         }
-        // What a token said: nothing else says it later, when somebody asks what another policy would do.
-        let said =
-            self.principal.as_ref().filter(|who| who.claims.issuer.is_some() && end.is_some());
+        // What others vouch for: nothing else says it later, when somebody asks what another policy would do.
+        let vouched = matches!(self.scheme, Some(OAUTH | CERTIFICATE)) && end.is_some();
+        let said = self.principal.as_ref().filter(|_| vouched);
         if let Some(who) = said {
             some(line, "groups", who.groups.iter().map(|group| group.as_str()));
         }

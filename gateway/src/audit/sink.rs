@@ -38,7 +38,7 @@ pub trait Sink: fmt::Debug + Send {
     ///
     /// # Errors
     /// When it cannot; then it goes on as before.
-    fn turn(&mut self, _seq: u64, _now: SystemTime) -> io::Result<bool> {
+    fn turn(&mut self, _seq: u64, _now: &dyn Fn() -> SystemTime) -> io::Result<bool> {
         Ok(false)
     }
 

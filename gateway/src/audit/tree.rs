@@ -7,11 +7,29 @@
 
 use aws_lc_rs::digest::{Context, SHA256};
 
+use crate::sha256::sha256;
+
+/// Longest of what is hashed in one piece.
+const PIECE: usize = 128;
+
 /// A SHA-256.
 pub type Hash = [u8; 32];
 
 /// The hash over these parts, one after the other.
 pub(super) fn hash(parts: &[&[u8]]) -> Hash {
+    // What is short is hashed in one piece: a context is allocated, and there are several for each record.
+    let mut piece = [0; PIECE];
+    let mut end = 0;
+    for part in parts {
+        let Some(to) = piece.get_mut(end..end + part.len()) else { return hash_apart(parts) };
+        to.copy_from_slice(part);
+        end += part.len();
+    }
+    sha256(piece.get(..end).unwrap_or_default())
+}
+
+/// The same, however long they are.
+fn hash_apart(parts: &[&[u8]]) -> Hash {
     let mut context = Context::new(&SHA256);
     parts.iter().for_each(|part| context.update(part));
     let mut out = [0; 32];

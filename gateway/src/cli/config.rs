@@ -5,9 +5,9 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
-use gateway::settings::shown::{self, With};
+use gateway::settings::shown::{self, Judge, With};
 
-use super::import::secrets::is_plain;
+use super::import::secrets::{At, is_plain, is_plain_argument, is_plain_url, without_placeholders};
 use super::{complain, invalid, print, settings};
 
 #[derive(Debug, Args)]
@@ -32,6 +32,27 @@ enum Verb {
     },
 }
 
+/// What an import would write down.
+struct Careful;
+
+impl Judge for Careful {
+    fn value(&self, name: &str, text: &str) -> bool {
+        without_placeholders(text).is_empty() || is_plain(name, text)
+    }
+
+    fn argument(&self, before: Option<&str>, text: &str) -> bool {
+        let bare = without_placeholders(text);
+        let at = before.map_or(At::First, At::After);
+        // A package says which version it is.
+        let package = bare.contains(['@', '=']) && is_plain_argument(At::Package, &bare);
+        bare.is_empty() || is_plain_argument(at, &bare) || package
+    }
+
+    fn url(&self, text: &str) -> bool {
+        is_plain_url(&without_placeholders(text)) || without_placeholders(text).is_empty()
+    }
+}
+
 pub(super) fn run(config: &Config) -> ExitCode {
     let Verb::Show { config, effective, origin } = &config.verb;
     // One that is not valid counts for nothing.
@@ -44,7 +65,7 @@ pub(super) fn run(config: &Config) -> ExitCode {
         Err(error) => return complain(&format!("could not read `{file}`: {error}")),
     };
     let with = With { defaults: *effective, origin: *origin };
-    match shown::show(&file, &text, with, &is_plain) {
+    match shown::show(&file, &text, with, &Careful) {
         Ok(yaml) => print(&yaml),
         Err(problems) => invalid(&problems),
     }

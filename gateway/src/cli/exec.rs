@@ -1,5 +1,6 @@
 //! `portcullis exec`: a gateway for one program, which is told where it is.
 
+use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -13,8 +14,8 @@ use clap::Args;
 use gateway::settings::{Listener, Settings};
 use gateway::start::{self, Running};
 
-use super::export::{Client, Door, snippet};
-use super::{complain, run_to_end, settings, told_to_stop};
+use super::export::{Client, Door, KEY, snippet};
+use super::{complain, run_to_end, settings_to_serve, told_to_stop};
 
 /// What stands for the file with the servers in the arguments of the program.
 const PLACE: &str = "{}";
@@ -37,7 +38,7 @@ pub(super) struct Exec {
 
 /// Runs the gateway, and the program beside it; ends as the program does.
 pub(super) fn run(exec: Exec) -> ExitCode {
-    let settings = match settings(&exec.config) {
+    let settings = match settings_to_serve(&exec.config) {
         Ok(settings) => settings,
         Err(code) => return code,
     };
@@ -72,6 +73,10 @@ async fn beside(running: &Running, settings: &Settings, exec: &Exec) -> io::Resu
         false => part.clone(),
     });
     let mut program = tokio::process::Command::new(command.next().unwrap_or_default());
+    // It is what the gateway stands in front of: it gets nothing that the gateway is configured with.
+    for name in named(&fs::read_to_string(&exec.config)?) {
+        program.env_remove(name);
+    }
     program.args(command).env("PORTCULLIS_URL", &base).env("PORTCULLIS_MCP_CONFIG", &told.0);
     let mut child = program.spawn().map_err(|error| {
         let name = exec.command.first().map(|name| name.to_string_lossy().into_owned());
@@ -92,6 +97,18 @@ async fn beside(running: &Running, settings: &Settings, exec: &Exec) -> io::Resu
     };
     let code = status.code().or_else(|| status.signal().map(|signal| 128 + signal));
     Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
+}
+
+/// The variables that a configuration names, but for the key that clients show.
+fn named(text: &str) -> BTreeSet<String> {
+    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let word = |rest: &str| rest.split(|c| !is_name(c)).next().unwrap_or_default().to_owned();
+    let from_env = text.split("fromEnv").skip(1);
+    let from_env = from_env.map(|rest| word(rest.trim_start_matches([':', ' ', '"', '\''])));
+    let substituted = text.split("${").skip(1).map(word);
+    let mut names: BTreeSet<_> = from_env.chain(substituted).collect();
+    names.retain(|name| !name.is_empty() && name != KEY);
+    names
 }
 
 /// A file that says where the gateway is; gone when the program is.

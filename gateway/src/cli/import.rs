@@ -14,8 +14,11 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use self::secrets::{
-    is_plain, is_plain_argument, is_plain_url, placeholders, variable_of, without_placeholders,
+    At, is_command, is_plain, is_plain_argument, is_plain_url, placeholders, variable_name,
+    without_placeholders,
 };
+use policy::drift::visible;
+
 use super::{complain, print, say};
 
 pub(super) mod secrets;
@@ -133,6 +136,23 @@ struct Told {
     variables: BTreeMap<String, String>,
 }
 
+impl Told {
+    /// The variable that stands for `name` of `server`: one of its own.
+    fn variable(&mut self, server: &str, name: &str, what: String) -> String {
+        let joined = format!("{server}_{name}").replace(|c: char| !c.is_ascii_alphanumeric(), "_");
+        let base = variable_name(&joined.to_ascii_uppercase());
+        let mut own = base.clone();
+        for n in 2.. {
+            if self.variables.get(&own).is_none_or(|known| *known == what) {
+                break;
+            }
+            own = format!("{base}_{n}");
+        }
+        self.variables.insert(own.clone(), what);
+        own
+    }
+}
+
 pub(super) fn run(import: &Import) -> ExitCode {
     match imported(import) {
         Ok(code) => code,
@@ -158,25 +178,33 @@ fn imported(import: &Import) -> Result<ExitCode, String> {
     let mut told = Told::default();
     let mut servers = BTreeMap::new();
     for (name, server) in listed(&root) {
-        let clean = clean(&name);
+        let mut own = clean(&name);
+        while servers.contains_key(&own) {
+            own.push('x');
+        }
+        let clean = own.clone();
+        // What is left out leaves nothing to be set.
+        let before = told.variables.clone();
         match found(&clean, server, &mut told) {
             Ok(server) if unpinned(&server).is_none() || import.allow_unpinned => {
-                let mut own = clean.clone();
-                while servers.contains_key(&own) {
-                    own.push('x');
-                }
                 if own != name {
                     told.notes.push(format!("`{}` is called `{own}` here", name.escape_debug()));
                 }
                 servers.insert(own, server);
             }
-            Ok(server) => told.notes.push(format!(
+            Ok(server) => {
+                told.variables = before;
+                told.notes.push(format!(
                 "`{clean}` was left out: `{}` names no version, so whatever was published last would \
                  run; write `{}@VERSION`, or import with --allow-unpinned",
                 unpinned(&server).unwrap_or_default(),
                 unpinned(&server).unwrap_or_default(),
-            )),
-            Err(why) => told.notes.push(format!("`{clean}` was left out: {why}")),
+            ));
+            }
+            Err(why) => {
+                told.variables = before;
+                told.notes.push(format!("`{clean}` was left out: {why}"));
+            }
         }
     }
     if servers.is_empty() {
@@ -325,12 +353,17 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
         }
         Said::Variable(_) | Said::Plain(_) => true,
     });
-    if command.as_deref().is_some_and(|command| !is_plain_argument(None, command)) {
-        return Err("there seems to be a secret in its command; give it in `env`".to_owned());
+    if command.as_deref().is_some_and(|command| !is_command(command)) {
+        return Err("its command is more than a program; give the rest in `args`".to_owned());
     }
-    let before = iter::once(None).chain(line.iter().map(|arg| Some(arg.as_str())));
+    let packages = packages(command.as_deref().unwrap_or_default(), &line);
+    let before = iter::once(At::First).chain(line.iter().map(|arg| At::After(arg)));
     let args = line.iter().zip(before).enumerate();
-    let args = args.map(|(n, (arg, before))| argument(name, (n, before, arg), told)).collect();
+    let args = args.map(|(n, (arg, before))| {
+        let at = if packages.contains(&n) { At::Package } else { before };
+        argument(name, (n, at, arg), told)
+    });
+    let args = args.collect();
     let url = text("url").or_else(|| text("serverUrl"));
     if url.as_deref().is_some_and(|url| url.contains('@')) {
         return Err("there is a credential in its URL; show it in a header".to_owned());
@@ -356,8 +389,7 @@ fn address(server: &str, url: &str, told: &mut Told) -> String {
     if bare.is_empty() || is_plain_url(&bare) {
         return placeholders(url).0;
     }
-    let variable = variable_of(server, "url");
-    told.variables.insert(variable.clone(), format!("the URL of `{server}`"));
+    let variable = told.variable(server, "url", format!("the URL of `{server}`"));
     format!("${{{variable}}}")
 }
 
@@ -370,36 +402,68 @@ fn said(server: &str, name: &str, value: &str, what: &str, told: &mut Told) -> S
     if variables.is_empty() && is_plain(name, value) {
         return Said::Plain(value.to_owned());
     }
-    let variable = variable_of(server, name);
-    told.variables
-        .insert(variable.clone(), format!("what stands for {what} `{name}` of `{server}`"));
-    Said::Variable(variable)
+    let what = format!("what stands for {what} `{}` of `{server}`", visible(name));
+    Said::Variable(told.variable(server, name, what))
 }
 
 /// An argument: one that is not plainly harmless becomes a variable.
-fn argument(
-    server: &str,
-    (n, before, text): (usize, Option<&str>, &str),
-    told: &mut Told,
-) -> String {
+fn argument(server: &str, (n, at, text): (usize, At<'_>, &str), told: &mut Told) -> String {
     let (rest, variables) = placeholders(text);
-    if is_plain_argument(before, &without_placeholders(text)) {
-        return if variables.is_empty() { text.replace("${", "$${") } else { rest };
-    }
-    // What follows a flag that names a secret may be a reference already.
+    let bare = without_placeholders(text);
+    // What is a reference already stays one.
     if let [variable] = &variables[..]
         && rest == format!("${{{variable}}}")
     {
         return rest;
     }
-    let variable = variable_of(server, &format!("arg_{n}"));
-    told.variables.insert(variable.clone(), format!("argument {} of `{server}`", n + 1));
+    if variables.is_empty() && is_plain_argument(at, &bare) {
+        return text.replace("${", "$${");
+    }
+    let what = format!("argument {} of `{server}`", n + 1);
+    let variable = told.variable(server, &format!("arg_{n}"), what);
     match text.split_once('=') {
-        Some((key, _)) if key.starts_with('-') && is_plain_argument(None, key) => {
+        Some((key, value)) if !value.is_empty() && is_plain_argument(At::First, key) => {
             format!("{key}=${{{variable}}}")
         }
         _ => format!("${{{variable}}}"),
     }
+}
+
+/// Which arguments name what a runner of packages runs.
+fn packages(command: &str, args: &[String]) -> Vec<usize> {
+    let runner = Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let words: Vec<&str> = args.iter().map(String::as_str).collect();
+    let skipped = match (runner, &words[..]) {
+        ("npx" | "bunx" | "pnpx" | "uvx", _) => 0,
+        ("npm", ["exec" | "x", ..])
+        | ("pnpm" | "yarn", ["dlx" | "exec", ..])
+        | ("bun", ["x", ..]) => 1,
+        ("pipx", ["run", ..]) => 1,
+        ("uv", ["tool", "run", ..]) => 2,
+        _ => return Vec::new(),
+    };
+    let mut found = Vec::new();
+    let (mut named, mut rest) = (false, words.iter().enumerate().skip(skipped));
+    while let Some((n, word)) = rest.next() {
+        match *word {
+            "-p" | "--package" | "--from" | "--with" | "--spec" => {
+                found.extend(rest.next().map(|(n, _)| n));
+                named = true;
+            }
+            word if word.starts_with("--package=") || word.starts_with("--from=") => {
+                found.push(n);
+                named = true;
+            }
+            word if word.starts_with('-') => {}
+            // What comes after is for the package.
+            _ if named => break,
+            _ => {
+                found.push(n);
+                break;
+            }
+        }
+    }
+    found
 }
 
 /// A name that a server can have here.
@@ -411,25 +475,23 @@ fn clean(name: &str) -> String {
     if name.is_empty() { "server".to_owned() } else { name.to_owned() }
 }
 
-/// The package that a runner would take without a version.
+/// The package that a runner would take without a version, or with one that may be any of several.
 fn unpinned(server: &Found) -> Option<&str> {
     let command = server.command.as_deref()?;
-    let runner = Path::new(command).file_name()?.to_str()?;
-    let (is_npm, is_python) = match runner {
-        "npx" | "bunx" | "pnpx" => (true, false),
-        "uvx" | "pipx" => (false, true),
-        _ => return None,
-    };
-    let words = server.args.iter().map(String::as_str);
-    let package = words.skip_while(|word| *word == "run").find(|word| !word.starts_with('-'))?;
-    let pinned = if is_npm {
-        package.rsplit_once('@').is_some_and(|(name, version)| {
-            !name.is_empty() && version.starts_with(|c: char| c.is_ascii_digit())
-        })
-    } else {
-        is_python && (package.contains("==") || package.rsplit_once('@').is_some())
-    };
-    (!pinned).then_some(package)
+    let named = packages(command, &server.args).into_iter();
+    let mut named = named.filter_map(|n| server.args.get(n)).map(String::as_str);
+    named.find(|text| {
+        let package = text.split_once('=').filter(|(flag, _)| flag.starts_with("--"));
+        let package = package.map_or(*text, |(_, package)| package);
+        let of_python = package.split_once("==").map(|(_, version)| version);
+        let of_npm = || package.rsplit_once('@').filter(|(name, _)| !name.is_empty());
+        let version = of_python.or_else(|| of_npm().map(|(_, version)| version));
+        // `1` and `1.2` are whatever of that was published last.
+        let exact = |version: &str| {
+            version.matches('.').count() >= 2 && version.starts_with(|c: char| c.is_ascii_digit())
+        };
+        !version.is_some_and(exact)
+    })
 }
 
 fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> String {

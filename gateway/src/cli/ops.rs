@@ -20,7 +20,7 @@ const FOUND: u8 = 6;
 /// Longest answer that is read.
 const LONGEST: u64 = 16 * 1024 * 1024;
 /// How long it may take to attack everything.
-const PATIENCE: Duration = Duration::from_secs(90);
+const PATIENCE: Duration = Duration::from_secs(150);
 
 #[derive(Debug, Args)]
 pub(super) struct Selftest {

@@ -121,7 +121,12 @@ fn servers(out: &mut String, settings: &Settings, surveys: &[Survey], lock: &Loc
     for survey in surveys {
         let server = settings.servers.iter().find(|server| server.name == survey.server);
         let reach = match server.map(|server| &server.reach) {
-            Some(Reach::Http(uri) | Reach::Old(uri)) => uri.to_string(),
+            // What follows the host may be a secret that a variable brought.
+            Some(Reach::Http(uri) | Reach::Old(uri)) => {
+                let scheme = uri.scheme_str().unwrap_or_default();
+                let host = uri.authority().map_or("", |authority| authority.as_str());
+                format!("{scheme}://{host}")
+            }
             Some(Reach::Stdio(program)) => program.command.clone(),
             None => String::new(),
         };

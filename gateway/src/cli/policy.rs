@@ -417,16 +417,16 @@ fn wrong(case: &Case, answer: &Answer) -> Option<String> {
 }
 
 fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
-    let (_, rehearsal) = rehearsal(&lint.config)?;
+    let (settings, rehearsal) = rehearsal(&lint.config)?;
     let offers: Vec<_> = rehearsal.offers().collect();
     let access = rehearsal.policy().access();
     let remarks = access.review(|servers, kind, pattern| {
-        let mut of_servers = offers
-            .iter()
-            .filter(|(server, _)| servers.iter().any(|one| one.matches(server.as_str())))
-            .peekable();
         // A server of which nothing is known may offer anything.
-        of_servers.peek()?;
+        let mut meant = settings.servers.iter().filter(|one| one.name.is_among(servers)).peekable();
+        if meant.peek().is_none() || meant.any(|one| !rehearsal.knows(&one.name)) {
+            return None;
+        }
+        let mut of_servers = offers.iter().filter(|(server, _)| server.is_among(servers));
         Some(of_servers.any(|(_, o)| o.kind() == kind && pattern.matches(o.name().as_str())))
     });
     let mut said: Vec<(String, &'static str, String)> = remarks.iter().map(remark).collect();

@@ -206,7 +206,6 @@ impl Gateway {
         if arrived.route.guardrails.is_empty() {
             return Ok(());
         }
-        record.ran.note(Control::Guardrails);
         let none = Document::parse(Bytes::from_static(b"{}"), &Bounds::MESSAGE).ok();
         // Who decides by the tool hears of a call without arguments too.
         let asks = matches!(admitted.verb, Verb::Call | Verb::Get);
@@ -214,10 +213,15 @@ impl Gateway {
         let arguments = admitted.permit.arguments().map(Fragment::value).or(none);
         match self.guarded(&arrived.route, caller, about, (false, arguments)).await {
             Ok(found) => {
+                // One that gave no answer has not been asked.
+                if arguments.is_some() && found.is_empty() {
+                    record.ran.note(Control::Guardrails);
+                }
                 record.found(found);
                 Ok(())
             }
             Err((finding, found)) => {
+                record.ran.note(Control::Guardrails);
                 record.found(found);
                 Err(Failure::Unsent(finding))
             }
@@ -292,8 +296,9 @@ impl Gateway {
         let principal = &*arrived.caller.principal;
         // Who may use nothing of this kind causes no request to the server: not even for its list.
         let any = self.policy.admit_list(principal, server.name(), kind);
-        if let Err(denial) = any.outcome {
-            record.verdict = Verdict::Decided(Box::new(any.decision));
+        let refused = any.outcome.err().map(|denial| (Box::new(any.decision), denial));
+        if let Some((decision, denial)) = refused {
+            record.verdict = Verdict::Decided(decision);
             return Err(self.denied(arrived, kind, denial));
         }
         let listing = match kind {

@@ -11,6 +11,8 @@ use http::{HeaderName, HeaderValue, Method, Request, StatusCode};
 use http_body_util::{BodyExt as _, Full, Limited};
 use policy::control::{Control, Ran};
 use policy::inspect::Detector;
+use policy::name::{RESERVED, ServerName};
+use policy::pipeline::Fate;
 use serde_json::{Value, json};
 
 use super::{Row, Seen, Verdict, Witness, broken};
@@ -18,7 +20,7 @@ use crate::door::{Door, Peer};
 use crate::live::Generation;
 use crate::protocol::{Version, header, meta, method};
 use crate::settings::Scheme;
-use crate::settings::selftest::{PATH, Selftest};
+use crate::settings::selftest::{GUARDED, PATH, Selftest};
 use crate::specimens as own;
 
 /// Longest answer that is read.
@@ -32,6 +34,7 @@ pub(super) struct Attacker {
     door: Arc<Door>,
     key: String,
     witness: Witness,
+    server: ServerName,
     sent: AtomicUsize,
 }
 
@@ -56,20 +59,45 @@ impl Came {
     }
 
     /// What became of an attack that `control` has to stop.
-    fn row(&self, control: Control, attack: &str, held: bool, recorded: bool) -> Row {
-        let (verdict, note) = match (held, recorded, self.ran(control)) {
-            (true, _, _) => (Verdict::Held, String::new()),
-            (false, true, _) => (Verdict::Recorded, "let through, and on record".to_owned()),
-            (false, false, false) => (Verdict::Off, "it did not run".to_owned()),
-            (false, false, true) => (Verdict::Failed, "it got through".to_owned()),
+    fn row(&self, control: Control, attack: &str, held: bool) -> Row {
+        let verdict = match (held, self.ran(control)) {
+            (true, _) => Verdict::Held,
+            (false, false) => Verdict::Off,
+            (false, true) => Verdict::Failed,
         };
-        let note = match verdict {
-            Verdict::Held => match self.reason() {
-                "none" => "taken out".to_owned(),
-                reason => reason.to_owned(),
+        self.judged(control, attack, verdict)
+    }
+
+    /// The same where the policy says what becomes of what `detector` finds: `held` says whether it was
+    /// stopped.
+    fn found_row(
+        &self,
+        fate: Fate,
+        (control, detector): (Control, Detector),
+        attack: &str,
+        held: bool,
+    ) -> Row {
+        let verdict = match (fate, held, self.found(detector)) {
+            (Fate::Ignored, _, _) => Verdict::Off,
+            (Fate::Stopped | Fate::Recorded, true, _) => Verdict::Held,
+            (Fate::Recorded, false, true) => Verdict::Recorded,
+            // What was found and passes all the same does not hold.
+            (Fate::Stopped, false, true) => Verdict::Failed,
+            (Fate::Stopped | Fate::Recorded, false, false) => match self.ran(control) {
+                true => Verdict::Failed,
+                false => Verdict::Off,
             },
-            Verdict::Recorded | Verdict::Off => note,
-            Verdict::Failed => format!("{note} ({}, {})", self.status, self.reason()),
+        };
+        self.judged(control, attack, verdict)
+    }
+
+    fn judged(&self, control: Control, attack: &str, verdict: Verdict) -> Row {
+        let note = match verdict {
+            Verdict::Held if self.reason() == "none" => "taken out".to_owned(),
+            Verdict::Held => self.reason().to_owned(),
+            Verdict::Recorded => "let through, and on record".to_owned(),
+            Verdict::Off => "switched off, or not asked".to_owned(),
+            Verdict::Failed => format!("it got through ({}, {})", self.status, self.reason()),
         };
         let took = self.seen.as_ref().map(|seen| seen.gateway).unwrap_or_default();
         let attack = attack.to_owned();
@@ -77,27 +105,23 @@ impl Came {
     }
 
     /// The same where a denial with this reason is what holds.
-    fn denied(
-        &self,
-        control: Control,
-        attack: &str,
-        reason: &str,
-        detector: Option<Detector>,
-    ) -> Row {
-        let found = detector.map(|detector| self.found(detector));
-        let held =
-            self.reason() == reason && (found != Some(false) || detector == Some(Detector::Pins));
-        self.row(control, attack, held, found == Some(true))
+    fn denied(&self, control: Control, attack: &str, reason: &str) -> Row {
+        self.row(control, attack, self.reason() == reason)
     }
 }
 
 impl Attacker {
-    pub(super) fn new(generation: Arc<Generation>, selftest: &Selftest, witness: Witness) -> Self {
+    pub(super) fn new(
+        generation: Arc<Generation>,
+        selftest: &Selftest,
+        witness: Witness,
+    ) -> Option<Self> {
         let mut door = Door::plain("selftest".into(), vec![Scheme::ApiKey]);
         // As over HTTP: what headers say has to be so.
         door.plain = false;
         let (door, key) = (Arc::new(door), selftest.key.clone());
-        Self { generation, door, key, witness, sent: AtomicUsize::new(0) }
+        let (server, sent) = (ServerName::parse(RESERVED).ok()?, AtomicUsize::new(0));
+        Some(Self { generation, door, key, witness, server, sent })
     }
 
     /// How many exchanges there were.
@@ -131,21 +155,17 @@ impl Attacker {
             let Some(host) = door.host() else { continue };
             let strange = self.request(&body, "attacker.example", &[]);
             let came = self.send(door, strange).await;
-            rows.push(came.row(
-                Control::Door,
-                &format!("host/{name}"),
-                came.reason() == "host",
-                false,
-            ));
+            let held = came.reason() == "host";
+            rows.push(came.row(Control::Door, &format!("host/{name}"), held));
             let strange = self.request(&body, host, &[(ORIGIN, "https://attacker.example")]);
             let came = self.send(door, strange).await;
             let held = came.reason() == "origin";
-            rows.push(came.row(Control::Door, &format!("origin/{name}"), held, false));
+            rows.push(came.row(Control::Door, &format!("origin/{name}"), held));
             let mut nobody = self.request(&body, host, &[]);
             nobody.headers_mut().remove(AUTHORIZATION);
             let came = self.send(door, nobody).await;
             let held = came.status == StatusCode::UNAUTHORIZED;
-            let mut row = came.row(Control::Authentication, name, held, false);
+            let mut row = came.row(Control::Authentication, name, held);
             if door.schemes.contains(&Scheme::Anonymous) {
                 (row.verdict, row.note) = (Verdict::Off, "anonymous callers are let in".to_owned());
             }
@@ -155,7 +175,7 @@ impl Attacker {
         let wrong = self.request(&body, "localhost", &[(AUTHORIZATION, "Bearer pcl_wrong")]);
         let came = self.send(&self.door, wrong).await;
         let held = came.status == StatusCode::UNAUTHORIZED;
-        rows.push(came.row(Control::Authentication, "wrong-key", held, false));
+        rows.push(came.row(Control::Authentication, "wrong-key", held));
     }
 
     /// What is more than one message, says two things, or is too long; and sessions of others.
@@ -168,20 +188,16 @@ impl Attacker {
         };
         let twice = call.replacen("\"arguments\"", "\"arguments\":{},\"arguments\"", 1);
         let came = self.send(&self.door, named(&twice, own::PLAIN)).await;
-        rows.push(came.row(
-            Control::Message,
-            "two-members",
-            came.status == StatusCode::BAD_REQUEST,
-            false,
-        ));
+        let held = came.status == StatusCode::BAD_REQUEST;
+        rows.push(came.row(Control::Message, "two-members", held));
         let came = self.send(&self.door, named(&call, own::UNGRANTED)).await;
         let held = !came.text.contains("done") && came.status == StatusCode::BAD_REQUEST;
-        rows.push(came.row(Control::Message, "other-header", held, false));
+        rows.push(came.row(Control::Message, "other-header", held));
         let long = " ".repeat(self.generation.gateway.limits.request_body + 1);
         let came = self.send(&self.door, self.request(&long, "localhost", &[])).await;
         let held = came.status == StatusCode::PAYLOAD_TOO_LARGE;
         // It is refused before it is a message.
-        let mut row = came.row(Control::Message, "too-long", held, false);
+        let mut row = came.row(Control::Message, "too-long", held);
         if !held {
             row.verdict = Verdict::Failed;
         }
@@ -192,77 +208,80 @@ impl Attacker {
         headers.insert(header::VERSION, HeaderValue::from_static(Version::LAST_LEGACY.as_str()));
         headers.insert(header::SESSION, HeaderValue::from_static("somebody-elses"));
         let came = self.send(&self.door, forged).await;
-        rows.push(came.row(
-            Control::Session,
-            "forged",
-            came.status == StatusCode::NOT_FOUND,
-            false,
-        ));
+        let held = came.status == StatusCode::NOT_FOUND;
+        rows.push(came.row(Control::Session, "forged", held));
     }
 
     async fn on_rules(&self, list: &str, rows: &mut Vec<Row>) {
         let came = self.call(own::UNGRANTED, &json!({})).await;
-        rows.push(came.denied(Control::Rules, "not-granted", "not-granted", None));
+        rows.push(came.denied(Control::Rules, "not-granted", "not-granted"));
         let unlisted = !has(list, own::UNGRANTED) && has(list, own::PLAIN);
-        rows.push(came.row(Control::Rules, "not-listed", unlisted, false));
+        rows.push(came.row(Control::Rules, "not-listed", unlisted));
         let came = self.call(own::CONDITIONAL, &json!({ "n": 6 })).await;
-        rows.push(came.denied(Control::Rules, "condition", "forbidden", None));
-        if self.guardrails() {
-            let came = self.call(own::CONDITIONAL, &json!({ "n": 1 })).await;
-            let ran = came.ran(Control::Guardrails);
-            rows.push(came.row(Control::Guardrails, "asked", ran, false));
+        rows.push(came.denied(Control::Rules, "condition", "forbidden"));
+        let route = self.generation.gateway.routes.get(GUARDED);
+        if route.is_some_and(|route| !route.guardrails.is_empty()) {
+            // They say what they like of it, if they say anything.
+            let came = self.call_at(GUARDED, own::PLAIN, &json!({})).await;
+            rows.push(came.row(Control::Guardrails, "asked", came.ran(Control::Guardrails)));
         }
         let came = self.call(own::REVOKED, &json!({})).await;
-        rows.push(came.denied(Control::Revocation, "tool", "revoked", None));
+        rows.push(came.denied(Control::Revocation, "tool", "revoked"));
         let came = self.call(own::ATTENDED, &json!({})).await;
-        rows.push(came.denied(Control::Registry, "approval", "approval-required", None));
+        rows.push(came.denied(Control::Registry, "approval", "approval-required"));
         // One of two, whatever was called before.
         let first = self.call(own::RATED, &json!({})).await;
         let second = self.call(own::RATED, &json!({})).await;
         let limited = |came: &Came| came.reason() == "rate-limited";
         let held = limited(&first) || limited(&second);
-        rows.push(second.row(Control::Rates, "too-often", held, false));
+        rows.push(second.row(Control::Rates, "too-often", held));
     }
 
-    fn guardrails(&self) -> bool {
-        let route = self.generation.gateway.routes.get(PATH);
-        route.is_some_and(|route| !route.guardrails.is_empty())
+    /// What the policy says becomes of what a detector finds.
+    fn fate(&self, control: Control, detector: Detector) -> Fate {
+        let policy = &self.generation.gateway.policy;
+        policy.fate(control, detector, &self.server)
     }
 
     async fn on_definitions(&self, list: &str, rows: &mut Vec<Row>) {
-        let pins = Some(Detector::Pins);
-        let came = self.call(own::UNAPPROVED, &json!({})).await;
-        rows.push(came.denied(Control::Pins, "not-approved", "not-approved", pins));
-        let came = self.call(own::CHANGED, &json!({})).await;
-        rows.push(came.denied(Control::Pins, "changed", "definition-changed", pins));
+        let pins = (Control::Pins, Detector::Pins);
+        for (tool, attack, reason) in [
+            (own::UNAPPROVED, "not-approved", "not-approved"),
+            (own::CHANGED, "changed", "definition-changed"),
+        ] {
+            let came = self.call(tool, &json!({})).await;
+            let held = came.reason() == reason;
+            rows.push(came.found_row(self.fate(pins.0, pins.1), pins, attack, held));
+        }
         let came = self.call(own::LOOKALIKE, &json!({})).await;
-        let shadowing = Some(Detector::Shadowing);
-        rows.push(came.denied(Control::Shadowing, "reserved-name", "shadowed", shadowing));
+        let of = (Control::Shadowing, Detector::Shadowing);
+        let held = came.reason() == "shadowed" && came.found(of.1);
+        rows.push(came.found_row(self.fate(of.0, of.1), of, "reserved-name", held));
         for (tool, detector) in own::POISONED {
             let came = self.call(tool, &json!({})).await;
+            let of = (Control::Definitions, detector);
             // What is taken out is not in the list, and nothing has to be denied.
-            let cleaned = came.found(detector) && has(list, tool) && !list.contains(mark(detector));
-            let withheld = came.reason() == "definition" && came.found(detector);
-            let held = withheld || cleaned;
-            rows.push(came.row(Control::Definitions, detector.name(), held, came.found(detector)));
+            let cleaned = has(list, tool) && !list.contains(mark(detector));
+            let withheld = came.reason() == "definition" && !has(list, tool);
+            let held = came.found(detector) && (withheld || cleaned);
+            rows.push(came.found_row(self.fate(of.0, of.1), of, detector.name(), held));
         }
     }
 
     async fn on_arguments(&self, rows: &mut Vec<Row>) {
         let came = self.call(own::STRICT, &json!({ "n": "seven" })).await;
-        let schema = Some(Detector::InputSchema);
-        rows.push(came.denied(Control::InputSchema, "type", "arguments", schema));
+        let of = (Control::InputSchema, Detector::InputSchema);
+        let held = came.reason() == "arguments" && came.found(of.1);
+        rows.push(came.found_row(self.fate(of.0, of.1), of, "type", held));
         let came = self.call(own::CONSTRAINED, &json!({ "path": "/srv/../etc/passwd" })).await;
-        rows.push(came.denied(
-            Control::Constraints,
-            "path",
-            "arguments",
-            Some(Detector::Constraints),
-        ));
+        let of = (Control::Constraints, Detector::Constraints);
+        let held = came.reason() == "arguments" && came.found(of.1);
+        rows.push(came.found_row(self.fate(of.0, of.1), of, "path", held));
         for (detector, text) in own::SENT {
             let came = self.call(own::HEAR, &json!({ "text": text })).await;
+            let of = (Control::Arguments, detector);
             let held = came.found(detector) && !came.text.contains(own::ARRIVED);
-            rows.push(came.row(Control::Arguments, detector.name(), held, came.found(detector)));
+            rows.push(came.found_row(self.fate(of.0, of.1), of, detector.name(), held));
         }
     }
 
@@ -271,13 +290,14 @@ impl Attacker {
             let came = self.call(own::SPEAK, &json!({ "what": detector.name() })).await;
             let escaped = Value::from(marker).to_string();
             let whole = came.text.contains(marker) || came.text.contains(escaped.trim_matches('"'));
-            let found = came.found(detector);
-            rows.push(came.row(Control::Results, detector.name(), found && !whole, found));
+            let held = came.found(detector) && !whole;
+            let of = (Control::Results, detector);
+            rows.push(came.found_row(self.fate(of.0, of.1), of, detector.name(), held));
         }
         let came = self.call(own::MISSHAPEN, &json!({})).await;
-        let found = came.found(Detector::OutputSchema);
-        let held = found && !came.text.contains("seven");
-        rows.push(came.row(Control::OutputSchema, "type", held, found));
+        let of = (Control::OutputSchema, Detector::OutputSchema);
+        let held = came.found(of.1) && !came.text.contains("seven");
+        rows.push(came.found_row(self.fate(of.0, of.1), of, "type", held));
     }
 
     async fn list(&self) -> String {
@@ -286,9 +306,13 @@ impl Attacker {
     }
 
     async fn call(&self, tool: &str, arguments: &Value) -> Came {
+        self.call_at(PATH, tool, arguments).await
+    }
+
+    async fn call_at(&self, path: &'static str, tool: &str, arguments: &Value) -> Came {
         let params = json!({ "name": tool, "arguments": arguments });
         let mut request = self.request(&message(1, method::TOOLS_CALL, &params), "localhost", &[]);
-        request.headers_mut().insert(header::METHOD, HeaderValue::from_static(method::TOOLS_CALL));
+        *request.uri_mut() = http::Uri::from_static(path);
         if let Ok(name) = HeaderValue::from_str(tool) {
             request.headers_mut().insert(header::NAME, name);
         }
@@ -325,14 +349,11 @@ impl Attacker {
         let gateway = Arc::clone(&self.generation.gateway);
         let nowhere = Peer::at(SocketAddr::from(([127, 0, 0, 1], 0)));
         let exchange = async {
-            let place = gateway.enter();
-            let response = match place {
-                Ok(place) => {
-                    let gateway = Arc::clone(&gateway);
-                    Box::pin(gateway.exchange(Arc::clone(door), nowhere, request, place)).await
-                }
-                Err(_full) => gateway.overloaded(door, &nowhere),
-            };
+            // Nobody else's place is taken, and nobody else keeps it from one.
+            let place = gateway.enter_apart();
+            let gateway = Arc::clone(&gateway);
+            let exchange = gateway.exchange(Arc::clone(door), nowhere, request, place);
+            let response = Box::pin(exchange).await;
             let (head, body) = response.into_parts();
             let read = Limited::new(body, LONGEST).collect().await;
             let bytes = read.map(http_body_util::Collected::to_bytes).unwrap_or_default();

@@ -137,30 +137,33 @@ pub struct Described {
 }
 
 impl Described {
-    /// The caller as `settings` know it; with what is given here instead, where anything is.
+    /// The caller as `settings` know it, with what is given here in place of what they say.
     ///
     /// # Errors
     /// What is no name.
     pub fn principal(&self, settings: &Settings) -> Result<Principal, NameError> {
         let id = PrincipalId::parse(&self.id)?;
-        let is_bare = self.groups.is_empty()
-            && self.roles.is_empty()
-            && self.scopes.is_empty()
-            && self.client.is_none()
-            && self.proof == Proof::None;
         let known = settings.identity.principals().into_iter().find(|known| known.id == id);
-        if let (true, Some(known)) = (is_bare, known) {
-            return Ok(known);
+        let mut principal = known.unwrap_or_else(|| Principal::new(id, BTreeSet::new()));
+        if !self.groups.is_empty() {
+            let groups = self.groups.iter().map(|name| GroupName::parse(name));
+            principal.groups = groups.collect::<Result<_, _>>()?;
         }
-        let groups = self.groups.iter().map(|name| GroupName::parse(name));
-        let mut principal = Principal::new(id, groups.collect::<Result<BTreeSet<_>, _>>()?);
-        let roles = self.roles.iter().map(|name| RoleName::parse(name));
-        let scopes = self.scopes.iter().map(|scope| Scope::parse(scope));
-        principal.claims.roles = roles.collect::<Result<_, _>>()?;
-        principal.claims.scopes =
-            settings.identity.implied.closure(scopes.collect::<Result<Vec<_>, _>>()?);
-        principal.claims.client = self.client.as_deref().map(ClientId::parse).transpose()?;
-        principal.claims.proof = self.proof;
+        if !self.roles.is_empty() {
+            let roles = self.roles.iter().map(|name| RoleName::parse(name));
+            principal.claims.roles = roles.collect::<Result<_, _>>()?;
+        }
+        if !self.scopes.is_empty() {
+            let scopes = self.scopes.iter().map(|scope| Scope::parse(scope));
+            let scopes = scopes.collect::<Result<Vec<_>, _>>()?;
+            principal.claims.scopes = settings.identity.implied.closure(scopes);
+        }
+        if let Some(client) = &self.client {
+            principal.claims.client = Some(ClientId::parse(client)?);
+        }
+        if self.proof != Proof::None {
+            principal.claims.proof = self.proof;
+        }
         Ok(principal)
     }
 }

@@ -376,4 +376,7 @@ pub(super) struct RawLimits {
     pub(super) proofs: Option<usize>,
     /// How long in-flight requests may take to end when the gateway is stopped. Default `10s`.
     pub(super) drain_time: Option<String>,
+    /// How long the gateway goes on as before when it is told to stop, no longer ready: until those who
+    /// send it clients have noticed. Without it, it does not.
+    pub(super) lame_duck_time: Option<String>,
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 use aws_lc_rs::rand;
 use policy::control::Control;
 use policy::name::RESERVED;
+use policy::pointer::escaped;
 use serde_json::{Map, Value, json};
 
 use super::compile::Compiler;
 use super::problem::Problem;
 use super::raw::RawSelftest;
-use super::variables::Lookup;
 use super::yaml::Node;
 use crate::hex;
 use crate::sha256::sha256;
@@ -20,6 +20,11 @@ use crate::specimens;
 
 /// Where it is let in; there is no listener that leads anybody else anywhere from there.
 pub const PATH: &str = "/portcullis-selftest";
+
+/// Where everybody is asked who is asked anywhere: apart, because one of them may not answer.
+pub const GUARDED: &str = "/portcullis-selftest/guarded";
+/// This program as it runs, whatever has become of its file.
+const SELF: &str = "/proc/self/exe";
 
 /// When the gateway attacks itself, and what may be missing.
 #[derive(Clone, Debug)]
@@ -40,7 +45,7 @@ impl Compiler<'_> {
         raw: Option<RawSelftest>,
         key: Option<String>,
     ) -> Option<Selftest> {
-        let raw = raw?;
+        let (raw, key) = (raw?, key);
         let mut except = Vec::new();
         for (n, name) in raw.except.iter().enumerate() {
             let control = name.split_once('/').map_or(&**name, |(control, _)| control);
@@ -58,36 +63,43 @@ impl Compiler<'_> {
             }
         }
         let every = self.time("/selftest/every", raw.every.as_deref());
-        Some(Selftest { gates: raw.ready, except, every, key: key.unwrap_or_default() })
+        // Read to be looked at, nothing attacks anything.
+        Some(Selftest { gates: raw.ready, except, every, key: key? })
     }
 }
 
-/// What of the file uses the name that is kept for the self-test.
+/// What of the file uses a name that is kept for the self-test, wherever that is.
 pub(super) fn trespassers(json: &Value, root: &Node) -> Vec<Problem> {
-    let places = [
-        ("/servers", "name", RESERVED),
-        ("/routes", "path", PATH),
-        ("/policy/rules", "id", RESERVED),
-        ("/identity/apiKeys", "principal", RESERVED),
-    ];
     let mut found = Vec::new();
-    for (list, member, reserved) in places {
-        let items = json.pointer(list).and_then(Value::as_array).into_iter().flatten();
-        for (n, item) in items.enumerate() {
-            let name = item.get(member).and_then(Value::as_str).unwrap_or_default();
-            if name.starts_with(reserved) {
-                let place = root.place(&format!("{list}/{n}/{member}"));
-                let message = format!("`{reserved}` is kept for the self-test");
-                found.push(Problem::new(place, message, "take another name"));
-            }
-        }
-    }
+    trespass(json, "", root, &mut found);
     found
 }
 
+fn trespass(value: &Value, at: &str, root: &Node, found: &mut Vec<Problem>) {
+    match value {
+        Value::String(text) => {
+            let name = text.rsplit([':', '/']).next().unwrap_or_default();
+            if name.starts_with(RESERVED) || text.starts_with(PATH) {
+                let message = format!("`{RESERVED}` is kept for the self-test");
+                found.push(Problem::new(root.place(at), message, "take another name"));
+            }
+        }
+        Value::Array(items) => {
+            for (n, item) in items.iter().enumerate() {
+                trespass(item, &format!("{at}/{n}"), root, found);
+            }
+        }
+        Value::Object(members) => {
+            for (name, member) in members {
+                trespass(member, &format!("{at}/{}", escaped(name)), root, found);
+            }
+        }
+        Value::Null | Value::Bool(_) | Value::Number(_) => {}
+    }
+}
+
 /// Adds to a configuration what lets the self-test in; the key it has to call with.
-pub(super) fn add(json: &mut Value, lookup: Lookup<'_>) -> Option<String> {
-    let own = lookup("PORTCULLIS_EXE")?;
+pub(super) fn add(json: &mut Value) -> Option<String> {
     let mut random = [0; 32];
     rand::fill(&mut random).ok()?;
     let key = format!("pcl_{}", hex::encode(&random));
@@ -98,13 +110,14 @@ pub(super) fn add(json: &mut Value, lookup: Lookup<'_>) -> Option<String> {
         json,
         &["servers"],
         json!({
-            "name": RESERVED, "command": own, "args": ["canary", "--selftest"], "protocol": "modern",
+            "name": RESERVED, "command": SELF, "args": ["canary", "--selftest"], "protocol": "modern",
         }),
     );
+    push(json, &["routes"], json!({ "path": PATH, "servers": [RESERVED] }));
     push(
         json,
         &["routes"],
-        json!({ "path": PATH, "servers": [RESERVED], "guardrails": guardrails }),
+        json!({ "path": GUARDED, "servers": [RESERVED], "guardrails": guardrails }),
     );
     push(
         json,

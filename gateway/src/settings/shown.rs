@@ -21,22 +21,28 @@ pub struct With {
 
 /// What is not shown: the members below these, by the end of their path.
 const HIDDEN: [&str; 1] = ["/policy/canaries"];
+/// What stands in its place.
+const HIDING: &str = " (not shown)";
 
-/// The configuration in `text`, as YAML. `is_plain` says whether a literal may be shown for a variable or
-/// header of a name.
+/// What may be shown.
+pub trait Judge {
+    /// Whether a literal may be, for a variable or header of this name.
+    fn value(&self, name: &str, text: &str) -> bool;
+    /// Whether an argument of a program may be, which comes after another.
+    fn argument(&self, before: Option<&str>, text: &str) -> bool;
+    /// Whether a URL may be.
+    fn url(&self, text: &str) -> bool;
+}
+
+/// The configuration in `text`, as YAML, as far as `judge` says that it may be shown.
 ///
 /// # Errors
 /// When it is not YAML.
-pub fn show(
-    file: &str,
-    text: &str,
-    with: With,
-    is_plain: &dyn Fn(&str, &str) -> bool,
-) -> Result<String, Problems> {
+pub fn show(file: &str, text: &str, with: With, judge: &dyn Judge) -> Result<String, Problems> {
     let wrong = |found: Vec<Problem>| Problems::new(file, text, found);
     let root = yaml::parse(text).map_err(wrong)?;
     let schema = shape::schema();
-    let mut shown = Shown { text, schema: &schema, with, is_plain, out: String::new() };
+    let mut shown = Shown { text, schema: &schema, with, judge, out: String::new() };
     shown.node(&root, &schema, "", 0);
     Ok(shown.out)
 }
@@ -45,7 +51,7 @@ struct Shown<'a> {
     text: &'a str,
     schema: &'a Value,
     with: With,
-    is_plain: &'a dyn Fn(&str, &str) -> bool,
+    judge: &'a dyn Judge,
     out: String,
 }
 
@@ -57,10 +63,18 @@ impl Shown<'_> {
             Kind::Scalar(_) => {}
             Kind::Sequence(items) => {
                 let of_items = schema.get("items").cloned().unwrap_or_default();
+                let arguments = at.ends_with("/args");
+                let mut before = None;
                 for (n, item) in items.iter().enumerate() {
                     let at = format!("{at}/{n}");
                     write!(self.out, "{}-", "  ".repeat(deep)).unwrap_or_default();
-                    self.value(item, &of_items, &at, deep);
+                    let text = scalar(item).filter(|_| arguments);
+                    if text.is_some_and(|text| !self.judge.argument(before, text)) {
+                        self.line(HIDING, item);
+                    } else {
+                        self.value(item, &of_items, &at, deep);
+                    }
+                    before = text;
                 }
             }
             Kind::Mapping(members) => {
@@ -74,14 +88,15 @@ impl Shown<'_> {
                         .unwrap_or_default();
                     let literal = key.text == "value" && !name.is_empty();
                     let secret =
-                        literal && scalar(member).is_some_and(|text| !(self.is_plain)(name, text));
+                        literal && scalar(member).is_some_and(|text| !self.judge.value(name, text));
                     if secret || HIDDEN.iter().any(|hidden| at.starts_with(hidden)) {
-                        self.line(" (not shown)", member);
+                        self.line(HIDING, member);
                         continue;
                     }
                     self.value(member, &of_member, &at, deep);
                 }
-                if self.with.defaults {
+                // What sinks may say goes by where they lead.
+                if self.with.defaults && !at.starts_with("/audit/sinks") {
                     self.defaults(&properties, members.iter().map(|(key, _)| &*key.text), deep);
                 }
             }
@@ -91,17 +106,16 @@ impl Shown<'_> {
     /// What follows a key or a dash.
     fn value(&mut self, node: &Node, schema: &Value, at: &str, deep: usize) {
         match &node.kind {
+            Kind::Scalar(one) if one.text.contains("://") && !self.judge.url(&one.text) => {
+                self.line(HIDING, node);
+            }
             Kind::Scalar(one) => {
-                let text = match one.plain {
-                    true => one.text.clone(),
-                    false => quoted(&one.text),
-                };
+                let text = without_defaults(&one.text);
+                let text = if one.plain { text } else { quoted(&text) };
                 self.line(&format!(" {text}"), node);
             }
             Kind::Sequence(items) if items.is_empty() => self.line(" []", node),
-            Kind::Mapping(members) if members.is_empty() && !self.with.defaults => {
-                self.line(" {}", node);
-            }
+            Kind::Mapping(members) if members.is_empty() => self.line(" {}", node),
             Kind::Sequence(_) | Kind::Mapping(_) => {
                 self.line("", node);
                 self.node(node, schema, at, deep + 1);
@@ -172,6 +186,21 @@ impl Shown<'_> {
     }
 }
 
+/// `text` without what stands for variables that are not set: it may be what is secret.
+fn without_defaults(text: &str) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((inner, after)) = after.split_once('}') else { break };
+        out.push_str(before);
+        out.push_str("${");
+        out.push_str(inner.split_once(":-").map_or(inner, |(name, _)| name));
+        out.push('}');
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
 fn scalar(node: &Node) -> Option<&str> {
     match &node.kind {
         Kind::Scalar(scalar) => Some(&scalar.text),
@@ -183,6 +212,7 @@ fn scalar(node: &Node) -> Option<&str> {
 fn quoted(text: &str) -> String {
     let plain = text.starts_with(|c: char| c.is_ascii_alphabetic())
         && text.chars().all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '-' | '/' | '.'))
-        && !["true", "false", "null", "yes", "no", "on", "off"].contains(&text);
+        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
+            .contains(&&*text.to_ascii_lowercase());
     if plain { text.to_owned() } else { Value::from(text).to_string() }
 }

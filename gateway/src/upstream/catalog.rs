@@ -274,7 +274,7 @@ impl Upstream {
         let begun = Instant::now();
         let deadline = begun + self.limits.answer_time;
         let former = held.as_ref().map(|held| Arc::clone(held.catalog()));
-        let mut pages = Pages::new(self.name.clone(), kind, self.limits, former);
+        let mut pages = Pages::new(self.name.clone(), kind, &self.limits, former);
         let mut cursor = None;
         loop {
             let id = self.id();

@@ -80,7 +80,7 @@ impl Policy {
         offer: Option<&Offer>,
         decision: &mut Decision,
     ) -> Option<Denial> {
-        let (server, name) = (call.server.as_str(), &*call.name);
+        let (server, name) = (&call.server, &*call.name);
         let arguments = call.arguments.as_ref().map(Fragment::value);
         let mut ran = Ran::default();
         let mut enforced = None;

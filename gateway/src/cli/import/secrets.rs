@@ -1,15 +1,14 @@
 //! What may be written down and what may not. Nothing is taken for harmless because it is not known to be
-//! a secret: what is written is made of words, and stands where no secret is expected.
-
-use std::fmt::Write as _;
+//! a secret: what is written is known words, and stands where no secret is expected. All else becomes a
+//! variable.
 
 /// What a name of a variable, a header or a flag has in it when a secret belongs there.
-const NAMES: [&str; 18] = [
-    "key", "token", "secret", "pass", "pwd", "auth", "cred", "pin", "cookie", "session", "bearer",
-    "sign", "private", "webhook", "dsn", "conn", "otp", "jwt",
+const NAMES: [&str; 21] = [
+    "key", "token", "secret", "pass", "pwd", "pw", "auth", "cred", "pin", "cookie", "session",
+    "bearer", "sign", "private", "hook", "dsn", "conn", "otp", "jwt", "_pat", "pat_",
 ];
-/// What a value may be that is one word.
-const WORDS: [&str; 12] = [
+/// What a value may be that is one word, and what may stand alone in arguments.
+const WORDS: [&str; 29] = [
     "true",
     "false",
     "yes",
@@ -22,83 +21,177 @@ const WORDS: [&str; 12] = [
     "debug",
     "warn",
     "error",
+    "run",
+    "serve",
+    "start",
+    "stdio",
+    "mcp",
+    "server",
+    "exec",
+    "dlx",
+    "tool",
+    "x",
+    "http",
+    "sse",
+    "json",
+    "main",
+    "dev",
+    "latest",
+    "canary",
 ];
+/// Flags of runners of packages that are followed by something else than their value.
+const ALONE: [&str; 8] = ["-y", "--yes", "-q", "--quiet", "--rm", "-i", "--init", "--stdio"];
+/// Where paths begin that say where something is.
+const ROOTS: [&str; 15] = [
+    "srv",
+    "tmp",
+    "home",
+    "data",
+    "opt",
+    "usr",
+    "var",
+    "mnt",
+    "workspace",
+    "workspaces",
+    "etc",
+    "app",
+    "Users",
+    "root",
+    "bin",
+];
+/// What the name of a file ends in that is a program or its settings.
+const FILES: [&str; 11] =
+    ["js", "mjs", "cjs", "ts", "py", "jar", "json", "jsonc", "yaml", "yml", "toml"];
 /// Longest word, and longest number, that is not taken for something drawn at random.
-const WORD: usize = 20;
+const WORD: usize = 15;
 const NUMBER: usize = 5;
 
 /// Whether a secret belongs where this name stands.
-pub(super) fn is_named(name: &str) -> bool {
+fn is_named(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    NAMES.iter().any(|word| name.contains(word))
+    NAMES.iter().any(|word| name.contains(word)) || name == "pat"
 }
 
 /// Whether `value` can be written down for the variable or the header `name`.
 pub(in crate::cli) fn is_plain(name: &str, value: &str) -> bool {
-    let number = value.len() <= NUMBER && value.bytes().all(|byte| byte.is_ascii_digit());
-    !is_named(name)
-        && (number
-            || WORDS.contains(&value)
-            || (value.starts_with('/') && is_words(value, "/-_."))
-            || is_plain_url(value))
+    !is_named(name) && is_value(value)
 }
 
-/// Whether a URL has nothing in it but names: no user, no query, no segment drawn at random.
-pub(super) fn is_plain_url(text: &str) -> bool {
+/// Whether it is something that says how or where, and could open nothing.
+fn is_value(value: &str) -> bool {
+    let number = value.len() <= NUMBER && value.bytes().all(|byte| byte.is_ascii_digit());
+    number || WORDS.contains(&value) || is_path(value) || is_plain_url(value)
+}
+
+/// Whether it is a path below one of the usual folders, or of a program, in plain words.
+fn is_path(text: &str) -> bool {
+    let Some(absolute) = text.strip_prefix('/') else {
+        let end = text.rsplit_once('.').map(|(_, end)| end);
+        return end.is_some_and(|end| FILES.contains(&end)) && is_words(text, "/-_.");
+    };
+    let root = absolute.split('/').next().unwrap_or_default();
+    ROOTS.contains(&root) && is_words(absolute, "/-_.")
+}
+
+/// Whether a URL has nothing in it but names: no user, no query, no segment that could be drawn at
+/// random.
+pub(in crate::cli) fn is_plain_url(text: &str) -> bool {
     let Some(("http" | "https", rest)) = text.split_once("://") else { return false };
     let (host, path) = rest.split_once('/').unwrap_or((rest, ""));
     let is_host = |c: char| c.is_ascii_alphanumeric() || matches!(c, '.' | '-' | ':' | '[' | ']');
-    !host.is_empty() && host.chars().all(is_host) && is_words(path, "/-_.~")
+    let plain = |part: &str| {
+        let version = part.strip_prefix('v').is_some_and(|rest| rest.len() < 3);
+        let digits = part.bytes().any(|byte| byte.is_ascii_digit());
+        is_words(part, "-_.")
+            && (version || !digits)
+            && !part.bytes().any(|b| b.is_ascii_uppercase())
+    };
+    !host.is_empty() && host.chars().all(is_host) && path.split('/').all(plain)
 }
 
-/// Whether `text` is made of words and small numbers: letters, then digits.
+/// Whether `text` is made of words and small numbers: letters of one case, or with a capital, then
+/// digits.
 fn is_words(text: &str, between: &str) -> bool {
     text.split(|c| between.contains(c)).all(|part| {
         let digits = part.trim_start_matches(|c: char| c.is_ascii_alphabetic());
-        let letters = part.len() - digits.len();
-        letters <= WORD
-            && digits.len() <= NUMBER
-            && digits.bytes().all(|byte| byte.is_ascii_digit())
+        let letters = part.strip_suffix(digits).unwrap_or(part);
+        let tail = letters.get(1..).unwrap_or_default();
+        let even = tail.bytes().all(|b| b.is_ascii_lowercase())
+            || letters.bytes().all(|b| b.is_ascii_uppercase());
+        let small = digits.len() <= NUMBER && digits.bytes().all(|byte| byte.is_ascii_digit());
+        letters.len() <= WORD && even && small
     })
 }
 
-/// Whether an argument of a program can be written down; `before` is the argument before it.
-pub(super) fn is_plain_argument(before: Option<&str>, text: &str) -> bool {
-    let expected = before.is_some_and(|flag| {
-        flag.starts_with('-')
-            && !flag.contains('=')
-            && (is_named(flag) || matches!(flag, "-H" | "--header" | "-u" | "--user" | "-p"))
-    });
-    // A flag that only names a secret is followed by it, or does something else with it.
-    let flag = text.starts_with('-') && !text.contains(['=', ':', ' ']);
-    let assigns = |word: &str| {
-        word.split_once(['=', ':']).is_some_and(|(name, value)| is_named(name) && !value.is_empty())
-    };
-    let address = text.find("://").is_some_and(|at| {
-        let start =
-            text.get(..at).map_or(0, |before| before.rfind(['=', ' ']).map_or(0, |at| at + 1));
-        text.get(start..).is_none_or(|url| !is_plain_url(url))
-    });
-    (flag || !expected)
-        && !text.split_whitespace().chain([text]).any(assigns)
-        && !address
-        && !text.split(['=', ' ', ',']).any(is_random)
+/// Whether it is a flag, and nothing with it.
+fn is_flag(text: &str) -> bool {
+    let name = text.trim_start_matches('-');
+    let dashes = text.len() - name.len();
+    (1..=2).contains(&dashes)
+        && (name.len() == 1 || dashes == 2)
+        && !name.is_empty()
+        && name.bytes().all(|byte| byte.is_ascii_lowercase() || byte == b'-')
+        && name.split('-').all(|word| word.len() <= WORD)
 }
 
-/// Whether something looks as if it was drawn at random.
-fn is_random(text: &str) -> bool {
-    let parts = || text.split(|c: char| !c.is_ascii_alphanumeric());
-    let drawn = |part: &str, length: usize| {
-        part.len() >= length
-            && part.bytes().any(|byte| byte.is_ascii_digit())
-            && part.bytes().any(|byte| byte.is_ascii_alphabetic())
+/// Whether it is a package as a runner takes it: with its version, or of a scope.
+fn is_package(text: &str) -> bool {
+    let (name, version) = match (text.split_once("=="), text.rsplit_once('@')) {
+        (Some((name, version)), _) => (name, Some(version)),
+        (None, Some((name, version))) if !name.is_empty() => (name, Some(version)),
+        (None, _) => (text, None),
     };
-    // The name of a package has signs between its words, and a version behind an `@`.
-    let joined: String = match text.contains(['@', '/']) {
-        true => String::new(),
-        false => text.chars().filter(char::is_ascii_alphanumeric).collect(),
+    let scoped = name.strip_prefix('@').unwrap_or(name);
+    let even = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || "-_./".contains(c);
+    let word = |word: &str| {
+        let digits = word.bytes().any(|byte| byte.is_ascii_digit());
+        word.len() <= if digits { WORD } else { 2 * WORD }
     };
-    parts().any(|part| drawn(part, 16) || part.len() >= 32) || drawn(&joined, 20)
+    let words = scoped.chars().all(even) && scoped.split(['-', '_', '.', '/']).all(word);
+    let version = version.is_none_or(|version| {
+        version == "latest"
+            || version.len() <= 24
+                && version.starts_with(|c: char| c.is_ascii_digit())
+                && version.split(['.', '-', '+']).all(|part| part.len() <= 8)
+    });
+    words && version && !scoped.is_empty()
+}
+
+/// Which argument of a program it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::cli) enum At<'a> {
+    /// What a runner of packages runs.
+    Package,
+    /// After this one.
+    After(&'a str),
+    /// The first.
+    First,
+}
+
+/// Whether an argument of a program can be written down.
+pub(in crate::cli) fn is_plain_argument(at: At<'_>, text: &str) -> bool {
+    if is_flag(text) {
+        return true;
+    }
+    if let Some((flag, value)) = text.split_once('=').filter(|(flag, _)| is_flag(flag)) {
+        return !is_named(flag) && is_value(value);
+    }
+    match at {
+        At::Package => is_package(text),
+        // The value of a flag, where it is one.
+        At::After(flag) if flag.starts_with('-') && !ALONE.contains(&flag) => {
+            is_flag(flag) && !is_named(flag) && is_value(text)
+        }
+        At::After(_) | At::First => is_value(text),
+    }
+}
+
+/// Whether a command can be written down: a program, and nothing with it.
+pub(super) fn is_command(text: &str) -> bool {
+    let odd = |c: char| !(c.is_ascii_alphanumeric() || "/._-+${}".contains(c));
+    !text.is_empty()
+        && !text.contains(odd)
+        && text.split(['/', '.', '-']).all(|w| w.len() <= 2 * WORD)
 }
 
 /// `${VAR}`, `${env:VAR}` and `${input:id}` as our own `${VAR}`, and the variables. What stands for a
@@ -108,11 +201,10 @@ pub(super) fn placeholders(text: &str) -> (String, Vec<String>) {
     while let Some((before, after)) = rest.split_once("${") {
         let Some((inner, after)) = after.split_once('}') else { break };
         let (name, usual) = inner.split_once(":-").map_or((inner, None), |(n, u)| (n, Some(u)));
-        let input = name.strip_prefix("input:").map(|id| variable_of("", id));
-        let name = input.unwrap_or_else(|| name.trim_start_matches("env:").to_owned());
+        let name = variable_name(name.trim_start_matches("env:").trim_start_matches("input:"));
         let usual = usual.filter(|usual| is_plain(&name, usual));
         let usual = usual.map(|usual| format!(":-{usual}")).unwrap_or_default();
-        write!(out, "{before}${{{name}{usual}}}").unwrap_or_default();
+        out.push_str(&format!("{before}${{{name}{usual}}}"));
         variables.push(name);
         rest = after;
     }
@@ -121,7 +213,7 @@ pub(super) fn placeholders(text: &str) -> (String, Vec<String>) {
 }
 
 /// `text` without its placeholders.
-pub(super) fn without_placeholders(text: &str) -> String {
+pub(in crate::cli) fn without_placeholders(text: &str) -> String {
     let (mut out, mut rest) = (String::new(), text);
     while let Some((before, after)) = rest.split_once("${") {
         let Some((_, after)) = after.split_once('}') else { break };
@@ -132,16 +224,18 @@ pub(super) fn without_placeholders(text: &str) -> String {
     out
 }
 
-/// The variable that stands for `name` of `server`.
-pub(super) fn variable_of(server: &str, name: &str) -> String {
-    let joined = if server.is_empty() { name.to_owned() } else { format!("{server}_{name}") };
+/// A name that a variable can have.
+pub(super) fn variable_name(text: &str) -> String {
     let upper = |c: char| if c.is_ascii_alphanumeric() { c.to_ascii_uppercase() } else { '_' };
-    joined.chars().map(upper).collect()
+    let named = !text.bytes().any(|byte| !(byte.is_ascii_alphanumeric() || byte == b'_'));
+    let name: String = if named { text.to_owned() } else { text.chars().map(upper).collect() };
+    let odd = name.starts_with(|c: char| c.is_ascii_digit()) || name.is_empty();
+    if odd { format!("V{name}") } else { name }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{is_plain, is_plain_argument, is_plain_url, placeholders};
+    use super::{At, is_plain, is_plain_argument, is_plain_url, placeholders};
 
     #[test]
     fn values_that_anybody_may_know_are_told_from_others() {
@@ -151,11 +245,15 @@ mod tests {
             ("ROOT", "/srv/files/v2", true),
             ("API", "https://api.example.com:8443/v1/mcp-server", true),
             ("API_KEY", "info", false),
+            ("GITHUB_PAT", "info", false),
             ("PIN", "1234", false),
             ("DB_PASSWORD", "123456", false),
             ("NUMBER", "123456", false),
             ("NAME", "hunter", false),
             ("SLASH", "/9j4AAQSkZJRg", false),
+            ("SLASH", "/hunter2", false),
+            ("SLASH", "/secretword", false),
+            ("DATABASE_URL", "https://host/hunter2", false),
             (
                 "HOOK",
                 "https://hooks.example.com/services/T01ABCDEF/B02/x8Fq2LmPz0RtYw4nKc7VbJdE",
@@ -164,6 +262,7 @@ mod tests {
             ("URL", "https://example.com/mcp?code=x", false),
             ("URL", "https://u:p@example.com/mcp", false),
             ("URL", "https://example.com/5f0c1c9e-7c0b-4a4e-9c5e-1f2d3c4b5a69/mcp", false),
+            ("URL", "https://example.com/abcdEFGHijklMNOPqrst/mcp", false),
             ("URL", "postgres://db/x", false),
         ] {
             assert_eq!(is_plain(name, value), plain, "{name}={value}");
@@ -173,29 +272,59 @@ mod tests {
 
     #[test]
     fn arguments_that_anybody_may_know_are_told_from_others() {
-        for (before, text, plain) in [
-            (None, "-y", true),
-            (Some("-y"), "@modelcontextprotocol/server-filesystem@2026.8.31", true),
-            (None, "mcp-server-fetch==2025.4.7", true),
-            (Some("--api-key"), "--verbose", true),
-            (None, "--api-key", true),
-            (None, "/srv/files", true),
-            (None, "--url=https://example.com/mcp", true),
-            (None, "https://example.com/mcp", true),
-            (Some("--api-key"), "hunter", false),
-            (Some("--token"), "x", false),
-            (Some("--header"), "X-Anything: y", false),
-            (None, "Authorization: Bearer x", false),
-            (None, "Authorization:${AUTH}x", false),
-            (None, "--token=x", false),
-            (None, "TOKEN=x npx server", false),
-            (None, "--url=https://example.com/mcp?k=v", false),
-            (None, "postgres://u:p@db/x", false),
-            (None, "sk-live-4f9b2c7d1e8a6053b7c2", false),
-            (None, "5f0c1c9e-7c0b-4a4e-9c5e-1f2d3c4b5a69", false),
-            (None, "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY/x", false),
-        ] {
-            assert_eq!(is_plain_argument(before, text), plain, "{before:?} {text}");
+        let first = At::First;
+        for (at, text, plain) in [
+            (first, "-y", true),
+            (At::Package, "@modelcontextprotocol/server-filesystem@2026.8.31", true),
+            (At::Package, "mcp-server-fetch==2025.4.7", true),
+            (At::After("--api-key"), "--verbose", true),
+            (first, "--api-key", true),
+            (first, "/srv/files", true),
+            (first, "dist/index.js", true),
+            (first, "run", true),
+            (first, "--port=8080", true),
+            (At::After("--port"), "8080", true),
+            (first, "--url=https://example.com/mcp", true),
+            (At::After("-y"), "https://example.com/mcp", true),
+            (At::Package, "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe", false),
+        ]
+        .into_iter()
+        .chain(
+            // Whatever else it is, nobody knows that it opens nothing.
+            [
+                "hunter2",
+                "--header=X-Anything: y",
+                "Authorization: Bearer x",
+                "--token=x",
+                "TOKEN=x npx server",
+                "Server=db;Pwd=hunter2",
+                "GITHUB_PAT=hunter2",
+                "--token hunter2x",
+                "Bearer hunter4",
+                "Basic dXNlcjpwYXNz",
+                "--token=",
+                "-phunter22",
+                "-uroot:hunter2",
+                "--pw=hunter2",
+                "user:hunter2@host",
+                "amqp:guest:hunter2",
+                "--env=NPM_PW:hunter2",
+                "--set=db.password=hunter2",
+                "AbCdEfGhIjKlMnOpQrStUvWxYz",
+                "/T01ABC/B02DEF/abcDefGhiJklMnoPqr",
+                "--url=https://example.com/mcp?k=v",
+                "postgres://u:p@db/x",
+                "sk-live-4f9b2c7d1e8a6053b7c2",
+                "5f0c1c9e-7c0b-4a4e-9c5e-1f2d3c4b5a69",
+                "wJalrXUtnFEMIK7MDENGbPxRfiCYEXAMPLEKEY/x",
+            ]
+            .map(|text| (first, text, false)),
+        )
+        .chain(
+            ["--api-key", "--token", "-k", "-e", "--env", "-H", "--token="]
+                .map(|flag| (At::After(flag), "hunter2", false)),
+        ) {
+            assert_eq!(is_plain_argument(at, text), plain, "{at:?} {text}");
         }
     }
 
@@ -204,6 +333,6 @@ mod tests {
         let (text, variables) = placeholders("a ${X} ${env:Y} ${input:my-key} ${Z:-info} ${");
         assert_eq!(text, "a ${X} ${Y} ${MY_KEY} ${Z:-info} ${");
         assert_eq!(variables, ["X", "Y", "MY_KEY", "Z"]);
-        assert_eq!(placeholders("${X_KEY:-hunter} ${Y:-hunter}").0, "${X_KEY} ${Y}");
+        assert_eq!(placeholders("${X_KEY:-info} ${Y:-hunter} ${1A}").0, "${X_KEY} ${Y} ${V1A}");
     }
 }

@@ -7,13 +7,15 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
+use gateway::audit::{CERTIFICATE, FOREIGN, NAMES, OAUTH};
+use gateway::protocol::method;
 use gateway::rehearsal::Rehearsal;
 use gateway::settings::Settings;
 use gateway::settings::cases::{Described, Question};
-use policy::decision::{Effect, Reason};
+use policy::decision::Effect;
 use policy::drift::visible;
 use policy::json::Value;
-use policy::name::ServerName;
+use policy::name::{RESERVED, ServerName};
 use policy::offer::Kind;
 use policy::principal::{Principal, Proof};
 use serde_json::json;
@@ -99,17 +101,47 @@ fn texts(record: Value<'_>, name: &str) -> Vec<String> {
     items.filter_map(|item| item.as_str().map(String::from)).collect()
 }
 
+/// What a record is about.
+enum About {
+    /// One thing.
+    Thing(Kind, String),
+    /// All things of a kind.
+    List(Kind),
+}
+
+impl About {
+    fn of(record: Value<'_>) -> Option<Self> {
+        let things = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Template];
+        let named = things.into_iter().find_map(|kind| Some((kind, text(record, kind.as_str())?)));
+        if let Some((kind, name)) = named {
+            return Some(Self::Thing(kind, name));
+        }
+        let asked = text(record, "method")?;
+        let listed = Kind::LISTED.into_iter().find(|kind| method::list(*kind) == asked);
+        match listed {
+            Some(kind) => Some(Self::List(kind)),
+            None if method::clamped(&asked) == asked => None,
+            // A method that only the two ends know.
+            None => Some(Self::Thing(Kind::Method, asked)),
+        }
+    }
+
+    fn shown(&self) -> String {
+        match self {
+            Self::Thing(kind, name) => format!("{} {}", kind.as_str(), visible(name)),
+            Self::List(kind) => format!("the list of {}", kind.list()),
+        }
+    }
+}
+
 fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tally: &mut Tally) {
     let text = |name: &str| text(record, name);
     if text("event").as_deref() != Some("exchange") {
         return;
     }
     let Some((was, decided)) = text("decision").zip(text("server")) else { return };
-    let things = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Template, Kind::Method];
-    let named = things.into_iter().find_map(|kind| Some((kind, text(kind.as_str())?)));
-    let Some((kind, name)) = named.or_else(|| Some((Kind::Method, text("method")?))) else {
-        return;
-    };
+    // The gateway attacks itself by rules of its own.
+    let Some(about) = About::of(record).filter(|_| decided != RESERVED) else { return };
     let reason = text("reason").filter(|_| was == "deny");
     if !reason.as_deref().is_none_or(is_of_rules) {
         tally.others += 1;
@@ -121,35 +153,55 @@ fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tall
         (None, rule) => format!("allowed by rule `{}`", rule.unwrap_or_default()),
     };
     let would = match (caller(record, settings), ServerName::parse(&decided)) {
-        (Some(principal), Ok(server)) => {
-            let question =
-                Question { principal, server, kind, name: name.as_str().into(), arguments: None };
-            match rehearsal.by_rules(&question) {
-                None => {
-                    tally.open += 1;
-                    return;
-                }
-                Some(Effect::Allow(rule)) => (true, format!("allowed by rule `{rule}`")),
-                Some(Effect::Deny(denial)) => match denial.reason.rule() {
-                    Some(rule) => (false, format!("denied: {} (rule `{rule}`)", denial.reason)),
-                    None => (false, format!("denied: {}", denial.reason)),
-                },
-            }
+        (Caller::Known(principal), Ok(server)) => match &about {
+            About::List(kind) => Some(rehearsal.of_list(&principal, &server, *kind)),
+            // What was cut off when it was recorded may be what a rule goes by.
+            About::Thing(_, name) if name.len() + 4 > FOREIGN => None,
+            About::Thing(kind, name) => rehearsal.by_rules(&Question {
+                principal: *principal,
+                server,
+                kind: *kind,
+                name: name.as_str().into(),
+                arguments: None,
+            }),
+        },
+        (Caller::Cut, _) => None,
+        (Caller::Nobody, _) | (_, Err(_)) => {
+            let (allows, would) = (false, format!("denied: {NOBODY}"));
+            return note(tally, record, (&about, decided, was), (reason.is_none(), allows), would);
         }
-        (None, _) => (false, format!("denied: {NOBODY}")),
-        (_, Err(_)) => (false, format!("denied: {}", Reason::NotGranted)),
     };
-    let (allows, would) = would;
-    if allows == reason.is_none() {
+    let Some(would) = would else {
+        tally.open += 1;
+        return;
+    };
+    let (allows, would) = match would {
+        Effect::Allow(rule) => (true, format!("allowed by rule `{rule}`")),
+        Effect::Deny(denial) => match denial.reason.rule() {
+            Some(rule) => (false, format!("denied: {} (rule `{rule}`)", denial.reason)),
+            None => (false, format!("denied: {}", denial.reason)),
+        },
+    };
+    note(tally, record, (&about, decided, was), (reason.is_none(), allows), would);
+}
+
+/// Counts one that was decided, and would be.
+fn note(
+    tally: &mut Tally,
+    record: Value<'_>,
+    (about, server, was): (&About, String, String),
+    (allowed, allows): (bool, bool),
+    would: String,
+) {
+    if allows == allowed {
         tally.same += 1;
         return;
     }
-    let principal = text("principal").unwrap_or_default();
-    let thing = format!("{} {}", kind.as_str(), visible(&name));
-    let flip = Flip { principal, server: decided, thing, was, would };
+    let principal = text(record, "principal").unwrap_or_default();
+    let flip = Flip { principal, server, thing: about.shown(), was, would };
     let entry = tally.flips.entry(flip).or_default();
     entry.0 += 1;
-    entry.1 = text("time").unwrap_or_default();
+    entry.1 = text(record, "time").unwrap_or_default();
 }
 
 /// Whether a denial came from rules: of others nothing can be said without the definition and the
@@ -166,41 +218,43 @@ fn is_of_rules(reason: &str) -> bool {
     )
 }
 
-/// The caller as the configuration would know it: by its name, or by what its token said.
-fn caller(record: Value<'_>, settings: &Settings) -> Option<Principal> {
-    let id = text(record, "principal")?;
-    let known = settings.identity.principals();
-    if let Some(known) = known.into_iter().find(|known| known.id.as_str() == id) {
-        return Some(known);
+/// Who it would be.
+enum Caller {
+    /// This one.
+    Known(Box<Principal>),
+    /// Somebody of whom not everything is on record.
+    Cut,
+    /// Nobody whom the configuration would let in.
+    Nobody,
+}
+
+/// The caller as the configuration would know it: by its name, or by what others vouched for then.
+fn caller(record: Value<'_>, settings: &Settings) -> Caller {
+    let Some(id) = text(record, "principal") else { return Caller::Nobody };
+    let scheme = text(record, "scheme");
+    let known = settings.identity.principals().into_iter().find(|known| known.id.as_str() == id);
+    let lets_in = match scheme.as_deref() {
+        Some(OAUTH) => !settings.identity.issuers.is_empty(),
+        Some(CERTIFICATE) => !settings.identity.certificates.is_empty(),
+        Some(_) | None => {
+            return known.map_or(Caller::Nobody, |known| Caller::Known(Box::new(known)));
+        }
+    };
+    if !lets_in {
+        return Caller::Nobody;
     }
-    let certificate = text(record, "certificate");
-    let known = settings.identity.certificates.iter().find(|known| {
-        let matches = |name: &String| known.names.iter().any(|pattern| pattern.matches(name));
-        certificate.as_ref().is_some_and(matches)
-    });
+    let lists = ["groups", "roles", "scopes"].map(|name| texts(record, name));
+    if lists.iter().any(|list| list.len() >= NAMES) {
+        return Caller::Cut;
+    }
+    let [groups, roles, scopes] = lists;
     let proof = match text(record, "proof").as_deref() {
         Some("certificate") => Proof::Certificate,
         Some("dpop") => Proof::Dpop,
         Some(_) | None => Proof::None,
     };
-    let described = Described {
-        id,
-        groups: texts(record, "groups"),
-        roles: texts(record, "roles"),
-        scopes: texts(record, "scopes"),
-        client: text(record, "client"),
-        proof,
-    };
-    let mut principal = described.principal(settings).ok()?;
-    match (text(record, "scheme").as_deref(), known) {
-        (Some("bearer" | "dpop"), _) if !settings.identity.issuers.is_empty() => Some(principal),
-        (_, Some(known)) => {
-            principal.groups.clone_from(&known.groups);
-            principal.claims.scopes.clone_from(&known.scopes);
-            Some(principal)
-        }
-        (_, None) => None,
-    }
+    let described = Described { id, groups, roles, scopes, client: text(record, "client"), proof };
+    described.principal(settings).map_or(Caller::Cut, |known| Caller::Known(Box::new(known)))
 }
 
 fn words(tally: &Tally) -> String {
