@@ -10,6 +10,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
+use http::Uri;
 use policy::offer::Kind;
 use rustls::ClientConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
@@ -459,7 +460,7 @@ pub(crate) fn journal(
                 ends.push(None);
                 Box::new(spool)
             }
-            SinkTarget::Http(..) | SinkTarget::Syslog(..) => {
+            SinkTarget::Http(..) | SinkTarget::Otlp(..) | SinkTarget::Syslog(..) => {
                 let (name, format, to) = (sink.name.clone(), sink.format, receiver(sink, world)?);
                 deliveries.push(Delivery { name, outlet, format, to });
                 ends.push(None);
@@ -488,15 +489,17 @@ pub(crate) fn journal(
     journal.map(Arc::new).map_err(StartError::Audit)
 }
 
+/// The URL of a signal: that of a collector is the base, and OTLP says what comes after it.
+fn below(base: &Uri, path: &str) -> Result<Uri, FetchError> {
+    let base = base.to_string();
+    let url = format!("{}{path}", base.trim_end_matches('/'));
+    url.parse().map_err(|_unusable| FetchError::Url)
+}
+
 fn collector(otlp: &settings::Otlp, world: &World) -> Result<Collector, WorldError> {
     let (url, token) = (&otlp.place.url, otlp.token.as_ref());
     let mut ways = world.ways(&otlp.place.way, None)?;
-    let endpoint = |path: &str| {
-        // The URL is the base: OTLP says what comes after it.
-        let base = url.to_string();
-        let url = format!("{}{path}", base.trim_end_matches('/'));
-        url.parse().map_err(|_unusable| FetchError::Url).and_then(|url| ways.to(&url))
-    };
+    let endpoint = |path: &str| below(url, path).and_then(|url| ways.to(&url));
     let endpoints = match otlp.protocol {
         OtlpProtocol::Http => [endpoint("/v1/traces")?, endpoint("/v1/metrics")?],
         OtlpProtocol::Grpc => {
@@ -516,6 +519,13 @@ fn receiver(sink: &settings::Sink, world: &World) -> Result<Receiver, StartError
             let endpoint = world.ways(&place.way, None)?.to(&place.url);
             let token = token.as_ref().map(|token| world.bearer(token)).transpose()?;
             Receiver::Http(Box::new(endpoint.map_err(WorldError::Url)?), token)
+        }
+        SinkTarget::Otlp(place, token) => {
+            let endpoint = below(&place.url, "/v1/logs");
+            let ways = world.ways(&place.way, None)?;
+            let endpoint = endpoint.and_then(|url| ways.to(&url)).map_err(WorldError::Url)?;
+            let token = token.as_ref().map(|token| world.bearer(token)).transpose()?;
+            Receiver::Otlp(Box::new(endpoint), token)
         }
         SinkTarget::Syslog(Syslog::Udp(address), facility) => Receiver::Udp(*address, *facility),
         SinkTarget::Syslog(Syslog::Tcp(address), facility) => Receiver::Tcp(*address, *facility),

@@ -15,6 +15,7 @@ mod sink;
 pub mod spool;
 pub mod file;
 pub mod ocsf;
+mod otlp;
 mod deliver;
 mod ledger;
 pub mod verify;

@@ -467,3 +467,53 @@ fn a_real_prometheus_reads_every_metric() {
     let said = String::from_utf8_lossy(&checked.stderr).into_owned();
     assert!(checked.status.success(), "{said}");
 }
+
+#[test]
+fn records_go_to_a_collector_as_logs_and_can_be_verified_there() {
+    let receiver = receiver();
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let mut config = Config::of(&server.url());
+        config.sinks =
+            format!("{{name: collector, otlp: {{url: 'http://127.0.0.1:{}'}}}}", receiver.http);
+        let mut gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        assert!(ana.call("echo", &json!({ "text": "x" })).json()["result"].is_object());
+        assert!(ana.call("none", &json!({})).code() < 0);
+        gateway.terminate();
+        assert_eq!(gateway.ended(), Some(0));
+        let lines = fs::read_to_string(gateway.audit()).unwrap();
+        let chain = gateway.records()[0]["chain"].clone();
+        let logs = || {
+            let got = receiver.got.lock().unwrap();
+            let all = got.iter().filter(|one| one["logs"].is_object());
+            let all = all.flat_map(|one| one["logs"]["resourceLogs"].as_array().unwrap().clone());
+            let all = all.flat_map(|one| one["scopeLogs"].as_array().unwrap().clone());
+            let all = all.flat_map(|one| one["logRecords"].as_array().unwrap().clone());
+            let ours = |log: &Value| {
+                log["body"]["stringValue"].as_str().unwrap().contains(chain.as_str().unwrap())
+            };
+            all.filter(ours).collect::<Vec<_>>()
+        };
+        // What arrives is the log, line by line.
+        let logs = eventually("the last record", || {
+            let logs = logs();
+            (logs.len() >= lines.lines().count()).then_some(logs)
+        });
+        let bodies: Vec<_> =
+            logs.iter().map(|log| log["body"]["stringValue"].as_str().unwrap()).collect();
+        assert_eq!(bodies, lines.lines().collect::<Vec<_>>());
+        let call = logs.iter().find(|log| {
+            let body = log["body"]["stringValue"].as_str().unwrap();
+            body.contains("\"event\":\"exchange\"") && body.contains("\"tool\":\"none\"")
+        });
+        let call = call.unwrap();
+        assert_eq!(call["severityText"], "WARN");
+        assert_eq!(call["eventName"], "portcullis.audit.exchange");
+        let named = |key: &str, value: &str| {
+            let attributes = call["attributes"].as_array().unwrap();
+            attributes.contains(&json!({ "key": key, "value": { "stringValue": value } }))
+        };
+        assert!(named("portcullis.outcome", "denied") && named("enduser.id", "ana"), "{call}");
+    }
+}

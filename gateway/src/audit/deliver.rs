@@ -16,8 +16,8 @@ use tokio::net::{TcpStream, UdpSocket, UnixDatagram};
 use tokio::runtime::Builder;
 
 use super::chain::read;
-use super::ocsf;
 use super::spool::{Outlet, patience};
+use super::{ocsf, otlp};
 use crate::fetch::Endpoint;
 use crate::report::Chain;
 use crate::settings::Format;
@@ -45,6 +45,8 @@ pub struct Delivery {
 pub enum Receiver {
     /// By POST, shown this.
     Http(Box<Endpoint>, Option<HeaderValue>),
+    /// By POST as logs of OTLP, shown this.
+    Otlp(Box<Endpoint>, Option<HeaderValue>),
     /// By UDP.
     Udp(SocketAddr, u8),
     /// By TCP.
@@ -110,6 +112,14 @@ impl Delivery {
         }
         match &self.to {
             Receiver::Http(endpoint, token) => post(endpoint, token.as_ref(), rest).await,
+            Receiver::Otlp(endpoint, token) => {
+                let answer = logs(endpoint, token.as_ref(), rest).await?;
+                let rejected = otlp::rejected(answer);
+                if rejected > 0 {
+                    tracing::error!(sink = %self.name, rejected, "records were taken and thrown away");
+                }
+                Ok(())
+            }
             Receiver::Udp(address, facility) => {
                 let any = if address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
                 let sent = async {
@@ -178,6 +188,22 @@ async fn post(
     let answer = endpoint.send(Method::POST, headers, body).await;
     match answer.map_err(|error| Chain(&error).to_string())?.status {
         status if status.is_success() => Ok(()),
+        status => Err(format!("HTTP status {}", status.as_u16())),
+    }
+}
+
+async fn logs(
+    endpoint: &Endpoint,
+    token: Option<&HeaderValue>,
+    lines: &[Bytes],
+) -> Result<Bytes, String> {
+    let mut headers = HeaderMap::new();
+    headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
+    headers.extend(token.map(|token| (AUTHORIZATION, token.clone())));
+    let answer = endpoint.send(Method::POST, headers, otlp::request(lines).into()).await;
+    let answer = answer.map_err(|error| Chain(&error).to_string())?;
+    match answer.status {
+        status if status.is_success() => Ok(answer.body),
         status => Err(format!("HTTP status {}", status.as_u16())),
     }
 }

@@ -91,6 +91,7 @@ fn frame(settings: &Settings) -> String {
             SinkTarget::File(file, _) => file.display().to_string(),
             SinkTarget::Stdout => "standard output".to_owned(),
             SinkTarget::Http { .. } => "http".to_owned(),
+            SinkTarget::Otlp(..) => "otlp".to_owned(),
             SinkTarget::Syslog(..) => "syslog".to_owned(),
         };
         line("audit", format!("{} -> {to}", sink.name));

@@ -6,7 +6,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use super::compile::Compiler;
-use super::raw::{Format, Full, RawAudit, RawCheckpoints, RawRotation, RawSink, RawSyslog};
+use super::raw::{
+    Format, Full, RawAudit, RawCheckpoints, RawHttpSink, RawRotation, RawSink, RawSyslog,
+};
 use super::{Place, SecretRef};
 
 const MIB: usize = 1024 * 1024;
@@ -46,6 +48,8 @@ pub enum SinkTarget {
     Stdout,
     /// To whoever takes a POST, and what it is shown.
     Http(Place, Option<SecretRef>),
+    /// To a collector of OTLP, and what it is shown.
+    Otlp(Place, Option<SecretRef>),
     /// To a syslog, with this facility.
     Syslog(Syslog, u8),
 }
@@ -154,20 +158,21 @@ impl Compiler<'_> {
         let rotation = self.rotation(at, &raw.rotate.unwrap_or_default());
         let spool = self.size(&format!("{at}/spool"), raw.spool.as_deref());
         let mut usual = 16 * MIB;
-        let to = match (raw.file, raw.stdout, raw.http, raw.syslog) {
-            (Some(file), None, None, None) => SinkTarget::File(file.into(), rotation),
-            (None, Some(true), None, None) => {
+        let to = match (raw.file, raw.stdout, raw.http, raw.otlp, raw.syslog) {
+            (Some(file), None, None, None, None) => SinkTarget::File(file.into(), rotation),
+            (None, Some(true), None, None, None) => {
                 usual = 64 * 1024;
                 SinkTarget::Stdout
             }
-            (None, None, Some(http), None) => {
-                let at = format!("{at}/http");
-                let url = self.guarded_url(&format!("{at}/url"), &http.url);
-                let way = self.way(&format!("{at}/connection"), &http.connection);
-                let token = http.token.and_then(|token| self.secret(&format!("{at}/token"), token));
-                SinkTarget::Http(Place { url: url?, way }, token)
+            (None, None, Some(http), None, None) => {
+                let (place, token) = self.collector_of(&format!("{at}/http"), http)?;
+                SinkTarget::Http(place, token)
             }
-            (None, None, None, Some(syslog)) => {
+            (None, None, None, Some(otlp), None) => {
+                let (place, token) = self.collector_of(&format!("{at}/otlp"), otlp)?;
+                SinkTarget::Otlp(place, token)
+            }
+            (None, None, None, None, Some(syslog)) => {
                 let facility = syslog.facility.unwrap_or(13);
                 if facility > 23 {
                     let help = "give a number from 0 to 23";
@@ -180,7 +185,8 @@ impl Compiler<'_> {
                 SinkTarget::Syslog(self.syslog(&format!("{at}/syslog"), syslog)?, facility)
             }
             _ => {
-                let help = "give exactly one of `file: PATH`, `stdout: true`, `http` and `syslog`";
+                let help =
+                    "give exactly one of `file: PATH`, `stdout: true`, `http`, `otlp` and `syslog`";
                 self.report(at, "it is not clear where this sink writes", help);
                 return None;
             }
@@ -194,16 +200,24 @@ impl Compiler<'_> {
             let help = "take `spool` and `onFull` away: what a file does not take is not done";
             self.report(at, "nothing waits for a file", help);
         }
-        if formatted != Format::Portcullis
-            && matches!(to, SinkTarget::File(..) | SinkTarget::Stdout)
-        {
+        let own = matches!(to, SinkTarget::File(..) | SinkTarget::Stdout | SinkTarget::Otlp(..));
+        if formatted != Format::Portcullis && own {
             let help = "`portcullis audit export --format ocsf` writes a file anew";
-            let message = "what is written to files and to standard output can be verified";
+            let message =
+                "what is written to files, to standard output and as OTLP can be verified";
             self.report(&format!("{at}/format"), message, help);
         }
         let (format, full) = (raw.format, raw.on_full);
         let spool = spool.unwrap_or(usual);
         Some(Sink { name: raw.name.into(), to, format, spool, full })
+    }
+
+    /// Where a collector is, and what it is shown.
+    fn collector_of(&mut self, at: &str, raw: RawHttpSink) -> Option<(Place, Option<SecretRef>)> {
+        let url = self.guarded_url(&format!("{at}/url"), &raw.url);
+        let way = self.way(&format!("{at}/connection"), &raw.connection);
+        let token = raw.token.and_then(|token| self.secret(&format!("{at}/token"), token));
+        Some((Place { url: url?, way }, token))
     }
 
     fn rotation(&mut self, at: &str, raw: &RawRotation) -> Rotation {

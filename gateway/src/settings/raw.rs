@@ -18,7 +18,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use audit::{Format, Full};
-pub(super) use audit::{RawAudit, RawCheckpoints, RawRotation, RawSink, RawSyslog};
+pub(super) use audit::{RawAudit, RawCheckpoints, RawHttpSink, RawRotation, RawSink, RawSyslog};
 pub(super) use credential::{
     RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawServerTls,
 };

@@ -108,7 +108,7 @@ fn each_mistake_has_a_place_and_a_remedy() {
             "stdout: true",
             "stdout: false",
             &[
-                "28:7: it is not clear where this sink writes; give exactly one of `file: PATH`, `stdout: true`, `http` and `syslog`",
+                "28:7: it is not clear where this sink writes; give exactly one of `file: PATH`, `stdout: true`, `http`, `otlp` and `syslog`",
             ],
         ),
         (

@@ -1,5 +1,5 @@
 """Takes OTLP over HTTP and gRPC, read with the official messages. Prints the two ports, then a line of JSON for
-everything that comes: {"way", "token", "traces" or "metrics"}."""
+everything that comes: {"way", "token", "traces", "metrics" or "logs"}."""
 
 import json
 import sys
@@ -9,6 +9,7 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import grpc
 from google.protobuf.json_format import MessageToDict
+from opentelemetry.proto.collector.logs.v1 import logs_service_pb2 as logs
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2 as metrics
 from opentelemetry.proto.collector.metrics.v1 import metrics_service_pb2_grpc as metrics_grpc
 from opentelemetry.proto.collector.trace.v1 import trace_service_pb2 as traces
@@ -28,7 +29,8 @@ class Http(BaseHTTPRequestHandler):
     def do_POST(self):
         body = self.rfile.read(int(self.headers["Content-Length"]))
         kinds = {"/v1/traces": ("traces", traces.ExportTraceServiceRequest, traces.ExportTraceServiceResponse),
-                 "/v1/metrics": ("metrics", metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse)}
+                 "/v1/metrics": ("metrics", metrics.ExportMetricsServiceRequest, metrics.ExportMetricsServiceResponse),
+                 "/v1/logs": ("logs", logs.ExportLogsServiceRequest, logs.ExportLogsServiceResponse)}
         if self.path not in kinds or self.headers["Content-Type"] != "application/x-protobuf":
             return self.send_error(404)
         signal, request, response = kinds[self.path]

@@ -42,7 +42,7 @@ pub(in crate::settings) struct RawCheckpoints {
     pub(in crate::settings) file: Option<String>,
 }
 
-/// A place for records: exactly one of `file`, `stdout`, `http` and `syslog`.
+/// A place for records: exactly one of `file`, `stdout`, `http`, `otlp` and `syslog`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::settings) struct RawSink {
@@ -58,12 +58,14 @@ pub(in crate::settings) struct RawSink {
     pub(in crate::settings) stdout: Option<bool>,
     /// Whoever takes them by POST, many at a time: an `https` URL, or an `http` one of this machine.
     pub(in crate::settings) http: Option<RawHttpSink>,
+    /// A collector of OTLP, by HTTP: `/v1/logs` comes after its URL. A record is the body of a log record.
+    pub(in crate::settings) otlp: Option<RawHttpSink>,
     /// A syslog (RFC 5424).
     pub(in crate::settings) syslog: Option<RawSyslog>,
     /// How a record is written for `http` and `syslog`. Default `portcullis`, which can be verified.
     #[serde(default)]
     pub(in crate::settings) format: Format,
-    /// Bytes that may wait for `stdout`, `http` or `syslog`. Default `16MiB`, and `64KiB` for
+    /// Bytes that may wait for `stdout`, `http`, `otlp` or `syslog`. Default `16MiB`, and `64KiB` for
     /// `stdout`.
     pub(in crate::settings) spool: Option<String>,
     /// What becomes of a call when there is no room for its record. Default `deny`.
@@ -114,7 +116,7 @@ pub(in crate::settings) struct RawRotation {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::settings) struct RawHttpSink {
-    /// Where they are sent by POST, as `application/x-ndjson`. Any status of 200 to 299 means that all
+    /// Where they are sent by POST, by `http` as `application/x-ndjson`. Any status of 200 to 299 means that all
     /// of them were taken; they are sent again otherwise.
     pub(in crate::settings) url: String,
     /// What it is shown in `Authorization: Bearer`.
