@@ -29,10 +29,10 @@ const LONGEST: usize = 1024 * 1024;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Who attacks one configuration.
-pub(super) struct Attacker {
+pub(super) struct Attacker<'a> {
     generation: Arc<Generation>,
     door: Arc<Door>,
-    key: String,
+    selftest: &'a Selftest,
     witness: Witness,
     server: ServerName,
     sent: AtomicUsize,
@@ -110,18 +110,18 @@ impl Came {
     }
 }
 
-impl Attacker {
+impl<'a> Attacker<'a> {
     pub(super) fn new(
         generation: Arc<Generation>,
-        selftest: &Selftest,
+        selftest: &'a Selftest,
         witness: Witness,
     ) -> Option<Self> {
         let mut door = Door::plain("selftest".into(), vec![Scheme::ApiKey]);
         // As over HTTP: what headers say has to be so.
         door.plain = false;
-        let (door, key) = (Arc::new(door), selftest.key.clone());
+        let door = Arc::new(door);
         let (server, sent) = (ServerName::parse(RESERVED).ok()?, AtomicUsize::new(0));
-        Some(Self { generation, door, key, witness, server, sent })
+        Some(Self { generation, door, selftest, witness, server, sent })
     }
 
     /// How many exchanges there were.
@@ -330,7 +330,7 @@ impl Attacker {
         headers.insert(ACCEPT, HeaderValue::from_static("application/json, text/event-stream"));
         headers.insert(header::VERSION, HeaderValue::from_static(Version::V2026July.as_str()));
         headers.insert(header::METHOD, HeaderValue::from_static(called));
-        let key = format!("Bearer {}", self.key);
+        let key = format!("Bearer {}", self.selftest.key.expose());
         let values = [(HOST, host), (AUTHORIZATION, key.as_str())];
         for (name, value) in values.iter().chain(more) {
             headers.extend(HeaderValue::from_str(value).ok().map(|value| (name.clone(), value)));

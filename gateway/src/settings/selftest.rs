@@ -15,6 +15,7 @@ use super::problem::Problem;
 use super::raw::RawSelftest;
 use super::yaml::Node;
 use crate::hex;
+use crate::secret::Secret;
 use crate::sha256::sha256;
 use crate::specimens;
 
@@ -27,7 +28,7 @@ pub const GUARDED: &str = "/portcullis-selftest/guarded";
 const SELF: &str = "/proc/self/exe";
 
 /// When the gateway attacks itself, and what may be missing.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Selftest {
     /// Not ready before it has passed.
     pub gates: bool,
@@ -36,7 +37,7 @@ pub struct Selftest {
     /// After how long it is repeated.
     pub every: Option<Duration>,
     /// What it calls with; known to nobody, and made anew for each configuration.
-    pub key: String,
+    pub key: Secret,
 }
 
 impl Compiler<'_> {
@@ -64,7 +65,7 @@ impl Compiler<'_> {
         }
         let every = self.time("/selftest/every", raw.every.as_deref());
         // Read to be looked at, nothing attacks anything.
-        Some(Selftest { gates: raw.ready, except, every, key: key? })
+        Some(Selftest { gates: raw.ready, except, every, key: Secret::new(key?.into()) })
     }
 }
 
