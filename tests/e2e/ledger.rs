@@ -11,7 +11,7 @@ use std::process::{Command, Output};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use e2e::client::{get, raw};
+use e2e::client::{Client, get, post, raw};
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary, root};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era, eventually};
@@ -424,7 +424,7 @@ fn whenever_it_is_killed_every_call_that_arrived_is_on_record() {
                     scope.spawn(|| {
                         // Each call says which it is.
                         let connected = std::panic::catch_unwind(|| {
-                            e2e::client::Client::connect(address, "/mcp", era, Some(ANA))
+                            Client::connect(address, "/mcp", era, Some(ANA))
                         });
                         let Ok(client) = connected else { return };
                         loop {
@@ -632,4 +632,57 @@ fn records_are_found_and_shown() {
     assert!(table.starts_with("time,event,outcome,") && table.contains("'=cmd"), "{table}");
     assert_eq!(said(&["audit", "tail", "-n", "2"]).lines().count(), 2);
     assert!(said(&["audit", "export"]).contains("\"class_uid\":6003"));
+}
+
+/// What is wrong with events by the schema of OCSF.
+fn misfits(events: &[u8]) -> String {
+    let mut command = Command::new("python3");
+    command.arg(root().join("tests/audit/ocsf.py"));
+    let output = e2e::gateway::fed(command, std::str::from_utf8(events).unwrap());
+    let said = String::from_utf8(output.stdout).unwrap();
+    assert_eq!(output.status.success(), said.is_empty(), "{said}");
+    said
+}
+
+#[test]
+fn events_of_ocsf_are_what_its_schema_says() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo", "other"]);
+        let mut config = Config::of(&server.url()).policy(
+            "rules:\n- {id: one, effect: allow, principals: ['group:dev'], servers: [up], tools: [echo]}",
+        );
+        config.pins = "{mode: audit}".to_owned();
+        let folder = Folder::new();
+        let token = folder.path().join("token");
+        fs::write(&token, "operator-secret").unwrap();
+        config.ops =
+            format!("{{address: '127.0.0.1:0', token: {{fromFile: '{}'}}}}", token.display());
+        let gateway = config.start();
+        let headers = [("host", "localhost"), ("authorization", "Bearer operator-secret")];
+        let revoked = post("/revocations", &headers, r#"{"tools": ["up/none"]}"#);
+        assert_eq!(raw(gateway.ops.unwrap(), &revoked).status, 200);
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.tools(), ["echo"]);
+        let secret = json!({ "text": "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe" });
+        assert!(ana.call("echo", &secret).json()["result"].is_object());
+        assert!(ana.call("other", &json!({})).code() < 0);
+        let nobody =
+            Client::silent(gateway.address, "/mcp", era, &[("authorization", "Bearer pcl_wrong")]);
+        assert_eq!(nobody.ask("tools/list", json!({})).status, 401);
+        let events = run(&["audit", "export", "--format", "ocsf"], &[gateway.audit()]);
+        let text = String::from_utf8(events.stdout.clone()).unwrap();
+        for class in ["6003", "3002", "2004", "3004", "6002"] {
+            assert!(text.contains(&format!("\"class_uid\":{class}")), "{class}\n{text}");
+        }
+        assert_eq!(misfits(&events.stdout), "");
+        // Who checks would see it.
+        for (from, to) in [
+            ("\"severity_id\":1", "\"severity_id\":77"),
+            ("\"category_uid\":6", "\"category_uid\":7"),
+            ("\"severity_id\":", "\"severity\":1,\"severityId\":"),
+            ("\"product\":{\"name\"", "\"product\":{\"nom\""),
+        ] {
+            assert_ne!(misfits(text.replace(from, to).as_bytes()), "", "{from}");
+        }
+    }
 }
