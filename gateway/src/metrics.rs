@@ -15,6 +15,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use arc_swap::ArcSwap;
 use policy::control::{Control, Ran};
 use policy::inspect::{Detector, Finding};
+use policy::lock::State;
 
 use crate::ending::Outcome;
 
@@ -190,6 +191,8 @@ pub struct Metrics {
     pub lockfile_unread: Counter,
     /// Whether the lockfile can be used.
     pub lockfile_usable: AtomicU64,
+    /// How many definitions of each server are in which state.
+    pins: ArcSwap<Vec<Pinned>>,
     /// Whether the file of revocations can be read.
     pub revocations_usable: AtomicU64,
     /// When the certificate of each listener ends, in seconds since 1970.
@@ -212,6 +215,17 @@ pub struct Metrics {
     reload: [AtomicU64; 2],
     /// Whether the last self-test has passed, and when it was.
     selftest: [AtomicU64; 2],
+}
+
+/// How many definitions of one server are in one state of the lockfile.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Pinned {
+    /// Which server.
+    pub server: Box<str>,
+    /// The state.
+    pub state: State,
+    /// How many.
+    pub count: u64,
 }
 
 /// How an operation of MCP ended, for its labels.
@@ -254,6 +268,7 @@ impl Metrics {
             definition_changes: Counter::default(),
             lockfile_unread: Counter::default(),
             lockfile_usable: AtomicU64::new(1),
+            pins: ArcSwap::default(),
             revocations_usable: AtomicU64::new(1),
             certificates: Vec::new(),
             partial_lists: Counter::default(),
@@ -293,6 +308,11 @@ impl Metrics {
     fn servers(&self) -> Vec<Arc<OfServer>> {
         let servers = self.servers.read().unwrap_or_else(PoisonError::into_inner);
         servers.iter().filter_map(Weak::upgrade).collect()
+    }
+
+    /// Shows these definitions.
+    pub fn pinned(&self, pins: Vec<Pinned>) {
+        self.pins.store(Arc::new(pins));
     }
 
     /// Notes what came of a self-test at `now`.
@@ -399,6 +419,11 @@ impl Metrics {
         let [operations, upstream] = self.operations.read();
         let [reload, reloaded] = &self.reload;
         let [tested, tested_at] = &self.selftest;
+        let pinned = |pinned: &Pinned| {
+            let labels =
+                vec![("server", pinned.server.clone()), ("state", pinned.state.as_str().into())];
+            (labels, Value::Gauge(pinned.count))
+        };
         let outcomes = Outcome::ALL.iter().zip(&self.outcomes);
         let codes = policy::decision::Reason::CODES.iter().zip(&self.denials);
         let detectors = Detector::CONTENT.iter().zip(&self.findings);
@@ -512,6 +537,12 @@ impl Metrics {
                 "s",
                 "When a configuration was last applied.",
                 one(gauge(reloaded)),
+            ),
+            family(
+                "portcullis.pins",
+                "",
+                "Definitions in the lockfile, by server and state.",
+                self.pins.load().iter().map(pinned).collect(),
             ),
             family(
                 "portcullis.lockfile_usable",

@@ -27,7 +27,7 @@ use tokio::time::Instant;
 
 use crate::audit::Journal;
 use crate::file::{Turn, Watch};
-use crate::metrics::Metrics;
+use crate::metrics::{Metrics, Pinned};
 use crate::report::Chain;
 use crate::settings::lockfile::{self, LockError};
 use crate::settings::{Action, Pinning, UNREADABLE};
@@ -207,6 +207,7 @@ impl Keeper {
     }
 
     fn publish(&self, held: &Held) {
+        self.metrics.pinned(counted(&held.pins.lock));
         self.policy.pin(Arc::new(held.pins.clone()));
         self.epoch.fetch_add(1, Ordering::Release);
     }
@@ -733,6 +734,23 @@ impl Keeper {
         self.metrics.definition_changes.add(1);
         self.record("definition", &what);
     }
+}
+
+/// How many definitions of each server are in which state.
+fn counted(lock: &Lock) -> Vec<Pinned> {
+    let states = [State::Approved, State::Pending, State::Revoked];
+    let mut pinned = Vec::new();
+    for (server, locked) in &lock.servers {
+        let versions = locked.offers.values().flatten();
+        let count =
+            |state| versions.clone().filter(|version| version.state == state).count() as u64;
+        pinned.extend(states.map(|state| Pinned {
+            server: server.clone(),
+            state,
+            count: count(state),
+        }));
+    }
+    pinned
 }
 
 /// A name that a peer chose, for people to read.

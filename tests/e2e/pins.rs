@@ -280,6 +280,8 @@ fn nothing_is_trusted_until_somebody_approves_it() {
         shown(&[]);
         let usable = || {
             let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+            let pins = "portcullis_pins{server=\"up\",state=\"approved\"} 1";
+            assert_eq!(metrics.contains(pins), metrics.contains("portcullis_lockfile_usable 1"));
             metrics.contains("portcullis_lockfile_usable 1")
         };
         assert!(!usable());
