@@ -3,7 +3,7 @@
 mod simulate;
 
 use std::collections::BTreeSet;
-use std::fmt::Write as _;
+use std::fmt::{Display, Write as _};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -222,13 +222,21 @@ fn question(explain: &Explain, settings: &Settings) -> Result<Question, String> 
 }
 
 /// The decision in a few words.
-fn verdict(decision: &Decision) -> String {
-    match &decision.effect {
-        Effect::Allow(rule) => format!("allowed by rule `{rule}`"),
-        Effect::Deny(denial) => match denial.reason.rule() {
-            Some(rule) => format!("denied: {} (rule `{rule}`)", denial.reason),
-            None => format!("denied: {}", denial.reason),
-        },
+fn verdict(effect: &Effect) -> String {
+    match effect {
+        Effect::Allow(rule) => allowed(rule),
+        Effect::Deny(denial) => denied(&denial.reason, denial.reason.rule()),
+    }
+}
+
+fn allowed(rule: &dyn Display) -> String {
+    format!("allowed by rule `{rule}`")
+}
+
+fn denied<R: Display>(reason: &dyn Display, rule: Option<R>) -> String {
+    match rule {
+        Some(rule) => format!("denied: {reason} (rule `{rule}`)"),
+        None => format!("denied: {reason}"),
     }
 }
 
@@ -246,7 +254,7 @@ const fn known(known: Known) -> &'static str {
 
 fn words(question: &Question, answer: &Answer) -> String {
     let Question { principal, server, kind, name, .. } = question;
-    let mut out = format!("{}\n", verdict(&answer.decision));
+    let mut out = format!("{}\n", verdict(&answer.decision.effect));
     let groups: Vec<_> = principal.groups.iter().map(|group| group.as_str()).collect();
     let mut line = |key: &str, value: &str| {
         writeln!(out, "  {key:<12}{value}").unwrap_or_default();
@@ -281,9 +289,8 @@ fn words(question: &Question, answer: &Answer) -> String {
             policy::access::Says::Forbid => "forbid",
         };
         let mode = match said.mode {
-            policy::decision::Mode::Enforce => "",
             policy::decision::Mode::Audit => " (only counted)",
-            policy::decision::Mode::Off => "",
+            policy::decision::Mode::Enforce | policy::decision::Mode::Off => "",
         };
         let key = if n == 0 { "rules" } else { "" };
         let note = said.applies.note();
@@ -342,7 +349,7 @@ fn test(test: &Test) -> Result<ExitCode, ExitCode> {
     for case in &all {
         let answer = rehearsal.ask(&case.question);
         deciding.extend(rule(&answer.decision).map(str::to_owned));
-        results.push((case, wrong(case, &answer), verdict(&answer.decision)));
+        results.push((case, wrong(case, &answer), verdict(&answer.decision.effect)));
     }
     let failed = results.iter().filter(|(_, wrong, _)| wrong.is_some()).count();
     let rules = rehearsal.policy().access().rules().iter().map(|rule| rule.id.as_str());

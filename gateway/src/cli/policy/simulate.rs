@@ -21,7 +21,7 @@ use policy::principal::{Principal, Proof};
 use serde_json::json;
 
 use super::super::{Format, audit, complain, print, say};
-use super::{DENIED, rehearsal};
+use super::{DENIED, allowed, denied, rehearsal, verdict};
 
 /// Why a caller would not even be asked what it wants.
 const NOBODY: &str = "unknown-caller";
@@ -148,9 +148,8 @@ fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tall
         return;
     }
     let was = match (&reason, text("rule")) {
-        (Some(reason), Some(rule)) => format!("denied: {reason} (rule `{rule}`)"),
-        (Some(reason), None) => format!("denied: {reason}"),
-        (None, rule) => format!("allowed by rule `{}`", rule.unwrap_or_default()),
+        (Some(reason), rule) => denied(reason, rule),
+        (None, rule) => allowed(&rule.unwrap_or_default()),
     };
     let would = match (caller(record, settings), ServerName::parse(&decided)) {
         (Caller::Known(principal), Ok(server)) => match &about {
@@ -167,7 +166,7 @@ fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tall
         },
         (Caller::Cut, _) => None,
         (Caller::Nobody, _) | (_, Err(_)) => {
-            let (allows, would) = (false, format!("denied: {NOBODY}"));
+            let (allows, would) = (false, denied::<&str>(&NOBODY, None));
             return note(tally, record, (&about, decided, was), (reason.is_none(), allows), would);
         }
     };
@@ -175,13 +174,7 @@ fn count(record: Value<'_>, (settings, rehearsal): (&Settings, &Rehearsal), tall
         tally.open += 1;
         return;
     };
-    let (allows, would) = match would {
-        Effect::Allow(rule) => (true, format!("allowed by rule `{rule}`")),
-        Effect::Deny(denial) => match denial.reason.rule() {
-            Some(rule) => (false, format!("denied: {} (rule `{rule}`)", denial.reason)),
-            None => (false, format!("denied: {}", denial.reason)),
-        },
-    };
+    let (allows, would) = (matches!(would, Effect::Allow(_)), verdict(&would));
     note(tally, record, (&about, decided, was), (reason.is_none(), allows), would);
 }
 
