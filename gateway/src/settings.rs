@@ -23,7 +23,7 @@ mod servers;
 mod shape;
 pub mod shown;
 mod telemetry;
-mod variables;
+pub mod variables;
 mod yaml;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -7,6 +7,7 @@ use policy::pointer::escaped;
 use serde_json::Value;
 
 use super::problem::Problem;
+use super::variables::replaced;
 use super::yaml::{Kind, Node};
 use super::{Problems, shape, yaml};
 
@@ -188,17 +189,10 @@ impl Shown<'_> {
 
 /// `text` without what stands for variables that are not set: it may be what is secret.
 fn without_defaults(text: &str) -> String {
-    let (mut out, mut rest) = (String::new(), text);
-    while let Some((before, after)) = rest.split_once("${") {
-        let Some((inner, after)) = after.split_once('}') else { break };
-        out.push_str(before);
-        out.push_str("${");
-        out.push_str(inner.split_once(":-").map_or(inner, |(name, _)| name));
-        out.push('}');
-        rest = after;
-    }
-    out.push_str(rest);
-    out
+    replaced(text, |inner| {
+        let name = inner.split_once(":-").map_or(inner, |(name, _)| name);
+        format!("${{{name}}}")
+    })
 }
 
 fn scalar(node: &Node) -> Option<&str> {

@@ -48,6 +48,20 @@ fn expand(text: &str, lookup: Lookup<'_>) -> Result<String, (String, String)> {
     Ok(out)
 }
 
+/// `text` with something else in the place of every `${…}`; `with` is given what is between the braces. A
+/// `${` that is not closed stays as it is.
+pub fn replaced(text: &str, mut with: impl FnMut(&str) -> String) -> String {
+    let (mut out, mut rest) = (String::new(), text);
+    while let Some((before, after)) = rest.split_once("${") {
+        let Some((inner, after)) = after.split_once('}') else { break };
+        out.push_str(before);
+        out.push_str(&with(inner));
+        rest = after;
+    }
+    out.push_str(rest);
+    out
+}
+
 fn variable(inner: &str, lookup: Lookup<'_>) -> Result<String, (String, String)> {
     let (name, otherwise) =
         inner.split_once(':').map_or((inner, None), |(name, rest)| (name, Some(rest)));

@@ -2,6 +2,8 @@
 //! a secret: what is written is known words, and stands where no secret is expected. All else becomes a
 //! variable.
 
+use gateway::settings::variables::replaced;
+
 /// What a name of a variable, a header or a flag has in it when a secret belongs there.
 const NAMES: [&str; 21] = [
     "key", "token", "secret", "pass", "pwd", "pw", "auth", "cred", "pin", "cookie", "session",
@@ -197,31 +199,22 @@ pub(super) fn is_command(text: &str) -> bool {
 /// `${VAR}`, `${env:VAR}` and `${input:id}` as our own `${VAR}`, and the variables. What stands for a
 /// variable that is not set is kept when it is plain.
 pub(super) fn placeholders(text: &str) -> (String, Vec<String>) {
-    let (mut out, mut variables, mut rest) = (String::new(), Vec::new(), text);
-    while let Some((before, after)) = rest.split_once("${") {
-        let Some((inner, after)) = after.split_once('}') else { break };
+    let mut variables = Vec::new();
+    let out = replaced(text, |inner| {
         let (name, usual) = inner.split_once(":-").map_or((inner, None), |(n, u)| (n, Some(u)));
         let name = variable_name(name.trim_start_matches("env:").trim_start_matches("input:"));
         let usual = usual.filter(|usual| is_plain(&name, usual));
         let usual = usual.map(|usual| format!(":-{usual}")).unwrap_or_default();
-        out.push_str(&format!("{before}${{{name}{usual}}}"));
+        let placeholder = format!("${{{name}{usual}}}");
         variables.push(name);
-        rest = after;
-    }
-    out.push_str(rest);
+        placeholder
+    });
     (out, variables)
 }
 
 /// `text` without its placeholders.
 pub(in crate::cli) fn without_placeholders(text: &str) -> String {
-    let (mut out, mut rest) = (String::new(), text);
-    while let Some((before, after)) = rest.split_once("${") {
-        let Some((_, after)) = after.split_once('}') else { break };
-        out.push_str(before);
-        rest = after;
-    }
-    out.push_str(rest);
-    out
+    replaced(text, |_| String::new())
 }
 
 /// A name that a variable can have.
