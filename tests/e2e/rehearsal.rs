@@ -31,6 +31,12 @@ fn said(output: &Output) -> String {
     [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat()
 }
 
+/// What `policy explain` says of a call of a tool of the server `up`.
+fn explain(config: &Config, principal: &str, tool: &str, more: &[&str]) -> Output {
+    let call = ["policy", "explain", "--principal", principal, "--server", "up", "--tool", tool];
+    config.tried(&[&call[..], more].concat())
+}
+
 #[test]
 fn what_is_explained_is_what_is_decided() {
     let lock = Folder::new();
@@ -66,20 +72,8 @@ fn what_is_explained_is_what_is_decided() {
                 let answer = client.call(name, &arguments);
                 let record = gateway.last();
                 let text = arguments.to_string();
-                let explained = config.tried(&[
-                    "policy",
-                    "explain",
-                    "--principal",
-                    who,
-                    "--server",
-                    "up",
-                    "--tool",
-                    name,
-                    "--arguments",
-                    &text,
-                    "--format",
-                    "json",
-                ]);
+                let explained =
+                    explain(&config, who, name, &["--arguments", &text, "--format", "json"]);
                 let shown = json_of(&explained);
                 let about = format!("{who} {name} {text}: {shown}\n{record}");
                 assert_eq!(shown["decision"], record["decision"], "{about}");
@@ -98,16 +92,7 @@ fn what_is_explained_is_what_is_decided() {
                 assert_eq!(shown["listed"], listed, "{about}");
             }
         }
-        let explained = config.tried(&[
-            "policy",
-            "explain",
-            "--principal",
-            "ana",
-            "--server",
-            "up",
-            "--tool",
-            "drop",
-        ]);
+        let explained = explain(&config, "ana", "drop", &[]);
         let text = said(&explained);
         for line in [
             "denied: forbidden (rule `frozen`)",
@@ -121,16 +106,7 @@ fn what_is_explained_is_what_is_decided() {
             assert!(text.contains(line), "{line}\n{text}");
         }
         // Of what nobody knows it is said that nobody knows it.
-        let explained = config.tried(&[
-            "policy",
-            "explain",
-            "--principal",
-            "ana",
-            "--server",
-            "up",
-            "--tool",
-            "unheard",
-        ]);
+        let explained = explain(&config, "ana", "unheard", &[]);
         assert!(said(&explained).contains("not in the lockfile: taken to be offered"));
     }
 }
