@@ -10,17 +10,17 @@ with --strict that is a failure. The exit code is 1 when anything is wrong.
 """
 
 import argparse
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
-import time
+import threading
 import urllib.error
 import urllib.request
 from pathlib import Path
@@ -496,10 +496,33 @@ def check_dashboards(known):
     return f"{len(uids)} dashboards, {count} queries: promql-parser"
 
 
-def free_port():
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        return one.getsockname()[1]
+# What a gateway has, in seconds, to come up or to go down before it is killed.
+PATIENCE = 60
+
+
+@contextlib.contextmanager
+def no_longer_than(seconds, gateway):
+    """Kills the gateway, and what it has started, when the block takes longer: what reads its output then sees the end."""
+    late = threading.Timer(seconds, os.killpg, (gateway.pid, signal.SIGKILL))
+    late.start()
+    try:
+        yield
+    finally:
+        late.cancel()
+
+
+def announced(gateway, lines, said):
+    """Where a gateway serves and where its ops listener is, read from what it says until it knows its server's tools."""
+    places = {}
+    with no_longer_than(PATIENCE, gateway):
+        for line in lines:
+            said.append(line)
+            for what in ("listens on", "ops on"):
+                if f"{what} http://" in line:
+                    places[what] = line.split(f"{what} ")[1].strip()
+            if '"catalogue read"' in line:
+                return places["listens on"], places["ops on"]
+    raise OSError("the gateway did not come up: " + "".join(said))
 
 
 def fetch(url, body=None, headers=()):
@@ -512,28 +535,25 @@ def fetch(url, body=None, headers=()):
 
 def live_metrics(portcullis):
     """What a gateway says of itself, after a call that was answered and one that was denied."""
-    listen, ops = free_port(), free_port()
-    environment = {**os.environ, "LISTEN": f"127.0.0.1:{listen}", "OPS": f"127.0.0.1:{ops}"}
+    environment = {**os.environ, "LISTEN": "127.0.0.1:0", "OPS": "127.0.0.1:0"}
     with tempfile.TemporaryDirectory() as folder:
-        gateway = subprocess.Popen([portcullis, "run"], cwd=folder, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+        gateway = subprocess.Popen([portcullis, "run"], cwd=folder, env=environment, start_new_session=True,
+                                   stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
         try:
-            for _ in range(100):
-                try:
-                    if fetch(f"http://127.0.0.1:{ops}/readyz").startswith("ok"):
-                        break
-                except OSError:
-                    time.sleep(0.1)
+            listener, ops = announced(gateway, gateway.stderr, [])
             for tool_name, arguments in (("add", {"a": 1, "b": 2}), ("delete_account", {"account": "x"})):
                 meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
                 body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call",
                         "params": {"name": tool_name, "arguments": arguments, "_meta": meta}}
-                fetch(f"http://127.0.0.1:{listen}/mcp", json.dumps(body).encode(), {
+                fetch(f"{listener}/mcp", json.dumps(body).encode(), {
                     "Content-Type": "application/json", "Accept": "application/json, text/event-stream",
                     "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": tool_name}.items())
-            return fetch(f"http://127.0.0.1:{ops}/metrics")
+            return fetch(f"{ops}/metrics")
         finally:
             gateway.terminate()
-            gateway.wait(20)
+            with no_longer_than(PATIENCE, gateway):
+                gateway.stderr.read()
+                gateway.wait()
 
 
 # ---- compose, systemd, containers
@@ -688,13 +708,12 @@ def below(ancestor):
 
 def live_image(buildah_run, container, folder):
     """The gateway of deploy/compose in the image: it is started, called and stopped."""
-    listen, ops = free_port(), free_port()
     (folder / "conf").mkdir()
     (folder / "log").mkdir()
     os.chown(folder / "log", 65532, 65532)
     folder.chmod(0o755)
     text = (DEPLOY / "compose" / "gateway" / "gateway.yaml").read_text()
-    text = text.replace("0.0.0.0:8080", f"127.0.0.1:{listen}").replace("0.0.0.0:9901", f"127.0.0.1:{ops}")
+    text = text.replace("0.0.0.0:8080", "127.0.0.1:0").replace("0.0.0.0:9901", "127.0.0.1:0")
     # There is no collector here.
     text = re.sub(r"^telemetry:.*", "", text, flags=re.M | re.S)
     (folder / "conf" / "gateway.yaml").write_text(text)
@@ -704,23 +723,17 @@ def live_image(buildah_run, container, folder):
                "-e", f"PORTCULLIS_API_KEY_SHA256={digest}", container, "--", "/portcullis", "run", "-c", "/etc/portcullis/gateway.yaml"]
     gateway = subprocess.Popen([str(part) for part in command], start_new_session=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
-    listed = None
+    listed, said = None, []
     try:
-        for _ in range(100):
-            try:
-                if "not reached" not in fetch(f"http://127.0.0.1:{ops}/readyz?verbose"):
-                    break
-            except OSError:
-                pass
-            time.sleep(0.1)
+        listener, ops = announced(gateway, gateway.stdout, said)
         meta = {"io.modelcontextprotocol/protocolVersion": "2026-07-28", "io.modelcontextprotocol/clientCapabilities": {}}
         body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list", "params": {"_meta": meta}}
-        listed = fetch(f"http://127.0.0.1:{listen}/mcp", json.dumps(body).encode(), {
+        listed = fetch(f"{listener}/mcp", json.dumps(body).encode(), {
             "Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": f"Bearer {key}",
             "MCP-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/list"}.items())
         tools = {one["name"] for one in json.loads(listed)["result"]["tools"]}
         require(len(tools) == 3 and "add" in tools, f"in the image: the tools are {tools}")
-        health = run(*buildah_run, container, "--", "/portcullis", "health", "--url", f"http://127.0.0.1:{ops}/readyz")
+        health = run(*buildah_run, container, "--", "/portcullis", "health", "--url", f"{ops}/readyz")
         require(health.returncode == 0 or "unrecognized subcommand" in health.stderr,
                 f"in the image: health of a gateway that is ready: {health.returncode}: {health.stderr}")
     except (OSError, ValueError, KeyError) as error:
@@ -730,13 +743,11 @@ def live_image(buildah_run, container, folder):
         for process in below(gateway.pid):
             if process.joinpath("cmdline").read_bytes().startswith(b"/portcullis\0run\0"):
                 os.kill(int(process.name), signal.SIGTERM)
-        try:
-            said = gateway.communicate(timeout=20)[0]
-        except subprocess.TimeoutExpired:
-            os.killpg(gateway.pid, signal.SIGKILL)
-            said = gateway.communicate()[0]
+        with no_longer_than(PATIENCE, gateway):
+            said.append(gateway.stdout.read())
+            gateway.wait()
     audit = folder / "log" / "audit.jsonl"
-    if require(audit.exists(), f"in the image: no audit file: {said}"):
+    if require(audit.exists(), f"in the image: no audit file: {''.join(said)}"):
         require(audit.stat().st_uid == 65532 and audit.stat().st_mode & 0o077 == 0, "in the image: the audit file is not its own alone")
         events = [json.loads(line)["event"] for line in audit.read_text().splitlines()]
         require("exchange" in events and "stop" in events, f"in the image: the records are {events}")
