@@ -379,9 +379,10 @@ fn serve(config: Option<&Path>) -> ExitCode {
         settings,
         |settings| start::start(settings, source),
         async |running| {
+            let told = told_to_stop();
             announce(running, config.is_none());
             service::ready();
-            told_to_stop().await;
+            told.await;
             service::stopping();
             tokio::select! {
                 () = running.wane() => {}
@@ -452,15 +453,21 @@ fn log(usual: &str) {
     }
 }
 
-/// SIGINT or SIGTERM.
-async fn told_to_stop() {
-    let (interrupt, terminate) = (signal(SignalKind::interrupt()), signal(SignalKind::terminate()));
-    let (Ok(mut interrupt), Ok(mut terminate)) = (interrupt, terminate) else {
-        return std::future::pending().await;
-    };
-    tokio::select! {
-        _ = interrupt.recv() => {}
-        _ = terminate.recv() => {}
+/// SIGINT or SIGTERM, from the moment this is called and not only once it is waited for: whoever reads
+/// where the gateway listens may stop it at once.
+fn told_to_stop() -> impl Future<Output = ()> {
+    let signals = signal(SignalKind::interrupt()).and_then(|interrupt| {
+        let terminate = signal(SignalKind::terminate())?;
+        Ok((interrupt, terminate))
+    });
+    async {
+        let Ok((mut interrupt, mut terminate)) = signals else {
+            return std::future::pending().await;
+        };
+        tokio::select! {
+            _ = interrupt.recv() => {}
+            _ = terminate.recv() => {}
+        }
     }
 }
 

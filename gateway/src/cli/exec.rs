@@ -78,6 +78,7 @@ async fn beside(running: &Running, settings: &Settings, exec: &Exec) -> io::Resu
         program.env_remove(name);
     }
     program.args(command).env("PORTCULLIS_URL", &base).env("PORTCULLIS_MCP_CONFIG", &told.0);
+    let told_to_stop = told_to_stop();
     let mut child = program.spawn().map_err(|error| {
         let name = exec.command.first().map(|name| name.to_string_lossy().into_owned());
         io::Error::other(format!("could not start `{}`: {error}", name.unwrap_or_default()))
@@ -85,7 +86,7 @@ async fn beside(running: &Running, settings: &Settings, exec: &Exec) -> io::Resu
     let status = tokio::select! {
         status = child.wait() => status?,
         // Whoever stops the two at a terminal has told the program as well.
-        () = told_to_stop() => {
+        () = told_to_stop => {
             let pid = child.id().and_then(|pid| i32::try_from(pid).ok());
             let pid = pid.and_then(rustix::process::Pid::from_raw);
             let term = rustix::process::Signal::TERM;
@@ -104,7 +105,8 @@ fn named(text: &str) -> BTreeSet<String> {
     let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
     let word = |rest: &str| rest.split(|c| !is_name(c)).next().unwrap_or_default().to_owned();
     let from_env = text.split("fromEnv").skip(1);
-    let from_env = from_env.map(|rest| word(rest.trim_start_matches([':', ' ', '"', '\''])));
+    let between = |c: char| c.is_whitespace() || matches!(c, ':' | '"' | '\'');
+    let from_env = from_env.map(|rest| word(rest.trim_start_matches(between)));
     let substituted = text.split("${").skip(1).map(word);
     let mut names: BTreeSet<_> = from_env.chain(substituted).collect();
     names.retain(|name| !name.is_empty() && name != KEY);
