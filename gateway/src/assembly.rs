@@ -281,6 +281,7 @@ impl Lasting {
             policy,
             configuration: digest.as_str().into(),
             journal: Arc::clone(&self.journal),
+            capture: settings.audit.capture,
             limits: self.limits,
             clock: Arc::clone(&self.clock),
             metrics: Arc::clone(&self.metrics),

@@ -10,6 +10,7 @@
 pub mod tree;
 pub mod chain;
 pub mod note;
+mod captured;
 mod record;
 mod sink;
 pub mod spool;
@@ -40,6 +41,7 @@ use chain::{Chain, content_of};
 use record::Event;
 use spool::Spool;
 
+pub use captured::{Captured, Excerpt, MOST as MOST_CAPTURED};
 pub use deliver::{Delivery, Receiver, deliver};
 pub use file::{FileSink, Resumed, Trusted};
 pub use ledger::{Checkpoints, Ledger, Slot};
@@ -256,8 +258,10 @@ impl Journal {
     ///
     /// # Errors
     /// When a sink does not take it; then nothing may be sent.
-    pub fn open_call(self: &Arc<Self>, record: Box<Record>) -> Result<Entry, AuditError> {
-        self.append(record.intent(&self.chain), true)?;
+    pub fn open_call(self: &Arc<Self>, mut record: Box<Record>) -> Result<Entry, AuditError> {
+        let due = record.captured.as_ref().map_or(0, |captured| captured.due);
+        self.append(record.intent(&self.chain), Some(due))?;
+        record.announced = true;
         Ok(Entry { journal: Arc::clone(self), record: Some(record) })
     }
 
@@ -279,7 +283,7 @@ impl Journal {
     pub fn refused(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
-        self.append(record.exchange(&self.chain, ending, now), false)?;
+        self.append(record.exchange(&self.chain, ending, now), None)?;
         if let Some(witness) = &*self.witness.load() {
             witness.ended(record, ending, now);
         }
@@ -331,11 +335,11 @@ impl Journal {
     }
 
     fn probe(&self) -> Result<(), AuditError> {
-        self.append(self.line(&Event { event: "probe", ..Event::default() }), true)
+        self.append(self.line(&Event { event: "probe", ..Event::default() }), Some(0))
     }
 
     fn event(&self, event: &Event<'_>) -> Result<(), AuditError> {
-        self.append(self.line(event), false)
+        self.append(self.line(event), None)
     }
 
     fn line(&self, event: &Event<'_>) -> Vec<u8> {
@@ -343,15 +347,15 @@ impl Journal {
         event.write(&self.chain, &self.ids.next(now), now, &self.policy.load())
     }
 
-    /// Appends a record. One that `opens` something is refused where there is no room for what follows
-    /// of it; what has happened is written wherever there is room.
-    fn append(&self, line: Vec<u8>, opens: bool) -> Result<(), AuditError> {
+    /// Appends a record. One that opens something is refused where there is no room for what follows of
+    /// it, which may have so many bytes more; what has happened is written wherever there is room.
+    fn append(&self, line: Vec<u8>, opens: Option<usize>) -> Result<(), AuditError> {
         // Most of the work is done before it is this record's turn.
         let content = content_of(&line);
         let mut ledger = self.ledger();
         let mut write = |event: &Event<'_>| self.line(event);
         ledger.turn(|| self.clock.now());
-        let room = if opens { ledger.room(line.len()) } else { Ok(()) };
+        let room = opens.map_or(Ok(()), |more| ledger.room(line.len() + more));
         let written = room.and_then(|()| ledger.push_hashed(line, &content, &mut write));
         drop(ledger);
         self.counted(written)

@@ -16,6 +16,7 @@ mod heard;
 mod apart;
 mod guarded;
 mod asking;
+mod capturing;
 mod using;
 mod tasks;
 mod listing;
@@ -62,7 +63,7 @@ use crate::reply;
 use crate::resource::{Resource, Wrong};
 use crate::seal::Sealer;
 use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
-use crate::settings::Limits;
+use crate::settings::{Capture, Limits};
 use crate::task::Tasks;
 use crate::telemetry::Telemetry;
 use crate::upstream::{Party, Subject, Upstream, UpstreamError};
@@ -93,6 +94,8 @@ pub struct Gateway {
     pub configuration: Arc<str>,
     /// What was decided, and what came of it?
     pub journal: Arc<Journal>,
+    /// What of contents is on record, if anything?
+    pub capture: Option<Capture>,
     /// How much?
     pub limits: Limits,
     /// When?

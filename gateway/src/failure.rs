@@ -373,6 +373,17 @@ impl Failure {
                 code::INTERNAL,
                 "the server did not answer in time",
             ),
+            Self::Upstream(error) if error.is_open() => {
+                let when = match error {
+                    UpstreamError::Open(wait) => format!("in {} s", wait.as_secs() + 1),
+                    _ => "later".to_owned(),
+                };
+                plain(
+                    of_request(StatusCode::SERVICE_UNAVAILABLE),
+                    code::INTERNAL,
+                    &format!("the server keeps failing; try again {when}"),
+                )
+            }
             Self::Upstream(_) => plain(
                 of_request(StatusCode::BAD_GATEWAY),
                 code::INTERNAL,

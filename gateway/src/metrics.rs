@@ -144,6 +144,10 @@ pub struct OfServer {
     name: Box<str>,
     calls: Histogram,
     up: AtomicU64,
+    circuit: AtomicU64,
+    opened: Counter,
+    /// How long sessions with it lasted: those the gateway has ended, and those it has lost.
+    sessions: [Histogram; 2],
 }
 
 impl OfServer {
@@ -155,6 +159,31 @@ impl OfServer {
     /// Notes whether it could be reached when it was last tried.
     pub fn reached(&self, up: bool) {
         self.up.store(u64::from(up), Ordering::Relaxed);
+    }
+
+    /// Measures a legacy session with it that the gateway has `ended`, or that it has lost.
+    pub fn session(&self, time: Duration, ended: bool) {
+        let [by_us, lost] = &self.sessions;
+        if ended { by_us } else { lost }.observe(time);
+    }
+
+    /// Notes whether its circuit is open: nothing is asked of it then.
+    pub fn circuit(&self, open: bool) {
+        self.circuit.store(u64::from(open), Ordering::Relaxed);
+        self.opened.add(u64::from(open));
+    }
+}
+
+impl OfServer {
+    /// Its sessions, by how they ended, as far as there were any.
+    fn sessions(&self) -> Vec<(Labels, Value)> {
+        let ends = [None, Some(("error.type", Box::from("upstream-session")))];
+        let all = ends.into_iter().zip(&self.sessions);
+        let point = |(end, histogram): (Option<_>, &Histogram)| {
+            let labels = [("portcullis.server", self.name.clone())].into_iter().chain(end);
+            (labels.collect(), histogram.read())
+        };
+        all.filter(|(_, histogram)| histogram.has_any()).map(point).collect()
     }
 }
 
@@ -299,7 +328,14 @@ impl Metrics {
             return known;
         }
         let calls = Histogram::new(&QUICK);
-        let server = Arc::new(OfServer { name: name.into(), calls, up: AtomicU64::new(0) });
+        let server = Arc::new(OfServer {
+            name: name.into(),
+            calls,
+            up: AtomicU64::new(0),
+            circuit: AtomicU64::new(0),
+            opened: Counter::default(),
+            sessions: [Histogram::operation(), Histogram::operation()],
+        });
         servers.push(Arc::downgrade(&server));
         server
     }
@@ -458,6 +494,12 @@ impl Metrics {
                 one(self.sessions.read()),
             ),
             family(
+                "mcp.client.session.duration",
+                "s",
+                "Legacy sessions with servers that are over.",
+                servers.iter().flat_map(|server| server.sessions()).collect(),
+            ),
+            family(
                 "portcullis.exchanges",
                 "",
                 "Exchanges, by how they ended.",
@@ -498,6 +540,18 @@ impl Metrics {
                 "",
                 "Whether the server was reached when last tried.",
                 by_server(&|server| gauge(&server.up)),
+            ),
+            family(
+                "portcullis.circuit_breaker_open",
+                "",
+                "Whether nothing is asked of the server because it keeps failing.",
+                by_server(&|server| gauge(&server.circuit)),
+            ),
+            family(
+                "portcullis.circuit_breaker_openings",
+                "",
+                "How often that began.",
+                by_server(&|server| sum(&server.opened)),
             ),
             family(
                 "portcullis.in_flight",

@@ -28,6 +28,7 @@ mod yaml;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
+use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -41,7 +42,7 @@ use crate::egress::Egress;
 use crate::naming::Prefix;
 use crate::sandbox::Plan;
 
-pub use audit::{Audit, Checkpoints, Rotation, Sink, SinkTarget, Syslog};
+pub use audit::{Audit, Capture, Checkpoints, Rotation, Sink, SinkTarget, Syslog};
 pub use credentials::{Credential, Grant, ServerTls};
 pub use guardrails::Guardrail;
 pub use identity::{
@@ -123,6 +124,17 @@ pub struct Server {
     pub credential: Option<Credential>,
     /// Headers of every request to it.
     pub headers: Vec<(HeaderName, Value)>,
+    /// When it is left alone because it keeps failing.
+    pub circuit_breaker: Option<CircuitBreaker>,
+}
+
+/// When a server that keeps failing is left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CircuitBreaker {
+    /// After so many failures in a row.
+    pub failures: NonZeroU32,
+    /// For so long.
+    pub open_for: Duration,
 }
 
 /// How a server is reached.

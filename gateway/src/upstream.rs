@@ -6,6 +6,7 @@
 
 mod party;
 pub mod whois;
+mod breaker;
 mod credential;
 mod error;
 mod turn;
@@ -53,6 +54,7 @@ use crate::world::{World, WorldError};
 
 use answer::Messages;
 pub use answer::{Answer, Asked, Question, Replier, Step, is_progress};
+use breaker::{Breaker, Turned};
 use catalog::{Shelf, Whom};
 pub use credential::CredentialError;
 use credential::Credentials;
@@ -86,6 +88,7 @@ pub struct Upstream {
     /// Its name, and a digest of where it is: what belongs to one is nothing to another of that name.
     identity: Box<str>,
     counts: Arc<OfServer>,
+    breaker: Breaker,
     /// Compares what it says with what was approved.
     keeper: Arc<Keeper>,
     tasks: Tasks,
@@ -175,6 +178,7 @@ impl Upstream {
             limits,
             identity: identity(server),
             counts: metrics.server(server.name.as_str()),
+            breaker: Breaker::new(server.circuit_breaker, Instant::now()),
             keeper,
             tasks,
             next_id: AtomicI64::new(FIRST_ID),
@@ -224,7 +228,7 @@ impl Upstream {
                 Ok(opened) => {
                     hellos.push(Arc::clone(&opened.hello));
                     if let Some(leg) = &opened.leg {
-                        self.close(party, leg).await;
+                        self.close(party, leg, opened.since.elapsed()).await;
                     }
                 }
                 Err(UpstreamError::Status(400..500) | UpstreamError::Refused) => {}
@@ -275,6 +279,7 @@ impl Upstream {
             Transport::Http(_) if !self.modern_alone.load(Ordering::Relaxed) => {
                 match self.noted(self.session(version, party).await) {
                     Ok(opened) => return Ok((Arc::clone(&opened.hello), opened.leg)),
+                    Err(error @ UpstreamError::Open(_)) => return Err(error),
                     Err(error) => {
                         // Either it has no handshake, or it cannot be reached: the question which
                         // era it speaks tells the two apart.
@@ -296,8 +301,9 @@ impl Upstream {
         Ok((self.hello(party).await?, None))
     }
 
-    /// Ends a session that was opened for a client.
-    pub async fn close(&self, party: &Party, leg: &Leg) {
+    /// Ends a session that was opened for a client and has lasted `age`.
+    pub async fn close(&self, party: &Party, leg: &Leg, age: Duration) {
+        self.counts.session(age, true);
         self.shelves.remove(&Whom::Session(leg.clone()));
         match &self.transport {
             Transport::Http(http) => {
@@ -335,7 +341,11 @@ impl Upstream {
             self.forget(party, leg);
         }
         self.known_by.remove(&party.key());
-        if self.known.load().as_ref().is_some_and(|known| known.leg.as_ref() == leg) {
+        let known = self.known.load_full();
+        if let Some(known) = known.filter(|known| known.leg.as_ref() == leg) {
+            if leg.is_some() {
+                self.counts.session(known.since.elapsed(), false);
+            }
             self.known.store(None);
         }
     }
@@ -413,7 +423,7 @@ impl Upstream {
             sent => {
                 answer.over =
                     matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
-                answer.messages = Some(self.noted(sent)?);
+                answer.messages = Some(self.sent(sent)?);
             }
         }
         Ok((due, answer))
@@ -502,8 +512,10 @@ impl Upstream {
         outgoing: &Outgoing<'_>,
         deadline: Instant,
     ) -> Result<Messages, UpstreamError> {
-        let deadline = deadline.min(Instant::now() + self.limits.answer_time);
+        let now = Instant::now();
+        let deadline = deadline.min(now + self.limits.answer_time);
         self.approved()?;
+        self.breaker.admit(now)?;
         match &self.transport {
             Transport::Http(http) => {
                 let sent = timeout_at(deadline, http.send(outgoing)).await;
@@ -597,19 +609,39 @@ impl Upstream {
         }
     }
 
-    /// Notes whether the server was reached, and forgets what no longer holds.
+    /// Notes whether the server has answered, and forgets what no longer holds.
     fn noted<T>(&self, result: Result<T, UpstreamError>) -> Result<T, UpstreamError> {
+        if result.is_ok() && self.breaker.answered() == Some(Turned::Closed) {
+            tracing::info!(server = %self.name, "the server answers again: the circuit is closed");
+            self.counts.circuit(false);
+        }
+        self.sent(result)
+    }
+
+    /// The same for an answer that may have begun and is not there yet.
+    fn sent<T>(&self, result: Result<T, UpstreamError>) -> Result<T, UpstreamError> {
         match &result {
             Ok(_) => self.counts.reached(true),
+            Err(error) => self.failed(error),
+        }
+        result
+    }
+
+    fn failed(&self, error: &UpstreamError) {
+        if error.is_failure() && self.breaker.failed(Instant::now()) == Some(Turned::Open) {
+            tracing::warn!(server = %self.name, "the server keeps failing: the circuit is open");
+            self.counts.circuit(true);
+        }
+        match error {
             // It was told of where it was found out.
-            Err(error) if error.is_stranger() => self.counts.reached(false),
-            Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
+            error if error.is_stranger() => self.counts.reached(false),
+            UpstreamError::SessionGone | UpstreamError::Refused | UpstreamError::Open(_) => {}
             // It is there; what it was shown, or who was shown for, is the matter.
-            Err(error @ (UpstreamError::Unauthorized(_) | UpstreamError::Credential(_))) => {
+            UpstreamError::Unauthorized(_) | UpstreamError::Credential(_) => {
                 let error = crate::report::Chain(error);
                 tracing::warn!(server = %self.name, %error, "the server does not let us in");
             }
-            Err(error) => {
+            _ => {
                 self.counts.reached(false);
                 if matches!(error, UpstreamError::Link(LinkError::Connect(_))) {
                     self.replaced();
@@ -628,7 +660,6 @@ impl Upstream {
                 tracing::warn!(server = %self.name, %error, "the server failed");
             }
         }
-        result
     }
 }
 

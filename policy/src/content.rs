@@ -170,6 +170,22 @@ impl Contents {
         }
     }
 
+    /// The same for what is written down, where whoever reads it has no need of any value.
+    pub(crate) fn look_recorded(
+        &self,
+        server: &ServerName,
+        value: Value<'_>,
+        labelled: &BTreeSet<String>,
+    ) -> Seen {
+        match values(labelled) {
+            Ok(labelled) => {
+                let lens = self.lens(server, Direction::Argument, "", labelled.as_ref());
+                walk::look(&lens.recorded(), value)
+            }
+            Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
+        }
+    }
+
     /// What stands for a value of a labelled member.
     pub(crate) fn mark(&self, server: &ServerName, caller: &str, value: &str) -> String {
         self.lens(server, Direction::Result, caller, None).mark("sensitive-field", value)

@@ -1,6 +1,7 @@
 //! Runs the checks and hands out the proofs the gateway needs to act.
 
 mod expected;
+mod recording;
 mod sending;
 mod showing;
 mod standing;
@@ -58,6 +59,8 @@ struct Terms {
     output: Option<(Arc<Schema>, Mode)>,
     /// Members that this caller does not see.
     hidden: Vec<Vec<Box<str>>>,
+    /// Members that are labelled, whoever sees them.
+    labelled: Vec<Vec<Box<str>>>,
     /// It is a call of a tool, or what came of one.
     calls: bool,
 }

@@ -14,6 +14,8 @@ mod asking;
 mod audit;
 mod authority;
 mod binding;
+mod breaker;
+mod capture;
 mod certificates;
 mod cli;
 mod compat;

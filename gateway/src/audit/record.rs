@@ -13,6 +13,7 @@ use policy::name::ClientId;
 use policy::offer::Kind;
 use policy::principal::{Principal, Proof};
 
+use super::captured::{Captured, Excerpt};
 use super::chain::SCHEMA;
 use super::tree::{Hash, Tree};
 use crate::ending::Ending;
@@ -117,6 +118,10 @@ pub struct Record {
     pub item: Option<(Kind, Box<str>)>,
     /// The keyed digest of the arguments.
     pub argument_digest: Option<String>,
+    /// What was said, where that is recorded.
+    pub captured: Option<Box<Captured>>,
+    /// There is an intent.
+    pub(super) announced: bool,
     /// What was decided.
     pub verdict: Verdict,
     /// What was found in what the server said.
@@ -186,6 +191,8 @@ impl Record {
             server: None,
             item: None,
             argument_digest: None,
+            captured: None,
+            announced: false,
             verdict: Verdict::None,
             found: Vec::new(),
             listed: None,
@@ -241,6 +248,13 @@ impl Record {
             list(line.key("actors"), actors.iter().map(ToString::to_string));
         }
         foreign(line, "argumentDigest", self.argument_digest.as_deref());
+        // Once: with the intent, or where there is none.
+        let captured = self.captured.as_ref();
+        let arguments = captured.and_then(|captured| captured.arguments.as_ref());
+        let arguments = arguments.filter(|_| end.is_none() || !self.announced);
+        let result = captured.and_then(|captured| captured.result.as_ref());
+        let result = result.filter(|_| end.is_some());
+        excerpt(line, "arguments", arguments);
         if end.is_some() {
             number(line, "bytesIn", self.bytes_in as u64);
             number(line, "bytesOut", self.bytes_out as u64);
@@ -251,6 +265,9 @@ impl Record {
         if let Some(code) = end.and_then(|(ending, _)| ending.code) {
             line.raw("code", itoa::Buffer::new().format(code));
         }
+        let cuts = [("arguments", arguments), ("result", result)];
+        let cuts = cuts.into_iter().filter(|(_, part)| part.is_some_and(|part| part.cut));
+        some(line, "cut", cuts.map(|(name, _)| name));
         if let Some(decision) = decision {
             let allowed = matches!(decision.effect, Effect::Allow(_));
             line.text("decision", if allowed { "allow" } else { "deny" });
@@ -305,6 +322,7 @@ impl Record {
             foreign(line, "reason", ending.reason.or_else(|| self.reason()));
         }
         item(line, Kind::Resource);
+        excerpt(line, "result", result);
         if let Some(who) = said {
             some(line, "roles", who.claims.roles.iter().map(|role| role.as_str()));
         }
@@ -413,6 +431,13 @@ fn plain(line: &mut Object<'_>, key: &str, value: &[u8]) {
 fn foreign(line: &mut Object<'_>, key: &str, value: Option<&str>) {
     if let Some(value) = value {
         write_ascii(line.key(key), clipped(value));
+    }
+}
+
+/// A member with as much of what was said as may be.
+fn excerpt(line: &mut Object<'_>, key: &str, said: Option<&Excerpt>) {
+    if let Some(said) = said {
+        write_ascii(line.key(key), &said.text);
     }
 }
 

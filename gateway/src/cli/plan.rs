@@ -96,6 +96,11 @@ fn frame(settings: &Settings) -> String {
         };
         line("audit", format!("{} -> {to}", sink.name));
     }
+    if let Some(capture) = &settings.audit.capture {
+        let parts = [("arguments", capture.arguments), ("results", capture.results)];
+        let parts = parts.iter().filter(|(_, on)| *on).map(|(name, _)| *name).collect::<Vec<_>>();
+        line("contents", format!("{} are recorded, redacted", parts.join(" and ")));
+    }
     let pins = match settings.pins.mode {
         Mode::Enforce => "what is not approved is neither shown nor called",
         Mode::Audit => "what is not approved is only recorded",

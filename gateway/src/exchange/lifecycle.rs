@@ -125,14 +125,15 @@ impl Gateway {
             return self.failed(entry, &Failure::Session(error), None);
         }
         self.conversations.end(session.key);
-        self.metrics.session(self.sessions.age(session));
+        let age = self.sessions.age(session);
+        self.metrics.session(age);
         let (ended, mut all_ended) = mpsc::channel::<()>(1);
         for (place, server) in arrived.route.servers.iter().enumerate() {
             if let Some(leg) = arrived.leg(place).cloned() {
                 let (server, ended) = (Arc::clone(server), ended.clone());
                 let party = arrived.party(place);
                 self.tasks.spawn(async move {
-                    server.close(&party, &leg).await;
+                    server.close(&party, &leg, age).await;
                     drop(ended);
                 });
             }

@@ -403,6 +403,7 @@ impl Underway {
         let twice = Failure::Upstream(UpstreamError::Protocol("the server answered twice"));
         let due = self.call.due.take().ok_or(twice)?;
         let (era, rule) = (self.era(), due.rule().clone());
+        let labelled = due.labelled().to_vec();
         let call = &self.call;
         let released = call.gateway.inspected(&call.caller, due, reply).await?;
         let mut found = Vec::new();
@@ -418,8 +419,17 @@ impl Underway {
                 }
             }
         }
+        let captured = match &shown {
+            Shown::Answer(Reply::Result(said) | Reply::Error(said)) | Shown::Apart(said) => {
+                call.gateway.captured_result(call.server.name(), said, &labelled).await
+            }
+            Shown::Answer(_) | Shown::List(_) | Shown::Withheld(_) => None,
+        };
         if let Some(record) = self.frame.entry.record() {
             record.found(found);
+            if let Some(known) = &mut record.captured {
+                known.result = captured;
+            }
         }
         let id = &self.frame.id;
         if let Shown::Apart(result) = shown {

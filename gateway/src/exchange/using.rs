@@ -290,6 +290,7 @@ impl Gateway {
         };
         let (at, server, name) = target;
         record.server = Some(server.name().as_str().into());
+        self.capture_arguments(server.name(), ask.arguments.as_ref(), record).await;
         if matches!(ask.verb, Verb::Task(_)) {
             record.item = Some((kind, name.clone()));
         }

@@ -7,11 +7,15 @@ use std::time::Duration;
 
 use super::compile::Compiler;
 use super::raw::{
-    Format, Full, RawAudit, RawCheckpoints, RawHttpSink, RawRotation, RawSink, RawSyslog,
+    Format, Full, RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRotation, RawSink,
+    RawSyslog,
 };
 use super::{Place, SecretRef};
+use crate::audit::MOST_CAPTURED;
 
 const MIB: usize = 1024 * 1024;
+/// Most bytes of arguments, and of a result, unless said otherwise.
+const USUAL_CAPTURE: usize = 2 * 1024;
 
 /// What is recorded where.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +26,19 @@ pub struct Audit {
     pub digest_key: Option<SecretRef>,
     /// Who signs the head of the log.
     pub checkpoints: Checkpoints,
+    /// What of contents is recorded; nothing if not given.
+    pub capture: Option<Capture>,
+}
+
+/// What of contents is recorded, redacted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Capture {
+    /// Arguments of calls.
+    pub arguments: bool,
+    /// Their results.
+    pub results: bool,
+    /// Most bytes of each, as they are written.
+    pub size: usize,
 }
 
 /// A place for records.
@@ -113,7 +130,19 @@ impl Compiler<'_> {
     pub(super) fn audit(&mut self, raw: RawAudit) -> Audit {
         let digest_key = raw.digest_key.and_then(|raw| self.secret("/audit/digestKey", raw));
         let checkpoints = self.checkpoints(raw.checkpoints);
-        Audit { sinks: self.sinks(raw.sinks), digest_key, checkpoints }
+        let capture = raw.capture.and_then(|raw| self.capture(&raw));
+        Audit { sinks: self.sinks(raw.sinks), digest_key, checkpoints, capture }
+    }
+
+    fn capture(&mut self, raw: &RawCapture) -> Option<Capture> {
+        let at = "/audit/capture/size";
+        let size = self.size(at, raw.size.as_deref()).unwrap_or(USUAL_CAPTURE);
+        if size > MOST_CAPTURED {
+            let message = format!("a record has room for {} KiB", MOST_CAPTURED / 1024);
+            self.report(at, message, "give less: what is cut is still found by its digest");
+        }
+        let capture = Capture { arguments: raw.arguments, results: raw.results, size };
+        (raw.arguments || raw.results).then_some(capture)
     }
 
     fn checkpoints(&mut self, raw: RawCheckpoints) -> Checkpoints {

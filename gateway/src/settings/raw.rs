@@ -18,7 +18,9 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 pub use audit::{Format, Full};
-pub(super) use audit::{RawAudit, RawCheckpoints, RawHttpSink, RawRotation, RawSink, RawSyslog};
+pub(super) use audit::{
+    RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRotation, RawSink, RawSyslog,
+};
 pub(super) use credential::{
     RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawServerTls,
 };
@@ -175,6 +177,21 @@ pub(super) struct RawServer {
     /// ever passed on.
     #[serde(default)]
     pub(super) headers: Vec<RawVariable>,
+    /// The server is left alone while it keeps failing. Without it, every request is tried. Whoever can
+    /// make the server fail with what they ask of it can then keep others from it.
+    pub(super) circuit_breaker: Option<RawCircuitBreaker>,
+}
+
+/// When a server that keeps failing is left alone: what is asked of it is refused at once, but for one
+/// request after each pause. Connections that fail or break, programs that end, time that runs out and
+/// HTTP statuses from 500 are failures; what an answer says is none.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct RawCircuitBreaker {
+    /// After so many failures without an answer in between. Default 5.
+    pub(super) failures: Option<u32>,
+    /// The pause, such as `10s`. Default `30s`.
+    pub(super) open_for: Option<String>,
 }
 
 /// How a server at a URL is spoken to.

@@ -1,20 +1,28 @@
 //! Servers and routes: how the one is reached, and where the other leads.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::num::NonZeroU32;
 use std::path::PathBuf;
+use std::time::Duration;
 
 use http::Uri;
 use policy::name::ServerName;
 
 use super::compile::Compiler;
 use super::raw::{
-    RawPrefix, RawProtocol, RawReachable, RawRoute, RawSandbox, RawSandboxMode, RawServer,
-    RawSharing, RawTransport, RawVariable,
+    RawCircuitBreaker, RawPrefix, RawProtocol, RawReachable, RawRoute, RawSandbox, RawSandboxMode,
+    RawServer, RawSharing, RawTransport, RawVariable,
 };
-use super::{Identity, Listener, Program, Protocol, Reach, Route, SecretRef, Server, Value};
+use super::{
+    CircuitBreaker, Identity, Listener, Program, Protocol, Reach, Route, SecretRef, Server, Value,
+};
 use crate::egress::{self, Egress};
 use crate::naming::{self, Prefix};
 use crate::sandbox::{Network, Plan};
+
+/// After how many failures in a row a server is left alone, and for how long, unless said otherwise.
+const FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
+const OPEN_FOR: Duration = Duration::from_secs(30);
 
 impl Compiler<'_> {
     pub(super) fn servers(&mut self, raws: Vec<RawServer>) -> Vec<Server> {
@@ -50,11 +58,34 @@ impl Compiler<'_> {
             }
             let egress = self.egress(&at, &raw);
             let (tls, credential, headers) = self.shown(&at, &mut raw);
+            let circuit_breaker = raw.circuit_breaker.take().map(|raw| self.breaker(&at, &raw));
             // The name stands even where the rest is wrong: what refers to it is not.
             let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
-            Some(Server { name, reach, protocol, own, egress, tls, credential, headers })
+            Some(Server {
+                name,
+                reach,
+                protocol,
+                own,
+                egress,
+                tls,
+                credential,
+                headers,
+                circuit_breaker,
+            })
         };
         raws.into_iter().enumerate().filter_map(server).collect()
+    }
+
+    /// When it is left alone.
+    fn breaker(&mut self, at: &str, raw: &RawCircuitBreaker) -> CircuitBreaker {
+        let at = |key: &str| format!("{at}/circuitBreaker/{key}");
+        let failures = NonZeroU32::new(raw.failures.unwrap_or(FAILURES.get()));
+        if failures.is_none() {
+            let help = "give at least 1, or leave `circuitBreaker` out";
+            self.report(&at("failures"), "a server cannot fail before it has failed", help);
+        }
+        let open_for = self.time(&at("openFor"), raw.open_for.as_deref()).unwrap_or(OPEN_FOR);
+        CircuitBreaker { failures: failures.unwrap_or(FAILURES), open_for }
     }
 
     /// Where connections to the server may go.

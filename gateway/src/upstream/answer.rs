@@ -314,7 +314,7 @@ impl Answer {
         let outgoing = request::call(self.id, &self.call, &self.manner, speaker);
         let sent = self.upstream.send(&outgoing, self.deadline).await;
         self.over = matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
-        self.messages = Some(self.upstream.noted(sent)?);
+        self.messages = Some(self.upstream.sent(sent)?);
         Ok(())
     }
 

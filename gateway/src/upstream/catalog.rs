@@ -225,10 +225,11 @@ impl Upstream {
             (Transport::Http(_), Era::Legacy) => {
                 let opened = self.session(Version::LAST_LEGACY, party).await?;
                 if let Some(leg) = &opened.leg {
-                    self.close(party, leg).await;
+                    self.close(party, leg, opened.since.elapsed()).await;
                 }
                 let (hello, leg) = (Arc::clone(&opened.hello), known.leg.clone());
-                let found = Known { hello, generation: known.generation, leg };
+                let (generation, since) = (known.generation, known.since);
+                let found = Known { hello, generation, leg, since };
                 self.known.store(Some(Arc::new(found)));
                 Ok(opened.hello)
             }

@@ -14,6 +14,9 @@ pub enum UpstreamError {
     /// It failed for somebody else who asked for the same at the same time, with this code.
     #[error("the server failed for another request a moment ago")]
     Shared(&'static str),
+    /// It has failed too often in a row; it is asked again later.
+    #[error("the server keeps failing; it is asked again in {0:?}")]
+    Open(Duration),
     /// It is not the one that was approved.
     #[error("the server is not the one that was approved")]
     Stranger,
@@ -74,6 +77,15 @@ pub enum UpstreamError {
 }
 
 impl UpstreamError {
+    /// The code of [`Self::Open`], also where that was found out for somebody else.
+    const CIRCUIT_OPEN: &'static str = "circuit-open";
+
+    /// Whether it is that the server is left alone.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        self.code() == Self::CIRCUIT_OPEN
+    }
+
     /// Whether it is that the server is not the one that was approved.
     #[must_use]
     pub fn is_stranger(&self) -> bool {
@@ -85,6 +97,7 @@ impl UpstreamError {
     pub const fn code(&self) -> &'static str {
         match self {
             Self::Shared(code) => code,
+            Self::Open(_) => Self::CIRCUIT_OPEN,
             Self::Stranger => "server-identity",
             Self::Link(LinkError::Connect(_)) => "upstream-connect",
             Self::Link(LinkError::Egress { .. }) => "upstream-egress",

@@ -125,7 +125,7 @@ impl Upstream {
         let speaker = party.speaker(leg);
         let outgoing = request::listen(id, wants, speaker);
         let deadline = Instant::now() + self.limits.answer_time;
-        let mut messages = self.noted(self.send(&outgoing, deadline).await)?;
+        let mut messages = self.sent(self.send(&outgoing, deadline).await)?;
         loop {
             let next = messages.next(deadline, self.limits.answer_time).await;
             match self.noted(next)?.ok_or(UpstreamError::Incomplete)? {

@@ -52,6 +52,8 @@ pub(super) struct Known {
     pub(super) generation: u64,
     /// The gateway's own session with a legacy server.
     pub(super) leg: Option<Leg>,
+    /// Since when.
+    pub(super) since: Instant,
 }
 
 impl Upstream {
@@ -59,7 +61,12 @@ impl Upstream {
     pub(super) async fn known(&self, party: &Party) -> Result<Arc<Known>, UpstreamError> {
         let generation = match &self.transport {
             Transport::Http(_) => 0,
-            Transport::Channel(seats) => seats.channel(None).await?.generation,
+            Transport::Channel(seats) => {
+                // Nothing is started that would not be asked.
+                self.breaker.look(Instant::now())?;
+                let channel = seats.channel(None).await;
+                channel.inspect_err(|error| self.failed(error))?.generation
+            }
         };
         if self.asks_callers {
             // What it says to one caller is not another's, and neither is a refusal.
@@ -148,7 +155,7 @@ impl Upstream {
                     versions.items().any(|version| version.as_str().as_deref() == Some(ours))
                 });
                 let hello = Arc::new(Hello::read(Era::Modern, &result));
-                Ok(speaks.then_some(Known { hello, generation, leg: None }))
+                Ok(speaks.then_some(Known { hello, generation, leg: None, since: Instant::now() }))
             }
             Ok((Outcome::Error(error), _)) => {
                 let code = error.value().get("code").and_then(Value::as_i64);
@@ -196,7 +203,7 @@ impl Upstream {
         let leg = Leg { version, id: session };
         self.notify(&request::initialized(party, &leg), deadline).await?;
         let hello = Arc::new(Hello::read(Era::Legacy, &result));
-        Ok(Known { hello, generation, leg: Some(leg) })
+        Ok(Known { hello, generation, leg: Some(leg), since: Instant::now() })
     }
 
     /// Opens a session of its own for a client.

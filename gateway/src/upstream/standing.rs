@@ -99,6 +99,11 @@ impl Standing {
         self.used.store(self.born.elapsed().as_secs(), Ordering::Relaxed);
     }
 
+    /// What is to be ended, and how long it has lasted.
+    fn ended(&self) -> Option<(Arc<Leg>, Duration)> {
+        Some((self.leg.load_full()?, self.born.elapsed()))
+    }
+
     fn is_idle(&self) -> bool {
         let idle = self.born.elapsed().as_secs().saturating_sub(self.used.load(Ordering::Relaxed));
         idle >= IDLE.as_secs()
@@ -154,6 +159,7 @@ impl Upstream {
         if self.standing.get(&key).is_some_and(|standing| is_gone(&standing))
             && let Some(standing) = self.standing.remove(&key)
         {
+            self.counts.session(standing.born.elapsed(), false);
             standing.over.cancel();
         }
     }
@@ -247,13 +253,13 @@ impl Upstream {
             let cut = all || key.is_revoked(revoked);
             if cut {
                 standing.over.cancel();
-                over.extend(standing.leg.load_full());
+                over.extend(standing.ended());
             }
             !cut
         });
-        for leg in over {
+        for (leg, age) in over {
             let upstream = Arc::clone(self);
-            self.tasks.spawn(async move { upstream.close(&Party::gateway(), &leg).await });
+            self.tasks.spawn(async move { upstream.close(&Party::gateway(), &leg, age).await });
         }
     }
 
@@ -270,12 +276,12 @@ impl Upstream {
                 let keep = !standing.is_idle() || standing.desk.is_busy();
                 if !keep {
                     standing.over.cancel();
-                    idle.extend(standing.leg.load_full());
+                    idle.extend(standing.ended());
                 }
                 keep
             });
-            for leg in idle {
-                self.close(&Party::gateway(), &leg).await;
+            for (leg, age) in idle {
+                self.close(&Party::gateway(), &leg, age).await;
             }
             if let Transport::Channel(seats) = &self.transport {
                 seats.sweep(IDLE_PROCESS);

@@ -69,8 +69,12 @@ impl Policy {
         };
         let known = self.registered(&call.server, Kind::Tool, &call.name).filter(|_| calls);
         let own = known.map(|known| &known.labels).into_iter();
-        let labels = own.chain(offer.map(Offer::labels)).flat_map(|labels| labels.hidden(may));
-        Terms { output, hidden: labels.map(<[_]>::to_vec).collect(), calls }
+        let labels = own.chain(offer.map(Offer::labels));
+        let hidden = labels.clone().flat_map(|labels| labels.hidden(may));
+        let labelled = labels.flat_map(|labels| labels.hidden(|_| false));
+        let [hidden, labelled] =
+            [hidden.map(<[_]>::to_vec).collect(), labelled.map(<[_]>::to_vec).collect()];
+        Terms { output, hidden, labelled, calls }
     }
 
     /// Whether the arguments of a call are as the definition and the policy say.

@@ -17,6 +17,21 @@ pub(in crate::settings) struct RawAudit {
     /// The signed head of the log.
     #[serde(default)]
     pub(in crate::settings) checkpoints: RawCheckpoints,
+    /// Contents that are recorded as well, without secrets and personal data as far as the detectors find
+    /// them. Without it no record has any content.
+    pub(in crate::settings) capture: Option<RawCapture>,
+}
+
+/// Which contents are recorded. They go to every sink.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(in crate::settings) struct RawCapture {
+    /// What callers send: the arguments of tools and prompts, also of calls that are denied.
+    pub(in crate::settings) arguments: bool,
+    /// What servers answer, as callers are shown it, without members that are labelled as sensitive.
+    pub(in crate::settings) results: bool,
+    /// Most of each, as it is written in a record, up to `8KiB`. Default `2KiB`.
+    pub(in crate::settings) size: Option<String>,
 }
 
 /// Who signs the head of the log, and how often.

@@ -1,0 +1,73 @@
+//! What was said, for operators who want that on record (control C24): off unless configured, without
+//! secrets and personal data, and never more than so much.
+
+/// Most bytes of arguments, and of a result, that an operator can ask for, as they are written.
+pub const MOST: usize = 8 * 1024;
+
+/// What of an exchange is recorded of its contents.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Captured {
+    /// What was sent.
+    pub arguments: Option<Excerpt>,
+    /// What came back.
+    pub result: Option<Excerpt>,
+    /// Bytes that will be wanted when it has come.
+    pub due: usize,
+}
+
+/// The beginning of a text, or all of it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Excerpt {
+    /// The text.
+    pub text: Box<str>,
+    /// There was more.
+    pub cut: bool,
+}
+
+impl Excerpt {
+    /// As much of `text` as has `most` bytes in a record, where everything but printable ASCII is escaped.
+    #[must_use]
+    pub fn of(text: &str, most: usize) -> Self {
+        let mut left = most;
+        for (at, letter) in text.char_indices() {
+            let length = match letter {
+                '"' | '\\' => 2,
+                ' '..='~' => 1,
+                _ => 6 * letter.len_utf16(),
+            };
+            match left.checked_sub(length) {
+                Some(rest) => left = rest,
+                None => {
+                    let text = text.get(..at).unwrap_or_default();
+                    return Self { text: text.into(), cut: true };
+                }
+            }
+        }
+        Self { text: text.into(), cut: false }
+    }
+
+    /// What could not be made fit to be written down.
+    #[must_use]
+    pub fn withheld() -> Self {
+        Self { text: "".into(), cut: true }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Excerpt;
+    use policy::json::write_ascii;
+    use proptest::prelude::{prop_assert, prop_assert_eq, proptest};
+
+    proptest! {
+        #[test]
+        fn an_excerpt_is_never_longer_than_it_may_be(text in "\\PC{0,40}[\\x00-\\x7f]{0,40}", most in 0_usize..200) {
+            let excerpt = Excerpt::of(&text, most);
+            let mut written = Vec::new();
+            write_ascii(&mut written, &excerpt.text);
+            prop_assert!(written.len() - 2 <= most);
+            prop_assert!(text.starts_with(&*excerpt.text));
+            prop_assert_eq!(excerpt.cut, excerpt.text.len() < text.len());
+        }
+    }
+}

@@ -1,0 +1,57 @@
+//! What was said, taken down where an operator wants that (`audit.capture`).
+
+use std::sync::Arc;
+
+use policy::json::Fragment;
+use policy::name::ServerName;
+
+use super::Gateway;
+use crate::audit::{Captured, Excerpt, Record};
+
+impl Gateway {
+    /// Takes down the arguments of a call, before it is decided: what was tried is evidence too.
+    pub(super) async fn capture_arguments(
+        &self,
+        server: &ServerName,
+        arguments: Option<&Fragment>,
+        record: &mut Record,
+    ) {
+        let Some(capture) = self.capture else { return };
+        let arguments = match arguments.filter(|_| capture.arguments) {
+            Some(arguments) => Some(self.excerpt(server, arguments, &[], capture.size).await),
+            None => None,
+        };
+        let due = if capture.results { capture.size } else { 0 };
+        record.captured = Some(Box::new(Captured { arguments, result: None, due }));
+    }
+
+    /// What of a result is taken down, as its caller is shown it but for what is labelled.
+    pub(super) async fn captured_result(
+        &self,
+        server: &ServerName,
+        result: &Fragment,
+        labelled: &[Vec<Box<str>>],
+    ) -> Option<Excerpt> {
+        let capture = self.capture.filter(|capture| capture.results)?;
+        Some(self.excerpt(server, result, labelled, capture.size).await)
+    }
+
+    /// What is long is looked at beside the threads that serve clients.
+    async fn excerpt(
+        &self,
+        server: &ServerName,
+        said: &Fragment,
+        labelled: &[Vec<Box<str>>],
+        most: usize,
+    ) -> Excerpt {
+        let text = if said.value().raw().len() < self.limits.inspected_inline {
+            self.policy.recordable(server, said.value(), labelled)
+        } else {
+            let (policy, server) = (Arc::clone(&self.policy), server.clone());
+            let (said, labelled) = (said.clone(), labelled.to_vec());
+            let look = move || policy.recordable(&server, said.value(), &labelled);
+            tokio::task::spawn_blocking(look).await.unwrap_or_default()
+        };
+        text.map_or_else(Excerpt::withheld, |text| Excerpt::of(&text, most))
+    }
+}

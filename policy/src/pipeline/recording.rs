@@ -1,0 +1,55 @@
+//! What of a message is written down, where an operator wants contents on record.
+
+use std::collections::BTreeSet;
+
+use super::{Expectation, Policy};
+use crate::json::{Bounds, Document, Value};
+use crate::labels;
+use crate::name::ServerName;
+
+impl Expectation {
+    /// Where the result has members that are labelled as sensitive, whoever may see them.
+    #[must_use]
+    pub fn labelled(&self) -> &[Vec<Box<str>>] {
+        &self.terms.labelled
+    }
+}
+
+impl Policy {
+    /// Arguments for `server`, or a result of it, as they may be written down: without secrets, what a
+    /// person is known by, canaries, and what stands at `labelled`. The same value has the same mark in
+    /// every record of this process. `None` where it cannot be made so.
+    #[must_use]
+    pub fn recordable(
+        &self,
+        server: &ServerName,
+        value: Value<'_>,
+        labelled: &[Vec<Box<str>>],
+    ) -> Option<String> {
+        let labelled: Vec<&[Box<str>]> = labelled.iter().map(|at| &**at).collect();
+        let mark = |value: &str| self.contents.mark(server, "", value);
+        let cut = if labelled.is_empty() { None } else { labels::without(value, &labelled, &mark) };
+        let Some(cut) = cut else { return self.redacted(server, value, &BTreeSet::new()) };
+        if cut.full {
+            return None;
+        }
+        let document = Document::parse(cut.text.into(), &Bounds::ANSWER).ok()?;
+        self.redacted(server, document.root(), &cut.values)
+    }
+
+    fn redacted(
+        &self,
+        server: &ServerName,
+        value: Value<'_>,
+        labelled: &BTreeSet<String>,
+    ) -> Option<String> {
+        let seen = self.contents.look_recorded(server, value, labelled);
+        if seen.blocked.is_some() {
+            return None;
+        }
+        match seen.changed {
+            Some(changed) => String::from_utf8(changed).ok(),
+            None => Some(value.raw().to_owned()),
+        }
+    }
+}

@@ -1,0 +1,212 @@
+//! A server that keeps failing is left alone (control C16, threat ASI08), and how long sessions with
+//! servers lasted.
+
+use std::io::Write as _;
+use std::net::TcpListener;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+use e2e::client::{Answer, Client, get, raw};
+use e2e::gateway::{ANA, Config, Gateway};
+use e2e::server::{Server, answer, tool};
+use e2e::{ERAS, Era, eventually};
+use serde_json::json;
+
+/// A server whose tool answers, unless it is `down`.
+fn moody(era: Era) -> (Server, Arc<AtomicBool>) {
+    let down = Arc::new(AtomicBool::new(true));
+    let is_down = Arc::clone(&down);
+    let server = Server::with(era, json!([tool("work")]), move |call, stream| {
+        let bytes = match is_down.load(Ordering::SeqCst) {
+            true => answer("503 Not Now", "text/plain", "no"),
+            false => call.text("done"),
+        };
+        stream.write_all(&bytes).is_ok()
+    });
+    (server, down)
+}
+
+/// A gateway in front of it and of another server, with this breaker.
+fn before(moody: &Server, good: &Server, breaker: &str) -> Gateway {
+    let servers = format!(
+        "- {{name: moody, url: '{}'{breaker}}}\n- {{name: good, url: '{}'}}",
+        moody.url(),
+        good.url()
+    );
+    let mut config = Config::with(&servers, "[moody]");
+    config.routes.push_str("\n- {path: /good, servers: [good]}");
+    config.start()
+}
+
+/// A metric of a server.
+fn metric(gateway: &Gateway, name: &str, server: &str) -> Option<String> {
+    let text = get(gateway.ops.unwrap(), "/metrics").body;
+    let line = format!("{name}{{server=\"{server}\"}} ");
+    text.lines().find_map(|known| known.strip_prefix(&line).map(str::to_owned))
+}
+
+fn work(client: &Client) -> Answer {
+    client.call("work", &json!({}))
+}
+
+#[test]
+fn a_server_that_keeps_failing_is_left_alone() {
+    for era in ERAS {
+        for servers in ERAS {
+            let (server, _down) = moody(servers);
+            let good = Server::echo(servers, &["work"]);
+            let gateway = before(&server, &good, ", circuitBreaker: {failures: 3, openFor: 1h}");
+            let ana = gateway.client(era, ANA);
+            // The gateway reads the list by itself now and then, and that is an answer.
+            let failures = (1..=9).take_while(|_| {
+                let failed = work(&ana);
+                let reason = gateway.last()["reason"].clone();
+                assert!(reason == "upstream-status" || reason == "circuit-open", "{}", failed.body);
+                reason == "upstream-status"
+            });
+            let failures = failures.count();
+            assert!((3..=6).contains(&failures), "{failures} failures");
+            for _ in 0..4 {
+                let refused = work(&ana);
+                let status = if era == Era::Modern { 503 } else { 200 };
+                assert_eq!((refused.status, refused.code()), (status, -32603), "{}", refused.body);
+                let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+                assert!(message.contains("keeps failing; try again"), "{message}");
+                let record = gateway.last();
+                assert_eq!(
+                    (&record["reason"], &record["outcome"]),
+                    (&json!("circuit-open"), &json!("failed"))
+                );
+            }
+            assert_eq!(server.tool_calls().len(), failures, "it was not left alone");
+            let state = |name: &str, server| metric(&gateway, name, server);
+            assert_eq!(state("portcullis_circuit_breaker_open", "moody").as_deref(), Some("1"));
+            assert_eq!(
+                state("portcullis_circuit_breaker_openings_total", "moody").as_deref(),
+                Some("1")
+            );
+            assert_eq!(state("portcullis_circuit_breaker_open", "good").as_deref(), Some("0"));
+            let other = Client::connect(gateway.address, "/good", era, Some(ANA));
+            assert!(work(&other).json()["result"].is_object(), "another server is refused as well");
+            // Without a breaker everything is tried.
+            let gateway = before(&server, &good, "");
+            let ana = gateway.client(era, ANA);
+            (0..7).for_each(|_| drop(work(&ana)));
+            assert_eq!(server.tool_calls().len(), failures + 7);
+        }
+    }
+}
+
+#[test]
+fn a_server_that_answers_again_is_asked_again() {
+    for era in ERAS {
+        let (server, down) = moody(era);
+        let good = Server::echo(era, &["work"]);
+        let gateway = before(&server, &good, ", circuitBreaker: {failures: 2, openFor: 1ms}");
+        let ana = gateway.client(era, ANA);
+        work(&ana);
+        // One answer, and the failures begin to count anew.
+        down.store(false, Ordering::SeqCst);
+        assert!(work(&ana).json()["result"].is_object());
+        down.store(true, Ordering::SeqCst);
+        work(&ana);
+        assert_eq!(
+            metric(&gateway, "portcullis_circuit_breaker_openings_total", "moody").as_deref(),
+            Some("0")
+        );
+        eventually("the circuit opens", || {
+            work(&ana);
+            let openings = metric(&gateway, "portcullis_circuit_breaker_openings_total", "moody");
+            openings.filter(|openings| openings != "0")
+        });
+        down.store(false, Ordering::SeqCst);
+        eventually("the server is asked again", || {
+            let answered = work(&ana);
+            let is_answered = answered.json()["result"].is_object();
+            assert!(is_answered || gateway.last()["reason"] == "circuit-open", "{}", answered.body);
+            is_answered.then_some(())
+        });
+        assert!((0..10).all(|_| work(&ana).json()["result"].is_object()));
+        assert_eq!(
+            metric(&gateway, "portcullis_circuit_breaker_open", "moody").as_deref(),
+            Some("0")
+        );
+    }
+}
+
+#[test]
+fn who_cannot_be_reached_and_a_program_that_ends_are_left_alone_too() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    for server in [format!("url: 'http://{free}/mcp'"), "command: /bin/false".to_owned()] {
+        let servers =
+            format!("- {{name: up, {server}, circuitBreaker: {{failures: 2, openFor: 1h}}}}");
+        let gateway = Config::with(&servers, "[up]").start();
+        let ana = gateway.client(Era::Modern, ANA);
+        work(&ana);
+        assert_ne!(gateway.last()["reason"], "circuit-open");
+        work(&ana);
+        work(&ana);
+        assert_eq!(gateway.last()["reason"], "circuit-open", "{server}");
+    }
+}
+
+#[test]
+fn what_a_breaker_cannot_be_is_said_with_its_place() {
+    let server = Server::echo(Era::Modern, &["work"]);
+    for (breaker, what) in [
+        ("{failures: 0}", "circuitBreaker/failures"),
+        ("{openFor: soon}", "`soon` is not a time"),
+        ("{tries: 3}", "tries"),
+    ] {
+        let servers = format!("- {{name: up, url: '{}', circuitBreaker: {breaker}}}", server.url());
+        let refused = Config::with(&servers, "[up]").refused();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        let what = what.rsplit('/').next().unwrap();
+        assert!(said.contains(what), "{said}");
+    }
+}
+
+#[test]
+fn how_long_sessions_with_a_server_lasted_is_measured() {
+    let server = Server::echo(Era::Legacy, &["work"]);
+    let gateway = Config::of(&server.url()).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    assert!(work(&ana).json()["result"].is_object());
+    let count = |labels: &str| {
+        let text = get(gateway.ops.unwrap(), "/metrics").body;
+        let line = format!("mcp_client_session_duration_seconds_count{{{labels}}} ");
+        text.lines().find_map(|known| known.strip_prefix(&line)?.parse::<u32>().ok()).unwrap_or(0)
+    };
+    let labels = "portcullis_server=\"up\"";
+    let before = count(labels);
+    let session = ana.session.clone().unwrap();
+    let text = format!(
+        "DELETE /mcp HTTP/1.1\r\nhost: localhost\r\nx-api-key: {ANA}\r\nmcp-session-id: {session}\r\n\r\n"
+    );
+    assert_eq!(raw(gateway.address, text.as_bytes()).status, 200);
+    assert_eq!(count(labels), before + 1);
+
+    // A server that forgets the session that is kept for a modern client.
+    let gone = Arc::new(AtomicBool::new(false));
+    let is_gone = Arc::clone(&gone);
+    let offers = json!({ "tools": [tool("work")] });
+    let server = Server::answering(
+        Era::Legacy,
+        move |_| offers.clone(),
+        move |call, stream| {
+            let bytes = match is_gone.swap(false, Ordering::SeqCst) {
+                true => answer("404 Not Found", "text/plain", "no"),
+                false => call.text("done"),
+            };
+            stream.write_all(&bytes).is_ok()
+        },
+    );
+    let gateway = Config::of(&server.url()).start();
+    let ana = gateway.client(Era::Modern, ANA);
+    assert!(work(&ana).json()["result"].is_object());
+    gone.store(true, Ordering::SeqCst);
+    assert!(work(&ana).json()["result"].is_object(), "it is called once more in a new session");
+    let text = get(gateway.ops.unwrap(), "/metrics").body;
+    let lost = "mcp_client_session_duration_seconds_count{portcullis_server=\"up\",error_type=\"upstream-session\"} 1";
+    assert!(text.contains(lost), "{text}");
+}
