@@ -41,7 +41,7 @@ use chain::{Chain, content_of};
 use record::Event;
 use spool::Spool;
 
-pub use captured::{Captured, Excerpt, MOST as MOST_CAPTURED};
+pub use captured::{Captured, Excerpt};
 pub use deliver::{Delivery, Receiver, deliver};
 pub use file::{FileSink, Resumed, Trusted};
 pub use ledger::{Checkpoints, Ledger, Slot};
@@ -50,6 +50,8 @@ pub use record::{
 };
 pub use sink::{Sink, write_to_stdout};
 
+/// How digests of arguments begin.
+const DIGEST: &[u8] = b"hmac-sha256:";
 /// How long the last lines may take to be written.
 const LAST: Duration = Duration::from_secs(2);
 /// How often it is looked whether something is to be flushed, signed or thrown away.
@@ -217,7 +219,10 @@ impl Journal {
     #[must_use]
     pub fn digest(&self, bytes: &[u8]) -> String {
         let tag = hmac::sign(&self.digest_key, bytes);
-        format!("hmac-sha256:{}", hex::encode(tag.as_ref()))
+        let mut text = Vec::with_capacity(DIGEST.len() + 2 * tag.as_ref().len());
+        text.extend_from_slice(DIGEST);
+        hex::write(&mut text, tag.as_ref());
+        String::from_utf8(text).unwrap_or_default()
     }
 
     /// Records that another configuration is in force from now on.

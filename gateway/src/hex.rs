@@ -1,10 +1,20 @@
 //! Bytes as hexadecimal digits.
 
+/// Most bytes that are written at once.
+const PIECE: usize = 32;
+
 /// In lower case, at the end of `out`.
 pub fn write(out: &mut Vec<u8>, bytes: &[u8]) {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let digit = |half: u8| DIGITS.get(usize::from(half & 15)).copied().unwrap_or_default();
-    out.extend(bytes.iter().flat_map(|byte| [digit(byte >> 4), digit(*byte)]));
+    // Computed and not looked up, and into a piece of known size: that is done with vectors.
+    let digit = |half: u8| half + if half < 10 { b'0' } else { b'a' - 10 };
+    for piece in bytes.chunks(PIECE) {
+        let mut text = [[0; 2]; PIECE];
+        for (pair, byte) in text.iter_mut().zip(piece) {
+            *pair = [digit(byte >> 4), digit(byte & 15)];
+        }
+        let text = text.get(..piece.len()).unwrap_or_default();
+        out.extend_from_slice(text.as_flattened());
+    }
 }
 
 /// In lower case.

@@ -5,6 +5,8 @@
 
 use std::fmt;
 
+use crate::hex;
+
 /// Longest `tracestate` that is passed on, in bytes and in members (W3C Trace Context, section 3.3.1.5).
 const STATE: (usize, usize) = (512, 32);
 
@@ -134,7 +136,7 @@ impl Trace {
 impl fmt::Display for Trace {
     /// The id of the trace.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{:032x}", self.id)
+        f.write_str(&hex::encode(&self.id.to_be_bytes()))
     }
 }
 

@@ -336,6 +336,15 @@ impl<'a> Object<'a> {
         self.out
     }
 
+    /// The same for a name of ours, which needs no escapes.
+    pub fn ours(&mut self, key: &'static str) -> &mut Vec<u8> {
+        self.out.extend_from_slice(if self.empty { b"\"" } else { b",\"" });
+        self.empty = false;
+        self.out.extend_from_slice(key.as_bytes());
+        self.out.extend_from_slice(b"\":");
+        self.out
+    }
+
     /// A member whose value is the text of something of ours that needs no escapes.
     pub fn show(&mut self, key: &str, value: &dyn fmt::Display) {
         use std::io::Write as _;

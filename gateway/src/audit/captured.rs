@@ -1,9 +1,6 @@
 //! What was said, for operators who want that on record (control C24): off unless configured, without
 //! secrets and personal data, and never more than so much.
 
-/// Most bytes of arguments, and of a result, that an operator can ask for, as they are written.
-pub const MOST: usize = 8 * 1024;
-
 /// What of an exchange is recorded of its contents.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Captured {

@@ -57,7 +57,7 @@ pub fn content(canonical: &[u8]) -> Hash {
 #[must_use]
 pub fn content_of(line: &[u8]) -> Hash {
     // What has no escape by number is canonical as it stands. The others are rare.
-    if memchr::memmem::find(line, b"\\u").is_none() {
+    if memchr::memchr(b'\\', line).is_none() || memchr::memmem::find(line, b"\\u").is_none() {
         return content(line);
     }
     canonical(line).map_or_else(|| content(line), |canonical| content(&canonical))

@@ -58,11 +58,15 @@ impl RecordId {
 
     /// As RFC 9562 writes it, at the end of `out`.
     fn write(self, out: &mut Vec<u8>) {
-        for (n, byte) in self.0.to_be_bytes().iter().enumerate() {
-            if matches!(n, 4 | 6 | 8 | 10) {
+        let bytes = self.0.to_be_bytes();
+        let mut rest = &bytes[..];
+        for length in [4, 2, 2, 2, 6] {
+            let (part, after) = rest.split_at_checked(length).unwrap_or_default();
+            hex::write(out, part);
+            if !after.is_empty() {
                 out.push(b'-');
             }
-            hex::write(out, &[*byte]);
+            rest = after;
         }
     }
 }
@@ -245,7 +249,7 @@ impl Record {
         let claims = self.principal.as_ref().map(|who| &who.claims);
         let actors = claims.map_or(&[] as &[_], |claims| &claims.actors);
         if !actors.is_empty() {
-            list(line.key("actors"), actors.iter().map(ToString::to_string));
+            list(line.ours("actors"), actors.iter().map(ToString::to_string));
         }
         foreign(line, "argumentDigest", self.argument_digest.as_deref());
         // Once: with the intent, or where there is none.
@@ -260,36 +264,36 @@ impl Record {
             number(line, "bytesOut", self.bytes_out as u64);
         }
         foreign(line, "certificate", claims.and_then(|claims| claims.certificate.as_deref()));
-        line.text("chain", chain);
+        plain(line, "chain", chain.as_bytes());
         foreign(line, "client", claims.and_then(|c| c.client.as_ref()).map(ClientId::as_str));
         if let Some(code) = end.and_then(|(ending, _)| ending.code) {
-            line.raw("code", itoa::Buffer::new().format(code));
+            line.ours("code").extend_from_slice(itoa::Buffer::new().format(code).as_bytes());
         }
         let cuts = [("arguments", arguments), ("result", result)];
         let cuts = cuts.into_iter().filter(|(_, part)| part.is_some_and(|part| part.cut));
         some(line, "cut", cuts.map(|(name, _)| name));
         if let Some(decision) = decision {
             let allowed = matches!(decision.effect, Effect::Allow(_));
-            line.text("decision", if allowed { "allow" } else { "deny" });
+            plain(line, "decision", if allowed { b"allow" } else { b"deny" });
             if let Some(definition) = &texts.definition {
                 plain(line, "definition", definition.as_bytes());
             }
         }
         if let Some((_, now)) = end {
             let total = now.saturating_duration_since(self.started);
-            let mut durations = Object::open(line.key("durationMicros"));
+            let mut durations = Object::open(line.ours("durationMicros"));
             number(&mut durations, "gateway", micros(total.saturating_sub(self.upstream)));
             number(&mut durations, "total", micros(total));
             number(&mut durations, "upstream", micros(self.upstream));
             durations.close();
         }
         foreign(line, "era", self.version.map(|version| version.era().as_str()));
-        line.text("event", event);
+        plain(line, "event", event.as_bytes());
         if let Some(decision) = decision.filter(|decision| !decision.findings.is_empty()) {
-            list(line.key("findings"), decision.findings.iter().map(ToString::to_string));
+            list(line.ours("findings"), decision.findings.iter().map(ToString::to_string));
         }
         if end.is_some() && !self.found.is_empty() {
-            list(line.key("found"), self.found.iter().map(ToString::to_string));
+            list(line.ours("found"), self.found.iter().map(ToString::to_string));
         }
         // What others vouch for: nothing else says it later, when somebody asks what another policy would do.
         let vouched = matches!(self.scheme, Some(OAUTH | CERTIFICATE)) && end.is_some();
@@ -302,13 +306,13 @@ impl Record {
             number(line, "hidden", hidden as u64);
         }
         plain(line, "id", &texts.id);
-        line.text("listener", &self.listener);
+        foreign(line, "listener", Some(&self.listener));
         foreign(line, "method", self.method.as_deref());
         if let Some((ending, _)) = end {
-            line.text("outcome", ending.outcome.as_str());
+            plain(line, "outcome", ending.outcome.as_str().as_bytes());
         }
         plain(line, "peer", texts.peer.as_bytes());
-        line.text("policy", &self.policy);
+        plain(line, "policy", self.policy.as_bytes());
         foreign(line, "principal", self.principal.as_ref().map(|who| who.id.as_str()));
         let item = |line: &mut Object<'_>, kind: Kind| {
             let item = self.item.as_ref().filter(|(its, _)| *its == kind);
@@ -328,19 +332,21 @@ impl Record {
         }
         foreign(line, "route", self.route.as_deref());
         match &self.rpc_id {
-            Some(Id::Number(id)) => line.raw("rpcId", itoa::Buffer::new().format(*id)),
-            Some(Id::Text(id)) => write_ascii(line.key("rpcId"), clipped(id)),
+            Some(Id::Number(id)) => {
+                line.ours("rpcId").extend_from_slice(itoa::Buffer::new().format(*id).as_bytes());
+            }
+            Some(Id::Text(id)) => write_ascii(line.ours("rpcId"), clipped(id)),
             None => {}
         }
         foreign(line, "rule", self.rule());
-        line.text("schema", SCHEMA);
+        plain(line, "schema", SCHEMA.as_bytes());
         foreign(line, "scheme", self.scheme);
         if let Some(who) = said {
             some(line, "scopes", who.claims.scopes.iter().map(|scope| scope.as_str()));
         }
         foreign(line, "server", self.server.as_deref());
         if let Some(decision) = decision.filter(|decision| !decision.shadow.is_empty()) {
-            list(line.key("shadow"), decision.shadow.iter().map(ToString::to_string));
+            list(line.ours("shadow"), decision.shadow.iter().map(ToString::to_string));
         }
         if let Some((shown, _)) = listed {
             number(line, "shown", shown as u64);
@@ -412,32 +418,32 @@ impl Record {
 }
 
 /// A list of names that has any.
-fn some<'a>(line: &mut Object<'_>, key: &str, names: impl Iterator<Item = &'a str>) {
+fn some<'a>(line: &mut Object<'_>, key: &'static str, names: impl Iterator<Item = &'a str>) {
     let mut names = names.take(NAMES).map(str::to_owned).peekable();
     if names.peek().is_some() {
-        list(line.key(key), names);
+        list(line.ours(key), names);
     }
 }
 
 /// A member of our own words, which need no escapes.
-fn plain(line: &mut Object<'_>, key: &str, value: &[u8]) {
-    let out = line.key(key);
+fn plain(line: &mut Object<'_>, key: &'static str, value: &[u8]) {
+    let out = line.ours(key);
     out.push(b'"');
     out.extend_from_slice(value);
     out.push(b'"');
 }
 
 /// A member that a peer chose the value of.
-fn foreign(line: &mut Object<'_>, key: &str, value: Option<&str>) {
+fn foreign(line: &mut Object<'_>, key: &'static str, value: Option<&str>) {
     if let Some(value) = value {
-        write_ascii(line.key(key), clipped(value));
+        write_ascii(line.ours(key), clipped(value));
     }
 }
 
 /// A member with as much of what was said as may be.
-fn excerpt(line: &mut Object<'_>, key: &str, said: Option<&Excerpt>) {
+fn excerpt(line: &mut Object<'_>, key: &'static str, said: Option<&Excerpt>) {
     if let Some(said) = said {
-        write_ascii(line.key(key), &said.text);
+        write_ascii(line.ours(key), &said.text);
     }
 }
 
@@ -452,8 +458,8 @@ fn list(out: &mut Vec<u8>, items: impl Iterator<Item = String>) {
     out.push(b']');
 }
 
-fn number(line: &mut Object<'_>, key: &str, value: u64) {
-    line.raw(key, itoa::Buffer::new().format(value));
+fn number(line: &mut Object<'_>, key: &'static str, value: u64) {
+    line.ours(key).extend_from_slice(itoa::Buffer::new().format(value).as_bytes());
 }
 
 fn micros(time: Duration) -> u64 {

@@ -11,11 +11,12 @@ use super::raw::{
     RawSyslog,
 };
 use super::{Place, SecretRef};
-use crate::audit::MOST_CAPTURED;
 
 const MIB: usize = 1024 * 1024;
 /// Most bytes of arguments, and of a result, unless said otherwise.
 const USUAL_CAPTURE: usize = 2 * 1024;
+/// And the most that can be asked for: two lines of a call fit into the smallest spool.
+const MOST_CAPTURED: usize = 8 * 1024;
 
 /// What is recorded where.
 #[derive(Clone, Debug, Default)]

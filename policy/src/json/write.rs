@@ -19,8 +19,10 @@ pub fn write_ascii(out: &mut Vec<u8>, text: &str) {
 
 fn write(out: &mut Vec<u8>, text: &str, escaped: impl Fn(char) -> bool) {
     out.push(b'"');
-    // Most strings need no escape: found out without looking at characters one by one.
-    if text.bytes().all(|byte| matches!(byte, b' '..=b'~') && byte != b'"' && byte != b'\\') {
+    // Most strings need no escape: found out without looking at characters one by one, and without
+    // stopping, so that many are looked at at once.
+    let plain = |byte: u8| (b' '..=b'~').contains(&byte) & (byte != b'"') & (byte != b'\\');
+    if text.bytes().fold(true, |all, byte| all & plain(byte)) {
         out.extend_from_slice(text.as_bytes());
         out.push(b'"');
         return;
