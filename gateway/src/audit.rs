@@ -44,6 +44,7 @@ use spool::Spool;
 pub use captured::{Captured, Excerpt};
 pub use deliver::{Delivery, Receiver, deliver};
 pub use file::{FileSink, Resumed, Trusted};
+use ledger::Room;
 pub use ledger::{Checkpoints, Ledger, Slot};
 pub use record::{
     Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, Verdict, clipped,
@@ -264,8 +265,13 @@ impl Journal {
     /// # Errors
     /// When a sink does not take it; then nothing may be sent.
     pub fn open_call(self: &Arc<Self>, mut record: Box<Record>) -> Result<Entry, AuditError> {
-        let due = record.captured.as_ref().map_or(0, |captured| captured.due);
-        self.append(record.intent(&self.chain), Some(due))?;
+        let line = record.intent(&self.chain);
+        let captured = record.captured.as_ref();
+        let room = captured.map_or(Room::of(&line), |captured| Room {
+            usual: line.len().saturating_sub(captured.announced()),
+            once: captured.length(),
+        });
+        self.append(line, Some(room))?;
         record.announced = true;
         Ok(Entry { journal: Arc::clone(self), record: Some(record) })
     }
@@ -340,7 +346,9 @@ impl Journal {
     }
 
     fn probe(&self) -> Result<(), AuditError> {
-        self.append(self.line(&Event { event: "probe", ..Event::default() }), Some(0))
+        let line = self.line(&Event { event: "probe", ..Event::default() });
+        let room = Room::of(&line);
+        self.append(line, Some(room))
     }
 
     fn event(&self, event: &Event<'_>) -> Result<(), AuditError> {
@@ -353,14 +361,14 @@ impl Journal {
     }
 
     /// Appends a record. One that opens something is refused where there is no room for what follows of
-    /// it, which may have so many bytes more; what has happened is written wherever there is room.
-    fn append(&self, line: Vec<u8>, opens: Option<usize>) -> Result<(), AuditError> {
+    /// it; what has happened is written wherever there is room.
+    fn append(&self, line: Vec<u8>, opens: Option<Room>) -> Result<(), AuditError> {
         // Most of the work is done before it is this record's turn.
         let content = content_of(&line);
         let mut ledger = self.ledger();
         let mut write = |event: &Event<'_>| self.line(event);
         ledger.turn(|| self.clock.now());
-        let room = opens.map_or(Ok(()), |more| ledger.room(line.len() + more));
+        let room = opens.map_or(Ok(()), |room| ledger.room(room));
         let written = room.and_then(|()| ledger.push_hashed(line, &content, &mut write));
         drop(ledger);
         self.counted(written)

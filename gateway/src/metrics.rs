@@ -167,10 +167,20 @@ impl OfServer {
         if ended { by_us } else { lost }.observe(time);
     }
 
+    /// Its name.
+    #[must_use]
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
     /// Notes whether its circuit is open: nothing is asked of it then.
     pub fn circuit(&self, open: bool) {
         self.circuit.store(u64::from(open), Ordering::Relaxed);
-        self.opened.add(u64::from(open));
+    }
+
+    /// Counts that its circuit has opened.
+    pub fn opened(&self) {
+        self.opened.add(1);
     }
 }
 

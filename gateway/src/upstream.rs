@@ -52,9 +52,9 @@ use crate::task::Tasks;
 use crate::wire::{Id, Message, Outcome};
 use crate::world::{World, WorldError};
 
-use answer::Messages;
 pub use answer::{Answer, Asked, Question, Replier, Step, is_progress};
-use breaker::{Breaker, Turned};
+use answer::{Incoming, Messages};
+use breaker::{Breaker, Pass};
 use catalog::{Shelf, Whom};
 pub use credential::CredentialError;
 use credential::Credentials;
@@ -88,7 +88,7 @@ pub struct Upstream {
     /// Its name, and a digest of where it is: what belongs to one is nothing to another of that name.
     identity: Box<str>,
     counts: Arc<OfServer>,
-    breaker: Breaker,
+    breaker: Option<Arc<Breaker>>,
     /// Compares what it says with what was approved.
     keeper: Arc<Keeper>,
     tasks: Tasks,
@@ -149,6 +149,10 @@ impl Upstream {
         let credentials = Arc::new(credentials.map_err(UpstreamError::World)?);
         let extra = extra(world, &server.headers).map_err(UpstreamError::World)?;
         let asks_callers = credentials.are_of_callers();
+        let counts = metrics.server(name.as_str());
+        let breaker = server
+            .circuit_breaker
+            .map(|bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now())));
         let transport = match &server.reach {
             Reach::Http(uri) => {
                 Transport::Http(Http::new(uri, target(uri)?, credentials, extra, limits)?)
@@ -177,8 +181,8 @@ impl Upstream {
             transport,
             limits,
             identity: identity(server),
-            counts: metrics.server(server.name.as_str()),
-            breaker: Breaker::new(server.circuit_breaker, Instant::now()),
+            counts,
+            breaker,
             keeper,
             tasks,
             next_id: AtomicI64::new(FIRST_ID),
@@ -198,6 +202,8 @@ impl Upstream {
 
     /// Does what has to be done now and then.
     pub fn tend(self: &Arc<Self>) {
+        // What it was under another configuration is not known here.
+        self.counts.circuit(false);
         self.tasks.spawn_service(Arc::clone(self).sweep());
     }
 
@@ -279,7 +285,7 @@ impl Upstream {
             Transport::Http(_) if !self.modern_alone.load(Ordering::Relaxed) => {
                 match self.noted(self.session(version, party).await) {
                     Ok(opened) => return Ok((Arc::clone(&opened.hello), opened.leg)),
-                    Err(error @ UpstreamError::Open(_)) => return Err(error),
+                    Err(error) if error.is_open() => return Err(error),
                     Err(error) => {
                         // Either it has no handshake, or it cannot be reached: the question which
                         // era it speaks tells the two apart.
@@ -303,7 +309,7 @@ impl Upstream {
 
     /// Ends a session that was opened for a client and has lasted `age`.
     pub async fn close(&self, party: &Party, leg: &Leg, age: Duration) {
-        self.counts.session(age, true);
+        self.over(leg, age, true);
         self.shelves.remove(&Whom::Session(leg.clone()));
         match &self.transport {
             Transport::Http(http) => {
@@ -343,10 +349,18 @@ impl Upstream {
         self.known_by.remove(&party.key());
         let known = self.known.load_full();
         if let Some(known) = known.filter(|known| known.leg.as_ref() == leg) {
-            if leg.is_some() {
-                self.counts.session(known.since.elapsed(), false);
+            let before = self.known.compare_and_swap(&known, None);
+            let ours = before.as_ref().is_some_and(|before| Arc::ptr_eq(before, &known));
+            if let Some(leg) = leg.filter(|_| ours) {
+                self.over(leg, known.since.elapsed(), false);
             }
-            self.known.store(None);
+        }
+    }
+
+    /// Measures a session that was `ended`, or that the server has forgotten. The modern era has none.
+    fn over(&self, leg: &Leg, age: Duration, ended: bool) {
+        if leg.version.era() == Era::Legacy {
+            self.counts.session(age, ended);
         }
     }
 
@@ -403,6 +417,7 @@ impl Upstream {
             leg,
             deadline,
             lost: None,
+            pass: Pass::default(),
             attempts: 0,
             aside: None,
             last: None,
@@ -423,7 +438,7 @@ impl Upstream {
             sent => {
                 answer.over =
                     matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
-                answer.messages = Some(self.sent(sent)?);
+                answer.messages = Some(self.noted(sent)?);
             }
         }
         Ok((due, answer))
@@ -515,17 +530,46 @@ impl Upstream {
         let now = Instant::now();
         let deadline = deadline.min(now + self.limits.answer_time);
         self.approved()?;
-        self.breaker.admit(now)?;
+        let mut pass = self.pass(now)?;
+        match self.dispatch(outgoing, deadline).await {
+            Ok(incoming) => Ok(Messages { incoming, pass }),
+            Err(error) => {
+                pass.refused(&error);
+                Err(error)
+            }
+        }
+    }
+
+    /// Leave to ask the server something.
+    ///
+    /// # Errors
+    /// While it is left alone.
+    fn pass(&self, now: Instant) -> Result<Pass, UpstreamError> {
+        self.breaker.as_ref().map_or_else(|| Ok(Pass::default()), |breaker| breaker.admit(now))
+    }
+
+    /// The server was waited for in vain by somebody who has given up.
+    pub fn was_silent(&self) {
+        if let Ok(mut pass) = self.pass(Instant::now()) {
+            pass.refused(&UpstreamError::Timeout(self.limits.answer_time));
+        }
+    }
+
+    async fn dispatch(
+        &self,
+        outgoing: &Outgoing<'_>,
+        deadline: Instant,
+    ) -> Result<Incoming, UpstreamError> {
         match &self.transport {
             Transport::Http(http) => {
                 let sent = timeout_at(deadline, http.send(outgoing)).await;
                 let late = |_| UpstreamError::Timeout(self.limits.answer_time);
-                Ok(Messages::Http(Box::new(sent.map_err(late)??), None))
+                Ok(Incoming::Http(Box::new(sent.map_err(late)??), None))
             }
             Transport::Channel(seats) => {
                 let channel = seats.channel(self.seat(outgoing)).await?;
                 let answer = channel.send(outgoing, self.limits.connect_time).await?;
-                Ok(Messages::Channel(answer))
+                Ok(Incoming::Channel(answer))
             }
         }
     }
@@ -566,7 +610,7 @@ impl Upstream {
     ) -> Result<Outcome, UpstreamError> {
         loop {
             let message = messages.next(deadline, self.limits.answer_time).await?;
-            match message.ok_or(UpstreamError::Incomplete)? {
+            match message.ok_or_else(|| messages.broken_off())? {
                 message @ Message::Response(_) => return self.outcome(message, id),
                 Message::Notification(told) => self.heard(&told),
                 Message::Request(question) => {
@@ -602,46 +646,28 @@ impl Upstream {
     }
 
     fn done(&self, messages: Messages) {
-        if let Messages::Http(answer, _) = messages
+        if let Incoming::Http(answer, _) = messages.incoming
             && !answer.is_over()
         {
             self.tasks.spawn(answer.finish());
         }
     }
 
-    /// Notes whether the server has answered, and forgets what no longer holds.
+    /// Notes whether the server was reached, and forgets what no longer holds.
     fn noted<T>(&self, result: Result<T, UpstreamError>) -> Result<T, UpstreamError> {
-        if result.is_ok() && self.breaker.answered() == Some(Turned::Closed) {
-            tracing::info!(server = %self.name, "the server answers again: the circuit is closed");
-            self.counts.circuit(false);
-        }
-        self.sent(result)
-    }
-
-    /// The same for an answer that may have begun and is not there yet.
-    fn sent<T>(&self, result: Result<T, UpstreamError>) -> Result<T, UpstreamError> {
         match &result {
             Ok(_) => self.counts.reached(true),
-            Err(error) => self.failed(error),
-        }
-        result
-    }
-
-    fn failed(&self, error: &UpstreamError) {
-        if error.is_failure() && self.breaker.failed(Instant::now()) == Some(Turned::Open) {
-            tracing::warn!(server = %self.name, "the server keeps failing: the circuit is open");
-            self.counts.circuit(true);
-        }
-        match error {
             // It was told of where it was found out.
-            error if error.is_stranger() => self.counts.reached(false),
-            UpstreamError::SessionGone | UpstreamError::Refused | UpstreamError::Open(_) => {}
+            Err(error) if error.is_stranger() => self.counts.reached(false),
+            Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
+            // It was not asked.
+            Err(error) if error.is_open() => {}
             // It is there; what it was shown, or who was shown for, is the matter.
-            UpstreamError::Unauthorized(_) | UpstreamError::Credential(_) => {
+            Err(error @ (UpstreamError::Unauthorized(_) | UpstreamError::Credential(_))) => {
                 let error = crate::report::Chain(error);
                 tracing::warn!(server = %self.name, %error, "the server does not let us in");
             }
-            _ => {
+            Err(error) => {
                 self.counts.reached(false);
                 if matches!(error, UpstreamError::Link(LinkError::Connect(_))) {
                     self.replaced();
@@ -660,6 +686,7 @@ impl Upstream {
                 tracing::warn!(server = %self.name, %error, "the server failed");
             }
         }
+        result
     }
 }
 

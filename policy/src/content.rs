@@ -170,20 +170,26 @@ impl Contents {
         }
     }
 
-    /// The same for what is written down, where whoever reads it has no need of any value.
-    pub(crate) fn look_recorded(
+    /// `value` as it may be written down, where whoever reads it has no need of any value in it; `None`
+    /// where it cannot be.
+    pub(crate) fn recorded(
         &self,
         server: &ServerName,
         value: Value<'_>,
         labelled: &BTreeSet<String>,
-    ) -> Seen {
-        match values(labelled) {
-            Ok(labelled) => {
-                let lens = self.lens(server, Direction::Argument, "", labelled.as_ref());
-                walk::look(&lens.recorded(), value)
-            }
-            Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
-        }
+    ) -> Option<String> {
+        let labelled = values(labelled).ok()?;
+        let lens = self.lens(server, Direction::Argument, "", labelled.as_ref()).recorded();
+        let seen = walk::look(&lens, value);
+        let text = match (seen.blocked, seen.changed) {
+            (Some(_), _) => return None,
+            (None, Some(changed)) => String::from_utf8(changed).ok()?,
+            (None, None) => value.raw().to_owned(),
+        };
+        // Once more as one text: many a secret is one by the name of the member it stands in.
+        let whole = lens.cleaned(&text);
+        let blocks = whole.findings.iter().any(|(_, done, _)| *done == Handling::Block);
+        if blocks { None } else { Some(whole.text.unwrap_or(text)) }
     }
 
     /// What stands for a value of a labelled member.

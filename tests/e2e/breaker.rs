@@ -2,13 +2,13 @@
 //! servers lasted.
 
 use std::io::Write as _;
-use std::net::TcpListener;
+use std::net::{TcpListener, TcpStream};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use e2e::client::{Answer, Client, get, raw};
-use e2e::gateway::{ANA, Config, Gateway};
-use e2e::server::{Server, answer, tool};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
+use e2e::server::{Server, answer, ok, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
 
@@ -134,20 +134,134 @@ fn a_server_that_answers_again_is_asked_again() {
     }
 }
 
+/// A server of which nothing is known before it first answers: it hangs up while it is `down`, and its
+/// list has two pages.
+fn shy(era: Era) -> (Server, Arc<AtomicBool>) {
+    let down = Arc::new(AtomicBool::new(true));
+    let is_down = Arc::clone(&down);
+    let server = Server::start(move |request, stream| {
+        if is_down.load(Ordering::SeqCst) {
+            return false;
+        }
+        let first = request.body["params"]["cursor"].is_null();
+        let (name, next) = if first { ("other", json!("2")) } else { ("work", json!(null)) };
+        let mut list = json!({ "resultType": "complete", "tools": [tool(name)], "ttlMs": 0,
+            "cacheScope": "public", "nextCursor": next });
+        if !first {
+            list.as_object_mut().unwrap().remove("nextCursor");
+        }
+        let discovered = json!({ "resultType": "complete", "supportedVersions": ["2026-07-28"],
+            "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "public" });
+        let greeted = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+            "serverInfo": { "name": "shy", "version": "1" } });
+        let bytes = match (request.method(), era) {
+            ("tools/call", _) => request.text("done"),
+            ("tools/list", _) => request.result(&list),
+            ("server/discover", Era::Modern) => request.result(&discovered),
+            ("initialize", Era::Legacy) => {
+                let body = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": greeted });
+                with_header(&ok(&body.to_string()), "mcp-session-id: one\r\n")
+            }
+            _ if request.body["id"].is_null() => {
+                b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
+            }
+            _ => answer("400 Bad Request", "text/plain", "no"),
+        };
+        stream.write_all(&bytes).is_ok()
+    });
+    (server, down)
+}
+
+/// Calls until the circuit is open.
+fn until_open(gateway: &Gateway, ana: &Client) {
+    eventually("the circuit opens", || {
+        work(ana);
+        (gateway.last()["reason"] == "circuit-open").then_some(())
+    });
+}
+
 #[test]
-fn who_cannot_be_reached_and_a_program_that_ends_are_left_alone_too() {
-    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
-    for server in [format!("url: 'http://{free}/mcp'"), "command: /bin/false".to_owned()] {
-        let servers =
-            format!("- {{name: up, {server}, circuitBreaker: {{failures: 2, openFor: 1h}}}}");
+fn what_has_to_be_found_out_anew_does_not_keep_the_circuit_open() {
+    // Which era it speaks is found out, a session is opened, two pages are read, and then it is called.
+    for era in ERAS {
+        for servers in ERAS {
+            let (server, down) = shy(servers);
+            let servers = format!(
+                "- {{name: up, url: '{}', circuitBreaker: {{failures: 2, openFor: 1ms}}}}",
+                server.url()
+            );
+            let gateway = Config::with(&servers, "[up]").start();
+            // A legacy client opens its session once the server is there.
+            let probe = gateway.client(Era::Modern, ANA);
+            eventually("the circuit opens", || {
+                work(&probe);
+                let openings = metric(&gateway, "portcullis_circuit_breaker_openings_total", "up");
+                openings.filter(|openings| openings != "0")
+            });
+            down.store(false, Ordering::SeqCst);
+            eventually("it is asked again", || {
+                work(&probe).json()["result"].is_object().then_some(())
+            });
+            let ana = gateway.client(era, ANA);
+            assert!(work(&ana).json()["result"].is_object());
+            assert_eq!(
+                metric(&gateway, "portcullis_circuit_breaker_open", "up").as_deref(),
+                Some("0")
+            );
+        }
+    }
+}
+
+#[test]
+fn a_program_that_ends_is_left_alone_and_asked_again() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let flag = folder.path().join("well");
+        let script =
+            format!("test -e {} || exit 1; exec {} canary", flag.display(), binary().display());
+        let servers = format!(
+            "- {{name: up, command: sh, args: [-c, '{script}'], circuitBreaker: {{failures: 2, openFor: 1ms}}}}"
+        );
         let gateway = Config::with(&servers, "[up]").start();
         let ana = gateway.client(Era::Modern, ANA);
-        work(&ana);
-        assert_ne!(gateway.last()["reason"], "circuit-open");
-        work(&ana);
-        work(&ana);
-        assert_eq!(gateway.last()["reason"], "circuit-open", "{server}");
+        let echo = |client: &Client| client.call("echo", &json!({ "text": "x" }));
+        eventually("the circuit opens", || {
+            echo(&ana);
+            let openings = metric(&gateway, "portcullis_circuit_breaker_openings_total", "up");
+            openings.filter(|openings| openings != "0")
+        });
+        std::fs::write(&flag, "").unwrap();
+        eventually("it is started again", || echo(&ana).json()["result"].is_object().then_some(()));
+        assert!(echo(&gateway.client(era, ANA)).json()["result"].is_object());
     }
+}
+
+#[test]
+fn who_cannot_be_reached_is_left_alone_too() {
+    let free = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+    let servers = format!(
+        "- {{name: up, url: 'http://{free}/mcp', circuitBreaker: {{failures: 2, openFor: 1h}}}}"
+    );
+    let gateway = Config::with(&servers, "[up]").start();
+    until_open(&gateway, &gateway.client(Era::Modern, ANA));
+}
+
+#[test]
+fn who_gives_up_keeps_nobody_from_a_server_that_is_well_again() {
+    let (server, down) = moody(Era::Modern);
+    let good = Server::echo(Era::Modern, &["work"]);
+    let gateway = before(&server, &good, ", circuitBreaker: {failures: 2, openFor: 300ms}");
+    let ana = gateway.client(Era::Modern, ANA);
+    until_open(&gateway, &ana);
+    down.store(false, Ordering::SeqCst);
+    // Many hang up as soon as they have asked; one of them may have been the one to go and see.
+    for _ in 0..20 {
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        let bytes = ana.call_bytes(&json!(7), &json!({ "name": "work", "arguments": {} }));
+        stream.write_all(&bytes).unwrap();
+        drop(stream);
+    }
+    eventually("it is asked again", || work(&ana).json()["result"].is_object().then_some(()));
 }
 
 #[test]

@@ -101,6 +101,53 @@ fn what_is_said_is_recorded_without_what_nobody_should_read() {
     }
 }
 
+#[test]
+fn whatever_is_done_to_a_result_what_is_labelled_is_not_recorded() {
+    // A number of a person stands in a text alone, and a label says so; marks are put around the text.
+    for era in ERAS {
+        for done in
+            ["fence: true", "results: {contacts: annotate}", "size: {most: 600, over: truncate}"]
+        {
+            let salary = json!({ "salary": "90210-a-year", "note": MAIL }).to_string();
+            let long = "a-quiet-word ".repeat(60);
+            let said = json!({ "resultType": "complete", "content": [
+                { "type": "text", "text": salary }, { "type": "text", "text": long }] });
+            let up = server(era, &Arc::new(Mutex::new(said)));
+            let policy = format!(
+                "rules:\n- {{id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}}\n\
+                 content:\n- servers: ['*']\n  {done}\n  fields: [{{label: pay, principals: ['group:dev']}}]\n  outputSchema: 'off'"
+            );
+            let mut config = Config::of(&up.url()).policy(&policy);
+            config.auditing = "capture: {results: true, size: 8KiB}".to_owned();
+            let gateway = config.start();
+            let shown = gateway.client(era, ANA).call("work", &json!({}));
+            assert!(shown.body.contains("90210-a-year"), "{done}: {}", shown.body);
+            let (_, exchange) = records(&gateway);
+            assert!(exchange["result"].as_str().unwrap().contains("a-quiet-word"), "{done}");
+            let log = std::fs::read_to_string(gateway.audit()).unwrap();
+            assert!(!log.contains("90210-a-year") && !log.contains(MAIL), "{done}: {exchange}");
+        }
+    }
+}
+
+#[test]
+fn what_is_a_secret_by_its_name_is_not_recorded() {
+    for era in ERAS {
+        let secret = "Tr0ub4dorX3xyz9Qm";
+        let said = json!({ "resultType": "complete", "structuredContent": { "note": "x",
+            "password": secret }, "content": [] });
+        let up = server(era, &Arc::new(Mutex::new(said)));
+        let gateway = start(&up, "capture: {arguments: true, results: true}");
+        let called =
+            gateway.client(era, ANA).call("work", &json!({ "password": secret, "to": "a-friend" }));
+        assert!(called.json()["result"].is_object(), "{}", called.body);
+        let (intent, _) = records(&gateway);
+        assert!(intent["arguments"].as_str().unwrap().contains("a-friend"));
+        let log = std::fs::read_to_string(gateway.audit()).unwrap();
+        assert!(!log.contains(secret), "{log}");
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "what the gateway has written")]
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap()
@@ -168,4 +215,9 @@ fn more_than_a_record_has_room_for_cannot_be_wanted() {
     let refused = config.refused();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("a record has room for 8 KiB"), "{said}");
+    config.auditing = "capture: {arguments: true, size: 8KiB}".to_owned();
+    config.sinks = "{name: out, stdout: true, spool: 16KiB}".to_owned();
+    let refused = config.refused();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("the spool of `out` has no room for the records of a call"), "{said}");
 }

@@ -12,6 +12,20 @@ pub struct Captured {
     pub due: usize,
 }
 
+impl Captured {
+    /// Bytes that the two records of a call have of it, and have once.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.arguments.as_ref().map_or(0, |arguments| arguments.length) + self.due
+    }
+
+    /// Those of them that stand in the intent.
+    #[must_use]
+    pub fn announced(&self) -> usize {
+        self.arguments.as_ref().map_or(0, |arguments| arguments.length)
+    }
+}
+
 /// The beginning of a text, or all of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Excerpt {
@@ -19,6 +33,8 @@ pub struct Excerpt {
     pub text: Box<str>,
     /// There was more.
     pub cut: bool,
+    /// Bytes of it in a record.
+    pub length: usize,
 }
 
 impl Excerpt {
@@ -36,17 +52,17 @@ impl Excerpt {
                 Some(rest) => left = rest,
                 None => {
                     let text = text.get(..at).unwrap_or_default();
-                    return Self { text: text.into(), cut: true };
+                    return Self { text: text.into(), cut: true, length: most - left };
                 }
             }
         }
-        Self { text: text.into(), cut: false }
+        Self { text: text.into(), cut: false, length: most - left }
     }
 
     /// What could not be made fit to be written down.
     #[must_use]
     pub fn withheld() -> Self {
-        Self { text: "".into(), cut: true }
+        Self { text: "".into(), cut: true, length: 0 }
     }
 }
 
@@ -62,7 +78,7 @@ mod tests {
             let excerpt = Excerpt::of(&text, most);
             let mut written = Vec::new();
             write_ascii(&mut written, &excerpt.text);
-            prop_assert!(written.len() - 2 <= most);
+            prop_assert!(written.len() - 2 <= excerpt.length && excerpt.length <= most);
             prop_assert!(text.starts_with(&*excerpt.text));
             prop_assert_eq!(excerpt.cut, excerpt.text.len() < text.len());
         }

@@ -32,6 +32,21 @@ pub struct Slot {
     pub begun: bool,
 }
 
+/// How much room a call wants before it is made, in bytes.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Room {
+    /// What its records say in any case, each of them.
+    pub(super) usual: usize,
+    /// What they say once.
+    pub(super) once: usize,
+}
+
+impl Room {
+    pub(super) fn of(line: &[u8]) -> Self {
+        Self { usual: line.len(), once: 0 }
+    }
+}
+
 /// Who signs the head of the tree, how often, and where else it is written to.
 #[derive(Debug)]
 pub struct Checkpoints {
@@ -82,9 +97,9 @@ impl Ledger {
     ///
     /// # Errors
     /// When one has not.
-    pub(super) fn room(&self, length: usize) -> Result<(), AuditError> {
+    pub(super) fn room(&self, room: Room) -> Result<(), AuditError> {
         // Its line, the one that it ends with, and what belongs to both.
-        let length = 3 * (length + 256);
+        let length = 3 * (room.usual + 256) + room.once;
         for slot in self.slots.iter().filter(|slot| slot.full == Full::Deny) {
             if !slot.sink.room(length) {
                 let cause = io::Error::other("it has no room for more");

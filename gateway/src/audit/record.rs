@@ -264,7 +264,7 @@ impl Record {
             number(line, "bytesOut", self.bytes_out as u64);
         }
         foreign(line, "certificate", claims.and_then(|claims| claims.certificate.as_deref()));
-        plain(line, "chain", chain.as_bytes());
+        foreign(line, "chain", Some(chain));
         foreign(line, "client", claims.and_then(|c| c.client.as_ref()).map(ClientId::as_str));
         if let Some(code) = end.and_then(|(ending, _)| ending.code) {
             line.ours("code").extend_from_slice(itoa::Buffer::new().format(code).as_bytes());

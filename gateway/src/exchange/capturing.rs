@@ -25,7 +25,7 @@ impl Gateway {
         record.captured = Some(Box::new(Captured { arguments, result: None, due }));
     }
 
-    /// What of a result is taken down, as its caller is shown it but for what is labelled.
+    /// What of a result is taken down: as the server said it, whatever its caller is shown.
     pub(super) async fn captured_result(
         &self,
         server: &ServerName,

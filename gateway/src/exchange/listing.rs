@@ -128,7 +128,10 @@ impl Gateway {
         let listed = timeout(patience, list).await;
         let took = self.clock.instant().saturating_duration_since(started);
         server.counts().answered(took);
-        let listed = listed.unwrap_or(Err(UpstreamError::Timeout(patience)));
+        let listed = listed.unwrap_or_else(|_late| {
+            server.was_silent();
+            Err(UpstreamError::Timeout(patience))
+        });
         let server_of = Arc::clone(server);
         (server, listed.map(|(due, listing)| Part { server: server_of, listing, due }))
     }
@@ -221,7 +224,10 @@ impl Gateway {
         let reads = candidates.iter().map(|(at, server)| async move {
             let party: Party = arrived.party(*at);
             let read = timeout(self.limits.list_time, server.catalog(&party, kind)).await;
-            read.unwrap_or(Err(UpstreamError::Timeout(self.limits.list_time)))
+            read.unwrap_or_else(|_late| {
+                server.was_silent();
+                Err(UpstreamError::Timeout(self.limits.list_time))
+            })
         });
         let read = join_all(reads).await;
         let (mut found, mut failed) = (Vec::new(), None);

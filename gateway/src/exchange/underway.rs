@@ -403,7 +403,14 @@ impl Underway {
         let twice = Failure::Upstream(UpstreamError::Protocol("the server answered twice"));
         let due = self.call.due.take().ok_or(twice)?;
         let (era, rule) = (self.era(), due.rule().clone());
-        let labelled = due.labelled().to_vec();
+        if let Reply::Result(said) | Reply::Error(said) = &reply {
+            let (gateway, server) = (&self.call.gateway, self.call.server.name());
+            let captured = gateway.captured_result(server, said, due.labelled()).await;
+            let record = self.frame.entry.record();
+            if let Some(known) = record.and_then(|record| record.captured.as_mut()) {
+                known.result = captured;
+            }
+        }
         let call = &self.call;
         let released = call.gateway.inspected(&call.caller, due, reply).await?;
         let mut found = Vec::new();
@@ -419,17 +426,8 @@ impl Underway {
                 }
             }
         }
-        let captured = match &shown {
-            Shown::Answer(Reply::Result(said) | Reply::Error(said)) | Shown::Apart(said) => {
-                call.gateway.captured_result(call.server.name(), said, &labelled).await
-            }
-            Shown::Answer(_) | Shown::List(_) | Shown::Withheld(_) => None,
-        };
         if let Some(record) = self.frame.entry.record() {
             record.found(found);
-            if let Some(known) = &mut record.captured {
-                known.result = captured;
-            }
         }
         let id = &self.frame.id;
         if let Shown::Apart(result) = shown {

@@ -15,8 +15,10 @@ use super::{Place, SecretRef};
 const MIB: usize = 1024 * 1024;
 /// Most bytes of arguments, and of a result, unless said otherwise.
 const USUAL_CAPTURE: usize = 2 * 1024;
-/// And the most that can be asked for: two lines of a call fit into the smallest spool.
+/// And the most that can be asked for.
 const MOST_CAPTURED: usize = 8 * 1024;
+/// What the records of a call take beside that, and what belongs to them.
+const RECORDS: usize = 12 * 1024;
 
 /// What is recorded where.
 #[derive(Clone, Debug, Default)]
@@ -55,6 +57,13 @@ pub struct Sink {
     pub spool: usize,
     /// What becomes of a call when it has no room.
     pub full: Full,
+}
+
+impl Sink {
+    /// Whether its lines wait in a spool.
+    const fn spools(&self) -> bool {
+        !matches!(self.to, SinkTarget::File(..))
+    }
 }
 
 /// Where a sink writes.
@@ -132,7 +141,16 @@ impl Compiler<'_> {
         let digest_key = raw.digest_key.and_then(|raw| self.secret("/audit/digestKey", raw));
         let checkpoints = self.checkpoints(raw.checkpoints);
         let capture = raw.capture.and_then(|raw| self.capture(&raw));
-        Audit { sinks: self.sinks(raw.sinks), digest_key, checkpoints, capture }
+        let sinks = self.sinks(raw.sinks);
+        let wanted = capture.map_or(0, |capture| 2 * capture.size + RECORDS);
+        if let Some(sink) = sinks.iter().find(|sink| sink.spools() && sink.spool < wanted) {
+            let message =
+                format!("the spool of `{}` has no room for the records of a call", sink.name);
+            let help =
+                format!("give it `spool: {}KiB` or more, or capture less", wanted / 1024 + 1);
+            self.report("/audit/capture/size", message, help);
+        }
+        Audit { sinks, digest_key, checkpoints, capture }
     }
 
     fn capture(&mut self, raw: &RawCapture) -> Option<Capture> {

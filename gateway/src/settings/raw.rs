@@ -189,6 +189,7 @@ pub(super) struct RawServer {
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(super) struct RawCircuitBreaker {
     /// After so many failures without an answer in between. Default 5.
+    #[schemars(range(min = 1))]
     pub(super) failures: Option<u32>,
     /// The pause, such as `10s`. Default `30s`.
     pub(super) open_for: Option<String>,

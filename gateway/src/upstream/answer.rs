@@ -8,6 +8,7 @@ use policy::json::{Fragment, Value};
 use policy::message::{Use, Verb};
 use tokio::time::{Instant, sleep, timeout_at};
 
+use super::breaker::Pass;
 use super::channel::ChannelAnswer;
 use super::desk::Ticket;
 use super::http::{self, HttpAnswer};
@@ -41,6 +42,8 @@ pub struct Answer {
     pub(super) deadline: Instant,
     /// The stream was lost: after which event it goes on, and when.
     pub(super) lost: Option<(Box<str>, Duration)>,
+    /// Who is told of the answer, while the stream is lost.
+    pub(super) pass: Pass,
     /// How often in a row it was lost without a message in between.
     pub(super) attempts: u32,
     /// What the server says elsewhere in the session, and means for this call.
@@ -49,8 +52,17 @@ pub struct Answer {
     pub(super) last: Option<(Message, Instant)>,
 }
 
+/// What comes in answer to a request.
 #[derive(Debug)]
-pub(super) enum Messages {
+pub(super) struct Messages {
+    pub(super) incoming: Incoming,
+    /// Is told whether the server has answered.
+    pub(super) pass: Pass,
+}
+
+/// On which way it comes.
+#[derive(Debug)]
+pub(super) enum Incoming {
     /// The answer, and what of it has come and was not read yet.
     Http(Box<HttpAnswer>, Option<Bytes>),
     Channel(ChannelAnswer),
@@ -134,20 +146,44 @@ impl Messages {
         deadline: Instant,
         patience: Duration,
     ) -> Result<Option<Bytes>, UpstreamError> {
-        match self {
-            Self::Http(answer, _) if answer.is_json() => answer.next(deadline, patience).await,
-            Self::Http(..) | Self::Channel(_) => Ok(None),
+        let text = match &mut self.incoming {
+            Incoming::Http(answer, _) if answer.is_json() => answer.next(deadline, patience).await,
+            Incoming::Http(..) | Incoming::Channel(_) => Ok(None),
+        };
+        match &text {
+            Ok(Some(_)) => self.pass.answered(),
+            Ok(None) => {}
+            Err(error) => self.pass.refused(error),
         }
+        text
     }
 
     /// Whether it is a stream of events.
     pub(super) const fn is_streamed(&self) -> bool {
-        matches!(self, Self::Http(answer, _) if answer.is_streamed())
+        matches!(&self.incoming, Incoming::Http(answer, _) if answer.is_streamed())
     }
 
     /// The next message; `None` when the server closed the connection before the end. May be given
     /// up and called again.
     pub(super) async fn next(
+        &mut self,
+        deadline: Instant,
+        patience: Duration,
+    ) -> Result<Option<Message>, UpstreamError> {
+        let next = self.incoming.next(deadline, patience).await;
+        self.pass.heard(&next);
+        next
+    }
+
+    /// Notes that there is no end to it, and says so.
+    pub(super) fn broken_off(&mut self) -> UpstreamError {
+        self.pass.refused(&UpstreamError::Incomplete);
+        UpstreamError::Incomplete
+    }
+}
+
+impl Incoming {
+    async fn next(
         &mut self,
         deadline: Instant,
         patience: Duration,
@@ -192,7 +228,7 @@ impl Answer {
                 }
             }
             if self.lost.is_some() {
-                self.find().await?;
+                self.find().await.inspect_err(|error| self.pass.refused(error))?;
             }
             let Some(messages) = &mut self.messages else {
                 return Err(UpstreamError::Incomplete);
@@ -255,15 +291,18 @@ impl Answer {
     /// The connection is closed and the end has not come: a legacy server may go on later.
     fn lose(&mut self) -> Result<Step, UpstreamError> {
         let legacy = self.era() == Era::Legacy;
-        let lost = match &self.messages {
-            Some(Messages::Http(answer, _)) if legacy => answer.lost(),
-            Some(Messages::Http(..) | Messages::Channel(_)) | None => None,
-        };
-        self.messages = None;
-        self.attempts += 1;
-        let Some(lost) = lost.filter(|_| self.attempts <= ATTEMPTS) else {
+        let Some(mut messages) = self.messages.take() else {
             return Err(UpstreamError::Incomplete);
         };
+        let lost = match &messages.incoming {
+            Incoming::Http(answer, _) if legacy => answer.lost(),
+            Incoming::Http(..) | Incoming::Channel(_) => None,
+        };
+        self.attempts += 1;
+        let Some(lost) = lost.filter(|_| self.attempts <= ATTEMPTS) else {
+            return Err(messages.broken_off());
+        };
+        self.pass = messages.pass;
         let rests = lost.1;
         self.lost = Some(lost);
         Ok(Step::Rests(rests))
@@ -284,7 +323,9 @@ impl Answer {
         let found = timeout_at(until, http.open(&outgoing, Some(&last))).await;
         let found = found.map_err(|_late| UpstreamError::Incomplete)??;
         let found = found.ok_or(UpstreamError::Incomplete)?;
-        self.messages = Some(Messages::Http(Box::new(found), None));
+        let (incoming, pass) =
+            (Incoming::Http(Box::new(found), None), std::mem::take(&mut self.pass));
+        self.messages = Some(Messages { incoming, pass });
         self.lost = None;
         Ok(())
     }
@@ -314,7 +355,7 @@ impl Answer {
         let outgoing = request::call(self.id, &self.call, &self.manner, speaker);
         let sent = self.upstream.send(&outgoing, self.deadline).await;
         self.over = matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
-        self.messages = Some(self.upstream.sent(sent)?);
+        self.messages = Some(self.upstream.noted(sent)?);
         Ok(())
     }
 
@@ -400,11 +441,11 @@ impl Drop for Answer {
         let leg = self.leg.take();
         let party = self.party.clone();
         match self.messages.take() {
-            Some(Messages::Channel(answer)) => {
+            Some(Messages { incoming: Incoming::Channel(answer), .. }) => {
                 let speaker = party.speaker(leg.as_ref());
                 answer.channel().try_notify(request::cancelled(self.id, speaker).body);
             }
-            Some(Messages::Http(..)) | None => {
+            Some(Messages { incoming: Incoming::Http(..), .. }) | None => {
                 if !leg.as_ref().is_some_and(|leg| leg.version.era() == Era::Legacy) {
                     return;
                 }

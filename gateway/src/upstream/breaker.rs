@@ -1,113 +1,146 @@
 //! A server that keeps failing is left alone for a while, so that it can recover and nobody waits for
 //! it (control C16, threat ASI08).
 //!
-//! After so many failures in a row the circuit opens: nothing is asked of the server. After a while
-//! one request may go and see; an answer closes the circuit, anything else leaves it open for as long
-//! again. Off unless configured: whoever can make a server fail can keep others from it.
+//! After so many failures in a row the circuit opens: nothing is asked of the server. After a pause one
+//! request goes and sees; an answer closes the circuit, a failure is followed by another pause. Off
+//! unless configured: whoever can make a server fail can keep others from it.
+//!
+//! Whoever asks holds a [`Pass`], which is told once what became of the request. One that is dropped
+//! untold makes room for the next, so nobody can keep others from going by giving up.
 
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
 
 use super::UpstreamError;
 use crate::link::LinkError;
+use crate::metrics::OfServer;
+use crate::protocol::method;
 use crate::settings::CircuitBreaker;
+use crate::wire::Message;
 
 /// How far a server is trusted to answer.
 #[derive(Debug)]
 pub(super) struct Breaker {
-    bounds: Option<CircuitBreaker>,
+    bounds: CircuitBreaker,
     born: Instant,
     /// Failures in a row.
     failures: AtomicU32,
     /// Until when nobody may go, in microseconds after [`Self::born`]; zero while the circuit is closed.
     until: AtomicU64,
-    /// Somebody has gone to see since it opened.
-    gone: AtomicBool,
+    counts: Arc<OfServer>,
+    /// One says at a time whether it is open.
+    telling: Mutex<()>,
 }
 
-/// What a failure or an answer has changed.
+/// One request, and what became of it.
+#[derive(Debug, Default)]
+pub(super) struct Pass {
+    /// Nobody, where nobody wants to know, or knows already.
+    breaker: Option<Arc<Breaker>>,
+    /// Until when others wait for it, if it goes to see.
+    slot: Option<u64>,
+    /// To be silent is an answer to what is asked.
+    excused: bool,
+}
+
+/// What an error says of a server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Turned {
-    /// Nothing is asked of the server from now on.
-    Open,
-    /// It answers again.
-    Closed,
+enum Says {
+    /// It has failed.
+    Failed,
+    /// It is there.
+    Answered,
+    /// Nothing: it was not asked.
+    Nothing,
 }
 
 impl Breaker {
-    pub(super) fn new(bounds: Option<CircuitBreaker>, now: Instant) -> Self {
+    pub(super) fn new(bounds: CircuitBreaker, counts: Arc<OfServer>, now: Instant) -> Self {
         Self {
             bounds,
             born: now,
             failures: AtomicU32::new(0),
             until: AtomicU64::new(0),
-            gone: AtomicBool::new(false),
-        }
-    }
-
-    /// Whether somebody may ask at `now`, who has not said that they do.
-    ///
-    /// # Errors
-    /// [`UpstreamError::Open`] while the circuit is, with the time until it is worth another try.
-    pub(super) fn look(&self, now: Instant) -> Result<(), UpstreamError> {
-        let (at, until) = (self.micros(now), self.until.load(Ordering::Acquire));
-        match until.checked_sub(at).filter(|left| *left > 0) {
-            Some(left) => Err(UpstreamError::Open(Duration::from_micros(left))),
-            None => Ok(()),
+            counts,
+            telling: Mutex::new(()),
         }
     }
 
     /// Lets somebody ask at `now`.
     ///
     /// # Errors
-    /// As [`Self::look`], and where somebody else has just gone.
-    pub(super) fn admit(&self, now: Instant) -> Result<(), UpstreamError> {
+    /// [`UpstreamError::Open`] while the circuit is, with the time until it is worth another try.
+    pub(super) fn admit(self: &Arc<Self>, now: Instant) -> Result<Pass, UpstreamError> {
         let until = self.until.load(Ordering::Acquire);
-        let Some(bounds) = self.bounds.filter(|_| until > 0) else { return Ok(()) };
-        self.look(now)?;
+        let pass = |slot| Pass { breaker: Some(Arc::clone(self)), slot, excused: false };
+        if until == 0 {
+            return Ok(pass(None));
+        }
         let at = self.micros(now);
-        // One goes and sees. The others wait for it, and for another if it does not come back.
-        let next = at.saturating_add(micros(bounds.open_for));
-        match self.until.compare_exchange(until, next, Ordering::AcqRel, Ordering::Acquire) {
-            Ok(_) => {
-                self.gone.store(true, Ordering::Release);
-                Ok(())
-            }
-            Err(_) => Err(UpstreamError::Open(bounds.open_for)),
+        if at < until {
+            return Err(UpstreamError::Open(Duration::from_micros(until - at)));
+        }
+        // One goes and sees. The others wait for it; for another, if it stays away for so long.
+        let slot = self.pause(now);
+        match self.until.compare_exchange(until, slot, Ordering::AcqRel, Ordering::Acquire) {
+            Ok(_) => Ok(pass(Some(slot))),
+            Err(_) => Err(UpstreamError::Open(self.bounds.open_for)),
         }
     }
 
-    /// The server has failed.
-    pub(super) fn failed(&self, now: Instant) -> Option<Turned> {
-        let bounds = self.bounds?;
+    /// The server has failed whoever had this slot, if it had one.
+    fn failed(&self, slot: Option<u64>, now: Instant) {
         let more = |failures: u32| Some(failures.saturating_add(1));
         let before = self.failures.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        if before.unwrap_or_else(|same| same).saturating_add(1) < bounds.failures.get() {
-            return None;
+        if before.unwrap_or_else(|same| same).saturating_add(1) < self.bounds.failures.get() {
+            return;
         }
+        let until = self.until.load(Ordering::Acquire);
         // Those that were on their way when it opened do not keep it open.
-        let until = self.micros(now).saturating_add(micros(bounds.open_for)).max(1);
-        let opened = self.until.compare_exchange(0, until, Ordering::AcqRel, Ordering::Acquire);
-        opened.is_ok().then(|| {
-            self.gone.store(false, Ordering::Release);
-            Turned::Open
-        })
+        if until == 0 || Some(until) == slot || until <= self.micros(now) {
+            let next = self.pause(now);
+            let paused =
+                self.until.compare_exchange(until, next, Ordering::AcqRel, Ordering::Acquire);
+            if until == 0 && paused.is_ok() {
+                self.counts.opened();
+                self.tell("the server keeps failing: the circuit is open");
+            }
+        }
     }
 
-    /// The server has answered.
-    pub(super) fn answered(&self) -> Option<Turned> {
-        self.bounds?;
-        let open = self.until.load(Ordering::Acquire) > 0;
+    /// The server has answered whoever had this slot, if it had one.
+    fn answered(&self, slot: Option<u64>) {
         // What was asked before it opened says nothing about now.
-        if open && !self.gone.load(Ordering::Acquire) {
-            return None;
+        let open = self.until.load(Ordering::Acquire) > 0;
+        if open && slot.is_none() {
+            return;
         }
         if self.failures.load(Ordering::Relaxed) > 0 {
             self.failures.store(0, Ordering::Release);
         }
-        (open && self.until.swap(0, Ordering::AcqRel) > 0).then_some(Turned::Closed)
+        if open && self.until.swap(0, Ordering::AcqRel) > 0 {
+            self.tell("the server answers again: the circuit is closed");
+        }
+    }
+
+    /// Whoever had this slot has learned nothing: the next may go.
+    fn released(&self, slot: u64, now: Instant) {
+        let at = self.micros(now).max(1);
+        // Where somebody else has it by now it is theirs.
+        let _theirs = self.until.compare_exchange(slot, at, Ordering::AcqRel, Ordering::Acquire);
+    }
+
+    fn tell(&self, what: &'static str) {
+        let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
+        self.counts.circuit(self.until.load(Ordering::Acquire) > 0);
+        tracing::warn!(server = self.counts.name(), "{what}");
+    }
+
+    fn pause(&self, now: Instant) -> u64 {
+        self.micros(now).saturating_add(micros(self.bounds.open_for)).max(1)
     }
 
     fn micros(&self, now: Instant) -> u64 {
@@ -119,32 +152,81 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
+impl Pass {
+    /// To be silent is an answer to what is asked: SPEC 2026-07-28
+    /// basic/transports/stdio#backward-compatibility.
+    pub(super) fn excuse(&mut self) {
+        self.excused = true;
+    }
+
+    /// The server has answered.
+    pub(super) fn answered(&mut self) {
+        if let Some(breaker) = self.breaker.take() {
+            breaker.answered(self.slot);
+        }
+    }
+
+    /// Notes what an error says of the server.
+    pub(super) fn refused(&mut self, error: &UpstreamError) {
+        match error.says() {
+            Says::Failed if self.excused && matches!(error, UpstreamError::Timeout(_)) => {}
+            Says::Failed => {
+                if let Some(breaker) = self.breaker.take() {
+                    breaker.failed(self.slot, Instant::now());
+                }
+            }
+            Says::Answered => self.answered(),
+            Says::Nothing => {}
+        }
+    }
+
+    /// Notes what came of waiting for the next message.
+    pub(super) fn heard(&mut self, next: &Result<Option<Message>, UpstreamError>) {
+        match next {
+            Ok(Some(Message::Response(_))) => self.answered(),
+            // Who asks is there, and waits for the client from then on.
+            Ok(Some(Message::Request(asked))) if &*asked.method != method::PING => self.answered(),
+            Ok(Some(Message::Request(_) | Message::Notification(_)) | None) => {}
+            Err(error) => self.refused(error),
+        }
+    }
+}
+
+impl Drop for Pass {
+    fn drop(&mut self) {
+        if let (Some(breaker), Some(slot)) = (&self.breaker, self.slot) {
+            breaker.released(slot, Instant::now());
+        }
+    }
+}
+
 impl UpstreamError {
-    /// Whether it is the server that failed, and not what was asked, who asked, or what it may be shown.
-    pub(super) const fn is_failure(&self) -> bool {
+    /// Whether it is the server that failed, and not what was asked, who asked, or what it is shown.
+    const fn says(&self) -> Says {
         match self {
             Self::Link(LinkError::Connect(_) | LinkError::Broken(_))
             | Self::Start(_)
             | Self::Exited
-            | Self::Backoff(_)
             | Self::Stalled
             | Self::Timeout(_)
-            | Self::Incomplete => true,
-            Self::Status(status) => *status >= 500,
+            | Self::Incomplete => Says::Failed,
+            Self::Status(status) if *status >= 500 => Says::Failed,
+            Self::Status(_)
+            | Self::Unauthorized(_)
+            | Self::ContentType
+            | Self::TooLong(_)
+            | Self::Message(_)
+            | Self::Protocol(_)
+            | Self::Refused
+            | Self::SessionGone => Says::Answered,
             Self::Shared(_)
             | Self::Open(_)
             | Self::Stranger
             | Self::Link(LinkError::Egress { .. } | LinkError::Identity(_))
             | Self::World(_)
             | Self::Credential(_)
-            | Self::Unauthorized(_)
-            | Self::ContentType
-            | Self::TooLong(_)
-            | Self::Message(_)
-            | Self::Protocol(_)
-            | Self::Crowded
-            | Self::Refused
-            | Self::SessionGone => false,
+            | Self::Backoff(_)
+            | Self::Crowded => Says::Nothing,
         }
     }
 }
@@ -152,26 +234,30 @@ impl UpstreamError {
 #[cfg(test)]
 mod tests {
     use std::num::NonZeroU32;
-    use std::time::Duration;
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
 
     use proptest::prelude::{Just, Strategy, prop, prop_assert_eq, prop_oneof, proptest};
     use tokio::time::Instant;
 
-    use super::{Breaker, Turned};
+    use super::Breaker;
+    use crate::metrics::Metrics;
     use crate::settings::CircuitBreaker;
 
     const OPEN: Duration = Duration::from_secs(30);
 
-    fn breaker(failures: u32, now: Instant) -> Breaker {
+    fn breaker(failures: u32, now: Instant) -> Arc<Breaker> {
         let failures = NonZeroU32::new(failures).unwrap();
-        Breaker::new(Some(CircuitBreaker { failures, open_for: OPEN }), now)
+        let counts = Metrics::new(SystemTime::UNIX_EPOCH).server("a");
+        Arc::new(Breaker::new(CircuitBreaker { failures, open_for: OPEN }, counts, now))
     }
 
     #[derive(Clone, Copy, Debug)]
     enum Happens {
-        Fails,
-        Answers,
         Asks,
+        Fails(usize),
+        Answers(usize),
+        GivesUp(usize),
         Later(u64),
     }
 
@@ -181,49 +267,74 @@ mod tests {
         fn nobody_is_let_through_an_open_circuit_but_one_at_a_time(
             bound in 1_u32..5,
             events in prop::collection::vec(prop_oneof![
-                4 => Just(Happens::Fails),
-                1 => Just(Happens::Answers),
-                4 => Just(Happens::Asks),
+                5 => Just(Happens::Asks),
+                4 => (0_usize..4).prop_map(Happens::Fails),
+                1 => (0_usize..4).prop_map(Happens::Answers),
+                1 => (0_usize..4).prop_map(Happens::GivesUp),
                 2 => (1_u64..40).prop_map(Happens::Later),
-            ], 0..80),
+            ], 0..120),
         ) {
             let mut now = Instant::now();
             let breaker = breaker(bound, now);
-            let (mut failures, mut closed_until, mut gone) = (0, None::<Instant>, false);
+            // Who has asked, and the time until which others wait for them, if they do.
+            let mut asking: Vec<(Option<u64>, Option<Instant>)> = Vec::new();
+            let (mut failures, mut closed_until) = (0, None::<Instant>);
             for event in events {
                 match event {
                     Happens::Later(seconds) => now += Duration::from_secs(seconds),
-                    Happens::Fails => {
-                        failures += 1;
-                        let opens = failures >= bound && closed_until.is_none();
-                        if opens {
-                            (closed_until, gone) = (Some(now + OPEN), false);
+                    Happens::Asks => {
+                        let may = closed_until.is_none_or(|until| now >= until);
+                        let slot = closed_until.filter(|_| may).map(|_| now + OPEN);
+                        closed_until = if slot.is_some() { slot } else { closed_until };
+                        let admitted = breaker.admit(now);
+                        prop_assert_eq!(admitted.is_ok(), may);
+                        if let Ok(mut pass) = admitted {
+                            prop_assert_eq!(pass.slot.is_some(), slot.is_some());
+                            asking.push((pass.slot, slot));
+                            pass.breaker = None;
                         }
-                        prop_assert_eq!(breaker.failed(now), opens.then_some(Turned::Open));
                     }
-                    Happens::Answers => {
-                        let closes = closed_until.is_some() && gone;
-                        if closes || closed_until.is_none() {
+                    Happens::Fails(n) if n < asking.len() => {
+                        let (slot, until) = asking.remove(n);
+                        failures += 1;
+                        let theirs = until.is_some() && until == closed_until;
+                        let due = closed_until.is_none_or(|until| until <= now);
+                        if failures >= bound && (theirs || due) {
+                            closed_until = Some(now + OPEN);
+                        }
+                        breaker.failed(slot, now);
+                    }
+                    Happens::Answers(n) if n < asking.len() => {
+                        let (slot, until) = asking.remove(n);
+                        if closed_until.is_none() || until.is_some() {
                             (failures, closed_until) = (0, None);
                         }
-                        prop_assert_eq!(breaker.answered(), closes.then_some(Turned::Closed));
+                        breaker.answered(slot);
                     }
-                    Happens::Asks => {
-                        let let_through = closed_until.is_none_or(|until| now >= until);
-                        if closed_until.is_some() && let_through {
-                            (closed_until, gone) = (Some(now + OPEN), true);
+                    Happens::GivesUp(n) if n < asking.len() => {
+                        let (slot, until) = asking.remove(n);
+                        if let Some(slot) = slot {
+                            breaker.released(slot, now);
                         }
-                        prop_assert_eq!(breaker.admit(now).is_ok(), let_through);
+                        if until.is_some() && until == closed_until {
+                            closed_until = Some(now);
+                        }
                     }
+                    Happens::Fails(_) | Happens::Answers(_) | Happens::GivesUp(_) => {}
                 }
             }
         }
     }
 
-    #[test]
-    fn without_bounds_it_never_opens() {
+    #[tokio::test]
+    async fn whoever_gives_up_makes_room_for_the_next() {
         let now = Instant::now();
-        let breaker = Breaker::new(None, now);
-        assert!((0..100).all(|_| breaker.failed(now).is_none() && breaker.admit(now).is_ok()));
+        let breaker = breaker(1, now);
+        breaker.admit(now).unwrap().refused(&super::UpstreamError::Exited);
+        let later = Instant::now() + 2 * OPEN;
+        let gone = breaker.admit(later).unwrap();
+        assert!(breaker.admit(later).is_err(), "two have gone to see");
+        drop(gone);
+        assert!(breaker.admit(later).is_ok(), "nobody may go because somebody has given up");
     }
 }

@@ -11,7 +11,7 @@ use tokio::sync::broadcast;
 use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
-use super::answer::{Messages, Question};
+use super::answer::{Incoming, Messages, Question};
 use super::request;
 use super::stream::{SILENCE, Stream, pause};
 use super::wants::{Wants, changed};
@@ -125,15 +125,16 @@ impl Upstream {
         let speaker = party.speaker(leg);
         let outgoing = request::listen(id, wants, speaker);
         let deadline = Instant::now() + self.limits.answer_time;
-        let mut messages = self.sent(self.send(&outgoing, deadline).await)?;
+        let mut messages = self.noted(self.send(&outgoing, deadline).await)?;
         loop {
             let next = messages.next(deadline, self.limits.answer_time).await;
-            match self.noted(next)?.ok_or(UpstreamError::Incomplete)? {
+            match self.noted(next)?.ok_or_else(|| messages.broken_off())? {
                 Message::Notification(told) if &*told.method == method::ACKNOWLEDGED => {
                     let agreed = told.params.as_ref().map(Fragment::value);
                     let agreed = agreed.and_then(|params| params.get("notifications"));
                     let missing = "the server does not say what it agrees to";
                     wants.limit(agreed.ok_or(UpstreamError::Protocol(missing))?);
+                    messages.pass.answered();
                     return Ok((messages, id));
                 }
                 Message::Notification(_) | Message::Request(_) => {}
@@ -278,7 +279,7 @@ impl Feed {
 impl Drop for Feed {
     fn drop(&mut self) {
         if let Source::Listen(Some(messages), id) = &self.source
-            && let Messages::Channel(answer) = &**messages
+            && let Incoming::Channel(answer) = &messages.incoming
         {
             let speaker = self.party.speaker(self.leg.as_ref());
             answer.channel().try_notify(request::cancelled(*id, speaker).body);

@@ -9,8 +9,9 @@ use policy::offer::Kind;
 use policy::pin::{Digest, Subject};
 use tokio::time::Instant;
 
+use super::answer::Incoming;
 use super::request::{self, Outgoing, Speaker};
-use super::{Messages, Party, Transport, Upstream, UpstreamError};
+use super::{Party, Transport, Upstream, UpstreamError};
 use crate::client::Client;
 use crate::protocol::{Era, Version, code, meta};
 use crate::seal;
@@ -63,9 +64,9 @@ impl Upstream {
             Transport::Http(_) => 0,
             Transport::Channel(seats) => {
                 // Nothing is started that would not be asked.
-                self.breaker.look(Instant::now())?;
+                let mut pass = self.pass(Instant::now())?;
                 let channel = seats.channel(None).await;
-                channel.inspect_err(|error| self.failed(error))?.generation
+                channel.inspect_err(|error| pass.refused(error))?.generation
             }
         };
         if self.asks_callers {
@@ -138,14 +139,14 @@ impl Upstream {
         let id = self.id();
         let deadline = Instant::now() + patience;
         let speaker = Speaker { leg, subject: party.subject.as_ref(), ..Speaker::stranger() };
-        let mut asked = self.ask(&request::discover(id, speaker), id, deadline).await;
+        let mut asked = self.ask(&request::discover(id, speaker), id, deadline, stdio).await;
         if let Ok((Outcome::Error(error), _)) = &asked
             && supports_ours(error)
         {
             // SPEC 2026-07-28 basic/versioning#protocol-version-negotiation: it says that it speaks
             // our revision after all.
             let id = self.id();
-            asked = self.ask(&request::discover(id, speaker), id, deadline).await;
+            asked = self.ask(&request::discover(id, speaker), id, deadline, stdio).await;
         }
         match asked {
             Ok((Outcome::Result(result), _)) => {
@@ -189,8 +190,9 @@ impl Upstream {
     ) -> Result<Known, UpstreamError> {
         let id = self.id();
         let deadline = Instant::now() + self.limits.answer_time;
-        let asked =
-            self.ask(&request::initialize(id, version, party, channel), id, deadline).await?;
+        let asked = self
+            .ask(&request::initialize(id, version, party, channel), id, deadline, false)
+            .await?;
         let (Outcome::Result(result), session) = asked else {
             return Err(UpstreamError::Refused);
         };
@@ -237,17 +239,21 @@ impl Upstream {
         opened.inspect_err(|_| seats.close(&name))
     }
 
-    /// One question, one answer.
+    /// One question, one answer; from a legacy program perhaps none.
     async fn ask(
         &self,
         outgoing: &Outgoing<'_>,
         id: i64,
         deadline: Instant,
+        may_be_silent: bool,
     ) -> Result<(Outcome, Option<Box<str>>), UpstreamError> {
         let mut messages = self.send(outgoing, deadline).await?;
-        let session = match &mut messages {
-            Messages::Http(answer, _) => answer.session.take(),
-            Messages::Channel(_) => None,
+        if may_be_silent {
+            messages.pass.excuse();
+        }
+        let session = match &mut messages.incoming {
+            Incoming::Http(answer, _) => answer.session.take(),
+            Incoming::Channel(_) => None,
         };
         // Before the era is known nothing that is asked can be answered in it.
         let outcome = self

@@ -78,6 +78,8 @@ pub(super) struct Standing {
     level: AtomicUsize,
     opening: Turn,
     born: Instant,
+    /// When the server has opened it, in microseconds after it was born.
+    opened: AtomicU64,
     /// When it was last used, in seconds after it was born.
     used: AtomicU64,
 }
@@ -91,6 +93,7 @@ impl Standing {
             level: AtomicUsize::new(LEVELS.len()),
             opening: Turn::default(),
             born: Instant::now(),
+            opened: AtomicU64::new(0),
             used: AtomicU64::new(0),
         }
     }
@@ -101,7 +104,8 @@ impl Standing {
 
     /// What is to be ended, and how long it has lasted.
     fn ended(&self) -> Option<(Arc<Leg>, Duration)> {
-        Some((self.leg.load_full()?, self.born.elapsed()))
+        let opened = Duration::from_micros(self.opened.load(Ordering::Relaxed));
+        Some((self.leg.load_full()?, self.born.elapsed().saturating_sub(opened)))
     }
 
     fn is_idle(&self) -> bool {
@@ -133,6 +137,8 @@ impl Upstream {
         }
         let open = || async {
             let leg = self.session_for(party).await?;
+            let opened = u64::try_from(standing.born.elapsed().as_micros()).unwrap_or(u64::MAX);
+            standing.opened.store(opened, Ordering::Relaxed);
             standing.leg.store(Some(Arc::new(leg.clone())));
             if let Some(opened) = self.attend(party, &leg, &standing) {
                 self.begun(&opened).await;
@@ -159,7 +165,9 @@ impl Upstream {
         if self.standing.get(&key).is_some_and(|standing| is_gone(&standing))
             && let Some(standing) = self.standing.remove(&key)
         {
-            self.counts.session(standing.born.elapsed(), false);
+            if let Some((leg, age)) = standing.ended() {
+                self.over(&leg, age, false);
+            }
             standing.over.cancel();
         }
     }

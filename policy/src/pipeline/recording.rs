@@ -29,27 +29,13 @@ impl Policy {
         let labelled: Vec<&[Box<str>]> = labelled.iter().map(|at| &**at).collect();
         let mark = |value: &str| self.contents.mark(server, "", value);
         let cut = if labelled.is_empty() { None } else { labels::without(value, &labelled, &mark) };
-        let Some(cut) = cut else { return self.redacted(server, value, &BTreeSet::new()) };
+        let Some(cut) = cut else {
+            return self.contents.recorded(server, value, &BTreeSet::new());
+        };
         if cut.full {
             return None;
         }
         let document = Document::parse(cut.text.into(), &Bounds::ANSWER).ok()?;
-        self.redacted(server, document.root(), &cut.values)
-    }
-
-    fn redacted(
-        &self,
-        server: &ServerName,
-        value: Value<'_>,
-        labelled: &BTreeSet<String>,
-    ) -> Option<String> {
-        let seen = self.contents.look_recorded(server, value, labelled);
-        if seen.blocked.is_some() {
-            return None;
-        }
-        match seen.changed {
-            Some(changed) => String::from_utf8(changed).ok(),
-            None => Some(value.raw().to_owned()),
-        }
+        self.contents.recorded(server, document.root(), &cut.values)
     }
 }

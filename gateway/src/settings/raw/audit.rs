@@ -28,7 +28,8 @@ pub(in crate::settings) struct RawAudit {
 pub(in crate::settings) struct RawCapture {
     /// What callers send: the arguments of tools and prompts, also of calls that are denied.
     pub(in crate::settings) arguments: bool,
-    /// What servers answer, as callers are shown it, without members that are labelled as sensitive.
+    /// What servers answer, whatever callers are shown of it, without members that are labelled as
+    /// sensitive.
     pub(in crate::settings) results: bool,
     /// Most of each, as it is written in a record, up to `8KiB`. Default `2KiB`.
     pub(in crate::settings) size: Option<String>,
