@@ -145,6 +145,7 @@ pub struct OfServer {
     calls: Histogram,
     up: AtomicU64,
     circuit: AtomicU64,
+    owner: AtomicU64,
     opened: Counter,
     /// How long sessions with it lasted: those the gateway has ended, and those it has lost.
     sessions: [Histogram; 2],
@@ -173,9 +174,18 @@ impl OfServer {
         &self.name
     }
 
-    /// Notes whether its circuit is open: nothing is asked of it then.
-    pub fn circuit(&self, open: bool) {
-        self.circuit.store(u64::from(open), Ordering::Relaxed);
+    /// A closed circuit from now on; the number says whose.
+    pub fn circuit_of(&self) -> u64 {
+        let owner = self.owner.fetch_add(1, Ordering::AcqRel) + 1;
+        self.circuit(owner, false);
+        owner
+    }
+
+    /// Notes whether the circuit of this owner, the last one, is open: nothing is asked then.
+    pub fn circuit(&self, owner: u64, open: bool) {
+        if self.owner.load(Ordering::Acquire) == owner {
+            self.circuit.store(u64::from(open), Ordering::Relaxed);
+        }
     }
 
     /// Counts that its circuit has opened.
@@ -343,6 +353,7 @@ impl Metrics {
             calls,
             up: AtomicU64::new(0),
             circuit: AtomicU64::new(0),
+            owner: AtomicU64::new(0),
             opened: Counter::default(),
             sessions: [Histogram::operation(), Histogram::operation()],
         });

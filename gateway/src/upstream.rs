@@ -202,8 +202,11 @@ impl Upstream {
 
     /// Does what has to be done now and then.
     pub fn tend(self: &Arc<Self>) {
-        // What it was under another configuration is not known here.
-        self.counts.circuit(false);
+        match &self.breaker {
+            Some(breaker) => breaker.tend(),
+            // What was told under another configuration is over.
+            None => drop(self.counts.circuit_of()),
+        }
         self.tasks.spawn_service(Arc::clone(self).sweep());
     }
 
@@ -373,11 +376,12 @@ impl Upstream {
         permit: Permit,
         _on_record: &Entry,
         party: &Party,
+        patience: Duration,
     ) -> Result<(Expectation, Arc<Listing>), UpstreamError> {
         let (call, due) = permit.spend();
         match call {
             Call::List { server, kind } if server == self.name => {
-                Ok((due, self.listing(party, kind, Duration::ZERO).await?))
+                Ok((due, self.listing(party, kind, Duration::ZERO, patience).await?))
             }
             Call::List { .. } | Call::Use(_) => Err(MISDIRECTED),
         }
@@ -530,6 +534,12 @@ impl Upstream {
         let now = Instant::now();
         let deadline = deadline.min(now + self.limits.answer_time);
         self.approved()?;
+        if let (Transport::Http(http), Some(_)) = (&self.transport, &self.breaker) {
+            // Who gives tokens is somebody else: neither is it waited for in the server's place, nor is
+            // its silence the server's.
+            let ready = timeout_at(deadline, http.ready(outgoing)).await;
+            ready.map_err(|_late| UpstreamError::Timeout(self.limits.answer_time))??;
+        }
         let mut pass = self.pass(now)?;
         match self.dispatch(outgoing, deadline).await {
             Ok(incoming) => Ok(Messages { incoming, pass }),
@@ -546,13 +556,6 @@ impl Upstream {
     /// While it is left alone.
     fn pass(&self, now: Instant) -> Result<Pass, UpstreamError> {
         self.breaker.as_ref().map_or_else(|| Ok(Pass::default()), |breaker| breaker.admit(now))
-    }
-
-    /// The server was waited for in vain by somebody who has given up.
-    pub fn was_silent(&self) {
-        if let Ok(mut pass) = self.pass(Instant::now()) {
-            pass.refused(&UpstreamError::Timeout(self.limits.answer_time));
-        }
     }
 
     async fn dispatch(

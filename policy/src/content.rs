@@ -12,6 +12,7 @@ mod host;
 mod lens;
 mod markup;
 mod media;
+mod named;
 mod orders;
 mod personal;
 mod rules;
@@ -31,7 +32,7 @@ use self::lens::Lens;
 pub(crate) use self::size::truncated;
 pub use self::size::{Over, Size};
 use crate::inspect::{Detector, Finding};
-use crate::json::Value;
+use crate::json::{Bounds, Document, Value};
 use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pattern::Pattern;
@@ -180,13 +181,20 @@ impl Contents {
     ) -> Option<String> {
         let labelled = values(labelled).ok()?;
         let lens = self.lens(server, Direction::Argument, "", labelled.as_ref()).recorded();
+        // Many a secret is one by the name of the member it stands in alone.
+        let named = named::without(value, &|value| lens.mark("named-secret", value));
+        let named = match named {
+            Some(text) => Some(Document::parse(text.into(), &Bounds::ANSWER).ok()?),
+            None => None,
+        };
+        let value = named.as_ref().map_or(value, Document::root);
         let seen = walk::look(&lens, value);
         let text = match (seen.blocked, seen.changed) {
             (Some(_), _) => return None,
             (None, Some(changed)) => String::from_utf8(changed).ok()?,
             (None, None) => value.raw().to_owned(),
         };
-        // Once more as one text: many a secret is one by the name of the member it stands in.
+        // Once more as one text, for what is one by what stands before it.
         let whole = lens.cleaned(&text);
         let blocks = whole.findings.iter().any(|(_, done, _)| *done == Handling::Block);
         if blocks { None } else { Some(whole.text.unwrap_or(text)) }

@@ -2,7 +2,7 @@
 //! servers lasted.
 
 use std::io::Write as _;
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -102,7 +102,7 @@ fn a_server_that_answers_again_is_asked_again() {
     for era in ERAS {
         let (server, down) = moody(era);
         let good = Server::echo(era, &["work"]);
-        let gateway = before(&server, &good, ", circuitBreaker: {failures: 2, openFor: 1ms}");
+        let gateway = before(&server, &good, ", circuitBreaker: {failures: 2, openFor: 500ms}");
         let ana = gateway.client(era, ANA);
         work(&ana);
         // One answer, and the failures begin to count anew.
@@ -187,7 +187,7 @@ fn what_has_to_be_found_out_anew_does_not_keep_the_circuit_open() {
         for servers in ERAS {
             let (server, down) = shy(servers);
             let servers = format!(
-                "- {{name: up, url: '{}', circuitBreaker: {{failures: 2, openFor: 1ms}}}}",
+                "- {{name: up, url: '{}', circuitBreaker: {{failures: 2, openFor: 500ms}}}}",
                 server.url()
             );
             let gateway = Config::with(&servers, "[up]").start();
@@ -220,7 +220,7 @@ fn a_program_that_ends_is_left_alone_and_asked_again() {
         let script =
             format!("test -e {} || exit 1; exec {} canary", flag.display(), binary().display());
         let servers = format!(
-            "- {{name: up, command: sh, args: [-c, '{script}'], circuitBreaker: {{failures: 2, openFor: 1ms}}}}"
+            "- {{name: up, command: sh, args: [-c, '{script}'], circuitBreaker: {{failures: 2, openFor: 500ms}}}}"
         );
         let gateway = Config::with(&servers, "[up]").start();
         let ana = gateway.client(Era::Modern, ANA);
@@ -247,35 +247,16 @@ fn who_cannot_be_reached_is_left_alone_too() {
 }
 
 #[test]
-fn who_gives_up_keeps_nobody_from_a_server_that_is_well_again() {
-    let (server, down) = moody(Era::Modern);
-    let good = Server::echo(Era::Modern, &["work"]);
-    let gateway = before(&server, &good, ", circuitBreaker: {failures: 2, openFor: 300ms}");
-    let ana = gateway.client(Era::Modern, ANA);
-    until_open(&gateway, &ana);
-    down.store(false, Ordering::SeqCst);
-    // Many hang up as soon as they have asked; one of them may have been the one to go and see.
-    for _ in 0..20 {
-        let mut stream = TcpStream::connect(gateway.address).unwrap();
-        let bytes = ana.call_bytes(&json!(7), &json!({ "name": "work", "arguments": {} }));
-        stream.write_all(&bytes).unwrap();
-        drop(stream);
-    }
-    eventually("it is asked again", || work(&ana).json()["result"].is_object().then_some(()));
-}
-
-#[test]
 fn what_a_breaker_cannot_be_is_said_with_its_place() {
     let server = Server::echo(Era::Modern, &["work"]);
     for (breaker, what) in [
-        ("{failures: 0}", "circuitBreaker/failures"),
+        ("{failures: 0}", "0 is less than the minimum of 1"),
         ("{openFor: soon}", "`soon` is not a time"),
         ("{tries: 3}", "tries"),
     ] {
         let servers = format!("- {{name: up, url: '{}', circuitBreaker: {breaker}}}", server.url());
         let refused = Config::with(&servers, "[up]").refused();
         let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-        let what = what.rsplit('/').next().unwrap();
         assert!(said.contains(what), "{said}");
     }
 }

@@ -133,7 +133,8 @@ fn whatever_is_done_to_a_result_what_is_labelled_is_not_recorded() {
 #[test]
 fn what_is_a_secret_by_its_name_is_not_recorded() {
     for era in ERAS {
-        let secret = "Tr0ub4dorX3xyz9Qm";
+        // Nothing in its words says that it is one.
+        let secret = "correct horse battery staple";
         let said = json!({ "resultType": "complete", "structuredContent": { "note": "x",
             "password": secret }, "content": [] });
         let up = server(era, &Arc::new(Mutex::new(said)));

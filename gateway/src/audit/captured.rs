@@ -44,7 +44,7 @@ impl Excerpt {
         let mut left = most;
         for (at, letter) in text.char_indices() {
             let length = match letter {
-                '"' | '\\' => 2,
+                '"' | '\\' | '\n' | '\r' | '\t' => 2,
                 ' '..='~' => 1,
                 _ => 6 * letter.len_utf16(),
             };
@@ -78,7 +78,8 @@ mod tests {
             let excerpt = Excerpt::of(&text, most);
             let mut written = Vec::new();
             write_ascii(&mut written, &excerpt.text);
-            prop_assert!(written.len() - 2 <= excerpt.length && excerpt.length <= most);
+            prop_assert_eq!(written.len() - 2, excerpt.length);
+            prop_assert!(excerpt.length <= most);
             prop_assert!(text.starts_with(&*excerpt.text));
             prop_assert_eq!(excerpt.cut, excerpt.text.len() < text.len());
         }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
@@ -33,6 +34,10 @@ struct Part {
     listing: Arc<Listing>,
     due: Expectation,
 }
+
+/// How much longer than a server may be silent its list is waited for: that it was silent is found out
+/// where it was asked.
+const GRACE: Duration = Duration::from_millis(100);
 
 impl Gateway {
     /// Lists what the caller may see of every server on the route.
@@ -121,17 +126,14 @@ impl Gateway {
     ) -> (&'a Arc<Upstream>, Result<Part, UpstreamError>) {
         let started = self.clock.instant();
         let party = arrived.party(at);
-        let list = server.list(permit, entry, &party);
         // One server that is slow does not hold up the others for long.
         let alone = arrived.route.servers.len() == 1;
         let patience = if alone { self.limits.answer_time } else { self.limits.list_time };
-        let listed = timeout(patience, list).await;
+        let list = server.list(permit, entry, &party, patience);
+        let listed = timeout(patience + GRACE, list).await;
         let took = self.clock.instant().saturating_duration_since(started);
         server.counts().answered(took);
-        let listed = listed.unwrap_or_else(|_late| {
-            server.was_silent();
-            Err(UpstreamError::Timeout(patience))
-        });
+        let listed = listed.unwrap_or(Err(UpstreamError::Timeout(patience)));
         let server_of = Arc::clone(server);
         (server, listed.map(|(due, listing)| Part { server: server_of, listing, due }))
     }
@@ -223,11 +225,10 @@ impl Gateway {
         };
         let reads = candidates.iter().map(|(at, server)| async move {
             let party: Party = arrived.party(*at);
-            let read = timeout(self.limits.list_time, server.catalog(&party, kind)).await;
-            read.unwrap_or_else(|_late| {
-                server.was_silent();
-                Err(UpstreamError::Timeout(self.limits.list_time))
-            })
+            let patience = self.limits.list_time;
+            let read = server.catalog_within(&party, kind, patience);
+            let read = timeout(patience + GRACE, read).await;
+            read.unwrap_or(Err(UpstreamError::Timeout(patience)))
         });
         let read = join_all(reads).await;
         let (mut found, mut failed) = (Vec::new(), None);

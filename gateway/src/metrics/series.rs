@@ -103,8 +103,9 @@ impl Default for Quick {
 impl Hasher for Quick {
     fn write(&mut self, bytes: &[u8]) {
         // Eight at a time, which is enough to tell a few hundred operations apart.
-        for part in bytes.chunks(8) {
-            let word = part.iter().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
+        let (words, rest) = bytes.as_chunks::<8>();
+        let rest = rest.iter().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
+        for word in words.iter().map(|word| u64::from_le_bytes(*word)).chain([rest]) {
             self.0 = (self.0 ^ word).wrapping_mul(0x0100_0000_01b3);
         }
     }

@@ -78,14 +78,11 @@ impl Compiler<'_> {
 
     /// When it is left alone.
     fn breaker(&mut self, at: &str, raw: &RawCircuitBreaker) -> CircuitBreaker {
-        let at = |key: &str| format!("{at}/circuitBreaker/{key}");
-        let failures = NonZeroU32::new(raw.failures.unwrap_or(FAILURES.get()));
-        if failures.is_none() {
-            let help = "give at least 1, or leave `circuitBreaker` out";
-            self.report(&at("failures"), "a server cannot fail before it has failed", help);
-        }
-        let open_for = self.time(&at("openFor"), raw.open_for.as_deref()).unwrap_or(OPEN_FOR);
-        CircuitBreaker { failures: failures.unwrap_or(FAILURES), open_for }
+        let at = format!("{at}/circuitBreaker/openFor");
+        // INVARIANT: the schema wants one at least.
+        let failures = raw.failures.and_then(NonZeroU32::new).unwrap_or(FAILURES);
+        let open_for = self.time(&at, raw.open_for.as_deref()).unwrap_or(OPEN_FOR);
+        CircuitBreaker { failures, open_for }
     }
 
     /// Where connections to the server may go.

@@ -238,6 +238,8 @@ impl Answer {
                 next = messages.next(self.deadline, patience) => next,
                 Some(message) = aside(&mut self.aside) => Ok(Some(message)),
             };
+            // What is said elsewhere in the session is said all the same.
+            messages.pass.heard(&next);
             let Some(message) = self.upstream.noted(next)? else {
                 return self.lose();
             };

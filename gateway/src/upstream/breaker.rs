@@ -31,6 +31,8 @@ pub(super) struct Breaker {
     /// Until when nobody may go, in microseconds after [`Self::born`]; zero while the circuit is closed.
     until: AtomicU64,
     counts: Arc<OfServer>,
+    /// Whose word counts for the metric: under another configuration there is another breaker.
+    owner: AtomicU64,
     /// One says at a time whether it is open.
     telling: Mutex<()>,
 }
@@ -65,8 +67,14 @@ impl Breaker {
             failures: AtomicU32::new(0),
             until: AtomicU64::new(0),
             counts,
+            owner: AtomicU64::new(0),
             telling: Mutex::new(()),
         }
+    }
+
+    /// From now on it is this one that the metric shows.
+    pub(super) fn tend(&self) {
+        self.owner.store(self.counts.circuit_of(), Ordering::Release);
     }
 
     /// Lets somebody ask at `now`.
@@ -93,21 +101,19 @@ impl Breaker {
 
     /// The server has failed whoever had this slot, if it had one.
     fn failed(&self, slot: Option<u64>, now: Instant) {
+        let next = self.pause(now);
+        let pause = |before| {
+            self.until.compare_exchange(before, next, Ordering::AcqRel, Ordering::Acquire).is_ok()
+        };
         let more = |failures: u32| Some(failures.saturating_add(1));
         let before = self.failures.fetch_update(Ordering::AcqRel, Ordering::Acquire, more);
-        if before.unwrap_or_else(|same| same).saturating_add(1) < self.bounds.failures.get() {
-            return;
-        }
-        let until = self.until.load(Ordering::Acquire);
-        // Those that were on their way when it opened do not keep it open.
-        if until == 0 || Some(until) == slot || until <= self.micros(now) {
-            let next = self.pause(now);
-            let paused =
-                self.until.compare_exchange(until, next, Ordering::AcqRel, Ordering::Acquire);
-            if until == 0 && paused.is_ok() {
-                self.counts.opened();
-                self.tell("the server keeps failing: the circuit is open");
-            }
+        let failures = before.unwrap_or_else(|same| same).saturating_add(1);
+        // Whoever went to see is waited for no longer. Those that were on their way when it opened do
+        // not keep it open.
+        let seen = slot.is_some_and(pause);
+        if !seen && failures >= self.bounds.failures.get() && pause(0) {
+            self.counts.opened();
+            self.tell("the server keeps failing: the circuit is open");
         }
     }
 
@@ -135,7 +141,9 @@ impl Breaker {
 
     fn tell(&self, what: &'static str) {
         let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        self.counts.circuit(self.until.load(Ordering::Acquire) > 0);
+        let (owner, open) =
+            (self.owner.load(Ordering::Acquire), self.until.load(Ordering::Acquire));
+        self.counts.circuit(owner, open > 0);
         tracing::warn!(server = self.counts.name(), "{what}");
     }
 
@@ -217,9 +225,10 @@ impl UpstreamError {
             | Self::TooLong(_)
             | Self::Message(_)
             | Self::Protocol(_)
-            | Self::Refused
-            | Self::SessionGone => Says::Answered,
-            Self::Shared(_)
+            | Self::Refused => Says::Answered,
+            // A session can be gone without anybody having been asked.
+            Self::SessionGone
+            | Self::Shared(_)
             | Self::Open(_)
             | Self::Stranger
             | Self::Link(LinkError::Egress { .. } | LinkError::Identity(_))
@@ -298,8 +307,7 @@ mod tests {
                         let (slot, until) = asking.remove(n);
                         failures += 1;
                         let theirs = until.is_some() && until == closed_until;
-                        let due = closed_until.is_none_or(|until| until <= now);
-                        if failures >= bound && (theirs || due) {
+                        if theirs || failures >= bound && closed_until.is_none() {
                             closed_until = Some(now + OPEN);
                         }
                         breaker.failed(slot, now);

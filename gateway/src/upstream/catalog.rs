@@ -122,7 +122,20 @@ impl Upstream {
         party: &Party,
         kind: Kind,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        self.listing(party, kind, self.limits.catalog_age).await
+        self.catalog_within(party, kind, self.limits.answer_time).await
+    }
+
+    /// The same, with a server that is silent for longer taken for one that does not answer.
+    ///
+    /// # Errors
+    /// When it cannot be read.
+    pub async fn catalog_within(
+        self: &Arc<Self>,
+        party: &Party,
+        kind: Kind,
+        patience: Duration,
+    ) -> Result<Arc<Listing>, UpstreamError> {
+        self.listing(party, kind, self.limits.catalog_age, patience).await
     }
 
     /// What it offers, not older than `age` or than the server says it lasts.
@@ -131,7 +144,9 @@ impl Upstream {
         party: &Party,
         kind: Kind,
         age: Duration,
+        patience: Duration,
     ) -> Result<Arc<Listing>, UpstreamError> {
+        let until = Instant::now() + patience.min(self.limits.answer_time);
         if let Some(listing) = self.shared.slot(kind).fresh(age).filter(|l| l.is_public()) {
             return Ok(listing);
         }
@@ -141,10 +156,10 @@ impl Upstream {
             return Ok(listing);
         }
         if age.is_zero() {
-            return self.read(slot, party, kind).await;
+            return self.read(slot, party, kind, until).await;
         }
         let patience = self.limits.answer_time;
-        let read = || self.read(slot, party, kind);
+        let read = || self.read(slot, party, kind, until);
         slot.reading.take(patience, || slot.fresh(age), read).await
     }
 
@@ -247,14 +262,15 @@ impl Upstream {
         slot: &Slot,
         party: &Party,
         kind: Kind,
+        until: Instant,
     ) -> Result<Arc<Listing>, UpstreamError> {
         let leg = self.reach(party).await?;
-        let read = self.pages(slot, party, leg.as_ref(), kind).await;
+        let read = self.pages(slot, party, leg.as_ref(), kind, until).await;
         let read = match read {
             Err(UpstreamError::SessionGone) if party.leg.is_none() => {
                 self.lost(party, leg.as_ref());
                 let leg = self.reach(party).await?;
-                self.pages(slot, party, leg.as_ref(), kind).await
+                self.pages(slot, party, leg.as_ref(), kind, until).await
             }
             read => read,
         };
@@ -267,13 +283,13 @@ impl Upstream {
         party: &Party,
         leg: Option<&Leg>,
         kind: Kind,
+        deadline: Instant,
     ) -> Result<Arc<Listing>, UpstreamError> {
         let speaker = party.speaker(leg);
         let held = slot.held.load_full().map(|held| Arc::clone(&held.listing));
         let changes = slot.changes.load(Ordering::Acquire);
         let reading = (slot.begun.fetch_add(1, Ordering::Relaxed), changes);
         let begun = Instant::now();
-        let deadline = begun + self.limits.answer_time;
         let former = held.as_ref().map(|held| Arc::clone(held.catalog()));
         let mut pages = Pages::new(self.name.clone(), kind, &self.limits, former);
         let mut cursor = None;

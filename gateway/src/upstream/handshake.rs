@@ -135,18 +135,21 @@ impl Upstream {
         leg: Option<&Leg>,
     ) -> Result<Option<Known>, UpstreamError> {
         let stdio = matches!(self.transport, Transport::Channel(_));
+        // A legacy program may never answer; one of which more is known has to.
+        let may_be_silent = stdio && self.protocol == Protocol::Auto && leg.is_none();
         let patience = if stdio { PROBE } else { self.limits.answer_time };
         let id = self.id();
         let deadline = Instant::now() + patience;
         let speaker = Speaker { leg, subject: party.subject.as_ref(), ..Speaker::stranger() };
-        let mut asked = self.ask(&request::discover(id, speaker), id, deadline, stdio).await;
+        let mut asked =
+            self.ask(&request::discover(id, speaker), id, deadline, may_be_silent).await;
         if let Ok((Outcome::Error(error), _)) = &asked
             && supports_ours(error)
         {
             // SPEC 2026-07-28 basic/versioning#protocol-version-negotiation: it says that it speaks
             // our revision after all.
             let id = self.id();
-            asked = self.ask(&request::discover(id, speaker), id, deadline, stdio).await;
+            asked = self.ask(&request::discover(id, speaker), id, deadline, may_be_silent).await;
         }
         match asked {
             Ok((Outcome::Result(result), _)) => {
@@ -225,7 +228,9 @@ impl Upstream {
         let modern = self.known(party).await?.hello.era == Era::Modern;
         let name = seal::random::<16>().map_err(|_opaque| UpstreamError::Stalled)?;
         let name = crate::hex::encode(&name);
-        seats.open(&name).await?;
+        let mut pass = self.pass(Instant::now())?;
+        seats.open(&name).await.inspect_err(|error| pass.refused(error))?;
+        drop(pass);
         let opened = if modern {
             let leg = Leg { version: Version::V2026July, id: Some(name.as_str().into()) };
             let found = self.discover(party, 0, Some(&leg)).await;

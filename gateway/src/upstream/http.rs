@@ -186,6 +186,11 @@ impl Http {
         self.exchange(Method::DELETE, outgoing).await.map(|_| ())
     }
 
+    /// Has what the server is shown at hand, for a while.
+    pub(super) async fn ready(&self, outgoing: &Outgoing<'_>) -> Result<(), UpstreamError> {
+        self.credentials.shown(outgoing.subject).await.map(drop)
+    }
+
     async fn exchange(
         &self,
         method: Method,
