@@ -49,6 +49,15 @@ fn work(client: &Client) -> Answer {
     client.call("work", &json!({}))
 }
 
+/// Asks until the circuit has opened.
+fn until_open(gateway: &Gateway, server: &str, ask: impl Fn() -> Answer) {
+    eventually("the circuit opens", || {
+        let _failed = ask();
+        let openings = metric(gateway, "portcullis_circuit_breaker_openings_total", server);
+        openings.filter(|openings| openings != "0")
+    });
+}
+
 #[test]
 fn a_server_that_keeps_failing_is_left_alone() {
     for era in ERAS {
@@ -114,11 +123,7 @@ fn a_server_that_answers_again_is_asked_again() {
             metric(&gateway, "portcullis_circuit_breaker_openings_total", "moody").as_deref(),
             Some("0")
         );
-        eventually("the circuit opens", || {
-            work(&ana);
-            let openings = metric(&gateway, "portcullis_circuit_breaker_openings_total", "moody");
-            openings.filter(|openings| openings != "0")
-        });
+        until_open(&gateway, "moody", || work(&ana));
         down.store(false, Ordering::SeqCst);
         eventually("the server is asked again", || {
             let answered = work(&ana);
@@ -172,14 +177,6 @@ fn shy(era: Era) -> (Server, Arc<AtomicBool>) {
     (server, down)
 }
 
-/// Calls until the circuit is open.
-fn until_open(gateway: &Gateway, ana: &Client) {
-    eventually("the circuit opens", || {
-        work(ana);
-        (gateway.last()["reason"] == "circuit-open").then_some(())
-    });
-}
-
 #[test]
 fn what_has_to_be_found_out_anew_does_not_keep_the_circuit_open() {
     // Which era it speaks is found out, a session is opened, two pages are read, and then it is called.
@@ -193,11 +190,7 @@ fn what_has_to_be_found_out_anew_does_not_keep_the_circuit_open() {
             let gateway = Config::with(&servers, "[up]").start();
             // A legacy client opens its session once the server is there.
             let probe = gateway.client(Era::Modern, ANA);
-            eventually("the circuit opens", || {
-                work(&probe);
-                let openings = metric(&gateway, "portcullis_circuit_breaker_openings_total", "up");
-                openings.filter(|openings| openings != "0")
-            });
+            until_open(&gateway, "up", || work(&probe));
             down.store(false, Ordering::SeqCst);
             eventually("it is asked again", || {
                 work(&probe).json()["result"].is_object().then_some(())
@@ -225,11 +218,7 @@ fn a_program_that_ends_is_left_alone_and_asked_again() {
         let gateway = Config::with(&servers, "[up]").start();
         let ana = gateway.client(Era::Modern, ANA);
         let echo = |client: &Client| client.call("echo", &json!({ "text": "x" }));
-        eventually("the circuit opens", || {
-            echo(&ana);
-            let openings = metric(&gateway, "portcullis_circuit_breaker_openings_total", "up");
-            openings.filter(|openings| openings != "0")
-        });
+        until_open(&gateway, "up", || echo(&ana));
         std::fs::write(&flag, "").unwrap();
         eventually("it is started again", || echo(&ana).json()["result"].is_object().then_some(()));
         assert!(echo(&gateway.client(era, ANA)).json()["result"].is_object());
@@ -243,7 +232,10 @@ fn who_cannot_be_reached_is_left_alone_too() {
         "- {{name: up, url: 'http://{free}/mcp', circuitBreaker: {{failures: 2, openFor: 1h}}}}"
     );
     let gateway = Config::with(&servers, "[up]").start();
-    until_open(&gateway, &gateway.client(Era::Modern, ANA));
+    let ana = gateway.client(Era::Modern, ANA);
+    until_open(&gateway, "up", || work(&ana));
+    work(&ana);
+    assert_eq!(gateway.last()["reason"], "circuit-open");
 }
 
 #[test]
