@@ -269,7 +269,7 @@ impl Journal {
         let captured = record.captured.as_ref();
         let room = captured.map_or(Room::of(&line), |captured| Room {
             usual: line.len().saturating_sub(captured.announced()),
-            once: captured.length(),
+            once: captured.announced() + captured.due,
         });
         self.append(line, Some(room))?;
         record.announced = true;

@@ -12,7 +12,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, PoisonError, RwLock, Weak};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use arc_swap::ArcSwap;
+use arc_swap::{ArcSwap, ArcSwapOption};
 use policy::control::{Control, Ran};
 use policy::inspect::{Detector, Finding};
 use policy::lock::State;
@@ -144,8 +144,8 @@ pub struct OfServer {
     name: Box<str>,
     calls: Histogram,
     up: AtomicU64,
-    circuit: AtomicU64,
-    owner: AtomicU64,
+    /// The circuit of the configuration in force.
+    circuit: ArcSwapOption<AtomicU64>,
     opened: Counter,
     /// How long sessions with it lasted: those the gateway has ended, and those it has lost.
     sessions: [Histogram; 2],
@@ -174,18 +174,13 @@ impl OfServer {
         &self.name
     }
 
-    /// A closed circuit from now on; the number says whose.
-    pub fn circuit_of(&self) -> u64 {
-        let owner = self.owner.fetch_add(1, Ordering::AcqRel) + 1;
-        self.circuit(owner, false);
-        owner
+    /// Shows this circuit from now on, which is open while the number is not zero; or none.
+    pub fn circuit(&self, until: Option<Arc<AtomicU64>>) {
+        self.circuit.store(until);
     }
 
-    /// Notes whether the circuit of this owner, the last one, is open: nothing is asked then.
-    pub fn circuit(&self, owner: u64, open: bool) {
-        if self.owner.load(Ordering::Acquire) == owner {
-            self.circuit.store(u64::from(open), Ordering::Relaxed);
-        }
+    fn is_open(&self) -> bool {
+        self.circuit.load().as_ref().is_some_and(|until| until.load(Ordering::Relaxed) > 0)
     }
 
     /// Counts that its circuit has opened.
@@ -352,8 +347,7 @@ impl Metrics {
             name: name.into(),
             calls,
             up: AtomicU64::new(0),
-            circuit: AtomicU64::new(0),
-            owner: AtomicU64::new(0),
+            circuit: ArcSwapOption::empty(),
             opened: Counter::default(),
             sessions: [Histogram::operation(), Histogram::operation()],
         });
@@ -566,7 +560,7 @@ impl Metrics {
                 "portcullis.circuit_breaker_open",
                 "",
                 "Whether nothing is asked of the server because it keeps failing.",
-                by_server(&|server| gauge(&server.circuit)),
+                by_server(&|server| Value::Gauge(server.is_open().into())),
             ),
             family(
                 "portcullis.circuit_breaker_openings",

@@ -202,11 +202,8 @@ impl Upstream {
 
     /// Does what has to be done now and then.
     pub fn tend(self: &Arc<Self>) {
-        match &self.breaker {
-            Some(breaker) => breaker.tend(),
-            // What was told under another configuration is over.
-            None => drop(self.counts.circuit_of()),
-        }
+        // That of another configuration is over.
+        self.counts.circuit(self.breaker.as_ref().map(|breaker| breaker.until()));
         self.tasks.spawn_service(Arc::clone(self).sweep());
     }
 
@@ -534,13 +531,14 @@ impl Upstream {
         let now = Instant::now();
         let deadline = deadline.min(now + self.limits.answer_time);
         self.approved()?;
-        if let (Transport::Http(http), Some(_)) = (&self.transport, &self.breaker) {
+        if let (Transport::Http(http), Some(breaker)) = (&self.transport, &self.breaker) {
             // Who gives tokens is somebody else: neither is it waited for in the server's place, nor is
             // its silence the server's.
+            breaker.look(now)?;
             let ready = timeout_at(deadline, http.ready(outgoing)).await;
             ready.map_err(|_late| UpstreamError::Timeout(self.limits.answer_time))??;
         }
-        let mut pass = self.pass(now)?;
+        let mut pass = self.pass()?;
         match self.dispatch(outgoing, deadline).await {
             Ok(incoming) => Ok(Messages { incoming, pass }),
             Err(error) => {
@@ -554,8 +552,11 @@ impl Upstream {
     ///
     /// # Errors
     /// While it is left alone.
-    fn pass(&self, now: Instant) -> Result<Pass, UpstreamError> {
-        self.breaker.as_ref().map_or_else(|| Ok(Pass::default()), |breaker| breaker.admit(now))
+    fn pass(&self) -> Result<Pass, UpstreamError> {
+        match &self.breaker {
+            Some(breaker) => breaker.admit(Instant::now()),
+            None => Ok(Pass::default()),
+        }
     }
 
     async fn dispatch(

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use e2e::client::{Answer, Client, get, raw};
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
-use e2e::server::{Server, answer, ok, tool, with_header};
+use e2e::server::{Server, answer, greeting, tool};
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
 
@@ -149,28 +149,15 @@ fn shy(era: Era) -> (Server, Arc<AtomicBool>) {
             return false;
         }
         let first = request.body["params"]["cursor"].is_null();
-        let (name, next) = if first { ("other", json!("2")) } else { ("work", json!(null)) };
-        let mut list = json!({ "resultType": "complete", "tools": [tool(name)], "ttlMs": 0,
-            "cacheScope": "public", "nextCursor": next });
-        if !first {
-            list.as_object_mut().unwrap().remove("nextCursor");
+        let mut list = json!({ "resultType": "complete", "ttlMs": 0, "cacheScope": "public" });
+        list["tools"] = json!([tool(if first { "other" } else { "work" })]);
+        if first {
+            list["nextCursor"] = json!("2");
         }
-        let discovered = json!({ "resultType": "complete", "supportedVersions": ["2026-07-28"],
-            "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "public" });
-        let greeted = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
-            "serverInfo": { "name": "shy", "version": "1" } });
-        let bytes = match (request.method(), era) {
-            ("tools/call", _) => request.text("done"),
-            ("tools/list", _) => request.result(&list),
-            ("server/discover", Era::Modern) => request.result(&discovered),
-            ("initialize", Era::Legacy) => {
-                let body = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": greeted });
-                with_header(&ok(&body.to_string()), "mcp-session-id: one\r\n")
-            }
-            _ if request.body["id"].is_null() => {
-                b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
-            }
-            _ => answer("400 Bad Request", "text/plain", "no"),
+        let bytes = match request.method() {
+            "tools/call" => request.text("done"),
+            "tools/list" => request.result(&list),
+            _ => greeting(request, era),
         };
         stream.write_all(&bytes).is_ok()
     });

@@ -112,24 +112,7 @@ impl Server {
                 ("tools/list", _) => request.result(&json!({
                     "resultType": "complete", "tools": tools, "ttlMs": 0, "cacheScope": "public"
                 })),
-                ("server/discover", Era::Modern) => request.result(&json!({
-                    "resultType": "complete", "supportedVersions": ["2026-07-28"],
-                    "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "public",
-                    "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "fake", "version": "1" } },
-                })),
-                ("initialize", Era::Legacy) => {
-                    let result = json!({
-                        "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
-                        "serverInfo": { "name": "fake", "version": "1" },
-                    });
-                    let body = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
-                    let session = "mcp-session-id: upstream-session\r\n";
-                    with_header(&ok(&body.to_string()), session)
-                }
-                _ if request.body["id"].is_null() => {
-                    b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
-                }
-                _ => answer("400 Bad Request", "text/plain", "no"),
+                _ => greeting(request, era),
             };
             stream.write_all(&bytes).is_ok()
         })
@@ -246,6 +229,30 @@ impl Server {
     #[must_use]
     pub fn tool_calls(&self) -> Vec<Call> {
         self.calls().into_iter().filter(|call| call.method() == "tools/call").collect()
+    }
+}
+
+/// What a server of one era that has tools answers to whoever comes, beside lists and calls.
+#[must_use]
+pub fn greeting(request: &Call, era: Era) -> Vec<u8> {
+    match (request.method(), era) {
+        ("server/discover", Era::Modern) => request.result(&json!({
+            "resultType": "complete", "supportedVersions": ["2026-07-28"],
+            "capabilities": { "tools": {} }, "ttlMs": 0, "cacheScope": "public",
+            "_meta": { "io.modelcontextprotocol/serverInfo": { "name": "fake", "version": "1" } },
+        })),
+        ("initialize", Era::Legacy) => {
+            let result = json!({
+                "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                "serverInfo": { "name": "fake", "version": "1" },
+            });
+            let body = json!({ "jsonrpc": "2.0", "id": request.body["id"], "result": result });
+            with_header(&ok(&body.to_string()), "mcp-session-id: upstream-session\r\n")
+        }
+        _ if request.body["id"].is_null() => {
+            b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
+        }
+        _ => answer("400 Bad Request", "text/plain", "no"),
     }
 }
 

@@ -2,7 +2,7 @@
 //! secrets and personal data, and never more than so much.
 
 /// What of an exchange is recorded of its contents.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Captured {
     /// What was sent.
     pub arguments: Option<Excerpt>,
@@ -13,13 +13,7 @@ pub struct Captured {
 }
 
 impl Captured {
-    /// Bytes that the two records of a call have of it, and have once.
-    #[must_use]
-    pub fn length(&self) -> usize {
-        self.arguments.as_ref().map_or(0, |arguments| arguments.length) + self.due
-    }
-
-    /// Those of them that stand in the intent.
+    /// Bytes of it that stand in the intent.
     #[must_use]
     pub fn announced(&self) -> usize {
         self.arguments.as_ref().map_or(0, |arguments| arguments.length)

@@ -236,10 +236,13 @@ impl Answer {
             let next = tokio::select! {
                 biased;
                 next = messages.next(self.deadline, patience) => next,
-                Some(message) = aside(&mut self.aside) => Ok(Some(message)),
+                Some(message) = aside(&mut self.aside) => {
+                    // What is said elsewhere in the session is said all the same.
+                    let next = Ok(Some(message));
+                    messages.pass.heard(&next);
+                    next
+                }
             };
-            // What is said elsewhere in the session is said all the same.
-            messages.pass.heard(&next);
             let Some(message) = self.upstream.noted(next)? else {
                 return self.lose();
             };

@@ -8,8 +8,8 @@
 //! Whoever asks holds a [`Pass`], which is told once what became of the request. One that is dropped
 //! untold makes room for the next, so nobody can keep others from going by giving up.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -29,12 +29,8 @@ pub(super) struct Breaker {
     /// Failures in a row.
     failures: AtomicU32,
     /// Until when nobody may go, in microseconds after [`Self::born`]; zero while the circuit is closed.
-    until: AtomicU64,
+    until: Arc<AtomicU64>,
     counts: Arc<OfServer>,
-    /// Whose word counts for the metric: under another configuration there is another breaker.
-    owner: AtomicU64,
-    /// One says at a time whether it is open.
-    telling: Mutex<()>,
 }
 
 /// One request, and what became of it.
@@ -61,36 +57,34 @@ enum Says {
 
 impl Breaker {
     pub(super) fn new(bounds: CircuitBreaker, counts: Arc<OfServer>, now: Instant) -> Self {
-        Self {
-            bounds,
-            born: now,
-            failures: AtomicU32::new(0),
-            until: AtomicU64::new(0),
-            counts,
-            owner: AtomicU64::new(0),
-            telling: Mutex::new(()),
-        }
+        Self { bounds, born: now, failures: AtomicU32::new(0), until: Arc::default(), counts }
     }
 
-    /// From now on it is this one that the metric shows.
-    pub(super) fn tend(&self) {
-        self.owner.store(self.counts.circuit_of(), Ordering::Release);
+    /// Until when nobody may go, for whoever shows it; zero while the circuit is closed.
+    pub(super) fn until(&self) -> Arc<AtomicU64> {
+        Arc::clone(&self.until)
+    }
+
+    /// Whether somebody may ask at `now`, who has something to do first.
+    ///
+    /// # Errors
+    /// [`UpstreamError::Open`] while the circuit is, with the time until it is worth another try.
+    pub(super) fn look(&self, now: Instant) -> Result<(), UpstreamError> {
+        let left = self.until.load(Ordering::Acquire).saturating_sub(self.micros(now));
+        if left > 0 { Err(UpstreamError::Open(Duration::from_micros(left))) } else { Ok(()) }
     }
 
     /// Lets somebody ask at `now`.
     ///
     /// # Errors
-    /// [`UpstreamError::Open`] while the circuit is, with the time until it is worth another try.
+    /// As [`Self::look`], and where somebody else has just gone.
     pub(super) fn admit(self: &Arc<Self>, now: Instant) -> Result<Pass, UpstreamError> {
         let until = self.until.load(Ordering::Acquire);
         let pass = |slot| Pass { breaker: Some(Arc::clone(self)), slot, excused: false };
         if until == 0 {
             return Ok(pass(None));
         }
-        let at = self.micros(now);
-        if at < until {
-            return Err(UpstreamError::Open(Duration::from_micros(until - at)));
-        }
+        self.look(now)?;
         // One goes and sees. The others wait for it; for another, if it stays away for so long.
         let slot = self.pause(now);
         match self.until.compare_exchange(until, slot, Ordering::AcqRel, Ordering::Acquire) {
@@ -113,7 +107,8 @@ impl Breaker {
         let seen = slot.is_some_and(pause);
         if !seen && failures >= self.bounds.failures.get() && pause(0) {
             self.counts.opened();
-            self.tell("the server keeps failing: the circuit is open");
+            let server = self.counts.name();
+            tracing::warn!(server, "the server keeps failing: the circuit is open");
         }
     }
 
@@ -128,7 +123,8 @@ impl Breaker {
             self.failures.store(0, Ordering::Release);
         }
         if open && self.until.swap(0, Ordering::AcqRel) > 0 {
-            self.tell("the server answers again: the circuit is closed");
+            let server = self.counts.name();
+            tracing::info!(server, "the server answers again: the circuit is closed");
         }
     }
 
@@ -137,14 +133,6 @@ impl Breaker {
         let at = self.micros(now).max(1);
         // Where somebody else has it by now it is theirs.
         let _theirs = self.until.compare_exchange(slot, at, Ordering::AcqRel, Ordering::Acquire);
-    }
-
-    fn tell(&self, what: &'static str) {
-        let _one = self.telling.lock().unwrap_or_else(PoisonError::into_inner);
-        let (owner, open) =
-            (self.owner.load(Ordering::Acquire), self.until.load(Ordering::Acquire));
-        self.counts.circuit(owner, open > 0);
-        tracing::warn!(server = self.counts.name(), "{what}");
     }
 
     fn pause(&self, now: Instant) -> u64 {

@@ -64,7 +64,7 @@ impl Upstream {
             Transport::Http(_) => 0,
             Transport::Channel(seats) => {
                 // Nothing is started that would not be asked.
-                let mut pass = self.pass(Instant::now())?;
+                let mut pass = self.pass()?;
                 let channel = seats.channel(None).await;
                 channel.inspect_err(|error| pass.refused(error))?.generation
             }
@@ -228,7 +228,7 @@ impl Upstream {
         let modern = self.known(party).await?.hello.era == Era::Modern;
         let name = seal::random::<16>().map_err(|_opaque| UpstreamError::Stalled)?;
         let name = crate::hex::encode(&name);
-        let mut pass = self.pass(Instant::now())?;
+        let mut pass = self.pass()?;
         seats.open(&name).await.inspect_err(|error| pass.refused(error))?;
         drop(pass);
         let opened = if modern {

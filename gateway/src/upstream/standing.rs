@@ -4,8 +4,8 @@
 //! Each caller gets its own, and so does each client of a caller that can do other things: what
 //! the server keeps for one is never another's.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -78,8 +78,8 @@ pub(super) struct Standing {
     level: AtomicUsize,
     opening: Turn,
     born: Instant,
-    /// When the server has opened it, in microseconds after it was born.
-    opened: AtomicU64,
+    /// When the server has opened it.
+    opened: OnceLock<Instant>,
     /// When it was last used, in seconds after it was born.
     used: AtomicU64,
 }
@@ -93,7 +93,7 @@ impl Standing {
             level: AtomicUsize::new(LEVELS.len()),
             opening: Turn::default(),
             born: Instant::now(),
-            opened: AtomicU64::new(0),
+            opened: OnceLock::new(),
             used: AtomicU64::new(0),
         }
     }
@@ -104,8 +104,7 @@ impl Standing {
 
     /// What is to be ended, and how long it has lasted.
     fn ended(&self) -> Option<(Arc<Leg>, Duration)> {
-        let opened = Duration::from_micros(self.opened.load(Ordering::Relaxed));
-        Some((self.leg.load_full()?, self.born.elapsed().saturating_sub(opened)))
+        Some((self.leg.load_full()?, self.opened.get()?.elapsed()))
     }
 
     fn is_idle(&self) -> bool {
@@ -137,8 +136,7 @@ impl Upstream {
         }
         let open = || async {
             let leg = self.session_for(party).await?;
-            let opened = u64::try_from(standing.born.elapsed().as_micros()).unwrap_or(u64::MAX);
-            standing.opened.store(opened, Ordering::Relaxed);
+            standing.opened.get_or_init(Instant::now);
             standing.leg.store(Some(Arc::new(leg.clone())));
             if let Some(opened) = self.attend(party, &leg, &standing) {
                 self.begun(&opened).await;
