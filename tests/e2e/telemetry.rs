@@ -400,6 +400,23 @@ fn part_of_the_traces_are_recorded_and_a_client_cannot_choose() {
     }
 }
 
+#[test]
+fn one_process_records_a_part_of_the_traces_it_begins_itself() {
+    let receiver = receiver();
+    for era in [Era::Modern, Era::Legacy] {
+        let server = Server::echo(era, &["read"]);
+        let gateway = told(&server.url(), &receiver, "traces: {sample: 0.5}").start();
+        let ana = gateway.client(era, ANA);
+        for _ in 0..100 {
+            assert_eq!(ana.call("read", &json!({})).status, 200);
+        }
+        let exchanges = gateway.exchanges();
+        let calls = exchanges.iter().filter(|record| record["method"] == "tools/call");
+        let recorded = calls.filter(|record| record["span"].is_string()).count();
+        assert!((20..=80).contains(&recorded), "{recorded} of 100");
+    }
+}
+
 fn prometheus(gateway: &Gateway, folder: &Folder) -> (Program, u16) {
     let free = TcpListener::bind("127.0.0.1:0").unwrap();
     let port = free.local_addr().unwrap().port();

@@ -45,9 +45,8 @@ impl RecordId {
     pub(super) fn new(now: SystemTime, process: u64, count: u64) -> Self {
         let millis = now.duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         // 48 bits of time, 12 of the process, 62 of the process and the count.
-        let process = u128::from(process);
-        let tail = (process << 32 ^ u128::from(count)) & ((1 << 62) - 1);
-        Self(millis << 80 | 7 << 76 | (process >> 52) << 64 | 2 << 62 | tail)
+        let tail = u128::from(mixed(process << 32 ^ count));
+        Self(millis << 80 | 7 << 76 | u128::from(process >> 52) << 64 | 2 << 62 | tail)
     }
 
     /// As a number: also a trace id, where the client sent none.
@@ -77,6 +76,17 @@ impl fmt::Display for RecordId {
         self.write(&mut text);
         f.write_str(&String::from_utf8_lossy(&text))
     }
+}
+
+/// The last 62 bits, each of which then depends on all of them: of the traces that these ids name a part is
+/// recorded, and which is told by their last bits. Every step can be taken back, so no two become one.
+const fn mixed(bits: u64) -> u64 {
+    const LAST: u64 = (1 << 62) - 1;
+    // The factors of SplitMix64.
+    let bits = bits & LAST;
+    let bits = (bits ^ bits >> 31).wrapping_mul(0xbf58_476d_1ce4_e5b9) & LAST;
+    let bits = (bits ^ bits >> 31).wrapping_mul(0x94d0_49bb_1331_11eb) & LAST;
+    bits ^ bits >> 31
 }
 
 /// What stands in both records of a call and takes a while to be written.
@@ -596,5 +606,15 @@ mod tests {
         assert!(matches!(id.as_bytes()[19], b'8' | b'9' | b'a' | b'b'));
         assert_ne!(at(1_800_000_000, 1), at(1_800_000_000, 2));
         assert!(at(1_800_000_000, 9) < at(1_800_000_001, 1));
+    }
+
+    #[test]
+    fn the_traces_of_one_process_are_a_sample_like_any_other() {
+        let tenth = (1 << 56) / 10;
+        for process in [0, 0x0123_4567_89ab_cdef, u64::MAX] {
+            let id = |count| RecordId::new(UNIX_EPOCH, process, count).number();
+            let below = (0..10_000).filter(|count| id(*count) & ((1 << 56) - 1) < tenth).count();
+            assert!((800..1200).contains(&below), "{below} of 10000");
+        }
     }
 }
