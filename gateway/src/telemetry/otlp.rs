@@ -1,9 +1,9 @@
 //! Spans and counts as messages of OTLP 1.
 
+use std::iter;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use opentelemetry_proto::tonic::collector::metrics::v1::ExportMetricsServiceRequest;
-use opentelemetry_proto::tonic::collector::trace::v1::ExportTraceServiceRequest;
 use opentelemetry_proto::tonic::common::v1::any_value::Value as Any;
 use opentelemetry_proto::tonic::common::v1::{AnyValue, InstrumentationScope, KeyValue};
 use opentelemetry_proto::tonic::metrics::v1::metric::Data;
@@ -17,6 +17,8 @@ use opentelemetry_proto::tonic::trace::v1::span::{Link, SpanKind};
 use opentelemetry_proto::tonic::trace::v1::status::StatusCode;
 use opentelemetry_proto::tonic::trace::v1::{ResourceSpans, ScopeSpans, Span as Wire, Status};
 
+use prost::Message as _;
+
 use super::span::{Attributes, Span, Value};
 use crate::metrics::{Family, Value as Measured};
 use crate::trace::Parent;
@@ -27,19 +29,45 @@ const SCHEMA: &str = "https://opentelemetry.io/schemas/1.40.0";
 /// What the gateway says of itself.
 type Named = [(Box<str>, Box<str>)];
 
-/// The spans as one request.
-pub(super) fn traces(resource: &Named, spans: &[Box<Span>]) -> ExportTraceServiceRequest {
-    let spans = spans.iter().flat_map(|span| both(span)).collect();
-    let scope_spans =
-        vec![ScopeSpans { scope: Some(scope()), spans, schema_url: SCHEMA.to_owned() }];
-    let resource = Some(self_described(resource));
-    let resource_spans =
-        vec![ResourceSpans { resource, scope_spans, schema_url: SCHEMA.to_owned() }];
-    ExportTraceServiceRequest { resource_spans }
+/// The spans as one `ExportTraceServiceRequest`.
+///
+/// They are written down one by one, and none is kept as a message: of a full queue that would be
+/// megabytes, written by a thread that shares its caches with those that serve.
+///
+/// <https://protobuf.dev/programming-guides/encoding/#last-one-wins>: what is encoded piece by piece is
+/// the message that has the fields of all pieces.
+pub(super) fn traces(resource: &Named, spans: &[Box<Span>]) -> Vec<u8> {
+    let schema_url = SCHEMA.to_owned();
+    let scope = ScopeSpans { scope: Some(scope()), schema_url, ..ScopeSpans::default() };
+    let mut scope = scope.encode_to_vec();
+    for span in spans.iter().flat_map(|span| both(span)) {
+        let piece = ScopeSpans { spans: vec![span], ..ScopeSpans::default() };
+        // There is room in a vector.
+        piece.encode(&mut scope).unwrap_or_default();
+    }
+    let (resource, schema_url) = (Some(self_described(resource)), SCHEMA.to_owned());
+    let mut resource =
+        ResourceSpans { resource, schema_url, ..ResourceSpans::default() }.encode_to_vec();
+    inside(&mut resource, SCOPE_SPANS, &scope);
+    let mut request = Vec::with_capacity(resource.len() + 16);
+    inside(&mut request, RESOURCE_SPANS, &resource);
+    request
+}
+
+/// The fields `ResourceSpans.scope_spans` and `ExportTraceServiceRequest.resource_spans`, whose values
+/// are messages: the number, and wire type 2.
+const SCOPE_SPANS: u8 = 2 << 3 | 2;
+const RESOURCE_SPANS: u8 = 1 << 3 | 2;
+
+/// Appends a message as the value of a field.
+fn inside(out: &mut Vec<u8>, field: u8, message: &[u8]) {
+    out.push(field);
+    prost::encode_length_delimiter(message.len(), out).unwrap_or_default();
+    out.extend_from_slice(message);
 }
 
 /// The span of the exchange, and that of what was asked of a server.
-fn both(span: &Span) -> Vec<Wire> {
+fn both(span: &Span) -> impl Iterator<Item = Wire> {
     let trace = &span.trace;
     let trace_id = trace.id.to_be_bytes().to_vec();
     let end = span.start + span.took;
@@ -49,7 +77,7 @@ fn both(span: &Span) -> Vec<Wire> {
     };
     let parent = trace.parent.as_ref();
     let state = parent.and_then(|parent| parent.state.as_deref()).unwrap_or_default();
-    let mut spans = vec![Wire {
+    let server = Wire {
         trace_id: trace_id.clone(),
         span_id: trace.span.to_be_bytes().to_vec(),
         parent_span_id: parent.map(|p| p.span.to_be_bytes().to_vec()).unwrap_or_default(),
@@ -63,24 +91,22 @@ fn both(span: &Span) -> Vec<Wire> {
         links: trace.link.iter().map(link).collect(),
         status: status(span.failed()),
         ..Wire::default()
-    }];
-    if let Some((sent, took)) = span.upstream {
-        spans.push(Wire {
-            trace_id,
-            span_id: trace.upstream().to_be_bytes().to_vec(),
-            parent_span_id: trace.span.to_be_bytes().to_vec(),
-            trace_state: state.to_owned(),
-            flags: 1,
-            name: span.name(),
-            kind: SpanKind::Client as i32,
-            start_time_unix_nano: nanos(span.start + sent),
-            end_time_unix_nano: nanos((span.start + sent + took).min(end)),
-            attributes: attributes(span.client_side()),
-            status: status(span.failed()),
-            ..Wire::default()
-        });
-    }
-    spans
+    };
+    let client = span.upstream.map(|(sent, took)| Wire {
+        trace_id,
+        span_id: trace.upstream().to_be_bytes().to_vec(),
+        parent_span_id: trace.span.to_be_bytes().to_vec(),
+        trace_state: state.to_owned(),
+        flags: 1,
+        name: span.name(),
+        kind: SpanKind::Client as i32,
+        start_time_unix_nano: nanos(span.start + sent),
+        end_time_unix_nano: nanos((span.start + sent + took).min(end)),
+        attributes: attributes(span.client_side()),
+        status: status(span.failed()),
+        ..Wire::default()
+    });
+    iter::once(server).chain(client)
 }
 
 fn link(to: &Parent) -> Link {
@@ -182,8 +208,8 @@ fn labelled(labels: crate::metrics::Labels) -> Vec<KeyValue> {
     labels.into_iter().map(|(key, value)| pair(key, &value)).collect()
 }
 
-fn attributes(attributes: Attributes) -> Vec<KeyValue> {
-    let attribute = |(key, value): (&str, Value)| match value {
+fn attributes(attributes: Attributes<'_>) -> Vec<KeyValue> {
+    let attribute = |(key, value): (&str, Value<'_>)| match value {
         Value::Text(text) => pair(key, &text),
         Value::Number(number) => {
             let value = Some(AnyValue { value: Some(Any::IntValue(number)) });

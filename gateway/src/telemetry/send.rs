@@ -70,7 +70,7 @@ impl Sender {
             if spans.is_empty() {
                 return;
             }
-            let message = otlp::traces(&self.resource, &spans).encode_to_vec();
+            let message = Bytes::from(otlp::traces(&self.resource, &spans));
             let [sent, lost] = &self.metrics.spans;
             let count = spans.len() as u64;
             let mut tries = 0;
@@ -89,10 +89,10 @@ impl Sender {
         let (families, started) = (self.metrics.snapshot(), self.metrics.started());
         let request = otlp::metrics(&self.resource, families, started, self.clock.now());
         // They only grow: what was not taken now is in what is sent next.
-        drop(self.send(Signal::Metrics, &request.encode_to_vec()).await);
+        drop(self.send(Signal::Metrics, &request.encode_to_vec().into()).await);
     }
 
-    async fn send(&self, signal: Signal, message: &[u8]) -> Result<(), FetchError> {
+    async fn send(&self, signal: Signal, message: &Bytes) -> Result<(), FetchError> {
         let mut headers = HeaderMap::new();
         headers.extend(self.collector.token.as_ref().map(|token| (AUTHORIZATION, token.clone())));
         let [traces, metrics] = &self.collector.endpoints;
@@ -102,8 +102,7 @@ impl Sender {
             OtlpProtocol::Http => {
                 let kind = HeaderValue::from_static("application/x-protobuf");
                 headers.insert(CONTENT_TYPE, kind);
-                let body = Bytes::copy_from_slice(message);
-                let answer = endpoint.send(Method::POST, headers, body).await;
+                let answer = endpoint.send(Method::POST, headers, message.clone()).await;
                 answer.and_then(|answer| answer.good().map(|_| ()))
             }
         };

@@ -3,13 +3,14 @@
 //! <https://opentelemetry.io/docs/specs/semconv/gen-ai/mcp/> (in development). Arguments, results and
 //! credentials are never among it.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
 use policy::offer::Kind;
 
-use crate::audit::{Record, clipped};
+use crate::audit::{Record, RecordId, clipped};
 use crate::ending::{Ending, Outcome};
 use crate::protocol::{Era, Version, method};
 use crate::trace::Trace;
@@ -34,18 +35,18 @@ pub(super) struct Span {
     route: Option<Arc<str>>,
     peer: SocketAddr,
     reason: Option<&'static str>,
-    record: String,
+    record: RecordId,
     rule: Option<Box<str>>,
 }
 
 /// The value of an attribute.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Value {
-    Text(Box<str>),
+pub(super) enum Value<'a> {
+    Text(Cow<'a, str>),
     Number(i64),
 }
 
-pub(super) type Attributes = Vec<(&'static str, Value)>;
+pub(super) type Attributes<'a> = Vec<(&'static str, Value<'a>)>;
 
 impl Span {
     pub(super) fn new(record: &Record, ending: Ending, now: Instant) -> Self {
@@ -66,7 +67,7 @@ impl Span {
             route: record.route.clone(),
             peer: record.peer,
             reason: ending.reason.or_else(|| record.reason()),
-            record: record.id.to_string(),
+            record: record.id,
             rule: record.rule().map(Into::into),
         }
     }
@@ -91,8 +92,8 @@ impl Span {
     }
 
     /// What is the same on both sides.
-    fn common(&self) -> Attributes {
-        let mut found: Attributes = vec![("mcp.method.name", text(self.method))];
+    fn common(&self) -> Attributes<'_> {
+        let mut found: Attributes<'_> = vec![("mcp.method.name", text(self.method))];
         match &self.item {
             Some((Kind::Tool, name)) => {
                 found.push(("gen_ai.tool.name", text(clipped(name))));
@@ -113,31 +114,31 @@ impl Span {
             found.push(("error.type", text(error)));
         }
         if let Some(code) = self.ending.code {
-            found.push(("rpc.response.status_code", text(&code.to_string())));
+            found.push(("rpc.response.status_code", text(code.to_string())));
         }
         found
     }
 
     /// What there is to say of the side of the client.
-    pub(super) fn server_side(&self) -> Attributes {
+    pub(super) fn server_side(&self) -> Attributes<'_> {
         let mut found = self.common();
         if let Some(id) = &self.rpc_id {
             let id = match id {
-                Id::Number(id) => id.to_string(),
-                Id::Text(id) => clipped(id).to_owned(),
+                Id::Number(id) => text(id.to_string()),
+                Id::Text(id) => text(clipped(id)),
             };
-            found.push(("jsonrpc.request.id", text(&id)));
+            found.push(("jsonrpc.request.id", id));
         }
-        found.push(("client.address", text(&self.peer.ip().to_string())));
+        found.push(("client.address", text(self.peer.ip().to_string())));
         found.push(("client.port", Value::Number(self.peer.port().into())));
         found.push(("network.transport", text("tcp")));
-        found.push(("portcullis.record.id", text(&self.record)));
+        found.push(("portcullis.record.id", text(self.record.to_string())));
         found.push(("portcullis.outcome", text(self.ending.outcome.as_str())));
         if let Some(route) = &self.route {
-            found.push(("http.route", text(route)));
+            found.push(("http.route", text(&**route)));
         }
         if let Some(rule) = &self.rule {
-            found.push(("portcullis.rule", text(rule)));
+            found.push(("portcullis.rule", text(&**rule)));
         }
         if let Some(era) = self.version.map(Version::era) {
             found.push(("portcullis.era", text(Era::as_str(era))));
@@ -146,15 +147,15 @@ impl Span {
     }
 
     /// What there is to say of the side of the server.
-    pub(super) fn client_side(&self) -> Attributes {
+    pub(super) fn client_side(&self) -> Attributes<'_> {
         let mut found = self.common();
         if let Some(server) = &self.server {
-            found.push(("portcullis.server", text(server)));
+            found.push(("portcullis.server", text(&**server)));
         }
         found
     }
 }
 
-fn text(text: &str) -> Value {
+fn text<'a>(text: impl Into<Cow<'a, str>>) -> Value<'a> {
     Value::Text(text.into())
 }
