@@ -4,6 +4,7 @@
 //! peer names that is not configured is `_OTHER`. The names of MCP are those of the OpenTelemetry
 //! semantic conventions (in development; this is the only place that has them), the others are ours.
 
+mod evaluations;
 mod series;
 
 use std::collections::BTreeSet;
@@ -19,7 +20,8 @@ use policy::lock::State;
 
 use crate::ending::Outcome;
 
-pub use series::{Operation, Series};
+use evaluations::Evaluations;
+use series::Series;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -209,7 +211,7 @@ pub struct Metrics {
     outcomes: [Counter; Outcome::ALL.len()],
     denials: [Counter; policy::decision::Reason::CODES.len()],
     findings: [Counter; Detector::CONTENT.len()],
-    evaluations: [Counter; Control::ALL.len()],
+    evaluations: Evaluations,
     overhead: Histogram,
     /// Operations as clients see them, and as servers do.
     operations: Series,
@@ -298,7 +300,7 @@ impl Metrics {
             outcomes: Default::default(),
             denials: std::array::from_fn(|_| Counter::default()),
             findings: std::array::from_fn(|_| Counter::default()),
-            evaluations: std::array::from_fn(|_| Counter::default()),
+            evaluations: Evaluations::default(),
             overhead: Histogram::new(&QUICK),
             operations: Default::default(),
             sessions: Histogram::operation(),
@@ -376,8 +378,7 @@ impl Metrics {
 
     /// Counts the controls that were asked.
     pub fn ran(&self, ran: Ran) {
-        let counters = Control::ALL.into_iter().zip(&self.evaluations);
-        counters.filter(|(control, _)| ran.has(*control)).for_each(|(_, counter)| counter.add(1));
+        self.evaluations.count(ran);
     }
 
     /// Shows these names of tools and prompts alone.
@@ -410,9 +411,7 @@ impl Metrics {
 
     /// Measures an operation as its client sees it, and as its server does where one was asked.
     pub fn operation(&self, what: &Operated<'_>, time: Duration, upstream: Option<Duration>) {
-        let names = self.names.load();
-        let name = what.name.map(|name| names.get(name).cloned());
-        self.operations.observe(Operation::new(what, name), time, upstream);
+        self.operations.observe(what, &self.names, time, upstream);
     }
 
     /// Measures a legacy session that has ended.
@@ -478,7 +477,9 @@ impl Metrics {
         let outcomes = Outcome::ALL.iter().zip(&self.outcomes);
         let codes = policy::decision::Reason::CODES.iter().zip(&self.denials);
         let detectors = Detector::CONTENT.iter().zip(&self.findings);
-        let evaluations = Control::ALL.iter().zip(&self.evaluations);
+        let evaluated = |(control, count): (Control, u64)| {
+            (vec![("control", control.as_str().into())], Value::Sum(count))
+        };
         let results = |counters: &[Counter; 2]| {
             let named = ["success", "failure"].into_iter().zip(counters);
             named.map(|(name, counter)| (vec![("result", name.into())], sum(counter))).collect()
@@ -536,7 +537,7 @@ impl Metrics {
                 "portcullis.control_evaluations",
                 "",
                 "How often each control was asked.",
-                evaluations.map(|(e, c)| (vec![("control", e.as_str().into())], sum(c))).collect(),
+                self.evaluations.read().map(evaluated).collect(),
             ),
             family(
                 "portcullis.overhead",

@@ -120,6 +120,18 @@ impl Ran {
         self.0 & control.bit() != 0
     }
 
+    /// The set as a number: one bit for each control that is in it.
+    #[must_use]
+    pub const fn bits(self) -> u32 {
+        self.0
+    }
+
+    /// The set that has this number.
+    #[must_use]
+    pub const fn from_bits(bits: u32) -> Self {
+        Self(bits)
+    }
+
     /// All that did.
     pub fn iter(self) -> impl Iterator<Item = Control> {
         Control::ALL.into_iter().filter(move |control| self.has(*control))

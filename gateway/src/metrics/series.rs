@@ -1,7 +1,8 @@
 //! Histograms by what was done: made when they are first needed, found without a lock, and never more
 //! than was promised.
 
-use std::collections::HashMap;
+use std::borrow::Cow;
+use std::collections::{BTreeSet, HashMap};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,26 +22,25 @@ const OTHER: &str = "_OTHER";
 
 /// The labels of an operation.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
-pub struct Operation {
-    method: &'static str,
-    server: Option<Box<str>>,
-    /// A name that is not configured is `Some(None)`.
-    name: Option<Option<Arc<str>>>,
-    is_prompt: bool,
+struct Operation<'a> {
+    method: Cow<'a, str>,
+    server: Option<Cow<'a, str>>,
+    name: Option<Cow<'a, str>>,
     version: Option<&'static str>,
     error: Option<&'static str>,
     code: Option<i32>,
     is_overflow: bool,
 }
 
-impl Operation {
-    pub(super) fn new(what: &Operated<'_>, name: Option<Option<Arc<str>>>) -> Self {
-        let method = what.method.map_or(OTHER, method::clamped);
+impl<'a> Operation<'a> {
+    /// With the words of the peer.
+    fn named(what: &Operated<'a>) -> Self {
+        let method = what.method.unwrap_or(OTHER);
+        let is_named = matches!(method, method::TOOLS_CALL | method::PROMPTS_GET);
         Self {
-            method,
-            server: what.server.map(Into::into),
-            name: name.filter(|_| matches!(method, method::TOOLS_CALL | method::PROMPTS_GET)),
-            is_prompt: method == method::PROMPTS_GET,
+            method: method.into(),
+            server: what.server.map(Cow::Borrowed),
+            name: what.name.filter(|_| is_named).map(Cow::Borrowed),
             version: what.version,
             error: what.error,
             code: what.code.filter(|code| CODES.contains(code)),
@@ -48,20 +48,38 @@ impl Operation {
         }
     }
 
+    /// In words of ours and those `names` alone.
+    fn clamped(self, names: &BTreeSet<Arc<str>>) -> Operation<'static> {
+        let name = |name: Cow<'_, str>| match names.contains(&*name) {
+            true => name.into_owned().into(),
+            false => OTHER.into(),
+        };
+        Operation {
+            method: method::clamped(&self.method).into(),
+            server: self.server.map(|server| server.into_owned().into()),
+            name: self.name.map(name),
+            version: self.version,
+            error: self.error,
+            code: self.code,
+            is_overflow: self.is_overflow,
+        }
+    }
+
     fn labels(&self) -> Labels {
         if self.is_overflow {
             return vec![("otel.metric.overflow", "true".into())];
         }
-        let mut labels: Labels = vec![("mcp.method.name", self.method.into())];
+        let mut labels: Labels = vec![("mcp.method.name", (*self.method).into())];
         if let Some(name) = &self.name {
-            let key = if self.is_prompt { "gen_ai.prompt.name" } else { "gen_ai.tool.name" };
-            labels.push((key, name.as_deref().unwrap_or(OTHER).into()));
-            if !self.is_prompt {
+            let is_prompt = self.method == method::PROMPTS_GET;
+            let key = if is_prompt { "gen_ai.prompt.name" } else { "gen_ai.tool.name" };
+            labels.push((key, (**name).into()));
+            if !is_prompt {
                 labels.push(("gen_ai.operation.name", "execute_tool".into()));
             }
         }
         if let Some(server) = &self.server {
-            labels.push(("portcullis.server", server.clone()));
+            labels.push(("portcullis.server", (**server).into()));
         }
         if let Some(version) = self.version {
             labels.push(("mcp.protocol.version", version.into()));
@@ -83,12 +101,21 @@ struct Sides {
     client: Histogram,
 }
 
+impl Sides {
+    fn count(&self, time: Duration, upstream: Option<Duration>) {
+        self.server.observe(time);
+        if let Some(upstream) = upstream {
+            self.client.observe(upstream);
+        }
+    }
+}
+
 /// Histograms by operation.
 #[derive(Debug, Default)]
-pub struct Series(ArcSwap<Known>);
+pub(super) struct Series(ArcSwap<Known<'static>>);
 
 /// What is known by operation.
-type Known = HashMap<Operation, Arc<Sides>, BuildHasherDefault<Quick>>;
+type Known<'a> = HashMap<Operation<'a>, Arc<Sides>, BuildHasherDefault<Quick>>;
 
 /// FNV-1a: nobody who could choose what collides gets here, because names that are not configured are one.
 #[derive(Debug)]
@@ -104,10 +131,22 @@ impl Hasher for Quick {
     fn write(&mut self, bytes: &[u8]) {
         // Eight at a time, which is enough to tell a few hundred operations apart.
         let (words, rest) = bytes.as_chunks::<8>();
-        let rest = rest.iter().fold(0, |word: u64, byte| word << 8 | u64::from(*byte));
-        for word in words.iter().map(|word| u64::from_le_bytes(*word)).chain([rest]) {
-            self.0 = (self.0 ^ word).wrapping_mul(0x0100_0000_01b3);
+        words.iter().for_each(|word| self.write_u64(u64::from_le_bytes(*word)));
+        if !rest.is_empty() {
+            self.write_u64(rest.iter().fold(0, |word, byte| word << 8 | u64::from(*byte)));
         }
+    }
+
+    fn write_u64(&mut self, word: u64) {
+        self.0 = (self.0 ^ word).wrapping_mul(0x0100_0000_01b3);
+    }
+
+    fn write_u8(&mut self, byte: u8) {
+        self.write_u64(byte.into());
+    }
+
+    fn write_isize(&mut self, variant: isize) {
+        self.write_u64(variant.cast_unsigned() as u64);
     }
 
     fn finish(&self) -> u64 {
@@ -116,22 +155,30 @@ impl Hasher for Quick {
 }
 
 impl Series {
-    /// Counts one that took `time`, and its server `upstream`.
-    pub(super) fn observe(&self, operation: Operation, time: Duration, upstream: Option<Duration>) {
-        let count = |sides: &Sides| {
-            sides.server.observe(time);
-            if let Some(upstream) = upstream {
-                sides.client.observe(upstream);
-            }
-        };
-        match self.0.load().get(&operation) {
-            Some(known) => count(known),
-            None => count(&self.made(operation)),
+    /// Counts one that took `time`, and its server `upstream`. Of tools and prompts it has those `names`.
+    pub(super) fn observe(
+        &self,
+        what: &Operated<'_>,
+        names: &ArcSwap<BTreeSet<Arc<str>>>,
+        time: Duration,
+        upstream: Option<Duration>,
+    ) {
+        let known = self.0.load();
+        let known: &Known<'_> = &known;
+        let operation = Operation::named(what);
+        // What is known by the very words of the peer was found to be in words of ours before.
+        if let Some(sides) = known.get(&operation) {
+            return sides.count(time, upstream);
+        }
+        let operation = operation.clamped(&names.load());
+        match known.get(&operation) {
+            Some(sides) => sides.count(time, upstream),
+            None => self.made(operation).count(time, upstream),
         }
     }
 
     /// What is not there yet.
-    fn made(&self, mut operation: Operation) -> Arc<Sides> {
+    fn made(&self, mut operation: Operation<'static>) -> Arc<Sides> {
         if self.0.load().len() >= MOST {
             operation = Operation { is_overflow: true, ..Operation::default() };
         }
@@ -164,8 +211,9 @@ impl Series {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST, Operation, Series};
+    use super::{MOST, Series};
     use crate::metrics::Operated;
+    use arc_swap::ArcSwap;
     use std::time::Duration;
 
     #[test]
@@ -182,7 +230,7 @@ mod tests {
                 code: Some(n),
             };
             let took = Duration::from_millis(1);
-            series.observe(Operation::new(&what, Some(None)), took, None);
+            series.observe(&what, &ArcSwap::default(), took, None);
         }
         let [points, none] = series.read();
         assert!(none.is_empty());
