@@ -8,7 +8,6 @@ Exits with 0 when the log is whole and with 8 when it is not; then it prints the
 """
 import argparse, base64, hashlib, json, sys
 
-DOMAIN = b"portcullis.audit/v2\n"
 P = 2**255 - 19
 D = -121665 * pow(121666, P - 2, P) % P
 L = 2**252 + 27742317777372353535851937790883648493
@@ -98,8 +97,8 @@ class Tree:
         if bin(size).count("1") != len(self.peaks):
             raise Broken("the peaks do not fit the size")
 
-    def push(self, data):
-        node, level = sha256(b"\0", data), self.size
+    def push(self, leaf):
+        node, level = leaf, self.size
         while level & 1:
             node, level = sha256(b"\1", self.peaks.pop(), node), level >> 1
         self.peaks.append(node)
@@ -159,7 +158,7 @@ def verify(files, keys, witnesses, options):
                 except (ValueError, KeyError, TypeError):
                     raise Broken("this is no record") from None
                 event = record["event"]
-                if sha256(DOMAIN, prev, seq.to_bytes(8, "big"), sha256(canonical(record))) != own:
+                if sha256(b"\0", prev, seq.to_bytes(8, "big"), sha256(canonical(record))) != own:
                     raise Broken("it is not what it was")
                 if options.collected and tree is not None and seq < tree.size and seen.get((chain, seq)) == own:
                     continue

@@ -58,7 +58,7 @@ fn log(file: &Path, count: u64) {
     let signer = Signer::generate("bench").unwrap();
     let mut chain = Chain::new("0011223344556677");
     let mut out = std::io::BufWriter::new(std::fs::File::create(file).unwrap());
-    let ends = r#""policy":"sha256:0000000000000000000000000000000000000000000000000000000000000000","schema":"portcullis.audit/v2","time":"2026-11-21T08:00:00.000000Z"}"#;
+    let ends = r#""policy":"sha256:0000000000000000000000000000000000000000000000000000000000000000","schema":"portcullis.audit/v3","time":"2026-11-21T08:00:00.000000Z"}"#;
     let mut write = |chain: &mut Chain, members: &str| {
         let mut line = format!("{{{members},{ends}").into_bytes();
         let place = chain.next(&content(&line));

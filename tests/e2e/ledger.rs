@@ -345,7 +345,7 @@ fn who_has_no_key_writes_nothing_that_passes_or_is_gone_on_with() {
     };
     let event = |event: &str, chain: &str, size: u64, more: &str| {
         format!(
-            "{{\"chain\":\"{chain}\",\"event\":\"{event}\"{more},\"peaks\":[{}],\"schema\":\"portcullis.audit/v2\",\"size\":{size}}}",
+            "{{\"chain\":\"{chain}\",\"event\":\"{event}\"{more},\"peaks\":[{}],\"schema\":\"portcullis.audit/v3\",\"size\":{size}}}",
             peaks(size)
         )
     };

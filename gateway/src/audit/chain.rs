@@ -3,21 +3,21 @@
 //!
 //! ```text
 //! content = SHA-256( JCS( the record without seq, prev and hash ) )            RFC 8785
-//! hash    = SHA-256( "portcullis.audit/v2\n" ‖ prev ‖ seq, 8 bytes ‖ content )
+//! hash    = SHA-256( 0x00 ‖ prev ‖ seq, 8 bytes ‖ content )                         RFC 6962
 //! ```
+//!
+//! The hash of a record is that of a leaf: it is what stands in the tree, and nothing is hashed twice.
 //!
 //! `docs/audit.md` describes the format for those who write their own verifier.
 
 use policy::json::{Document, write_canonical, write_canonical_string};
 
-use super::tree::{Hash, Tree, hash};
+use super::tree::{Hash, Tree, hash, leaf};
 use crate::hex;
 use crate::sha256::sha256;
 
 /// The version of the format.
-pub const SCHEMA: &str = "portcullis.audit/v2";
-/// What every hash begins with, so that it is no hash of anything else.
-const DOMAIN: &[u8] = b"portcullis.audit/v2\n";
+pub const SCHEMA: &str = "portcullis.audit/v3";
 /// What the first record of a chain names as the one before it.
 pub const GENESIS: Hash = [0; 32];
 /// `,"prev":"`, 64 digits, `"`
@@ -92,7 +92,7 @@ impl Place {
     /// The place after `prev` of a record that says `content`.
     #[must_use]
     pub fn after(prev: Hash, seq: u64, content: &Hash) -> Self {
-        let hash = hash(&[DOMAIN, &prev, &seq.to_be_bytes(), content]);
+        let hash = leaf(&[&prev, &seq.to_be_bytes(), content]);
         Self { seq, prev, hash }
     }
 
@@ -177,7 +177,7 @@ impl Chain {
     /// Goes on after the record at `place`.
     pub fn push(&mut self, place: &Place) {
         self.last = place.hash;
-        self.tree.push(&place.hash);
+        self.tree.push(place.hash);
     }
 }
 

@@ -231,7 +231,7 @@ mod tests {
     fn a_checkpoint_is_good_for_who_knows_the_key_and_for_nobody_else() {
         let signer = Signer::generate("gw.example/one").unwrap();
         let mut tree = Tree::default();
-        tree.push(b"a");
+        tree.push([1; 32]);
         let note = signer.note("0011223344556677", &tree);
         let public = Verifier::parse(&signer.public().text()).unwrap();
         let (read, by) = Checkpoint::open(&note, [&public]).unwrap();

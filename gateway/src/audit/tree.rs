@@ -5,6 +5,8 @@
 //!
 //! RFC 6962, section 2.1 (the same in RFC 9162)
 
+use std::iter;
+
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::sha256::sha256;
@@ -15,13 +17,31 @@ const PIECE: usize = 128;
 /// A SHA-256.
 pub type Hash = [u8; 32];
 
+/// What the hashes of leaves and of nodes begin with, so that neither is ever the other.
+const LEAF: u8 = 0;
+const NODE: u8 = 1;
+
 /// The hash over these parts, one after the other.
 pub(super) fn hash(parts: &[&[u8]]) -> Hash {
+    of(parts.iter().copied())
+}
+
+/// The hash of the leaf whose data are these parts, one after the other.
+pub(super) fn leaf(data: &[&[u8]]) -> Hash {
+    of(iter::once(&[LEAF][..]).chain(data.iter().copied()))
+}
+
+/// The hash of the node over two.
+fn node(left: &Hash, right: &Hash) -> Hash {
+    hash(&[&[NODE], left, right])
+}
+
+fn of<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Hash {
     // What is short is hashed in one piece: a context is allocated, and there are several for each record.
     let mut piece = [0; PIECE];
     let mut end = 0;
-    for part in parts {
-        let Some(to) = piece.get_mut(end..end + part.len()) else { return hash_apart(parts) };
+    for part in parts.clone() {
+        let Some(to) = piece.get_mut(end..end + part.len()) else { return apart(parts) };
         to.copy_from_slice(part);
         end += part.len();
     }
@@ -29,9 +49,9 @@ pub(super) fn hash(parts: &[&[u8]]) -> Hash {
 }
 
 /// The same, however long they are.
-fn hash_apart(parts: &[&[u8]]) -> Hash {
+fn apart<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Hash {
     let mut context = Context::new(&SHA256);
-    parts.iter().for_each(|part| context.update(part));
+    parts.for_each(|part| context.update(part));
     let mut out = [0; 32];
     out.copy_from_slice(context.finish().as_ref());
     out
@@ -64,16 +84,16 @@ impl Tree {
         &self.peaks
     }
 
-    /// Adds a leaf.
-    pub fn push(&mut self, data: &[u8]) {
-        let mut node = hash(&[&[0], data]);
+    /// Adds the leaf that has this hash.
+    pub fn push(&mut self, leaf: Hash) {
+        let mut head = leaf;
         let mut level = self.size;
         while level & 1 == 1 {
             let Some(left) = self.peaks.pop() else { break };
-            node = hash(&[&[1], &left, &node]);
+            head = node(&left, &head);
             level >>= 1;
         }
-        self.peaks.push(node);
+        self.peaks.push(head);
         self.size += 1;
     }
 
@@ -82,24 +102,24 @@ impl Tree {
     pub fn root(&self) -> Hash {
         let mut peaks = self.peaks.iter().rev();
         let Some(last) = peaks.next() else { return hash(&[]) };
-        peaks.fold(*last, |right, left| hash(&[&[1], left, &right]))
+        peaks.fold(*last, |right, left| node(left, &right))
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Hash, Tree, hash};
+    use super::{Hash, Tree, hash, leaf, node};
     use proptest::prelude::{ProptestConfig, any, prop_assert_eq, proptest};
 
     /// As the RFC says it, with all leaves at hand.
     fn naive(leaves: &[Vec<u8>]) -> Hash {
         match leaves {
             [] => hash(&[]),
-            [leaf] => hash(&[&[0], leaf]),
+            [data] => leaf(&[data]),
             _ => {
                 let half = leaves.len().next_power_of_two() / 2;
                 let (left, right) = leaves.split_at(half);
-                hash(&[&[1], &naive(left), &naive(right)])
+                node(&naive(left), &naive(right))
             }
         }
     }
@@ -117,8 +137,8 @@ mod tests {
             "76e67dadbcdf1e10e1b74ddc608abd2f98dfb16fbce75277b5232a127f2087ef",
         ];
         let mut tree = Tree::default();
-        for (leaf, head) in leaves.iter().zip(heads) {
-            tree.push(&crate::hex::decode(leaf).unwrap());
+        for (data, head) in leaves.iter().zip(heads) {
+            tree.push(leaf(&[&crate::hex::decode(data).unwrap()]));
             assert_eq!(crate::hex::encode(&tree.root()), head);
         }
     }
@@ -129,11 +149,11 @@ mod tests {
         fn it_is_the_tree_of_the_rfc(count in 0_usize..200, cut in any::<prop::sample::Index>()) {
             let leaves: Vec<_> = (0..count).map(|n| n.to_string().into_bytes()).collect();
             let mut tree = Tree::default();
-            for (n, leaf) in leaves.iter().enumerate() {
+            for (n, data) in leaves.iter().enumerate() {
                 if n == cut.index(count) {
                     tree = Tree::resume(tree.size(), tree.peaks().to_vec()).unwrap();
                 }
-                tree.push(leaf);
+                tree.push(leaf(&[data]));
             }
             prop_assert_eq!(tree.root(), naive(&leaves));
         }

@@ -279,7 +279,7 @@ impl Audit {
             *last = (*last).max(to);
         }
         strand.last = place.hash;
-        strand.tree.push(&place.hash);
+        strand.tree.push(place.hash);
         self.report.records += 1;
         if !self.known.entry(strand.chain.clone()).or_default().agrees(place) {
             return Err(at.wrong("another record has this number too: the log was forked"));
