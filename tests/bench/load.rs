@@ -30,31 +30,82 @@ const CREDENTIAL: &str = "x-credential: @\r\n";
 /// Asks `requests` times over `connections` and prints requests per second and percentiles in
 /// microseconds, as JSON.
 pub(crate) async fn run(address: &str, era: &str, tool: &str, connections: usize, requests: usize) {
-    let mut streams = Vec::new();
-    for _ in 0..connections {
-        // A client for each connection: legacy ones have a session each.
-        let request = request(address, era, tool).await;
-        let stream = TcpStream::connect(address).await.unwrap();
-        stream.set_nodelay(true).unwrap();
-        streams.push((stream, request));
-    }
-    let (left, credentials) = (Arc::new(AtomicUsize::new(requests)), Arc::new(credentials()));
+    let mut clients = clients(address, era, tool, connections).await;
+    let credentials = Arc::new(credentials());
     let started = Instant::now();
-    let tasks: Vec<_> = streams
-        .into_iter()
-        .map(|(stream, request)| {
-            tokio::spawn(ask(stream, request, Arc::clone(&left), Arc::clone(&credentials)))
-        })
-        .collect();
-    let mut times = Vec::with_capacity(requests);
-    for task in tasks {
-        times.extend(task.await.unwrap());
-    }
+    let mut times = all(&mut clients, requests, &credentials).await;
     let took = started.elapsed();
     times.sort_unstable();
     let at = |percent: usize| times[(times.len() * percent / 100).min(times.len() - 1)].as_micros();
     let rate = u128::try_from(times.len()).unwrap() * 1_000_000 / took.as_micros();
     println!(r#"{{"rps":{rate},"p50_us":{},"p99_us":{}}}"#, at(50), at(99));
+}
+
+/// Asks each of these in turn, again and again, and prints how many each has answered in a second of its own
+/// turns, as JSON: what else the machine does meanwhile, it does to all of them.
+pub(crate) async fn turns(
+    era: &str,
+    tool: &str,
+    connections: usize,
+    (turns, requests): (usize, usize),
+    addresses: &[&str],
+) {
+    let credentials = Arc::new(credentials());
+    let mut asked = Vec::new();
+    for address in addresses {
+        asked.push((clients(address, era, tool, connections).await, Duration::ZERO));
+    }
+    let count = asked.len();
+    for turn in 0..turns {
+        // Nobody is always the first, or always after the same.
+        asked.rotate_left(turn % count);
+        for (clients, took) in &mut asked {
+            let started = Instant::now();
+            all(clients, requests, &credentials).await;
+            *took += started.elapsed();
+        }
+        asked.rotate_right(turn % count);
+    }
+    let total = u128::try_from(turns * requests).unwrap() * 1_000_000;
+    let rates: Vec<_> = asked.iter().map(|(_, took)| total / took.as_micros()).collect();
+    println!("{rates:?}");
+}
+
+/// Those who ask, and what: one for each connection, because legacy ones have a session each.
+async fn clients(
+    address: &str,
+    era: &str,
+    tool: &str,
+    connections: usize,
+) -> Vec<(TcpStream, String)> {
+    let mut clients = Vec::new();
+    for _ in 0..connections {
+        let request = request(address, era, tool).await;
+        let stream = TcpStream::connect(address).await.unwrap();
+        stream.set_nodelay(true).unwrap();
+        clients.push((stream, request));
+    }
+    clients
+}
+
+/// Asks so many times over all of them, and how long each time took.
+async fn all(
+    clients: &mut Vec<(TcpStream, String)>,
+    requests: usize,
+    credentials: &Arc<Vec<String>>,
+) -> Vec<Duration> {
+    let left = Arc::new(AtomicUsize::new(requests));
+    let asking = std::mem::take(clients).into_iter().map(|(stream, request)| {
+        tokio::spawn(ask(stream, request, Arc::clone(&left), Arc::clone(credentials)))
+    });
+    let tasks: Vec<_> = asking.collect();
+    let mut times = Vec::with_capacity(requests);
+    for task in tasks {
+        let (client, more) = task.await.unwrap();
+        clients.push(client);
+        times.extend(more);
+    }
+    times
 }
 
 /// Asks for the tool that streams and prints when the first event came, in microseconds, as JSON.
@@ -89,7 +140,7 @@ async fn ask(
     request: String,
     left: Arc<AtomicUsize>,
     credentials: Arc<Vec<String>>,
-) -> Vec<Duration> {
+) -> ((TcpStream, String), Vec<Duration>) {
     let mut times = Vec::new();
     let mut bytes = with(&request, &credentials[0]);
     let mut buffer = Vec::with_capacity(80 * 1024);
@@ -110,7 +161,7 @@ async fn ask(
         );
         times.push(started.elapsed());
     }
-    times
+    ((stream, request), times)
 }
 
 async fn answer(stream: &mut TcpStream, buffer: &mut Vec<u8>) {

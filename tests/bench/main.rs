@@ -43,8 +43,13 @@ fn main() {
             connections.parse().unwrap(),
             requests.parse().unwrap(),
         )),
+        ["turns", era, tool, connections, turns, requests, ref addresses @ ..] => {
+            let [connections, turns, requests] =
+                [connections, turns, requests].map(|number| number.parse().unwrap());
+            runtime.block_on(load::turns(era, tool, connections, (turns, requests), addresses));
+        }
         _ => panic!(
-            "bench stub [fresh] | bench load ADDRESS ERA TOOL CONNECTIONS REQUESTS | bench first ADDRESS ERA REQUESTS | bench log FILE COUNT | bench tokens FOLDER COUNT"
+            "bench stub [fresh] | bench load ADDRESS ERA TOOL CONNECTIONS REQUESTS | bench turns ERA TOOL CONNECTIONS TURNS REQUESTS ADDRESS... | bench first ADDRESS ERA REQUESTS | bench log FILE COUNT | bench tokens FOLDER COUNT"
         ),
     }
 }
