@@ -551,7 +551,7 @@ fn checkpoints(settings: &settings::Checkpoints, world: &World) -> Result<Checkp
     };
     let signer = signer.map_err(|error| StartError::Audit(broken(error)))?;
     let open = |path: &PathBuf| OpenOptions::new().append(true).create(true).open(path);
-    let file = settings.file.as_ref().map(open).transpose();
+    let file = settings.file.as_ref().map(open).transpose().map(|file| file.map(Arc::new));
     let file =
         file.map_err(|cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause })?;
     let (records, interval) = (settings.records, settings.interval);

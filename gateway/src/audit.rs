@@ -22,7 +22,7 @@ mod ledger;
 pub mod verify;
 
 use std::fmt;
-use std::io;
+use std::io::{self, Write as _};
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -44,8 +44,8 @@ use spool::Spool;
 pub use captured::{Captured, Excerpt};
 pub use deliver::{Delivery, Receiver, deliver};
 pub use file::{FileSink, Resumed, Trusted};
-use ledger::Room;
 pub use ledger::{Checkpoints, Ledger, Slot};
+use ledger::{Room, Unsynced};
 pub use record::{
     Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, Verdict, clipped,
 };
@@ -208,7 +208,9 @@ impl Journal {
         // From the beginning there is something that only the gateway could have written.
         let written = written.and_then(|()| ledger.checkpoint(&mut write));
         drop(ledger);
-        self.counted(written)
+        self.counted(written)?;
+        // Where nothing can be kept nothing is begun.
+        self.sync().into_iter().next().map_or(Ok(()), Err)
     }
 
     /// An id for a new record: a UUID of version 7 (RFC 9562), unique in and beyond this process.
@@ -321,7 +323,7 @@ impl Journal {
         }
         let signed = self.ledger().checkpoint(&mut |event| self.line(event));
         self.complain(self.counted(signed));
-        self.sync();
+        self.sync_or_complain();
         for spool in &self.spools {
             if tokio::time::timeout(LAST, spool.drained()).await.is_err() {
                 tracing::warn!(sink = Sink::name(spool), "the last records were not delivered");
@@ -417,7 +419,7 @@ impl Journal {
             }
             let journal = Arc::clone(&self);
             let tended = tokio::task::spawn_blocking(move || {
-                journal.sync();
+                journal.sync_or_complain();
                 if count % RARELY == 0 {
                     journal.retire();
                 }
@@ -436,16 +438,36 @@ impl Journal {
         }
     }
 
-    /// What a crash of the machine must not lose.
-    fn sync(&self) {
-        let files = self.ledger().unsynced();
+    /// What a crash of the machine must not lose, and what went wrong with it.
+    fn sync(&self) -> Vec<AuditError> {
+        let mut wrong = Vec::new();
+        let Unsynced { files, notes } = self.ledger().unsynced();
         for (sink, file) in files {
             if let Err(cause) = file.sync_data() {
-                self.complain(self.counted(Err(AuditError::Sink { sink, cause })));
+                wrong.push(AuditError::Sink { sink, cause });
+            }
+        }
+        if let Some((file, notes)) = notes {
+            // What is signed for others must not be lost with the machine: it follows what it is over.
+            let text: String = notes.iter().flat_map(|note| [note, "\n"]).collect();
+            let noted = match wrong.is_empty() {
+                true => (&*file).write_all(text.as_bytes()),
+                false => Err(io::Error::other("what they are over may be lost with the machine")),
+            };
+            if let Err(cause) = noted {
+                self.ledger().unwritten(notes);
+                wrong.push(AuditError::Sink { sink: "checkpoints".into(), cause });
             }
         }
         let held = self.spools.iter().map(|spool| spool.held() as u64).sum();
         self.metrics.audit_held.store(held, Ordering::Relaxed);
+        wrong
+    }
+
+    fn sync_or_complain(&self) {
+        for error in self.sync() {
+            self.complain(self.counted(Err(error)));
+        }
     }
 
     fn retire(&self) {

@@ -149,6 +149,13 @@ fn a_sink_that_takes_nothing_stops_the_start() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains(expected), "{said}");
     }
+    let mut config = Config::of(&server.url());
+    config.auditing = "checkpoints: {file: /dev/full}".to_owned();
+    let output = config.refused();
+    assert_eq!(output.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let expected = "the audit sink `checkpoints` did not take the record: No space left on device";
+    assert!(said.contains(expected), "{said}");
 }
 
 #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::Mutex;
@@ -242,6 +242,25 @@ fn a_file_of_somebody_else_is_left_as_it_was() {
 }
 
 #[test]
+fn a_log_in_another_format_is_called_that_and_not_a_forgery() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, _) = signed(&server, &folder);
+    session(&config, 2);
+    let file = folder.path().join("audit.jsonl");
+    let text =
+        fs::read_to_string(&file).unwrap().replace("portcullis.audit/v3", "portcullis.audit/v2");
+    fs::write(&file, &text).unwrap();
+    let refused = config.refused();
+    let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+    assert!(said.contains("they are in the format portcullis.audit/v2"), "{said}");
+    assert_eq!(fs::read_to_string(&file).unwrap(), text);
+    let (whole, report) = verified(&[], &[&file]);
+    let what = report["problems"][0]["what"].as_str().unwrap();
+    assert!(!whole && what.starts_with("it is in the format portcullis.audit/v2"), "{report}");
+}
+
+#[test]
 fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();
@@ -284,6 +303,52 @@ fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     // What was thrown away is accounted for.
     let left: Vec<_> = left.iter().map(PathBuf::as_path).collect();
     let (whole, report) = verified(&["--key", &key], &left);
+    assert!(whole, "{report}");
+}
+
+#[test]
+fn checkpoints_reach_their_file_while_the_gateway_runs_and_none_is_lost() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (mut config, key) = signed(&server, &folder);
+    let (log, heads) = (folder.path().join("audit.jsonl"), folder.path().join("heads.pipe"));
+    assert!(Command::new("mkfifo").arg(&heads).status().unwrap().success());
+    // Opened for both so that neither end waits for the other.
+    let open = || fs::OpenOptions::new().read(true).write(true).open(&heads).unwrap();
+    let reader = open();
+    config.auditing = config.auditing.replace("/checkpoints'", "/heads.pipe'");
+    let gateway = config.start();
+    calls(&gateway, 20);
+    drop(reader);
+    // Whoever keeps them is away: calls go on, and it is counted.
+    let failures = || {
+        let text = get(gateway.ops.unwrap(), "/metrics").body;
+        !text.contains("portcullis_audit_failures_total 0\n")
+    };
+    eventually("a checkpoint not to be taken", || {
+        calls(&gateway, 4);
+        failures().then_some(())
+    });
+    let signed = || -> Vec<String> {
+        let records = gateway.log().into_iter();
+        let signed = records.filter(|record| record["event"] == "checkpoint");
+        signed.map(|record| record["note"].as_str().unwrap().to_owned()).collect()
+    };
+    let before = signed();
+    let last = before.last().unwrap();
+    // Whoever comes back finds all of them.
+    let mut reader = open();
+    let (mut came, mut piece) = (String::new(), [0; 4096]);
+    while !came.contains(last) {
+        let count = reader.read(&mut piece).unwrap();
+        came.push_str(std::str::from_utf8(&piece[..count]).unwrap());
+    }
+    assert!(before.len() > 3 && before.iter().all(|note| came.contains(note)));
+    let kept = folder.path().join("kept");
+    came.truncate(came.find(last).unwrap() + last.len());
+    fs::write(&kept, came + "\n").unwrap();
+    let kept = kept.display().to_string();
+    let (whole, report) = verified(&["--key", &key, "--checkpoint", &kept], &[&log]);
     assert!(whole, "{report}");
 }
 

@@ -18,6 +18,8 @@ use crate::sha256::sha256;
 
 /// The version of the format.
 pub const SCHEMA: &str = "portcullis.audit/v3";
+/// How all versions of it begin.
+const FORMATS: &str = "portcullis.audit/";
 /// What the first record of a chain names as the one before it.
 pub const GENESIS: Hash = [0; 32];
 /// `,"prev":"`, 64 digits, `"`
@@ -86,6 +88,12 @@ fn canonical(line: &[u8]) -> Option<Vec<u8>> {
 pub(super) fn read(line: &[u8]) -> Option<Document> {
     let bytes = bytes::Bytes::copy_from_slice(line);
     Document::parse(bytes, &policy::json::Bounds::MESSAGE).ok()
+}
+
+/// The version of the format a record is in, where it is another than this one.
+pub(super) fn other_format(line: &[u8]) -> Option<String> {
+    let schema = read(line)?.root().get("schema")?.as_str()?.into_owned();
+    (schema.starts_with(FORMATS) && schema != SCHEMA).then_some(schema)
 }
 
 impl Place {

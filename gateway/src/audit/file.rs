@@ -9,8 +9,9 @@ use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 
-use super::chain::{Chain, GENESIS, Place, read};
+use super::chain::{Chain, GENESIS, Place, other_format, read};
 use super::note::{Checkpoint, Verifier};
+use super::record::clipped;
 use super::sink::Sink;
 use super::tree::{Hash, Tree};
 use crate::hex;
@@ -265,13 +266,15 @@ fn end_of(
         let mut text = Vec::new();
         file.by_ref().take(window).read_to_end(&mut text)?;
         let start = start.clone().filter(|_| whole);
-        if let Some(end) =
-            resume_in(&text, whole, start, trusted).map_err(|what| foreign(path, what))?
-        {
+        let refused = |what: &str| match text.split(|byte| *byte == b'\n').find_map(other_format) {
+            Some(format) => foreign(path, &format!("they are in the format {}", clipped(&format))),
+            None => foreign(path, what),
+        };
+        if let Some(end) = resume_in(&text, whole, start, trusted).map_err(refused)? {
             return Ok(Some(end));
         }
         if whole {
-            return Err(foreign(path, "there is no checkpoint in it that this gateway has signed"));
+            return Err(refused("there is no checkpoint in it that this gateway has signed"));
         }
         window = window.saturating_mul(4).min(length);
     }

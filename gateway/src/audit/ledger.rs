@@ -1,7 +1,7 @@
 //! The chain and its sinks: what is written, in which order, and what is known to be missing where.
 
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
@@ -15,6 +15,10 @@ use super::record::Event;
 use super::sink::Sink;
 use super::tree::{Hash, Tree};
 use crate::settings::{Full, Rotation};
+
+/// Most checkpoints that wait for their file: where it cannot be written to, the last of them prove what those
+/// before them do.
+const NOTES: usize = 1024;
 
 /// Writes the object of an event.
 type Write<'a> = dyn FnMut(&Event<'_>) -> Vec<u8> + 'a;
@@ -57,7 +61,16 @@ pub struct Checkpoints {
     /// After so long, if there was any.
     pub interval: Duration,
     /// A file of checkpoints alone.
-    pub file: Option<File>,
+    pub file: Option<Arc<File>>,
+}
+
+/// What a crash of the machine would lose.
+#[derive(Debug)]
+pub(super) struct Unsynced {
+    /// The files of sinks that were written to, and whose they are.
+    pub(super) files: Vec<(Box<str>, Arc<File>)>,
+    /// Checkpoints that are in these files, and the file that they are to be in as well.
+    pub(super) notes: Option<(Arc<File>, Vec<String>)>,
 }
 
 /// The chain and its sinks.
@@ -71,12 +84,14 @@ pub struct Ledger {
     /// Something was said of the tree that a checkpoint has to confirm.
     owed: bool,
     signed: Option<Instant>,
+    /// Checkpoints that are not in their file yet.
+    notes: Vec<String>,
 }
 
 impl Ledger {
     pub(super) fn new(chain: Chain, slots: Vec<Slot>, checkpoints: Checkpoints) -> Self {
         let covered = chain.tree.size();
-        Self { chain, slots, checkpoints, covered, owed: false, signed: None }
+        Self { chain, slots, checkpoints, covered, owed: false, signed: None, notes: Vec::new() }
     }
 
     /// The key that checkpoints are signed with.
@@ -265,15 +280,9 @@ impl Ledger {
             (self.covered, self.owed) = (self.chain.tree.size(), false);
         }
         written?;
-        if let Some(file) = &mut self.checkpoints.file {
-            // What is signed for others must not be lost with the machine.
-            for slot in &mut self.slots {
-                let synced = slot.sink.unsynced().map_or(Ok(()), |file| file.sync_data());
-                let sink = || slot.sink.name().into();
-                synced.map_err(|cause| AuditError::Sink { sink: sink(), cause })?;
-            }
-            let written = file.write_all(format!("{note}\n").as_bytes());
-            written.map_err(|cause| AuditError::Sink { sink: "checkpoints".into(), cause })?;
+        if self.checkpoints.file.is_some() {
+            self.notes.push(note);
+            self.keep_last();
         }
         Ok(())
     }
@@ -293,9 +302,25 @@ impl Ledger {
         (self.uncovered() > 0).then(|| self.checkpoint(write))
     }
 
-    pub(super) fn unsynced(&mut self) -> Vec<(Box<str>, Arc<File>)> {
+    /// What is to be synced: whoever asks does it, or gives [back](Self::unwritten) what was not written.
+    pub(super) fn unsynced(&mut self) -> Unsynced {
         let file = |slot: &mut Slot| Some((slot.sink.name().into(), slot.sink.unsynced()?));
-        self.slots.iter_mut().filter_map(file).collect()
+        let files = self.slots.iter_mut().filter_map(file).collect();
+        let notes = std::mem::take(&mut self.notes);
+        let file = self.checkpoints.file.as_ref().filter(|_| !notes.is_empty());
+        Unsynced { files, notes: file.map(|file| (Arc::clone(file), notes)) }
+    }
+
+    /// Keeps checkpoints that could not be written, until they are asked for again.
+    pub(super) fn unwritten(&mut self, mut notes: Vec<String>) {
+        notes.append(&mut self.notes);
+        self.notes = notes;
+        self.keep_last();
+    }
+
+    fn keep_last(&mut self) {
+        let over = self.notes.len().saturating_sub(NOTES);
+        self.notes.drain(..over);
     }
 
     /// Where full files are, and how long they are kept.

@@ -9,9 +9,10 @@ use std::collections::HashMap;
 use std::fmt;
 use std::io::{self, BufRead};
 
-use super::chain::{GENESIS, Place, read};
+use super::chain::{GENESIS, Place, other_format, read};
 use super::file::{event_of, peaks};
 use super::note::{Checkpoint, NoteError, Verifier};
+use super::record::clipped;
 use super::tree::{Hash, Tree};
 
 /// Longest line, in bytes: no record is nearly as long.
@@ -234,7 +235,13 @@ impl Audit {
         at: &At<'_>,
     ) -> Result<(), Problem> {
         if !fits {
-            return Err(at.wrong("it is not what it was when it was written"));
+            return Err(match other_format(line) {
+                Some(format) => at.wrong(format!(
+                    "it is in the format {}: verify it with a gateway that writes it",
+                    clipped(&format)
+                )),
+                None => at.wrong("it is not what it was when it was written"),
+            });
         }
         let anew = spelled(line);
         let line = anew.as_deref().unwrap_or(line);
