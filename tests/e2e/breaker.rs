@@ -199,17 +199,54 @@ fn a_program_that_ends_is_left_alone_and_asked_again() {
         let flag = folder.path().join("well");
         let script =
             format!("test -e {} || exit 1; exec {} canary", flag.display(), binary().display());
-        let servers = format!(
-            "- {{name: up, command: sh, args: [-c, '{script}'], circuitBreaker: {{failures: 2, openFor: 500ms}}}}"
-        );
-        let gateway = Config::with(&servers, "[up]").start();
-        let ana = gateway.client(Era::Modern, ANA);
-        let echo = |client: &Client| client.call("echo", &json!({ "text": "x" }));
-        until_open(&gateway, "up", || echo(&ana));
-        std::fs::write(&flag, "").unwrap();
-        eventually("it is started again", || echo(&ana).json()["result"].is_object().then_some(()));
-        assert!(echo(&gateway.client(era, ANA)).json()["result"].is_object());
+        for sharing in ["shared", "perSession"] {
+            let servers = format!(
+                "- {{name: up, command: sh, args: [-c, '{script}'], sharing: {sharing}, circuitBreaker: {{failures: 2, openFor: 500ms}}}}"
+            );
+            let gateway = Config::with(&servers, "[up]").start();
+            let ana = gateway.client(Era::Modern, ANA);
+            let echo = |client: &Client| client.call("echo", &json!({ "text": "x" }));
+            until_open(&gateway, "up", || echo(&ana));
+            std::fs::write(&flag, "").unwrap();
+            eventually("it is started again", || {
+                echo(&ana).json()["result"].is_object().then_some(())
+            });
+            assert!(echo(&gateway.client(era, ANA)).json()["result"].is_object());
+            std::fs::remove_file(&flag).unwrap();
+        }
     }
+}
+
+#[test]
+fn a_program_that_is_silent_to_what_it_does_not_know_has_not_failed() {
+    let folder = Folder::new();
+    let program = folder.path().join("old.py");
+    std::fs::write(
+        &program,
+        r#"import json, sys
+known = {
+    "initialize": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}}, "serverInfo": {"name": "old", "version": "1"}},
+    "tools/list": {"tools": [{"name": "work", "inputSchema": {"type": "object"}}]},
+    "tools/call": {"content": [{"type": "text", "text": "done"}]},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" in message and message.get("method") in known:
+        print(json.dumps({"jsonrpc": "2.0", "id": message["id"], "result": known[message["method"]]}), flush=True)
+"#,
+    )
+    .unwrap();
+    let servers = format!(
+        "- {{name: up, command: python3, args: ['{}'], circuitBreaker: {{failures: 1, openFor: 1h}}}}",
+        program.display()
+    );
+    let gateway = Config::with(&servers, "[up]").start();
+    for era in ERAS {
+        let answered = work(&gateway.client(era, ANA));
+        assert_eq!(answered.json()["result"]["content"][0]["text"], "done", "{}", answered.body);
+    }
+    let openings = metric(&gateway, "portcullis_circuit_breaker_openings_total", "up");
+    assert_eq!(openings.as_deref(), Some("0"));
 }
 
 #[test]

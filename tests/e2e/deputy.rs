@@ -420,6 +420,31 @@ fn without_its_authorization_server_nobody_speaks_for_a_caller() {
 }
 
 #[test]
+fn an_authorization_server_that_fails_opens_no_circuit_of_the_server() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        issuer.answer("/token", |_| answer("503 Not Now", "text/plain", "no"));
+        let mut config = showing(&server, &issuer, "");
+        let grant = grant(&issuer, "");
+        let more = format!(
+            "credential: {{clientCredentials: {{{grant}}}}}\ncircuitBreaker: {{failures: 2, openFor: 1h}}"
+        );
+        config.servers = item(&server, &more);
+        let gateway = config.start();
+        let caller = issuer.good("alice");
+        let modern = client(&gateway, Era::Modern, &caller);
+        for _ in 0..5 {
+            assert_eq!(modern.call("echo", &json!({})).code(), -32603);
+            assert_eq!(gateway.last()["reason"], "upstream-credential");
+        }
+        // As soon as there is a token the server is asked.
+        issuer.answer("/token", |_| token("own-token", &json!({})));
+        assert_eq!(client(&gateway, era, &caller).call("echo", &json!({})).status, 200);
+        assert!(!server.tool_calls().is_empty());
+    }
+}
+
+#[test]
 fn what_a_server_says_of_tokens_is_not_told_to_the_client() {
     for era in ERAS {
         let issuer = Issuer::start();
