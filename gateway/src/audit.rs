@@ -18,11 +18,12 @@ pub mod file;
 pub mod ocsf;
 mod otlp;
 mod deliver;
+mod heads;
 mod ledger;
 pub mod verify;
 
 use std::fmt;
-use std::io::{self, Write as _};
+use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
@@ -44,6 +45,7 @@ use spool::Spool;
 pub use captured::{Captured, Excerpt};
 pub use deliver::{Delivery, Receiver, deliver};
 pub use file::{FileSink, Resumed, Trusted};
+pub use heads::Heads;
 pub use ledger::{Checkpoints, Ledger, Slot};
 use ledger::{Room, Unsynced};
 pub use record::{
@@ -87,13 +89,16 @@ pub enum AuditError {
 
 /// Where records go, and the proof that they went.
 pub struct Journal {
-    /// A chain has one order: the one lock there is on the way of a request is held for the hash of
-    /// a hash and one `write`.
+    /// A chain has one order: the one lock there is on the way of a request is held for the hash of a
+    /// leaf, on average one node above it, and one `write`.
     ledger: Mutex<Ledger>,
     chain: Box<str>,
     /// Those that calls wait for.
     waited: Vec<Spool>,
     spools: Vec<Spool>,
+    /// To who keeps checkpoints apart from the log.
+    heads: Option<Spool>,
+    syncing: Mutex<()>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     policy: ArcSwap<Box<str>>,
@@ -109,7 +114,7 @@ pub struct Journal {
 /// Where ids come from.
 #[derive(Debug)]
 struct Ids {
-    /// Upper half of every id of this process, random.
+    /// A part of every id of this process, random.
     process: u64,
     counter: AtomicU64,
 }
@@ -135,6 +140,8 @@ pub struct Parts {
     pub resumed: Option<Resumed>,
     /// Who signs, and how often.
     pub checkpoints: Checkpoints,
+    /// Where checkpoints are kept apart from the log.
+    pub heads: Option<Heads>,
     /// Names the configuration in records that belong to no exchange.
     pub policy: String,
     /// The key of argument digests.
@@ -161,18 +168,20 @@ impl Journal {
         rand::fill(&mut random).map_err(failed)?;
         let (seed, key) = random.split_at(8);
         let (id, key) = key.split_at(8);
-        let Parts { sinks, resumed, checkpoints, policy, digest_key, observer } = parts;
+        let Parts { sinks, resumed, checkpoints, heads, policy, digest_key, observer } = parts;
         let crashed = resumed.as_ref().is_some_and(|resumed| resumed.crashed);
         let torn = resumed.as_ref().and_then(|resumed| resumed.torn);
         let chain = resumed.map_or_else(|| Chain::new(&hex::encode(id)), |resumed| resumed.chain);
         let spools: Vec<_> =
             sinks.iter().filter_map(|slot| Some((slot.full, slot.sink.spool()?.clone()))).collect();
         let waited = spools.iter().filter(|(full, _)| *full == Full::Block);
-        let journal = Self {
+        let mut journal = Self {
             chain: chain.id.clone(),
             waited: waited.map(|(_, spool)| spool.clone()).collect(),
             spools: spools.into_iter().map(|(_, spool)| spool).collect(),
             ledger: Mutex::new(Ledger::new(chain, sinks, checkpoints)),
+            heads: None,
+            syncing: Mutex::default(),
             clock,
             metrics,
             policy: ArcSwap::from_pointee(policy.into()),
@@ -186,6 +195,9 @@ impl Journal {
             witness: ArcSwapOption::empty(),
         };
         journal.start(crashed, torn)?;
+        if let Some(heads) = heads {
+            journal.heads = Some(journal.begin(heads)?);
+        }
         Ok(journal)
     }
 
@@ -208,9 +220,17 @@ impl Journal {
         // From the beginning there is something that only the gateway could have written.
         let written = written.and_then(|()| ledger.checkpoint(&mut write));
         drop(ledger);
-        self.counted(written)?;
-        // Where nothing can be kept nothing is begun.
-        self.sync().into_iter().next().map_or(Ok(()), Err)
+        self.counted(written)
+    }
+
+    /// Where the first checkpoint cannot be kept nothing is begun.
+    fn begin(&self, heads: Heads) -> Result<Spool, AuditError> {
+        let Unsynced { files, notes } = self.ledger().unsynced();
+        for (sink, file) in files {
+            file.sync_data().map_err(|cause| AuditError::Sink { sink, cause })?;
+        }
+        let failed = |cause| AuditError::Sink { sink: "checkpoints".into(), cause };
+        heads.begin(&notes).map_err(failed)
     }
 
     /// An id for a new record: a UUID of version 7 (RFC 9562), unique in and beyond this process.
@@ -323,8 +343,8 @@ impl Journal {
         }
         let signed = self.ledger().checkpoint(&mut |event| self.line(event));
         self.complain(self.counted(signed));
-        self.sync_or_complain();
-        for spool in &self.spools {
+        self.sync();
+        for spool in self.spools.iter().chain(&self.heads) {
             if tokio::time::timeout(LAST, spool.drained()).await.is_err() {
                 tracing::warn!(sink = Sink::name(spool), "the last records were not delivered");
             }
@@ -419,7 +439,6 @@ impl Journal {
             }
             let journal = Arc::clone(&self);
             let tended = tokio::task::spawn_blocking(move || {
-                journal.sync_or_complain();
                 if count % RARELY == 0 {
                     journal.retire();
                 }
@@ -430,6 +449,7 @@ impl Journal {
                 if let Some(signed) = signed {
                     journal.complain(journal.counted(signed));
                 }
+                journal.sync();
             });
             if tended.await.is_err() {
                 tracing::error!("the audit log is no longer tended");
@@ -438,36 +458,30 @@ impl Journal {
         }
     }
 
-    /// What a crash of the machine must not lose, and what went wrong with it.
-    fn sync(&self) -> Vec<AuditError> {
-        let mut wrong = Vec::new();
+    /// What a crash of the machine must not lose.
+    fn sync(&self) {
+        // One at a time: what a checkpoint is over is on the disk before it is sent.
+        let _turn = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let Unsynced { files, notes } = self.ledger().unsynced();
+        let mut synced = true;
         for (sink, file) in files {
             if let Err(cause) = file.sync_data() {
-                wrong.push(AuditError::Sink { sink, cause });
+                synced = false;
+                self.complain(self.counted(Err(AuditError::Sink { sink, cause })));
             }
         }
-        if let Some((file, notes)) = notes {
-            // What is signed for others must not be lost with the machine: it follows what it is over.
-            let text: String = notes.iter().flat_map(|note| [note, "\n"]).collect();
-            let noted = match wrong.is_empty() {
-                true => (&*file).write_all(text.as_bytes()),
-                false => Err(io::Error::other("what they are over may be lost with the machine")),
-            };
-            if let Err(cause) = noted {
-                self.ledger().unwritten(notes);
-                wrong.push(AuditError::Sink { sink: "checkpoints".into(), cause });
+        if let Some(heads) = &self.heads {
+            // What is there still was sent a turn ago.
+            let mut late = heads.held();
+            let sent = notes.is_empty() || synced && heads::send(heads, &notes);
+            if !sent {
+                late += notes.iter().map(String::len).sum::<usize>();
+                self.ledger().unsent(notes);
             }
+            self.metrics.checkpoints_late.store(late as u64, Ordering::Relaxed);
         }
         let held = self.spools.iter().map(|spool| spool.held() as u64).sum();
         self.metrics.audit_held.store(held, Ordering::Relaxed);
-        wrong
-    }
-
-    fn sync_or_complain(&self) {
-        for error in self.sync() {
-            self.complain(self.counted(Err(error)));
-        }
     }
 
     fn retire(&self) {

@@ -21,7 +21,7 @@ use policy::lock::State;
 use crate::ending::Outcome;
 
 use evaluations::Evaluations;
-use series::Series;
+use series::{Names, Series};
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -220,7 +220,7 @@ pub struct Metrics {
     /// What is counted of servers, for as long as somebody has them.
     servers: RwLock<Vec<Weak<OfServer>>>,
     /// The names of tools and prompts that are configured.
-    names: ArcSwap<BTreeSet<Arc<str>>>,
+    names: ArcSwap<Names>,
     /// Requests being worked on.
     pub in_flight: AtomicU64,
     /// Connections of clients.
@@ -251,6 +251,8 @@ pub struct Metrics {
     pub audit_failures: Counter,
     /// Bytes of records that are not delivered yet.
     pub audit_held: AtomicU64,
+    /// Bytes of checkpoints that were not in their file a turn after they were signed.
+    pub checkpoints_late: AtomicU64,
     /// Tokens that were got for servers, and those that were not.
     pub tokens: [Counter; 2],
     /// Spans that were sent, and those that were lost.
@@ -321,6 +323,7 @@ impl Metrics {
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
             audit_held: AtomicU64::new(0),
+            checkpoints_late: AtomicU64::new(0),
             tokens: Default::default(),
             spans: Default::default(),
             exports: Default::default(),
@@ -383,7 +386,7 @@ impl Metrics {
 
     /// Shows these names of tools and prompts alone.
     pub fn configured(&self, names: BTreeSet<Arc<str>>) {
-        self.names.store(Arc::new(names));
+        self.names.store(Arc::new(names.into_iter().collect()));
     }
 
     /// Notes that a change of the configuration was applied at `now`, or was not.
@@ -586,6 +589,12 @@ impl Metrics {
                 "By",
                 "Bytes of records that are not delivered yet.",
                 one(gauge(&self.audit_held)),
+            ),
+            family(
+                "portcullis.audit_checkpoints_late",
+                "By",
+                "Bytes of checkpoints that were not in their file a second after they were signed.",
+                one(gauge(&self.checkpoints_late)),
             ),
             family(
                 "portcullis.certificate_expiry_timestamp",

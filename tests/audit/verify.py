@@ -91,6 +91,16 @@ def opened(note, keys):
     raise Broken("a checkpoint is signed by none of the keys")
 
 
+def whole(text, signatures):
+    """Whether a checkpoint has all its parts: a crash may leave one that has not."""
+    try:
+        lines = signatures.splitlines()
+        sizes = [len(base64.b64decode(line.rsplit(" ", 1)[1], validate=True)) for line in lines if line.startswith("\u2014 ")]
+        return len(text.splitlines()) >= 3 and bool(lines) and sizes == [68] * len(lines)
+    except (ValueError, IndexError):
+        return False
+
+
 class Tree:
     def __init__(self, size=0, peaks=()):
         self.size, self.peaks = size, list(peaks)
@@ -220,9 +230,11 @@ def main():
     options = parser.parse_args()
     notes = []
     for file in options.checkpoint:
-        lines = open(file, encoding="utf-8").read().split("\n\n")
-        # A text, its signatures, and an empty line after each.
-        notes += [f"{text}\n\n{signatures}\n" for text, signatures in zip(lines[0::2], lines[1::2])]
+        # A text, its signatures, and an empty line after each; a text without signatures was not finished.
+        parts = [part.strip("\n") for part in open(file, encoding="utf-8").read().split("\n\n")]
+        for text, signatures in zip(parts, parts[1:] + [""]):
+            if text and text[0] != "\u2014" and whole(text, signatures):
+                notes.append(f"{text}\n\n{signatures}\n")
     try:
         count = verify(options.files, [verifier(key) for key in options.key], notes, options)
     except Broken as error:

@@ -242,22 +242,22 @@ fn a_file_of_somebody_else_is_left_as_it_was() {
 }
 
 #[test]
-fn a_log_in_another_format_is_called_that_and_not_a_forgery() {
+fn a_log_in_another_format_says_so_and_is_not_gone_on_with() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();
-    let (config, _) = signed(&server, &folder);
-    session(&config, 2);
     let file = folder.path().join("audit.jsonl");
-    let text =
-        fs::read_to_string(&file).unwrap().replace("portcullis.audit/v3", "portcullis.audit/v2");
+    // As the second version was written.
+    let text = fs::read_to_string(root().join("tests/audit/v2.records")).unwrap();
     fs::write(&file, &text).unwrap();
+    let mut config = Config::of(&server.url());
+    config.audit = Some(file.clone());
     let refused = config.refused();
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
-    assert!(said.contains("they are in the format portcullis.audit/v2"), "{said}");
+    assert!(said.contains("they say that they are in version 2 of the format"), "{said}");
     assert_eq!(fs::read_to_string(&file).unwrap(), text);
     let (whole, report) = verified(&[], &[&file]);
     let what = report["problems"][0]["what"].as_str().unwrap();
-    assert!(!whole && what.starts_with("it is in the format portcullis.audit/v2"), "{report}");
+    assert!(!whole && what.starts_with("it says that it is in version 2"), "{report}");
 }
 
 #[test]
@@ -320,15 +320,16 @@ fn checkpoints_reach_their_file_while_the_gateway_runs_and_none_is_lost() {
     let gateway = config.start();
     calls(&gateway, 20);
     drop(reader);
-    // Whoever keeps them is away: calls go on, and it is counted.
-    let failures = || {
+    // Whoever keeps them is away: calls go on, and it is shown.
+    let late = || {
         let text = get(gateway.ops.unwrap(), "/metrics").body;
-        !text.contains("portcullis_audit_failures_total 0\n")
+        !text.contains("portcullis_audit_checkpoints_late_bytes 0\n")
     };
-    eventually("a checkpoint not to be taken", || {
+    eventually("a checkpoint to be late", || {
         calls(&gateway, 4);
-        failures().then_some(())
+        late().then_some(())
     });
+    assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
     let signed = || -> Vec<String> {
         let records = gateway.log().into_iter();
         let signed = records.filter(|record| record["event"] == "checkpoint");
@@ -338,11 +339,22 @@ fn checkpoints_reach_their_file_while_the_gateway_runs_and_none_is_lost() {
     let last = before.last().unwrap();
     // Whoever comes back finds all of them.
     let mut reader = open();
-    let (mut came, mut piece) = (String::new(), [0; 4096]);
-    while !came.contains(last) {
-        let count = reader.read(&mut piece).unwrap();
-        came.push_str(std::str::from_utf8(&piece[..count]).unwrap());
-    }
+    let (piece, pieces) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let mut bytes = [0; 4096];
+        while let Ok(count) = reader.read(&mut bytes) {
+            if piece.send(bytes[..count].to_vec()).is_err() {
+                return;
+            }
+        }
+    });
+    let mut bytes = Vec::new();
+    let mut came = eventually("the checkpoints to come", || {
+        bytes.extend(pieces.try_iter().flatten());
+        let came = String::from_utf8_lossy(&bytes).into_owned();
+        came.contains(last).then_some(came)
+    });
+    eventually("nothing to be late", || (!late()).then_some(()));
     assert!(before.len() > 3 && before.iter().all(|note| came.contains(note)));
     let kept = folder.path().join("kept");
     came.truncate(came.find(last).unwrap() + last.len());
@@ -350,6 +362,29 @@ fn checkpoints_reach_their_file_while_the_gateway_runs_and_none_is_lost() {
     let kept = kept.display().to_string();
     let (whole, report) = verified(&["--key", &key, "--checkpoint", &kept], &[&log]);
     assert!(whole, "{report}");
+}
+
+#[test]
+fn a_checkpoint_that_a_crash_has_cut_takes_no_other_with_it() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key) = signed(&server, &folder);
+    let (log, heads) = (folder.path().join("audit.jsonl"), folder.path().join("checkpoints"));
+    session(&config, 3);
+    let text = fs::read_to_string(&heads).unwrap();
+    let note = text.split_inclusive("\n\n").next().unwrap();
+    for part in [note.split_at(20).0, note.split_at(note.len() - 40).0] {
+        fs::OpenOptions::new()
+            .append(true)
+            .open(&heads)
+            .unwrap()
+            .write_all(part.as_bytes())
+            .unwrap();
+        session(&config, 3);
+        let kept = heads.display().to_string();
+        let (whole, report) = verified(&["--key", &key, "--checkpoint", &kept], &[&log]);
+        assert!(whole && report["remarks"].to_string().contains("are not whole"), "{report}");
+    }
 }
 
 /// A log that says `records`, chained anew by somebody who has no key.

@@ -19,7 +19,7 @@ use crate::sha256::sha256;
 /// The version of the format.
 pub const SCHEMA: &str = "portcullis.audit/v3";
 /// How all versions of it begin.
-const FORMATS: &str = "portcullis.audit/";
+const FORMATS: &str = "portcullis.audit/v";
 /// What the first record of a chain names as the one before it.
 pub const GENESIS: Hash = [0; 32];
 /// `,"prev":"`, 64 digits, `"`
@@ -90,17 +90,24 @@ pub(super) fn read(line: &[u8]) -> Option<Document> {
     Document::parse(bytes, &policy::json::Bounds::MESSAGE).ok()
 }
 
-/// The version of the format a record is in, where it is another than this one.
-pub(super) fn other_format(line: &[u8]) -> Option<String> {
-    let schema = read(line)?.root().get("schema")?.as_str()?.into_owned();
-    (schema.starts_with(FORMATS) && schema != SCHEMA).then_some(schema)
+/// The version of the format that a record says it is in, where that is another than this one.
+pub(super) fn other_format(line: &[u8]) -> Option<u8> {
+    let document = read(line)?;
+    let version = document.root().get("schema")?.as_str()?.strip_prefix(FORMATS)?.parse().ok()?;
+    (format!("{FORMATS}{version}") != SCHEMA).then_some(version)
 }
 
 impl Place {
     /// The place after `prev` of a record that says `content`.
     #[must_use]
     pub fn after(prev: Hash, seq: u64, content: &Hash) -> Self {
-        let hash = leaf(&[&prev, &seq.to_be_bytes(), content]);
+        let mut data = [0; 72];
+        let (before, rest) = data.split_at_mut(32);
+        let (number, said) = rest.split_at_mut(8);
+        before.copy_from_slice(&prev);
+        number.copy_from_slice(&seq.to_be_bytes());
+        said.copy_from_slice(content);
+        let hash = leaf(&data);
         Self { seq, prev, hash }
     }
 

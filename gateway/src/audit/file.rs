@@ -11,7 +11,6 @@ use bytes::Bytes;
 
 use super::chain::{Chain, GENESIS, Place, other_format, read};
 use super::note::{Checkpoint, Verifier};
-use super::record::clipped;
 use super::sink::Sink;
 use super::tree::{Hash, Tree};
 use crate::hex;
@@ -266,8 +265,11 @@ fn end_of(
         let mut text = Vec::new();
         file.by_ref().take(window).read_to_end(&mut text)?;
         let start = start.clone().filter(|_| whole);
-        let refused = |what: &str| match text.split(|byte| *byte == b'\n').find_map(other_format) {
-            Some(format) => foreign(path, &format!("they are in the format {}", clipped(&format))),
+        let last = text.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty());
+        let refused = |what: &str| match last.and_then(other_format) {
+            Some(version) => {
+                foreign(path, &format!("they say that they are in version {version} of the format"))
+            }
             None => foreign(path, what),
         };
         if let Some(end) = resume_in(&text, whole, start, trusted).map_err(refused)? {

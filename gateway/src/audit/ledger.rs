@@ -16,8 +16,7 @@ use super::sink::Sink;
 use super::tree::{Hash, Tree};
 use crate::settings::{Full, Rotation};
 
-/// Most checkpoints that wait for their file: where it cannot be written to, the last of them prove what those
-/// before them do.
+/// Most checkpoints that wait to be sent to who keeps them: the last prove what those before them do.
 const NOTES: usize = 1024;
 
 /// Writes the object of an event.
@@ -60,8 +59,8 @@ pub struct Checkpoints {
     pub records: u64,
     /// After so long, if there was any.
     pub interval: Duration,
-    /// A file of checkpoints alone.
-    pub file: Option<Arc<File>>,
+    /// Somebody keeps them apart from the log as well.
+    pub kept: bool,
 }
 
 /// What a crash of the machine would lose.
@@ -69,8 +68,8 @@ pub struct Checkpoints {
 pub(super) struct Unsynced {
     /// The files of sinks that were written to, and whose they are.
     pub(super) files: Vec<(Box<str>, Arc<File>)>,
-    /// Checkpoints that are in these files, and the file that they are to be in as well.
-    pub(super) notes: Option<(Arc<File>, Vec<String>)>,
+    /// Checkpoints over what was written to them, for who keeps them.
+    pub(super) notes: Vec<String>,
 }
 
 /// The chain and its sinks.
@@ -84,7 +83,7 @@ pub struct Ledger {
     /// Something was said of the tree that a checkpoint has to confirm.
     owed: bool,
     signed: Option<Instant>,
-    /// Checkpoints that are not in their file yet.
+    /// Checkpoints that who keeps them has not been given yet.
     notes: Vec<String>,
 }
 
@@ -280,7 +279,7 @@ impl Ledger {
             (self.covered, self.owed) = (self.chain.tree.size(), false);
         }
         written?;
-        if self.checkpoints.file.is_some() {
+        if self.checkpoints.kept {
             self.notes.push(note);
             self.keep_last();
         }
@@ -302,17 +301,15 @@ impl Ledger {
         (self.uncovered() > 0).then(|| self.checkpoint(write))
     }
 
-    /// What is to be synced: whoever asks does it, or gives [back](Self::unwritten) what was not written.
+    /// What is to be synced: whoever asks does it, and gives [back](Self::unsent) what could not be sent.
     pub(super) fn unsynced(&mut self) -> Unsynced {
         let file = |slot: &mut Slot| Some((slot.sink.name().into(), slot.sink.unsynced()?));
         let files = self.slots.iter_mut().filter_map(file).collect();
-        let notes = std::mem::take(&mut self.notes);
-        let file = self.checkpoints.file.as_ref().filter(|_| !notes.is_empty());
-        Unsynced { files, notes: file.map(|file| (Arc::clone(file), notes)) }
+        Unsynced { files, notes: std::mem::take(&mut self.notes) }
     }
 
-    /// Keeps checkpoints that could not be written, until they are asked for again.
-    pub(super) fn unwritten(&mut self, mut notes: Vec<String>) {
+    /// Keeps checkpoints that could not be sent, until they are asked for again.
+    pub(super) fn unsent(&mut self, mut notes: Vec<String>) {
         notes.append(&mut self.notes);
         self.notes = notes;
         self.keep_last();

@@ -15,6 +15,8 @@ use crate::hex;
 const ALGORITHM: u8 = 1;
 /// Before each signature.
 const DASH: &str = "\u{2014} ";
+/// Bytes of a signature with Ed25519.
+const SIGNATURE: usize = 64;
 
 /// Why a key or a note cannot be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -160,14 +162,17 @@ impl Checkpoint {
         known: impl IntoIterator<Item = &'a Verifier>,
     ) -> Result<(Self, &'a Verifier), NoteError> {
         let (text, signatures) = note.split_once("\n\n").ok_or(NoteError::Form)?;
-        let checkpoint = Self::read(text).ok_or(NoteError::Form)?;
+        let checkpoint = Self::read(text).filter(|_| !signatures.is_empty());
+        let checkpoint = checkpoint.ok_or(NoteError::Form)?;
         let text = format!("{text}\n");
         for verifier in known {
             for line in signatures.lines() {
                 let signed = line.strip_prefix(DASH).and_then(|line| line.rsplit_once(' '));
                 let (name, signature) = signed.ok_or(NoteError::Form)?;
                 let signature = STANDARD.decode(signature).map_err(|_broken| NoteError::Form)?;
-                let Some((id, signature)) = signature.split_first_chunk::<4>() else {
+                let parts = signature.split_first_chunk::<4>();
+                let Some((id, signature)) = parts.filter(|(_, rest)| rest.len() == SIGNATURE)
+                else {
                     return Err(NoteError::Form);
                 };
                 if *name != *verifier.name || *id != verifier.id {
@@ -195,25 +200,27 @@ impl Checkpoint {
         Some(Self { origin: origin.into(), size: size.parse().ok()?, root })
     }
 
-    /// The notes in a file that has one after the other.
+    /// The notes in a file that has one after the other, and as one of them what is left of any that was
+    /// not finished: a text, an empty line, signatures, and an empty line or the next text.
     #[must_use]
     pub fn split(text: &str) -> Vec<String> {
         let mut notes = Vec::new();
-        let (mut note, mut signed) = (String::new(), false);
+        let (mut note, mut last) = (String::new(), "");
         for line in text.lines() {
             let signs = line.starts_with(DASH);
-            if signed && !signs {
+            // After signatures comes no more of them, after an empty line nothing but them.
+            let ends = !signs && (last.starts_with(DASH) || last.is_empty());
+            if ends && !note.is_empty() {
                 notes.push(std::mem::take(&mut note));
-                if line.is_empty() {
-                    signed = false;
-                    continue;
-                }
             }
-            signed = signs;
+            last = line;
+            if note.is_empty() && line.is_empty() {
+                continue;
+            }
             note.push_str(line);
             note.push('\n');
         }
-        if !note.trim().is_empty() {
+        if !note.is_empty() {
             notes.push(note);
         }
         notes
@@ -241,6 +248,16 @@ mod tests {
         assert_eq!(Checkpoint::open(&note, [stranger.public()]), Err(NoteError::Stranger));
         let forged = note.replacen("\n1\n", "\n2\n", 1);
         assert_eq!(Checkpoint::open(&forged, [&public]), Err(NoteError::Signature));
+        // Wherever a crash has cut one, it is none, and takes none of the others with it.
+        for end in 1..note.len() {
+            let Some(part) = note.get(..end) else { continue };
+            let open = |note: &String| Checkpoint::open(note, [&public]).map(|(read, _)| read.size);
+            let file = format!("{note}\n{part}\n\n{note}\n{part}");
+            let read: Vec<_> = Checkpoint::split(&file).iter().map(open).collect();
+            let whole = read.iter().filter(|size| **size == Ok(1)).count();
+            let broken = read.iter().filter(|size| **size == Err(NoteError::Form)).count();
+            assert!(whole >= 2 && whole + broken == read.len(), "{end}: {read:?}");
+        }
         let again = PrivatePkcs8KeyDer::from_pem_slice(signer.pem().unwrap().as_bytes()).unwrap();
         let again = Signer::read(again.secret_pkcs8_der(), "gw.example/one").unwrap();
         assert_eq!(again.public(), signer.public());

@@ -15,7 +15,7 @@ use tokio::runtime::Builder;
 use super::spool::{Outlet, Spool, patience};
 use crate::settings::Rotation;
 
-/// Most bytes that are written to standard output at once.
+/// Most bytes that are written at once.
 const BATCH: usize = 256 * 1024;
 
 /// A place for lines. One thread at a time writes to it, in the order of the chain.
@@ -58,16 +58,24 @@ pub trait Sink: fmt::Debug + Send {
     }
 }
 
-/// Writes what comes out of `outlet` to standard output, on a thread of its own: a reader that stalls
-/// must stall calls by refusing them, not by holding the threads that serve everybody.
+/// Writes what comes out of `outlet` to standard output.
 ///
 /// # Errors
 /// When there can be no more threads.
 pub fn write_to_stdout(outlet: Outlet) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_time().build()?;
     // Without the buffer of the library: what was taken is known to the byte.
-    let mut out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
-    thread::Builder::new().name("audit-stdout".to_owned()).spawn(move || {
+    write_apart("audit-stdout", File::from(io::stdout().as_fd().try_clone_to_owned()?), outlet)
+}
+
+/// Writes what comes out of `outlet` to `out`, on a thread of its own: a reader that stalls must stall
+/// calls by refusing them, not by holding the threads that serve everybody.
+///
+/// # Errors
+/// When there can be no more threads.
+pub(super) fn write_apart(name: &'static str, mut out: File, outlet: Outlet) -> io::Result<()> {
+    let runtime = Builder::new_current_thread().enable_time().build()?;
+    let regular = out.metadata()?.is_file();
+    thread::Builder::new().name(name.to_owned()).spawn(move || {
         runtime.block_on(async {
             loop {
                 let batch = outlet.next(BATCH).await;
@@ -76,13 +84,19 @@ pub fn write_to_stdout(outlet: Outlet) -> io::Result<()> {
                     while !rest.is_empty() {
                         match out.write(rest) {
                             Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                            Err(_) => {
+                            Err(error) => {
+                                if failures == 0 {
+                                    tracing::warn!(%error, "{name}: not written, tried again");
+                                }
                                 outlet.failed();
                                 tokio::time::sleep(patience(failures)).await;
                                 failures += 1;
                             }
                         }
                     }
+                }
+                if let Err(error) = if regular { out.sync_data() } else { Ok(()) } {
+                    tracing::warn!(%error, "{name}: written, and not on the disk yet");
                 }
                 outlet.delivered(&batch);
             }

@@ -5,8 +5,6 @@
 //!
 //! RFC 6962, section 2.1 (the same in RFC 9162)
 
-use std::iter;
-
 use aws_lc_rs::digest::{Context, SHA256};
 
 use crate::sha256::sha256;
@@ -23,25 +21,11 @@ const NODE: u8 = 1;
 
 /// The hash over these parts, one after the other.
 pub(super) fn hash(parts: &[&[u8]]) -> Hash {
-    of(parts.iter().copied())
-}
-
-/// The hash of the leaf whose data are these parts, one after the other.
-pub(super) fn leaf(data: &[&[u8]]) -> Hash {
-    of(iter::once(&[LEAF][..]).chain(data.iter().copied()))
-}
-
-/// The hash of the node over two.
-fn node(left: &Hash, right: &Hash) -> Hash {
-    hash(&[&[NODE], left, right])
-}
-
-fn of<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Hash {
     // What is short is hashed in one piece: a context is allocated, and there are several for each record.
     let mut piece = [0; PIECE];
     let mut end = 0;
-    for part in parts.clone() {
-        let Some(to) = piece.get_mut(end..end + part.len()) else { return apart(parts) };
+    for part in parts {
+        let Some(to) = piece.get_mut(end..end + part.len()) else { return hash_apart(parts) };
         to.copy_from_slice(part);
         end += part.len();
     }
@@ -49,12 +33,22 @@ fn of<'a>(parts: impl Iterator<Item = &'a [u8]> + Clone) -> Hash {
 }
 
 /// The same, however long they are.
-fn apart<'a>(parts: impl Iterator<Item = &'a [u8]>) -> Hash {
+fn hash_apart(parts: &[&[u8]]) -> Hash {
     let mut context = Context::new(&SHA256);
-    parts.for_each(|part| context.update(part));
+    parts.iter().for_each(|part| context.update(part));
     let mut out = [0; 32];
     out.copy_from_slice(context.finish().as_ref());
     out
+}
+
+/// The hash of the leaf that has these data.
+pub(super) fn leaf(data: &[u8]) -> Hash {
+    hash(&[&[LEAF], data])
+}
+
+/// The hash of the node over two.
+fn node(left: &Hash, right: &Hash) -> Hash {
+    hash(&[&[NODE], left, right])
 }
 
 /// A tree that grows.
@@ -115,7 +109,7 @@ mod tests {
     fn naive(leaves: &[Vec<u8>]) -> Hash {
         match leaves {
             [] => hash(&[]),
-            [data] => leaf(&[data]),
+            [data] => leaf(data),
             _ => {
                 let half = leaves.len().next_power_of_two() / 2;
                 let (left, right) = leaves.split_at(half);
@@ -138,7 +132,7 @@ mod tests {
         ];
         let mut tree = Tree::default();
         for (data, head) in leaves.iter().zip(heads) {
-            tree.push(leaf(&[&crate::hex::decode(data).unwrap()]));
+            tree.push(leaf(&crate::hex::decode(data).unwrap()));
             assert_eq!(crate::hex::encode(&tree.root()), head);
         }
     }
@@ -153,7 +147,7 @@ mod tests {
                 if n == cut.index(count) {
                     tree = Tree::resume(tree.size(), tree.peaks().to_vec()).unwrap();
                 }
-                tree.push(leaf(&[data]));
+                tree.push(leaf(data));
             }
             prop_assert_eq!(tree.root(), naive(&leaves));
         }

@@ -12,7 +12,6 @@ use std::io::{self, BufRead};
 use super::chain::{GENESIS, Place, other_format, read};
 use super::file::{event_of, peaks};
 use super::note::{Checkpoint, NoteError, Verifier};
-use super::record::clipped;
 use super::tree::{Hash, Tree};
 
 /// Longest line, in bytes: no record is nearly as long.
@@ -152,18 +151,32 @@ impl Audit {
     /// whoever has signed them where no key is given: whoever gives them has them from elsewhere.
     ///
     /// # Errors
-    /// When one is none, or is signed by none of the keys.
+    /// When none is one, or one is signed by none of the keys.
     pub fn witness(&mut self, notes: &str) -> Result<usize, NoteError> {
-        let notes = Checkpoint::split(notes);
-        for note in &notes {
+        let (mut read, mut unfinished) = (Vec::new(), 0);
+        for note in Checkpoint::split(notes) {
             let checkpoint = match self.vouched {
-                true => Checkpoint::unsigned(note).ok_or(NoteError::Form)?,
-                false => Checkpoint::open(note, &self.keys)?.0,
+                true => Checkpoint::unsigned(&note).ok_or(NoteError::Form),
+                false => Checkpoint::open(&note, &self.keys).map(|(checkpoint, _)| checkpoint),
             };
-            self.witnessed.push(checkpoint);
+            match checkpoint {
+                Ok(checkpoint) => read.push(checkpoint),
+                // A crash leaves one that is not finished, and others after it.
+                Err(NoteError::Form) => unfinished += 1,
+                Err(error) => return Err(error),
+            }
         }
+        if unfinished > 0 {
+            if read.is_empty() {
+                return Err(NoteError::Form);
+            }
+            let remark = format!("{unfinished} of the checkpoints from elsewhere are not whole");
+            self.report.remarks.push(remark);
+        }
+        let count = read.len();
+        self.witnessed.append(&mut read);
         self.witnessed.sort_by(|a, b| (a.size, &a.origin).cmp(&(b.size, &b.origin)));
-        Ok(notes.len())
+        Ok(count)
     }
 
     /// A log that does not begin with its first record has to say what became of those before.
@@ -236,9 +249,9 @@ impl Audit {
     ) -> Result<(), Problem> {
         if !fits {
             return Err(match other_format(line) {
-                Some(format) => at.wrong(format!(
-                    "it is in the format {}: verify it with a gateway that writes it",
-                    clipped(&format)
+                Some(version) => at.wrong(format!(
+                    "it says that it is in version {version} of the format; if it was written so, a \
+                     gateway that writes it can verify it"
                 )),
                 None => at.wrong("it is not what it was when it was written"),
             });

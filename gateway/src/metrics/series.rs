@@ -2,7 +2,7 @@
 //! than was promised.
 
 use std::borrow::Cow;
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::hash::{BuildHasherDefault, Hasher};
 use std::sync::Arc;
 use std::time::Duration;
@@ -33,14 +33,15 @@ struct Operation<'a> {
 }
 
 impl<'a> Operation<'a> {
-    /// With the words of the peer.
-    fn named(what: &Operated<'a>) -> Self {
+    /// With the method as the peer named it, and of the names those that are configured.
+    fn named(what: &Operated<'a>, names: &Names) -> Self {
         let method = what.method.unwrap_or(OTHER);
         let is_named = matches!(method, method::TOOLS_CALL | method::PROMPTS_GET);
+        let known = |name| if names.contains(name) { name } else { OTHER };
         Self {
             method: method.into(),
             server: what.server.map(Cow::Borrowed),
-            name: what.name.filter(|_| is_named).map(Cow::Borrowed),
+            name: what.name.filter(|_| is_named).map(|name| known(name).into()),
             version: what.version,
             error: what.error,
             code: what.code.filter(|code| CODES.contains(code)),
@@ -48,16 +49,13 @@ impl<'a> Operation<'a> {
         }
     }
 
-    /// In words of ours and those `names` alone.
-    fn clamped(self, names: &BTreeSet<Arc<str>>) -> Operation<'static> {
-        let name = |name: Cow<'_, str>| match names.contains(&*name) {
-            true => name.into_owned().into(),
-            false => OTHER.into(),
-        };
+    /// With a method that we know.
+    fn clamped(self) -> Operation<'static> {
+        let owned = |text: Cow<'_, str>| text.into_owned().into();
         Operation {
             method: method::clamped(&self.method).into(),
-            server: self.server.map(|server| server.into_owned().into()),
-            name: self.name.map(name),
+            server: self.server.map(owned),
+            name: self.name.map(owned),
             version: self.version,
             error: self.error,
             code: self.code,
@@ -117,9 +115,12 @@ pub(super) struct Series(ArcSwap<Known<'static>>);
 /// What is known by operation.
 type Known<'a> = HashMap<Operation<'a>, Arc<Sides>, BuildHasherDefault<Quick>>;
 
-/// FNV-1a: nobody who could choose what collides gets here, because names that are not configured are one.
+/// Names of tools and prompts that are configured.
+pub(super) type Names = HashSet<Arc<str>, BuildHasherDefault<Quick>>;
+
+/// FNV-1a. A peer can choose what is looked for, but nothing that it chose is ever kept.
 #[derive(Debug)]
-struct Quick(u64);
+pub(super) struct Quick(u64);
 
 impl Default for Quick {
     fn default() -> Self {
@@ -155,22 +156,22 @@ impl Hasher for Quick {
 }
 
 impl Series {
-    /// Counts one that took `time`, and its server `upstream`. Of tools and prompts it has those `names`.
+    /// Counts one that took `time`, and its server `upstream`.
     pub(super) fn observe(
         &self,
         what: &Operated<'_>,
-        names: &ArcSwap<BTreeSet<Arc<str>>>,
+        names: &ArcSwap<Names>,
         time: Duration,
         upstream: Option<Duration>,
     ) {
         let known = self.0.load();
         let known: &Known<'_> = &known;
-        let operation = Operation::named(what);
-        // What is known by the very words of the peer was found to be in words of ours before.
+        let operation = Operation::named(what, &names.load());
+        // What is known by the very word of the peer was found to be a word of ours before.
         if let Some(sides) = known.get(&operation) {
             return sides.count(time, upstream);
         }
-        let operation = operation.clamped(&names.load());
+        let operation = operation.clamped();
         match known.get(&operation) {
             Some(sides) => sides.count(time, upstream),
             None => self.made(operation).count(time, upstream),

@@ -29,39 +29,36 @@ const SCHEMA: &str = "https://opentelemetry.io/schemas/1.40.0";
 /// What the gateway says of itself.
 type Named = [(Box<str>, Box<str>)];
 
+/// The fields of OTLP whose values are built apart here: the number, and wire type 2.
+///
+/// <https://github.com/open-telemetry/opentelemetry-proto/blob/main/opentelemetry/proto/trace/v1/trace.proto>
+const SPANS: u8 = 2 << 3 | 2;
+const SCOPE_SPANS: u8 = 2 << 3 | 2;
+const RESOURCE_SPANS: u8 = 1 << 3 | 2;
+
 /// The spans as one `ExportTraceServiceRequest`.
 ///
-/// They are written down one by one, and none is kept as a message: of a full queue that would be
-/// megabytes, written by a thread that shares its caches with those that serve.
-///
-/// <https://protobuf.dev/programming-guides/encoding/#last-one-wins>: what is encoded piece by piece is
-/// the message that has the fields of all pieces.
+/// They are written down one by one, and none is kept as a message: a batch of them would be megabytes,
+/// on a thread that shares its caches with those that serve.
 pub(super) fn traces(resource: &Named, spans: &[Box<Span>]) -> Vec<u8> {
-    let schema_url = SCHEMA.to_owned();
-    let scope = ScopeSpans { scope: Some(scope()), schema_url, ..ScopeSpans::default() };
-    let mut scope = scope.encode_to_vec();
+    let (scope, schema_url) = (Some(scope()), SCHEMA.to_owned());
+    let mut scope = ScopeSpans { scope, schema_url, ..ScopeSpans::default() }.encode_to_vec();
     for span in spans.iter().flat_map(|span| both(span)) {
-        let piece = ScopeSpans { spans: vec![span], ..ScopeSpans::default() };
-        // There is room in a vector.
-        piece.encode(&mut scope).unwrap_or_default();
+        inside(&mut scope, SPANS, &span.encode_to_vec());
     }
     let (resource, schema_url) = (Some(self_described(resource)), SCHEMA.to_owned());
-    let mut resource =
-        ResourceSpans { resource, schema_url, ..ResourceSpans::default() }.encode_to_vec();
+    let resource = ResourceSpans { resource, schema_url, ..ResourceSpans::default() };
+    let mut resource = resource.encode_to_vec();
     inside(&mut resource, SCOPE_SPANS, &scope);
     let mut request = Vec::with_capacity(resource.len() + 16);
     inside(&mut request, RESOURCE_SPANS, &resource);
     request
 }
 
-/// The fields `ResourceSpans.scope_spans` and `ExportTraceServiceRequest.resource_spans`, whose values
-/// are messages: the number, and wire type 2.
-const SCOPE_SPANS: u8 = 2 << 3 | 2;
-const RESOURCE_SPANS: u8 = 1 << 3 | 2;
-
 /// Appends a message as the value of a field.
 fn inside(out: &mut Vec<u8>, field: u8, message: &[u8]) {
     out.push(field);
+    // There is room in a vector.
     prost::encode_length_delimiter(message.len(), out).unwrap_or_default();
     out.extend_from_slice(message);
 }

@@ -61,7 +61,7 @@ proptest! {
             Slot { sink: Box::new(sink.clone()), full, missing: None, begun: false }
         });
         let interval = Duration::from_secs(1);
-        let checkpoints = Checkpoints { signer, records: 5, interval, file: None };
+        let checkpoints = Checkpoints { signer, records: 5, interval, kept: false };
         let mut ledger = Ledger::new(Chain::new(CHAIN), slots.collect(), checkpoints);
         let (own, tree) = (ledger.public(), ledger.tree().clone());
         let start = Event { event: "start", key: Some(&own), tree: Some(&tree), ..Event::default() };
