@@ -23,6 +23,7 @@ mod ledger;
 pub mod verify;
 
 use std::fmt;
+use std::fs::File;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -59,6 +60,8 @@ const DIGEST: &[u8] = b"hmac-sha256:";
 const LAST: Duration = Duration::from_secs(2);
 /// How often it is looked whether something is to be flushed, signed or thrown away.
 const TURN: Duration = Duration::from_secs(1);
+/// How long until it is tried again to write what is left at the end.
+const AGAIN: Duration = Duration::from_millis(100);
 /// Every how many of these turns it is looked for files that are not to be kept.
 const RARELY: u64 = 10;
 /// How much room one request wants in a spool that is waited for: its lines are shorter.
@@ -98,7 +101,8 @@ pub struct Journal {
     spools: Vec<Spool>,
     /// To who keeps checkpoints apart from the log.
     heads: Option<Spool>,
-    syncing: Mutex<()>,
+    /// Files that a crash of the machine would still lose something of: whoever has it syncs them.
+    syncing: Mutex<Vec<(Box<str>, Arc<File>)>>,
     clock: Arc<dyn Clock>,
     metrics: Arc<Metrics>,
     policy: ArcSwap<Box<str>>,
@@ -337,17 +341,37 @@ impl Journal {
     }
 
     /// Records that the process stops, signs what there is, and waits until it is delivered.
-    pub async fn stop(&self) {
+    pub async fn stop(self: &Arc<Self>) {
         if let Err(error) = self.event(&Event { event: "stop", ..Event::default() }) {
             tracing::error!(error = %crate::report::Chain(&error), "the last record was not taken");
         }
         let signed = self.ledger().checkpoint(&mut |event| self.line(event));
         self.complain(self.counted(signed));
-        self.sync();
-        for spool in self.spools.iter().chain(&self.heads) {
+        if tokio::time::timeout(LAST, self.synced()).await.is_err() {
+            tracing::warn!("the last records or checkpoints were not written to the disk");
+        }
+        for spool in &self.spools {
             if tokio::time::timeout(LAST, spool.drained()).await.is_err() {
                 tracing::warn!(sink = Sink::name(spool), "the last records were not delivered");
             }
+        }
+    }
+
+    /// Syncs until nothing is left to be, without holding the thread.
+    async fn synced(self: &Arc<Self>) {
+        loop {
+            let journal = Arc::clone(self);
+            let synced = tokio::task::spawn_blocking(move || journal.sync());
+            if synced.await.is_err() {
+                return tracing::error!("the last records were not synced");
+            }
+            if let Some(heads) = &self.heads {
+                heads.drained().await;
+            }
+            if self.ledger().is_sent() {
+                return;
+            }
+            tokio::time::sleep(AGAIN).await;
         }
     }
 
@@ -461,19 +485,18 @@ impl Journal {
     /// What a crash of the machine must not lose.
     fn sync(&self) {
         // One at a time: what a checkpoint is over is on the disk before it is sent.
-        let _turn = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut owed = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let Unsynced { files, notes } = self.ledger().unsynced();
-        let mut synced = true;
-        for (sink, file) in files {
-            if let Err(cause) = file.sync_data() {
-                synced = false;
-                self.complain(self.counted(Err(AuditError::Sink { sink, cause })));
-            }
-        }
+        owed.extend(files);
+        owed.retain(|(sink, file)| {
+            let synced = file.sync_data();
+            let failed = synced.map_err(|cause| AuditError::Sink { sink: sink.clone(), cause });
+            failed.map_err(|error| self.complain(self.counted(Err(error)))).is_err()
+        });
         if let Some(heads) = &self.heads {
             // What is there still was sent a turn ago.
             let mut late = heads.held();
-            let sent = notes.is_empty() || synced && heads::send(heads, &notes);
+            let sent = notes.is_empty() || owed.is_empty() && heads::send(heads, &notes);
             if !sent {
                 late += notes.iter().map(String::len).sum::<usize>();
                 self.ledger().unsent(notes);

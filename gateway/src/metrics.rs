@@ -251,7 +251,7 @@ pub struct Metrics {
     pub audit_failures: Counter,
     /// Bytes of records that are not delivered yet.
     pub audit_held: AtomicU64,
-    /// Bytes of checkpoints that were not in their file a turn after they were signed.
+    /// Bytes of checkpoints that should be in their file by now and are not.
     pub checkpoints_late: AtomicU64,
     /// Tokens that were got for servers, and those that were not.
     pub tokens: [Counter; 2],
@@ -593,7 +593,7 @@ impl Metrics {
             family(
                 "portcullis.audit_checkpoints_late",
                 "By",
-                "Bytes of checkpoints that were not in their file a second after they were signed.",
+                "Bytes of checkpoints that should be in their file by now and are not.",
                 one(gauge(&self.checkpoints_late)),
             ),
             family(

@@ -11,7 +11,7 @@ use crate::clock::{Clock, System};
 use crate::front;
 use crate::metrics::Metrics;
 use crate::pinning::Keeper;
-use crate::settings::{Server, Settings};
+use crate::settings::{Checkpoints, Server, Settings};
 use crate::task::Tasks;
 use crate::upstream::{Hello, Party, Upstream, UpstreamError, whois};
 use crate::world::World;
@@ -48,6 +48,7 @@ pub async fn survey(
     let world =
         World::new(Arc::clone(&clock), settings.limits, tasks.clone(), Arc::clone(&metrics));
     settings.audit.sinks.clear();
+    settings.audit.checkpoints = Checkpoints::default();
     settings.servers.retain(|server| wanted(server.name.as_str()));
     let journal = assembly::journal(&settings, &world, &metrics, None)?;
     let pinning = settings.pins.off();

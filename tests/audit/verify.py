@@ -8,6 +8,7 @@ Exits with 0 when the log is whole and with 8 when it is not; then it prints the
 """
 import argparse, base64, hashlib, json, sys
 
+DASH = "\u2014 "
 P = 2**255 - 19
 D = -121665 * pow(121666, P - 2, P) % P
 L = 2**252 + 27742317777372353535851937790883648493
@@ -75,13 +76,23 @@ def verifier(text):
     return name, bytes.fromhex(key_id), key[1:]
 
 
+def signers(lines):
+    """Who has signed, to the end: a crash leaves a line that is not whole."""
+    for line in lines.splitlines():
+        try:
+            name, signature = line.removeprefix(DASH).rsplit(" ", 1)
+            signature = base64.b64decode(signature, validate=True)
+        except ValueError:
+            continue
+        if line.startswith(DASH) and len(signature) >= 68:
+            yield name, signature
+
+
 def opened(note, keys):
     """The origin, the size and the root of a checkpoint that one of the keys has signed."""
     text, signatures = note.split("\n\n", 1)
     text += "\n"
-    for line in signatures.splitlines():
-        name, signature = line.removeprefix("\u2014 ").rsplit(" ", 1)
-        signature = base64.b64decode(signature)
+    for name, signature in signers(signatures):
         for known, key_id, key in keys:
             if known == name and signature[:4] == key_id:
                 if not signed(key, text.encode(), signature[4:]):
@@ -91,14 +102,19 @@ def opened(note, keys):
     raise Broken("a checkpoint is signed by none of the keys")
 
 
-def whole(text, signatures):
-    """Whether a checkpoint has all its parts: a crash may leave one that has not."""
-    try:
-        lines = signatures.splitlines()
-        sizes = [len(base64.b64decode(line.rsplit(" ", 1)[1], validate=True)) for line in lines if line.startswith("\u2014 ")]
-        return len(text.splitlines()) >= 3 and bool(lines) and sizes == [68] * len(lines)
-    except (ValueError, IndexError):
-        return False
+def notes_in(text):
+    """What stands in a file of checkpoints: a text, an empty line, signatures, and an empty line or the next text."""
+    note, last = [], ""
+    for line in [line.removesuffix("\r") for line in text.split("\n")]:
+        signs = line.startswith(DASH)
+        if note and not signs and (last.startswith(DASH) or not last):
+            yield "\n".join(note) + "\n"
+            note = []
+        last = line
+        if note or line:
+            note.append(line)
+    if note:
+        yield "\n".join(note) + "\n"
 
 
 class Tree:
@@ -230,11 +246,13 @@ def main():
     options = parser.parse_args()
     notes = []
     for file in options.checkpoint:
-        # A text, its signatures, and an empty line after each; a text without signatures was not finished.
-        parts = [part.strip("\n") for part in open(file, encoding="utf-8").read().split("\n\n")]
-        for text, signatures in zip(parts, parts[1:] + [""]):
-            if text and text[0] != "\u2014" and whole(text, signatures):
-                notes.append(f"{text}\n\n{signatures}\n")
+        found = list(notes_in(open(file, encoding="utf-8", errors="replace").read()))
+        finished = [note for note in found if any(signers(note.partition("\n\n")[2]))]
+        if not finished:
+            sys.exit(f"{file}: there is no checkpoint in it")
+        if len(finished) < len(found):
+            print(f"{file}: {len(found) - len(finished)} checkpoints are not finished", file=sys.stderr)
+        notes += finished
     try:
         count = verify(options.files, [verifier(key) for key in options.key], notes, options)
     except Broken as error:

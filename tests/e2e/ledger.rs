@@ -365,26 +365,46 @@ fn checkpoints_reach_their_file_while_the_gateway_runs_and_none_is_lost() {
 }
 
 #[test]
-fn a_checkpoint_that_a_crash_has_cut_takes_no_other_with_it() {
+fn what_stands_between_checkpoints_takes_none_of_them_with_it() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();
     let (config, key) = signed(&server, &folder);
     let (log, heads) = (folder.path().join("audit.jsonl"), folder.path().join("checkpoints"));
     session(&config, 3);
-    let text = fs::read_to_string(&heads).unwrap();
-    let note = text.split_inclusive("\n\n").next().unwrap();
-    for part in [note.split_at(20).0, note.split_at(note.len() - 40).0] {
-        fs::OpenOptions::new()
-            .append(true)
-            .open(&heads)
-            .unwrap()
-            .write_all(part.as_bytes())
-            .unwrap();
+    let note = fs::read(&heads).unwrap().trim_ascii().to_vec();
+    let note = String::from_utf8(note).unwrap().split_inclusive("\n\n").take(2).collect::<String>();
+    let dash = note.find('\u{2014}').unwrap();
+    // What a crash leaves of one, also within a letter, and what somebody puts there who can only append.
+    for end in [20, dash, dash + 1, dash + 20, note.trim_end().len() - 9] {
+        append(&heads, note.as_bytes().split_at(end).0);
         session(&config, 3);
-        let kept = heads.display().to_string();
-        let (whole, report) = verified(&["--key", &key, "--checkpoint", &kept], &[&log]);
-        assert!(whole && report["remarks"].to_string().contains("are not whole"), "{report}");
     }
+    for part in ["a", "a\n", "\u{2014} \n", "a\n\n\u{2014} b c\n"] {
+        append(&heads, part.as_bytes());
+        session(&config, 3);
+    }
+    let kept = heads.display().to_string();
+    let trusted = ["--key", &*key, "--checkpoint", &*kept];
+    let (whole, report) = verified(&trusted, &[&log]);
+    assert!(whole && report["remarks"].to_string().contains("are not finished"), "{report}");
+    // All of them still count.
+    let text = fs::read_to_string(&log).unwrap();
+    let shorter = folder.path().join("shorter.jsonl");
+    for (at, _) in text.match_indices("\n{\"chain\"").filter(|(at, _)| *at > text.len() / 4) {
+        let cut = text.split_at(at + 1).0;
+        if cut.lines().next_back().is_some_and(|line| line.contains("\"event\":\"checkpoint\"")) {
+            fs::write(&shorter, cut).unwrap();
+            assert!(!verified(&trusted, &[&shorter]).0, "{at}");
+        }
+    }
+    // Who only looks at servers signs nothing.
+    let before = fs::read(&heads).unwrap();
+    let pinned = config.approved(&folder.path().join("lock")).verb(&["pin"]);
+    assert!(pinned.status.success() && fs::read(&heads).unwrap() == before, "{pinned:?}");
+}
+
+fn append(file: &Path, bytes: &[u8]) {
+    fs::OpenOptions::new().append(true).open(file).unwrap().write_all(bytes).unwrap();
 }
 
 /// A log that says `records`, chained anew by somebody who has no key.

@@ -2,19 +2,20 @@
 //! end of the log has not been cut off.
 
 use std::fs::{self, File, OpenOptions};
-use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use bytes::Bytes;
 
-use super::sink::{Sink as _, write_apart};
+use super::sink::{Apart, Sink as _};
 use super::spool::{Outlet, Spool};
 
 /// Most bytes of checkpoints that wait for a file that is slow or gone: some two thousand.
 const WAITING: usize = 512 * 1024;
-/// What stands after each: notes are separated by an empty line.
-const END: &[u8; 2] = b"\n\n";
+/// What stands before some of them and after each: whatever a crash or somebody else has left there does not
+/// become a part of them.
+const APART: &str = "\n\n";
 
 /// The file, until it is begun.
 #[derive(Debug)]
@@ -27,23 +28,19 @@ pub struct Heads {
 }
 
 impl Heads {
-    /// Opens or makes the file at `path`.
+    /// Opens or makes the file at `path`. It is only appended to, and never read.
     ///
     /// # Errors
     /// When it cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let regular = fs::metadata(path).map_or(true, |found| found.is_file());
         let mut options = OpenOptions::new();
-        options.append(true).create(true).read(regular);
+        options.append(true).create(true);
         if !regular {
             // A pipe that nobody reads refuses what is written instead of holding who writes.
             options.custom_flags(libc::O_NONBLOCK);
         }
-        let mut file = options.open(path)?;
-        if regular && !is_whole(&mut file)? {
-            // Of what a crash has left unfinished nothing becomes a part of what comes next.
-            file.write_all(END)?;
-        }
+        let file = options.open(path)?;
         let (spool, outlet) = Spool::new("checkpoints", WAITING);
         Ok(Self { file, regular, spool, outlet })
     }
@@ -53,13 +50,14 @@ impl Heads {
     ///
     /// # Errors
     /// When the first are not taken, or there can be no more threads.
-    pub(super) fn begin(mut self, first: &[String]) -> io::Result<Spool> {
-        self.file.write_all(&joined(first))?;
-        if self.regular {
-            self.file.sync_data()?;
+    pub(super) fn begin(self, first: &[String]) -> io::Result<Spool> {
+        let Self { mut file, regular, spool, outlet } = self;
+        file.write_all(&joined(first))?;
+        if regular {
+            file.sync_data()?;
         }
-        write_apart("checkpoints", self.file, self.outlet)?;
-        Ok(self.spool)
+        Apart { name: "checkpoints", out: file, synced: regular, outlet }.start()?;
+        Ok(spool)
     }
 }
 
@@ -72,15 +70,6 @@ pub(super) fn send(spool: &Spool, notes: &[String]) -> bool {
 
 /// Notes as they stand in a file, one after the other.
 fn joined(notes: &[String]) -> Bytes {
-    notes.iter().flat_map(|note| [note, "\n"]).collect::<String>().into()
-}
-
-/// Whether a file is empty or ends as each checkpoint does.
-fn is_whole(file: &mut File) -> io::Result<bool> {
-    let length = file.metadata()?.len();
-    let Some(start) = length.checked_sub(END.len() as u64) else { return Ok(length == 0) };
-    let mut end = [0; END.len()];
-    file.seek(SeekFrom::Start(start))?;
-    file.read_exact(&mut end)?;
-    Ok(end == *END)
+    let notes = notes.iter().flat_map(|note| [note, "\n"]);
+    std::iter::once(APART).chain(notes).collect::<String>().into()
 }

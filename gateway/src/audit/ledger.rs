@@ -315,6 +315,11 @@ impl Ledger {
         self.keep_last();
     }
 
+    /// Whether who keeps checkpoints was given all there are.
+    pub(super) fn is_sent(&self) -> bool {
+        self.notes.is_empty()
+    }
+
     fn keep_last(&mut self) {
         let over = self.notes.len().saturating_sub(NOTES);
         self.notes.drain(..over);

@@ -15,7 +15,7 @@ use crate::hex;
 const ALGORITHM: u8 = 1;
 /// Before each signature.
 const DASH: &str = "\u{2014} ";
-/// Bytes of a signature with Ed25519.
+/// Bytes of a signature with Ed25519; there are longer ones.
 const SIGNATURE: usize = 64;
 
 /// Why a key or a note cannot be used.
@@ -30,6 +30,9 @@ pub enum NoteError {
     /// The note is not one.
     #[error("this is no checkpoint")]
     Form,
+    /// The note has no whole signature: a crash may leave one that has not.
+    #[error("this checkpoint is not finished")]
+    Unfinished,
     /// Nobody who is known has signed it.
     #[error("it is signed by none of the keys")]
     Stranger,
@@ -152,8 +155,41 @@ impl Signer {
     }
 }
 
+/// A line below a note that is complete, whoever has signed there.
+#[derive(Debug)]
+struct Signed<'a> {
+    name: &'a str,
+    id: [u8; 4],
+    signature: Vec<u8>,
+}
+
+impl<'a> Signed<'a> {
+    fn read(line: &'a str) -> Option<Self> {
+        let (name, signature) = line.strip_prefix(DASH)?.rsplit_once(' ')?;
+        let bytes = STANDARD.decode(signature).ok()?;
+        let (id, signature) = bytes.split_first_chunk::<4>()?;
+        let is_complete = signature.len() >= SIGNATURE;
+        is_complete.then(|| Self { name, id: *id, signature: signature.to_vec() })
+    }
+
+    fn is_of(&self, verifier: &Verifier) -> bool {
+        *self.name == *verifier.name && self.id == verifier.id
+    }
+}
+
+/// The text of a note, its last line end included, and who has signed it.
+fn parts(note: &str) -> Result<(String, Vec<Signed<'_>>), NoteError> {
+    let (text, signatures) = note.split_once("\n\n").ok_or(NoteError::Unfinished)?;
+    let signed: Vec<_> = signatures.lines().filter_map(Signed::read).collect();
+    if signed.is_empty() {
+        return Err(NoteError::Unfinished);
+    }
+    Ok((format!("{text}\n"), signed))
+}
+
 impl Checkpoint {
-    /// Reads a note that one of `known` has signed, and says which.
+    /// Reads a note that one of `known` has signed, and says which. Signatures of others are passed over, as
+    /// C2SP signed-note wants it.
     ///
     /// # Errors
     /// When it is none, or nobody who is known has signed it.
@@ -161,36 +197,24 @@ impl Checkpoint {
         note: &str,
         known: impl IntoIterator<Item = &'a Verifier>,
     ) -> Result<(Self, &'a Verifier), NoteError> {
-        let (text, signatures) = note.split_once("\n\n").ok_or(NoteError::Form)?;
-        let checkpoint = Self::read(text).filter(|_| !signatures.is_empty());
-        let checkpoint = checkpoint.ok_or(NoteError::Form)?;
-        let text = format!("{text}\n");
+        let (text, signatures) = parts(note)?;
         for verifier in known {
-            for line in signatures.lines() {
-                let signed = line.strip_prefix(DASH).and_then(|line| line.rsplit_once(' '));
-                let (name, signature) = signed.ok_or(NoteError::Form)?;
-                let signature = STANDARD.decode(signature).map_err(|_broken| NoteError::Form)?;
-                let parts = signature.split_first_chunk::<4>();
-                let Some((id, signature)) = parts.filter(|(_, rest)| rest.len() == SIGNATURE)
-                else {
-                    return Err(NoteError::Form);
-                };
-                if *name != *verifier.name || *id != verifier.id {
-                    continue;
-                }
-                let key = UnparsedPublicKey::new(&ED25519, &verifier.key);
-                let checked = key.verify(text.as_bytes(), signature);
-                checked.map_err(|_wrong| NoteError::Signature)?;
-                return Ok((checkpoint, verifier));
-            }
+            let own = signatures.iter().find(|signature| signature.is_of(verifier));
+            let Some(own) = own else { continue };
+            let key = UnparsedPublicKey::new(&ED25519, &verifier.key);
+            let checked = key.verify(text.as_bytes(), &own.signature);
+            checked.map_err(|_wrong| NoteError::Signature)?;
+            return Ok((Self::read(&text).ok_or(NoteError::Form)?, verifier));
         }
         Err(NoteError::Stranger)
     }
 
     /// Reads a note, whoever has signed it.
-    #[must_use]
-    pub fn unsigned(note: &str) -> Option<Self> {
-        Self::read(note.split_once("\n\n")?.0)
+    ///
+    /// # Errors
+    /// When it is none.
+    pub fn unsigned(note: &str) -> Result<Self, NoteError> {
+        Self::read(&parts(note)?.0).ok_or(NoteError::Form)
     }
 
     fn read(text: &str) -> Option<Self> {
@@ -229,8 +253,9 @@ impl Checkpoint {
 
 #[cfg(test)]
 mod tests {
-    use super::{Checkpoint, NoteError, Signer, Verifier};
+    use super::{Checkpoint, DASH, NoteError, STANDARD, Signer, Verifier};
     use crate::audit::tree::Tree;
+    use base64::Engine as _;
     use rustls::pki_types::PrivatePkcs8KeyDer;
     use rustls::pki_types::pem::PemObject as _;
 
@@ -249,15 +274,18 @@ mod tests {
         let forged = note.replacen("\n1\n", "\n2\n", 1);
         assert_eq!(Checkpoint::open(&forged, [&public]), Err(NoteError::Signature));
         // Wherever a crash has cut one, it is none, and takes none of the others with it.
+        let cosigned = note.clone() + &format!("{DASH}witness {}\n", STANDARD.encode([7; 76]));
         for end in 1..note.len() {
-            let Some(part) = note.get(..end) else { continue };
+            let part = String::from_utf8_lossy(note.as_bytes().split_at(end).0);
             let open = |note: &String| Checkpoint::open(note, [&public]).map(|(read, _)| read.size);
-            let file = format!("{note}\n{part}\n\n{note}\n{part}");
+            let file = format!("\n\n{cosigned}\n{part}\n\n{note}\n{part}");
             let read: Vec<_> = Checkpoint::split(&file).iter().map(open).collect();
             let whole = read.iter().filter(|size| **size == Ok(1)).count();
-            let broken = read.iter().filter(|size| **size == Err(NoteError::Form)).count();
-            assert!(whole >= 2 && whole + broken == read.len(), "{end}: {read:?}");
+            let cut = read.iter().filter(|size| **size == Err(NoteError::Unfinished)).count();
+            assert!(whole >= 2 && whole + cut == read.len(), "{end}: {read:?}");
         }
+        // What somebody puts before one that is signed is not taken for that.
+        assert_eq!(Checkpoint::open(&format!("a\n{note}"), [&public]), Err(NoteError::Signature));
         let again = PrivatePkcs8KeyDer::from_pem_slice(signer.pem().unwrap().as_bytes()).unwrap();
         let again = Signer::read(again.secret_pkcs8_der(), "gw.example/one").unwrap();
         assert_eq!(again.public(), signer.public());

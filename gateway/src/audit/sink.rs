@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::fs::File;
-use std::io::{self, Write as _};
+use std::io::{self, ErrorKind, Write as _};
 use std::os::fd::AsFd as _;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -64,43 +64,75 @@ pub trait Sink: fmt::Debug + Send {
 /// When there can be no more threads.
 pub fn write_to_stdout(outlet: Outlet) -> io::Result<()> {
     // Without the buffer of the library: what was taken is known to the byte.
-    write_apart("audit-stdout", File::from(io::stdout().as_fd().try_clone_to_owned()?), outlet)
+    let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    Apart { name: "audit-stdout", out, synced: false, outlet }.start()
 }
 
-/// Writes what comes out of `outlet` to `out`, on a thread of its own: a reader that stalls must stall
-/// calls by refusing them, not by holding the threads that serve everybody.
-///
-/// # Errors
-/// When there can be no more threads.
-pub(super) fn write_apart(name: &'static str, mut out: File, outlet: Outlet) -> io::Result<()> {
-    let runtime = Builder::new_current_thread().enable_time().build()?;
-    let regular = out.metadata()?.is_file();
-    thread::Builder::new().name(name.to_owned()).spawn(move || {
-        runtime.block_on(async {
-            loop {
-                let batch = outlet.next(BATCH).await;
-                for line in &batch {
-                    let (mut rest, mut failures) = (&**line, 0);
-                    while !rest.is_empty() {
-                        match out.write(rest) {
-                            Ok(written) => rest = rest.get(written..).unwrap_or_default(),
-                            Err(error) => {
-                                if failures == 0 {
-                                    tracing::warn!(%error, "{name}: not written, tried again");
-                                }
-                                outlet.failed();
-                                tokio::time::sleep(patience(failures)).await;
-                                failures += 1;
-                            }
-                        }
-                    }
+/// Somebody who writes on a thread of its own: a reader that stalls must stall calls by refusing them,
+/// not by holding the threads that serve everybody.
+#[derive(Debug)]
+pub(super) struct Apart {
+    pub(super) name: &'static str,
+    pub(super) out: File,
+    /// Nothing is delivered before it is on the disk.
+    pub(super) synced: bool,
+    pub(super) outlet: Outlet,
+}
+
+impl Apart {
+    /// Begins to write.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub(super) fn start(mut self) -> io::Result<()> {
+        let runtime = Builder::new_current_thread().enable_time().build()?;
+        let thread = thread::Builder::new().name(self.name.to_owned());
+        thread.spawn(move || {
+            runtime.block_on(async {
+                loop {
+                    let batch = self.outlet.next(BATCH).await;
+                    self.batch(&batch).await;
+                    self.outlet.delivered(&batch);
                 }
-                if let Err(error) = if regular { out.sync_data() } else { Ok(()) } {
-                    tracing::warn!(%error, "{name}: written, and not on the disk yet");
-                }
-                outlet.delivered(&batch);
+            });
+        })?;
+        Ok(())
+    }
+
+    async fn batch(&mut self, batch: &[Bytes]) {
+        for failures in 0.. {
+            for line in batch {
+                self.line(line).await;
             }
-        });
-    })?;
-    Ok(())
+            match if self.synced { self.out.sync_data() } else { Ok(()) } {
+                Ok(()) => return,
+                // What the disk has refused it has forgotten: it is written once more.
+                Err(error) => self.failed(&error, failures).await,
+            }
+        }
+    }
+
+    async fn line(&mut self, line: &Bytes) {
+        let (mut rest, mut failures) = (&**line, 0);
+        while !rest.is_empty() {
+            match self.out.write(rest) {
+                Ok(written @ 1..) => rest = rest.get(written..).unwrap_or_default(),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                failed => {
+                    let error = failed.err().unwrap_or_else(|| ErrorKind::WriteZero.into());
+                    self.failed(&error, failures).await;
+                    failures += 1;
+                }
+            }
+        }
+    }
+
+    async fn failed(&self, error: &io::Error, failures: u32) {
+        if failures == 0 {
+            tracing::warn!(%error, to = self.name, "not written; it is tried again");
+        }
+        self.outlet.failed();
+        // Who is beside us is asked often.
+        tokio::time::sleep(patience(failures.min(3))).await;
+    }
 }

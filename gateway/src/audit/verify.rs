@@ -156,13 +156,13 @@ impl Audit {
         let (mut read, mut unfinished) = (Vec::new(), 0);
         for note in Checkpoint::split(notes) {
             let checkpoint = match self.vouched {
-                true => Checkpoint::unsigned(&note).ok_or(NoteError::Form),
+                true => Checkpoint::unsigned(&note),
                 false => Checkpoint::open(&note, &self.keys).map(|(checkpoint, _)| checkpoint),
             };
             match checkpoint {
                 Ok(checkpoint) => read.push(checkpoint),
                 // A crash leaves one that is not finished, and others after it.
-                Err(NoteError::Form) => unfinished += 1,
+                Err(NoteError::Unfinished) => unfinished += 1,
                 Err(error) => return Err(error),
             }
         }
@@ -170,7 +170,7 @@ impl Audit {
             if read.is_empty() {
                 return Err(NoteError::Form);
             }
-            let remark = format!("{unfinished} of the checkpoints from elsewhere are not whole");
+            let remark = format!("{unfinished} of the checkpoints from elsewhere are not finished");
             self.report.remarks.push(remark);
         }
         let count = read.len();
