@@ -487,11 +487,15 @@ impl Journal {
         // One at a time: what a checkpoint is over is on the disk before it is sent.
         let mut owed = self.syncing.lock().unwrap_or_else(PoisonError::into_inner);
         let Unsynced { files, notes } = self.ledger().unsynced();
-        owed.extend(files);
+        for (sink, file) in files {
+            if !owed.iter().any(|(_, known)| Arc::ptr_eq(known, &file)) {
+                owed.push((sink, file));
+            }
+        }
         owed.retain(|(sink, file)| {
-            let synced = file.sync_data();
-            let failed = synced.map_err(|cause| AuditError::Sink { sink: sink.clone(), cause });
-            failed.map_err(|error| self.complain(self.counted(Err(error)))).is_err()
+            let Err(cause) = file.sync_data() else { return false };
+            self.complain(self.counted(Err(AuditError::Sink { sink: sink.clone(), cause })));
+            true
         });
         if let Some(heads) = &self.heads {
             // What is there still was sent a turn ago.
