@@ -465,6 +465,9 @@ impl Drop for Gateway {
         if fs::metadata(&self.audit).is_ok_and(|audit| audit.is_file()) {
             let records = fs::read_to_string(&self.audit).unwrap_or_default();
             canary::written(&records, "the records");
+            if thread::panicking() {
+                tell(&records, &self.log.lock().unwrap());
+            }
             // Whatever a test is about: the log it leaves is whole.
             let verified =
                 Command::new(binary()).args(["audit", "verify"]).arg(&self.audit).output();
@@ -475,6 +478,16 @@ impl Drop for Gateway {
         if !thread::panicking() {
             canary::none_was_found();
         }
+    }
+}
+
+/// Says what the gateway of a test that fails did last: its own words tell less.
+#[expect(clippy::print_stderr, reason = "it is for who reads why a test failed")]
+fn tell(records: &str, log: &str) {
+    for (what, lines) in [("records", records), ("log", log)] {
+        let lines: Vec<_> = lines.lines().collect();
+        let last = &lines[lines.len().saturating_sub(8)..];
+        eprintln!("the last {what} of the gateway:\n{}", last.join("\n"));
     }
 }
 
