@@ -184,23 +184,23 @@ impl Gateway {
         naming: &Naming,
     ) -> Result<Shelved, UpstreamError> {
         let Part { server, listing, due } = part;
-        if let Some(written) = listing.written(naming, |view| self.policy.holds(view, principal)) {
-            let released = self.policy.release_again(principal, due, &written.view);
-            return match released.into_shown() {
-                Shown::List(view) if Arc::ptr_eq(&view, &written.view) => Ok((listing, written)),
-                Shown::List(_) | Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_) => {
-                    Err(MISTAKEN)
-                }
-            };
-        }
-        let reply = Reply::List(Arc::clone(listing.catalog()));
-        match self.policy.release(principal, due, reply).into_shown() {
-            Shown::List(view) => {
+        let known = listing.written(naming, |view| self.policy.holds(view, principal));
+        let released = match &known {
+            Some(written) => self.policy.release_again(principal, due, &written.view),
+            None => self.policy.release(principal, due, Reply::List(Arc::clone(listing.catalog()))),
+        };
+        match (released.into_shown(), known) {
+            (Shown::List(view), Some(written)) if Arc::ptr_eq(&view, &written.view) => {
+                Ok((listing, written))
+            }
+            // It was not written out before, or since it was looked for something was approved or
+            // revoked: what is released last counts.
+            (Shown::List(view), _) => {
                 withheld(&server, &view);
                 let written = listing.write(view, naming.clone());
                 Ok((listing, written))
             }
-            Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_) => Err(MISTAKEN),
+            (Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_), _) => Err(MISTAKEN),
         }
     }
 
