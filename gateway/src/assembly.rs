@@ -19,8 +19,8 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::note::{NoteError, Signer, Verifier};
 use crate::audit::spool::Spool;
 use crate::audit::{
-    AuditError, Checkpoints, Delivery, FileSink, Heads, Journal, Observer, Parts, Receiver,
-    Resumed, Sink, Slot, Trusted, deliver, write_to_stdout,
+    AuditError, CheckpointFile, Checkpoints, Delivery, FileSink, Journal, Observer, Parts,
+    Receiver, Resumed, Sink, Slot, Trusted, deliver, write_to_stdout,
 };
 use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
@@ -476,14 +476,14 @@ pub(crate) fn journal(
     deliver(deliveries).map_err(StartError::Threads)?;
     let audit = &settings.audit;
     let key = audit.digest_key.as_ref().map(|key| world.secret(key)).transpose()?;
-    let heads = settings.audit.checkpoints.file.as_deref().map(Heads::open).transpose();
-    let name = || "audit.checkpoints.file".into();
-    let heads = heads.map_err(|cause| StartError::Sink { name: name(), cause })?;
+    let file = audit.checkpoints.file.as_deref().map(CheckpointFile::open).transpose();
+    let checkpoint_file =
+        file.map_err(|cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause })?;
     let parts = Parts {
         sinks,
         resumed,
         checkpoints,
-        heads,
+        checkpoint_file,
         policy: format!("sha256:{}", settings.digest),
         digest_key: key.map(|key| key.expose().as_bytes().to_vec()),
         observer,
@@ -552,8 +552,8 @@ fn checkpoints(settings: &settings::Checkpoints, world: &World) -> Result<Checkp
         None => Signer::generate(&settings.origin),
     };
     let signer = signer.map_err(|error| StartError::Audit(broken(error)))?;
-    let (records, interval, kept) = (settings.records, settings.interval, settings.file.is_some());
-    Ok(Checkpoints { signer, records, interval, kept })
+    let (records, interval) = (settings.records, settings.interval);
+    Ok(Checkpoints { signer, records, interval })
 }
 
 /// What a log that is there already is held to: our own key, and those before it.

@@ -18,7 +18,7 @@ pub mod file;
 pub mod ocsf;
 mod otlp;
 mod deliver;
-mod heads;
+mod checkpoint_file;
 mod ledger;
 pub mod verify;
 
@@ -44,9 +44,9 @@ use record::Event;
 use spool::Spool;
 
 pub use captured::{Captured, Excerpt};
+pub use checkpoint_file::CheckpointFile;
 pub use deliver::{Delivery, Receiver, deliver};
 pub use file::{FileSink, Resumed, Trusted};
-pub use heads::Heads;
 pub use ledger::{Checkpoints, Ledger, Slot};
 use ledger::{Room, Unsynced};
 pub use record::{
@@ -100,7 +100,7 @@ pub struct Journal {
     waited: Vec<Spool>,
     spools: Vec<Spool>,
     /// To who keeps checkpoints apart from the log.
-    heads: Option<Spool>,
+    checkpoint_file: Option<Spool>,
     /// Files that a crash of the machine would still lose something of: whoever has it syncs them.
     syncing: Mutex<Vec<(Box<str>, Arc<File>)>>,
     clock: Arc<dyn Clock>,
@@ -145,7 +145,7 @@ pub struct Parts {
     /// Who signs, and how often.
     pub checkpoints: Checkpoints,
     /// Where checkpoints are kept apart from the log.
-    pub heads: Option<Heads>,
+    pub checkpoint_file: Option<CheckpointFile>,
     /// Names the configuration in records that belong to no exchange.
     pub policy: String,
     /// The key of argument digests.
@@ -172,7 +172,8 @@ impl Journal {
         rand::fill(&mut random).map_err(failed)?;
         let (seed, key) = random.split_at(8);
         let (id, key) = key.split_at(8);
-        let Parts { sinks, resumed, checkpoints, heads, policy, digest_key, observer } = parts;
+        let Parts { sinks, resumed, checkpoints, checkpoint_file, policy, digest_key, observer } =
+            parts;
         let crashed = resumed.as_ref().is_some_and(|resumed| resumed.crashed);
         let torn = resumed.as_ref().and_then(|resumed| resumed.torn);
         let chain = resumed.map_or_else(|| Chain::new(&hex::encode(id)), |resumed| resumed.chain);
@@ -183,8 +184,8 @@ impl Journal {
             chain: chain.id.clone(),
             waited: waited.map(|(_, spool)| spool.clone()).collect(),
             spools: spools.into_iter().map(|(_, spool)| spool).collect(),
-            ledger: Mutex::new(Ledger::new(chain, sinks, checkpoints)),
-            heads: None,
+            ledger: Mutex::new(Ledger::new(chain, sinks, checkpoints, checkpoint_file.is_some())),
+            checkpoint_file: None,
             syncing: Mutex::default(),
             clock,
             metrics,
@@ -199,8 +200,8 @@ impl Journal {
             witness: ArcSwapOption::empty(),
         };
         journal.start(crashed, torn)?;
-        if let Some(heads) = heads {
-            journal.heads = Some(journal.begin(heads)?);
+        if let Some(file) = checkpoint_file {
+            journal.checkpoint_file = Some(journal.begin(file)?);
         }
         Ok(journal)
     }
@@ -228,13 +229,13 @@ impl Journal {
     }
 
     /// Where the first checkpoint cannot be kept nothing is begun.
-    fn begin(&self, heads: Heads) -> Result<Spool, AuditError> {
+    fn begin(&self, checkpoints: CheckpointFile) -> Result<Spool, AuditError> {
         let Unsynced { files, notes } = self.ledger().unsynced();
         for (sink, file) in files {
             file.sync_data().map_err(|cause| AuditError::Sink { sink, cause })?;
         }
         let failed = |cause| AuditError::Sink { sink: "checkpoints".into(), cause };
-        heads.begin(&notes).map_err(failed)
+        checkpoints.begin(&notes).map_err(failed)
     }
 
     /// An id for a new record: a UUID of version 7 (RFC 9562), unique in and beyond this process.
@@ -365,8 +366,8 @@ impl Journal {
             if synced.await.is_err() {
                 return tracing::error!("the last records were not synced");
             }
-            if let Some(heads) = &self.heads {
-                heads.drained().await;
+            if let Some(file) = &self.checkpoint_file {
+                file.drained().await;
             }
             if self.ledger().is_sent() {
                 return;
@@ -497,10 +498,10 @@ impl Journal {
             self.complain(self.counted(Err(AuditError::Sink { sink: sink.clone(), cause })));
             true
         });
-        if let Some(heads) = &self.heads {
+        if let Some(file) = &self.checkpoint_file {
             // What is there still was sent a turn ago.
-            let mut late = heads.held();
-            let sent = notes.is_empty() || owed.is_empty() && heads::send(heads, &notes);
+            let mut late = file.held();
+            let sent = notes.is_empty() || owed.is_empty() && checkpoint_file::send(file, &notes);
             if !sent {
                 late += notes.iter().map(String::len).sum::<usize>();
                 self.ledger().unsent(notes);

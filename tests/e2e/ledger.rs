@@ -330,6 +330,9 @@ fn checkpoints_reach_their_file_while_the_gateway_runs_and_none_is_lost() {
         late().then_some(())
     });
     assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
+    for era in ERAS {
+        assert_eq!(gateway.client(era, ANA).call("read", &json!({})).status, 200);
+    }
     let signed = || -> Vec<String> {
         let records = gateway.log().into_iter();
         let signed = records.filter(|record| record["event"] == "checkpoint");

@@ -67,6 +67,18 @@ pub struct Trusted {
     pub uncovered: u64,
 }
 
+/// How to open or make what is only appended to, and whether it is a file and not a pipe or a device.
+pub(super) fn appending(path: &Path) -> (OpenOptions, bool) {
+    let regular = fs::metadata(path).map_or(true, |found| found.is_file());
+    let mut options = OpenOptions::new();
+    options.append(true).create(true);
+    if !regular {
+        // A reader that stalls refuses what is written instead of holding who writes.
+        options.custom_flags(libc::O_NONBLOCK);
+    }
+    (options, regular)
+}
+
 impl FileSink {
     /// Opens or makes the file at `path`, readable by its owner alone, and says where the chain in it
     /// ends, if there is one.
@@ -79,15 +91,9 @@ impl FileSink {
         rotation: Rotation,
         (trusted, now): (&Trusted, SystemTime),
     ) -> io::Result<(Self, Option<Resumed>)> {
-        let mut options = OpenOptions::new();
-        // Of a pipe or a device nothing is read, and a reader that stalls refuses a line instead of
-        // holding everybody.
-        let regular = fs::metadata(path).map_or(true, |found| found.is_file());
-        options.append(true).create(true).read(regular).mode(0o600);
-        if !regular {
-            options.custom_flags(libc::O_NONBLOCK);
-        }
-        let file = options.open(path)?;
+        let (mut options, regular) = appending(path);
+        // Of a pipe or a device nothing is read.
+        let file = options.read(regular).mode(0o600).open(path)?;
         let mut sink = Self {
             name: name.into(),
             path: path.to_owned(),
@@ -265,12 +271,15 @@ fn end_of(
         let mut text = Vec::new();
         file.by_ref().take(window).read_to_end(&mut text)?;
         let start = start.clone().filter(|_| whole);
-        let last = text.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty());
-        let refused = |what: &str| match last.and_then(other_format) {
-            Some(version) => {
-                foreign(path, &format!("they say that they are in version {version} of the format"))
+        let refused = |what: &str| {
+            let last = text.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty());
+            match last.and_then(other_format) {
+                Some(version) => {
+                    let what = format!("they say that they are in version {version} of the format");
+                    foreign(path, &what)
+                }
+                None => foreign(path, what),
             }
-            None => foreign(path, what),
         };
         if let Some(end) = resume_in(&text, whole, start, trusted).map_err(refused)? {
             return Ok(Some(end));

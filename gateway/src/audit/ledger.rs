@@ -50,7 +50,7 @@ impl Room {
     }
 }
 
-/// Who signs the head of the tree, how often, and where else it is written to.
+/// Who signs the head of the tree, and how often.
 #[derive(Debug)]
 pub struct Checkpoints {
     /// Who signs.
@@ -59,8 +59,6 @@ pub struct Checkpoints {
     pub records: u64,
     /// After so long, if there was any.
     pub interval: Duration,
-    /// Somebody keeps them apart from the log as well.
-    pub kept: bool,
 }
 
 /// What a crash of the machine would lose.
@@ -83,14 +81,30 @@ pub struct Ledger {
     /// Something was said of the tree that a checkpoint has to confirm.
     owed: bool,
     signed: Option<Instant>,
-    /// Checkpoints that who keeps them has not been given yet.
+    /// Somebody keeps checkpoints apart from the log as well.
+    kept: bool,
+    /// Those that were not sent there yet.
     notes: Vec<String>,
 }
 
 impl Ledger {
-    pub(super) fn new(chain: Chain, slots: Vec<Slot>, checkpoints: Checkpoints) -> Self {
+    pub(super) fn new(
+        chain: Chain,
+        slots: Vec<Slot>,
+        checkpoints: Checkpoints,
+        kept: bool,
+    ) -> Self {
         let covered = chain.tree.size();
-        Self { chain, slots, checkpoints, covered, owed: false, signed: None, notes: Vec::new() }
+        Self {
+            chain,
+            slots,
+            checkpoints,
+            covered,
+            owed: false,
+            signed: None,
+            kept,
+            notes: Vec::new(),
+        }
     }
 
     /// The key that checkpoints are signed with.
@@ -279,7 +293,7 @@ impl Ledger {
             (self.covered, self.owed) = (self.chain.tree.size(), false);
         }
         written?;
-        if self.checkpoints.kept {
+        if self.kept {
             self.notes.push(note);
             self.keep_last();
         }

@@ -61,8 +61,8 @@ proptest! {
             Slot { sink: Box::new(sink.clone()), full, missing: None, begun: false }
         });
         let interval = Duration::from_secs(1);
-        let checkpoints = Checkpoints { signer, records: 5, interval, kept: false };
-        let mut ledger = Ledger::new(Chain::new(CHAIN), slots.collect(), checkpoints);
+        let checkpoints = Checkpoints { signer, records: 5, interval };
+        let mut ledger = Ledger::new(Chain::new(CHAIN), slots.collect(), checkpoints, false);
         let (own, tree) = (ledger.public(), ledger.tree().clone());
         let start = Event { event: "start", key: Some(&own), tree: Some(&tree), ..Event::default() };
         ledger.push(object(&start), &mut object).unwrap();

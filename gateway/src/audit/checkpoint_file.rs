@@ -1,13 +1,13 @@
 //! The file of checkpoints alone. Kept where the gateway can only append, it is what proves that the
 //! end of the log has not been cut off.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::File;
 use std::io::{self, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::Path;
 
 use bytes::Bytes;
 
+use super::file::appending;
 use super::sink::{Apart, Sink as _};
 use super::spool::{Outlet, Spool};
 
@@ -19,7 +19,7 @@ const APART: &str = "\n\n";
 
 /// The file, until it is begun.
 #[derive(Debug)]
-pub struct Heads {
+pub struct CheckpointFile {
     file: File,
     /// It is a file, not a pipe or a device.
     regular: bool,
@@ -27,19 +27,13 @@ pub struct Heads {
     outlet: Outlet,
 }
 
-impl Heads {
+impl CheckpointFile {
     /// Opens or makes the file at `path`. It is only appended to, and never read.
     ///
     /// # Errors
     /// When it cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
-        let regular = fs::metadata(path).map_or(true, |found| found.is_file());
-        let mut options = OpenOptions::new();
-        options.append(true).create(true);
-        if !regular {
-            // A pipe that nobody reads refuses what is written instead of holding who writes.
-            options.custom_flags(libc::O_NONBLOCK);
-        }
+        let (options, regular) = appending(path);
         let file = options.open(path)?;
         let (spool, outlet) = Spool::new("checkpoints", WAITING);
         Ok(Self { file, regular, spool, outlet })
