@@ -17,6 +17,7 @@ pub mod sse;
 pub mod replay;
 pub mod body;
 pub mod bounded;
+pub mod share;
 pub mod rates;
 pub mod egress;
 pub mod x509;
