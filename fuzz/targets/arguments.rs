@@ -7,6 +7,7 @@ use libfuzzer_sys::fuzz_target;
 use policy::constraint::{Constraint, Limits};
 use policy::json::{Bounds, Document};
 use policy::schema::Schema;
+use policy::work::Budget;
 
 fn constraint(limits: serde_json::Value) -> Constraint {
     Constraint::new(Vec::new(), serde_json::from_value::<Limits>(limits).unwrap()).unwrap()
@@ -18,7 +19,7 @@ fuzz_target!(|bytes: &[u8]| {
     if let (Some(schema), Some(arguments)) = (items.next(), items.next()) {
         let schema = Schema::new(schema);
         let fits = schema.check(Some(arguments)).is_ok();
-        assert!(!fits || schema.check_arguments(Some(arguments)).is_ok());
+        assert!(!fits || schema.check_arguments(Some(arguments), &Budget::unlimited()).is_ok());
     }
     for limits in [
         serde_json::json!({ "argument": "/*", "type": "path", "within": ["/srv", "."] }),

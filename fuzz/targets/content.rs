@@ -10,6 +10,7 @@ use policy::content::{Contents, Direction, Profile};
 use policy::json::{Bounds, Document};
 use policy::labels::Labels;
 use policy::name::ServerName;
+use policy::work::Budget;
 use policy::pattern::Pattern;
 
 static CONTENTS: LazyLock<Vec<Contents>> = LazyLock::new(|| {
@@ -41,11 +42,11 @@ fuzz_target!(|bytes: &[u8]| {
     let contents = &CONTENTS[usize::from(*how) % CONTENTS.len()];
     let server = ServerName::parse("up").unwrap();
     for direction in [Direction::Result, Direction::Argument] {
-        let seen = contents.look(&server, direction, "ana", document.root());
+        let seen = contents.look(&server, direction, "ana", document.root(), &Budget::unlimited());
         if let Some(changed) = seen.changed {
             // Names that become equal make what is no JSON here, and withhold the message.
             let Ok(again) = Document::parse(changed.into(), &Bounds::ANSWER) else { continue };
-            assert!(contents.look(&server, direction, "ana", again.root()).changed.is_none());
+            assert!(contents.look(&server, direction, "ana", again.root(), &Budget::unlimited()).changed.is_none());
         }
     }
 });

@@ -42,6 +42,7 @@ use policy::offer::Kind;
 use policy::pins::Unfit;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
+use policy::work::{Budget, USUAL_MOST};
 use tokio::sync::watch;
 use tokio_util::sync::{CancellationToken, DropGuard};
 
@@ -433,7 +434,7 @@ impl Gateway {
             extra: Vec::new(),
             meta: Vec::new(),
         };
-        self.policy.admit(principal, None, call).outcome.is_ok()
+        self.policy.admit(principal, None, call, &Budget::for_bytes(0, USUAL_MOST)).outcome.is_ok()
     }
 
     /// Drops what nobody came back for.

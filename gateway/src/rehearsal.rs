@@ -17,6 +17,7 @@ use policy::pins::Pins;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
 use policy::shadow::Shadows;
+use policy::work::Budget;
 
 use crate::assembly::StartError;
 use crate::failure::{Failure, Public};
@@ -117,6 +118,8 @@ impl Rehearsal {
         let Question { principal, server, kind, name, arguments } = question;
         let (catalog, pins, known) = self.catalog(server, *kind, name);
         self.policy.pin(pins);
+        // The person who asks has written the policy, and waits.
+        let budget = Budget::unlimited();
         let verb = match kind {
             Kind::Tool => Verb::Call,
             Kind::Prompt => Verb::Get,
@@ -137,13 +140,14 @@ impl Rehearsal {
         let (decision, denial) = match any.outcome {
             Err(denial) => (any.decision, Some(denial)),
             Ok(_) => {
-                let ruling = self.policy.admit(principal, catalog.as_deref(), call);
+                let ruling = self.policy.admit(principal, catalog.as_deref(), call, &budget);
                 (ruling.decision, ruling.outcome.err())
             }
         };
         let offer = catalog.as_deref().and_then(|catalog| catalog.offer(name));
         let listed = offer.map(|offer| self.policy.about(principal, server, offer).shows());
-        let arguments = arguments.as_ref().map_or(Arguments::None, |a| Arguments::Given(a.value()));
+        let arguments = arguments.as_ref();
+        let arguments = arguments.map_or(Arguments::None, |a| Arguments::Given(a.value(), &budget));
         let known_of = self.policy.registered(server, *kind, name);
         let subject = Subject { principal, server, kind: *kind, name, arguments, known: known_of };
         let rules = self.policy.access().explain(subject);

@@ -236,6 +236,8 @@ pub struct Limits {
     pub request_body: usize,
     pub response_body: usize,
     pub inspected_inline: usize,
+    pub inspection_work: u64,
+    pub notification: usize,
     pub request_head: usize,
     pub connections: usize,
     pub in_flight: usize,

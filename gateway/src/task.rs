@@ -14,6 +14,8 @@ use tokio::runtime::Builder;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::offload::Offload;
+
 /// How long what served the work may take to end after the work has.
 const LAST: Duration = Duration::from_secs(5);
 
@@ -30,6 +32,8 @@ pub struct Tasks {
     waning: Arc<AtomicBool>,
     halting: CancellationToken,
     halted: CancellationToken,
+    /// The threads that compute beside those that serve.
+    offload: Arc<Offload>,
 }
 
 impl fmt::Debug for Tasks {
@@ -42,6 +46,12 @@ impl Tasks {
     /// Runs work beside everything else.
     pub fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         self.work.spawn(task);
+    }
+
+    /// The threads that compute beside those that serve clients.
+    #[must_use]
+    pub fn offload(&self) -> &Offload {
+        &self.offload
     }
 
     /// Runs what serves the work.

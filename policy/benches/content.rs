@@ -12,6 +12,7 @@ use criterion::{BenchmarkId, Criterion, Throughput, criterion_group, criterion_m
 use policy::content::{Contents, Direction};
 use policy::json::{Bounds, Document};
 use policy::name::ServerName;
+use policy::work::Budget;
 
 /// Ordinary texts: `=== KIND LANGUAGE`, and the text.
 const ORDINARY: [&str; 2] =
@@ -63,7 +64,13 @@ fn looked_at(criterion: &mut Criterion) {
                 &document,
                 |bencher, document| {
                     bencher.iter(|| {
-                        black_box(contents.look(&server, Direction::Result, "ana", document.root()))
+                        black_box(contents.look(
+                            &server,
+                            Direction::Result,
+                            "ana",
+                            document.root(),
+                            &Budget::unlimited(),
+                        ))
                     });
                 },
             );

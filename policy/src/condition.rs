@@ -1,20 +1,26 @@
 //! The `when:` of a rule: a CEL expression with a bounded cost.
 //!
 //! The cost is bounded before the first call, by the shape of the expression: its length, no loop
-//! inside a loop, and no regular expression that a peer could write. An expression with a loop is
-//! given at most [`LOOP_INPUT`] bytes of arguments; more is an error, and an error never grants.
+//! inside a loop, and no regular expression that a peer could write; each is compiled with the rule. An
+//! expression with a loop is given at most [`LOOP_INPUT`] bytes of arguments; more is an error, and an
+//! error never grants. What an evaluation costs is taken from the budget of its exchange.
 
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr};
+use cel::common::ast::{ComprehensionExpr, EntryExpr, Expr, IdedExpr, LiteralValue};
+use cel::extractors::This;
 use cel::objects::Key;
-use cel::{Context, Env, Program, Value as Cel};
+use cel::{Context, Env, ExecutionError, Program, Value as Cel};
+use regex::{Regex, RegexBuilder};
 
 use crate::json::{Kind, Value};
 use crate::name::{ClientId, RoleName, Scope, ServerName};
 use crate::offer::Kind as Sort;
 use crate::principal::Principal;
 use crate::registry::{DataClass, Effect, Registered};
+use crate::work::Budget;
 
 /// Longest expression, in bytes.
 const LENGTH: usize = 2048;
@@ -22,6 +28,17 @@ const LENGTH: usize = 2048;
 const NESTING: usize = 32;
 /// Most bytes of arguments that an expression with a loop is given.
 const LOOP_INPUT: usize = 16 * 1024;
+/// Largest automaton of one regular expression, in bytes, compiled and at run time.
+const PATTERN: usize = 1 << 20;
+/// What one byte of a text that a regular expression is asked about costs at most, in units: the slowest
+/// engine of the library takes time by the size of the pattern.
+const MATCH: usize = 64;
+/// What one byte of arguments costs that an expression reads, in units, and one that it loops over: an
+/// item is two bytes at least, and costs some microseconds.
+const READ: usize = 16;
+const LOOPED: usize = 512;
+/// Most units that the regular expressions of one evaluation may cost.
+const MOST_MATCHED: usize = 64 << 20;
 /// What an expression may read.
 const VARIABLES: [&str; 8] =
     ["principal", "server", "tool", "prompt", "resource", "method", "arguments", "risk"];
@@ -67,6 +84,14 @@ pub enum ConditionError {
     /// A pattern that a caller could choose.
     #[error("gives `matches` a pattern that is not a literal; write the pattern out")]
     Pattern,
+    /// A pattern that is no regular expression, or one too large to compile.
+    #[error("gives `matches` the pattern `{pattern}`, which cannot be used: {reason}")]
+    Regex {
+        /// The pattern.
+        pattern: String,
+        /// What the library says about it, on one line.
+        reason: String,
+    },
 }
 
 /// A compiled expression.
@@ -76,6 +101,8 @@ pub struct Condition {
     reads_arguments: bool,
     reads_risk: bool,
     loops: bool,
+    /// The literal patterns of `matches`, compiled.
+    patterns: Arc<BTreeMap<String, Regex>>,
 }
 
 /// What an expression came to.
@@ -115,8 +142,8 @@ pub enum Arguments<'a> {
     Unknown,
     /// The call has none.
     None,
-    /// These.
-    Given(Value<'a>),
+    /// These, and what reading them may cost.
+    Given(Value<'a>, &'a Budget),
 }
 
 impl Condition {
@@ -141,22 +168,35 @@ impl Condition {
         }
         let reads_arguments = references.has_variable("arguments");
         let reads_risk = references.has_variable("risk");
-        let loops = shape(program.expression(), None)? > 0;
-        Ok(Self { program, reads_arguments, reads_risk, loops })
+        let mut patterns = BTreeMap::new();
+        let loops = Shape { patterns: &mut patterns }.of(program.expression(), None)? > 0;
+        Ok(Self { program, reads_arguments, reads_risk, loops, patterns: Arc::new(patterns) })
     }
 
-    /// Evaluates it.
+    /// Evaluates it. What reading the arguments costs is taken from their budget; where there is not
+    /// enough left it is an error.
     #[must_use]
     pub fn evaluate(&self, subject: Subject<'_>) -> Outcome {
         let mut context = Context::with_env(Arc::clone(&ENVIRONMENT));
+        let matched = Arc::new(AtomicUsize::new(0));
+        let matches = matches(Arc::clone(&self.patterns), Arc::clone(&matched));
+        if context.add_function("matches", matches).is_err() {
+            return Outcome::Error;
+        }
         if self.reads_arguments {
             let arguments = match subject.arguments {
                 Arguments::Unknown => return Outcome::Depends,
                 Arguments::None => map([]),
-                Arguments::Given(value) if self.loops && value.raw().len() > LOOP_INPUT => {
+                Arguments::Given(value, _) if self.loops && value.span().len() > LOOP_INPUT => {
                     return Outcome::Error;
                 }
-                Arguments::Given(value) => from_json(value),
+                Arguments::Given(value, budget) => {
+                    let each = if self.loops { LOOPED } else { READ };
+                    if !budget.spend(value.span().len().saturating_mul(each)) {
+                        return Outcome::Error;
+                    }
+                    from_json(value)
+                }
             };
             context.add_variable_from_value("arguments", arguments);
         }
@@ -174,7 +214,13 @@ impl Condition {
             Sort::Method => ("method", "name"),
         };
         context.add_variable_from_value(variable, map([(member, text(subject.name))]));
-        match self.program.execute(&context) {
+        let came_to = self.program.execute(&context);
+        if let Arguments::Given(_, budget) = subject.arguments
+            && !budget.spend(matched.load(Ordering::Relaxed))
+        {
+            return Outcome::Error;
+        }
+        match came_to {
             Ok(Cel::Bool(true)) => Outcome::Holds,
             Ok(Cel::Bool(false)) => Outcome::Fails,
             Ok(_) | Err(_) => Outcome::Error,
@@ -216,43 +262,111 @@ impl Within<'_> {
     }
 }
 
-/// How many loops stand inside each other, or why the shape is refused.
-///
-/// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
-fn shape(expression: &IdedExpr, scope: Option<&Within<'_>>) -> Result<usize, ConditionError> {
-    match &expression.expr {
-        Expr::Unspecified | Expr::Literal(_) => Ok(0),
-        Expr::Ident(name) => {
-            let known = VARIABLES.contains(&name.as_str()) || scope.is_some_and(|s| s.has(name));
-            known.then_some(0).ok_or_else(|| ConditionError::Variable(name.clone()))
+/// `matches` with the patterns that were compiled with the rule. What it costs is added to `cost`; over
+/// what a loop may cost it is an error.
+fn matches(
+    patterns: Arc<BTreeMap<String, Regex>>,
+    cost: Arc<AtomicUsize>,
+) -> impl Fn(This<Arc<String>>, Arc<String>) -> Result<bool, ExecutionError> + Send + Sync + 'static
+{
+    move |This(text), pattern| {
+        let before = cost.fetch_add(text.len().saturating_mul(MATCH), Ordering::Relaxed);
+        let unknown = || ExecutionError::function_error("matches", "the pattern is not a literal");
+        let pattern = patterns.get(pattern.as_str()).ok_or_else(unknown)?;
+        if before > MOST_MATCHED {
+            return Err(ExecutionError::function_error("matches", "too much text to look at"));
         }
-        Expr::Select(select) => shape(&select.operand, scope),
-        Expr::List(list) => deepest(&list.elements, scope),
-        Expr::Call(call) => {
-            let literal = |argument: &IdedExpr| matches!(argument.expr, Expr::Literal(_));
-            if call.func_name == "matches" && !call.args.last().is_some_and(literal) {
-                return Err(ConditionError::Pattern);
-            }
-            deepest(call.target.iter().map(AsRef::as_ref).chain(&call.args), scope)
-        }
-        Expr::Map(map) => deepest(map.entries.iter().flat_map(|e| parts(&e.expr)), scope),
-        Expr::Struct(made) => deepest(made.entries.iter().flat_map(|e| parts(&e.expr)), scope),
-        Expr::Comprehension(inner) => {
-            let within = Within { inner, outer: scope };
-            let body = [&inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result];
-            if deepest(body, Some(&within))? > 0 {
-                return Err(ConditionError::NestedLoop);
-            }
-            Ok(shape(&inner.iter_range, scope)?.max(1))
-        }
+        Ok(pattern.is_match(&text))
     }
 }
 
-fn deepest<'a>(
-    parts: impl IntoIterator<Item = &'a IdedExpr>,
-    scope: Option<&Within<'_>>,
-) -> Result<usize, ConditionError> {
-    parts.into_iter().try_fold(0, |deepest: usize, part| Ok(deepest.max(shape(part, scope)?)))
+/// Walks an expression before it is used: what it may not do is refused, and its patterns are compiled.
+struct Shape<'a> {
+    patterns: &'a mut BTreeMap<String, Regex>,
+}
+
+impl Shape<'_> {
+    /// How many loops stand inside each other, or why the shape is refused.
+    ///
+    /// INVARIANT: the parser bounds the depth of an expression, so the recursion is bounded too.
+    fn of(
+        &mut self,
+        expression: &IdedExpr,
+        scope: Option<&Within<'_>>,
+    ) -> Result<usize, ConditionError> {
+        match &expression.expr {
+            Expr::Unspecified | Expr::Literal(_) => Ok(0),
+            Expr::Ident(name) => {
+                let known =
+                    VARIABLES.contains(&name.as_str()) || scope.is_some_and(|s| s.has(name));
+                known.then_some(0).ok_or_else(|| ConditionError::Variable(name.clone()))
+            }
+            Expr::Select(select) => self.of(&select.operand, scope),
+            Expr::List(list) => self.deepest(&list.elements, scope),
+            Expr::Call(call) => {
+                if call.func_name == "matches" {
+                    self.pattern(call.args.last())?;
+                }
+                self.deepest(call.target.iter().map(AsRef::as_ref).chain(&call.args), scope)
+            }
+            Expr::Map(map) => self.deepest(map.entries.iter().flat_map(|e| parts(&e.expr)), scope),
+            Expr::Struct(made) => {
+                self.deepest(made.entries.iter().flat_map(|e| parts(&e.expr)), scope)
+            }
+            Expr::Comprehension(inner) => {
+                let within = Within { inner, outer: scope };
+                let body = [&inner.accu_init, &inner.loop_cond, &inner.loop_step, &inner.result];
+                if self.deepest(body, Some(&within))? > 0 {
+                    return Err(ConditionError::NestedLoop);
+                }
+                Ok(self.of(&inner.iter_range, scope)?.max(1))
+            }
+        }
+    }
+
+    fn deepest<'a>(
+        &mut self,
+        parts: impl IntoIterator<Item = &'a IdedExpr>,
+        scope: Option<&Within<'_>>,
+    ) -> Result<usize, ConditionError> {
+        let mut deepest = 0;
+        for part in parts {
+            deepest = deepest.max(self.of(part, scope)?);
+        }
+        Ok(deepest)
+    }
+
+    /// Compiles the pattern of a `matches`, which has to be a literal.
+    fn pattern(&mut self, argument: Option<&IdedExpr>) -> Result<(), ConditionError> {
+        let literal = argument.and_then(|argument| match &argument.expr {
+            Expr::Literal(LiteralValue::String(text)) => Some(text.inner().to_owned()),
+            Expr::Literal(_)
+            | Expr::Unspecified
+            | Expr::Ident(_)
+            | Expr::Select(_)
+            | Expr::List(_)
+            | Expr::Call(_)
+            | Expr::Map(_)
+            | Expr::Struct(_)
+            | Expr::Comprehension(_) => None,
+        });
+        let pattern = literal.ok_or(ConditionError::Pattern)?;
+        if self.patterns.contains_key(&pattern) {
+            return Ok(());
+        }
+        let compiled =
+            RegexBuilder::new(&pattern).size_limit(PATTERN).dfa_size_limit(PATTERN).build();
+        match compiled {
+            Ok(compiled) => {
+                self.patterns.insert(pattern, compiled);
+                Ok(())
+            }
+            Err(error) => {
+                let reason = one_line(&error.to_string());
+                Err(ConditionError::Regex { pattern, reason })
+            }
+        }
+    }
 }
 
 fn parts(entry: &EntryExpr) -> Vec<&IdedExpr> {

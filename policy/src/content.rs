@@ -37,6 +37,7 @@ use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pattern::Pattern;
 use crate::principal::Who;
+use crate::work::Budget;
 
 /// Most findings that are kept of one message and detector; all are acted on.
 const KEPT: usize = 16;
@@ -140,7 +141,7 @@ impl Contents {
         self.profiles.iter().find(named).unwrap_or(&self.other)
     }
 
-    /// Looks at `value`. `caller` is for whom marks are the same.
+    /// Looks at `value`. `caller` is for whom marks are the same. What costs more than `budget` is blocked.
     #[must_use]
     pub fn look(
         &self,
@@ -148,8 +149,9 @@ impl Contents {
         direction: Direction,
         caller: &str,
         value: Value<'_>,
+        budget: &Budget,
     ) -> Seen {
-        walk::look(&self.lens(server, direction, caller, None), value)
+        walk::look(&self.lens(server, direction, caller, None, budget), value)
     }
 
     /// The same, with these values of labelled members replaced wherever they stand; `bare` with nothing
@@ -161,10 +163,11 @@ impl Contents {
         value: Value<'_>,
         labelled: &BTreeSet<String>,
         bare: bool,
+        budget: &Budget,
     ) -> Seen {
         match values(labelled) {
             Ok(labelled) => {
-                let lens = self.lens(server, Direction::Result, caller, labelled.as_ref());
+                let lens = self.lens(server, Direction::Result, caller, labelled.as_ref(), budget);
                 walk::look(&if bare { lens.bare() } else { lens }, value)
             }
             Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
@@ -178,9 +181,10 @@ impl Contents {
         server: &ServerName,
         value: Value<'_>,
         labelled: &BTreeSet<String>,
+        budget: &Budget,
     ) -> Option<String> {
         let labelled = values(labelled).ok()?;
-        let lens = self.lens(server, Direction::Argument, "", labelled.as_ref()).recorded();
+        let lens = self.lens(server, Direction::Argument, "", labelled.as_ref(), budget).recorded();
         // Many a secret is one by the name of the member it stands in alone.
         let named = named::without(value, &|value| lens.mark("named-secret", value));
         let named = match named {
@@ -197,12 +201,13 @@ impl Contents {
         // Once more as one text, for what is one by what stands before it.
         let whole = lens.cleaned(&text);
         let blocks = whole.findings.iter().any(|(_, done, _)| *done == Handling::Block);
-        if blocks { None } else { Some(whole.text.unwrap_or(text)) }
+        if blocks || budget.is_exhausted() { None } else { Some(whole.text.unwrap_or(text)) }
     }
 
     /// What stands for a value of a labelled member.
     pub(crate) fn mark(&self, server: &ServerName, caller: &str, value: &str) -> String {
-        self.lens(server, Direction::Result, caller, None).mark("sensitive-field", value)
+        let budget = Budget::unlimited();
+        self.lens(server, Direction::Result, caller, None, &budget).mark("sensitive-field", value)
     }
 
     fn lens<'a>(
@@ -211,6 +216,7 @@ impl Contents {
         direction: Direction,
         caller: &'a str,
         labelled: Option<&'a AhoCorasick>,
+        budget: &'a Budget,
     ) -> Lens<'a> {
         let profile = self.of(server);
         let handlings = match direction {
@@ -235,6 +241,7 @@ impl Contents {
             server: server.as_str(),
             key: &self.key,
             caller,
+            budget,
         }
     }
 }

@@ -62,6 +62,8 @@ impl Definitions {
             Detector::ToolNames => self.tool_names,
             // These are asked where the others are known.
             Detector::Pins | Detector::Shadowing | Detector::Registry => Treatment::Off,
+            // What was not looked at to its end nobody has approved.
+            Detector::InspectionBudget => Treatment::Enforce,
             // These belong to what is said and sent.
             Detector::Identifiers
             | Detector::Contacts

@@ -26,6 +26,7 @@ use std::sync::LazyLock;
 use regex::bytes::{Regex, RegexBuilder};
 
 use crate::json::{Bounds, Document, Value};
+use crate::work::Budget;
 
 use decode::Code;
 pub use features::BUCKETS;
@@ -187,14 +188,23 @@ impl Reading {
 
 /// Most stretches of suspicious lines that are decoded, each as long as one text is at most.
 const SUSPECTS: usize = 16;
+/// What normalising a text costs for each byte of what it becomes, in units.
+const NORMALISED: usize = 16;
+/// What decoding a stretch in every way costs for each byte of it, in units.
+const DECODED: usize = 128;
 
 /// What else a text says: as a person would see it, where that is not how it is written, and decoded
 /// where it was encoded.
-pub(crate) fn readings(text: &str) -> Vec<String> {
+/// What it costs is taken from `budget`.
+pub(crate) fn readings(text: &str, budget: &Budget) -> Vec<String> {
     let mut views = Vec::new();
     let normal = if is_undisguised(text) {
         Cow::Borrowed(text)
     } else {
+        // Characters of compatibility become several: the cost is that of what they become.
+        if !budget.spend(normal::expanded(text).saturating_mul(NORMALISED)) {
+            return Vec::new();
+        }
         let normal = normal::normal(text);
         views.extend(normal.hidden.into_iter().map(|text| (Code::Hidden, text)));
         Cow::Owned(normal.text)
@@ -204,6 +214,9 @@ pub(crate) fn readings(text: &str) -> Vec<String> {
     for _ in 0..SUSPECTS {
         let (part, more) = rest.split_at(rest.floor_char_boundary(decode::LONGEST));
         if !part.is_empty() {
+            if !budget.spend(part.len().saturating_mul(DECODED)) {
+                return Vec::new();
+            }
             decode::views(part, &mut views);
         }
         rest = more;

@@ -15,6 +15,7 @@ use crate::json::Value;
 use crate::name::OfferName;
 use crate::pointer::escaped;
 use crate::schema::Misfit;
+use crate::work::Budget;
 
 /// A detector. Its name in the configuration, the audit log and the metrics is [`Detector::name`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -65,11 +66,13 @@ pub enum Detector {
     Constraints,
     /// Results that are not as the definition says.
     OutputSchema,
+    /// Messages that cost more to look at than one may.
+    InspectionBudget,
 }
 
 impl Detector {
     /// Those that look at what is said and sent.
-    pub const CONTENT: [Self; 16] = [
+    pub const CONTENT: [Self; 17] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
@@ -86,6 +89,7 @@ impl Detector {
         Self::MediaTypes,
         Self::ResultSize,
         Self::Guardrail,
+        Self::InspectionBudget,
     ];
 
     /// The stable name.
@@ -115,6 +119,7 @@ impl Detector {
             Self::InputSchema => "input-schema",
             Self::Constraints => "constraints",
             Self::OutputSchema => "output-schema",
+            Self::InspectionBudget => "inspection-budget",
         }
     }
 }
@@ -164,6 +169,13 @@ impl Finding {
         Self { detector: Detector::ResultSize, at: String::new(), note }
     }
 
+    /// Of a message that costs more to look at than one may ([`crate::work`]).
+    #[must_use]
+    pub const fn over_budget() -> Self {
+        let note = Cow::Borrowed("costs more to look at than a message may");
+        Self { detector: Detector::InspectionBudget, at: String::new(), note }
+    }
+
     pub(crate) const fn unfit(note: &'static str) -> Self {
         Self { detector: Detector::Pins, at: String::new(), note: Cow::Borrowed(note) }
     }
@@ -188,21 +200,33 @@ impl fmt::Display for Finding {
 /// detector, so that one that is switched off cannot use up the room of one that is not.
 const KEPT: usize = 4;
 
-/// Everything the detectors see in one definition; `tool` is its name when it is one of a tool.
-pub(crate) fn definition(tool: Option<&OfferName>, definition: Value<'_>) -> Vec<Finding> {
+/// What one byte of a definition costs, in units: definitions are read more closely than results.
+const EACH_BYTE: usize = 96;
+
+/// Everything the detectors see in one definition; `tool` is its name when it is one of a tool. What that
+/// costs is taken from `budget`; one that costs more has that as a finding.
+pub(crate) fn definition(
+    tool: Option<&OfferName>,
+    definition: Value<'_>,
+    budget: &Budget,
+) -> Vec<Finding> {
     let mut findings = Vec::new();
     if tool.is_some_and(|name| !name.is_standard()) {
         let note = "use 1 to 128 of letters, digits, `_`, `-` and `.`";
         let (at, note) = ("/name".to_owned(), Cow::Borrowed(note));
         findings.push(Finding { detector: Detector::ToolNames, at, note });
     }
-    findings.extend(text(definition));
+    findings.extend(text(definition, budget));
     findings
 }
 
-/// Everything the detectors see in a text that is not part of a definition.
+/// Everything the detectors see in a text that is not part of a definition. What that costs is taken from
+/// `budget`; one that costs more has that as a finding.
 #[must_use]
-pub fn text(value: Value<'_>) -> Vec<Finding> {
+pub fn text(value: Value<'_>, budget: &Budget) -> Vec<Finding> {
+    if !budget.spend(value.span().len().saturating_mul(EACH_BYTE)) {
+        return vec![Finding::over_budget()];
+    }
     let mut findings = Vec::new();
     walk(value, &mut String::new(), &mut findings);
     let reading = Reading::of(value);

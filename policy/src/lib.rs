@@ -2,6 +2,7 @@
 //!
 //! Read the modules in this order; each may use those above it and none below.
 //!
+//! - [`work`]: what one exchange may cost
 //! - [`name`]: validated names and ids
 //! - [`mod@pointer`]: where in a document, as JSON Pointer
 //! - [`hidden`]: what is in a text and not shown
@@ -40,6 +41,7 @@
 #![deny(clippy::wildcard_enum_match_arm)]
 
 mod coding;
+pub mod work;
 pub mod name;
 pub mod pointer;
 pub mod hidden;

@@ -11,6 +11,7 @@ use crate::mirror::{self, Mirrored};
 use crate::name::{NameError, OfferName, ServerName};
 use crate::pin::{Digest, Subject};
 use crate::schema::Schema;
+use crate::work::Budget;
 
 /// Longest name of a tool or a prompt, in bytes. Resources are named by URIs, which may be longer.
 const LONGEST: usize = 256;
@@ -58,7 +59,7 @@ pub enum OfferError {
 }
 
 impl Offer {
-    /// Reads one definition and inspects all of its text.
+    /// Reads one definition and inspects all of its text, whatever that costs.
     ///
     /// # Errors
     /// When it has no usable name, or a tool wants headers that cannot be made: the specification
@@ -68,11 +69,11 @@ impl Offer {
         definition: Value<'_>,
         document: &Arc<Document>,
     ) -> Result<Self, OfferError> {
-        Self::read_again(kind, definition, document, None)
+        Self::read_again(kind, definition, document, None, &Budget::unlimited())
     }
 
     /// The same; what was found in a definition with the same digest in `former` is not looked for
-    /// again.
+    /// again. What looking costs is taken from `budget`.
     ///
     /// # Errors
     /// As [`Self::read`].
@@ -81,6 +82,7 @@ impl Offer {
         definition: Value<'_>,
         document: &Arc<Document>,
         former: Option<&Catalog>,
+        budget: &Budget,
     ) -> Result<Self, OfferError> {
         if !definition.is_object() {
             return Err(OfferError::NotAnObject);
@@ -104,7 +106,7 @@ impl Offer {
                 let own = known.findings.iter().filter(|finding| !finding.is_of_the_list());
                 own.cloned().collect()
             }
-            None => inspect::definition((kind == Kind::Tool).then_some(&name), definition),
+            None => inspect::definition((kind == Kind::Tool).then_some(&name), definition, budget),
         };
         let definition = definition.fragment(document);
         let schemas = known.map(|known| known.schemas.clone()).unwrap_or_default();
@@ -139,6 +141,21 @@ impl Offer {
     /// What it is without what is taken out of it, worked out once.
     pub(crate) fn cleaned(&self, clean: impl FnOnce() -> Cleaned) -> Cleaned {
         self.cleaned.get_or_init(clean).clone()
+    }
+
+    /// Whether its schemas and labels have been worked out, which a call needs.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        let Schemas { input, output, labels } = &self.schemas;
+        self.kind != Kind::Tool
+            || input.get().is_some() && output.get().is_some() && labels.get().is_some()
+    }
+
+    /// Works out what a call needs: see [`Self::is_ready`].
+    pub(crate) fn prepare(&self) {
+        if !self.is_ready() {
+            let _prepared = (self.input(), self.output(), self.labels());
+        }
     }
 
     /// What its arguments have to be like; worked out once for each digest. `None` where it does not

@@ -28,6 +28,7 @@ use crate::registry::{Registered, Registry};
 use crate::revoked::Revoked;
 use crate::schema::Schema;
 use crate::shadow::{Shadowing, Shadows};
+use crate::work::Budget;
 
 pub use expected::Fate;
 
@@ -408,19 +409,24 @@ impl Policy {
     /// list is made with. What the caller sees, used in a way no rule allows, is a denial the
     /// caller is told about. `catalog` is what the server offers of the kind the call is about; a
     /// tool, a prompt or a template that is not in it does not exist. A resource may exist without
-    /// being listed, and a method never is.
+    /// being listed, and a method never is. What looking at the call costs is taken from `budget`; over
+    /// that it is denied.
     pub fn admit(
         &self,
         principal: &Principal,
         catalog: Option<&Catalog>,
         call: Use,
+        budget: &Budget,
     ) -> Ruling<Permit> {
         let offer = catalog
             .and_then(|catalog| catalog.offer(&call.name))
             .filter(|_| matches!(call.verb, Verb::Call | Verb::Task(_)));
-        let ruling = self.decide(principal, catalog, call);
+        if let Some(offer) = offer {
+            offer.prepare();
+        }
+        let ruling = self.decide(principal, catalog, call, budget);
         match ruling.outcome {
-            Ok(permit) => self.sendable(principal, offer, ruling.decision, permit),
+            Ok(permit) => self.sendable(principal, offer, ruling.decision, permit, budget),
             Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
         }
     }
@@ -430,6 +436,7 @@ impl Policy {
         principal: &Principal,
         catalog: Option<&Catalog>,
         call: Use,
+        budget: &Budget,
     ) -> Ruling<Permit> {
         let kind = call.verb.kind();
         let catalog =
@@ -465,7 +472,7 @@ impl Policy {
         }
         let arguments = match &call.arguments {
             None => Arguments::None,
-            Some(arguments) => Arguments::Given(arguments.value()),
+            Some(arguments) => Arguments::Given(arguments.value(), budget),
         };
         let known = self.registered(&call.server, kind, &call.name);
         let subject =

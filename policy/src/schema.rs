@@ -3,6 +3,8 @@
 //! JSON Schema 2020-12, or the draft that `$schema` names. References lead nowhere but into the schema
 //! itself, and patterns are matched in linear time.
 
+mod cost;
+
 use std::borrow::Cow;
 use std::collections::BTreeMap;
 
@@ -11,15 +13,27 @@ use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::{Map, Number};
 
 use crate::json::{Kind, Value};
+use crate::work::Budget;
 
 /// Most parts of a schema that is used.
 const PARTS: usize = 5000;
 /// Longest word of a schema or of arguments that is told, in bytes.
 const WORD: usize = 100;
 
+/// Most units that a check may have cost for its failure to be told in detail: telling costs a multiple of
+/// finding.
+const TOLD: u64 = 16 << 20;
+
 /// A schema, ready to be asked.
 #[derive(Debug)]
-pub struct Schema(Option<Validator>);
+pub struct Schema(Option<Ready>);
+
+/// A schema as it was read, by which the cost of a check is told, and made ready.
+#[derive(Debug)]
+struct Ready {
+    schema: serde_json::Value,
+    validator: Validator,
+}
 
 /// Something that is not as the schema says.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,7 +52,10 @@ impl Schema {
         let small = plain(schema, &mut parts).filter(|_| parts <= PARTS);
         let small = small.filter(|schema| Walk::new(schema).cost().is_some());
         let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
-        Self(small.and_then(|schema| options.build(&schema).ok()))
+        Self(small.and_then(|schema| {
+            let validator = options.build(&schema).ok()?;
+            Some(Ready { schema, validator })
+        }))
     }
 
     /// Whether arguments are as the schema says. One that is `null` counts as absent if it fits no
@@ -46,8 +63,12 @@ impl Schema {
     ///
     /// # Errors
     /// As [`Self::check`].
-    pub fn check_arguments(&self, arguments: Option<Value<'_>>) -> Result<(), Misfit> {
-        let checked = self.check(arguments);
+    pub fn check_arguments(
+        &self,
+        arguments: Option<Value<'_>>,
+        budget: &Budget,
+    ) -> Result<(), Misfit> {
+        let checked = self.check(arguments, budget);
         let Some(arguments) = arguments.filter(|_| checked.is_err()) else { return checked };
         let null = |(_, member): &(Cow<'_, str>, Value<'_>)| member.kind() == Kind::Null;
         if !arguments.members().any(|member| null(&member)) {
@@ -56,14 +77,15 @@ impl Schema {
         let kept = arguments.members().filter(|member| !null(member));
         let kept = kept.map(|(name, member)| Some((name.into_owned(), plain(member, &mut 0)?)));
         let kept: Option<Map<_, _>> = kept.collect();
-        kept.map_or(checked, |kept| self.fits(&kept.into()))
+        kept.map_or(checked, |kept| self.fits(&kept.into(), budget))
     }
 
-    /// Whether `value` is as the schema says; `None` is an empty object.
+    /// Whether `value` is as the schema says; `None` is an empty object. What that costs is taken from
+    /// `budget`; what costs more does not fit.
     ///
     /// # Errors
     /// The first thing that is not, for whoever sent it: the value is not told.
-    pub fn check(&self, value: Option<Value<'_>>) -> Result<(), Misfit> {
+    pub fn check(&self, value: Option<Value<'_>>, budget: &Budget) -> Result<(), Misfit> {
         let of_all = |note: &str| Misfit { at: String::new(), note: note.to_owned() };
         let value = match value {
             Some(value) => plain(value, &mut 0),
@@ -71,15 +93,26 @@ impl Schema {
         };
         let value =
             value.ok_or_else(|| of_all("has a number that is not read alike everywhere"))?;
-        self.fits(&value)
+        self.fits(&value, budget)
     }
 
-    fn fits(&self, value: &serde_json::Value) -> Result<(), Misfit> {
-        let Some(validator) = &self.0 else {
-            let note = "the schema in the definition cannot be used".to_owned();
-            return Err(Misfit { at: String::new(), note });
+    fn fits(&self, value: &serde_json::Value, budget: &Budget) -> Result<(), Misfit> {
+        let of_all = |note: &str| Err(Misfit { at: String::new(), note: note.to_owned() });
+        let Some(Ready { schema, validator }) = &self.0 else {
+            return of_all("the schema in the definition cannot be used");
         };
-        validator.iter_errors(value).next().map_or(Ok(()), |error| Err(misfit(&error)))
+        let before = budget.spent();
+        if !cost::spend(schema, value, budget) {
+            return of_all("costs more to check than a message may");
+        }
+        if validator.is_valid(value) {
+            return Ok(());
+        }
+        if budget.spent() - before > TOLD {
+            return of_all("is not as the schema says");
+        }
+        let first = validator.iter_errors(value).next();
+        first.map_or_else(|| of_all("is not as the schema says"), |error| Err(misfit(&error)))
     }
 }
 
@@ -247,11 +280,12 @@ fn number(raw: &str) -> Option<Number> {
 mod tests {
     use super::Schema;
     use crate::json::{Bounds, Document};
+    use crate::work::Budget;
 
     fn check(schema: &str, value: &str) -> Result<(), (String, String)> {
         let read = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
         let (schema, value) = (read(schema), read(value));
-        let checked = Schema::new(schema.root()).check(Some(value.root()));
+        let checked = Schema::new(schema.root()).check(Some(value.root()), &Budget::unlimited());
         checked.map_err(|misfit| (misfit.at, misfit.note))
     }
 
@@ -302,7 +336,8 @@ mod tests {
         let schema = r#"{"type":"object","required":["a"],"properties":{"a":{"type":"string"},"b":{"type":"string"}}}"#;
         let read = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
         let schema = Schema::new(read(schema).root());
-        let fits = |text: &str| schema.check_arguments(Some(read(text).root())).is_ok();
+        let budget = Budget::unlimited();
+        let fits = |text: &str| schema.check_arguments(Some(read(text).root()), &budget).is_ok();
         assert!(fits(r#"{"a":"x","b":null}"#) && fits(r#"{"a":"x"}"#));
         assert!(!fits(r#"{"a":null}"#) && !fits(r#"{"a":"x","b":1}"#));
     }

@@ -10,6 +10,7 @@ use policy::inspect::Detector;
 use policy::json::{Bounds, Document};
 use policy::name::ServerName;
 use policy::pattern::Pattern;
+use policy::work::Budget;
 use serde_json::Value;
 
 /// From this score on a text is taken to give orders.
@@ -45,7 +46,13 @@ fn read(folder: &Path, name: &str) -> Vec<Row> {
             if row["text"].is_string() { row["text"].clone() } else { row["frame"].clone() };
         (!value.is_null()).then(|| {
             let document = Document::parse(value.to_string().into(), &Bounds::ANSWER).unwrap();
-            let seen = contents.look(&server, Direction::Result, "", document.root());
+            let seen = contents.look(
+                &server,
+                Direction::Result,
+                "",
+                document.root(),
+                &Budget::unlimited(),
+            );
             Row { row, seen }
         })
     };
@@ -141,7 +148,8 @@ fn of_our_own() {
     for (name, text) in texts.filter_map(|one| one.trim_start_matches("=== ").split_once('\n')) {
         let quoted = Value::from(text).to_string();
         let document = Document::parse(quoted.into(), &Bounds::ANSWER).unwrap();
-        let seen = contents.look(&server, Direction::Result, "", document.root());
+        let seen =
+            contents.look(&server, Direction::Result, "", document.root(), &Budget::unlimited());
         let mut found: Vec<_> = seen.findings.iter().map(|one| one.detector.name()).collect();
         found.dedup();
         let kept = if seen.changed.is_none() { "unharmed" } else { "changed" };
@@ -164,6 +172,7 @@ fn speed(ordinary: &[Row]) {
                     Direction::Result,
                     "",
                     document.root(),
+                    &Budget::unlimited(),
                 ));
             }
         };

@@ -381,7 +381,7 @@ fn shipped(data: &Data) {
         for row in rows {
             let text = row.tool.to_string();
             let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
-            let found = policy::inspect::text(document.root());
+            let found = policy::inspect::text(document.root(), &policy::work::Budget::unlimited());
             let mut detectors: Vec<_> = found.iter().map(|finding| finding.detector).collect();
             detectors.sort_unstable();
             detectors.dedup();

@@ -15,6 +15,7 @@ use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
 use policy::review::{self, Severity};
 use policy::shadow::Shadows;
+use policy::work::Budget;
 use serde_json::json;
 
 use super::pin::Propose;
@@ -84,9 +85,16 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
                 for hello in &survey.hellos {
                     if let Some(said) = &hello.instructions {
                         let of = format!("{}/server", survey.server);
-                        found.extend(policy::inspect::text(said.value()).into_iter().map(|f| {
-                            detected(&of, &Finding { at: format!("/instructions{}", f.at), ..f })
-                        }));
+                        found.extend(
+                            policy::inspect::text(said.value(), &Budget::unlimited())
+                                .into_iter()
+                                .map(|f| {
+                                    detected(
+                                        &of,
+                                        &Finding { at: format!("/instructions{}", f.at), ..f },
+                                    )
+                                }),
+                        );
                     }
                 }
             }

@@ -57,10 +57,10 @@ impl Underway {
     }
 
     /// The questions as the client may see them.
-    fn shown(&mut self, asked: Asked) -> Result<Asked, Failure> {
+    async fn shown(&mut self, asked: Asked) -> Result<Asked, Failure> {
         let mut found = Vec::new();
         let Call { gateway, caller, server, .. } = &self.call;
-        let asked = gateway.asked(caller, server, asked, &mut found);
+        let asked = gateway.asked(caller, server, asked, &mut found).await;
         if let Some(record) = self.frame.entry.record() {
             record.found(found);
         }
@@ -70,7 +70,7 @@ impl Underway {
     /// Asks a legacy client. Says whether the call goes on.
     pub(super) async fn ask(&mut self, asked: Asked, outlet: &Outlet) -> Result<bool, Failure> {
         self.another_round()?;
-        let asked = self.shown(asked)?;
+        let asked = self.shown(asked).await?;
         if self.frame.batched && asked.result.is_some() {
             let asked = asked.questions.first().map(|question| question.method.clone());
             return Err(Failure::Unasked(asked.unwrap_or_default()));
@@ -102,13 +102,13 @@ impl Underway {
         let server = Arc::clone(&self.call.server);
         self.call.gateway.tasks.spawn(async move {
             let answer = timeout(patience, answer).await;
-            let answer =
-                answer.map(|answer| answer.ok().and_then(|o| gateway.sent(&caller, &server, o)));
-            let body = match answer.ok().flatten().ok_or(()) {
-                Ok(outcome) => reply::answer(&id, &outcome),
-                Err(()) => {
-                    wire::error(Some(&id), code::INTERNAL, "the client did not answer", None)
-                }
+            let answer = match answer {
+                Ok(Ok(outcome)) => gateway.sent(&caller, &server, outcome).await,
+                Ok(Err(_)) | Err(_) => None,
+            };
+            let body = match answer {
+                Some(outcome) => reply::answer(&id, &outcome),
+                None => wire::error(Some(&id), code::INTERNAL, "the client did not answer", None),
             };
             replier.reply(body).await;
         });
@@ -130,16 +130,18 @@ impl Underway {
                 () = self.frame.cancelled.cancelled() => return Ok(false),
             };
             let (gateway, caller) = (&self.call.gateway, &self.call.caller);
-            let sent = |outcome| gateway.sent(caller, &self.call.server, outcome).ok_or(());
-            let outcome = outcome.map(|outcome| outcome.map_err(drop).and_then(sent));
+            let outcome = match outcome {
+                Ok(Ok(outcome)) => gateway.sent(caller, &self.call.server, outcome).await,
+                Ok(Err(_)) | Err(_) => None,
+            };
             match outcome {
-                Ok(Ok(Outcome::Result(result))) => inputs.raw(&question.key, result.value().raw()),
+                Some(Outcome::Result(result)) => inputs.raw(&question.key, result.value().raw()),
                 // There is no word for an error among the answers; a user who was not asked has
                 // not agreed.
-                Ok(Ok(Outcome::Error(_))) if &*question.method == method::ELICIT => {
+                Some(Outcome::Error(_)) if &*question.method == method::ELICIT => {
                     inputs.raw(&question.key, r#"{"action":"cancel"}"#);
                 }
-                Ok(Ok(Outcome::Error(_)) | Err(_)) | Err(_) => return Err(Failure::Unanswered),
+                Some(Outcome::Error(_)) | None => return Err(Failure::Unanswered),
             }
         }
         inputs.close();
@@ -163,9 +165,9 @@ impl Underway {
     }
 
     /// Ends the exchange with a modern client by asking it. A legacy server's call waits here.
-    pub(super) fn pause(&mut self, asked: Asked) -> Result<(Body, Ending), Failure> {
+    pub(super) async fn pause(&mut self, asked: Asked) -> Result<(Body, Ending), Failure> {
         self.another_round()?;
-        let asked = self.shown(asked)?;
+        let asked = self.shown(asked).await?;
         let gateway = Arc::clone(&self.call.gateway);
         let seal = |state: &State| {
             let (now, lifetime) = (gateway.clock.now(), gateway.limits.input_time);
@@ -210,7 +212,7 @@ impl Underway {
         if self.call.waiting.is_empty() {
             return self.answer().await;
         }
-        match self.pause(Asked { questions: Vec::new(), result: None }) {
+        match self.pause(Asked { questions: Vec::new(), result: None }).await {
             Ok((body, ending)) => {
                 self.recorded(ending, body.length());
                 reply::json(body)
@@ -223,7 +225,7 @@ impl Underway {
     /// modern client that is a question, after which the call is made again.
     ///
     /// SPEC 2025-11-25 client/elicitation#url-elicitation-required-error
-    pub(super) fn asked_elsewhere(
+    pub(super) async fn asked_elsewhere(
         &mut self,
         error: &Fragment,
     ) -> Option<Result<(Body, Ending), Failure>> {
@@ -241,7 +243,7 @@ impl Underway {
             params: Some(params.fragment(&document)),
         };
         let questions: Vec<_> = list.items().take(ROUNDS).enumerate().map(question).collect();
-        let questions = match self.shown(Asked { questions, result: None }) {
+        let questions = match self.shown(Asked { questions, result: None }).await {
             Ok(asked) => asked.questions,
             Err(failure) => return Some(Err(failure)),
         };

@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use policy::json::Fragment;
 use policy::name::ServerName;
+use policy::work::Budget;
 
 use super::Gateway;
 use crate::audit::{Captured, Excerpt, Record};
@@ -44,13 +45,17 @@ impl Gateway {
         labelled: &[Vec<Box<str>>],
         most: usize,
     ) -> Excerpt {
-        let text = if said.value().raw().len() < self.limits.inspected_inline {
-            self.policy.recordable(server, said.value(), labelled)
+        let (bytes, most_work) = (said.value().span().len(), self.limits.inspection_work);
+        let text = if bytes < self.limits.inspected_inline {
+            let budget = Budget::for_bytes(bytes, most_work);
+            self.policy.recordable(server, said.value(), labelled, &budget)
         } else {
-            let (policy, server) = (Arc::clone(&self.policy), server.clone());
+            let (policy, name) = (Arc::clone(&self.policy), server.clone());
             let (said, labelled) = (said.clone(), labelled.to_vec());
-            let look = move || policy.recordable(&server, said.value(), &labelled);
-            tokio::task::spawn_blocking(look).await.unwrap_or_default()
+            let look =
+                move |budget: &Budget| policy.recordable(&name, said.value(), &labelled, budget);
+            let looked = self.tasks.offload().run(server.as_str(), bytes, most_work, look).await;
+            looked.unwrap_or_default()
         };
         text.map_or_else(Excerpt::withheld, |text| Excerpt::of(&text, most))
     }

@@ -6,16 +6,42 @@ use std::sync::Arc;
 use policy::inspect::Finding;
 use policy::json::Fragment;
 use policy::message::Reply;
-use policy::pipeline::{Expectation, Released, Shown};
+use policy::pipeline::{Expectation, Policy, Released, Shown};
 use policy::principal::Principal;
+use policy::work::Budget;
 
 use super::Gateway;
 use crate::failure::Failure;
+use crate::offload::OffloadError;
 use crate::upstream::{Asked, Question, Upstream, UpstreamError};
 use crate::wire::{Notification, Outcome};
 
 impl Gateway {
-    /// An answer as `caller` may see it. What is long does not hold up others.
+    /// Looks at a message of so many bytes, of which `caller` is the cause: here if it is short, and beside
+    /// the threads that serve clients if it is not. What it may cost is in proportion to its length.
+    ///
+    /// # Errors
+    /// When it could not be looked at.
+    pub(super) async fn inspect<T, F>(
+        &self,
+        caller: &Arc<Principal>,
+        bytes: usize,
+        look: F,
+    ) -> Result<T, OffloadError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Policy, &Arc<Principal>, &Budget) -> T + Send + 'static,
+    {
+        let most = self.limits.inspection_work;
+        if bytes < self.limits.inspected_inline {
+            return Ok(look(&self.policy, caller, &Budget::for_bytes(bytes, most)));
+        }
+        let (policy, principal) = (Arc::clone(&self.policy), Arc::clone(caller));
+        let look = move |budget: &Budget| look(&policy, &principal, budget);
+        self.tasks.offload().run(caller.id.as_str(), bytes, most, look).await
+    }
+
+    /// An answer as `caller` may see it.
     ///
     /// # Errors
     /// When it could not be looked at: then nobody sees it.
@@ -25,34 +51,46 @@ impl Gateway {
         due: Expectation,
         reply: Reply,
     ) -> Result<Released, Failure> {
-        let said = match &reply {
+        let bytes = match &reply {
             Reply::Result(said) | Reply::Error(said) | Reply::Told(said) => {
-                said.value().raw().len()
+                said.value().span().len()
             }
             Reply::List(_) => 0,
         };
-        if said < self.limits.inspected_inline {
-            return Ok(self.policy.release(caller, due, reply));
-        }
-        let (policy, caller) = (Arc::clone(&self.policy), Arc::clone(caller));
-        let looked = tokio::task::spawn_blocking(move || policy.release(&caller, due, reply));
-        let what = "the answer could not be looked at";
-        looked.await.map_err(|_ended| Failure::Upstream(UpstreamError::Protocol(what)))
+        let look = |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            policy.release(caller, due, reply, budget)
+        };
+        self.inspect(caller, bytes, look).await.map_err(|error| {
+            tracing::warn!(error = %crate::report::Chain(&error), "an answer was withheld");
+            let what = "the answer could not be looked at";
+            Failure::Upstream(UpstreamError::Protocol(what))
+        })
     }
 
     /// What a server said, as `caller` may see it. What was found is counted, and added to `found`.
     ///
     /// # Errors
     /// What was found, if it is withheld for it.
-    pub(super) fn heard(
+    pub(super) async fn heard(
         &self,
-        caller: &Principal,
+        caller: &Arc<Principal>,
         server: &Upstream,
         said: Option<Fragment>,
         found: &mut Vec<Finding>,
     ) -> Result<Option<Fragment>, Finding> {
         let Some(said) = said else { return Ok(None) };
-        let released = self.policy.release_early(caller, server.name(), said);
+        let (name, bytes) = (server.name().clone(), said.value().span().len());
+        if bytes > self.limits.notification {
+            found.push(Finding::too_long());
+            return Err(Finding::too_long());
+        }
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            policy.release_early(caller, &name, said, budget)
+        };
+        let Ok(released) = self.inspect(caller, bytes, look).await else {
+            found.push(Finding::over_budget());
+            return Err(Finding::over_budget());
+        };
         match self.counted_parts(released, found) {
             Shown::Answer(Reply::Told(said)) => Ok(Some(said)),
             Shown::Withheld(finding) => Err(finding),
@@ -70,14 +108,14 @@ impl Gateway {
     }
 
     /// A notification as `caller` may see it, if it may; what was found in it is logged.
-    pub(super) fn told(
+    pub(super) async fn told(
         &self,
-        caller: &Principal,
+        caller: &Arc<Principal>,
         server: &Upstream,
         told: &Notification,
     ) -> Option<Notification> {
         let mut found = Vec::new();
-        let params = self.heard(caller, server, told.params.clone(), &mut found);
+        let params = self.heard(caller, server, told.params.clone(), &mut found).await;
         for finding in &found {
             tracing::info!(server = %server.name(), method = %told.method, %finding, "found in what a server said");
         }
@@ -91,9 +129,9 @@ impl Gateway {
     }
 
     /// What a client answered to a question, as it may be sent; `None` if it may not.
-    pub(super) fn sent(
+    pub(super) async fn sent(
         &self,
-        caller: &Principal,
+        caller: &Arc<Principal>,
         server: &Upstream,
         outcome: Outcome,
     ) -> Option<Outcome> {
@@ -101,7 +139,11 @@ impl Gateway {
             Outcome::Result(result) => (result, Outcome::Result),
             Outcome::Error(error) => (error, Outcome::Error),
         };
-        let (sent, found) = self.policy.answerable(caller, server.name(), answer);
+        let (name, bytes) = (server.name().clone(), answer.value().span().len());
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            policy.answerable(caller, &name, answer, budget)
+        };
+        let (sent, found) = self.inspect(caller, bytes, look).await.ok()?;
         self.metrics.content(&found);
         for finding in &found {
             tracing::info!(server = %server.name(), %finding, "found in what a client answered");
@@ -113,21 +155,21 @@ impl Gateway {
     ///
     /// # Errors
     /// What was found, if one is withheld for it: then none is asked.
-    pub(super) fn asked(
+    pub(super) async fn asked(
         &self,
-        caller: &Principal,
+        caller: &Arc<Principal>,
         server: &Upstream,
         asked: Asked,
         found: &mut Vec<Finding>,
     ) -> Result<Asked, Finding> {
         let Asked { questions, result } = asked;
         // What is asked stands in the result too, and is counted once.
-        let result = self.heard(caller, server, result, found)?;
+        let result = self.heard(caller, server, result, found).await?;
         let mut again = Vec::new();
         let mut shown = Vec::with_capacity(questions.len());
         for Question { key, id, method, params } in questions {
             let found = if result.is_some() { &mut again } else { &mut *found };
-            let params = self.heard(caller, server, params, found)?;
+            let params = self.heard(caller, server, params, found).await?;
             shown.push(Question { key, id, method, params });
         }
         Ok(Asked { questions: shown, result })

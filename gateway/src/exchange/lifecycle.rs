@@ -8,6 +8,7 @@ use http::{HeaderValue, Response, StatusCode};
 use policy::decision::Mode;
 use policy::json::Fragment;
 use policy::offer::Kind;
+use policy::work::Budget;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -29,6 +30,8 @@ type Asked<'a> = (&'a Arc<Upstream>, Result<(Arc<Hello>, bool), UpstreamError>);
 
 /// How long servers are waited for to end a session.
 const FAREWELL: Duration = Duration::from_secs(2);
+/// What looking at the instructions of a server may cost, in units: enough for some 80 KiB.
+const INSTRUCTIONS: u64 = 8 << 20;
 /// The id of a request; every request has one by the time it is answered.
 const NO_ID: Id = Id::Number(0);
 
@@ -216,7 +219,7 @@ impl Gateway {
     /// a model, so they pass the same detectors as definitions.
     fn presentation(&self, servers: &[Presented], era: Era) -> Presentation {
         let shown = |instructions: &Fragment| {
-            let findings = policy::inspect::text(instructions.value());
+            let findings = policy::inspect::text(instructions.value(), &Budget::new(INSTRUCTIONS));
             let withheld = self.policy.withholds(&findings);
             if let Some(finding) = withheld {
                 tracing::warn!(%finding, "the instructions of a server were withheld");

@@ -11,6 +11,7 @@ use policy::name::ServerName;
 use policy::offer::Kind;
 use policy::pipeline::Permit;
 use policy::principal::Principal;
+use policy::work::{Budget, USUAL_MOST};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
@@ -191,7 +192,7 @@ impl Gateway {
             extra: Vec::new(),
             meta: Vec::new(),
         };
-        self.policy.admit(principal, None, call).outcome.ok()
+        self.policy.admit(principal, None, call, &Budget::for_bytes(0, USUAL_MOST)).outcome.ok()
     }
 
     /// Carries what servers say to a modern client, until it hangs up or the gateway stops.
@@ -234,7 +235,7 @@ impl Gateway {
                 outlet.send(&reply::unsubscribed(&id), patience).await;
                 return;
             };
-            let Some(told) = self.told(&caller, &server, &told) else { continue };
+            let Some(told) = self.told(&caller, &server, &told).await else { continue };
             let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
             let uri = uri.and_then(Value::as_str);
             // What may no longer be read is no longer told of.
@@ -407,7 +408,7 @@ impl Listener {
 
     async fn tell(&self, feed: &Feed, told: &Notification) {
         let (gateway, server) = (&self.gateway, feed.upstream());
-        let Some(told) = &gateway.told(&self.caller, server, told) else { return };
+        let Some(told) = &gateway.told(&self.caller, server, told).await else { return };
         let message = match &*told.method {
             method::UPDATED => {
                 let uri = told.params.as_ref().and_then(|params| params.value().get("uri"));
@@ -442,7 +443,8 @@ impl Listener {
     async fn ask(&self, id: Id, asked: &str, params: Option<Fragment>, replier: Box<Replier>) {
         let told = Notification { method: asked.into(), params };
         let Some(server) = self.server() else { return };
-        let Some(Notification { params, .. }) = self.gateway.told(&self.caller, server, &told)
+        let Some(Notification { params, .. }) =
+            self.gateway.told(&self.caller, server, &told).await
         else {
             let refusal = wire::error(Some(&id), code::DENIED, "the question was withheld", None);
             replier.reply(refusal).await;
@@ -463,7 +465,11 @@ impl Listener {
         let server = Arc::clone(server);
         self.gateway.tasks.spawn(async move {
             let answer = timeout(patience, answer).await.ok().and_then(Result::ok);
-            let body = match answer.and_then(|answer| gateway.sent(&caller, &server, answer)) {
+            let answer = match answer {
+                Some(answer) => gateway.sent(&caller, &server, answer).await,
+                None => None,
+            };
+            let body = match answer {
                 Some(outcome) => reply::answer(&id, &outcome),
                 None => wire::error(Some(&id), code::INTERNAL, "the client did not answer", None),
             };

@@ -9,6 +9,7 @@ use http::Response;
 use policy::message::Reply;
 use policy::offer::Kind;
 use policy::pipeline::{Expectation, Permit, Policy, Shown, View};
+use policy::work::{Budget, USUAL_MOST};
 use tokio::time::timeout;
 
 use super::{Arrived, Gateway};
@@ -154,7 +155,9 @@ impl Gateway {
         let view = |part: Part| {
             let Part { server, listing, due } = part;
             let reply = Reply::List(Arc::clone(listing.catalog()));
-            match self.policy.release(principal, due, reply).into_shown() {
+            // What a definition costs was spent when the list was read.
+            let budget = Budget::new(USUAL_MOST);
+            match self.policy.release(principal, due, reply, &budget).into_shown() {
                 Shown::List(view) => Ok((server, listing, view)),
                 Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_) => Err(MISTAKEN),
             }
@@ -185,9 +188,15 @@ impl Gateway {
     ) -> Result<Shelved, UpstreamError> {
         let Part { server, listing, due } = part;
         let known = listing.written(naming, |view| self.policy.holds(view, principal));
+        let budget = Budget::new(USUAL_MOST);
         let released = match &known {
             Some(written) => self.policy.release_again(principal, due, &written.view),
-            None => self.policy.release(principal, due, Reply::List(Arc::clone(listing.catalog()))),
+            None => self.policy.release(
+                principal,
+                due,
+                Reply::List(Arc::clone(listing.catalog())),
+                &budget,
+            ),
         };
         match (released.into_shown(), known) {
             (Shown::List(view), Some(written)) if Arc::ptr_eq(&view, &written.view) => {

@@ -94,7 +94,7 @@ impl Gateway {
                 Ok(Some(Outcome::Error(error))) => {
                     let caller = &arrived.caller.principal;
                     let mut found = Vec::new();
-                    let error = self.heard(caller, server, Some(error), &mut found);
+                    let error = self.heard(caller, server, Some(error), &mut found).await;
                     refused = Some(error.map_err(Failure::Withheld));
                     if let Some(record) = entry.record() {
                         record.found(found);

@@ -133,12 +133,12 @@ impl Underway {
         let mut late = if primes { Some(GRACE) } else { None };
         loop {
             match self.next(late).await {
-                Ok(Next::Step(Step::Told(told))) => match self.visible(&told) {
+                Ok(Next::Step(Step::Told(told))) => match self.visible(&told).await {
                     Some(message) => return self.stream(Some(Ready::Message(message))),
                     None => continue,
                 },
                 Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
-                    return match self.pause(asked) {
+                    return match self.pause(asked).await {
                         Ok((body, ending)) => {
                             self.recorded(ending, body.length());
                             reply::json(body)
@@ -241,7 +241,7 @@ impl Underway {
             };
             let outcome = match step {
                 Ok(Next::Step(Step::Told(told))) => {
-                    let message = self.visible(&told);
+                    let message = self.visible(&told).await;
                     if let Some(message) = message
                         && !self.send(&outlet, &message).await
                     {
@@ -250,7 +250,7 @@ impl Underway {
                     continue;
                 }
                 Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
-                    self.pause(asked)
+                    self.pause(asked).await
                 }
                 Ok(Next::Step(Step::Asked(asked))) => match self.ask(asked, &outlet).await {
                     Ok(true) => continue,
@@ -312,7 +312,7 @@ impl Underway {
     }
 
     /// A message on the way to the answer as the client may see it, if it may.
-    fn visible(&mut self, told: &Notification) -> Option<Vec<u8>> {
+    async fn visible(&mut self, told: &Notification) -> Option<Vec<u8>> {
         if &*told.method == method::PROGRESS {
             let ours = self.is_ours(told);
             let further =
@@ -326,12 +326,12 @@ impl Underway {
         if let Some(kind) = upstream::changed(&told.method) {
             call.server.heard(told);
             let granted = call.gateway.policy.admit_list(&call.caller, call.server.name(), kind);
-            let told = call.gateway.told(&call.caller, &call.server, told)?;
+            let told = call.gateway.told(&call.caller, &call.server, told).await?;
             return (legacy && granted.outcome.is_ok()).then(|| reply::told(&told, &[]));
         }
         let mut found = Vec::new();
         let params =
-            call.gateway.heard(&call.caller, &call.server, told.params.clone(), &mut found);
+            call.gateway.heard(&call.caller, &call.server, told.params.clone(), &mut found).await;
         if let Some(record) = frame.entry.record() {
             record.found(found);
         }
@@ -391,7 +391,7 @@ impl Underway {
                 (Reply::Result(result), ending)
             }
             Outcome::Error(error) => {
-                if let Some(asked) = self.asked_elsewhere(&error) {
+                if let Some(asked) = self.asked_elsewhere(&error).await {
                     return asked;
                 }
                 let code = error.value().get("code").and_then(Value::as_i64);

@@ -11,7 +11,9 @@ use policy::message::{Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::{Kind, Offer};
 use policy::pipeline::{Permit, Policy};
+use policy::principal::Principal;
 use policy::registry::Registered;
+use policy::work::Budget;
 use tokio::time::timeout;
 
 use super::detached::Cancellable;
@@ -114,10 +116,12 @@ impl Gateway {
             started,
             _place: place,
         };
-        let inputs = match inputs.map(|inputs| self.answerable(&arrived, &admitted, inputs)) {
+        let inputs = match inputs {
             None => None,
-            Some(Ok(inputs)) => Some(inputs),
-            Some(Err(failure)) => return self.failed(frame.entry, &failure, Some(&frame.id)),
+            Some(inputs) => match self.answerable(&arrived, &admitted, inputs).await {
+                Ok(inputs) => Some(inputs),
+                Err(failure) => return self.failed(frame.entry, &failure, Some(&frame.id)),
+            },
         };
         let (inputs, state) = match admitted.state.clone() {
             Some(State::Parked(name)) => {
@@ -229,14 +233,19 @@ impl Gateway {
     }
 
     /// What a client answers to a server, as it may be sent.
-    fn answerable(
+    async fn answerable(
         &self,
         arrived: &Arrived,
         admitted: &Admitted,
         inputs: Fragment,
     ) -> Result<Fragment, Failure> {
-        let (caller, server) = (&arrived.caller.principal, admitted.server.name());
-        let (sent, found) = self.policy.answerable(caller, server, inputs);
+        let (caller, server) = (&arrived.caller.principal, admitted.server.name().clone());
+        let bytes = inputs.value().span().len();
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            policy.answerable(caller, &server, inputs, budget)
+        };
+        let looked = self.inspect(caller, bytes, look).await;
+        let (sent, found) = looked.map_err(|_refused| Failure::Overload)?;
         self.metrics.content(&found);
         sent.map_err(Failure::Unsent)
     }
@@ -336,17 +345,16 @@ impl Gateway {
         });
         let arguments = call.arguments.clone();
         let more = call.extra.iter().chain(&call.meta).map(|(_, value)| value);
-        let sent: usize = arguments.iter().chain(more).map(|part| part.value().raw().len()).sum();
-        let ruling = if sent < self.limits.inspected_inline {
-            self.policy.admit(principal, catalog, call)
-        } else {
-            // What is long does not hold up others.
-            let (policy, catalog) =
-                (Arc::clone(&self.policy), listing.as_ref().map(|l| Arc::clone(l.catalog())));
-            let principal = Arc::clone(&arrived.caller.principal);
-            let admit = move || policy.admit(&principal, catalog.as_deref(), call);
-            tokio::task::spawn_blocking(admit).await.map_err(|_ended| Failure::Overload)?
+        let sent: usize = arguments.iter().chain(more).map(|part| part.value().span().len()).sum();
+        // A schema that is compiled for this call costs what its server makes of it.
+        let ready = catalog.and_then(|catalog| catalog.offer(&name)).is_none_or(Offer::is_ready);
+        let bytes = if ready { sent } else { sent.max(self.limits.inspected_inline) };
+        let offers = listing.as_ref().map(|listing| Arc::clone(listing.catalog()));
+        let admit = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            policy.admit(caller, offers.as_deref(), call, budget)
         };
+        let ruling = self.inspect(&arrived.caller.principal, bytes, admit).await;
+        let ruling = ruling.map_err(|_refused| Failure::Overload)?;
         // What was found in the definition was found when it was listed.
         let listed =
             catalog.and_then(|catalog| catalog.offer(&name)).map_or(&[][..], Offer::findings);

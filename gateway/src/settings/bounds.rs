@@ -15,7 +15,9 @@ impl Default for Limits {
         Self {
             request_body: 4 * MIB,
             response_body: 16 * MIB,
-            inspected_inline: 64 * KIB,
+            inspected_inline: 16 * KIB,
+            inspection_work: policy::work::USUAL_MOST,
+            notification: MIB,
             request_head: 16 * KIB,
             connections: 4096,
             in_flight: 1024,
@@ -61,6 +63,7 @@ impl Compiler<'_> {
         let replay_memory = size("replayMemory", &raw.replay_memory, usual.replay_memory);
         let inspected_inline =
             size("inspectedInline", &raw.inspected_inline, usual.inspected_inline);
+        let notification = size("notification", &raw.notification, usual.notification);
         let kept_results = size("keptResults", &raw.kept_results, usual.kept_results);
         let request_head = size("requestHead", &raw.request_head, usual.request_head);
         let mut count = |key: &str, value: Option<usize>, usual| {
@@ -88,6 +91,8 @@ impl Compiler<'_> {
             request_body,
             response_body,
             inspected_inline,
+            inspection_work: raw.inspection_work.unwrap_or(usual.inspection_work).max(1),
+            notification,
             request_head: request_head.max(8 * KIB),
             connections,
             in_flight,

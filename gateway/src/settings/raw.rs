@@ -335,8 +335,14 @@ pub(super) struct RawLimits {
     /// One answer of a server, one event of a stream and one line of a program. Default `16MiB`.
     pub(super) response_body: Option<String>,
     /// From so many bytes on final answers and arguments are inspected beside the threads that serve
-    /// clients. Default `64KiB`.
+    /// clients, a few at a time. Default `16KiB`.
     pub(super) inspected_inline: Option<String>,
+    /// What the inspection of one message may cost, in units of one byte that one detector looks at: 2
+    /// million and 256 for each byte of the message, and no more than this. A message that costs more is
+    /// withheld. Default 1073741824, which is about one second of a processor.
+    pub(super) inspection_work: Option<u64>,
+    /// The parameters of one notification, or of one question, of a server. Default `1MiB`.
+    pub(super) notification: Option<String>,
     /// The head of one request. Default `16KiB`.
     pub(super) request_head: Option<String>,
     /// Connections to one listener. Default 4096.

@@ -327,7 +327,8 @@ impl Upstream {
                     return Err(UpstreamError::Protocol(what));
                 }
             };
-            (pages, cursor) = pages.take(result.clone()).await?;
+            (pages, cursor) =
+                pages.take(result.clone(), self.tasks.offload(), &self.limits).await?;
             if cursor.is_none() {
                 let source = text.and_then(|text| {
                     let id = result.document().root().get("id")?.span();

@@ -11,11 +11,13 @@ use policy::json::{Document, Fragment, Value, write_string};
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
 use policy::pipeline::View;
+use policy::work::Budget;
 
 use super::error::UpstreamError;
 use crate::naming::Naming;
+use crate::offload::Offload;
 use crate::settings::Limits;
-use crate::wire::{self, LARGE};
+use crate::wire;
 
 /// Most views of one listing that are kept written out.
 const VIEWS: usize = 64;
@@ -210,20 +212,28 @@ impl Pages {
     pub(super) async fn take(
         mut self,
         result: Fragment,
+        offload: &Offload,
+        limits: &Limits,
     ) -> Result<(Self, Option<String>), UpstreamError> {
-        let large = result.value().span().len() > LARGE;
-        let take = move || {
-            let next = self.read(&result)?;
+        let (bytes, most) = (result.value().span().len(), limits.inspection_work);
+        if bytes < limits.inspected_inline {
+            let next = self.read(&result, &Budget::for_bytes(bytes, most))?;
+            return Ok((self, next));
+        }
+        let server = self.server.clone();
+        let take = move |budget: &Budget| {
+            let next = self.read(&result, budget)?;
             Ok((self, next))
         };
-        if !large {
-            return take();
-        }
-        let taken = tokio::task::spawn_blocking(take).await;
+        let taken = offload.run(server.as_str(), bytes, most, take).await;
         taken.unwrap_or(Err(UpstreamError::Protocol("the list could not be read")))
     }
 
-    fn read(&mut self, result: &Fragment) -> Result<Option<String>, UpstreamError> {
+    fn read(
+        &mut self,
+        result: &Fragment,
+        budget: &Budget,
+    ) -> Result<Option<String>, UpstreamError> {
         let page = result.value();
         self.count += 1;
         let (pages, things) = self.most;
@@ -249,7 +259,7 @@ impl Pages {
                 continue;
             }
             let former = self.former.as_deref();
-            match Offer::read_again(self.kind, definition, &document, former) {
+            match Offer::read_again(self.kind, definition, &document, former, budget) {
                 Ok(offer) => self.offers.push(offer),
                 Err(error) => {
                     let error = crate::report::Chain(&error);

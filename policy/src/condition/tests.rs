@@ -7,9 +7,11 @@ use crate::json::{Bounds, Document};
 use crate::name::{GroupName, PrincipalId, ServerName};
 use crate::offer::Kind;
 use crate::principal::Principal;
+use crate::work::Budget;
 
 fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
     let condition = Condition::compile(expression).unwrap();
+    let budget = Budget::unlimited();
     let principal = Principal::new(
         PrincipalId::parse("ana").unwrap(),
         BTreeSet::from([GroupName::parse("dev").unwrap()]),
@@ -18,7 +20,7 @@ fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
     let text = Bytes::from(arguments.unwrap_or("null").to_owned());
     let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
     let arguments = match arguments {
-        Some(_) => Arguments::Given(document.root()),
+        Some(_) => Arguments::Given(document.root(), &budget),
         None => Arguments::Unknown,
     };
     condition.evaluate(Subject {

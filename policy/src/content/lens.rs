@@ -14,9 +14,12 @@ use crate::coding::hex;
 use crate::hidden::{Hidden, TERMINAL, has_any, without_colours};
 use crate::inspect::{self, Detector};
 use crate::pattern::Pattern;
+use crate::work::{Budget, EACH_FOUND};
 
 /// Most passes over one string after the first: what takes more was made to take more.
 const PASSES: usize = 6;
+/// What one pass costs for each byte of a text in which nothing is found, in units.
+const PASS: usize = 8;
 
 /// What class of data it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -81,6 +84,8 @@ pub(super) struct Lens<'a> {
     pub(super) server: &'a str,
     pub(super) key: &'a [u8; 32],
     pub(super) caller: &'a str,
+    /// What looking may cost.
+    pub(super) budget: &'a Budget,
 }
 
 /// What one string is.
@@ -230,6 +235,9 @@ impl Lens<'_> {
 
     fn once(&self, text: &str) -> Glance {
         let mut seen = Glance::default();
+        if !self.budget.spend(text.len().saturating_mul(PASS)) {
+            return seen;
+        }
         // What is split by what is not shown is one word to who reads it.
         let plain = self.plain(text, &mut seen);
         let now = plain.as_ref().map_or(text, |(plain, _)| plain);
@@ -273,7 +281,7 @@ impl Lens<'_> {
         if active == Handling::Off && links == Handling::Off {
             return None;
         }
-        let found = markup::find(text, self.hosts);
+        let found = markup::find(text, self.hosts, self.budget);
         let (mut out, mut done) = (None::<String>, 0);
         for one in found {
             let (detector, handling) = if one.is_link {
@@ -310,6 +318,9 @@ impl Lens<'_> {
     /// The text without what is nobody's business, if there is any and it is to be replaced.
     fn redacted(&self, text: &str, seen: &mut Glance) -> Option<String> {
         let mut found = self.all(text);
+        if !self.budget.spend(found.len().saturating_mul(EACH_FOUND)) {
+            return None;
+        }
         // Nothing that is not shown keeps a value from being one, also where it may stay.
         let bare = has_any(text)
             .then(|| -> String { text.chars().filter(|c| Hidden::of(*c).is_none()).collect() });
@@ -425,7 +436,7 @@ impl Lens<'_> {
         if handling == Handling::Off {
             return None;
         }
-        let order = orders::find(text)?;
+        let order = orders::find(text, self.budget)?;
         seen.score = seen.score.max(order.value());
         if !order.is_one() {
             return None;

@@ -12,6 +12,7 @@ use regex::Regex;
 
 use super::host;
 use crate::pattern::Pattern;
+use crate::work::{Budget, EACH_FOUND};
 
 /// Longest authority of a URL that is read, in bytes.
 const AUTHORITY: usize = 300;
@@ -113,8 +114,8 @@ static COMPILED: LazyLock<Option<Compiled>> = LazyLock::new(|| {
 });
 
 /// Everything in a text that does something, in order. `hosts` are those that links may lead to; none
-/// means all.
-pub(super) fn find(text: &str, hosts: &[Pattern]) -> Vec<Active> {
+/// means all. It ends early when `budget` does.
+pub(super) fn find(text: &str, hosts: &[Pattern], budget: &Budget) -> Vec<Active> {
     let (mut found, bytes) = (Vec::new(), text.as_bytes());
     let Some(compiled) = COMPILED.as_ref() else { return found };
     let next = |at: usize| bytes.get(at + 1).copied().unwrap_or_default();
@@ -122,6 +123,8 @@ pub(super) fn find(text: &str, hosts: &[Pattern]) -> Vec<Active> {
     let tag = memchr_iter(b'<', bytes).any(is_tag);
     let image = memmem::find(bytes, b"![").is_some();
     let word = signs_of_words(bytes) && compiled.words.is_match(bytes);
+    // Whether an image by reference loads something is a question about the whole text: asked once.
+    let refers = image && refers(bytes);
     for (sign, fix, note, pattern) in &compiled.patterns {
         let could = match sign {
             Sign::Tag => tag,
@@ -131,18 +134,24 @@ pub(super) fn find(text: &str, hosts: &[Pattern]) -> Vec<Active> {
         if !could {
             continue;
         }
+        if !budget.spend(text.len()) {
+            return found;
+        }
         for one in pattern.find_iter(text) {
             // An image by reference loads something if what it refers to is elsewhere.
-            if *fix == Fix::Image && one.as_str().ends_with(']') && !refers(bytes) {
+            if *fix == Fix::Image && one.as_str().ends_with(']') && !refers {
                 continue;
+            }
+            if !budget.spend(EACH_FOUND) {
+                return found;
             }
             let (from, end) = (one.start(), one.end());
             found.push(Active { from, end, note, is_link: false, fix: *fix });
         }
     }
-    links(text, hosts, &mut found);
-    if memmem::find(bytes, b"](").is_some() || tag {
-        mismatches(&compiled.mismatch, text, &mut found);
+    links(text, hosts, budget, &mut found);
+    if (memmem::find(bytes, b"](").is_some() || tag) && budget.spend(text.len()) {
+        mismatches(&compiled.mismatch, text, budget, &mut found);
     }
     found.sort_by_key(|one| (one.from, Reverse(one.end)));
     let mut last = [0; 2];
@@ -214,14 +223,20 @@ pub(super) fn defanged(one: &Active, text: &str) -> String {
 }
 
 /// Adds the links that lead elsewhere than they seem to, or than they may.
-fn links(text: &str, hosts: &[Pattern], found: &mut Vec<Active>) {
+fn links(text: &str, hosts: &[Pattern], budget: &Budget, found: &mut Vec<Active>) {
     let bytes = text.as_bytes();
     // Where the last link ended: each byte of a path is looked at once.
     let mut ended = 0;
     for at in memchr::memchr2_iter(b':', b'/', bytes) {
         let Some((from, start)) = begins(bytes, at) else { continue };
         let authority = authority(text, start);
+        if !budget.spend(AUTHORITY) {
+            return;
+        }
         let Some(note) = host::note(authority, hosts) else { continue };
+        if !budget.spend(EACH_FOUND) {
+            return;
+        }
         let behind = start + authority.len();
         if ended < behind {
             let rest = text.get(behind..).unwrap_or_default();
@@ -237,8 +252,9 @@ fn links(text: &str, hosts: &[Pattern], found: &mut Vec<Active>) {
 /// link stands.
 fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     let behind = bytes.get(at + 1..)?;
-    let slashes = behind.iter().take(AUTHORITY).take_while(|b| matches!(b, b'/' | b'\\')).count();
+    let slashes = |most| behind.iter().take(most).take_while(|b| matches!(b, b'/' | b'\\')).count();
     if bytes.get(at) == Some(&b':') {
+        let slashes = slashes(AUTHORITY);
         let before = bytes.get(at.saturating_sub(6)..at)?;
         let scheme = ["https", "http", "ftp", "wss", "ws"].into_iter().find(|scheme| {
             let start = before.len().checked_sub(scheme.len());
@@ -252,7 +268,7 @@ fn begins(bytes: &[u8], at: usize) -> Option<(usize, usize)> {
     }
     let before = bytes.get(at.saturating_sub(3)..at)?;
     let target = [&b"("[..], b"(<", b"=\"", b"='", b"=", b"]: ", b"]:", b"<"];
-    let first = slashes == 1 && target.iter().any(|sign| before.ends_with(sign));
+    let first = slashes(2) == 1 && target.iter().any(|sign| before.ends_with(sign));
     first.then_some((at, at + 2))
 }
 
@@ -274,7 +290,7 @@ fn authority(text: &str, start: usize) -> &str {
 }
 
 /// Adds links whose text is another address than the one they lead to.
-fn mismatches(pattern: &Regex, text: &str, found: &mut Vec<Active>) {
+fn mismatches(pattern: &Regex, text: &str, budget: &Budget, found: &mut Vec<Active>) {
     let plain = |host: &str| {
         let host = host.trim_end_matches(['.', ',']).to_ascii_lowercase();
         host.strip_prefix("www.").map_or_else(|| host.clone(), ToOwned::to_owned)
@@ -285,6 +301,9 @@ fn mismatches(pattern: &Regex, text: &str, found: &mut Vec<Active>) {
             Some(target) => (part(1), part(3), Some(target)),
             None => (part(6), part(5), one.get(4)),
         };
+        if !budget.spend(EACH_FOUND) {
+            return;
+        }
         let Some(target) = target.filter(|_| shown != led) else { continue };
         let note = "has a link that shows another address than it leads to";
         let (from, end) = (target.start(), target.end());
@@ -298,9 +317,10 @@ mod tests {
 
     use super::{COMPILED, SPECS, defanged, find};
     use crate::pattern::Pattern;
+    use crate::work::Budget;
 
     fn notes(text: &str) -> Vec<&'static str> {
-        find(text, &[]).into_iter().map(|one| one.note).collect()
+        find(text, &[], &Budget::unlimited()).into_iter().map(|one| one.note).collect()
     }
 
     #[test]
@@ -387,7 +407,7 @@ mod tests {
             ("ftp://example.com", true),
             ("https://example.org./", false),
         ] {
-            assert_eq!(!find(text, &hosts).is_empty(), found, "{text}");
+            assert_eq!(!find(text, &hosts, &Budget::unlimited()).is_empty(), found, "{text}");
         }
         for text in [
             "https://example.com/x",
@@ -400,13 +420,13 @@ mod tests {
             "http:\\\\example.com",
             "http://[::1]/",
         ] {
-            let one = find(text, &hosts)[0];
+            let one = find(text, &hosts, &Budget::unlimited())[0];
             let (before, rest) = text.split_at_checked(one.from).unwrap();
             let (link, behind) = rest.split_at_checked(one.end - one.from).unwrap();
             let idle = format!("{before}{}{behind}", defanged(&one, link));
-            assert!(find(&idle, &hosts).is_empty(), "{idle}");
+            assert!(find(&idle, &hosts, &Budget::unlimited()).is_empty(), "{idle}");
         }
-        let one = find("see https://evil.example/a.b?c=d now", &hosts)[0];
+        let one = find("see https://evil.example/a.b?c=d now", &hosts, &Budget::unlimited())[0];
         assert_eq!(
             defanged(&one, "https://evil.example/a.b?c=d"),
             "hxxps://evil[.]example/a.b?c=d"
@@ -422,7 +442,7 @@ mod tests {
         ], 0..12)) {
             let mut text = parts.concat();
             for _ in 0..6 {
-                let found = find(&text, &[]);
+                let found = find(&text, &[], &Budget::unlimited());
                 let Some(one) = found.first() else { break };
                 let part = |range: std::ops::Range<usize>| text.get(range).unwrap();
                 let idle = defanged(one, part(one.from..one.end));

@@ -3,6 +3,7 @@ use crate::inspect::Detector;
 use crate::json::{Bounds, Document, write_string};
 use crate::name::ServerName;
 use crate::pattern::Pattern;
+use crate::work::Budget;
 use proptest::prelude::*;
 
 fn contents(results: Handlings) -> Contents {
@@ -39,7 +40,7 @@ fn ways(way: usize) -> Contents {
 fn look(contents: &Contents, json: &str) -> Seen {
     let document = Document::parse(json.to_owned().into(), &Bounds::ANSWER).unwrap();
     let server = ServerName::parse("up").unwrap();
-    contents.look(&server, Direction::Result, "ana", document.root())
+    contents.look(&server, Direction::Result, "ana", document.root(), &Budget::unlimited())
 }
 
 /// The rules that find something in a text.
@@ -200,7 +201,13 @@ fn the_first_profile_of_a_server_counts_and_the_defaults_for_others() {
     let document = Document::parse(r#""AKIAQ3EGRZ7XK2MWPLVT""#.into(), &Bounds::ANSWER).unwrap();
     let contents = Contents::new(vec![one.clone(), rest]);
     let of = |contents: &Contents, server: &str| {
-        contents.look(&ServerName::parse(server).unwrap(), Direction::Result, "", document.root())
+        contents.look(
+            &ServerName::parse(server).unwrap(),
+            Direction::Result,
+            "",
+            document.root(),
+            &Budget::unlimited(),
+        )
     };
     assert!(of(&contents, "bank-1").findings.is_empty());
     assert!(of(&contents, "shop").blocked.is_some());

@@ -86,6 +86,8 @@ impl Place {
     }
 }
 
+/// What each value costs beside its text, in units.
+const EACH_VALUE: usize = 64;
 /// Fewest digits of a number that is looked at.
 const DIGITS: usize = 12;
 /// Longest place that is told, in bytes.
@@ -97,9 +99,17 @@ pub(super) fn look(lens: &Lens<'_>, value: Value<'_>) -> Seen {
     let mut at = String::new();
     walk.value(value, &mut at, Place::Top);
     let Walk { mut seen, dirty, .. } = walk;
+    if lens.budget.is_exhausted() {
+        let finding = Finding::over_budget();
+        seen.findings.push(finding.clone());
+        seen.blocked = Some(finding);
+    }
     if dirty && seen.blocked.is_none() {
         let mut out = Vec::with_capacity(value.raw().len());
         write(&mut out, lens, value, Place::Top);
+        if lens.budget.is_exhausted() {
+            seen.blocked = Some(Finding::over_budget());
+        }
         seen.changed = Some(out);
     }
     seen
@@ -114,6 +124,9 @@ struct Walk<'a, 'b> {
 impl Walk<'_, '_> {
     /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
     fn value(&mut self, value: Value<'_>, at: &mut String, place: Place) {
+        if !self.lens.budget.spend(EACH_VALUE) {
+            return;
+        }
         match value.kind() {
             Kind::Null | Kind::Boolean => {}
             Kind::Number => {

@@ -94,6 +94,19 @@ pub(super) fn printable(bytes: Vec<u8>) -> Option<String> {
     (good * 100 >= all * 95).then_some(text)
 }
 
+/// How long a text is after normalisation at most, in bytes: some characters of compatibility become up to
+/// 18 (Unicode Standard Annex 15, section 12.1).
+pub(super) fn expanded(text: &str) -> usize {
+    let cost = |c: char| match c {
+        '\0'..='\u{a0}' => 1,
+        // Ligatures of Arabic words.
+        '\u{fdf0}'..='\u{fdff}' => 36,
+        '\u{fb50}'..='\u{fdef}' | '\u{fe70}'..='\u{fefc}' | '\u{3200}'..='\u{33ff}' => 12,
+        _ => 2 * c.len_utf8(),
+    };
+    text.chars().map(cost).fold(0, usize::saturating_add)
+}
+
 pub(super) fn normal(text: &str) -> Normal {
     if text.is_ascii() && !text.contains(['\u{1b}', '\u{8}']) {
         return Normal { text: text.to_owned(), ..Normal::default() };

@@ -24,6 +24,9 @@ const TOKEN: &str = r#"(?xi)
 const SENSITIVE: &str = r"(?i)(\.ssh|id_rsa|id_ed25519|\.env(?-u:\b)|\.aws|/etc/(passwd|shadow|sudoers|hosts)|\.npmrc|\.netrc|\.git-?credentials|\.kube|kubeconfig|mcp\.json|claude_desktop|\.gnupg|\.bash_history|\.zsh_history|\.bashrc|\.zshrc|\.docker/config|\.pypirc|cookies|wallet|keychain|\.pem(?-u:\b)|authorized_keys|login.?data|credentials|secrets?(?-u:\b)|\.cursor|\.config/|history)";
 /// Longest quotation that is looked for, in bytes.
 const QUOTATION: usize = 160;
+/// Longest run without white space that is read as one, in bytes. From each word in a run the pattern
+/// looks to the end of it for the `@` of an address, so the length of runs is a factor of the cost.
+const RUN: usize = 512;
 
 static PATTERNS: LazyLock<Option<(Regex, Regex)>> =
     LazyLock::new(|| Some((Regex::new(TOKEN).ok()?, Regex::new(SENSITIVE).ok()?)));
@@ -82,6 +85,25 @@ fn named(word: &str) -> &'static str {
     }
 }
 
+/// A text in parts without a run of more than [`RUN`] bytes, and where each begins: an ordinary text is one
+/// part.
+fn segments(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut from = 0;
+    std::iter::from_fn(move || {
+        let rest = text.get(from..).filter(|rest| !rest.is_empty())?;
+        let mut run = 0;
+        let cut = rest.char_indices().find(|(at, c)| {
+            if c.is_whitespace() {
+                run = *at;
+            }
+            at - run > RUN
+        });
+        let (part, at) = (rest.get(..cut.map_or(rest.len(), |(at, _)| at))?, from);
+        from += part.len();
+        Some((at, part))
+    })
+}
+
 /// Runs of short lines are one text that was broken apart.
 fn rejoined(text: &str) -> String {
     let lines: Vec<&str> = text.split('\n').collect();
@@ -123,9 +145,11 @@ pub(super) fn of(text: &str, own: &str, parameters: &BTreeSet<String>) -> (Vec<T
     };
     let mut out: Vec<Token> = Vec::with_capacity(text.len() / 6);
     let mut alternating = 0;
-    for found in token.captures_iter(text) {
+    let found = segments(text)
+        .flat_map(|(from, part)| token.captures_iter(part).map(move |found| (from, found)));
+    for (from, found) in found {
         let Some(whole) = found.get(0) else { continue };
-        let (word, start, end) = (whole.as_str(), whole.start(), whole.end());
+        let (word, start, end) = (whole.as_str(), from + whole.start(), from + whole.end());
         let is = |group: &str| found.name(group).is_some();
         if is("word") {
             let lower = word.replace('’', "'").to_lowercase();

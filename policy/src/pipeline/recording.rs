@@ -6,6 +6,7 @@ use super::{Expectation, Policy};
 use crate::json::{Bounds, Document, Value};
 use crate::labels;
 use crate::name::ServerName;
+use crate::work::Budget;
 
 impl Expectation {
     /// Where the result has members that are labelled as sensitive, whoever may see them.
@@ -25,17 +26,18 @@ impl Policy {
         server: &ServerName,
         value: Value<'_>,
         labelled: &[Vec<Box<str>>],
+        budget: &Budget,
     ) -> Option<String> {
         let labelled: Vec<&[Box<str>]> = labelled.iter().map(|at| &**at).collect();
         let mark = |value: &str| self.contents.mark(server, "", value);
         let cut = if labelled.is_empty() { None } else { labels::without(value, &labelled, &mark) };
         let Some(cut) = cut else {
-            return self.contents.recorded(server, value, &BTreeSet::new());
+            return self.contents.recorded(server, value, &BTreeSet::new(), budget);
         };
         if cut.full {
             return None;
         }
         let document = Document::parse(cut.text.into(), &Bounds::ANSWER).ok()?;
-        self.contents.recorded(server, document.root(), &cut.values)
+        self.contents.recorded(server, document.root(), &cut.values, budget)
     }
 }

@@ -13,6 +13,7 @@ use crate::message::{Call, Use, Verb};
 use crate::name::ServerName;
 use crate::offer::{Kind, Offer};
 use crate::principal::Principal;
+use crate::work::Budget;
 
 impl Policy {
     /// The same, if what is sent may be, as it may be.
@@ -22,6 +23,7 @@ impl Policy {
         offer: Option<&Offer>,
         mut decision: Decision,
         mut permit: Permit,
+        budget: &Budget,
     ) -> Ruling<Permit> {
         let Call::Use(call) = &mut permit.call else {
             return Ruling { decision, outcome: Ok(permit) };
@@ -33,7 +35,8 @@ impl Policy {
         decision.ran.note(Control::Arguments);
         for part in parts.chain(call.meta.iter_mut().map(|(_, value)| value)) {
             let (passed, findings) = {
-                let seen = contents.look(&call.server, Direction::Argument, caller, part.value());
+                let seen =
+                    contents.look(&call.server, Direction::Argument, caller, part.value(), budget);
                 passed(seen, part.clone(), &Bounds::MESSAGE)
             };
             match passed {
@@ -44,7 +47,7 @@ impl Policy {
         }
         let Some(finding) = blocked else {
             // What is sent has to fit, as it is sent.
-            return match self.misfit(call, offer, &mut decision) {
+            return match self.misfit(call, offer, &mut decision, budget) {
                 Some(denial) => Ruling { decision, outcome: Err(denial) },
                 None => Ruling { decision, outcome: Ok(permit) },
             };
@@ -83,6 +86,7 @@ impl Policy {
         call: &Use,
         offer: Option<&Offer>,
         decision: &mut Decision,
+        budget: &Budget,
     ) -> Option<Denial> {
         let (server, name) = (&call.server, &*call.name);
         let arguments = call.arguments.as_ref().map(Fragment::value);
@@ -100,7 +104,7 @@ impl Policy {
         let schema = offer.and_then(Offer::input).filter(|_| checks);
         if let Some(schema) = schema {
             ran.note(Control::InputSchema);
-            if let Err(misfit) = schema.check_arguments(arguments) {
+            if let Err(misfit) = schema.check_arguments(arguments, budget) {
                 found(mode, Detector::InputSchema, misfit);
             }
         }
@@ -113,7 +117,15 @@ impl Policy {
             }
         }
         decision.ran.join(ran);
-        let finding = enforced?;
+        // What could not be checked to its end does not pass, whatever the mode.
+        let finding = match enforced {
+            None if budget.is_exhausted() => {
+                let finding = Finding::over_budget();
+                decision.findings.push(finding.clone());
+                finding
+            }
+            enforced => enforced?,
+        };
         let told = Told::Rule { rule: None, contact: self.contact.clone() };
         let denial = Denial { reason: Reason::Arguments(finding), told };
         decision.effect = Effect::Deny(denial.clone());
@@ -129,9 +141,10 @@ impl Policy {
         principal: &Principal,
         server: &ServerName,
         answer: Fragment,
+        budget: &Budget,
     ) -> (Result<Fragment, Finding>, Vec<Finding>) {
         let caller = principal.id.as_str();
-        let seen = self.contents.look(server, Direction::Argument, caller, answer.value());
+        let seen = self.contents.look(server, Direction::Argument, caller, answer.value(), budget);
         passed(seen, answer, &Bounds::MESSAGE)
     }
 }

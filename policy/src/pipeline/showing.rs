@@ -16,6 +16,7 @@ use crate::name::ServerName;
 use crate::offer::Catalog;
 use crate::principal::Principal;
 use crate::schema::{Misfit, Schema};
+use crate::work::{Budget, USUAL_MOST};
 
 /// A result without what its caller does not see.
 struct Unlabelled {
@@ -27,14 +28,22 @@ struct Unlabelled {
 
 impl Policy {
     /// May this reply be shown?
-    pub fn release(&self, principal: &Principal, due: Expectation, reply: Reply) -> Released {
+    ///
+    /// What looking at it costs is taken from `budget`; over that it is withheld.
+    pub fn release(
+        &self,
+        principal: &Principal,
+        due: Expectation,
+        reply: Reply,
+        budget: &Budget,
+    ) -> Released {
         let Expectation { server, terms, .. } = due;
         match reply {
             Reply::List(catalog) => {
                 let reply = Shown::List(Arc::new(self.view(principal, catalog)));
                 Released { reply, findings: Vec::new(), ran: Ran::default() }
             }
-            Reply::Result(said) => self.answered(principal, &server, &terms, said),
+            Reply::Result(said) => self.answered(principal, &server, &terms, said, budget),
             Reply::Error(said) => {
                 let size = self.contents.of(&server).size.filter(|_| terms.calls);
                 // A part of an error is of no use, and nobody comes back for one.
@@ -43,9 +52,9 @@ impl Policy {
                     let ran = Ran::default();
                     return Released { reply, findings: vec![Finding::too_long()], ran };
                 }
-                self.heard(principal, &server, said, Reply::Error)
+                self.heard(principal, &server, said, Reply::Error, budget)
             }
-            Reply::Told(said) => self.heard(principal, &server, said, Reply::Told),
+            Reply::Told(said) => self.heard(principal, &server, said, Reply::Told, budget),
         }
     }
 
@@ -56,19 +65,21 @@ impl Policy {
         server: &ServerName,
         terms: &Terms,
         said: Fragment,
+        budget: &Budget,
     ) -> Released {
         let mut ran = Ran::default();
         if terms.output.is_some() {
             ran.note(Control::OutputSchema);
         }
         let misfit = terms.output.as_ref();
-        let misfit = misfit.and_then(|(schema, mode)| Some((*mode, unlike(said.value(), schema)?)));
+        let misfit =
+            misfit.and_then(|(schema, mode)| Some((*mode, unlike(said.value(), schema, budget)?)));
         if let Some((Mode::Enforce, finding)) = misfit {
             let reply = Shown::Withheld(finding.clone());
             return Released { reply, findings: vec![finding], ran };
         }
         let Unlabelled { said, values, mut found } =
-            match self.unlabelled(principal, server, terms, said, misfit.is_none()) {
+            match self.unlabelled(principal, server, terms, said, misfit.is_none(), budget) {
                 Ok(unlabelled) => unlabelled,
                 Err(finding) => {
                     let reply = Shown::Withheld(finding.clone());
@@ -85,16 +96,24 @@ impl Policy {
         let caller = principal.id.as_str();
         let (value, bare) = (said.value(), cuts.is_some());
         ran.note(Control::Results);
-        let seen = self.contents.look_without(server, caller, value, &values, bare);
+        let seen = self.contents.look_without(server, caller, value, &values, bare, budget);
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
         found.extend(findings);
         let reply = match passed {
             Err(finding) => Shown::Withheld(finding),
             Ok(said) => match cuts {
-                Some(size) => self.shortened(server, caller, size.most, &said, &mut found),
+                Some(size) => self.shortened(server, caller, size.most, &said, &mut found, budget),
                 None => self.fitted(server, terms, said, &mut found),
             },
+        };
+        let reply = match reply {
+            // What could not be looked at to its end is not shown, whatever the mode of what looked.
+            Shown::Answer(_) | Shown::Apart(_) if budget.is_exhausted() => {
+                found.push(Finding::over_budget());
+                Shown::Withheld(Finding::over_budget())
+            }
+            reply => reply,
         };
         Released { reply, findings: found, ran }
     }
@@ -107,9 +126,14 @@ impl Policy {
         terms: &Terms,
         said: Fragment,
         fits: bool,
+        budget: &Budget,
     ) -> Result<Unlabelled, Finding> {
         let caller = principal.id.as_str();
         let hidden: Vec<&[Box<str>]> = terms.hidden.iter().map(|at| &**at).collect();
+        // Each value is held against each label.
+        if !budget.spend(said.value().span().len().saturating_mul(hidden.len())) {
+            return Err(Finding::over_budget());
+        }
         let mark = |value: &str| self.contents.mark(server, caller, value);
         let cut =
             if hidden.is_empty() { None } else { labels::without(said.value(), &hidden, &mark) };
@@ -123,7 +147,7 @@ impl Policy {
         }
         let said = Fragment::whole(Arc::new(document));
         let said = match terms.output.as_ref().filter(|_| fits) {
-            Some((schema, _)) => fitting(said, schema)?,
+            Some((schema, _)) => fitting(said, schema, budget)?,
             None => said,
         };
         Ok(Unlabelled { said, values: cut.values, found: cut.findings })
@@ -137,13 +161,14 @@ impl Policy {
         most: usize,
         said: &Fragment,
         found: &mut Vec<Finding>,
+        budget: &Budget,
     ) -> Shown {
         found.push(Finding::too_long());
         let cut = || {
             let text = content::truncated(said.value(), most - most / MARKS)?;
             let document = Document::parse(text.into(), &Bounds::ANSWER).ok()?;
             let cut = Fragment::whole(Arc::new(document));
-            let seen = self.contents.look(server, Direction::Result, caller, cut.value());
+            let seen = self.contents.look(server, Direction::Result, caller, cut.value(), budget);
             let cut = passed(seen, cut, &Bounds::ANSWER).0.ok()?;
             (cut.value().raw().len() <= most).then_some(cut)
         };
@@ -181,8 +206,9 @@ impl Policy {
         principal: &Principal,
         server: &ServerName,
         told: Fragment,
+        budget: &Budget,
     ) -> Released {
-        self.heard(principal, server, told, Reply::Told)
+        self.heard(principal, server, told, Reply::Told, budget)
     }
 
     /// Whether results of tools of `server` that are too long are kept to be read.
@@ -194,7 +220,7 @@ impl Policy {
     /// What is found in something that is said by a server or sent to it, and what becomes of it.
     #[must_use]
     pub fn looked_at(&self, server: &ServerName, direction: Direction, value: Value<'_>) -> Seen {
-        self.contents.look(server, direction, "", value)
+        self.contents.look(server, direction, "", value, &Budget::unlimited())
     }
 
     /// What a server said, as it may be shown: every string of it was looked at.
@@ -204,9 +230,10 @@ impl Policy {
         server: &ServerName,
         said: Fragment,
         reply: fn(Fragment) -> Reply,
+        budget: &Budget,
     ) -> Released {
-        let seen =
-            self.contents.look(server, Direction::Result, principal.id.as_str(), said.value());
+        let caller = principal.id.as_str();
+        let seen = self.contents.look(server, Direction::Result, caller, said.value(), budget);
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         let reply = match passed {
             Ok(said) => Shown::Answer(reply(said)),
@@ -224,7 +251,8 @@ impl Policy {
         view: &Arc<View>,
     ) -> Released {
         if !self.holds(view, principal) {
-            return self.release(principal, due, Reply::List(Arc::clone(&view.catalog)));
+            let budget = Budget::new(USUAL_MOST);
+            return self.release(principal, due, Reply::List(Arc::clone(&view.catalog)), &budget);
         }
         let (reply, ran) = (Shown::List(Arc::clone(view)), Ran::default());
         Released { reply, findings: Vec::new(), ran }
@@ -250,9 +278,9 @@ const MARKS: usize = 8;
 
 /// A result from which values were taken that no longer is as the definition says, as an answer that
 /// does not have to be: clients refuse others.
-fn fitting(said: Fragment, schema: &Schema) -> Result<Fragment, Finding> {
+fn fitting(said: Fragment, schema: &Schema, budget: &Budget) -> Result<Fragment, Finding> {
     let value = said.value();
-    if unlike(value, schema).is_none() || value.get("structuredContent").is_none() {
+    if unlike(value, schema, budget).is_none() || value.get("structuredContent").is_none() {
         return Ok(said);
     }
     let mut out = br#"{"isError":true"#.to_vec();
@@ -272,7 +300,7 @@ fn fitting(said: Fragment, schema: &Schema) -> Result<Fragment, Finding> {
 /// of one that says that the call goes on nothing yet.
 ///
 /// SPEC 2026-07-28 server/tools#output-schema
-fn unlike(result: Value<'_>, schema: &Schema) -> Option<Finding> {
+fn unlike(result: Value<'_>, schema: &Schema, budget: &Budget) -> Option<Finding> {
     let is_answer = |value: Value<'_>| {
         ["content", "structuredContent"].iter().any(|name| value.get(name).is_some())
     };
@@ -290,7 +318,7 @@ fn unlike(result: Value<'_>, schema: &Schema) -> Option<Finding> {
     }
     let missing = || Misfit { at: String::new(), note: "is missing".to_owned() };
     let checked = match result.get("structuredContent") {
-        Some(content) => schema.check(Some(content)),
+        Some(content) => schema.check(Some(content), budget),
         None => Err(missing()),
     };
     Some(Finding::misfit(Detector::OutputSchema, at, checked.err()?))

@@ -17,6 +17,7 @@ use crate::offer::{Kind, Offer};
 use crate::pins::Pins;
 use crate::principal::Principal;
 use crate::shadow::Shadows;
+use crate::work::Budget;
 
 impl Policy {
     /// The first finding for which a text is withheld, whoever asks.
@@ -47,7 +48,7 @@ impl Policy {
         // INVARIANT: cleaning makes nothing longer than its bounds.
         let document = Document::parse(text.into(), &Bounds::ANSWER);
         let document = document.map_err(|_error| first.clone())?;
-        match self.withholds(&inspect::text(document.root())) {
+        match self.withholds(&inspect::text(document.root(), &Budget::unlimited())) {
             Some(left) => Err(left.clone()),
             None => Ok(Some(Arc::new(document))),
         }

@@ -18,6 +18,7 @@ use crate::offer::{Catalog, Kind, Offer};
 use crate::pattern::Pattern;
 use crate::pins::Pins;
 use crate::principal::{Principal, Who};
+use crate::work::Budget;
 
 fn principal(id: &str, group: &str) -> Principal {
     let groups = BTreeSet::from([GroupName::parse(group).unwrap()]);
@@ -100,7 +101,7 @@ fn seen(policy: &Policy, who: &Principal, tools: &[&str]) -> Vec<String> {
         return Vec::new();
     };
     let (_, due) = permit.spend();
-    let released = policy.release(who, due, Reply::List(catalog(tools)));
+    let released = policy.release(who, due, Reply::List(catalog(tools)), &Budget::unlimited());
     let Shown::List(view) = released.into_shown() else { panic!("not a list") };
     view.offers().map(|tool| tool.name().to_string()).collect()
 }
@@ -183,7 +184,10 @@ fn access_matrix() {
             let listed = seen(&policy, &who, &tools);
             for (tool, n) in [("read_file", 1), ("drop", 1), ("argued", 1), ("argued", 9)] {
                 let call = call(tool, &format!("{{\"n\":{n}}}"));
-                let effect = policy.admit(&who, Some(&catalog(&tools)), call).decision.effect;
+                let effect = policy
+                    .admit(&who, Some(&catalog(&tools)), call, &Budget::unlimited())
+                    .decision
+                    .effect;
                 let shown =
                     if listed.iter().any(|name| name == tool) { "shown " } else { "hidden" };
                 let cell = cell(&effect);
@@ -206,7 +210,12 @@ fn a_tool_that_is_hidden_and_one_that_does_not_exist_are_told_alike() {
     let policy = policy(&[spec(Says::Allow, "*", "read")]);
     let who = principal("ana", "dev");
     let told = |tool| {
-        let ruling = policy.admit(&who, Some(&catalog(&["read", "secret"])), call(tool, "{}"));
+        let ruling = policy.admit(
+            &who,
+            Some(&catalog(&["read", "secret"])),
+            call(tool, "{}"),
+            &Budget::unlimited(),
+        );
         ruling.outcome.unwrap_err().told
     };
     assert_eq!(told("secret"), Told::Nothing);
@@ -224,7 +233,10 @@ fn a_poisoned_definition_hides_the_tool_from_list_and_call() {
     ));
     let who = principal("ana", "dev");
     let open = policy(&[spec(Says::Allow, "*", "*")]);
-    let denial = open.admit(&who, Some(&catalog), call("add", "{}")).outcome.unwrap_err();
+    let denial = open
+        .admit(&who, Some(&catalog), call("add", "{}"), &Budget::unlimited())
+        .outcome
+        .unwrap_err();
     assert!(matches!(denial.reason, Reason::Definition(_)));
     assert_eq!(denial.told, Told::Nothing);
     let off = Definitions { planted_instructions: Treatment::Off, ..Definitions::default() };
@@ -242,7 +254,12 @@ fn a_poisoned_definition_hides_the_tool_from_list_and_call() {
         contact: None,
     }];
     let unwatched = unpinned(Policy::new(Access::new(rules), off, None));
-    assert!(unwatched.admit(&who, Some(&catalog), call("add", "{}")).outcome.is_ok());
+    assert!(
+        unwatched
+            .admit(&who, Some(&catalog), call("add", "{}"), &Budget::unlimited())
+            .outcome
+            .is_ok()
+    );
 }
 
 #[test]
@@ -250,8 +267,12 @@ fn two_tools_of_one_name_are_both_withheld() {
     let twice = catalog(&["read", "write", "read"]);
     let open = policy(&[spec(Says::Allow, "*", "*")]);
     let who = principal("ana", "dev");
-    assert!(open.admit(&who, Some(&twice), call("read", "{}")).outcome.is_err());
-    assert!(open.admit(&who, Some(&twice), call("write", "{}")).outcome.is_ok());
+    assert!(
+        open.admit(&who, Some(&twice), call("read", "{}"), &Budget::unlimited()).outcome.is_err()
+    );
+    assert!(
+        open.admit(&who, Some(&twice), call("write", "{}"), &Budget::unlimited()).outcome.is_ok()
+    );
 }
 
 #[test]
@@ -259,7 +280,7 @@ fn a_view_is_not_shown_to_another_principal() {
     let policy = policy(&[spec(Says::Allow, "principal:ana", "*")]);
     let (ana, bob) = (principal("ana", "dev"), principal("bob", "dev"));
     let (_, due) = policy.admit_list(&ana, &server(), Kind::Tool).outcome.unwrap().spend();
-    let released = policy.release(&ana, due, Reply::List(catalog(&["read"])));
+    let released = policy.release(&ana, due, Reply::List(catalog(&["read"])), &Budget::unlimited());
     let Shown::List(view) = released.into_shown() else { panic!("not a list") };
     let (_, due) = policy.admit_list(&ana, &server(), Kind::Tool).outcome.unwrap().spend();
     let Shown::List(again) = policy.release_again(&bob, due, &view).into_shown() else {
@@ -308,7 +329,9 @@ fn a_rule_about_one_kind_says_nothing_of_another() {
             let key = kind.key();
             let offer = Offer::for_tests(kind, &serde_json::json!({ key: name }).to_string());
             let catalog = Catalog::new(server(), kind, vec![offer]);
-            let admitted = policy.admit(&who, Some(&catalog), used(verb, name, None)).outcome;
+            let admitted = policy
+                .admit(&who, Some(&catalog), used(verb, name, None), &Budget::unlimited())
+                .outcome;
             assert_eq!(admitted.is_ok(), about == granted, "{granted:?} {verb:?}");
             let listed = policy.admit_list(&who, &server(), kind).outcome;
             assert_eq!(listed.is_ok(), about == granted, "{granted:?} {kind:?}");
@@ -350,14 +373,26 @@ fn what_is_not_listed_exists_only_as_a_resource_or_a_method() {
         (Verb::Other, true),
     ] {
         let empty = Catalog::new(server(), verb.kind(), Vec::new());
-        assert_eq!(policy.admit(&who, Some(&empty), used(verb, "x", None)).outcome.is_ok(), passes);
-        assert_eq!(policy.admit(&who, None, used(verb, "x", None)).outcome.is_ok(), passes);
+        assert_eq!(
+            policy
+                .admit(&who, Some(&empty), used(verb, "x", None), &Budget::unlimited())
+                .outcome
+                .is_ok(),
+            passes
+        );
+        assert_eq!(
+            policy.admit(&who, None, used(verb, "x", None), &Budget::unlimited()).outcome.is_ok(),
+            passes
+        );
         // A catalogue of another server, or of another kind, says nothing.
         let other = ServerName::parse("time").unwrap();
         let offer = Offer::for_tests(verb.kind(), &format!(r#"{{"{}":"x"}}"#, verb.kind().key()));
         let foreign = Catalog::new(other, verb.kind(), vec![offer]);
         assert_eq!(
-            policy.admit(&who, Some(&foreign), used(verb, "x", None)).outcome.is_ok(),
+            policy
+                .admit(&who, Some(&foreign), used(verb, "x", None), &Budget::unlimited())
+                .outcome
+                .is_ok(),
             passes
         );
     }
@@ -417,7 +452,7 @@ proptest! {
     ) {
         let who = if ana { principal("ana", "dev") } else { principal("bob", "ops") };
         let call = call(TOOLS[t], &format!("{{\"n\":{n}}}"));
-        let admitted = policy(&specs).admit(&who, Some(&catalog(&TOOLS[..3])), call).outcome.is_ok();
+        let admitted = policy(&specs).admit(&who, Some(&catalog(&TOOLS[..3])), call, &Budget::unlimited()).outcome.is_ok();
         prop_assert_eq!(admitted, naive(&specs, &who, TOOLS[t], n));
     }
 
@@ -428,7 +463,7 @@ proptest! {
         let who = principal("ana", "dev");
         let admitted = |specs: &[Spec]| {
             let call = call(TOOLS[t], &format!("{{\"n\":{n}}}"));
-            policy(specs).admit(&who, Some(&catalog(&TOOLS[..3])), call).outcome.is_ok()
+            policy(specs).admit(&who, Some(&catalog(&TOOLS[..3])), call, &Budget::unlimited()).outcome.is_ok()
         };
         let mut more = specs.clone();
         more.push(Spec { says: Says::Forbid, ..added });
@@ -446,7 +481,7 @@ proptest! {
         let policy = policy(&specs);
         let listed = seen(&policy, &who, &TOOLS[..3]).iter().any(|name| name == TOOLS[t]);
         let call = call(TOOLS[t], &format!("{{\"n\":{n}}}"));
-        match policy.admit(&who, Some(&catalog(&TOOLS[..3])), call).outcome {
+        match policy.admit(&who, Some(&catalog(&TOOLS[..3])), call, &Budget::unlimited()).outcome {
             Ok(_) => prop_assert!(listed),
             Err(denial) if listed => prop_assert_ne!(denial.told, Told::Nothing),
             Err(denial) => {

@@ -1,0 +1,195 @@
+//! Threads that compute beside those that serve clients: inspecting long messages, reading long lists.
+//!
+//! A peer chooses what is inspected, so what inspecting costs must not hold up anybody else. There are
+//! few such threads, they run at a lower priority than those that serve, and each caller may have only a
+//! share of the bytes that are with them. What nobody waits for any more ends at the next unit of work it
+//! spends ([`Budget`]). The threads are not waited for when the process ends.
+
+use std::fmt;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::thread;
+
+use policy::work::{Budget, Cancel};
+use tokio::sync::oneshot;
+
+use crate::share::{NoShare, Shares};
+
+/// Most bytes of messages that are with the threads or wait for them.
+pub const BYTES: usize = 256 * 1024 * 1024;
+/// Most of them of one caller.
+pub const BYTES_OF_ONE: usize = BYTES / 4;
+/// Most messages that wait.
+const WAITING: usize = 4096;
+/// How much lower the priority of the threads is than that of those that serve (`nice`).
+const NICE: i32 = 10;
+
+/// Why something was not computed.
+#[derive(Clone, Copy, Debug, thiserror::Error)]
+pub enum OffloadError {
+    /// The caller has its share of bytes under inspection.
+    #[error("too many bytes are being inspected")]
+    Share(#[source] NoShare),
+    /// There are more messages than may wait, or no threads.
+    #[error("too many messages wait to be inspected")]
+    Full,
+    /// The computation did not end.
+    #[error("the inspection failed")]
+    Failed,
+}
+
+type Job = Box<dyn FnOnce() + Send>;
+
+/// The threads, which are started when the first message needs them.
+pub struct Offload {
+    jobs: OnceLock<Option<SyncSender<Job>>>,
+    shares: Arc<Shares<Box<str>>>,
+}
+
+impl Default for Offload {
+    fn default() -> Self {
+        Self { jobs: OnceLock::new(), shares: Shares::new(BYTES, BYTES_OF_ONE) }
+    }
+}
+
+impl fmt::Debug for Offload {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Offload").field("bytes", &self.shares.taken()).finish_non_exhaustive()
+    }
+}
+
+impl Offload {
+    /// Computes `work` for a message of `bytes` bytes, of which `caller` is the cause. It may spend at
+    /// most the units that a message of this length may cost, and `most`. Dropping the future ends it.
+    ///
+    /// # Errors
+    /// When the caller has too many bytes with the threads, when too many messages wait, and when the
+    /// computation panics.
+    pub async fn run<T, F>(
+        &self,
+        caller: &str,
+        bytes: usize,
+        most: u64,
+        work: F,
+    ) -> Result<T, OffloadError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Budget) -> T + Send + 'static,
+    {
+        let share = self.shares.take(&caller.into(), bytes).map_err(OffloadError::Share)?;
+        let jobs = self.jobs.get_or_init(start).as_ref().ok_or(OffloadError::Full)?;
+        let (done, result) = oneshot::channel();
+        let waiting = Waiting(Cancel::default());
+        let cancel = waiting.0.clone();
+        let job = move || {
+            // The bytes are with the thread for as long as it computes, whether or not anybody waits.
+            let _share = share;
+            if cancel.is_cancelled() {
+                return;
+            }
+            let budget = Budget::for_bytes(bytes, most).with_cancel(cancel);
+            // Nobody may be there any more, and then nobody needs it.
+            drop(done.send(work(&budget)));
+        };
+        jobs.try_send(Box::new(job)).map_err(|_full| OffloadError::Full)?;
+        let computed = result.await.map_err(|_ended| OffloadError::Failed);
+        drop(waiting);
+        computed
+    }
+}
+
+/// Somebody who waits for a result; the computation ends when it is dropped.
+struct Waiting(Cancel);
+
+impl Drop for Waiting {
+    fn drop(&mut self) {
+        self.0.cancel();
+    }
+}
+
+/// Starts half as many threads as there are processors; `None` if there can be none.
+fn start() -> Option<SyncSender<Job>> {
+    let (jobs, queue) = sync_channel::<Job>(WAITING);
+    let queue = Arc::new(Mutex::new(queue));
+    let count = thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
+    let mut started = 0;
+    for n in 0..count {
+        let queue = Arc::clone(&queue);
+        let thread = thread::Builder::new().name(format!("inspect-{n}"));
+        match thread.spawn(move || serve(&queue)) {
+            Ok(_detached) => started += 1,
+            Err(error) => tracing::error!(%error, "a thread for inspections could not be started"),
+        }
+    }
+    (started > 0).then_some(jobs)
+}
+
+fn serve(queue: &Mutex<Receiver<Job>>) {
+    // Linux applies this to the thread alone. Without it the threads compete as equals.
+    if let Err(error) = rustix::process::nice(NICE) {
+        tracing::warn!(%error, "the priority of inspections could not be lowered");
+    }
+    loop {
+        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
+        let Ok(job) = job else { return };
+        // A panic drops the sender of the result, and whoever waits withholds the message.
+        if catch_unwind(AssertUnwindSafe(job)).is_err() {
+            tracing::error!("an inspection failed; the message was withheld");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BYTES_OF_ONE, Offload, OffloadError};
+    use policy::work::USUAL_MOST;
+
+    #[tokio::test]
+    async fn what_is_computed_comes_back_and_a_panic_withholds_only_its_own_message() {
+        let offload = Offload::default();
+        let failed: Result<(), _> =
+            offload.run("ana", 1, USUAL_MOST, |_| panic!("as planned")).await;
+        assert!(matches!(failed, Err(OffloadError::Failed)));
+        let spent = offload.run("ana", 1, USUAL_MOST, |budget| budget.spend(1)).await;
+        assert!(spent.is_ok_and(|enough| enough));
+    }
+
+    #[tokio::test]
+    async fn one_caller_cannot_take_the_bytes_of_another() {
+        let offload = Offload::default();
+        let (begun, started) = tokio::sync::oneshot::channel();
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let long = offload.run("ana", BYTES_OF_ONE, USUAL_MOST, move |_| {
+            drop(begun.send(()));
+            drop(ended.recv());
+        });
+        let others = async {
+            started.await.unwrap();
+            let more = offload.run("ana", 1, USUAL_MOST, |_| ()).await;
+            assert!(matches!(more, Err(OffloadError::Share(_))));
+            drop(end);
+        };
+        let (long, ()) = tokio::join!(long, others);
+        assert!(long.is_ok());
+        assert!(offload.run("bob", 1, USUAL_MOST, |_| ()).await.is_ok());
+    }
+
+    #[tokio::test]
+    async fn what_nobody_waits_for_ends() {
+        let offload = Offload::default();
+        let (begun, started) = tokio::sync::oneshot::channel();
+        let (end, ended) = tokio::sync::oneshot::channel();
+        let mut work = Box::pin(offload.run("ana", 1, u64::MAX, move |budget| {
+            drop(begun.send(()));
+            while budget.spend(0) {}
+            drop(end.send(()));
+        }));
+        tokio::select! {
+            _never = &mut work => panic!("it computes until it is cancelled"),
+            _begun = started => {}
+        }
+        drop(work);
+        ended.await.unwrap();
+    }
+}

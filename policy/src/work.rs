@@ -1,0 +1,133 @@
+//! What one exchange may cost: a budget of work that every inspection, schema check and condition spends
+//! from, and a flag that ends it early (vectors PV-37 and PV-38).
+//!
+//! Peers choose texts, schemas and values, so the cost of looking at them is theirs to choose as well,
+//! within what the detectors make of it. A [`Budget`] bounds the product: a computation says before
+//! or while it runs what it costs, and stops when there is nothing left. What could not be looked at
+//! to its end is withheld.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
+/// What every message may cost, however short it is, in units.
+const BASE: u64 = 2 << 20;
+/// What each byte of a message may cost, in units. Ordinary text costs 10 to 30.
+const EACH_BYTE: u64 = 256;
+/// What is spent for each thing that is found, in units: it is kept, hashed and replaced.
+pub const EACH_FOUND: usize = 1024;
+
+/// Most units that one message may cost by default, about one second of a processor.
+pub const USUAL_MOST: u64 = 1 << 30;
+
+/// Ends a computation early: set when nobody waits for its result any more.
+#[derive(Clone, Debug, Default)]
+pub struct Cancel(Arc<AtomicBool>);
+
+impl Cancel {
+    /// Ends what spends from a budget with this flag, at the next time that it spends.
+    pub fn cancel(&self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
+
+    /// Whether the computation is to end.
+    #[must_use]
+    pub fn is_cancelled(&self) -> bool {
+        self.0.load(Ordering::Relaxed)
+    }
+}
+
+/// What the inspection of one message may still cost. One unit is one byte that one detector looks at, or
+/// a step of about that cost (one to three nanoseconds).
+///
+/// It is spent by one thread; the flag in it can be set by any.
+#[derive(Debug)]
+pub struct Budget {
+    limit: u64,
+    spent: Cell<u64>,
+    exhausted: Cell<bool>,
+    cancel: Cancel,
+}
+
+impl Budget {
+    /// A budget of `limit` units.
+    #[must_use]
+    pub fn new(limit: u64) -> Self {
+        let (spent, exhausted) = (Cell::new(0), Cell::new(false));
+        Self { limit, spent, exhausted, cancel: Cancel::default() }
+    }
+
+    /// The budget of a message of so many bytes: in proportion to its length, and `most` at most.
+    #[must_use]
+    pub fn for_bytes(bytes: usize, most: u64) -> Self {
+        let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
+        Self::new(bytes.saturating_mul(EACH_BYTE).saturating_add(BASE).min(most))
+    }
+
+    /// A budget without a limit, for texts of people who run the program themselves.
+    #[must_use]
+    pub fn unlimited() -> Self {
+        Self::new(u64::MAX)
+    }
+
+    /// The same, ended by `cancel` too.
+    #[must_use]
+    pub fn with_cancel(self, cancel: Cancel) -> Self {
+        Self { cancel, ..self }
+    }
+
+    /// Spends `units`. `false` when there is not enough left, or when nobody waits any more: then the
+    /// computation ends, and so does every later one with this budget.
+    #[must_use]
+    pub fn spend(&self, units: usize) -> bool {
+        let units = u64::try_from(units).unwrap_or(u64::MAX);
+        let spent = self.spent.get().saturating_add(units);
+        self.spent.set(spent);
+        if spent > self.limit || self.cancel.is_cancelled() {
+            self.exhausted.set(true);
+        }
+        !self.exhausted.get()
+    }
+
+    /// Whether something could not be computed to its end.
+    #[must_use]
+    pub fn is_exhausted(&self) -> bool {
+        self.exhausted.get()
+    }
+
+    /// How many units have been asked for.
+    #[must_use]
+    pub fn spent(&self) -> u64 {
+        self.spent.get()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Budget, Cancel};
+
+    #[test]
+    fn what_is_over_stays_over() {
+        let budget = Budget::new(100);
+        assert!(budget.spend(60) && budget.spend(40) && !budget.is_exhausted());
+        assert!(!budget.spend(1) && !budget.spend(0) && budget.is_exhausted());
+        assert!(Budget::unlimited().spend(usize::MAX));
+    }
+
+    #[test]
+    fn a_long_message_may_cost_more_than_a_short_one_and_no_more_than_the_most() {
+        assert!(Budget::for_bytes(0, u64::MAX).spend(1 << 20));
+        assert!(!Budget::for_bytes(0, u64::MAX).spend(1 << 30));
+        assert!(Budget::for_bytes(1 << 22, u64::MAX).spend(1 << 30));
+        assert!(!Budget::for_bytes(usize::MAX, 1 << 30).spend((1 << 30) + 1));
+    }
+
+    #[test]
+    fn a_computation_ends_when_it_is_cancelled() {
+        let cancel = Cancel::default();
+        let budget = Budget::unlimited().with_cancel(cancel.clone());
+        assert!(budget.spend(1));
+        cancel.cancel();
+        assert!(!budget.spend(1) && budget.is_exhausted());
+    }
+}

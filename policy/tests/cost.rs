@@ -1,0 +1,113 @@
+//! What looking at hostile texts costs: never worse than in proportion to their length (vector PV-37).
+//!
+//! Work is counted, not timed: every detector spends units from a budget, and the units of a text that
+//! is 32 times as long may be no more than four times as many for each byte.
+
+use std::fmt::Write as _;
+
+use policy::content::{Contents, Direction, Profile};
+use policy::json::{Bounds, Document, write_string};
+use policy::name::ServerName;
+use policy::pattern::Pattern;
+use policy::work::{Budget, USUAL_MOST};
+
+/// Parts that texts are made of: what begins, ends or nests something for one of the detectors.
+#[rustfmt::skip]
+const PARTS: &[&str] = &[
+    "![", "![][", "![a](http://", "](", "[a](http://b", "[http://a.b](http://c.d)", "<", "<a href=",
+    "<a href=http://x.y>http://", "<script>", "</script", "<!--", "<img src=", "<b on", "<b style=",
+    "http://", "https://a@", "://", "//", "\\", "\n", " ", "\"", "'", "`", "{", "[", "(", "[//]:",
+    "@import ", "@", ":", "javascript:", "data:text/html", "=", "%", "%41", "&#x41;", "\\u0041", "\\x41",
+    "\\n", "_", "a_", "a_b_c_d_e_f ", "-", "-----BEGIN ", "-----BEGIN PRIVATE KEY-----", ".", "a.", "a@b.",
+    "a@b.co ", "1", "1 ", "4111 1111 1111 1111 ", "+1", "12-", "DE89 ", "A", "aA", "a b c d e f ", "AKIA",
+    "ghp_", "sk-", "xoxb-", "eyJhbGciOi", "password=", "password: ", "token=", "Bearer ", "key",
+    "ignore all previous instructions ", "you must ", "system: ", "TODO: ", "\u{1b}", "\u{1b}[", "\u{1b}]",
+    "\u{9b}", "\u{200b}a", "\u{202e}", "\u{e0041}", "\u{fdfa}", "\u{301}", "\u{430}a ", "\u{1d400}", "é", "世",
+    "<untrusted-data id=\"", "[REDACTED:", "0x", "ff ", "QUJD", "SWdub3Jl", "cGFzc3dvcmQ9", "a|", "../",
+    "192.168.0.1 ", "::", "gro ", "eht dna ", "$(", "1. ", "a,", ";", "~", "#", "\u{feff}",
+];
+
+fn contents() -> (Contents, ServerName) {
+    let servers = vec![Pattern::new("*")];
+    let profile = Profile { servers, fence: true, ..Profile::default() };
+    (Contents::new(vec![profile]), ServerName::parse("s").unwrap())
+}
+
+/// The units that looking at a text costs in each direction, in all.
+fn cost(text: &str) -> u64 {
+    let (contents, server) = contents();
+    let mut quoted = Vec::new();
+    write_string(&mut quoted, text);
+    let quoted = String::from_utf8(quoted).unwrap();
+    let result = format!(r#"{{"content":[{{"type":"text","text":{quoted}}}]}}"#);
+    let document = Document::parse(result.into(), &Bounds::ANSWER).unwrap();
+    let budget = Budget::unlimited();
+    for direction in [Direction::Result, Direction::Argument] {
+        let _seen = contents.look(&server, direction, "ana", document.root(), &budget);
+    }
+    budget.spent()
+}
+
+fn repeated(part: &str, bytes: usize) -> String {
+    part.repeat(bytes / part.len())
+}
+
+/// Each part, all of them open, and then what could close them.
+fn nested(part: &str, bytes: usize) -> String {
+    let close = |c| match c {
+        '(' => ')',
+        '[' => ']',
+        '{' => '}',
+        '<' => '>',
+        other => other,
+    };
+    let closing: String = part.chars().rev().map(close).collect();
+    repeated(part, bytes / 2) + &repeated(&closing, bytes / 2)
+}
+
+#[test]
+fn a_text_costs_in_proportion_to_its_length() {
+    let (short, long) = (2 * 1024, 64 * 1024);
+    let mut worse = String::new();
+    for part in PARTS {
+        for make in [repeated, nested] {
+            let each = |bytes: usize| {
+                let text = make(part, bytes);
+                #[expect(clippy::cast_precision_loss, reason = "a ratio")]
+                let each = cost(&text) as f64 / text.len() as f64;
+                each
+            };
+            let (few, many) = (each(short), each(long));
+            if many > 4.0 * few {
+                writeln!(worse, "{part:?}: {few:.0} and {many:.0} units a byte").unwrap();
+            }
+        }
+    }
+    assert_eq!(worse, "");
+}
+
+#[test]
+fn ordinary_text_costs_a_fraction_of_what_it_may() {
+    let prose =
+        "The report lists every build of the last week, with the time it took and who began it.\n";
+    let code =
+        "fn main() {\n    let total: usize = parts.iter().map(|part| part.len()).sum();\n}\n";
+    for text in [prose, code] {
+        let text = repeated(text, 64 * 1024);
+        let each = cost(&text) / text.len() as u64;
+        assert!(each < 64, "{each} units a byte");
+    }
+}
+
+#[test]
+fn what_costs_more_than_it_may_is_blocked_and_says_so() {
+    let (contents, server) = contents();
+    let text = repeated("password=x1y2z3w4 ", 1 << 20);
+    let text = format!(r#"{{"text":"{text}"}}"#);
+    let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
+    let look =
+        |budget: &Budget| contents.look(&server, Direction::Result, "ana", document.root(), budget);
+    let blocked = look(&Budget::new(1 << 20)).blocked.unwrap();
+    assert_eq!(blocked.detector.name(), "inspection-budget");
+    assert!(look(&Budget::new(USUAL_MOST)).blocked.is_none());
+}
