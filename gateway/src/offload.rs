@@ -161,8 +161,8 @@ mod tests {
         let (begun, started) = tokio::sync::oneshot::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
         let long = offload.run("ana", BYTES_OF_ONE, USUAL_MOST, move |_| {
-            drop(begun.send(()));
-            drop(ended.recv());
+            begun.send(()).unwrap_or_default();
+            ended.recv().unwrap_or_default();
         });
         let others = async {
             started.await.unwrap();
@@ -181,9 +181,9 @@ mod tests {
         let (begun, started) = tokio::sync::oneshot::channel();
         let (end, ended) = tokio::sync::oneshot::channel();
         let mut work = Box::pin(offload.run("ana", 1, u64::MAX, move |budget| {
-            drop(begun.send(()));
+            begun.send(()).unwrap_or_default();
             while budget.spend(0) {}
-            drop(end.send(()));
+            end.send(()).unwrap_or_default();
         }));
         tokio::select! {
             _never = &mut work => panic!("it computes until it is cancelled"),
