@@ -451,17 +451,15 @@ fn shown<'a>(asked: &Asked<'a>) -> Result<Shown<'a>, AuthnError> {
     Ok(Shown { bearer, dpop, key, proof, any })
 }
 
-/// The caller, with the name in the certificate of its connection.
+/// The caller, with the names in the certificate of its connection, with which it ends.
 fn named(mut caller: Caller, certificate: Option<&Certificate>) -> Caller {
-    let name = certificate.and_then(|certificate| certificate.names.first());
-    if let Some(name) = name.filter(|_| caller.principal.claims.certificate.is_none()) {
-        let mut principal = Principal::clone(&caller.principal);
-        principal.claims.certificate = Some(name.to_string().into());
-        caller.principal = Arc::new(principal);
+    let Some(certificate) = certificate else { return caller };
+    if let Some(name) = certificate.names().first() {
+        let claims = &mut Arc::make_mut(&mut caller.principal).claims;
+        claims.certificate.get_or_insert_with(|| name.clone());
+        claims.names = Arc::clone(certificate.names());
     }
-    if let (Some(certificate), Some(until)) = (certificate, caller.until) {
-        caller.until = Some(until.min(certificate.ends));
-    }
+    caller.until = Some(caller.until.map_or(certificate.ends, |until| until.min(certificate.ends)));
     caller
 }
 
