@@ -6,7 +6,9 @@ mod claims;
 mod dpop;
 mod issuer;
 mod keys;
+mod questions;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -24,8 +26,8 @@ use crate::wire::headers::{Single, single};
 use crate::world::{World, WorldError};
 use crate::x509::Certificate;
 
-use bearer::Bearer;
 pub use bearer::Memo;
+use bearer::{Bearer, Memory};
 pub use certificate::{Told, is_named, told};
 pub use dpop::ProofError;
 use keys::Keys;
@@ -226,6 +228,8 @@ pub struct Asked<'a> {
     pub certificate: Option<&'a Certificate>,
     /// What its connection knows.
     pub memo: Option<&'a Memo>,
+    /// Where it comes from.
+    pub peer: Option<IpAddr>,
     /// The proof of possession.
     proof: Option<&'a str>,
 }
@@ -250,6 +254,7 @@ impl<'a> Asked<'a> {
             resource,
             certificate,
             memo: None,
+            peer: None,
             proof: None,
         }
     }
@@ -261,6 +266,7 @@ pub struct Identity {
     keys: Keys,
     anonymous: Option<Arc<Principal>>,
     bearer: Option<Bearer>,
+    memory: Arc<Memory>,
     certificates: Vec<KnownCertificate>,
 }
 
@@ -276,13 +282,16 @@ impl Identity {
         sealer: Arc<Sealer>,
         former: Option<&Self>,
     ) -> Result<Self, WorldError> {
+        let memory = former.map(|former| Arc::clone(&former.memory));
+        let memory = memory.unwrap_or_else(|| Arc::new(Memory::new(limits, sealer)));
         let former = former.and_then(|former| former.bearer.as_ref());
-        let bearer = || Bearer::new(settings, world, limits, sealer, former);
+        let bearer = || Bearer::new(settings, world, Arc::clone(&memory), former);
         let bearer = (!settings.issuers.is_empty()).then(bearer).transpose()?;
         Ok(Self {
             keys: Keys::new(&settings.api_keys),
             anonymous: settings.anonymous.clone().map(Arc::new),
             bearer,
+            memory,
             certificates: settings.certificates.clone(),
         })
     }

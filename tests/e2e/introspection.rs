@@ -2,13 +2,15 @@
 //! token says of itself, and asking is kept possible for everybody.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex};
+use std::io::Write as _;
+use std::net::{IpAddr, TcpStream};
+use std::sync::{Arc, Condvar, Mutex};
 
-use e2e::client::Client;
-use e2e::gateway::{Config, Gateway};
+use e2e::client::{Client, raw_from};
+use e2e::gateway::{Config, Folder, Gateway};
 use e2e::issuer::{Issuer, now};
-use e2e::server::{Server, ok};
-use e2e::{ERAS, Era, eventually};
+use e2e::server::{Server, answer, ok};
+use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
 
 use crate::deputy::form;
@@ -206,4 +208,130 @@ fn an_answer_is_relied_on_for_a_while_and_never_longer_than_its_token() {
             (with(&short, era, "c") == (401, "token-refused".to_owned())).then_some(())
         });
     }
+}
+
+/// Writes `config` where `gateway` reads it, and waits until it is in force.
+pub(crate) fn replaced(gateway: &Gateway, file: &std::path::Path, config: &Config) {
+    let applied = || {
+        let records = gateway.records().into_iter();
+        records.filter(|record| record["event"] == "applied").collect::<Vec<_>>()
+    };
+    let before = applied().len();
+    config.write(file, gateway.audit());
+    gateway.hang_up();
+    let change = eventually("the change", || applied().into_iter().nth(before));
+    eventually("requests under it", || {
+        drop(knock(gateway, Era::Modern, &[]));
+        (gateway.last()["policy"] == change["policy"]).then_some(())
+    });
+}
+
+#[test]
+fn what_an_issuer_has_said_outlives_a_change_that_has_nothing_to_do_with_it() {
+    for era in ERAS {
+        let (server, issuer, folder) =
+            (Server::echo(era, &["echo"]), Issuer::start(), Folder::new());
+        let known = Known::of(&issuer);
+        let file = folder.path().join("gateway.yaml");
+        let config = believing(&server, &asked(&issuer, ", cacheTime: 5m", ""));
+        let gateway = config.start_at(&file);
+        known.say("opaque", good(&issuer, "alice"));
+        let signed = issuer.good("alice");
+        for token in ["opaque", &signed] {
+            assert_eq!(with(&gateway, era, token).0, 200);
+        }
+        let readings = issuer.asked("/jwks").len();
+        // The issuer is down from now on.
+        for path in ["/introspect", "/jwks", "/.well-known/oauth-authorization-server"] {
+            issuer.answer(path, |_| answer("500 Internal Server Error", "text/plain", "no"));
+        }
+        let mut other = config.clone();
+        other.policy = config.policy.replace("sec@example.com", "other@example.com");
+        replaced(&gateway, &file, &other);
+        // A change asks for the keys anew, and does without them while they are relied on.
+        eventually("a reading", || {
+            let found = issuer.asked("/.well-known/oauth-authorization-server").len();
+            (issuer.asked("/jwks").len() + found > readings + 1).then_some(())
+        });
+        for token in ["opaque", &signed, &issuer.good("bob")] {
+            assert_eq!(with(&gateway, era, token), (200, "none".to_owned()));
+        }
+        // What is said under other settings has to be found out anew; the keys are the same.
+        let mut claims = other.clone();
+        claims.identity = other.identity.replace("groups: /groups", "groups: /teams");
+        assert_ne!(claims.identity, other.identity);
+        replaced(&gateway, &file, &claims);
+        assert_eq!(with(&gateway, era, "opaque"), (503, "token-unavailable".to_owned()));
+        let (status, _) = with(&gateway, era, &signed);
+        assert_eq!(status, 200);
+        let caller = Client::connect(gateway.address, "/mcp", era, Some(&signed));
+        assert_ne!(caller.call("echo", &json!({})).code(), 0, "it has no groups any more");
+        // And keys from elsewhere are other keys.
+        let mut elsewhere = claims.clone();
+        let keys = format!("\n  keys: {{url: '{}/elsewhere'}}", issuer.url());
+        elsewhere.identity = claims.identity.trim_end().to_owned() + &keys;
+        replaced(&gateway, &file, &elsewhere);
+        assert_eq!(with(&gateway, era, &signed), (503, "token-unavailable".to_owned()));
+    }
+}
+
+/// A gate that holds back those who come to it until it is opened.
+#[derive(Clone, Default)]
+struct Gate(Arc<(Mutex<bool>, Condvar)>);
+
+impl Gate {
+    fn pass(&self) {
+        let (open, changed) = &*self.0;
+        let held = open.lock().unwrap();
+        drop(changed.wait_timeout_while(held, PATIENCE, |open| !*open).unwrap());
+    }
+
+    fn open(&self) {
+        *self.0.0.lock().unwrap() = true;
+        self.0.1.notify_all();
+    }
+}
+
+#[test]
+fn made_up_tokens_keep_neither_other_addresses_nor_known_tokens_out() {
+    let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
+    let gate = Gate::default();
+    let (held, claims) = (gate.clone(), good(&issuer, "alice"));
+    issuer.answer("/introspect", move |call| {
+        let token = form(call, "token").unwrap();
+        if token.starts_with("made-up") {
+            held.pass();
+            return ok(r#"{"active":false}"#);
+        }
+        ok(&claims.to_string())
+    });
+    let gateway = believing(&server, &asked(&issuer, ", cacheTime: 1ms", "")).start();
+    assert_eq!(with(&gateway, Era::Modern, "known").0, 200);
+    let bytes = |token: &str| {
+        let header = format!("Bearer {token}");
+        let headers = [("authorization", &*header)];
+        let caller = Client::silent(gateway.address, "/mcp", Era::Modern, &headers);
+        caller.call_bytes(&json!(1), &json!({ "name": "echo", "arguments": {} }))
+    };
+    // Far more than an issuer is asked at the same time, none of which it answers.
+    let strangers: Vec<TcpStream> = (0..100)
+        .map(|n| {
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.write_all(&bytes(&format!("made-up-{n}"))).unwrap();
+            stream
+        })
+        .collect();
+    eventually("the questions", || (issuer.asked("/introspect").len() > 16).then_some(()));
+    let elsewhere = IpAddr::from([127, 0, 0, 2]);
+    for n in 0..15 {
+        let answer = raw_from(elsewhere, gateway.address, &bytes(&format!("good-{n}")));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        // The answer about this one is forgotten at once, and there is room to ask again.
+        assert_eq!(with(&gateway, Era::Modern, "known").0, 200);
+    }
+    let made_up = |call: &&e2e::server::Call| form(call, "token").unwrap().starts_with("made-up");
+    let asked = issuer.asked("/introspect");
+    assert_eq!(asked.iter().filter(made_up).count(), 16, "one address has a share");
+    gate.open();
+    drop(strangers);
 }
