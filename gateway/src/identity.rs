@@ -301,11 +301,7 @@ impl Identity {
     /// # Errors
     /// When no credential is there, or the first one there is bad.
     pub async fn identify(&self, mut asked: Asked<'_>) -> Result<Caller, AuthnError> {
-        // RFC 6750, section 2.3: a token in a URL is in every log on its way.
-        let in_url = |pair: &str| pair.split('=').next() == Some("access_token");
-        if asked.schemes.contains(&Scheme::Oauth)
-            && asked.query.is_some_and(|query| query.split('&').any(in_url))
-        {
+        if asked.schemes.contains(&Scheme::Oauth) && asked.query.is_some_and(has_token) {
             return Err(AuthnError::Ambiguous);
         }
         let shown = shown(&asked)?;
@@ -412,6 +408,16 @@ impl Identity {
     pub fn missing(&self) -> impl Iterator<Item = &str> {
         self.bearer.iter().flat_map(Bearer::missing)
     }
+}
+
+/// Whether a query has a token in it, in whatever spelling.
+///
+/// RFC 6750, section 2.3: a token in a URL is in every log on its way.
+fn has_token(query: &str) -> bool {
+    query.split('&').any(|pair| {
+        let name = pair.split('=').next().and_then(certificate::percent);
+        name.as_deref() == Some(b"access_token".as_slice())
+    })
 }
 
 /// The credentials in a request.

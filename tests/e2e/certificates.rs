@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use e2e::client::{Client, get, raw};
-use e2e::gateway::{ANA, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Gateway};
 use e2e::issuer::Issuer;
 use e2e::pki::{Files, Leaf, Pki};
 use e2e::server::Server;
@@ -455,6 +455,96 @@ fn a_proxy_is_known_by_its_certificate() {
     // Who shows something else as well is judged by that.
     let wrong = Client::silent(through, "/mcp", Era::Modern, &[("authorization", "Bearer wrong")]);
     assert_eq!(wrong.call("echo", &json!({})).status, 401);
+}
+
+#[test]
+fn whoever_shows_a_certificate_and_something_else_is_judged_by_that() {
+    for era in ERAS {
+        let (server, pki) = (Server::echo(era, &["echo"]), Pki::new("clients"));
+        let own = pki.issue(&Leaf::local());
+        let clients = format!("certificates: required, authorities: '{}'", pki.path());
+        let start = |authentication: &str| {
+            let mut config = secure(&server, &own, &clients);
+            config.authentication = authentication.to_owned();
+            config.identity = "certificates: [{names: ['uri:urn:*'], groups: [dev]}]".to_owned();
+            config.start()
+        };
+        let files = pki.issue(&Leaf::uri("urn:a"));
+        let (ana, bob) = (format!("Bearer {ANA}"), BOB);
+        for authentication in ["[certificate, apiKey]", "[apiKey, certificate]", "[certificate]"] {
+            let gateway = start(authentication);
+            let through = tunnel(gateway.address, client(pki.roots(), Some(&files)));
+            let found = |headers: &[(&str, &str)]| taken_for(&gateway, through, era, headers);
+            let good = |principal: &str| (200, principal.to_owned());
+            assert_eq!(found(&[]), good("uri:urn:a"), "{authentication}");
+            let keys = authentication != "[certificate]";
+            for (headers, principal) in [
+                ([("authorization", &*ana)], "ana"),
+                ([("x-api-key", bob)], "bob"),
+                ([("authorization", "Bearer wrong")], "nobody"),
+                ([("x-api-key", "wrong")], "nobody"),
+                ([("authorization", "Basic YTpi")], "nobody"),
+            ] {
+                let what = format!("{authentication} {headers:?}");
+                if keys && principal != "nobody" {
+                    assert_eq!(found(&headers), good(principal), "{what}");
+                    assert_eq!(gateway.last()["certificate"], "uri:urn:a", "{what}");
+                } else {
+                    assert_eq!(found(&headers), (401, "nobody".to_owned()), "{what}");
+                }
+            }
+            let both = [("authorization", &*ana), ("x-api-key", bob)];
+            assert_eq!(found(&both).0, 400, "{authentication}");
+        }
+    }
+}
+
+#[test]
+fn a_caller_ends_with_the_certificate_that_a_proxy_has_told() {
+    for era in ERAS {
+        let (server, pki) = (Server::echo(era, &["echo"]), Pki::new("clients"));
+        let mut config = Config::of(&server.url()).policy(POLICY);
+        config.listener = "forwardedCertificate: {addresses: [127.0.0.1]}".to_owned();
+        config.authentication = "[certificate, apiKey]".to_owned();
+        config.identity = "certificates: [{names: ['uri:urn:*'], groups: [dev]}]".to_owned();
+        let gateway = config.start();
+        let key = format!("Bearer {ANA}");
+        // The certificate alone, and a key that was shown together with it.
+        for more in [vec![], vec![("authorization", &*key)]] {
+            let files = pki.issue(&Leaf { seconds: Some(4), ..Leaf::uri("urn:a") });
+            let told = told(&files);
+            let headers = [vec![("client-cert", &*told)], more].concat();
+            let mut caller = Client::silent(gateway.address, "/mcp", era, &headers);
+            let mut stream = match era {
+                Era::Legacy => {
+                    caller.handshake("2025-11-25");
+                    caller.stream(None)
+                }
+                Era::Modern => {
+                    let body = caller.message(
+                        &json!(1),
+                        "subscriptions/listen",
+                        json!({ "notifications": { "toolsListChanged": true } }),
+                    );
+                    let mut stream = std::net::TcpStream::connect(gateway.address).unwrap();
+                    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+                    let bytes = caller.bytes("subscriptions/listen", None, &body);
+                    std::io::Write::write_all(&mut stream, &bytes).unwrap();
+                    stream
+                }
+            };
+            let head = e2e::client::until(&mut stream, "\r\n\r\n");
+            assert!(head.contains(" 200 ") && head.contains("text/event-stream"), "{head}");
+            // The connection is the proxy's and stays; what was opened with the certificate ends.
+            let (mut seen, mut buffer) = (head.into_bytes(), [0; 4096]);
+            eventually("the end of the stream", || {
+                let read = std::io::Read::read(&mut stream, &mut buffer).unwrap();
+                seen.extend_from_slice(&buffer[..read]);
+                (read == 0 || seen.ends_with(b"0\r\n\r\n")).then_some(())
+            });
+            assert_eq!(taken_for(&gateway, gateway.address, era, &headers).0, 400);
+        }
+    }
 }
 
 #[test]

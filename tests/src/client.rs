@@ -254,6 +254,7 @@ impl Client {
         ] {
             text.extend(value.map(|value| format!("{name}: {value}\r\n")));
         }
+        text.extend(self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")));
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(format!("{text}\r\n").as_bytes()).unwrap();

@@ -132,7 +132,8 @@ fn envoy(text: &str) -> Option<Vec<u8>> {
     CertificateDer::from_pem_slice(&pem).ok().map(|der| der.as_ref().to_vec())
 }
 
-fn percent(text: &str) -> Option<Vec<u8>> {
+/// The bytes of a text that is percent-encoded (RFC 3986, section 2.1).
+pub(super) fn percent(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {
