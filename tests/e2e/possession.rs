@@ -183,6 +183,35 @@ fn a_proof_can_be_asked_to_have_a_nonce() {
 }
 
 #[test]
+fn a_key_has_a_share_of_the_room_for_proofs_which_replays_do_not_use_up() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        // One key has a sixteenth of it.
+        let gateway = believing(&server, &issuer.item("corp", "")).limits("proofs: 320").start();
+        let with = |key: &Key, id: &str| {
+            let token = bound(&issuer, &json!({ "jkt": key.thumbprint() }));
+            let proof = key.proof(&said(&token, id));
+            (token, proof)
+        };
+        let (one, other) = (Key::es256("one"), Key::es256("other"));
+        let (token, stolen) = with(&one, "0");
+        assert_eq!(dpop(&gateway, era, &token, &stolen).status, 200);
+        for _ in 0..25 {
+            assert_eq!(dpop(&gateway, era, &token, &stolen).status, 401);
+        }
+        for n in 1..20 {
+            let (token, proof) = with(&one, &n.to_string());
+            assert_eq!(dpop(&gateway, era, &token, &proof).status, 200, "{n}");
+        }
+        let (token, proof) = with(&one, "20");
+        assert_eq!(dpop(&gateway, era, &token, &proof).status, 503);
+        assert_eq!(gateway.last()["reason"], "token-unavailable");
+        let (token, proof) = with(&other, "0");
+        assert_eq!(dpop(&gateway, era, &token, &proof).status, 200);
+    }
+}
+
+#[test]
 fn used_proofs_and_nonces_outlive_a_change_of_the_configuration() {
     for era in ERAS {
         let (server, issuer, folder) =
