@@ -301,6 +301,7 @@ impl Gateway {
         let certificate = certificate.map_err(|error| self.unknown(resource, error))?;
         let mut asked = Asked::new(&door.schemes, head, resource, certificate.as_deref());
         asked.memo = Some(&peer.memo);
+        asked.peer = Some(peer.address.ip());
         let caller = self.identity.identify(asked).await;
         let caller = caller.map_err(|error| self.unknown(resource, error))?;
         record.principal = Some(Arc::clone(&caller.principal));

@@ -6,7 +6,9 @@ mod claims;
 mod dpop;
 mod issuer;
 mod keys;
+mod questions;
 
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::SystemTime;
 
@@ -24,8 +26,8 @@ use crate::wire::headers::{Single, single};
 use crate::world::{World, WorldError};
 use crate::x509::Certificate;
 
-use bearer::Bearer;
 pub use bearer::Memo;
+use bearer::{Bearer, Memory};
 pub use certificate::{Told, is_named, told};
 pub use dpop::ProofError;
 use keys::Keys;
@@ -226,6 +228,8 @@ pub struct Asked<'a> {
     pub certificate: Option<&'a Certificate>,
     /// What its connection knows.
     pub memo: Option<&'a Memo>,
+    /// Where it comes from.
+    pub peer: Option<IpAddr>,
     /// The proof of possession.
     proof: Option<&'a str>,
 }
@@ -250,6 +254,7 @@ impl<'a> Asked<'a> {
             resource,
             certificate,
             memo: None,
+            peer: None,
             proof: None,
         }
     }
@@ -261,6 +266,7 @@ pub struct Identity {
     keys: Keys,
     anonymous: Option<Arc<Principal>>,
     bearer: Option<Bearer>,
+    memory: Arc<Memory>,
     certificates: Vec<KnownCertificate>,
 }
 
@@ -276,13 +282,16 @@ impl Identity {
         sealer: Arc<Sealer>,
         former: Option<&Self>,
     ) -> Result<Self, WorldError> {
+        let memory = former.map(|former| Arc::clone(&former.memory));
+        let memory = memory.unwrap_or_else(|| Arc::new(Memory::new(limits, sealer)));
         let former = former.and_then(|former| former.bearer.as_ref());
-        let bearer = || Bearer::new(settings, world, limits, sealer, former);
+        let bearer = || Bearer::new(settings, world, Arc::clone(&memory), former);
         let bearer = (!settings.issuers.is_empty()).then(bearer).transpose()?;
         Ok(Self {
             keys: Keys::new(&settings.api_keys),
             anonymous: settings.anonymous.clone().map(Arc::new),
             bearer,
+            memory,
             certificates: settings.certificates.clone(),
         })
     }
@@ -292,11 +301,7 @@ impl Identity {
     /// # Errors
     /// When no credential is there, or the first one there is bad.
     pub async fn identify(&self, mut asked: Asked<'_>) -> Result<Caller, AuthnError> {
-        // RFC 6750, section 2.3: a token in a URL is in every log on its way.
-        let in_url = |pair: &str| pair.split('=').next() == Some("access_token");
-        if asked.schemes.contains(&Scheme::Oauth)
-            && asked.query.is_some_and(|query| query.split('&').any(in_url))
-        {
+        if asked.schemes.contains(&Scheme::Oauth) && asked.query.is_some_and(has_token) {
             return Err(AuthnError::Ambiguous);
         }
         let shown = shown(&asked)?;
@@ -405,6 +410,16 @@ impl Identity {
     }
 }
 
+/// Whether a query has a token in it, in whatever spelling.
+///
+/// RFC 6750, section 2.3: a token in a URL is in every log on its way.
+fn has_token(query: &str) -> bool {
+    query.split('&').any(|pair| {
+        let name = pair.split('=').next().and_then(certificate::percent);
+        name.as_deref() == Some(b"access_token".as_slice())
+    })
+}
+
 /// The credentials in a request.
 struct Shown<'a> {
     bearer: Option<&'a str>,
@@ -451,17 +466,15 @@ fn shown<'a>(asked: &Asked<'a>) -> Result<Shown<'a>, AuthnError> {
     Ok(Shown { bearer, dpop, key, proof, any })
 }
 
-/// The caller, with the name in the certificate of its connection.
+/// The caller, with the names in the certificate of its connection, with which it ends.
 fn named(mut caller: Caller, certificate: Option<&Certificate>) -> Caller {
-    let name = certificate.and_then(|certificate| certificate.names.first());
-    if let Some(name) = name.filter(|_| caller.principal.claims.certificate.is_none()) {
-        let mut principal = Principal::clone(&caller.principal);
-        principal.claims.certificate = Some(name.to_string().into());
-        caller.principal = Arc::new(principal);
+    let Some(certificate) = certificate else { return caller };
+    if let Some(name) = certificate.names().first() {
+        let claims = &mut Arc::make_mut(&mut caller.principal).claims;
+        claims.certificate.get_or_insert_with(|| name.clone());
+        claims.names = Arc::clone(certificate.names());
     }
-    if let (Some(certificate), Some(until)) = (certificate, caller.until) {
-        caller.until = Some(until.min(certificate.ends));
-    }
+    caller.until = Some(caller.until.map_or(certificate.ends, |until| until.min(certificate.ends)));
     caller
 }
 

@@ -10,7 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
-use crate::x509::{Certificate, X509Error};
+use crate::x509::{Leaf, X509Error};
 
 /// Longest file that is read: a bundle of a few hundred authorities.
 const LONGEST: u64 = 4 * 1024 * 1024;
@@ -90,11 +90,11 @@ pub fn roots(path: &Path) -> Result<Arc<RootCertStore>, PemError> {
 ///
 /// # Errors
 /// When a file cannot be read, or the two do not belong together.
-pub fn identity(chain: &Path, secret: &Path) -> Result<(Arc<CertifiedKey>, Certificate), PemError> {
+pub fn identity(chain: &Path, secret: &Path) -> Result<(Arc<CertifiedKey>, Leaf), PemError> {
     let certificates = certificates(chain)?;
     let unusable = |error| PemError::Certificate(chain.display().to_string().into(), error);
     let leaf = certificates.first().map_or(&[] as &[u8], |first| first.as_ref());
-    let read = Certificate::read(leaf).map_err(unusable)?;
+    let read = Leaf::read(leaf).map_err(unusable)?;
     let mismatch = |_| PemError::Mismatch(secret.display().to_string().into());
     let key = default_provider().key_provider.load_private_key(key(secret)?).map_err(mismatch)?;
     let identity = CertifiedKey::new(certificates, key);

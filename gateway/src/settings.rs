@@ -173,7 +173,7 @@ pub enum Value {
 }
 
 /// Where a secret is kept.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum SecretRef {
     /// In the environment.
     Env(String),

@@ -29,7 +29,7 @@ use crate::identity::is_named;
 use crate::pem::{self, PemError};
 use crate::settings::{Clients, ListenerTls};
 use crate::trust::refused;
-use crate::x509::Certificate;
+use crate::x509::{Anchor, Certificate, Leaf};
 
 /// How often it is looked whether the files have changed.
 pub const WATCH: Duration = Duration::from_secs(2);
@@ -61,6 +61,8 @@ pub struct Acceptor {
 
 struct Current {
     config: Arc<ServerConfig>,
+    /// Who vouches for certificates of clients, where they are asked for.
+    clients: Option<Arc<Verifier>>,
     ends: SystemTime,
 }
 
@@ -89,12 +91,15 @@ impl Acceptor {
     where
         S: AsyncRead + AsyncWrite + Unpin,
     {
-        let config = Arc::clone(&self.current.load().config);
-        let stream = TlsAcceptor::from(config).accept(stream).await?;
+        // Also for what comes after the handshake: the anchors that were used there.
+        let current = self.current.load_full();
+        let stream = TlsAcceptor::from(Arc::clone(&current.config)).accept(stream).await?;
         let shown = stream.get_ref().1.peer_certificates().and_then(|chain| chain.first());
-        let read = shown.map(|leaf| Certificate::read(leaf).map(Arc::new)).transpose();
-        let certificate =
-            read.map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
+        let vouched = shown.zip(current.clients.as_ref());
+        let vouched = vouched.map(|(leaf, clients)| clients.vouched(leaf).map(Arc::new));
+        let certificate = vouched
+            .transpose()
+            .map_err(|error| io::Error::new(io::ErrorKind::InvalidData, error))?;
         Ok((stream, certificate))
     }
 
@@ -151,18 +156,20 @@ fn current(settings: &ListenerTls, now: SystemTime) -> Result<Current, TlsError>
     let versions: &[_] = if settings.old { &[&TLS13, &TLS12] } else { &[&TLS13] };
     let builder = ServerConfig::builder_with_provider(Arc::new(default_provider()))
         .with_protocol_versions(versions)?;
-    let builder = match &settings.clients {
+    let clients = settings.clients.as_ref().map(|clients| Verifier::new(clients).map(Arc::new));
+    let clients = clients.transpose()?;
+    let builder = match &clients {
         None => builder.with_no_client_auth(),
-        Some(clients) => builder.with_client_cert_verifier(Arc::new(Verifier::new(clients)?)),
+        Some(clients) => builder.with_client_cert_verifier(Arc::<Verifier>::clone(clients)),
     };
     let mut config = builder.with_cert_resolver(Arc::new(One(identity)));
     config.alpn_protocols = vec![b"http/1.1".to_vec()];
     config.max_early_data_size = 0;
-    if settings.clients.is_some() {
+    if clients.is_some() {
         config.session_storage = Arc::new(NoServerSessionStorage {});
         config.send_tls13_tickets = 0;
     }
-    Ok(Current { config: Arc::new(config), ends: read.ends })
+    Ok(Current { config: Arc::new(config), clients, ends: read.ends })
 }
 
 /// Shows the one certificate to everybody.
@@ -189,12 +196,28 @@ enum Unwanted {
     Usage,
 }
 
+/// Trust anchors, and how it is verified that they vouch for a certificate.
+#[derive(Debug)]
+struct Anchors {
+    anchor: Anchor,
+    verifier: Arc<dyn ClientCertVerifier>,
+}
+
+impl Anchors {
+    fn new(anchor: Anchor, file: &std::path::Path) -> Result<Self, TlsError> {
+        let provider = Arc::new(default_provider());
+        let roots = pem::roots(file)?;
+        let verifier = WebPkiClientVerifier::builder_with_provider(roots, provider).build()?;
+        Ok(Self { anchor, verifier })
+    }
+}
+
 /// Believes the authorities of the listener; and a SPIFFE ID by the authorities of its own trust
 /// domain alone, so that one domain cannot name the workloads of another.
 #[derive(Debug)]
 struct Verifier {
-    plain: Option<Arc<dyn ClientCertVerifier>>,
-    domains: BTreeMap<Box<str>, Arc<dyn ClientCertVerifier>>,
+    plain: Option<Anchors>,
+    domains: BTreeMap<Box<str>, Anchors>,
     names: Option<Vec<Pattern>>,
     required: bool,
     hints: Vec<DistinguishedName>,
@@ -202,18 +225,15 @@ struct Verifier {
 
 impl Verifier {
     fn new(clients: &Clients) -> Result<Self, TlsError> {
-        let verifier = |file: &std::path::Path| -> Result<Arc<dyn ClientCertVerifier>, TlsError> {
-            let provider = Arc::new(default_provider());
-            let roots = pem::roots(file)?;
-            Ok(WebPkiClientVerifier::builder_with_provider(roots, provider).build()?)
-        };
-        let plain = clients.authorities.as_deref().map(verifier).transpose()?;
+        let plain = clients.authorities.as_deref();
+        let plain = plain.map(|file| Anchors::new(Anchor::Authorities, file)).transpose()?;
         let mut domains = BTreeMap::new();
         for (domain, bundle) in &clients.domains {
-            domains.insert(domain.clone(), verifier(bundle)?);
+            let anchors = Anchors::new(Anchor::TrustDomain(domain.clone()), bundle)?;
+            domains.insert(domain.clone(), anchors);
         }
         let all = plain.iter().chain(domains.values());
-        let hints = all.flat_map(|one| one.root_hint_subjects().to_vec()).collect();
+        let hints = all.flat_map(|one| one.verifier.root_hint_subjects().to_vec()).collect();
         let (names, required) = (clients.names.clone(), clients.required);
         Ok(Self { plain, domains, names, required, hints })
     }
@@ -221,7 +241,28 @@ impl Verifier {
     /// Any of them: what they do with signatures is the same.
     fn any(&self) -> Result<&Arc<dyn ClientCertVerifier>, rustls::Error> {
         let first = self.plain.as_ref().or_else(|| self.domains.values().next());
+        let first = first.map(|anchors| &anchors.verifier);
         first.ok_or_else(|| rustls::Error::General("no authorities".to_owned()))
+    }
+
+    /// The only anchors that may vouch for `leaf`. Which those are is a matter of the certificate
+    /// alone, so what was verified in the handshake is vouched for by the same ones after it.
+    fn anchors(&self, leaf: &Leaf) -> Result<&Anchors, rustls::Error> {
+        match leaf.spiffe().map_err(refused)? {
+            Some(id) if !self.domains.is_empty() => {
+                self.domains.get(id.trust_domain()).ok_or_else(|| refused(Unwanted::Domain))
+            }
+            Some(_) | None => {
+                self.plain.as_ref().ok_or_else(|| CertificateError::UnknownIssuer.into())
+            }
+        }
+    }
+
+    /// The certificate that was verified in the handshake, with the names that count.
+    fn vouched(&self, leaf: &CertificateDer<'_>) -> Result<Certificate, rustls::Error> {
+        let read = Leaf::read(leaf).map_err(refused)?;
+        let anchor = self.anchors(&read)?.anchor.clone();
+        read.vouched_by(anchor).map_err(refused)
     }
 }
 
@@ -240,23 +281,14 @@ impl ClientCertVerifier for Verifier {
         chain: &[CertificateDer<'_>],
         now: UnixTime,
     ) -> Result<ClientCertVerified, rustls::Error> {
-        let read = Certificate::read(leaf).map_err(refused)?;
-        let verifier = match read.spiffe().map_err(refused)? {
-            Some(id) => match self.domains.get(id.trust_domain()) {
-                Some(verifier) => verifier,
-                None if self.domains.is_empty() => self.any()?,
-                None => return Err(refused(Unwanted::Domain)),
-            },
-            None => {
-                let unknown = rustls::Error::from(CertificateError::UnknownIssuer);
-                self.plain.as_ref().ok_or(unknown)?
-            }
-        };
+        let read = Leaf::read(leaf).map_err(refused)?;
+        let Anchors { anchor, verifier } = self.anchors(&read)?;
         let verified = verifier.verify_client_cert(leaf, chain, now)?;
         if !read.signs {
             return Err(refused(Unwanted::Usage));
         }
-        if self.names.as_ref().is_some_and(|names| !is_named(&read, names)) {
+        let vouched = read.vouched_by(anchor.clone()).map_err(refused)?;
+        if self.names.as_ref().is_some_and(|names| !is_named(&vouched, names)) {
             return Err(refused(Unwanted::Name));
         }
         Ok(verified)

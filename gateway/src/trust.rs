@@ -21,7 +21,7 @@ use rustls::{
     SignatureScheme,
 };
 
-use crate::x509::{Certificate, SpiffeId};
+use crate::x509::{Leaf, SpiffeId};
 
 /// What a server has to show, and what it is shown.
 #[derive(Clone, Debug, Default)]
@@ -147,7 +147,7 @@ impl ServerCertVerifier for Verifier {
         if self.pins.is_empty() && self.spiffe.is_none() {
             return Ok(ServerCertVerified::assertion());
         }
-        let read = Certificate::read(leaf);
+        let read = Leaf::read(leaf);
         let read = read.map_err(|_wrong| rustls::Error::from(CertificateError::BadEncoding))?;
         if !self.pins.is_empty() && !self.pins.contains(&read.key) {
             return Err(refused(Stranger::Key));

@@ -1,10 +1,12 @@
-//! What a certificate says of whom it belongs to.
+//! What a certificate says of whom it belongs to, and which of that counts.
 //!
-//! Only what rustls does not tell is read here: names, the key's digest, and when it ends. Whether a
-//! certificate is to be believed is decided by rustls before.
+//! Only what rustls does not tell is read here: names, the key's digest, and when it ends. A [`Leaf`]
+//! is what was read. Whether it is to be believed is decided by rustls, with some trust anchors; a
+//! [`Certificate`] names those and has only the names that they may vouch for.
 
 use std::fmt;
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use aws_lc_rs::digest;
@@ -20,21 +22,47 @@ const NAMES: usize = 100;
 /// Longest SPIFFE ID, in bytes.
 const SPIFFE: usize = 2048;
 
-/// A certificate, as far as it names somebody.
+/// A certificate as it was read. Its names are what it says, and count for nothing before somebody
+/// vouches for it: see [`Leaf::vouched_by`].
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Certificate {
+pub struct Leaf {
     /// SHA-256 of the whole certificate, in Base64 for URLs: `x5t#S256` (RFC 8705, section 3.1).
     pub thumbprint: Box<str>,
     /// SHA-256 of its public key with the algorithm (RFC 7469, section 2.4).
     pub key: [u8; 32],
-    /// Its subject alternative names, in its order.
-    pub names: Vec<San>,
     /// When it ends.
     pub ends: SystemTime,
     /// Its owner may issue certificates.
     pub is_authority: bool,
     /// Its key may be used for signatures.
     pub signs: bool,
+    /// Its subject alternative names, in its order.
+    names: Vec<San>,
+}
+
+/// The certificate of a client that somebody has vouched for, with the names that count.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Certificate {
+    /// SHA-256 of the whole certificate, as in [`Leaf::thumbprint`].
+    pub thumbprint: Box<str>,
+    /// When it ends.
+    pub ends: SystemTime,
+    anchor: Anchor,
+    names: Arc<[Box<str>]>,
+}
+
+/// The trust anchors that vouch for a certificate, which decide what names they may give.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Anchor {
+    /// The authorities of the listener, which the operator trusts with every name.
+    Authorities,
+    /// The bundle of this trust domain. It vouches for the SPIFFE IDs of the domain and for no other
+    /// name: a partner whose domain is federated issues whatever it likes under its own authority.
+    TrustDomain(Box<str>),
+    /// A proxy that verified the certificate with anchors of its own, which are not known here. A
+    /// certificate with a SPIFFE ID was verified with the bundle of that ID's trust domain, so it is
+    /// treated as such; one without is named by authorities that the proxy trusts.
+    Proxy,
 }
 
 /// A subject alternative name (RFC 5280, section 4.2.1.6). Other kinds name nobody here.
@@ -79,9 +107,12 @@ pub enum X509Error {
     /// A SPIFFE ID does not belong to an authority.
     #[error("a SPIFFE ID of an authority, or of a key that does not sign")]
     Usage,
+    /// A trust domain vouches for its own SPIFFE IDs alone.
+    #[error("no SPIFFE ID of the trust domain that vouches for it")]
+    Domain,
 }
 
-impl Certificate {
+impl Leaf {
     /// Reads a certificate in DER.
     ///
     /// # Errors
@@ -133,6 +164,36 @@ impl Certificate {
             return Err(X509Error::Usage);
         }
         Ok(Some(id))
+    }
+
+    /// The certificate, once `anchor` has verified it: with the names that `anchor` may vouch for.
+    ///
+    /// # Errors
+    /// When it has something like a SPIFFE ID, or none of the trust domain that vouches for it.
+    pub fn vouched_by(self, anchor: Anchor) -> Result<Certificate, X509Error> {
+        let only = |id: &SpiffeId| vec![San::Uri(id.as_str().into())];
+        let names = match (&anchor, self.spiffe()?) {
+            (Anchor::TrustDomain(domain), Some(id)) if id.trust_domain() == &**domain => only(&id),
+            (Anchor::TrustDomain(_), Some(_) | None) => return Err(X509Error::Domain),
+            (Anchor::Proxy, Some(id)) => only(&id),
+            (Anchor::Proxy, None) | (Anchor::Authorities, Some(_) | None) => self.names,
+        };
+        let names = names.iter().map(|name| name.to_string().into_boxed_str()).collect();
+        Ok(Certificate { thumbprint: self.thumbprint, ends: self.ends, anchor, names })
+    }
+}
+
+impl Certificate {
+    /// Who vouches for it.
+    #[must_use]
+    pub const fn anchor(&self) -> &Anchor {
+        &self.anchor
+    }
+
+    /// The names that count, in its order, each with its kind: `uri:..`, `dns:..`, `email:..`, `ip:..`.
+    #[must_use]
+    pub const fn names(&self) -> &Arc<[Box<str>]> {
+        &self.names
     }
 }
 
@@ -222,13 +283,36 @@ pub fn is_trust_domain(text: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Certificate, San, SpiffeId, X509Error, is_trust_domain};
+    use super::{Anchor, Leaf, San, SpiffeId, X509Error, is_trust_domain};
     use std::time::UNIX_EPOCH;
 
-    fn certificate(names: &[San]) -> Certificate {
+    fn certificate(names: &[San]) -> Leaf {
         let (thumbprint, names) = ("".into(), names.to_vec());
         let (is_authority, signs) = (false, true);
-        Certificate { thumbprint, key: [0; 32], names, ends: UNIX_EPOCH, is_authority, signs }
+        Leaf { thumbprint, key: [0; 32], names, ends: UNIX_EPOCH, is_authority, signs }
+    }
+
+    #[test]
+    fn only_names_that_an_anchor_may_vouch_for_count() {
+        let host = San::Dns("admin.corp.example".into());
+        let id = San::Uri("spiffe://other.example/x".into());
+        let (both, plain) = (certificate(&[host.clone(), id]), certificate(&[host]));
+        let domain = |name: &str| Anchor::TrustDomain(name.into());
+        let names = |leaf: &Leaf, anchor: Anchor| {
+            let vouched = leaf.clone().vouched_by(anchor);
+            vouched.map(|it| it.names().iter().map(ToString::to_string).collect::<Vec<_>>())
+        };
+        let only = Ok(vec!["uri:spiffe://other.example/x".to_owned()]);
+        let all = Ok(vec![
+            "dns:admin.corp.example".to_owned(),
+            "uri:spiffe://other.example/x".to_owned(),
+        ]);
+        assert_eq!(names(&both, domain("other.example")), only);
+        assert_eq!(names(&both, domain("corp.example")), Err(X509Error::Domain));
+        assert_eq!(names(&plain, domain("other.example")), Err(X509Error::Domain));
+        assert_eq!(names(&both, Anchor::Proxy), only);
+        assert_eq!(names(&plain, Anchor::Proxy), Ok(vec!["dns:admin.corp.example".to_owned()]));
+        assert_eq!(names(&both, Anchor::Authorities), all);
     }
 
     #[test]
@@ -268,9 +352,9 @@ mod tests {
         assert_eq!(certificate(&[id.clone(), id.clone()]).spiffe(), Err(X509Error::Uris));
         let shouted = certificate(&[uri("SPIFFE://corp.example/a")]);
         assert_eq!(shouted.spiffe(), Err(X509Error::Spiffe));
-        let authority = Certificate { is_authority: true, ..one.clone() };
+        let authority = Leaf { is_authority: true, ..one.clone() };
         assert_eq!(authority.spiffe(), Err(X509Error::Usage));
-        let mute = Certificate { signs: false, ..one };
+        let mute = Leaf { signs: false, ..one };
         assert_eq!(mute.spiffe(), Err(X509Error::Usage));
     }
 }

@@ -1,6 +1,7 @@
 //! Who is asking. Built by the gateway's identity layer, only read here.
 
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 use crate::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
 
@@ -35,6 +36,8 @@ pub struct Claims {
     pub scopes: BTreeSet<Scope>,
     /// The name in the certificate of the connection.
     pub certificate: Option<Box<str>>,
+    /// Every name in that certificate that counts: those which its trust anchors may vouch for.
+    pub names: Arc<[Box<str>]>,
     /// Whether the caller has proved that the credential is its own.
     pub proof: Proof,
     /// The digest of the key it proved that with.

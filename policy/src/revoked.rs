@@ -8,7 +8,7 @@ use crate::principal::Principal;
 /// Everything that was revoked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revoked {
-    /// Callers, by id.
+    /// Callers, by id or by any name in their certificate.
     pub principals: BTreeSet<Box<str>>,
     /// Clients, by the id their issuer gave them.
     pub clients: BTreeSet<Box<str>>,
@@ -21,7 +21,8 @@ pub struct Revoked {
 }
 
 impl Revoked {
-    /// Whether `principal` may not be served any more: itself, its client, or its token.
+    /// Whether `principal` may not be served any more: itself, its client, its token, or its
+    /// certificate under any of the names in it.
     #[must_use]
     pub fn has_principal(&self, principal: &Principal) -> bool {
         let claims = &principal.claims;
@@ -29,6 +30,7 @@ impl Revoked {
         self.principals.contains(principal.id.as_str())
             || client.is_some_and(|client| self.clients.contains(client))
             || claims.token.as_ref().is_some_and(|token| self.tokens.contains(token))
+            || claims.names.iter().any(|name| self.principals.contains(name))
     }
 
     /// Whether nothing of `server` may be used any more.

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
 use e2e::client::{Client, get, raw};
-use e2e::gateway::{ANA, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Gateway};
 use e2e::issuer::Issuer;
 use e2e::pki::{Files, Leaf, Pki};
 use e2e::server::Server;
@@ -167,6 +167,126 @@ fn a_spiffe_id_is_believed_of_its_own_trust_domain() {
         ("another authority", pki.issue(&Leaf::uri(agent))),
     ] {
         assert!(!with(&files), "{what}");
+    }
+}
+
+/// A certificate, as a proxy tells it in `Client-Cert`.
+fn told(files: &Files) -> String {
+    use base64::Engine as _;
+    let (chain, _) = files.read();
+    format!(":{}:", base64::engine::general_purpose::STANDARD.encode(&chain[0]))
+}
+
+/// Whom the gateway takes the client at `address` for, and the status of its answer.
+fn taken_for(
+    gateway: &Gateway,
+    address: std::net::SocketAddr,
+    era: Era,
+    headers: &[(&str, &str)],
+) -> (u16, String) {
+    let silent = Client::silent(address, "/mcp", era, headers);
+    let answer = if era == Era::Legacy { silent.hello() } else { silent.call("echo", &json!({})) };
+    (answer.status, gateway.last()["principal"].as_str().unwrap_or("nobody").to_owned())
+}
+
+/// What the authority of a partner's trust domain can issue: the partner's own SPIFFE ID, and beside
+/// it a name that belongs to us.
+fn partners(other: &Pki) -> Files {
+    other.issue(&Leaf {
+        uris: vec!["spiffe://other.example/x".into()],
+        dns: vec!["admin.corp.example".into()],
+        ..Leaf::default()
+    })
+}
+
+#[test]
+fn a_federated_trust_domain_vouches_for_its_spiffe_ids_and_for_no_other_name() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let (pki, other) = (Pki::new("corp"), Pki::new("other"));
+        let own = pki.issue(&Leaf::local());
+        let clients = |more: &str| {
+            format!(
+                "certificates: required, authorities: '{}', spiffe: [{{trustDomain: other.example, bundle: '{}'}}]{more}",
+                pki.path(),
+                other.path(),
+            )
+        };
+        let start = |more: &str, certificates: &str| {
+            let mut config = secure(&server, &own, &clients(more));
+            config.authentication = "[certificate]".to_owned();
+            config.identity = format!("certificates: {certificates}");
+            config.policy = "rules:\n- {id: dev, effect: allow, principals: ['group:dev'], servers: ['*'], tools: ['*']}".to_owned();
+            config.start()
+        };
+        let admin = "{names: ['dns:admin.corp.example'], groups: [dev]}";
+        let gateway = start("", &format!("[{admin}]"));
+        let (partner, ours) = (
+            partners(&other),
+            pki.issue(&Leaf { dns: vec!["admin.corp.example".into()], ..Leaf::default() }),
+        );
+        let through =
+            |gateway: &Gateway, files| tunnel(gateway.address, client(pki.roots(), Some(files)));
+        // Our own authority vouches for the name, the partner's does not.
+        let found = taken_for(&gateway, through(&gateway, &ours), era, &[]);
+        assert_eq!(found, (200, "dns:admin.corp.example".to_owned()));
+        assert_eq!(taken_for(&gateway, through(&gateway, &partner), era, &[]).0, 401);
+        assert_eq!(gateway.last()["certificate"], json!(null));
+        // Known by its SPIFFE ID it is that, and has no groups of the other name.
+        let known =
+            format!("[{admin}, {{names: ['uri:spiffe://other.example/*'], groups: [ops]}}]");
+        let gateway = start("", &known);
+        let mut caller = Client::silent(through(&gateway, &partner), "/mcp", era, &[]);
+        if era == Era::Legacy {
+            caller.handshake("2025-11-25");
+        }
+        assert_ne!(caller.call("echo", &json!({})).code(), 0);
+        let record = gateway.last();
+        assert_eq!(record["principal"], "uri:spiffe://other.example/x");
+        assert_eq!(record["certificate"], "uri:spiffe://other.example/x");
+        // `names` lets in who has a name that counts.
+        let gateway = start(", names: ['dns:*.corp.example']", &known);
+        let shaken = |files| shake(gateway.address, client(pki.roots(), Some(files))).is_ok();
+        assert!(shaken(&ours));
+        assert!(!shaken(&partner), "a name that the partner gave itself");
+    }
+}
+
+#[test]
+fn a_federated_trust_domain_is_never_the_proxy_by_a_name_of_ours() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let (pki, other) = (Pki::new("corp"), Pki::new("other"));
+        let own = pki.issue(&Leaf::local());
+        let clients = format!(
+            "certificates: required, authorities: '{}', spiffe: [{{trustDomain: other.example, bundle: '{}'}}]",
+            pki.path(),
+            other.path(),
+        );
+        let mut config = secure(&server, &own, &clients);
+        config.listener.push_str("forwardedCertificate: {names: ['dns:admin.corp.example']}");
+        config.authentication = "[certificate]".to_owned();
+        config.identity = "certificates: [{names: ['uri:*', 'dns:*'], groups: [dev]}]".to_owned();
+        let gateway = config.start();
+        let proxy = pki.issue(&Leaf { dns: vec!["admin.corp.example".into()], ..Leaf::default() });
+        let agent = told(&pki.issue(&Leaf::uri("urn:agent")));
+        let through = |files: &Files| tunnel(gateway.address, client(pki.roots(), Some(files)));
+        let tells = |files: &Files, value: &str| {
+            taken_for(&gateway, through(files), era, &[("client-cert", value)])
+        };
+        assert_eq!(tells(&proxy, &agent), (200, "uri:urn:agent".to_owned()));
+        let itself = (200, "uri:spiffe://other.example/x".to_owned());
+        assert_eq!(tells(&partners(&other), &agent), itself, "the partner is who it is");
+        // What the proxy verified with the bundle of a trust domain has the SPIFFE ID for a name, too.
+        assert_eq!(tells(&proxy, &told(&partners(&other))), itself);
+        for (what, uris) in [
+            ("two SPIFFE IDs", vec!["spiffe://other.example/x", "spiffe://corp.example/x"]),
+            ("not a SPIFFE ID", vec!["spiffe://other.example/../x"]),
+        ] {
+            let uris = uris.into_iter().map(Into::into).collect();
+            let odd = told(&other.issue(&Leaf { uris, ..Leaf::default() }));
+            assert_eq!(tells(&proxy, &odd).0, 400, "{what}");
+        }
     }
 }
 
@@ -338,6 +458,96 @@ fn a_proxy_is_known_by_its_certificate() {
 }
 
 #[test]
+fn whoever_shows_a_certificate_and_something_else_is_judged_by_that() {
+    for era in ERAS {
+        let (server, pki) = (Server::echo(era, &["echo"]), Pki::new("clients"));
+        let own = pki.issue(&Leaf::local());
+        let clients = format!("certificates: required, authorities: '{}'", pki.path());
+        let start = |authentication: &str| {
+            let mut config = secure(&server, &own, &clients);
+            config.authentication = authentication.to_owned();
+            config.identity = "certificates: [{names: ['uri:urn:*'], groups: [dev]}]".to_owned();
+            config.start()
+        };
+        let files = pki.issue(&Leaf::uri("urn:a"));
+        let (ana, bob) = (format!("Bearer {ANA}"), BOB);
+        for authentication in ["[certificate, apiKey]", "[apiKey, certificate]", "[certificate]"] {
+            let gateway = start(authentication);
+            let through = tunnel(gateway.address, client(pki.roots(), Some(&files)));
+            let found = |headers: &[(&str, &str)]| taken_for(&gateway, through, era, headers);
+            let good = |principal: &str| (200, principal.to_owned());
+            assert_eq!(found(&[]), good("uri:urn:a"), "{authentication}");
+            let keys = authentication != "[certificate]";
+            for (headers, principal) in [
+                ([("authorization", &*ana)], "ana"),
+                ([("x-api-key", bob)], "bob"),
+                ([("authorization", "Bearer wrong")], "nobody"),
+                ([("x-api-key", "wrong")], "nobody"),
+                ([("authorization", "Basic YTpi")], "nobody"),
+            ] {
+                let what = format!("{authentication} {headers:?}");
+                if keys && principal != "nobody" {
+                    assert_eq!(found(&headers), good(principal), "{what}");
+                    assert_eq!(gateway.last()["certificate"], "uri:urn:a", "{what}");
+                } else {
+                    assert_eq!(found(&headers), (401, "nobody".to_owned()), "{what}");
+                }
+            }
+            let both = [("authorization", &*ana), ("x-api-key", bob)];
+            assert_eq!(found(&both).0, 400, "{authentication}");
+        }
+    }
+}
+
+#[test]
+fn a_caller_ends_with_the_certificate_that_a_proxy_has_told() {
+    for era in ERAS {
+        let (server, pki) = (Server::echo(era, &["echo"]), Pki::new("clients"));
+        let mut config = Config::of(&server.url()).policy(POLICY);
+        config.listener = "forwardedCertificate: {addresses: [127.0.0.1]}".to_owned();
+        config.authentication = "[certificate, apiKey]".to_owned();
+        config.identity = "certificates: [{names: ['uri:urn:*'], groups: [dev]}]".to_owned();
+        let gateway = config.start();
+        let key = format!("Bearer {ANA}");
+        // The certificate alone, and a key that was shown together with it.
+        for more in [vec![], vec![("authorization", &*key)]] {
+            let files = pki.issue(&Leaf { seconds: Some(4), ..Leaf::uri("urn:a") });
+            let told = told(&files);
+            let headers = [vec![("client-cert", &*told)], more].concat();
+            let mut caller = Client::silent(gateway.address, "/mcp", era, &headers);
+            let mut stream = match era {
+                Era::Legacy => {
+                    caller.handshake("2025-11-25");
+                    caller.stream(None)
+                }
+                Era::Modern => {
+                    let body = caller.message(
+                        &json!(1),
+                        "subscriptions/listen",
+                        json!({ "notifications": { "toolsListChanged": true } }),
+                    );
+                    let mut stream = std::net::TcpStream::connect(gateway.address).unwrap();
+                    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+                    let bytes = caller.bytes("subscriptions/listen", None, &body);
+                    std::io::Write::write_all(&mut stream, &bytes).unwrap();
+                    stream
+                }
+            };
+            let head = e2e::client::until(&mut stream, "\r\n\r\n");
+            assert!(head.contains(" 200 ") && head.contains("text/event-stream"), "{head}");
+            // The connection is the proxy's and stays; what was opened with the certificate ends.
+            let (mut seen, mut buffer) = (head.into_bytes(), [0; 4096]);
+            eventually("the end of the stream", || {
+                let read = std::io::Read::read(&mut stream, &mut buffer).unwrap();
+                seen.extend_from_slice(&buffer[..read]);
+                (read == 0 || seen.ends_with(b"0\r\n\r\n")).then_some(())
+            });
+            assert_eq!(taken_for(&gateway, gateway.address, era, &headers).0, 400);
+        }
+    }
+}
+
+#[test]
 fn a_bad_configuration_of_tls_is_said_with_its_place() {
     let (server, pki) = (Server::echo(Era::Modern, &["echo"]), Pki::new("gateway"));
     let (own, other) = (pki.issue(&Leaf::local()), pki.issue(&Leaf::local()));
@@ -392,6 +602,16 @@ fn a_bad_configuration_of_tls_is_said_with_its_place() {
     config.listener.push_str("forwardedCertificate: {}");
     let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
     assert!(text.contains("it is not said who may tell certificates"), "{text}");
+    // A trust domain alone vouches for no host.
+    let domain = format!("spiffe: [{{trustDomain: corp.example, bundle: '{}'}}]", pki.path());
+    let named = format!("certificates: required, {domain}, names: ['dns:x.example']");
+    let text =
+        String::from_utf8_lossy(&secure(&server, &own, &named).refused().stderr).into_owned();
+    assert!(text.contains("trust domains vouch for SPIFFE IDs alone"), "{text}");
+    let mut config = secure(&server, &own, &format!("certificates: required, {domain}"));
+    config.listener.push_str("forwardedCertificate: {names: ['dns:x.example']}");
+    let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
+    assert!(text.contains("trust domains vouch for SPIFFE IDs alone"), "{text}");
 }
 
 #[test]

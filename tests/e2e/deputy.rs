@@ -28,7 +28,7 @@ fn header(call: &Call, name: &str) -> Option<String> {
     value
 }
 
-fn form(call: &Call, name: &str) -> Option<String> {
+pub(crate) fn form(call: &Call, name: &str) -> Option<String> {
     let text = String::from_utf8_lossy(&call.bytes).into_owned();
     let body = text.split("\r\n\r\n").nth(1).unwrap_or_default().to_owned();
     let value = body.split('&').find_map(|pair| pair.strip_prefix(&format!("{name}=")))?;

@@ -28,6 +28,7 @@ mod federation;
 mod framing;
 mod identity;
 mod import;
+mod introspection;
 mod ledger;
 mod peers;
 mod pins;

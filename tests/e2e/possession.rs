@@ -1,7 +1,7 @@
 //! Tokens that are good in one hand alone: bound to a certificate, or to a key that signs requests.
 
 use e2e::client::{Answer, Client, post, raw};
-use e2e::gateway::{Config, Gateway};
+use e2e::gateway::{Config, Folder, Gateway};
 use e2e::issuer::{Issuer, Key, encode, now};
 use e2e::pki::{Leaf, Pki};
 use e2e::server::Server;
@@ -9,6 +9,7 @@ use e2e::tls::{client, tunnel};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
 
+use crate::introspection::replaced;
 use crate::tokens::{believing, knock};
 
 const URL: &str = "https://gw.example/mcp";
@@ -178,6 +179,64 @@ fn a_proof_can_be_asked_to_have_a_nonce() {
         let metadata =
             e2e::client::get(gateway.address, "/.well-known/oauth-protected-resource/mcp");
         assert_eq!(metadata.json()["dpop_bound_access_tokens_required"], true);
+    }
+}
+
+#[test]
+fn a_key_has_a_share_of_the_room_for_proofs_which_replays_do_not_use_up() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        // One key has a sixteenth of it.
+        let gateway = believing(&server, &issuer.item("corp", "")).limits("proofs: 320").start();
+        let with = |key: &Key, id: &str| {
+            let token = bound(&issuer, &json!({ "jkt": key.thumbprint() }));
+            let proof = key.proof(&said(&token, id));
+            (token, proof)
+        };
+        let (one, other) = (Key::es256("one"), Key::es256("other"));
+        let (token, stolen) = with(&one, "0");
+        assert_eq!(dpop(&gateway, era, &token, &stolen).status, 200);
+        for _ in 0..25 {
+            assert_eq!(dpop(&gateway, era, &token, &stolen).status, 401);
+        }
+        for n in 1..20 {
+            let (token, proof) = with(&one, &n.to_string());
+            assert_eq!(dpop(&gateway, era, &token, &proof).status, 200, "{n}");
+        }
+        let (token, proof) = with(&one, "20");
+        assert_eq!(dpop(&gateway, era, &token, &proof).status, 503);
+        assert_eq!(gateway.last()["reason"], "token-unavailable");
+        let (token, proof) = with(&other, "0");
+        assert_eq!(dpop(&gateway, era, &token, &proof).status, 200);
+    }
+}
+
+#[test]
+fn used_proofs_and_nonces_outlive_a_change_of_the_configuration() {
+    for era in ERAS {
+        let (server, issuer, folder) =
+            (Server::echo(era, &["echo"]), Issuer::start(), Folder::new());
+        let config = |more: &str| {
+            let mut config = believing(&server, &issuer.item("corp", more));
+            config.routes =
+                "- {path: /mcp, servers: [up], oauth: {proof: dpop, dpopNonce: true}}".to_owned();
+            config
+        };
+        let file = folder.path().join("gateway.yaml");
+        let gateway = config("").start_at(&file);
+        let key = Key::es256("mine");
+        let token = bound(&issuer, &json!({ "jkt": key.thumbprint() }));
+        let mut claims = said(&token, "a");
+        claims["nonce"] =
+            json!(nonce(&gateway, &token, &key.proof(&said(&token, "without a nonce"))));
+        let used = key.proof(&claims);
+        assert_eq!(dpop(&gateway, era, &token, &used).status, 200);
+        // Also when it is the issuer of the token that is configured otherwise.
+        replaced(&gateway, &file, &config("cooldown: 45s"));
+        assert_eq!(dpop(&gateway, era, &token, &used).status, 401);
+        assert_eq!(gateway.last()["reason"], "token-proof");
+        claims["jti"] = json!("b");
+        assert_eq!(dpop(&gateway, era, &token, &key.proof(&claims)).status, 200);
     }
 }
 

@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use e2e::client::{Answer, Client, post, raw, until};
 use e2e::gateway::{ANA, Config, Folder, Gateway};
 use e2e::issuer::Issuer;
+use e2e::pki::{Leaf, Pki};
 use e2e::server::Server;
+use e2e::tls::{client, tunnel};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
@@ -72,6 +74,60 @@ fn whoever_is_revoked_is_served_no_more() {
         assert_eq!(client.call("echo", &json!({})).code(), -32602);
         assert_eq!(server.count("tools/call"), calls + 1);
     }
+}
+
+#[test]
+fn a_certificate_is_revoked_under_any_of_its_names() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        let (folder, pki) = (Folder::new(), Pki::new("clients"));
+        let own = pki.issue(&Leaf::local());
+        let mut config = believing(&server, &issuer.item("corp", ""));
+        config.authentication = "[oauth, certificate]".to_owned();
+        config.identity.push_str("certificates: [{names: ['dns:*', 'uri:*'], groups: [dev]}]");
+        config.listener.push_str(&format!(
+            "\ntls:\n  certificate: '{}'\n  key: '{}'\n  clients: {{certificates: optional, authorities: '{}'}}",
+            own.certificate.display(),
+            own.key.display(),
+            pki.path(),
+        ));
+        let gateway = switchable(config, &folder).start();
+        let mine = pki.issue(&Leaf {
+            dns: vec!["a.example".into(), "b.example".into()],
+            uris: vec!["urn:agent".into()],
+            ..Leaf::default()
+        });
+        let through = tunnel(gateway.address, client(pki.roots(), Some(&mine)));
+        let bearer = format!("Bearer {}", issuer.good("alice"));
+        let status = |headers: &[(&str, &str)]| {
+            let silent = Client::silent(through, "/mcp", era, headers);
+            let answer =
+                if era == Era::Legacy { silent.hello() } else { silent.call("echo", &json!({})) };
+            answer.status
+        };
+        let token = [("authorization", &*bearer)];
+        for name in ["dns:a.example", "dns:b.example", "uri:urn:agent"] {
+            let body = json!({ "principals": [name] });
+            assert_eq!(status(&[]), 200, "{name}");
+            assert_eq!(gateway.last()["principal"], "dns:a.example");
+            revoke(&gateway, &body);
+            assert_eq!(status(&[]), 401, "{name}");
+            assert_eq!(gateway.last()["reason"], "credential-revoked");
+            // A token that comes with the certificate is not good in that hand any more either.
+            assert_eq!(status(&token), 401, "{name}");
+            assert_eq!(knock_over_tls(&gateway, &pki, era, &token), 200, "{name}");
+            assert_eq!(change(&gateway, "DELETE", "operator-secret", &body).status, 200);
+            assert_eq!(status(&token), 200, "{name}");
+        }
+    }
+}
+
+/// The status of what a client without a certificate is answered.
+fn knock_over_tls(gateway: &Gateway, pki: &Pki, era: Era, headers: &[(&str, &str)]) -> u16 {
+    let through = tunnel(gateway.address, client(pki.roots(), None));
+    let silent = Client::silent(through, "/mcp", era, headers);
+    let answer = if era == Era::Legacy { silent.hello() } else { silent.call("echo", &json!({})) };
+    answer.status
 }
 
 #[test]

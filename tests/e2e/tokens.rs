@@ -1,7 +1,7 @@
 //! Access tokens: who vouches, whether it is true, and for whom it is.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use e2e::client::{Answer, Client, get, raw};
 use e2e::gateway::{Config, Gateway};
@@ -268,6 +268,37 @@ fn a_credential_stands_in_one_header_alone() {
         assert_eq!(raw(gateway.address, &bytes).status, 401, "AV-17 form");
     }
     assert_eq!(server.calls().len(), before);
+}
+
+#[test]
+fn a_token_is_found_anywhere_in_a_url() {
+    let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
+    let gateway = believing(&server, &issuer.item("corp", "")).start();
+    greeted(&server);
+    let token = issuer.good("alice");
+    let bearer = format!("Bearer {token}");
+    for era in ERAS {
+        let status = |query: &str, headers: &[(&str, &str)]| {
+            let client = Client::silent(gateway.address, &format!("/mcp?{query}"), era, headers);
+            let answer =
+                if era == Era::Legacy { client.hello() } else { client.call("echo", &json!({})) };
+            answer.status
+        };
+        for query in [
+            format!("a=b&access_token={token}"),
+            format!("access_token=x&access_token={token}"),
+            format!("access%5Ftoken={token}"),
+            format!("a&%61ccess_toke%6E={token}"),
+            "access_token=".to_owned(),
+            "access_token".to_owned(),
+        ] {
+            assert_eq!(status(&query, &[]), 400, "{query}");
+            assert_eq!(status(&query, &[("authorization", &bearer)]), 400, "{query}");
+        }
+        for query in ["a=access_token", "access_tokens=x", "%zz=x", ""] {
+            assert_eq!(status(query, &[("authorization", &bearer)]), 200, "{query}");
+        }
+    }
 }
 
 #[test]
@@ -586,6 +617,32 @@ fn keys_that_cannot_be_read_again_are_relied_on_for_a_while() {
         eventually("a second reading", || (issuer.asked("/jwks").len() > 1).then_some(()));
         let found = with(&gateway, Era::Modern, &issuer.good("alice"));
         assert_eq!(found.0, expected, "{stale}: {found:?}");
+    }
+}
+
+#[test]
+fn a_token_that_was_verified_is_good_no_longer_than_its_keys_are_relied_on() {
+    for era in ERAS {
+        let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
+        let down = Arc::new(AtomicBool::new(false));
+        issuer.answer("/jwks", {
+            let (down, text) =
+                (Arc::clone(&down), json!({ "keys": [issuer.key.jwk()] }).to_string());
+            move |_| match down.load(Ordering::Relaxed) {
+                false => ok(&text),
+                true => answer("500 Internal Server Error", "text/plain", "no"),
+            }
+        });
+        let item = issuer.item("corp", "refresh: 1ms\ncooldown: 1ms\nmaxStale: 2s");
+        let gateway = believing(&server, &item).start();
+        let token = issuer.good("alice");
+        assert_eq!(with(&gateway, era, &token).0, 200);
+        down.store(true, Ordering::Relaxed);
+        eventually("the end of the keys", || {
+            (with(&gateway, era, &token) == (503, "token-unavailable".to_owned())).then_some(())
+        });
+        down.store(false, Ordering::Relaxed);
+        eventually("the keys", || (with(&gateway, era, &token).0 == 200).then_some(()));
     }
 }
 

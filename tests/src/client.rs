@@ -70,6 +70,25 @@ pub fn raw(address: SocketAddr, bytes: &[u8]) -> Answer {
     read(&mut stream)
 }
 
+/// The same from this address of the machine.
+///
+/// # Panics
+/// When there is no answer, or the machine does not have the address.
+#[must_use]
+pub fn raw_from(source: std::net::IpAddr, address: SocketAddr, bytes: &[u8]) -> Answer {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let connected = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.bind(SocketAddr::new(source, 0))?;
+        socket.connect(address).await?.into_std()
+    });
+    let mut stream = connected.unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes).unwrap();
+    read(&mut stream)
+}
+
 /// A POST with these headers, as bytes.
 #[must_use]
 pub fn post(path: &str, headers: &[(&str, &str)], body: &str) -> Vec<u8> {
@@ -235,6 +254,7 @@ impl Client {
         ] {
             text.extend(value.map(|value| format!("{name}: {value}\r\n")));
         }
+        text.extend(self.headers.iter().map(|(name, value)| format!("{name}: {value}\r\n")));
         let mut stream = TcpStream::connect(self.address).unwrap();
         stream.set_read_timeout(Some(PATIENCE)).unwrap();
         stream.write_all(format!("{text}\r\n").as_bytes()).unwrap();

@@ -4,7 +4,13 @@
 //! with it costs a hash; and by the connection it came on last, where it costs a comparison. What
 //! depends on the request is asked every time: the audience, the proof, and whether the keys of its
 //! issuer are still the same.
+//!
+//! What is remembered outlives a change of the configuration. A finding names the issuer it was made
+//! for by a number that an issuer keeps only as long as everything that findings depend on stays the
+//! same, so that a change which has nothing to do with an issuer costs its callers nothing, and one
+//! which has makes it all be found out anew.
 
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
@@ -12,20 +18,20 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::constant_time;
 use policy::json::Value;
 use policy::principal::Principal;
-use tokio::sync::Semaphore;
-use tokio::time::timeout;
 
 use super::claims::{self, Confirmation, Form};
 use super::dpop::{About, ProofError, Proofs};
 use super::issuer::{Found, KeyRing};
+use super::questions::{Asker, Questions};
 use super::{Asked, TokenError};
 use crate::bounded::Bounded;
 use crate::clock::Clock;
 use crate::jose::{JoseError, Jws, LONGEST, text};
 use crate::oauth::Authority;
 use crate::resource::Resource;
+use crate::seal::Sealer;
 use crate::secret::Secret;
-use crate::settings::{Identity as Settings, Implied, Issuer};
+use crate::settings::{Identity as Settings, Implied, Issuer, KeySource, Limits};
 use crate::sha256::sha256;
 use crate::world::{World, WorldError};
 
@@ -33,34 +39,88 @@ use crate::world::{World, WorldError};
 const SWEEP: Duration = Duration::from_secs(10);
 /// How long it is remembered that an issuer does not know a token.
 const UNKNOWN: Duration = Duration::from_secs(5);
-/// How long a caller waits for its turn to be asked about.
-const ROOM: Duration = Duration::from_secs(1);
 /// Most tokens nobody knows that are remembered.
 const STRANGERS: usize = 4096;
-/// Most questions to one issuer about tokens at the same time.
-const QUESTIONS: usize = 16;
 
 /// Everything that is needed to believe tokens.
 #[derive(Debug)]
 pub(super) struct Bearer {
     issuers: Vec<Known>,
     implied: Implied,
+    memory: Arc<Memory>,
+    clock: Arc<dyn Clock>,
+}
+
+/// What is remembered of tokens and proofs, whatever the configuration.
+#[derive(Debug)]
+pub(super) struct Memory {
     tokens: Bounded<[u8; 32], Arc<Verified>>,
     /// Tokens their issuer does not know, apart from the others: anybody can make them up.
     strangers: Bounded<[u8; 32], Arc<Verified>>,
-    /// They are used once, whatever the configuration.
-    proofs: Arc<Proofs>,
-    /// Which configuration it is of.
-    epoch: u64,
-    clock: Arc<dyn Clock>,
+    /// Tokens that an issuer was asked about and found good, until they end: there is room to ask
+    /// about them again.
+    regulars: Bounded<[u8; 32], SystemTime>,
+    /// They are used once.
+    proofs: Proofs,
+}
+
+impl Memory {
+    pub(super) fn new(limits: &Limits, sealer: Arc<Sealer>) -> Self {
+        Self {
+            tokens: Bounded::new(limits.tokens),
+            strangers: Bounded::new(STRANGERS),
+            regulars: Bounded::new(limits.tokens),
+            proofs: Proofs::new(limits.proofs, sealer),
+        }
+    }
+
+    fn sweep(&self, now: SystemTime) {
+        self.tokens.retain(|_, known| known.until > now);
+        self.strangers.retain(|_, known| known.until > now);
+        self.regulars.retain(|_, until| *until > now);
+        self.proofs.sweep(now);
+    }
 }
 
 /// An issuer and what is known of it.
 #[derive(Debug)]
 struct Known {
+    /// Which one it is, among all that there have been. Another configuration of it is another one.
+    id: u64,
     settings: Issuer,
     ring: Arc<KeyRing>,
-    introspection: Option<(Authority, Semaphore)>,
+    introspection: Option<Introspection>,
+}
+
+/// How an issuer is asked about tokens.
+#[derive(Debug)]
+struct Introspection {
+    authority: Authority,
+    questions: Arc<Questions>,
+    cache_time: Duration,
+}
+
+impl Introspection {
+    fn new(
+        issuer: &Issuer,
+        world: &World,
+        former: Option<&Known>,
+    ) -> Result<Option<Self>, WorldError> {
+        let Some(asked) = &issuer.introspection else { return Ok(None) };
+        let authority = Authority::new(world, &asked.place, &asked.client, Some(&issuer.issuer))?;
+        // Questions that are on their way to the issuer count as before.
+        let questions = former.and_then(|former| former.introspection.as_ref());
+        let questions = questions.map(|former| Arc::clone(&former.questions));
+        let questions = questions.unwrap_or_else(|| Arc::new(Questions::new()));
+        Ok(Some(Self { authority, questions, cache_time: asked.cache_time }))
+    }
+}
+
+/// Whether two configurations of an issuer have its keys from the same place in the same way. A file
+/// is read anew: it is there.
+fn have_same_keys(one: &Issuer, other: &Issuer) -> bool {
+    let remote = !matches!(one.keys, KeySource::File(_));
+    remote && one.issuer == other.issuer && one.keys == other.keys && one.way == other.way
 }
 
 impl Known {
@@ -89,9 +149,12 @@ impl Known {
 struct Verified {
     /// What it is good for; `None` when its issuer does not know it.
     good: Option<Good>,
-    /// Which issuer, by its place.
-    issuer: usize,
+    /// The issuer that this was found out of, by its number.
+    issuer: u64,
+    /// How long what was found out is relied on.
     until: SystemTime,
+    /// When the token ends.
+    ends: SystemTime,
     /// The set of keys it was verified with; `None` when its issuer was asked.
     generation: Option<u64>,
 }
@@ -120,21 +183,20 @@ impl Good {
 /// The token that came last on a connection, and what is known of it. Most connections know no
 /// other.
 #[derive(Debug, Default)]
-pub struct Memo(Mutex<Option<(Secret, u64, Arc<Verified>)>>);
+pub struct Memo(Mutex<Option<(Secret, Arc<Verified>)>>);
 
 impl Memo {
-    fn last(&self, token: &str, epoch: u64) -> Option<Arc<Verified>> {
+    fn last(&self, token: &str) -> Option<Arc<Verified>> {
         let held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
-        // What another configuration has found out does not hold in this one.
-        let (known, _, verified) = held.as_ref().filter(|(_, found, _)| *found == epoch)?;
+        let (known, verified) = held.as_ref()?;
         // Requests of several callers may come on one connection, through a proxy.
         let same =
             constant_time::verify_slices_are_equal(known.expose().as_bytes(), token.as_bytes());
         same.is_ok().then(|| Arc::clone(verified))
     }
 
-    fn keep(&self, token: &str, epoch: u64, verified: &Arc<Verified>) {
-        let entry = (Secret::new(token.into()), epoch, Arc::clone(verified));
+    fn keep(&self, token: &str, verified: &Arc<Verified>) {
+        let entry = (Secret::new(token.into()), Arc::clone(verified));
         *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Some(entry);
     }
 }
@@ -152,33 +214,30 @@ impl Bearer {
     pub(super) fn new(
         settings: &Settings,
         world: &World,
-        limits: &crate::settings::Limits,
-        sealer: Arc<crate::seal::Sealer>,
+        memory: Arc<Memory>,
         former: Option<&Self>,
     ) -> Result<Self, WorldError> {
-        static EPOCH: AtomicU64 = AtomicU64::new(0);
-        let proofs = former.map(|former| Arc::clone(&former.proofs));
+        static NEXT: AtomicU64 = AtomicU64::new(0);
+        let implied_same = former.is_some_and(|former| former.implied == settings.implied);
         let mut issuers = Vec::new();
         for issuer in &settings.issuers {
             let (clock, tasks) = (Arc::clone(&world.clock), world.tasks.clone());
             let ring = KeyRing::new(issuer, world.ways(&issuer.way, None)?, clock, tasks);
-            let ring = Arc::new(ring);
-            let introspection = issuer.introspection.as_ref().map(|asked| {
-                let at = Authority::new(world, &asked.place, &asked.client, Some(&issuer.issuer));
-                at.map(|authority| (authority, Semaphore::new(QUESTIONS)))
+            let mut before = former.into_iter().flat_map(|former| &former.issuers);
+            let before = before.find(|known| known.settings.issuer == issuer.issuer);
+            if let Some(before) = before.filter(|known| have_same_keys(&known.settings, issuer)) {
+                ring.succeed(&before.ring);
+            }
+            let same = before.filter(|known| implied_same && known.settings == *issuer);
+            issuers.push(Known {
+                id: same.map_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed), |known| known.id),
+                introspection: Introspection::new(issuer, world, before)?,
+                settings: issuer.clone(),
+                ring: Arc::new(ring),
             });
-            let introspection = introspection.transpose()?;
-            issuers.push(Known { settings: issuer.clone(), ring, introspection });
         }
-        Ok(Self {
-            issuers,
-            implied: settings.implied.clone(),
-            tokens: Bounded::new(limits.tokens),
-            strangers: Bounded::new(STRANGERS),
-            proofs: proofs.unwrap_or_else(|| Arc::new(Proofs::new(limits.proofs, sealer))),
-            epoch: EPOCH.fetch_add(1, Ordering::Relaxed),
-            clock: Arc::clone(&world.clock),
-        })
+        let (implied, clock) = (settings.implied.clone(), Arc::clone(&world.clock));
+        Ok(Self { issuers, implied, memory, clock })
     }
 
     /// Whether `token` is for this scheme: readable, or of an issuer that can be asked.
@@ -195,13 +254,13 @@ impl Bearer {
         asked: &Asked<'_>,
     ) -> Result<Accepted, TokenError> {
         let mut now = self.clock.now();
-        let last = asked.memo.and_then(|memo| memo.last(token, self.epoch));
+        let last = asked.memo.and_then(|memo| memo.last(token));
         let verified = match last.filter(|last| self.holds(last, now)) {
             Some(verified) => verified,
             None => {
-                let verified = self.verified(resource, token, now).await?;
+                let verified = self.verified(resource, token, asked.peer, now).await?;
                 if let Some(memo) = asked.memo {
-                    memo.keep(token, self.epoch, &verified);
+                    memo.keep(token, &verified);
                 }
                 // Finding it out may have taken a while.
                 now = self.clock.now();
@@ -211,7 +270,7 @@ impl Bearer {
         if verified.until <= now {
             return Err(TokenError::Expired);
         }
-        if !resource.issuers.contains(&verified.issuer) {
+        if !self.place(&verified).is_some_and(|(place, _)| resource.issuers.contains(&place)) {
             return Err(TokenError::Issuer);
         }
         let good = verified.good.as_ref().ok_or(TokenError::Inactive)?;
@@ -260,7 +319,7 @@ impl Bearer {
         let url = format!("{}{}", resource.public, asked.path);
         let (method, nonce) = (asked.method, resource.nonce);
         let about = About { method, url: &url, token, key, nonce };
-        self.proofs.accept(proof, about, now).map_err(|error| match error {
+        self.memory.proofs.accept(proof, about, now).map_err(|error| match error {
             ProofError::Nonce => TokenError::Nonce,
             ProofError::Full => TokenError::Busy,
             ProofError::Shape | ProofError::Other | ProofError::Time | ProofError::Used => {
@@ -271,13 +330,33 @@ impl Bearer {
 
     /// A nonce for proofs.
     pub(super) fn nonce(&self) -> Option<String> {
-        self.proofs.nonce(self.clock.now())
+        self.memory.proofs.nonce(self.clock.now())
+    }
+
+    /// The issuer that something was found out of, with its place; none if it is configured otherwise
+    /// by now, or not at all.
+    fn place(&self, verified: &Verified) -> Option<(usize, &Known)> {
+        self.issuers.iter().enumerate().find(|(_, known)| known.id == verified.issuer)
     }
 
     /// Whether what was verified still is so.
     fn holds(&self, verified: &Verified, now: SystemTime) -> bool {
         let ring = |known: &Known| verified.generation.is_none_or(|g| known.ring.stands_by(g, now));
-        verified.until > now && self.issuers.get(verified.issuer).is_some_and(ring)
+        verified.until > now && self.place(verified).is_some_and(|(_, known)| ring(known))
+    }
+
+    /// What is remembered of the token with this digest, if it still holds.
+    fn remembered(&self, name: &[u8; 32], now: SystemTime) -> Option<Arc<Verified>> {
+        let holds = |found: &Arc<Verified>| self.holds(found, now);
+        if let Some(stranger) = self.memory.strangers.get(name).filter(holds) {
+            return Some(stranger);
+        }
+        let verified = self.memory.tokens.get(name)?;
+        if holds(&verified) {
+            return Some(verified);
+        }
+        self.memory.tokens.remove(name);
+        None
     }
 
     /// What is known of a token, found out first if need be.
@@ -285,6 +364,7 @@ impl Bearer {
         &self,
         resource: &Resource,
         token: &str,
+        peer: Option<IpAddr>,
         now: SystemTime,
     ) -> Result<Arc<Verified>, TokenError> {
         let charset = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
@@ -292,27 +372,37 @@ impl Bearer {
             return Err(TokenError::Shape);
         }
         let name = sha256(token.as_bytes());
-        if let Some(stranger) = self.strangers.get(&name).filter(|one| one.until > now) {
-            return Ok(stranger);
-        }
-        if let Some(verified) = self.tokens.get(&name) {
-            if self.holds(&verified, now) {
-                return Ok(verified);
-            }
-            self.tokens.remove(&name);
+        if let Some(verified) = self.remembered(&name, now) {
+            return Ok(verified);
         }
         let verified = if looks_signed(token) {
             self.verify(token, now).await?
         } else {
-            self.inspect(resource, token, now).await?
+            let (known, introspection) = self.asked(resource).ok_or(TokenError::Shape)?;
+            let is_regular = self.memory.regulars.get(&name).is_some_and(|until| until > now);
+            let asker = if is_regular { Asker::Token(name) } else { Asker::at(peer) };
+            let place = introspection.questions.place(asker).await;
+            // A client that is told so comes back; one that is kept waiting takes the place of others.
+            let _place = place.ok_or(TokenError::Unavailable)?;
+            let now = self.clock.now();
+            // Others with the same token may have waited as well.
+            if let Some(verified) = self.remembered(&name, now) {
+                return Ok(verified);
+            }
+            self.inspect(known, introspection, token, now).await?
         };
         let verified = Arc::new(verified);
         if verified.good.is_none() {
-            self.strangers.remove(&name);
-            drop(self.strangers.insert(name, Arc::clone(&verified)));
+            self.memory.regulars.remove(&name);
+            self.memory.strangers.remove(&name);
+            drop(self.memory.strangers.insert(name, Arc::clone(&verified)));
             return Ok(verified);
         }
-        if self.tokens.insert(name, Arc::clone(&verified)).is_err() {
+        if verified.generation.is_none() {
+            // With no room for it here, it has none of its own when it is asked about again.
+            drop(self.memory.regulars.insert(name, verified.ends));
+        }
+        if self.memory.tokens.insert(name, Arc::clone(&verified)).is_err() {
             // With no room to remember it, it is verified each time: slower, not wrong.
             tracing::debug!("a token is not remembered");
         }
@@ -324,10 +414,8 @@ impl Bearer {
         let read = Jws::read(token).map_err(TokenError::Jose)?;
         let said = text(read.unverified(), "iss").map_err(|_wrong| TokenError::Issuer)?;
         let said = said.ok_or(TokenError::Issuer)?;
-        let place = self.issuers.iter().position(|known| known.settings.issuer == said);
-        let (issuer, known) = place
-            .and_then(|place| Some((place, self.issuers.get(place)?)))
-            .ok_or(TokenError::Issuer)?;
+        let known = self.issuers.iter().find(|known| known.settings.issuer == said);
+        let known = known.ok_or(TokenError::Issuer)?;
         let settings = &known.settings;
         match read.typ.as_deref() {
             Some("at+jwt") => {}
@@ -346,13 +434,14 @@ impl Bearer {
         let claims = read.is_signed_by(&key).map_err(TokenError::Jose)?;
         let grant = claims::read(settings, &self.implied, claims, Form::Token, now)?;
         let good = Some(Good::new(grant.principal, token, grant.audiences, grant.confirmation));
-        Ok(Verified { good, issuer, until: grant.expires, generation: Some(generation) })
+        let (issuer, ends) = (known.id, grant.expires);
+        Ok(Verified { good, issuer, until: ends, ends, generation: Some(generation) })
     }
 
-    /// The issuer that is asked about tokens nobody can read.
-    fn asked(&self, resource: &Resource) -> Option<(usize, &Known)> {
-        let known = resource.issuers.iter().filter_map(|n| Some((*n, self.issuers.get(*n)?)));
-        known.into_iter().find(|(_, known)| known.introspection.is_some())
+    /// The issuer that is asked about tokens nobody can read, and how.
+    fn asked(&self, resource: &Resource) -> Option<(&Known, &Introspection)> {
+        let mut known = resource.issuers.iter().filter_map(|n| self.issuers.get(*n));
+        known.find_map(|known| Some((known, known.introspection.as_ref()?)))
     }
 
     /// Asks the issuer about a token.
@@ -360,20 +449,13 @@ impl Bearer {
     /// RFC 7662, section 2
     async fn inspect(
         &self,
-        resource: &Resource,
+        known: &Known,
+        introspection: &Introspection,
         token: &str,
         now: SystemTime,
     ) -> Result<Verified, TokenError> {
-        let (issuer, known) = self.asked(resource).ok_or(TokenError::Shape)?;
-        let Some((authority, room)) = &known.introspection else { return Err(TokenError::Shape) };
-        let cache_time = known.settings.introspection.as_ref().map(|asked| asked.cache_time);
-        let answer = {
-            // Whoever would have to wait for long is told so: a place is held meanwhile.
-            let Ok(Ok(_room)) = timeout(ROOM, room.acquire()).await else {
-                return Err(TokenError::Unavailable);
-            };
-            authority.ask(&[("token", token), ("token_type_hint", "access_token")]).await
-        };
+        let form = [("token", token), ("token_type_hint", "access_token")];
+        let answer = introspection.authority.ask(&form).await;
         let answer = answer.map_err(|error| {
             let error = crate::report::Chain(&error);
             tracing::warn!(issuer = %known.settings.name, %error, "a token could not be asked about");
@@ -382,7 +464,8 @@ impl Bearer {
         let claims = answer.root();
         if claims.get("active").and_then(Value::as_bool) != Some(true) {
             let until = now + UNKNOWN;
-            return Ok(Verified { good: None, issuer, until, generation: None });
+            let issuer = known.id;
+            return Ok(Verified { good: None, issuer, until, ends: until, generation: None });
         }
         let said = text(claims, "iss").map_err(|_wrong| TokenError::Issuer)?;
         if said.is_some_and(|said| said != known.settings.issuer) {
@@ -390,8 +473,9 @@ impl Bearer {
         }
         let grant = claims::read(&known.settings, &self.implied, claims, Form::Answer, now)?;
         let good = Some(Good::new(grant.principal, token, grant.audiences, grant.confirmation));
-        let until = grant.expires.min(now + cache_time.unwrap_or(UNKNOWN));
-        Ok(Verified { good, issuer, until, generation: None })
+        let (issuer, ends) = (known.id, grant.expires);
+        let until = ends.min(now + introspection.cache_time);
+        Ok(Verified { good, issuer, until, ends, generation: None })
     }
 
     /// Reads the keys of every issuer before they are needed, for as long as the gateway runs.
@@ -404,10 +488,7 @@ impl Bearer {
     async fn sweep(&self) {
         loop {
             tokio::time::sleep(SWEEP).await;
-            let now = self.clock.now();
-            self.tokens.retain(|_, known| known.until > now);
-            self.strangers.retain(|_, known| known.until > now);
-            self.proofs.sweep(now);
+            self.memory.sweep(self.clock.now());
         }
     }
 

@@ -17,7 +17,7 @@ use rustls::pki_types::pem::PemObject as _;
 
 use crate::settings::{Forwarded, ForwardedHeader, KnownCertificate};
 use crate::wire::headers::{Single, single};
-use crate::x509::Certificate;
+use crate::x509::{Anchor, Certificate, Leaf};
 
 /// Longest header with a certificate in it.
 const LONGEST: usize = 16 * 1024;
@@ -26,9 +26,9 @@ const LONGEST: usize = 16 * 1024;
 pub(super) fn who(known: &[KnownCertificate], certificate: &Certificate) -> Option<Principal> {
     let (mut id, mut groups, mut scopes) = (None, Vec::new(), Vec::new());
     for entry in known {
-        let fits = |name: &&String| entry.names.iter().any(|pattern| pattern.matches(name));
-        let names: Vec<String> = certificate.names.iter().map(ToString::to_string).collect();
-        if let Some(name) = names.iter().find(fits) {
+        let mut names = certificate.names().iter();
+        let name = names.find(|name| entry.names.iter().any(|pattern| pattern.matches(name)));
+        if let Some(name) = name {
             id = id.or_else(|| PrincipalId::parse(name).ok());
             groups.extend(entry.groups.iter().cloned());
             scopes.extend(entry.scopes.iter().cloned());
@@ -43,14 +43,11 @@ pub(super) fn who(known: &[KnownCertificate], certificate: &Certificate) -> Opti
     Some(Principal { id, groups: groups.into_iter().collect(), claims }.bound())
 }
 
-/// Whether one of the names of `certificate` is among `patterns`.
+/// Whether one of the names of `certificate` that count is among `patterns`.
 #[must_use]
 pub fn is_named(certificate: &Certificate, patterns: &[Pattern]) -> bool {
-    certificate
-        .names
-        .iter()
-        .map(ToString::to_string)
-        .any(|name| patterns.iter().any(|pattern| pattern.matches(&name)))
+    let mut names = certificate.names().iter();
+    names.any(|name| patterns.iter().any(|pattern| pattern.matches(name)))
 }
 
 /// What a header says that should have a certificate in it.
@@ -97,8 +94,8 @@ pub fn told(
         ForwardedHeader::ClientCert => rfc9440(text),
         ForwardedHeader::Envoy => envoy(text),
     };
-    let read = der.and_then(|der| Certificate::read(&der).ok());
-    match read.filter(|read| read.ends > now) {
+    let read = der.and_then(|der| Leaf::read(&der).ok()).filter(|read| read.ends > now);
+    match read.and_then(|read| read.vouched_by(Anchor::Proxy).ok()) {
         Some(certificate) => Told::Certificate(Arc::new(certificate)),
         None => Told::Broken,
     }
@@ -135,7 +132,8 @@ fn envoy(text: &str) -> Option<Vec<u8>> {
     CertificateDer::from_pem_slice(&pem).ok().map(|der| der.as_ref().to_vec())
 }
 
-fn percent(text: &str) -> Option<Vec<u8>> {
+/// The bytes of a text that is percent-encoded (RFC 3986, section 2.1).
+pub(super) fn percent(text: &str) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(text.len());
     let mut bytes = text.bytes();
     while let Some(byte) = bytes.next() {

@@ -22,6 +22,9 @@ const MOST: usize = 512;
 const AUDIENCES: usize = 64;
 /// Members that only an ID token has (OpenID Connect Core 1.0, sections 2 and 3.1.3.6).
 const OF_ID_TOKENS: [&str; 4] = ["nonce", "at_hash", "c_hash", "s_hash"];
+/// How the principals of clients begin that call in their own name. No issuer's name has a colon in
+/// it, so no user of any issuer is named so.
+const SERVICE: &str = "service:";
 
 /// What a verified token is good for.
 #[derive(Clone, Debug)]
@@ -73,15 +76,15 @@ pub(super) fn read(
     if strict && (issued.is_none() || token.is_none()) {
         return Err(TokenError::Claims);
     }
-    if form == Form::Token && OF_ID_TOKENS.iter().any(|name| claims.get(name).is_some()) {
+    if OF_ID_TOKENS.iter().any(|name| claims.get(name).is_some()) {
         return Err(TokenError::Kind);
     }
-    let expires = match (expires, form) {
-        (Some(expires), _) => expires,
-        (None, Form::Token) => return Err(TokenError::Claims),
-        // The answer itself is good for a while, and for no longer.
-        (None, Form::Answer) => now.saturating_add(issuer.max_lifetime.as_secs()),
+    let presented = match form {
+        // Its header says what it is, and was looked at before.
+        Form::Token => Presented::Bearer,
+        Form::Answer => presented(issuer, claims)?,
     };
+    let expires = expires.ok_or(TokenError::Claims)?;
     if expires.saturating_add(skew) <= now {
         return Err(TokenError::Expired);
     }
@@ -90,10 +93,15 @@ pub(super) fn read(
         return Err(TokenError::Early);
     }
     let lifetime = expires.saturating_sub(issued.unwrap_or(now));
-    if form == Form::Token && lifetime > issuer.max_lifetime.as_secs() {
+    if lifetime > issuer.max_lifetime.as_secs() {
         return Err(TokenError::Lifetime);
     }
     let confirmation = confirmation(claims)?;
+    // RFC 9449, section 6.2: a token of this type is bound to a key. One that is not could be used
+    // by anybody, although its issuer did not mean it to be.
+    if presented == Presented::Dpop && confirmation.key.is_none() {
+        return Err(TokenError::Proof);
+    }
     let (proof, thumbprint) = match &confirmation {
         Confirmation { certificate: None, key: None } => (Proof::None, None),
         Confirmation { key: Some(key), .. } => (Proof::Dpop, Some(format!("jkt:{key}").into())),
@@ -118,17 +126,27 @@ pub(super) fn read(
     if form == Form::Token && client.is_none() {
         return Err(TokenError::Claims);
     }
-    // Whom the issuer names by its client alone is that client.
-    let subject = subject.or_else(|| client.clone().filter(|_| form == Form::Answer));
-    let subject = subject.ok_or(TokenError::Claims)?;
-    let id = PrincipalId::parse(&format!("{}/{subject}", issuer.name));
+    // A token without `sub` belongs to nobody but its client. One that lacks the member that is
+    // configured in place of `sub`, and has `sub`, is of somebody whose name is not known.
+    let nobody = form == Form::Answer && claims.get("sub").is_none();
+    let (name, subject) = match (subject, client.as_deref()) {
+        // RFC 9068, sections 2.2 and 5: without a user `sub` is the client, whose id must not be
+        // mistaken for the user of that name.
+        (Some(subject), Some(client)) if *subject == *client => (service(issuer, client), None),
+        (Some(subject), _) if !subject.is_empty() => {
+            (format!("{}/{subject}", issuer.name), Some(subject))
+        }
+        (None, Some(client)) if nobody => (service(issuer, client), None),
+        (Some(_) | None, _) => return Err(TokenError::Claims),
+    };
+    let id = PrincipalId::parse(&name);
     let client = client.map(|client| ClientId::parse(&client)).transpose();
     let groups = list(claims, paths.groups.as_ref(), |text| GroupName::parse(text).ok())?;
     let roles = list(claims, paths.roles.as_ref(), |text| RoleName::parse(text).ok())?;
     let expires = UNIX_EPOCH + Duration::from_secs(expires.saturating_add(skew).min(1 << 40));
     let mut claims_read = Claims::default();
     claims_read.issuer = Some(issuer.name.clone());
-    claims_read.subject = Some(subject);
+    claims_read.subject = subject;
     claims_read.client = client.map_err(|_wrong| TokenError::Claims)?;
     claims_read.actors = actors(claims)?;
     claims_read.roles = roles;
@@ -141,6 +159,42 @@ pub(super) fn read(
         Principal { id: id.map_err(|_wrong| TokenError::Claims)?, groups, claims: claims_read };
     let principal = principal.bound();
     Ok(Grant { principal, audiences: audiences(claims)?, expires, confirmation })
+}
+
+/// The principal of a client that calls in its own name.
+fn service(issuer: &Issuer, client: &str) -> String {
+    format!("{SERVICE}{}/{client}", issuer.name)
+}
+
+/// How a token has to be presented, as its issuer says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Presented {
+    Bearer,
+    Dpop,
+}
+
+/// Whether the answer is about an access token: refresh and ID tokens are active as well.
+///
+/// RFC 7662, section 2.2 (`token_type`, as in RFC 6749, section 7.1). Some issuers say it elsewhere as
+/// well: `typ` (Keycloak) and `token_use` (Ory Hydra, Amazon Cognito); what is said there has to fit.
+fn presented(issuer: &Issuer, claims: Value<'_>) -> Result<Presented, TokenError> {
+    let said = |name: &str| -> Result<Option<String>, TokenError> {
+        let said = text(claims, name).map_err(|_wrong| TokenError::Claims)?;
+        Ok(said.map(|said| said.to_ascii_lowercase()))
+    };
+    let presented = match said("token_type")?.as_deref() {
+        Some("bearer" | "access_token") => Presented::Bearer,
+        Some("dpop") => Presented::Dpop,
+        None if issuer.untyped => Presented::Bearer,
+        Some(_) | None => return Err(TokenError::Kind),
+    };
+    let typ = match said("typ")?.as_deref() {
+        None | Some("bearer" | "dpop" | "at+jwt" | "application/at+jwt") => true,
+        Some("jwt") => issuer.untyped,
+        Some(_) => false,
+    };
+    let used = matches!(said("token_use")?.as_deref(), None | Some("access" | "access_token"));
+    if typ && used { Ok(presented) } else { Err(TokenError::Kind) }
 }
 
 fn at<'a>(claims: Value<'a>, path: &ClaimPath) -> Option<Value<'a>> {

@@ -121,6 +121,10 @@ impl Proofs {
         };
         let name = format!("{}\0{id}", key.thumbprint());
         let entry = sha256(name.as_bytes());
+        // Before it is counted: one who has got hold of a proof must not use up the share of its key.
+        if self.used.contains(&entry) {
+            return Err(ProofError::Used);
+        }
         // It could be used again until it is too old.
         if !self.has_share(key.thumbprint(), now) {
             return Err(ProofError::Full);
@@ -190,7 +194,126 @@ fn same_url(said: &str, meant: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::same_url;
+    use super::{About, NONCE, ProofError, Proofs, SHARES, WINDOW, same_url};
+    use crate::jose::Jws;
+    use crate::seal::Sealer;
+    use aws_lc_rs::digest;
+    use aws_lc_rs::rand::SystemRandom;
+    use aws_lc_rs::signature::{ECDSA_P256_SHA256_FIXED_SIGNING, EcdsaKeyPair, KeyPair as _};
+    use base64::Engine as _;
+    use base64::engine::general_purpose::URL_SAFE_NO_PAD;
+    use http::Method;
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+    const URL: &str = "https://gw.example/mcp";
+    const TOKEN: &str = "a-token";
+    const SECOND: Duration = Duration::from_secs(1);
+
+    fn base() -> SystemTime {
+        UNIX_EPOCH + Duration::from_secs(1_800_000_000)
+    }
+
+    /// Somebody with a key that tokens are bound to.
+    struct Holder {
+        pair: EcdsaKeyPair,
+        thumbprint: String,
+        method: Method,
+    }
+
+    impl Holder {
+        fn new() -> Self {
+            let pair = EcdsaKeyPair::generate(&ECDSA_P256_SHA256_FIXED_SIGNING).unwrap();
+            let mut holder = Self { pair, thumbprint: String::new(), method: Method::POST };
+            let proof = holder.proof("first", base(), None);
+            let read = Jws::read_with_key(&proof).unwrap();
+            holder.thumbprint = read.jwk.unwrap().thumbprint().to_owned();
+            holder
+        }
+
+        fn proof(&self, id: &str, made: SystemTime, nonce: Option<&str>) -> String {
+            let encode = |bytes: &[u8]| URL_SAFE_NO_PAD.encode(bytes);
+            let point = self.pair.public_key().as_ref();
+            let (x, y) = (encode(&point[1..33]), encode(&point[33..]));
+            let header = format!(
+                r#"{{"alg":"ES256","typ":"dpop+jwt","jwk":{{"kty":"EC","crv":"P-256","x":"{x}","y":"{y}"}}}}"#
+            );
+            let iat = made.duration_since(UNIX_EPOCH).unwrap().as_secs();
+            let ath = encode(digest::digest(&digest::SHA256, TOKEN.as_bytes()).as_ref());
+            let nonce = nonce.map(|nonce| format!(r#","nonce":"{nonce}""#)).unwrap_or_default();
+            let claims = format!(
+                r#"{{"jti":"{id}","htm":"POST","htu":"{URL}","iat":{iat},"ath":"{ath}"{nonce}}}"#
+            );
+            let signed = format!("{}.{}", encode(header.as_bytes()), encode(claims.as_bytes()));
+            let signature = self.pair.sign(&SystemRandom::new(), signed.as_bytes()).unwrap();
+            format!("{signed}.{}", encode(signature.as_ref()))
+        }
+
+        fn about(&self, nonce: bool) -> About<'_> {
+            let Self { method, thumbprint: key, .. } = self;
+            About { method, url: URL, token: TOKEN, key, nonce }
+        }
+    }
+
+    fn proofs(limit: usize) -> Proofs {
+        Proofs::new(limit, Arc::new(Sealer::new(&[]).unwrap()))
+    }
+
+    #[test]
+    fn a_used_proof_is_remembered_for_as_long_as_it_would_be_accepted() {
+        let (proofs, holder) = (proofs(1000), Holder::new());
+        // The clock of the client is as early as it may be, so it would be accepted for longest.
+        let proof = holder.proof("one", base() + WINDOW, None);
+        let accept = |now| proofs.accept(&proof, holder.about(false), now);
+        assert_eq!(accept(base()), Ok(None));
+        for later in [Duration::ZERO, WINDOW, WINDOW * 2] {
+            proofs.sweep(base() + later);
+            assert_eq!(accept(base() + later), Err(ProofError::Used), "{later:?}");
+        }
+        let late = base() + WINDOW * 2 + SECOND;
+        proofs.sweep(late);
+        assert_eq!(accept(late), Err(ProofError::Time));
+    }
+
+    #[test]
+    fn a_nonce_is_good_for_a_while() {
+        let (proofs, holder) = (proofs(1000), Holder::new());
+        let nonce = proofs.nonce(base()).unwrap();
+        let accept = |id: &str, now| {
+            let proof = holder.proof(id, now, Some(&nonce));
+            proofs.accept(&proof, holder.about(true), now)
+        };
+        assert_eq!(accept("at once", base()), Ok(None));
+        assert_eq!(accept("at its end", base() + NONCE), Ok(None));
+        assert_eq!(accept("too late", base() + NONCE + SECOND), Err(ProofError::Nonce));
+        // The clock of the replica that made it may be ahead of ours, by no more than that of a client.
+        assert_eq!(accept("early", base() - WINDOW), Ok(None));
+        assert_eq!(accept("too early", base() - WINDOW - SECOND), Err(ProofError::Nonce));
+        let without = holder.proof("without", base(), None);
+        assert_eq!(proofs.accept(&without, holder.about(true), base()), Err(ProofError::Nonce));
+    }
+
+    #[test]
+    fn one_key_does_not_use_up_the_room_of_others_nor_does_a_stranger_use_up_its_share() {
+        let share = 32;
+        let proofs = proofs(share * SHARES);
+        let (one, other) = (Holder::new(), Holder::new());
+        let accept = |holder: &Holder, id: &str, now| {
+            proofs.accept(&holder.proof(id, now, None), holder.about(false), now)
+        };
+        assert_eq!(accept(&one, "0", base()), Ok(None));
+        for _ in 0..share {
+            assert_eq!(accept(&one, "0", base()), Err(ProofError::Used), "a replay is not counted");
+        }
+        for n in 1..share {
+            assert_eq!(accept(&one, &n.to_string(), base()), Ok(None), "{n}");
+        }
+        assert_eq!(accept(&one, "more", base()), Err(ProofError::Full));
+        assert_eq!(accept(&other, "0", base()), Ok(None));
+        let later = base() + WINDOW * 2 + SECOND;
+        proofs.sweep(later);
+        assert_eq!(accept(&one, "later", later), Ok(None));
+    }
 
     #[test]
     fn one_place_has_several_spellings() {

@@ -6,7 +6,7 @@
 //! AV-30 to AV-38).
 
 use std::path::Path;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
@@ -69,10 +69,12 @@ pub(super) struct KeyRing {
     max_stale: Duration,
     clock: Arc<dyn Clock>,
     held: ArcSwapOption<Held>,
-    /// Counts the sets of keys that were different from the one before.
+    /// The number of the set of keys. No two sets have the same, whatever the configuration.
     generation: AtomicU64,
     /// Until when the keys are relied on, in seconds since 1970.
     good_until: AtomicU64,
+    /// They are to be read again at once.
+    due: AtomicBool,
     /// Where discovery has found the keys.
     discovered: Mutex<Option<Uri>>,
     /// Who reads them, and when that was last done.
@@ -123,11 +125,24 @@ impl KeyRing {
             held: ArcSwapOption::empty(),
             generation: AtomicU64::new(0),
             good_until: AtomicU64::new(0),
+            due: AtomicBool::new(false),
             discovered: Mutex::default(),
             reading: Turn::default(),
             waiting: AtomicUsize::new(0),
             tasks,
         }
+    }
+
+    /// Begins with the keys that `former` has from the same source, as long as they are relied on. They
+    /// are read again at once: a change of the configuration has always been a way to ask for that.
+    pub(super) fn succeed(&self, former: &Self) {
+        let Some(held) = former.held.load_full() else { return };
+        let age = self.clock.instant().saturating_duration_since(held.read);
+        let Some(left) = (held.good_for + self.max_stale).checked_sub(age) else { return };
+        self.good_until.store(seconds(self.clock.now() + left), Ordering::Release);
+        self.generation.store(held.generation, Ordering::Release);
+        self.held.store(Some(held));
+        self.due.store(true, Ordering::Release);
     }
 
     /// Which set of keys it is: a token that was good under another has to be looked at again.
@@ -138,7 +153,7 @@ impl KeyRing {
     /// Whether what was verified under `generation` still holds: its keys are those of now, and are
     /// not too old.
     pub(super) fn stands_by(&self, generation: u64, now: SystemTime) -> bool {
-        let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let now = seconds(now);
         self.generation() == generation && now <= self.good_until.load(Ordering::Acquire)
     }
 
@@ -227,13 +242,14 @@ impl KeyRing {
                 return;
             }
         };
-        let same = self.held.load().as_ref().is_some_and(|held| held.text == text);
-        let generation = self.generation() + u64::from(!same);
+        static NEXT: AtomicU64 = AtomicU64::new(1);
+        let same = self.held.load_full().filter(|held| held.text == text);
+        let generation =
+            same.map_or_else(|| NEXT.fetch_add(1, Ordering::Relaxed), |held| held.generation);
         let good_for = age.map_or(self.refresh, |age| age.clamp(SOONEST, LATEST).min(self.refresh));
         let keys = keys.into_iter().map(Arc::new).collect();
         let read = self.clock.instant();
-        let until = self.clock.now() + good_for + self.max_stale;
-        let until = until.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
+        let until = seconds(self.clock.now() + good_for + self.max_stale);
         self.held.store(Some(Arc::new(Held { keys, text, read, good_for, generation })));
         self.good_until.store(until, Ordering::Release);
         self.generation.store(generation, Ordering::Release);
@@ -307,8 +323,9 @@ impl KeyRing {
             let age = self.clock.instant().saturating_duration_since(held.read);
             held.good_for.saturating_sub(age)
         });
+        let due = self.due.swap(false, Ordering::AcqRel);
         match age {
-            Some(left) if !left.is_zero() => left,
+            Some(left) if !left.is_zero() && !due => left,
             _ => {
                 self.read(held.map(|held| held.read), false).await;
                 // When it failed, it is tried again in a while.
@@ -323,6 +340,11 @@ impl KeyRing {
     pub(super) fn is_known(&self) -> bool {
         self.usable().is_some()
     }
+}
+
+/// A time in seconds since 1970.
+fn seconds(time: SystemTime) -> u64 {
+    time.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs()
 }
 
 async fn file(path: &Path) -> Result<Bytes, PemError> {

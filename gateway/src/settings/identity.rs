@@ -54,7 +54,7 @@ pub struct KnownCertificate {
 }
 
 /// An authorization server whose tokens are believed.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Issuer {
     /// Its name here.
     pub name: Box<str>,
@@ -85,7 +85,7 @@ pub struct Issuer {
 }
 
 /// Where the keys of an issuer are.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum KeySource {
     /// Where its metadata says.
     Discovered(Uri),
@@ -96,7 +96,7 @@ pub enum KeySource {
 }
 
 /// Where in a token things stand, as JSON Pointers in parts.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct ClaimPaths {
     /// Who it is about.
     pub subject: Option<ClaimPath>,
@@ -111,11 +111,11 @@ pub struct ClaimPaths {
 }
 
 /// A JSON Pointer (RFC 6901), in parts.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ClaimPath(pub Vec<Box<str>>);
 
 /// How an issuer is asked about tokens.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Introspection {
     /// Where.
     pub place: Place,
@@ -126,7 +126,7 @@ pub struct Introspection {
 }
 
 /// What scopes imply.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Implied(BTreeMap<Scope, Vec<Scope>>);
 
 impl Implied {

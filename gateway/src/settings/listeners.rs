@@ -298,10 +298,28 @@ impl Compiler<'_> {
         let names = raw.names.as_ref().map(|names| {
             let at = format!("{at}/names");
             self.filled(&at, names, "name the certificates that may connect, or remove the list");
+            self.vouchable(&at, names, raw);
             self.names(&at, names)
         });
         let required = raw.certificates == RawPresence::Required;
         Clients { required, authorities, domains, names }
+    }
+
+    /// Reports names that no certificate on this listener can have: a trust domain vouches for its
+    /// SPIFFE IDs alone.
+    fn vouchable(&mut self, at: &str, names: &[String], clients: &RawClients) {
+        if clients.authorities.is_some() || clients.spiffe.is_empty() {
+            return;
+        }
+        for (n, name) in names.iter().enumerate().filter(|(_, name)| !name.starts_with("uri:")) {
+            let message = format!(
+                "no certificate here is named `{}`: trust domains vouch for SPIFFE IDs alone",
+                name.escape_debug()
+            );
+            let help =
+                "write `uri:spiffe://..`, or add `authorities` that may vouch for other names";
+            self.report(&format!("{at}/{n}"), message, help);
+        }
     }
 
     fn forwarded(
@@ -331,9 +349,13 @@ impl Compiler<'_> {
                 }
             }
         }
-        if !raw.names.is_empty() && listener.tls.as_ref().is_none_or(|tls| tls.clients.is_none()) {
-            let help = "add `tls.clients`, or name the proxy by `addresses` alone";
-            self.report(&format!("{at}/names"), "this listener asks for no certificates", help);
+        match listener.tls.as_ref().and_then(|tls| tls.clients.as_ref()) {
+            Some(clients) => self.vouchable(&format!("{at}/names"), &raw.names, clients),
+            None if !raw.names.is_empty() => {
+                let help = "add `tls.clients`, or name the proxy by `addresses` alone";
+                self.report(&format!("{at}/names"), "this listener asks for no certificates", help);
+            }
+            None => {}
         }
         let header = match raw.header {
             RawForwardedHeader::ClientCert => ForwardedHeader::ClientCert,

@@ -16,7 +16,7 @@ use crate::jose::{Algorithm, Signer};
 use crate::pem;
 
 /// Somebody at an `https` URL.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Place {
     /// Where.
     pub url: Uri,
@@ -25,7 +25,7 @@ pub struct Place {
 }
 
 /// How somebody is reached.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Way {
     /// The authorities that are believed; the machine's if not given.
     pub authorities: Option<PathBuf>,
@@ -34,7 +34,7 @@ pub struct Way {
 }
 
 /// The gateway as a client of an authorization server.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Client {
     /// Its id there.
     pub id: Box<str>,
@@ -43,7 +43,7 @@ pub struct Client {
 }
 
 /// How a client proves to be itself.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ClientProof {
     /// A secret in `Authorization: Basic`.
     Basic(SecretRef),

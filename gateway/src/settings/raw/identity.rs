@@ -69,7 +69,8 @@ pub(in crate::settings) struct RawKnownCertificate {
     pub(in crate::settings) scopes: Vec<String>,
 }
 
-/// An authorization server. A caller's principal is the name of the issuer, `/` and the subject.
+/// An authorization server. A caller's principal is the name of the issuer, `/` and the subject; that
+/// of a client that calls in its own name is `service:`, the name of the issuer, `/` and the client.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::settings) struct RawIssuer {
@@ -82,7 +83,8 @@ pub(in crate::settings) struct RawIssuer {
     /// The algorithms it may sign with; all but those with shared secrets if not given.
     pub(in crate::settings) algorithms: Option<Vec<Algorithm>>,
     /// Believe access tokens whose `typ` is `JWT` or not there at all, of an issuer that does not
-    /// know RFC 9068. They must then name a client and must not have a `nonce`.
+    /// know RFC 9068; they must then name a client and must not have a `nonce`. And believe answers of
+    /// `introspection` that do not give the type of a token (`token_type`).
     #[serde(default)]
     pub(in crate::settings) untyped: bool,
     /// How far its clock may differ from ours. Default `30s`, at most `60s`.

@@ -83,11 +83,13 @@ pub(in crate::settings) struct RawClients {
     pub(in crate::settings) certificates: RawPresence,
     /// The authorities whose certificates are believed, in PEM. Read again when the file changes.
     pub(in crate::settings) authorities: Option<String>,
-    /// The trust domains whose SPIFFE IDs are believed, each by its own authorities alone.
+    /// The trust domains whose SPIFFE IDs are believed, each by its own authorities alone. They vouch
+    /// for the SPIFFE ID and for no other name in a certificate.
     #[serde(default)]
     pub(in crate::settings) spiffe: Vec<RawTrustDomain>,
     /// Names one of which a certificate must have: patterns with `*` and `?` over `uri:..`,
-    /// `dns:..`, `email:..` or `ip:..`. Any will do if not given.
+    /// `dns:..`, `email:..` or `ip:..`. Any will do if not given. Names that whoever vouches for the
+    /// certificate may not give do not count.
     pub(in crate::settings) names: Option<Vec<String>>,
 }
 
