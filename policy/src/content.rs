@@ -28,6 +28,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use self::carried::Carried;
 pub use self::handling::{Direction, Handling, Handlings};
+pub(crate) use self::host::note as authority_note;
 use self::lens::Lens;
 pub(crate) use self::size::truncated;
 pub use self::size::{Over, Size};
@@ -149,7 +150,31 @@ impl Contents {
         caller: &str,
         value: Value<'_>,
     ) -> Seen {
-        walk::look(&self.lens(server, direction, caller, None), value)
+        walk::look(&self.lens(server, direction, caller, None), value, &[])
+    }
+
+    /// The same for what a server says, where the strings at the pointers `sealed` are not looked at: they
+    /// go on as text that nobody but the server reads.
+    #[must_use]
+    pub(crate) fn look_but(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        value: Value<'_>,
+        sealed: &[&str],
+    ) -> Seen {
+        walk::look(&self.lens(server, Direction::Result, caller, None), value, sealed)
+    }
+
+    /// The same for what a caller sends that is not rewritten: it is what was decided about. What would
+    /// be replaced in it is not sent.
+    pub(crate) fn look_strictly(&self, server: &ServerName, caller: &str, text: &str) -> Seen {
+        walk::text(&self.lens(server, Direction::Argument, caller, None).strict(), text)
+    }
+
+    /// The same for what a caller says about its trace, which can be left out.
+    pub(crate) fn look_at_trace(&self, server: &ServerName, caller: &str, text: &str) -> Seen {
+        walk::text(&self.lens(server, Direction::Argument, caller, None).for_traces(), text)
     }
 
     /// The same, with these values of labelled members replaced wherever they stand; `bare` with nothing
@@ -160,12 +185,12 @@ impl Contents {
         caller: &str,
         value: Value<'_>,
         labelled: &BTreeSet<String>,
-        bare: bool,
+        (bare, sealed): (bool, &[&str]),
     ) -> Seen {
         match values(labelled) {
             Ok(labelled) => {
                 let lens = self.lens(server, Direction::Result, caller, labelled.as_ref());
-                walk::look(&if bare { lens.bare() } else { lens }, value)
+                walk::look(&if bare { lens.bare() } else { lens }, value, sealed)
             }
             Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
         }
@@ -188,7 +213,7 @@ impl Contents {
             None => None,
         };
         let value = named.as_ref().map_or(value, Document::root);
-        let seen = walk::look(&lens, value);
+        let seen = walk::look(&lens, value, &[]);
         let text = match (seen.blocked, seen.changed) {
             (Some(_), _) => return None,
             (None, Some(changed)) => String::from_utf8(changed).ok()?,

@@ -65,11 +65,13 @@ pub enum Detector {
     Constraints,
     /// Results that are not as the definition says.
     OutputSchema,
+    /// What a server may not ask of clients.
+    ServerRequests,
 }
 
 impl Detector {
     /// Those that look at what is said and sent.
-    pub const CONTENT: [Self; 16] = [
+    pub const CONTENT: [Self; 17] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
@@ -86,6 +88,7 @@ impl Detector {
         Self::MediaTypes,
         Self::ResultSize,
         Self::Guardrail,
+        Self::ServerRequests,
     ];
 
     /// The stable name.
@@ -115,6 +118,7 @@ impl Detector {
             Self::InputSchema => "input-schema",
             Self::Constraints => "constraints",
             Self::OutputSchema => "output-schema",
+            Self::ServerRequests => "server-requests",
         }
     }
 }
@@ -162,6 +166,12 @@ impl Finding {
     pub const fn too_long() -> Self {
         let note = Cow::Borrowed("is longer than results may be");
         Self { detector: Detector::ResultSize, at: String::new(), note }
+    }
+
+    /// Of a request that a server may not make.
+    #[must_use]
+    pub fn unasked(at: &'static str, code: &'static str) -> Self {
+        Self { detector: Detector::ServerRequests, at: at.to_owned(), note: Cow::Borrowed(code) }
     }
 
     pub(crate) const fn unfit(note: &'static str) -> Self {

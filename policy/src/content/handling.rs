@@ -111,7 +111,8 @@ const fn possible(detector: Detector) -> &'static [Handling] {
         | Detector::Registry
         | Detector::InputSchema
         | Detector::Constraints
-        | Detector::OutputSchema => &[],
+        | Detector::OutputSchema
+        | Detector::ServerRequests => &[],
     }
 }
 

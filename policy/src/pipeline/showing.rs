@@ -14,6 +14,7 @@ use crate::labels;
 use crate::message::Reply;
 use crate::name::ServerName;
 use crate::offer::Catalog;
+use crate::places::Answer;
 use crate::principal::Principal;
 use crate::schema::{Misfit, Schema};
 
@@ -43,9 +44,9 @@ impl Policy {
                     let ran = Ran::default();
                     return Released { reply, findings: vec![Finding::too_long()], ran };
                 }
-                self.heard(principal, &server, said, Reply::Error)
+                self.heard(principal, &server, (said, Answer::Plain), Reply::Error)
             }
-            Reply::Told(said) => self.heard(principal, &server, said, Reply::Told),
+            Reply::Told(said) => self.heard(principal, &server, (said, Answer::Plain), Reply::Told),
         }
     }
 
@@ -83,16 +84,19 @@ impl Policy {
             terms.calls && size.over == Over::Truncate && long
         });
         let caller = principal.id.as_str();
-        let (value, bare) = (said.value(), cuts.is_some());
+        let (value, how) = (said.value(), (cuts.is_some(), terms.answer().sealed()));
         ran.note(Control::Results);
-        let seen = self.contents.look_without(server, caller, value, &values, bare);
+        let seen = self.contents.look_without(server, caller, value, &values, how);
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
         found.extend(findings);
         let reply = match passed {
             Err(finding) => Shown::Withheld(finding),
             Ok(said) => match cuts {
-                Some(size) => self.shortened(server, caller, size.most, &said, &mut found),
+                Some(size) => {
+                    let sealed = terms.answer().sealed();
+                    self.shortened(server, caller, (size.most, sealed), &said, &mut found)
+                }
                 None => self.fitted(server, terms, said, &mut found),
             },
         };
@@ -134,7 +138,7 @@ impl Policy {
         &self,
         server: &ServerName,
         caller: &str,
-        most: usize,
+        (most, sealed): (usize, &[&str]),
         said: &Fragment,
         found: &mut Vec<Finding>,
     ) -> Shown {
@@ -143,7 +147,7 @@ impl Policy {
             let text = content::truncated(said.value(), most - most / MARKS)?;
             let document = Document::parse(text.into(), &Bounds::ANSWER).ok()?;
             let cut = Fragment::whole(Arc::new(document));
-            let seen = self.contents.look(server, Direction::Result, caller, cut.value());
+            let seen = self.contents.look_but(server, caller, cut.value(), sealed);
             let cut = passed(seen, cut, &Bounds::ANSWER).0.ok()?;
             (cut.value().raw().len() <= most).then_some(cut)
         };
@@ -182,7 +186,18 @@ impl Policy {
         server: &ServerName,
         told: Fragment,
     ) -> Released {
-        self.heard(principal, server, told, Reply::Told)
+        self.heard(principal, server, (told, Answer::Plain), Reply::Told)
+    }
+
+    /// May this result be shown, with which the server asks for something first? Its state is not looked
+    /// at: the caller sees it sealed.
+    pub fn release_asking(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        asking: Fragment,
+    ) -> Released {
+        self.heard(principal, server, (asking, Answer::Asking), Reply::Told)
     }
 
     /// Whether results of tools of `server` that are too long are kept to be read.
@@ -202,11 +217,11 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        said: Fragment,
+        (said, answer): (Fragment, Answer),
         reply: fn(Fragment) -> Reply,
     ) -> Released {
-        let seen =
-            self.contents.look(server, Direction::Result, principal.id.as_str(), said.value());
+        let caller = principal.id.as_str();
+        let seen = self.contents.look_but(server, caller, said.value(), answer.sealed());
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         let reply = match passed {
             Ok(said) => Shown::Answer(reply(said)),
