@@ -8,6 +8,7 @@ use http::{HeaderValue, Response, StatusCode};
 use policy::decision::Mode;
 use policy::json::Fragment;
 use policy::offer::Kind;
+use policy::principal::Principal;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -178,7 +179,8 @@ impl Gateway {
             };
             let kinds = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method];
             let granted = kinds.into_iter().filter(may).collect();
-            let hello = self.approved(server, &hello);
+            let hello =
+                Arc::new(self.introducible(principal, server, self.approved(server, &hello)));
             let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));
             servers.push(Presented { name, hello, granted, shared, keeps });
         }
@@ -190,7 +192,7 @@ impl Gateway {
 
     /// What a server says of itself, as far as that was approved. Capabilities that a client needs to
     /// use what was approved are kept: what is behind them is decided for itself.
-    fn approved(&self, server: &Upstream, hello: &Hello) -> Arc<Hello> {
+    fn approved(&self, server: &Upstream, hello: &Hello) -> Hello {
         server.compare(hello);
         let pins = self.policy.pins();
         let name = server.name().as_str();
@@ -209,7 +211,24 @@ impl Gateway {
         if hello.capabilities.is_some() && unfit("capabilities") {
             shown.capabilities = shown.usual_capabilities();
         }
-        Arc::new(shown)
+        shown
+    }
+
+    /// The same as `caller` may see it: it is text of a server like any other. Instructions pass the
+    /// detectors of definitions.
+    fn introducible(&self, caller: &Principal, server: &Upstream, mut shown: Hello) -> Hello {
+        let mut found = Vec::new();
+        let info = shown.info.take();
+        shown.info = self.heard(caller, server, info, &mut found).unwrap_or_default();
+        let capabilities = shown.capabilities.clone();
+        shown.capabilities = match self.heard(caller, server, capabilities, &mut found) {
+            Ok(capabilities) => capabilities,
+            Err(_) => shown.usual_capabilities(),
+        };
+        for finding in &found {
+            tracing::info!(server = %server.name(), %finding, "found in what a server says of itself");
+        }
+        shown
     }
 
     /// What the servers say of themselves, as far as a client may see it: instructions are read by
