@@ -31,6 +31,7 @@ mod import;
 mod ledger;
 mod peers;
 mod pins;
+mod places;
 mod policy;
 mod protocol;
 mod registry;
