@@ -10,7 +10,7 @@ use crate::upstream::Upstream;
 
 /// What the guardrails of a route are asked about.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct About<'a> {
+pub(super) struct Matter<'a> {
     /// Which server.
     pub(super) server: &'a Upstream,
     /// What is used of it, as it calls it.
@@ -32,7 +32,7 @@ impl Gateway {
         &self,
         route: &Route,
         caller: &Principal,
-        about: About<'_>,
+        about: Matter<'_>,
     ) -> Result<Vec<Finding>, (Finding, Vec<Finding>)> {
         let mut found = Vec::new();
         for guardrail in route.guardrails.iter().filter(|one| one.judges(about.part)) {

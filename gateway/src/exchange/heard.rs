@@ -10,7 +10,7 @@ use policy::message::Reply;
 use policy::pipeline::{Expectation, Released, Shown};
 use policy::principal::Principal;
 
-use super::guarded::About;
+use super::guarded::Matter;
 use super::{Gateway, Route};
 use crate::ending::{Ending, Outcome as Ended};
 use crate::failure::Failure;
@@ -153,8 +153,9 @@ impl Gateway {
             Err(finding) => return (Err(finding), found),
         };
         let value = answer.value();
-        let about = About { server, name, part: Part::Answers, value, beside: "" };
-        match self.guarded(route, caller, about).await {
+        let about = Matter { server, name, part: Part::Answers, value, beside: "" };
+        let guarded = self.guarded(route, caller, about).await;
+        match guarded {
             Ok(noted) => {
                 found.extend(noted);
                 (Ok(answer), found)

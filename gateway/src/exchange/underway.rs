@@ -13,7 +13,7 @@ use policy::pipeline::{Expectation, Shown};
 use policy::principal::Principal;
 
 use super::detached::Cancellable;
-use super::guarded::About;
+use super::guarded::Matter;
 use super::outlet::Outlet;
 use super::state::Bound;
 use super::{Gateway, Place, Route};
@@ -441,7 +441,7 @@ impl Underway {
         if let Shown::Answer(Reply::Result(said) | Reply::Error(said)) | Shown::Apart(said) = &shown
         {
             let (server, name, value) = (&*call.server, &*call.tool, said.value());
-            let about = About { server, name, part: Part::Result, value, beside: "" };
+            let about = Matter { server, name, part: Part::Result, value, beside: "" };
             match call.gateway.guarded(&call.route, &call.caller, about).await {
                 Ok(noted) => found.extend(noted),
                 Err((finding, noted)) => {

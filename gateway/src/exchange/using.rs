@@ -16,7 +16,7 @@ use policy::registry::Registered;
 use tokio::time::timeout;
 
 use super::detached::Cancellable;
-use super::guarded::About;
+use super::guarded::Matter;
 use super::lease::About;
 use super::state::{Bound, State};
 use super::underway::{Call, Frame};
@@ -252,7 +252,7 @@ impl Gateway {
         let arguments = admitted.permit.arguments().map(Fragment::value);
         let value = arguments.unwrap_or_else(|| chosen.root());
         let (server, name) = about;
-        let about = About { server, name, part: Part::Request, value, beside: &beside };
+        let about = Matter { server, name, part: Part::Request, value, beside: &beside };
         match self.guarded(&arrived.route, caller, about).await {
             Ok(found) => {
                 // One that gave no answer has not been asked.

@@ -148,11 +148,11 @@ impl Lens<'_> {
         const VALUES: [Detector; 3] =
             [Detector::Secrets, Detector::Canaries, Detector::CarriedData];
         for (detector, handling) in Self::DETECTORS.iter().zip(&mut self.handlings) {
-            *handling = match *handling {
-                Handling::Annotate if VALUES.contains(detector) => Handling::Audit,
-                handling if VALUES.contains(detector) => handling,
-                _ => Handling::Off,
-            };
+            if !VALUES.contains(detector) {
+                *handling = Handling::Off;
+            } else if *handling == Handling::Annotate {
+                *handling = Handling::Audit;
+            }
         }
         self
     }
