@@ -89,6 +89,32 @@ impl Client {
         self.info.as_deref().unwrap_or(OURSELVES)
     }
 
+    /// Its name and version, as JSON, if it said them.
+    #[must_use]
+    pub fn said_info(&self) -> Option<&str> {
+        self.info.as_deref()
+    }
+
+    /// Whether it says nothing of itself that it could choose.
+    #[must_use]
+    pub fn says_nothing(&self) -> bool {
+        self.info.is_none() && &*self.capabilities == "{}"
+    }
+
+    /// The same client, as a server is told of it: with these texts where they are others. What it can be
+    /// asked stays what it said.
+    #[must_use]
+    pub fn told(&self, capabilities: Option<&str>, info: Option<&str>) -> Self {
+        let mut told = self.clone();
+        if let Some(capabilities) = capabilities {
+            told.capabilities = capabilities.into();
+        }
+        if let Some(info) = info {
+            told.info = Some(info.into());
+        }
+        told
+    }
+
     /// Whether it takes a task for an answer (modern).
     #[must_use]
     pub const fn takes_tasks(&self) -> bool {

@@ -11,10 +11,11 @@ mod recorded;
 mod state;
 mod outlet;
 mod detached;
+mod guarded;
 mod underway;
 mod heard;
+mod introduced;
 mod apart;
-mod guarded;
 mod asking;
 mod capturing;
 mod using;
@@ -280,6 +281,9 @@ impl Gateway {
         if let Some(session) = &session {
             inbound.version = session.version;
             record.version = Some(session.version);
+        }
+        if let Some(client) = &inbound.client {
+            inbound.client = Some(self.introduced(&caller.principal, &route, client, record)?);
         }
         Ok(Arrived { caller, route, session, inbound, id, batched: false, door })
     }

@@ -1,6 +1,7 @@
 //! What went wrong, for two readers: the operator gets the chain, the client gets a sentence.
 
 use http::{HeaderValue, StatusCode};
+use policy::ask::Refusal;
 use policy::decision::{Denial, Reason, Told};
 use policy::inspect::Finding;
 use policy::offer::Kind;
@@ -101,6 +102,9 @@ pub enum Failure {
     /// Something was found in what the client gives: an answer, or arguments that a guardrail denies.
     #[error("not sent: {0}")]
     Unsent(Finding),
+    /// The server asks something that it may not ask of clients.
+    #[error("the server may not ask this: {0}")]
+    Refused(Refusal),
     /// The server wants something the client cannot give.
     #[error("the server asks `{0}` of a client that does not offer it")]
     Unasked(Box<str>),
@@ -182,6 +186,7 @@ impl Failure {
             Self::Duplicate => "duplicate-id",
             Self::Denied(_, denial) => denial.reason.code(),
             Self::Withheld(_) | Self::Unsent(_) => "content",
+            Self::Refused(refusal) => refusal.reason.code(),
             Self::Unasked(_) => "client-capability",
             Self::Unanswered => "client-answer",
             Self::Audit(_) => "audit",
@@ -206,9 +211,11 @@ impl Failure {
     #[must_use]
     pub fn ending(&self, public: &Public) -> Ending {
         let outcome = match self {
-            Self::Denied(..) | Self::StepUp(..) | Self::Withheld(_) | Self::Unsent(_) => {
-                Outcome::Denied
-            }
+            Self::Denied(..)
+            | Self::StepUp(..)
+            | Self::Withheld(_)
+            | Self::Unsent(_)
+            | Self::Refused(_) => Outcome::Denied,
             Self::Authn(stranger) if stranger.error.is_ours() => Outcome::Failed,
             Self::Audit(_)
             | Self::Upstream(_)
@@ -342,6 +349,13 @@ impl Failure {
             }
             Self::Unsent(finding) => {
                 let message = format!("what was given was not sent: {finding}");
+                Public {
+                    data: Some(reason(self.reason())),
+                    ..plain(StatusCode::OK, code::DENIED, &message)
+                }
+            }
+            Self::Refused(refusal) => {
+                let message = format!("the server may not ask this: {}", refusal.reason.note());
                 Public {
                     data: Some(reason(self.reason())),
                     ..plain(StatusCode::OK, code::DENIED, &message)

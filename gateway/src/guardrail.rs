@@ -33,11 +33,39 @@ pub struct Guardrail {
     results: bool,
 }
 
+/// What sort of thing a guardrail is asked about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Part {
+    /// What a client asks for.
+    Request,
+    /// What a client answers to what a server asked.
+    Answers,
+    /// What a server answers.
+    Result,
+}
+
+impl Part {
+    const fn direction(self) -> &'static str {
+        match self {
+            Self::Request | Self::Answers => "arguments",
+            Self::Result => "result",
+        }
+    }
+
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Request => "request",
+            Self::Answers => "answers",
+            Self::Result => "result",
+        }
+    }
+}
+
 /// What about.
 #[derive(Clone, Copy, Debug)]
 pub struct Question<'a> {
-    /// Whether it is a result; arguments otherwise.
-    pub is_result: bool,
+    /// What sort of thing it is.
+    pub part: Part,
     /// The path.
     pub route: &'a str,
     /// The server.
@@ -48,6 +76,8 @@ pub struct Question<'a> {
     pub principal: &'a str,
     /// What would be sent or shown.
     pub value: Value<'a>,
+    /// What else the caller chose, as the members of a JSON object without its braces; often nothing.
+    pub beside: &'a str,
 }
 
 impl Guardrail {
@@ -74,8 +104,11 @@ impl Guardrail {
 
     /// Whether it says something about this.
     #[must_use]
-    pub const fn judges(&self, is_result: bool) -> bool {
-        if is_result { self.results } else { self.arguments }
+    pub const fn judges(&self, part: Part) -> bool {
+        match part {
+            Part::Request | Part::Answers => self.arguments,
+            Part::Result => self.results,
+        }
     }
 
     /// Asks. Nothing, or what is to be recorded although it may pass.
@@ -105,17 +138,21 @@ impl Guardrail {
     /// `None` where it says that it may pass, and otherwise why not.
     async fn verdict(&self, question: Question<'_>) -> Result<Option<String>, FetchError> {
         let value = question.value.raw();
-        if value.len() > self.most {
+        if value.len() + question.beside.len() > self.most {
             return Err(FetchError::Long(self.most));
         }
-        let mut body = Vec::with_capacity(value.len() + 256);
+        let mut body = Vec::with_capacity(value.len() + question.beside.len() + 256);
         let mut object = Object::open(&mut body);
-        object.text("direction", if question.is_result { "result" } else { "arguments" });
+        object.text("direction", question.part.direction());
+        object.text("part", question.part.as_str());
         object.text("route", question.route);
         object.text("server", question.server);
         object.text("tool", question.name);
         object.text("principal", question.principal);
         object.raw("value", value);
+        if !question.beside.is_empty() {
+            object.raw("beside", &format!("{{{}}}", question.beside));
+        }
         object.close();
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));

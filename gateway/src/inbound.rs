@@ -12,13 +12,10 @@ use policy::offer::Kind;
 
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::protocol::{Era, Version, header, meta, method};
+use crate::protocol::{Era, LEVELS, Version, header, meta, method};
 use crate::trace::Parent;
 use crate::wire::headers::{self, Single};
 use crate::wire::{self, Id, Message, Outcome};
-
-/// Longest name of a log level.
-const LEVEL: usize = 32;
 
 /// A message of a client.
 #[derive(Debug)]
@@ -225,8 +222,8 @@ fn ask(
         (Era::Legacy, method::TASKS_RESULT, true) => use_of(Verb::Task(Task::Result)),
         (Era::Legacy, method::SET_LEVEL, true) => {
             let level: Option<Fragment> = member("level")?;
-            let text = |level: &Fragment| level.value().as_str().is_some_and(|t| t.len() <= LEVEL);
-            let level = level.filter(text).ok_or(Failure::Params("`level` is not a log level"))?;
+            let known = |level: &Fragment| is_level(level.value());
+            let level = level.filter(known).ok_or(Failure::Params("`level` is not a log level"))?;
             Ok(Ask::Level(level))
         }
         (Era::Modern, method::LISTEN, true) => {
@@ -358,9 +355,8 @@ fn meta_of(ask: &mut UseAsk, meta: Value<'_>, document: &Arc<Document>) -> Resul
             // What of these goes on is written anew. Baggage is a way out for anything (SEP-414).
             meta::TRACE_PARENT | meta::TRACE_STATE | meta::BAGGAGE => {}
             meta::LOG_LEVEL => {
-                let known = value.as_str().is_some_and(|text| text.len() <= LEVEL);
-                let wrong = Failure::Params("the log level is not a string");
-                ask.level = Some(known.then(|| value.raw().into()).ok_or(wrong)?);
+                let wrong = Failure::Params("the log level is none that the protocol has");
+                ask.level = Some(is_level(value).then(|| value.raw().into()).ok_or(wrong)?);
             }
             meta::PROGRESS_TOKEN => {
                 let wrong = Failure::Params("`progressToken` is not a string or an integer");
@@ -373,6 +369,11 @@ fn meta_of(ask: &mut UseAsk, meta: Value<'_>, document: &Arc<Document>) -> Resul
         }
     }
     Ok(())
+}
+
+/// Whether it is a log level of the protocol: a level is passed on, so it is one of a list.
+fn is_level(value: Value<'_>) -> bool {
+    value.as_str().is_some_and(|text| LEVELS.contains(&&*text))
 }
 
 /// The era table.

@@ -87,7 +87,7 @@ pub fn nothing(id: &Id) -> Response<Body> {
     pong(id)
 }
 
-/// A list: what of each listing is shown. `missing` names the servers whose part is not there.
+/// A list: what of each listing is shown, and what stands beside it. `missing` names the servers whose part is not there.
 ///
 /// The definitions are not copied; the envelope is written around them. A list that lacks the part
 /// of some server says so and is stale at once.
@@ -96,7 +96,7 @@ pub fn list(
     era: Era,
     kind: Kind,
     shown: &[(Arc<Listing>, Arc<Written>)],
-    missing: &[ServerName],
+    (extra, missing): (&[(Box<str>, Fragment)], &[ServerName]),
 ) -> Response<Body> {
     let mut parts = VecDeque::new();
     let mut out = wire::head(Some(id), 256);
@@ -124,12 +124,8 @@ pub fn list(
         // What one caller sees is not for another.
         result.text("cacheScope", "private");
     }
-    if let [(listing, _)] = shown {
-        let extra =
-            listing.extra().iter().filter(|(key, _)| missing.is_empty() || &**key != "_meta");
-        for (key, value) in extra {
-            result.raw(key, value.value().raw());
-        }
+    for (key, value) in extra.iter().filter(|(key, _)| missing.is_empty() || &**key != "_meta") {
+        result.raw(key, value.value().raw());
     }
     if !missing.is_empty() {
         let mut meta = Object::open(result.key("_meta"));

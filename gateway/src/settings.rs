@@ -34,6 +34,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use http::{HeaderName, Uri};
+use policy::ask::Asks;
 use policy::name::{Scope, ServerName};
 use policy::pipeline::Policy;
 use policy::principal::Wanted;
@@ -126,6 +127,8 @@ pub struct Server {
     pub headers: Vec<(HeaderName, Value)>,
     /// When it is left alone because it keeps failing.
     pub circuit_breaker: Option<CircuitBreaker>,
+    /// What it may ask of clients.
+    pub asks: Asks,
 }
 
 /// When a server that keeps failing is left alone.

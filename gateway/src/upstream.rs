@@ -32,6 +32,7 @@ use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use arc_swap::ArcSwapOption;
+use policy::ask::Asks;
 use policy::json::Fragment;
 use policy::message::{Call, Use, Verb};
 use policy::name::ServerName;
@@ -87,6 +88,8 @@ pub struct Upstream {
     limits: Limits,
     /// Its name, and a digest of where it is: what belongs to one is nothing to another of that name.
     identity: Box<str>,
+    /// What it may ask of clients.
+    asks: Asks,
     counts: Arc<OfServer>,
     breaker: Option<Arc<Breaker>>,
     /// Compares what it says with what was approved.
@@ -181,6 +184,7 @@ impl Upstream {
             transport,
             limits,
             identity: identity(server),
+            asks: server.asks.clone(),
             counts,
             breaker,
             keeper,
@@ -211,6 +215,12 @@ impl Upstream {
     #[must_use]
     pub const fn name(&self) -> &ServerName {
         &self.name
+    }
+
+    /// What it may ask of clients.
+    #[must_use]
+    pub const fn asks(&self) -> &Asks {
+        &self.asks
     }
 
     /// Whether it can be spoken to in the name of a caller alone, and not in our own.

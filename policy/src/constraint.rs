@@ -507,7 +507,7 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
 }
 
 /// Whether a host lies inside a network or a machine, in any spelling that a resolver takes.
-fn is_inside(host: &str) -> bool {
+pub(crate) fn is_inside(host: &str) -> bool {
     if let Ok(address) = host.parse::<Ipv6Addr>() {
         return match address.to_ipv4_mapped().or_else(|| embedded(address)) {
             Some(address) => is_private(address),

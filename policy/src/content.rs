@@ -28,6 +28,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use self::carried::Carried;
 pub use self::handling::{Direction, Handling, Handlings};
+pub(crate) use self::host::note as authority_note;
 use self::lens::Lens;
 pub(crate) use self::size::truncated;
 pub use self::size::{Over, Size};
@@ -151,7 +152,44 @@ impl Contents {
         value: Value<'_>,
         budget: &Budget,
     ) -> Seen {
-        walk::look(&self.lens(server, direction, caller, None, budget), value)
+        walk::look(&self.lens(server, direction, caller, None, budget), value, &[])
+    }
+
+    /// The same for what a server says, where the strings at the pointers `sealed` are not looked at: they
+    /// go on as text that nobody but the server reads.
+    #[must_use]
+    pub(crate) fn look_but(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        value: Value<'_>,
+        sealed: &[&str],
+        budget: &Budget,
+    ) -> Seen {
+        walk::look(&self.lens(server, Direction::Result, caller, None, budget), value, sealed)
+    }
+
+    /// The same for what a caller sends that is not rewritten: it is what was decided about. What would
+    /// be replaced in it is not sent.
+    pub(crate) fn look_strictly(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        text: &str,
+        budget: &Budget,
+    ) -> Seen {
+        walk::text(&self.lens(server, Direction::Argument, caller, None, budget).strict(), text)
+    }
+
+    /// The same for what a caller says about its trace, which can be left out.
+    pub(crate) fn look_at_trace(
+        &self,
+        server: &ServerName,
+        caller: &str,
+        text: &str,
+        budget: &Budget,
+    ) -> Seen {
+        walk::text(&self.lens(server, Direction::Argument, caller, None, budget).for_traces(), text)
     }
 
     /// The same, with these values of labelled members replaced wherever they stand; `bare` with nothing
@@ -162,13 +200,13 @@ impl Contents {
         caller: &str,
         value: Value<'_>,
         labelled: &BTreeSet<String>,
-        bare: bool,
+        (bare, sealed): (bool, &[&str]),
         budget: &Budget,
     ) -> Seen {
         match values(labelled) {
             Ok(labelled) => {
                 let lens = self.lens(server, Direction::Result, caller, labelled.as_ref(), budget);
-                walk::look(&if bare { lens.bare() } else { lens }, value)
+                walk::look(&if bare { lens.bare() } else { lens }, value, sealed)
             }
             Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
         }
@@ -192,7 +230,7 @@ impl Contents {
             None => None,
         };
         let value = named.as_ref().map_or(value, Document::root);
-        let seen = walk::look(&lens, value);
+        let seen = walk::look(&lens, value, &[]);
         let text = match (seen.blocked, seen.changed) {
             (Some(_), _) => return None,
             (None, Some(changed)) => String::from_utf8(changed).ok()?,

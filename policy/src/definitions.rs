@@ -76,7 +76,8 @@ impl Definitions {
             | Detector::Guardrail
             | Detector::InputSchema
             | Detector::Constraints
-            | Detector::OutputSchema => Treatment::Off,
+            | Detector::OutputSchema
+            | Detector::ServerRequests => Treatment::Off,
         }
     }
 

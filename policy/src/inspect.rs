@@ -68,11 +68,13 @@ pub enum Detector {
     OutputSchema,
     /// Messages that cost more to look at than one may.
     InspectionBudget,
+    /// What a server may not ask of clients.
+    ServerRequests,
 }
 
 impl Detector {
     /// Those that look at what is said and sent.
-    pub const CONTENT: [Self; 17] = [
+    pub const CONTENT: [Self; 18] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
@@ -90,6 +92,7 @@ impl Detector {
         Self::ResultSize,
         Self::Guardrail,
         Self::InspectionBudget,
+        Self::ServerRequests,
     ];
 
     /// The stable name.
@@ -120,6 +123,7 @@ impl Detector {
             Self::Constraints => "constraints",
             Self::OutputSchema => "output-schema",
             Self::InspectionBudget => "inspection-budget",
+            Self::ServerRequests => "server-requests",
         }
     }
 }
@@ -174,6 +178,12 @@ impl Finding {
     pub const fn over_budget() -> Self {
         let note = Cow::Borrowed("costs more to look at than a message may");
         Self { detector: Detector::InspectionBudget, at: String::new(), note }
+    }
+
+    /// Of a request that a server may not make.
+    #[must_use]
+    pub fn unasked(at: &'static str, code: &'static str) -> Self {
+        Self { detector: Detector::ServerRequests, at: at.to_owned(), note: Cow::Borrowed(code) }
     }
 
     pub(crate) const fn unfit(note: &'static str) -> Self {

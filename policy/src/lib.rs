@@ -21,12 +21,14 @@
 //! - [`lock`]: what was approved
 //! - [`drift`]: what has changed in a definition, and how much that matters
 //! - [`review`]: what a reviewer would say about a definition
+//! - [`places`]: the places of a message, and how each is treated
 //! - [`message`]: what is being asked or answered, free of transport and era
 //! - [`mode`]: whether a control acts
 //! - [`control`]: what is checked, and what was
 //! - [`constraint`]: what an argument may be
 //! - [`definitions`]: what is done about what is found in a definition
 //! - [`content`]: what is in results and arguments, and what is done about it
+//! - [`ask`]: what a server may ask of clients
 //! - [`labels`]: which members of results are labelled as sensitive
 //! - [`pins`]: whether a definition is one that was approved
 //! - [`shadow`]: what could be taken for something else
@@ -61,12 +63,14 @@ pub mod offer;
 pub mod lock;
 pub mod drift;
 pub mod review;
+pub mod places;
 pub mod message;
 pub mod mode;
 pub mod control;
 pub mod constraint;
 pub mod definitions;
 pub mod content;
+pub mod ask;
 pub mod pins;
 pub mod shadow;
 pub mod registry;

@@ -23,6 +23,7 @@ use crate::message::{Call, Reply, Use, Verb};
 use crate::name::{RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer};
 use crate::pins::{Pins, Unfit};
+use crate::places::Answer;
 use crate::principal::Principal;
 use crate::registry::{Registered, Registry};
 use crate::revoked::Revoked;
@@ -66,7 +67,20 @@ struct Terms {
     calls: bool,
 }
 
+impl Terms {
+    /// What in the result is sealed.
+    const fn answer(&self) -> Answer {
+        if self.calls { Answer::OfCall } else { Answer::Plain }
+    }
+}
+
 impl Permit {
+    /// The call, as it would be sent.
+    #[must_use]
+    pub const fn call(&self) -> &Call {
+        &self.call
+    }
+
     /// The arguments, as they would be sent.
     #[must_use]
     pub fn arguments(&self) -> Option<&Fragment> {
@@ -418,15 +432,18 @@ impl Policy {
         call: Use,
         budget: &Budget,
     ) -> Ruling<Permit> {
-        let offer = catalog
-            .and_then(|catalog| catalog.offer(&call.name))
-            .filter(|_| matches!(call.verb, Verb::Call | Verb::Task(_)));
+        let kind = call.verb.kind();
+        let offer = catalog.and_then(|catalog| catalog.offer(&call.name));
+        let listed = offer.is_some() && catalog.is_some_and(|catalog| catalog.kind() == kind);
+        let offer = offer.filter(|_| matches!(call.verb, Verb::Call | Verb::Task(_)));
         if let Some(offer) = offer {
             offer.prepare();
         }
         let ruling = self.decide(principal, catalog, call, budget);
         match ruling.outcome {
-            Ok(permit) => self.sendable(principal, offer, ruling.decision, permit, budget),
+            Ok(permit) => {
+                self.sendable(principal, (offer, listed), ruling.decision, permit, budget)
+            }
             Err(denial) => Ruling { decision: ruling.decision, outcome: Err(denial) },
         }
     }

@@ -104,7 +104,7 @@ fn again(client: &Client, arguments: &Value, state: &Value, inputs: &Value) -> A
 #[test]
 fn a_modern_client_answers_a_legacy_server_whose_call_waits() {
     let (server, heard) = legacy();
-    let gateway = Config::of(&server.url()).policy(RULES).start();
+    let gateway = Config::asked(&server.url()).policy(RULES).start();
     let ana = able(&gateway, Era::Modern, ANA);
     let arguments = json!({ "n": 1 });
     let mut answer = ana.call("ask", &arguments).json();
@@ -155,7 +155,7 @@ fn a_modern_client_answers_a_legacy_server_whose_call_waits() {
 #[test]
 fn the_state_of_a_modern_server_is_sealed_for_the_call_it_belongs_to() {
     let server = modern();
-    let gateway = Config::of(&server.url()).policy(RULES).limits("inputTime: 2s").start();
+    let gateway = Config::asked(&server.url()).policy(RULES).limits("inputTime: 2s").start();
     let (ana, bob) = (able(&gateway, Era::Modern, ANA), able(&gateway, Era::Modern, BOB));
     let answer = ana.call("ask", &json!({ "to": "x" }));
     assert!(!answer.body.contains("upstream-state"));
@@ -193,7 +193,7 @@ fn the_state_of_a_modern_server_is_sealed_for_the_call_it_belongs_to() {
 #[test]
 fn a_call_that_waits_is_given_up_when_its_client_does_not_come_back() {
     let (server, _) = legacy();
-    let gateway = Config::of(&server.url()).policy(RULES).limits("inputTime: 100ms").start();
+    let gateway = Config::asked(&server.url()).policy(RULES).limits("inputTime: 100ms").start();
     let ana = able(&gateway, Era::Modern, ANA);
     assert_eq!(ana.call("ask", &json!({})).json()["result"]["resultType"], "input_required");
     e2e::eventually("the server is told", || {
@@ -205,7 +205,7 @@ fn a_call_that_waits_is_given_up_when_its_client_does_not_come_back() {
 fn a_server_that_asks_what_the_client_does_not_offer_gets_an_error_and_so_does_the_client() {
     for era in ERAS {
         let server = modern();
-        let gateway = Config::of(&server.url()).policy(RULES).start();
+        let gateway = Config::asked(&server.url()).policy(RULES).start();
         let plain = gateway.client(era, ANA);
         let answer = plain.call("ask", &json!({}));
         assert_eq!(answer.code(), -32021, "{answer:?}");
@@ -216,7 +216,7 @@ fn a_server_that_asks_what_the_client_does_not_offer_gets_an_error_and_so_does_t
         assert_eq!(gateway.last()["reason"], "client-capability");
     }
     let (server, heard) = legacy();
-    let gateway = Config::of(&server.url()).policy(RULES).start();
+    let gateway = Config::asked(&server.url()).policy(RULES).start();
     let plain = gateway.client(Era::Legacy, ANA);
     assert_eq!(plain.call("ask", &json!({})).json()["result"]["content"][0]["text"], "both");
     assert!(heard.lock().unwrap().iter().all(|answer| answer["error"]["code"] == -32601));
@@ -226,7 +226,7 @@ fn a_server_that_asks_what_the_client_does_not_offer_gets_an_error_and_so_does_t
 #[test]
 fn a_client_answers_its_own_questions_alone() {
     let (server, heard) = legacy();
-    let gateway = Config::of(&server.url()).policy(RULES).start();
+    let gateway = Config::asked(&server.url()).policy(RULES).start();
     let (ana, bob) = (able(&gateway, Era::Legacy, ANA), able(&gateway, Era::Legacy, BOB));
     let mut stream = TcpStream::connect(gateway.address).unwrap();
     stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();

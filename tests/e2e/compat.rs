@@ -147,7 +147,11 @@ fn every_capability_in_every_cell() {
         .collect();
     let items = SERVERS.iter().zip(&servers);
     let items = items.map(|(server, http)| {
-        format!("- {{name: {}, url: 'http://127.0.0.1:{}/mcp'}}", server.name, http.1)
+        let requests = "{forms: {}, urls: {hosts: [example.com]}, sampling: {}, roots: {}}";
+        format!(
+            "- {{name: {}, url: 'http://127.0.0.1:{}/mcp', serverRequests: {requests}}}",
+            server.name, http.1
+        )
     });
     let mut config = Config::with(&items.collect::<Vec<_>>().join("\n"), "[py1]").policy(
         "rules:

@@ -192,7 +192,7 @@ fn heard(gateway: &Gateway, era: Era, said: &Said, kind: &str, message: &Value) 
 }
 
 fn start(server: &Server, content: &str) -> Gateway {
-    Config::of(&server.url()).policy(&format!("{content}\n{OPEN}")).start()
+    Config::asked(&server.url()).policy(&format!("{content}\n{OPEN}")).start()
 }
 
 #[test]

@@ -32,6 +32,7 @@ mod introspection;
 mod ledger;
 mod peers;
 mod pins;
+mod places;
 mod policy;
 mod protocol;
 mod registry;

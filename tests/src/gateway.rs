@@ -108,6 +108,13 @@ impl Config {
         Self::with(&format!("- {{name: up, url: '{url}'}}"), "[up]")
     }
 
+    /// The same for a server that may ask for whatever it wants that is not refused in any case.
+    #[must_use]
+    pub fn asked(url: &str) -> Self {
+        let requests = "{forms: {}, urls: {hosts: ['*']}, sampling: {}, roots: {}}";
+        Self::with(&format!("- {{name: up, url: '{url}', serverRequests: {requests}}}"), "[up]")
+    }
+
     /// These servers behind `/mcp`, everything allowed to `dev`.
     #[must_use]
     pub fn with(servers: &str, route: &str) -> Self {

@@ -9,20 +9,22 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::Response;
+use policy::ask::{Decision, Reason, Refusal};
+use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment, Value};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
 use super::outlet::Outlet;
 use super::state::State;
-use super::underway::{Call, Underway};
+use super::underway::{Call, Next, Underway};
 use crate::body::Body;
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::protocol::{Era, code, method};
 use crate::reply;
 use crate::seal;
-use crate::upstream::{Asked, Question, UpstreamError};
+use crate::upstream::{Asked, Question, Step, UpstreamError};
 use crate::wire::{self, Object, Outcome};
 
 /// Most rounds of questions in one call.
@@ -46,6 +48,58 @@ impl Underway {
             Some(question) => Err(Failure::Unasked(question.method.clone())),
             None => Ok(()),
         }
+    }
+
+    /// What a server asks, if it may ask it; `None` where a legacy server was told that it may not, and
+    /// goes on.
+    pub(super) async fn permitted(&mut self, asked: Asked) -> Option<Next> {
+        let ids: Vec<_> = asked.questions.iter().filter_map(|asked| asked.id.clone()).collect();
+        let refusal = match self.call.gateway.judged(&self.call.server, asked) {
+            Ok(asked) => return Some(Next::Step(Step::Asked(asked))),
+            Err(refusal) => refusal,
+        };
+        self.refused += 1;
+        self.note(refusal);
+        if ids.is_empty() || self.refused > ROUNDS {
+            return Some(Next::Refused(refusal));
+        }
+        let replier = self.call.answer.replier();
+        for id in &ids {
+            let note = refusal.reason.note();
+            replier.reply(wire::error(Some(id), code::DENIED, note, None)).await;
+        }
+        None
+    }
+
+    /// Puts on record that a server may not ask what it asked.
+    fn note(&mut self, refusal: Refusal) {
+        let server = self.call.server.name();
+        tracing::warn!(%server, %refusal, "a server may not ask this of clients");
+        let finding = Finding::unasked(refusal.at, refusal.reason.code());
+        self.call.gateway.metrics.content([&finding]);
+        if let Some(record) = self.frame.entry.record() {
+            record.found(vec![finding]);
+        }
+    }
+
+    /// Holds what a server asks in a result that is no question itself, such as the state of a task, to
+    /// what it may ask. There is no place there to ask for less.
+    pub(super) fn asks_in(&mut self, result: &Fragment) -> Result<(), Failure> {
+        let value = result.value();
+        let holders = [Some(value), value.get("task"), value.get("result")];
+        let asked = holders.into_iter().flatten().filter_map(|holder| holder.get("inputRequests"));
+        for (_, question) in asked.flat_map(Value::members) {
+            let method = question.get("method").and_then(Value::as_str).unwrap_or_default();
+            let asks = self.call.server.asks();
+            let refusal = match asks.decide(&method, question.get("params")) {
+                Decision::Deliver => continue,
+                Decision::Cut(_) => Refusal { reason: Reason::Size, at: "" },
+                Decision::Refuse(refusal) => refusal,
+            };
+            self.note(refusal);
+            return Err(Failure::Refused(refusal));
+        }
+        Ok(())
     }
 
     fn another_round(&mut self) -> Result<(), Failure> {
@@ -99,12 +153,15 @@ impl Underway {
         let answer = self.put(question, outlet).await?;
         let patience = self.call.gateway.limits.input_time;
         let (gateway, caller) = (Arc::clone(&self.call.gateway), Arc::clone(&self.call.caller));
-        let server = Arc::clone(&self.call.server);
+        let (server, route) = (Arc::clone(&self.call.server), Arc::clone(&self.call.route));
+        let asked = question.method.clone();
         self.call.gateway.tasks.spawn(async move {
-            let answer = timeout(patience, answer).await;
+            let answer = timeout(patience, answer).await.ok().and_then(Result::ok);
             let answer = match answer {
-                Ok(Ok(outcome)) => gateway.sent(&caller, &server, outcome).await,
-                Ok(Err(_)) | Err(_) => None,
+                Some(answer) => {
+                    gateway.answered_to(&caller, &route, (&*server, &*asked), answer).await
+                }
+                None => None,
             };
             let body = match answer {
                 Some(outcome) => reply::answer(&id, &outcome),
@@ -129,12 +186,14 @@ impl Underway {
                 outcome = timeout(self.call.gateway.limits.input_time, answer) => outcome,
                 () = self.frame.cancelled.cancelled() => return Ok(false),
             };
-            let (gateway, caller) = (&self.call.gateway, &self.call.caller);
-            let outcome = match outcome {
-                Ok(Ok(outcome)) => gateway.sent(caller, &self.call.server, outcome).await,
-                Ok(Err(_)) | Err(_) => None,
-            };
-            match outcome {
+            let Ok(Ok(outcome)) = outcome else { return Err(Failure::Unanswered) };
+            let Call { gateway, caller, route, server, .. } = &self.call;
+            let about = (&**server, &*question.method);
+            let (sent, found) = gateway.sent(caller, route, about, outcome).await;
+            if let Some(record) = self.frame.entry.record() {
+                record.found(found);
+            }
+            match sent {
                 Some(Outcome::Result(result)) => inputs.raw(&question.key, result.value().raw()),
                 // There is no word for an error among the answers; a user who was not asked has
                 // not agreed.
@@ -231,11 +290,24 @@ impl Underway {
     ) -> Option<Result<(Body, Ending), Failure>> {
         let value = error.value();
         let said = value.get("code").and_then(Value::as_i64);
-        if self.era() == Era::Legacy || said != Some(i64::from(code::URL_ELICITATION)) {
+        if said != Some(i64::from(code::URL_ELICITATION)) {
             return None;
         }
         let document = error.document();
         let list = value.get("data")?.get("elicitations")?;
+        let asks = self.call.server.asks();
+        let refused =
+            list.items().find_map(|params| match asks.decide(method::ELICIT, Some(params)) {
+                Decision::Refuse(refusal) => Some(refusal),
+                Decision::Deliver | Decision::Cut(_) => None,
+            });
+        if let Some(refusal) = refused {
+            self.note(refusal);
+            return Some(Err(Failure::Refused(refusal)));
+        }
+        if self.era() == Era::Legacy {
+            return None;
+        }
         let question = |(n, params): (usize, Value<'_>)| Question {
             key: format!("elicitation-{n}").into(),
             id: None,

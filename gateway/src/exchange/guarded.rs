@@ -5,8 +5,23 @@ use policy::json::Value;
 use policy::principal::Principal;
 
 use super::{Gateway, Route};
-use crate::guardrail::Question;
+use crate::guardrail::{Part, Question};
 use crate::upstream::Upstream;
+
+/// What the guardrails of a route are asked about.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Matter<'a> {
+    /// Which server.
+    pub(super) server: &'a Upstream,
+    /// What is used of it, as it calls it.
+    pub(super) name: &'a str,
+    /// What sort of thing it is.
+    pub(super) part: Part,
+    /// What would be sent or shown.
+    pub(super) value: Value<'a>,
+    /// What else the caller chose, as the members of a JSON object without its braces.
+    pub(super) beside: &'a str,
+}
 
 impl Gateway {
     /// Asks every guardrail of a route, one after the other: what is to be recorded.
@@ -17,19 +32,18 @@ impl Gateway {
         &self,
         route: &Route,
         caller: &Principal,
-        (server, name): (&Upstream, &str),
-        (is_result, value): (bool, Option<Value<'_>>),
+        about: Matter<'_>,
     ) -> Result<Vec<Finding>, (Finding, Vec<Finding>)> {
         let mut found = Vec::new();
-        let Some(value) = value else { return Ok(found) };
-        for guardrail in route.guardrails.iter().filter(|one| one.judges(is_result)) {
+        for guardrail in route.guardrails.iter().filter(|one| one.judges(about.part)) {
             let question = Question {
-                is_result,
+                part: about.part,
                 route: &route.path,
-                server: server.name().as_str(),
-                name,
+                server: about.server.name().as_str(),
+                name: about.name,
                 principal: caller.id.as_str(),
-                value,
+                value: about.value,
+                beside: about.beside,
             };
             match guardrail.ask(question).await {
                 Ok(noted) => found.extend(noted),

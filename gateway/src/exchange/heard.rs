@@ -3,16 +3,21 @@
 
 use std::sync::Arc;
 
+use policy::ask::{Decision, Edit, Reason, Refusal};
 use policy::inspect::Finding;
-use policy::json::Fragment;
+use policy::json::{Bounds, Document, Fragment};
 use policy::message::Reply;
 use policy::pipeline::{Expectation, Policy, Released, Shown};
 use policy::principal::Principal;
 use policy::work::Budget;
 
-use super::Gateway;
+use super::guarded::Matter;
+use super::{Gateway, Route};
+use crate::ending::{Ending, Outcome as Ended};
 use crate::failure::Failure;
+use crate::guardrail::Part;
 use crate::offload::OffloadError;
+use crate::protocol::code;
 use crate::upstream::{Asked, Question, Upstream, UpstreamError};
 use crate::wire::{Notification, Outcome};
 
@@ -80,13 +85,25 @@ impl Gateway {
     ) -> Result<Option<Fragment>, Finding> {
         let Some(said) = said else { return Ok(None) };
         let (name, bytes) = (server.name().clone(), said.value().span().len());
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            policy.release_early(caller, &name, said, budget)
+        };
+        self.early(caller, bytes, look, found).await
+    }
+
+    /// What may be shown of what was said before the answer, which `look` looks at. What was found is
+    /// counted, and added to `found`.
+    async fn early(
+        &self,
+        caller: &Arc<Principal>,
+        bytes: usize,
+        look: impl FnOnce(&Policy, &Arc<Principal>, &Budget) -> Released + Send + 'static,
+        found: &mut Vec<Finding>,
+    ) -> Result<Option<Fragment>, Finding> {
         if bytes > self.limits.notification {
             found.push(Finding::too_long());
             return Err(Finding::too_long());
         }
-        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
-            policy.release_early(caller, &name, said, budget)
-        };
         let Ok(released) = self.inspect(caller, bytes, look).await else {
             found.push(Finding::over_budget());
             return Err(Finding::over_budget());
@@ -128,27 +145,161 @@ impl Gateway {
         }
     }
 
-    /// What a client answered to a question, as it may be sent; `None` if it may not.
+    /// What a client answered to a question, as it may be sent; `None` if it may not. And what was found
+    /// in it, by the detectors and by the guardrails of the route.
     pub(super) async fn sent(
         &self,
         caller: &Arc<Principal>,
-        server: &Upstream,
+        route: &Route,
+        (server, asked): (&Upstream, &str),
         outcome: Outcome,
-    ) -> Option<Outcome> {
+    ) -> (Option<Outcome>, Vec<Finding>) {
         let (answer, wrap): (_, fn(Fragment) -> Outcome) = match outcome {
             Outcome::Result(result) => (result, Outcome::Result),
             Outcome::Error(error) => (error, Outcome::Error),
         };
-        let (name, bytes) = (server.name().clone(), answer.value().span().len());
-        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
-            policy.answerable(caller, &name, answer, budget)
-        };
-        let (sent, found) = self.inspect(caller, bytes, look).await.ok()?;
-        self.metrics.content(&found);
+        let (sent, found) = self.answerable(caller, route, (server, asked), answer).await;
         for finding in &found {
             tracing::info!(server = %server.name(), %finding, "found in what a client answered");
         }
-        sent.ok().map(wrap)
+        (sent.ok().map(wrap), found)
+    }
+
+    /// The same for an answer that is waited for beside the exchange: what was found in it is a record of
+    /// its own, without which it is not sent.
+    pub(super) async fn answered_to(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        about: (&Upstream, &str),
+        outcome: Outcome,
+    ) -> Option<Outcome> {
+        let (sent, found) = self.sent(caller, route, about, outcome).await;
+        let recorded = self.noted(caller, route, about, (sent.is_some(), found));
+        sent.filter(|_| recorded)
+    }
+
+    /// What a client answers to a server, as it may be sent, and what was found in it.
+    pub(super) async fn answerable(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Route,
+        (server, name): (&Upstream, &str),
+        answer: Fragment,
+    ) -> (Result<Fragment, Finding>, Vec<Finding>) {
+        let (to, bytes) = (server.name().clone(), answer.value().span().len());
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            policy.answerable(caller, &to, answer, budget)
+        };
+        let Ok((sent, mut found)) = self.inspect(caller, bytes, look).await else {
+            return (Err(Finding::over_budget()), vec![Finding::over_budget()]);
+        };
+        self.metrics.content(&found);
+        let answer = match sent {
+            Ok(answer) => answer,
+            Err(finding) => return (Err(finding), found),
+        };
+        let value = answer.value();
+        let about = Matter { server, name, part: Part::Answers, value, beside: "" };
+        let guarded = self.guarded(route, caller, about).await;
+        match guarded {
+            Ok(noted) => {
+                found.extend(noted);
+                (Ok(answer), found)
+            }
+            Err((finding, noted)) => {
+                found.extend(noted);
+                (Err(finding), found)
+            }
+        }
+    }
+
+    /// Records what was found in an answer to a question that belongs to no exchange, or to one that goes
+    /// on by itself; whether it may be sent for that.
+    pub(super) fn noted(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        (server, asked): (&Upstream, &str),
+        (sends, found): (bool, Vec<Finding>),
+    ) -> bool {
+        if found.is_empty() {
+            return true;
+        }
+        let ending = if sends { Ending::answered() } else { denied("content") };
+        self.on_record(caller, route, (server, asked), found, ending)
+    }
+
+    /// Records that a server may not ask what it asked outside of a call.
+    pub(super) fn refused_to(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        (server, asked): (&Upstream, &str),
+        refusal: Refusal,
+    ) {
+        tracing::warn!(server = %server.name(), asked, %refusal, "a server may not ask this of clients");
+        let finding = Finding::unasked(refusal.at, refusal.reason.code());
+        self.metrics.content([&finding]);
+        let ending = denied(refusal.reason.code());
+        self.on_record(caller, route, (server, asked), vec![finding], ending);
+    }
+
+    fn on_record(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        (server, asked): (&Upstream, &str),
+        found: Vec<Finding>,
+        ending: Ending,
+    ) -> bool {
+        let mut record = self.listening(caller, route, server.name());
+        record.method = Some(asked.into());
+        record.found(found);
+        let recorded = self.journal.refused(&record, ending);
+        if let Err(error) = &recorded {
+            tracing::error!(error = %crate::report::Chain(error), "not recorded");
+        }
+        recorded.is_ok()
+    }
+
+    /// What a server asks, as far as it may ask it of clients.
+    ///
+    /// # Errors
+    /// Why it may not: then nothing of it is asked.
+    pub(super) fn judged(&self, server: &Upstream, asked: Asked) -> Result<Asked, Refusal> {
+        let Asked { questions, result } = asked;
+        let mut edits = Vec::with_capacity(questions.len());
+        for question in &questions {
+            let params = question.params.as_ref().map(Fragment::value);
+            edits.push(match server.asks().decide(&question.method, params) {
+                Decision::Deliver => Vec::new(),
+                Decision::Cut(edits) => edits,
+                Decision::Refuse(refusal) => return Err(refusal),
+            });
+        }
+        if edits.iter().all(Vec::is_empty) {
+            return Ok(Asked { questions, result });
+        }
+        let Some(result) = result else {
+            let cut = |(question, edits): (Question, Vec<Edit>)| {
+                let params = question.params.as_ref().map(|params| edited(params, edits));
+                Ok(Question { params: params.transpose()?, ..question })
+            };
+            let questions = questions.into_iter().zip(edits).map(cut).collect::<Result<_, _>>()?;
+            return Ok(Asked { questions, result: None });
+        };
+        // What is asked stands in the result as well.
+        let result = edited(&result, edits.into_iter().flatten().collect())?;
+        let document = result.document();
+        let again = |question: Question| {
+            let asked = result.value().get("inputRequests");
+            let params = asked.and_then(|asked| asked.get(&question.key)?.get("params"));
+            let params = params.map(|params| params.fragment(&document));
+            Question { params, ..question }
+        };
+        let questions = questions.into_iter().map(again).collect();
+        Ok(Asked { questions, result: Some(result) })
     }
 
     /// Questions as `caller` may see them.
@@ -164,7 +315,16 @@ impl Gateway {
     ) -> Result<Asked, Finding> {
         let Asked { questions, result } = asked;
         // What is asked stands in the result too, and is counted once.
-        let result = self.heard(caller, server, result, found).await?;
+        let result = match result {
+            Some(result) => {
+                let (name, bytes) = (server.name().clone(), result.value().span().len());
+                let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+                    policy.release_asking(caller, &name, result, budget)
+                };
+                self.early(caller, bytes, look, found).await?
+            }
+            None => None,
+        };
         let mut again = Vec::new();
         let mut shown = Vec::with_capacity(questions.len());
         for Question { key, id, method, params } in questions {
@@ -174,4 +334,31 @@ impl Gateway {
         }
         Ok(Asked { questions: shown, result })
     }
+}
+
+/// How an exchange ends in which something was not passed on.
+fn denied(reason: &'static str) -> Ending {
+    let (outcome, code) = (Ended::Denied, Some(code::DENIED));
+    Ending { outcome, reason: Some(reason), code, ..Ending::answered() }
+}
+
+/// A value with some parts of it changed.
+fn edited(fragment: &Fragment, mut edits: Vec<Edit>) -> Result<Fragment, Refusal> {
+    if edits.is_empty() {
+        return Ok(fragment.clone());
+    }
+    edits.sort_by_key(|edit| edit.span.start);
+    let value = fragment.value();
+    let (raw, start) = (value.raw(), value.span().start);
+    let (mut out, mut done) = (String::with_capacity(raw.len() + 16), 0);
+    for Edit { span, text } in &edits {
+        let (from, to) = (span.start.saturating_sub(start), span.end.saturating_sub(start));
+        out.push_str(raw.get(done..from).unwrap_or_default());
+        out.push_str(text);
+        done = to;
+    }
+    out.push_str(raw.get(done..).unwrap_or_default());
+    let malformed = |_error| Refusal { reason: Reason::Malformed, at: "" };
+    let document = Document::parse(out.into(), &Bounds::ANSWER).map_err(malformed)?;
+    Ok(Fragment::whole(Arc::new(document)))
 }

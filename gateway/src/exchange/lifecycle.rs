@@ -8,6 +8,7 @@ use http::{HeaderValue, Response, StatusCode};
 use policy::decision::Mode;
 use policy::json::Fragment;
 use policy::offer::Kind;
+use policy::principal::Principal;
 use policy::work::Budget;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
@@ -56,7 +57,7 @@ impl Gateway {
             };
             (server, hello.map(shared))
         });
-        match self.presented(&arrived, asked.collect()) {
+        match self.presented(&arrived, asked.collect()).await {
             Ok(servers) => {
                 let ttl = servers.iter().map(|server| server.hello.ttl).min().unwrap_or(0);
                 let response = self.presentation(&servers, Era::Modern).discovered(&id, ttl);
@@ -96,7 +97,7 @@ impl Gateway {
             (server, hello)
         });
         let hellos = hellos.collect();
-        let servers = match self.presented(&arrived, hellos) {
+        let servers = match self.presented(&arrived, hellos).await {
             Ok(servers) => servers,
             Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
         };
@@ -160,12 +161,12 @@ impl Gateway {
 
     /// The servers that could be reached, and what of them the caller may use; one that cannot be
     /// reached does not hide the others.
-    fn presented(
+    async fn presented(
         &self,
         arrived: &Arrived,
         asked: Vec<Asked<'_>>,
     ) -> Result<Vec<Presented>, UpstreamError> {
-        let principal = &*arrived.caller.principal;
+        let principal = &arrived.caller.principal;
         let (mut servers, mut failed) = (Vec::new(), None);
         for (server, hello) in asked {
             let (hello, shared) = match hello {
@@ -181,7 +182,8 @@ impl Gateway {
             };
             let kinds = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method];
             let granted = kinds.into_iter().filter(may).collect();
-            let hello = self.approved(server, &hello);
+            let approved = self.approved(server, &hello);
+            let hello = Arc::new(self.introducible(principal, server, approved).await);
             let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));
             servers.push(Presented { name, hello, granted, shared, keeps });
         }
@@ -193,7 +195,7 @@ impl Gateway {
 
     /// What a server says of itself, as far as that was approved. Capabilities that a client needs to
     /// use what was approved are kept: what is behind them is decided for itself.
-    fn approved(&self, server: &Upstream, hello: &Hello) -> Arc<Hello> {
+    fn approved(&self, server: &Upstream, hello: &Hello) -> Hello {
         server.compare(hello);
         let pins = self.policy.pins();
         let name = server.name().as_str();
@@ -212,7 +214,29 @@ impl Gateway {
         if hello.capabilities.is_some() && unfit("capabilities") {
             shown.capabilities = shown.usual_capabilities();
         }
-        Arc::new(shown)
+        shown
+    }
+
+    /// The same as `caller` may see it: it is text of a server like any other. Instructions pass the
+    /// detectors of definitions.
+    async fn introducible(
+        &self,
+        caller: &Arc<Principal>,
+        server: &Upstream,
+        mut shown: Hello,
+    ) -> Hello {
+        let mut found = Vec::new();
+        let info = shown.info.take();
+        shown.info = self.heard(caller, server, info, &mut found).await.unwrap_or_default();
+        let capabilities = shown.capabilities.clone();
+        shown.capabilities = match self.heard(caller, server, capabilities, &mut found).await {
+            Ok(capabilities) => capabilities,
+            Err(_) => shown.usual_capabilities(),
+        };
+        for finding in &found {
+            tracing::info!(server = %server.name(), %finding, "found in what a server says of itself");
+        }
+        shown
     }
 
     /// What the servers say of themselves, as far as a client may see it: instructions are read by

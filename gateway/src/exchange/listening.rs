@@ -5,11 +5,12 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
+use policy::inspect::Finding;
 use policy::json::{Fragment, Value};
 use policy::message::{Use, Verb};
 use policy::name::ServerName;
 use policy::offer::Kind;
-use policy::pipeline::Permit;
+use policy::pipeline::{Permit, Ruling};
 use policy::principal::Principal;
 use policy::work::{Budget, USUAL_MOST};
 use tokio::sync::mpsc;
@@ -27,7 +28,7 @@ use crate::naming;
 use crate::protocol::{code, method};
 use crate::replay::{self, Replay};
 use crate::reply;
-use crate::upstream::{Feed, Heard, Party, Replier, Upstream, Wants};
+use crate::upstream::{Asked, Feed, Heard, Party, Question, Replier, Upstream, Wants};
 use crate::wire::{self, Id, Notification};
 
 /// Messages of all servers that wait for one listener.
@@ -113,13 +114,24 @@ impl Gateway {
         place: Place,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
-        let entry = match self.journal.open_read(record) {
+        let mut entry = match self.journal.open_read(record) {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), Some(&id)),
         };
-        let mut opening = Vec::new();
+        let (mut wanted, mut found) = (Vec::new(), Vec::new());
         for (at, server) in arrived.route.servers.iter().enumerate() {
-            let wants = self.wanted(&arrived, at, server, filter.value());
+            wanted.push((
+                at,
+                server,
+                self.wanted(&arrived, at, server, filter.value(), &mut found),
+            ));
+        }
+        self.metrics.content(&found);
+        if let Some(record) = entry.record() {
+            record.found(found);
+        }
+        let mut opening = Vec::new();
+        for (at, server, wants) in wanted {
             if !wants.is_empty() {
                 opening.push(server.listen(wants, &entry, arrived.party(at)));
             }
@@ -149,6 +161,7 @@ impl Gateway {
         at: usize,
         server: &Arc<Upstream>,
         filter: Value<'_>,
+        found: &mut Vec<Finding>,
     ) -> Wants {
         let principal = &arrived.caller.principal;
         let mut wants = Wants::default();
@@ -168,7 +181,11 @@ impl Gateway {
             } else {
                 naming::unscheme(server.name(), &uri)
             };
-            let permit = own.and_then(|own| self.watchable(principal, server.name(), own));
+            let ruling = own.map(|own| self.watching(principal, server.name(), own));
+            let permit = ruling.and_then(|ruling| {
+                found.extend(ruling.decision.findings);
+                ruling.outcome.ok()
+            });
             if permit.is_some_and(|permit| !wants.add(permit)) {
                 tracing::debug!(server = %server.name(), at, "too many resources to listen for");
                 break;
@@ -184,6 +201,10 @@ impl Gateway {
         server: &ServerName,
         uri: &str,
     ) -> Option<Permit> {
+        self.watching(principal, server, uri).outcome.ok()
+    }
+
+    fn watching(&self, principal: &Principal, server: &ServerName, uri: &str) -> Ruling<Permit> {
         let call = Use {
             server: server.clone(),
             verb: Verb::Subscribe,
@@ -192,7 +213,7 @@ impl Gateway {
             extra: Vec::new(),
             meta: Vec::new(),
         };
-        self.policy.admit(principal, None, call, &Budget::for_bytes(0, USUAL_MOST)).outcome.ok()
+        self.policy.admit(principal, None, call, &Budget::for_bytes(0, USUAL_MOST))
     }
 
     /// Carries what servers say to a modern client, until it hangs up or the gateway stops.
@@ -441,8 +462,19 @@ impl Listener {
 
     /// A question that belongs to no call.
     async fn ask(&self, id: Id, asked: &str, params: Option<Fragment>, replier: Box<Replier>) {
-        let told = Notification { method: asked.into(), params };
         let Some(server) = self.server() else { return };
+        let question = Question { key: "".into(), id: None, method: asked.into(), params };
+        let question = Asked { questions: vec![question], result: None };
+        let params = match self.gateway.judged(server, question) {
+            Ok(asked) => asked.questions.into_iter().next().and_then(|question| question.params),
+            Err(refusal) => {
+                self.gateway.refused_to(&self.caller, &self.route, (&**server, asked), refusal);
+                let note = refusal.reason.note();
+                replier.reply(wire::error(Some(&id), code::DENIED, note, None)).await;
+                return;
+            }
+        };
+        let told = Notification { method: asked.into(), params };
         let Some(Notification { params, .. }) =
             self.gateway.told(&self.caller, server, &told).await
         else {
@@ -462,11 +494,14 @@ impl Listener {
         let patience = self.gateway.limits.input_time;
         drop(timeout(patience, self.stream.push(&message)).await);
         let (gateway, caller) = (Arc::clone(&self.gateway), Arc::clone(&self.caller));
-        let server = Arc::clone(server);
+        let (server, route) = (Arc::clone(server), Arc::clone(&self.route));
+        let asked: Box<str> = asked.into();
         self.gateway.tasks.spawn(async move {
             let answer = timeout(patience, answer).await.ok().and_then(Result::ok);
             let answer = match answer {
-                Some(answer) => gateway.sent(&caller, &server, answer).await,
+                Some(answer) => {
+                    gateway.answered_to(&caller, &route, (&*server, &*asked), answer).await
+                }
                 None => None,
             };
             let body = match answer {

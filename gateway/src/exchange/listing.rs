@@ -6,6 +6,8 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
+use policy::inspect::Finding;
+use policy::json::{Bounds, Document, Fragment};
 use policy::message::Reply;
 use policy::offer::Kind;
 use policy::pipeline::{Expectation, Permit, Policy, Shown, View};
@@ -21,7 +23,7 @@ use crate::naming::Naming;
 use crate::protocol::Era;
 use crate::reply;
 use crate::upstream::{Listing, Party, Upstream, UpstreamError, Written};
-use crate::wire::Id;
+use crate::wire::{Id, Object};
 
 /// What one server lists, and how it is shown.
 type Shelved = (Arc<Listing>, Arc<Written>);
@@ -108,13 +110,46 @@ impl Gateway {
             tracing::warn!(%server, kind = kind.as_str(), "a list lacks what this server offers");
             self.metrics.partial_lists.add(1);
         }
-        let response = reply::list(&id, era, kind, &shown, &missing);
+        let mut found = Vec::new();
+        let extra = self.beside(&arrived, &shown, &mut found).await;
+        if let Some(record) = entry.record() {
+            record.found(found);
+        }
+        let response = reply::list(&id, era, kind, &shown, (&extra, &missing));
         // A legacy client may count on streams where its server has them.
         let streamed = shown.iter().any(|(listing, _)| listing.is_streamed());
         let response =
             if streamed && era == Era::Legacy { reply::one_event(response) } else { response };
         let reason = if missing.is_empty() { None } else { Some("partial") };
         self.shown(entry, Ending { reason, ..Ending::answered() }, Some(&id), response)
+    }
+
+    /// The members that a list has beside what is listed, as its caller may see them: all of one list, and
+    /// none of several.
+    async fn beside(
+        &self,
+        arrived: &Arrived,
+        shown: &[Shelved],
+        found: &mut Vec<Finding>,
+    ) -> Vec<(Box<str>, Fragment)> {
+        let [(listing, _)] = shown else { return Vec::new() };
+        let name = listing.catalog().server();
+        let server = arrived.route.servers.iter().find(|server| server.name() == name);
+        let Some(server) = server.filter(|_| !listing.extra().is_empty()) else {
+            return Vec::new();
+        };
+        let mut out = Vec::new();
+        let mut object = Object::open(&mut out);
+        listing.extra().iter().for_each(|(key, value)| object.raw(key, value.value().raw()));
+        object.close();
+        // INVARIANT: its parts were read by the same reader within the same bounds.
+        let Ok(document) = Document::parse(out.into(), &Bounds::ANSWER) else { return Vec::new() };
+        let said = Fragment::whole(Arc::new(document));
+        let heard = self.heard(&arrived.caller.principal, server, Some(said), found).await;
+        let Ok(Some(heard)) = heard else { return Vec::new() };
+        let document = heard.document();
+        let members = heard.value().members();
+        members.map(|(key, value)| (key.into(), value.fragment(&document))).collect()
     }
 
     async fn read<'a>(

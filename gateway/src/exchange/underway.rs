@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use http::Response;
+use policy::ask::Refusal;
 use policy::inspect::Finding;
 use policy::json::{Fragment, Value};
 use policy::message::{Reply, Verb};
@@ -12,6 +13,7 @@ use policy::pipeline::{Expectation, Shown};
 use policy::principal::Principal;
 
 use super::detached::Cancellable;
+use super::guarded::Matter;
 use super::outlet::Outlet;
 use super::state::Bound;
 use super::{Gateway, Place, Route};
@@ -20,6 +22,7 @@ use crate::body::Body;
 use crate::client::Client;
 use crate::ending::{Ending, Outcome as Ended};
 use crate::failure::Failure;
+use crate::guardrail::Part;
 use crate::protocol::{Era, Version, method};
 use crate::reply;
 use crate::session::SessionKey;
@@ -87,6 +90,8 @@ pub(super) struct Underway {
     pub(super) progress: Option<f64>,
     /// The name under which the call goes on waiting when the exchange ends.
     pub(super) parked: Option<[u8; 16]>,
+    /// How often the server has asked what it may not.
+    pub(super) refused: usize,
 }
 
 /// What comes next.
@@ -96,13 +101,15 @@ pub(super) enum Next {
     Step(Step),
     /// The client no longer wants the answer.
     Cancelled,
+    /// The server has asked what it may not, and does not go on.
+    Refused(Refusal),
     /// It takes longer than most.
     Late,
 }
 
 impl Call {
     pub(super) fn under(self, frame: Frame) -> Underway {
-        Underway { call: self, frame, progress: None, parked: None }
+        Underway { call: self, frame, progress: None, parked: None, refused: 0 }
     }
 
     /// What a state that is given to the client is bound to.
@@ -150,6 +157,7 @@ impl Underway {
                 Ok(Next::Step(step @ (Step::Asked(_) | Step::Rests(_)))) => {
                     return self.stream(Some(Ready::Step(step)));
                 }
+                Ok(Next::Refused(refusal)) => return self.broken(&Failure::Refused(refusal)),
                 Ok(Next::Late) if self.has_room() => return self.stream(None),
                 Ok(Next::Late) => late = None,
                 Ok(Next::Step(Step::Final(outcome))) => {
@@ -181,8 +189,21 @@ impl Underway {
         response
     }
 
-    /// What comes next; after `late` that nothing has.
+    /// What comes next; after `late` that nothing has. What the server may not ask is not asked.
     async fn next(&mut self, late: Option<Duration>) -> Result<Next, UpstreamError> {
+        loop {
+            let asked = match self.step(late).await? {
+                Next::Step(Step::Asked(asked)) => asked,
+                next => return Ok(next),
+            };
+            if let Some(next) = self.permitted(asked).await {
+                return Ok(next);
+            }
+        }
+    }
+
+    /// The next step of the server, or what comes before it.
+    async fn step(&mut self, late: Option<Duration>) -> Result<Next, UpstreamError> {
         let patience = self.call.patience();
         tokio::select! {
             biased;
@@ -268,6 +289,7 @@ impl Underway {
                     continue;
                 }
                 Ok(Next::Step(Step::Final(outcome))) => self.released(outcome).await,
+                Ok(Next::Refused(refusal)) => Err(Failure::Refused(refusal)),
                 Ok(Next::Late) => continue,
                 Ok(Next::Cancelled) => {
                     outlet.end();
@@ -388,6 +410,7 @@ impl Underway {
         let (reply, ending) = match outcome {
             Outcome::Result(result) => {
                 let ending = judged(&result, self.call.client.takes_tasks())?;
+                self.asks_in(&result)?;
                 (Reply::Result(result), ending)
             }
             Outcome::Error(error) => {
@@ -417,8 +440,9 @@ impl Underway {
         let mut shown = call.gateway.counted_parts(released, &mut found);
         if let Shown::Answer(Reply::Result(said) | Reply::Error(said)) | Shown::Apart(said) = &shown
         {
-            let (about, value) = ((&*call.server, &*call.tool), (true, Some(said.value())));
-            match call.gateway.guarded(&call.route, &call.caller, about, value).await {
+            let (server, name, value) = (&*call.server, &*call.tool, said.value());
+            let about = Matter { server, name, part: Part::Result, value, beside: "" };
+            match call.gateway.guarded(&call.route, &call.caller, about).await {
                 Ok(noted) => found.extend(noted),
                 Err((finding, noted)) => {
                     found.extend(noted);

@@ -3,11 +3,11 @@
 
 use std::sync::Arc;
 
-use bytes::Bytes;
 use http::Response;
 use policy::control::Control;
+use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
-use policy::message::{Use, Verb};
+use policy::message::{Call as Sent, Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::{Kind, Offer};
 use policy::pipeline::{Permit, Policy};
@@ -17,20 +17,24 @@ use policy::work::Budget;
 use tokio::time::timeout;
 
 use super::detached::Cancellable;
+use super::guarded::Matter;
 use super::lease::About;
 use super::state::{Bound, State};
 use super::underway::{Call, Frame};
 use super::{Arrived, Gateway, Parked, Place};
 use crate::audit::{Record, Verdict};
 use crate::body::Body;
+use crate::client::Client;
 use crate::ending::Ending;
 use crate::failure::Failure;
+use crate::guardrail::Part;
 use crate::inbound::{Repeated, UseAsk};
 use crate::naming;
-use crate::protocol::Era;
+use crate::protocol::{Era, meta};
 use crate::reply;
+use crate::trace::Told;
 use crate::upstream::{Manner, Upstream};
-use crate::wire::Id;
+use crate::wire::{DecodeError, Id, Object};
 
 /// The level of log messages for legacy clients that name none.
 const LEVEL: &str = r#""info""#;
@@ -104,7 +108,7 @@ impl Gateway {
             }
         };
         let (version, started) = (arrived.inbound.version, self.clock.instant());
-        let frame = Frame {
+        let mut frame = Frame {
             entry,
             id,
             version,
@@ -118,10 +122,21 @@ impl Gateway {
         };
         let inputs = match inputs {
             None => None,
-            Some(inputs) => match self.answerable(&arrived, &admitted, inputs).await {
-                Ok(inputs) => Some(inputs),
-                Err(failure) => return self.failed(frame.entry, &failure, Some(&frame.id)),
-            },
+            Some(inputs) => {
+                let (caller, route) = (&arrived.caller.principal, &arrived.route);
+                let about = (&*admitted.server, &*admitted.name);
+                let (sent, found) = self.answerable(caller, route, about, inputs).await;
+                if let Some(record) = frame.entry.record() {
+                    record.found(found);
+                }
+                match sent {
+                    Ok(inputs) => Some(inputs),
+                    Err(finding) => {
+                        let failure = Failure::Unsent(finding);
+                        return self.failed(frame.entry, &failure, Some(&frame.id));
+                    }
+                }
+            }
         };
         let (inputs, state) = match admitted.state.clone() {
             Some(State::Parked(name)) => {
@@ -146,8 +161,25 @@ impl Gateway {
         let (mirrored, asks) = (admitted.mirrored.clone(), true);
         let known = self.registered(&admitted);
         let timeout = known.and_then(|known| known.timeout);
-        let mut frame = frame;
-        let trace = frame.entry.record().and_then(|record| record.trace.told()).map(Box::new);
+        let told = frame.entry.record().and_then(|record| record.trace.told());
+        let trace = match told {
+            None => None,
+            Some(told) => {
+                let caller = &arrived.caller.principal;
+                let (sent, found) = self.traceable(caller, &admitted.server, &told);
+                if let Some(record) = frame.entry.record() {
+                    record.found(found);
+                }
+                match sent {
+                    Ok(true) => Some(Box::new(told)),
+                    Ok(false) => None,
+                    Err(finding) => {
+                        let failure = Failure::Unsent(finding);
+                        return self.failed(frame.entry, &failure, Some(&frame.id));
+                    }
+                }
+            }
+        };
         let manner = Manner { progress, level, inputs, state, mirrored, asks, timeout, trace };
         self.send(&arrived, admitted, frame, manner).await
     }
@@ -210,15 +242,22 @@ impl Gateway {
         if arrived.route.guardrails.is_empty() {
             return Ok(());
         }
-        let none = Document::parse(Bytes::from_static(b"{}"), &Bounds::MESSAGE).ok();
-        // Who decides by the tool hears of a call without arguments too.
-        let asks = matches!(admitted.verb, Verb::Call | Verb::Get);
-        let none = none.as_ref().filter(|_| asks).map(Document::root);
-        let arguments = admitted.permit.arguments().map(Fragment::value).or(none);
-        match self.guarded(&arrived.route, caller, about, (false, arguments)).await {
+        let Sent::Use(call) = admitted.permit.call() else { return Ok(()) };
+        let Some((chosen, beside)) = chosen(call, &arrived.party(admitted.at).client, record)
+        else {
+            return Ok(());
+        };
+        // INVARIANT: its parts were read by the same reader within the same bounds.
+        let unread = |error| Failure::Decode(DecodeError::Json(error));
+        let chosen = Document::parse(chosen.into(), &Bounds::ANSWER).map_err(unread)?;
+        let arguments = admitted.permit.arguments().map(Fragment::value);
+        let value = arguments.unwrap_or_else(|| chosen.root());
+        let (server, name) = about;
+        let about = Matter { server, name, part: Part::Request, value, beside: &beside };
+        match self.guarded(&arrived.route, caller, about).await {
             Ok(found) => {
                 // One that gave no answer has not been asked.
-                if arguments.is_some() && found.is_empty() {
+                if found.is_empty() {
                     record.ran.note(Control::Guardrails);
                 }
                 record.found(found);
@@ -232,22 +271,18 @@ impl Gateway {
         }
     }
 
-    /// What a client answers to a server, as it may be sent.
-    async fn answerable(
+    /// Whether a server may be told of the trace of a caller, and what was found in what it says of it.
+    fn traceable(
         &self,
-        arrived: &Arrived,
-        admitted: &Admitted,
-        inputs: Fragment,
-    ) -> Result<Fragment, Failure> {
-        let (caller, server) = (&arrived.caller.principal, admitted.server.name().clone());
-        let bytes = inputs.value().span().len();
-        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
-            policy.answerable(caller, &server, inputs, budget)
-        };
-        let looked = self.inspect(caller, bytes, look).await;
-        let (sent, found) = looked.map_err(|_refused| Failure::Overload)?;
+        caller: &Principal,
+        server: &Upstream,
+        told: &Told,
+    ) -> (Result<bool, Finding>, Vec<Finding>) {
+        let state = told.state.as_deref().map(|state| (meta::TRACE_STATE, state));
+        let texts = std::iter::once((meta::TRACE_PARENT, &*told.parent)).chain(state);
+        let (sent, found) = self.policy.traceable(caller, server.name(), texts);
         self.metrics.content(&found);
-        sent.map_err(Failure::Unsent)
+        (sent, found)
     }
 
     fn registered(&self, admitted: &Admitted) -> Option<&Registered> {
@@ -344,8 +379,10 @@ impl Gateway {
             state.ok_or(Failure::Params("`requestState` is not one that was given for this"))
         });
         let arguments = call.arguments.clone();
-        let more = call.extra.iter().chain(&call.meta).map(|(_, value)| value);
-        let sent: usize = arguments.iter().chain(more).map(|part| part.value().span().len()).sum();
+        let more = || call.extra.iter().chain(&call.meta);
+        let names: usize = more().map(|(name, _)| name.len()).sum::<usize>() + call.name.len();
+        let parts = arguments.iter().chain(more().map(|(_, value)| value));
+        let sent = parts.map(|part| part.value().span().len()).sum::<usize>() + names;
         // A schema that is compiled for this call costs what its server makes of it.
         let ready = catalog.and_then(|catalog| catalog.offer(&name)).is_none_or(Offer::is_ready);
         let bytes = if ready { sent } else { sent.max(self.limits.inspected_inline) };
@@ -437,6 +474,56 @@ impl Gateway {
             None => self.failed(entry, &Failure::Overload, id),
         }
     }
+}
+
+/// What a caller chose of a request, for those who are asked about it: what stands for its arguments where
+/// it has none, as JSON, and what stands beside them, as the members of an object. `None` where it chose
+/// nothing but a task it was given.
+fn chosen(call: &Use, client: &Client, record: &Record) -> Option<(Vec<u8>, String)> {
+    let takes = matches!(call.verb, Verb::Call | Verb::Get);
+    let theirs = |key: &str| matches!(call.verb, Verb::Task(_)) && key == "taskId";
+    let extra = || call.extra.iter().filter(|(key, _)| !theirs(key));
+    if matches!(call.verb, Verb::Task(_)) && extra().next().is_none() && call.meta.is_empty() {
+        return None;
+    }
+    let mut value = Vec::new();
+    let mut object = Object::open(&mut value);
+    if !takes {
+        match call.verb.kind() {
+            Kind::Resource | Kind::Template => object.text("uri", &call.name),
+            Kind::Tool | Kind::Prompt | Kind::Method => {}
+        }
+        extra().for_each(|(key, member)| object.raw(key, member.value().raw()));
+    }
+    object.close();
+    let mut beside = Vec::new();
+    let mut object = Object::open(&mut beside);
+    if takes && !call.extra.is_empty() {
+        let mut params = Object::open(object.key("params"));
+        call.extra.iter().for_each(|(key, member)| params.raw(key, member.value().raw()));
+        params.close();
+    }
+    if !call.meta.is_empty() {
+        let mut meta = Object::open(object.key("_meta"));
+        call.meta.iter().for_each(|(key, member)| meta.raw(key, member.value().raw()));
+        meta.close();
+    }
+    if let Some(Told { parent, state }) = record.trace.told() {
+        object.text(meta::TRACE_PARENT, &parent);
+        if let Some(state) = state {
+            object.text(meta::TRACE_STATE, &state);
+        }
+    }
+    if !client.says_nothing() {
+        object.raw("clientCapabilities", client.capabilities());
+        if let Some(info) = client.said_info() {
+            object.raw("clientInfo", info);
+        }
+    }
+    object.close();
+    let beside = String::from_utf8(beside).ok()?;
+    let members = beside.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
+    Some((value, members.unwrap_or_default().to_owned()))
 }
 
 /// Whether the headers repeat the arguments as the tool wants it.

@@ -400,7 +400,9 @@ impl Bearer {
         }
         if verified.generation.is_none() {
             // With no room for it here, it has none of its own when it is asked about again.
-            drop(self.memory.regulars.insert(name, verified.ends));
+            if self.memory.regulars.insert(name, verified.ends).is_err() {
+                tracing::debug!("there is no more room for tokens that are known to be good");
+            }
         }
         if self.memory.tokens.insert(name, Arc::clone(&verified)).is_err() {
             // With no room to remember it, it is verified each time: slower, not wrong.

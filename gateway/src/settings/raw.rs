@@ -180,7 +180,89 @@ pub(super) struct RawServer {
     /// The server is left alone while it keeps failing. Without it, every request is tried. Whoever can
     /// make the server fail with what they ask of it can then keep others from it.
     pub(super) circuit_breaker: Option<RawCircuitBreaker>,
+    /// What the server may ask of clients: of their users, their models and for their folders. Nothing
+    /// if not given: its requests are refused.
+    #[serde(default)]
+    pub(super) server_requests: RawServerRequests,
 }
+
+/// What a server may ask of clients. What is left out is refused.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct RawServerRequests {
+    /// Forms for the user (`elicitation/create` in `form` mode). `{}` allows forms that ask for no
+    /// secrets.
+    pub(super) forms: Option<RawForms>,
+    /// Pages for the user to open (`elicitation/create` in `url` mode).
+    pub(super) urls: Option<RawUrls>,
+    /// Messages for the client's model (`sampling/createMessage`).
+    pub(super) sampling: Option<RawSampling>,
+    /// The client's folders (`roots/list`). `{}` allows it.
+    pub(super) roots: Option<RawRoots>,
+}
+
+/// Forms for the user.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct RawForms {
+    /// What is done about a form with a field for a password, a token, a card number or another secret,
+    /// by what its fields are called. Default `refuse`: the protocol forbids such forms.
+    pub(super) secrets: RawFormSecrets,
+}
+
+/// What is done about a form that asks for a secret.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RawFormSecrets {
+    /// It is not asked.
+    #[default]
+    Refuse,
+    /// It is asked.
+    Allow,
+}
+
+/// Pages for the user to open.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawUrls {
+    /// Their hosts, such as `login.example.com` or `*.example.com`, with `:PORT` where it is not 443.
+    /// Pages of other hosts, and those not over `https`, are refused. An address or a name inside a
+    /// network has to be written as it is.
+    pub(super) hosts: Vec<String>,
+}
+
+/// Messages for the client's model.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(super) struct RawSampling {
+    /// Most tokens of the model's answer (`maxTokens`). Default 4096.
+    #[schemars(range(min = 1))]
+    pub(super) max_tokens: Option<u32>,
+    /// Most messages in one request. Default 32.
+    #[schemars(range(min = 1))]
+    pub(super) messages: Option<usize>,
+    /// Most bytes of one request, such as `64KiB`, the default.
+    pub(super) size: Option<String>,
+    /// What is done about a request for more tokens, or with an `includeContext` other than `none`.
+    /// Default `refuse`.
+    pub(super) over: RawSamplingOver,
+}
+
+/// What is done about a request for more than there may be.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RawSamplingOver {
+    /// It is refused.
+    #[default]
+    Refuse,
+    /// It is passed on with the limit, and without the context.
+    Cut,
+}
+
+/// The client's folders.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+pub(super) struct RawRoots {}
 
 /// When a server that keeps failing is left alone: what is asked of it is refused at once, but for one
 /// request after each pause. Connections that fail or break, programs that end, time that runs out and

@@ -6,12 +6,15 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use http::Uri;
+use policy::ask::{Asks, Forms, Over, Sampling, Secrets, Urls};
 use policy::name::ServerName;
+use policy::pattern::Pattern;
 
 use super::compile::Compiler;
 use super::raw::{
-    RawCircuitBreaker, RawPrefix, RawProtocol, RawReachable, RawRoute, RawSandbox, RawSandboxMode,
-    RawServer, RawSharing, RawTransport, RawVariable,
+    RawCircuitBreaker, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
+    RawSamplingOver, RawSandbox, RawSandboxMode, RawServer, RawServerRequests, RawSharing,
+    RawTransport, RawVariable,
 };
 use super::{
     CircuitBreaker, Identity, Listener, Program, Protocol, Reach, Route, SecretRef, Server, Value,
@@ -23,6 +26,12 @@ use crate::sandbox::{Network, Plan};
 /// After how many failures in a row a server is left alone, and for how long, unless said otherwise.
 const FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
 const OPEN_FOR: Duration = Duration::from_secs(30);
+
+/// What a request to a client's model may be unless said otherwise: tokens of the answer, messages, and
+/// bytes.
+const MAX_TOKENS: u64 = 4096;
+const MESSAGES: usize = 32;
+const SAMPLING: usize = 64 * 1024;
 
 impl Compiler<'_> {
     pub(super) fn servers(&mut self, raws: Vec<RawServer>) -> Vec<Server> {
@@ -59,6 +68,8 @@ impl Compiler<'_> {
             let egress = self.egress(&at, &raw);
             let (tls, credential, headers) = self.shown(&at, &mut raw);
             let circuit_breaker = raw.circuit_breaker.take().map(|raw| self.breaker(&at, &raw));
+            let asks = std::mem::take(&mut raw.server_requests);
+            let asks = self.asks(&format!("{at}/serverRequests"), asks);
             // The name stands even where the rest is wrong: what refers to it is not.
             let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
             Some(Server {
@@ -71,6 +82,7 @@ impl Compiler<'_> {
                 credential,
                 headers,
                 circuit_breaker,
+                asks,
             })
         };
         raws.into_iter().enumerate().filter_map(server).collect()
@@ -83,6 +95,48 @@ impl Compiler<'_> {
         let failures = raw.failures.and_then(NonZeroU32::new).unwrap_or(FAILURES);
         let open_for = self.time(&at, raw.open_for.as_deref()).unwrap_or(OPEN_FOR);
         CircuitBreaker { failures, open_for }
+    }
+
+    /// What it may ask of clients.
+    fn asks(&mut self, at: &str, raw: RawServerRequests) -> Asks {
+        let RawServerRequests { forms, urls, sampling, roots } = raw;
+        let forms = forms.map(|raw| Forms {
+            secrets: match raw.secrets {
+                RawFormSecrets::Refuse => Secrets::Refuse,
+                RawFormSecrets::Allow => Secrets::Allow,
+            },
+        });
+        let urls = urls
+            .map(|raw| Urls { hosts: self.page_hosts(&format!("{at}/urls/hosts"), &raw.hosts) });
+        let sampling = sampling.map(|raw| {
+            let size = self.size(&format!("{at}/sampling/size"), raw.size.as_deref());
+            // INVARIANT: the schema wants one at least of each.
+            Sampling {
+                max_tokens: raw.max_tokens.map_or(MAX_TOKENS, u64::from),
+                messages: raw.messages.unwrap_or(MESSAGES),
+                size: size.unwrap_or(SAMPLING),
+                over: match raw.over {
+                    RawSamplingOver::Refuse => Over::Refuse,
+                    RawSamplingOver::Cut => Over::Cut,
+                },
+            }
+        });
+        Asks { forms, urls, sampling, roots: roots.is_some() }
+    }
+
+    /// The hosts of pages that users may be sent to.
+    fn page_hosts(&mut self, at: &str, list: &[String]) -> Vec<Pattern> {
+        self.filled(at, list, "name the hosts, such as `login.example.com`");
+        let known = |byte: u8| matches!(byte, b'a'..=b'z' | b'0'..=b'9' | b'.' | b'-' | b'_' | b'*' | b'?' | b':' | b'[' | b']');
+        for (n, host) in list.iter().enumerate() {
+            if host.is_empty() || !host.bytes().all(known) {
+                let message = format!("`{}` is not the name of a host", host.escape_debug());
+                let help =
+                    "write it in lower case, without a scheme or a path: `login.example.com`";
+                self.report(&format!("{at}/{n}"), message, help);
+            }
+        }
+        list.iter().map(|host| Pattern::new(host)).collect()
     }
 
     /// Where connections to the server may go.

@@ -112,6 +112,7 @@ const fn possible(detector: Detector) -> &'static [Handling] {
         | Detector::InputSchema
         | Detector::Constraints
         | Detector::OutputSchema
+        | Detector::ServerRequests
         | Detector::InspectionBudget => &[],
     }
 }

@@ -8,7 +8,7 @@ use unicode_security::confusable_detection::skeleton;
 use crate::pattern::Pattern;
 
 /// What is the matter with the authority of a URL (RFC 3986 section 3.2), if anything is.
-pub(super) fn note(authority: &str, hosts: &[Pattern]) -> Option<&'static str> {
+pub(crate) fn note(authority: &str, hosts: &[Pattern]) -> Option<&'static str> {
     let (userinfo, host) = match authority.rsplit_once('@') {
         Some((userinfo, host)) => (Some(userinfo), host),
         None => (None, authority),

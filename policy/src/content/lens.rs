@@ -148,6 +148,41 @@ impl Lens<'_> {
         self
     }
 
+    /// The same for bytes that are no text: only values that stand for themselves are looked for.
+    pub(super) fn for_values(mut self) -> Self {
+        const VALUES: [Detector; 3] =
+            [Detector::Secrets, Detector::Canaries, Detector::CarriedData];
+        for (detector, handling) in Self::DETECTORS.iter().zip(&mut self.handlings) {
+            if !VALUES.contains(detector) {
+                *handling = Handling::Off;
+            } else if *handling == Handling::Annotate {
+                *handling = Handling::Audit;
+            }
+        }
+        self
+    }
+
+    /// The same for text that is not rewritten: what would be replaced in it blocks the message.
+    pub(super) fn strict(mut self) -> Self {
+        for handling in &mut self.handlings {
+            if *handling == Handling::Redact {
+                *handling = Handling::Block;
+            }
+        }
+        self
+    }
+
+    /// The same for identifiers of traces: a hexadecimal number is nobody's number or address.
+    pub(super) fn for_traces(mut self) -> Self {
+        const OFF: [Detector; 2] = [Detector::Identifiers, Detector::Contacts];
+        for (detector, handling) in Self::DETECTORS.iter().zip(&mut self.handlings) {
+            if OFF.contains(detector) {
+                *handling = Handling::Off;
+            }
+        }
+        self
+    }
+
     /// The same with nothing put before or around anything.
     pub(super) fn bare(mut self) -> Self {
         self.fences = false;

@@ -3,6 +3,7 @@ use crate::inspect::Detector;
 use crate::json::{Bounds, Document, write_string};
 use crate::name::ServerName;
 use crate::pattern::Pattern;
+use crate::places::Answer;
 use crate::work::Budget;
 use proptest::prelude::*;
 
@@ -137,7 +138,20 @@ fn nothing_hides_behind_what_is_only_recorded_or_carried() {
     hides(&format!(r#"{{"nextCursor":"see {token}"}}"#));
     hides(&format!(r#"{{"{token}":1}}"#));
     hides(&format!("\"files/{token}\""));
-    assert_eq!(shown(&format!(r#"{{"requestState":"{token}"}}"#)), (false, None));
+    for member in ["requestState", "nextCursor", "taskId", "progressToken"] {
+        hides(&format!(r#"{{"{member}":"{token}"}}"#));
+    }
+    hides(&format!(r#"{{"_meta":{{"progressToken":"{token}"}}}}"#));
+    // What is sealed before anybody else sees it goes on as it is; what has another place does not.
+    let sealed = |json: &str| {
+        let document = Document::parse(json.to_owned().into(), &Bounds::ANSWER).unwrap();
+        let server = ServerName::parse("up").unwrap();
+        let pointers = Answer::Asking.sealed();
+        defaults.look_but(&server, "ana", document.root(), pointers).changed
+    };
+    assert_eq!(sealed(&format!(r#"{{"requestState":"{token}"}}"#)), None);
+    assert!(sealed(&format!(r#"{{"x":{{"requestState":"{token}"}}}}"#)).is_some());
+    assert!(sealed(&format!(r#"{{"requestState":["{token}"]}}"#)).is_some());
     // A name that would become another one.
     assert!(shown("{\"result\u{2060}Type\":\"input_required\"}").0);
     assert!(shown("{\"result\u{e0041}Type\":1}").0);

@@ -12,7 +12,7 @@ use super::{KEPT, Seen, fence, media, personal};
 use crate::coding;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Kind, Value, write_items, write_members, write_name, write_string};
-use crate::pointer::escaped;
+use crate::pointer::{escaped, unescaped};
 
 /// Where in a message: what the protocol keeps for itself, and what it shows to the model, it has in
 /// certain places only. Told by how deep it is, and not by its name as it is told, which is cut where
@@ -20,8 +20,6 @@ use crate::pointer::escaped;
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Place {
     Top,
-    Task,
-    Meta,
     /// One block of content, or a list of them.
     Block,
     /// One message of several, or a list of them.
@@ -38,8 +36,6 @@ enum Place {
 impl Place {
     fn of_member(self, name: &str) -> Self {
         match (self, name) {
-            (Self::Top, "task") => Self::Task,
-            (Self::Top, "_meta") => Self::Meta,
             (Self::Top | Self::Answer, "messages") => Self::Message,
             (Self::Top, "result") => Self::Answer,
             (Self::Top | Self::Answer, "content" | "contents")
@@ -55,34 +51,8 @@ impl Place {
     const fn of_item(self) -> Self {
         match self {
             Self::Block | Self::Message => self,
-            Self::Top
-            | Self::Task
-            | Self::Meta
-            | Self::Text
-            | Self::Where
-            | Self::Answer
-            | Self::Inside => Self::Inside,
+            Self::Top | Self::Text | Self::Where | Self::Answer | Self::Inside => Self::Inside,
         }
-    }
-
-    /// Whether a member here means something to the protocol alone and is carried as it is: what was
-    /// sealed does not open when it is changed. Only what could be that.
-    fn keeps(self, lens: &Lens<'_>, name: &str, member: Value<'_>) -> bool {
-        let known = match self {
-            Self::Top => {
-                matches!(name, "requestState" | "nextCursor" | "taskId" | "progressToken")
-            }
-            Self::Task => name == "taskId",
-            Self::Meta => name == "progressToken",
-            Self::Block
-            | Self::Message
-            | Self::Text
-            | Self::Where
-            | Self::Answer
-            | Self::Inside => false,
-        };
-        let word = |text: Cow<'_, str>| text.bytes().all(|byte| (b'!'..=b'~').contains(&byte));
-        known && lens.is_result() && member.as_str().is_some_and(word)
     }
 }
 
@@ -93,9 +63,33 @@ const DIGITS: usize = 12;
 /// Longest place that is told, in bytes.
 const PLACE: usize = 512;
 
-/// Looks at every string of `value`.
-pub(super) fn look(lens: &Lens<'_>, value: Value<'_>) -> Seen {
-    let mut walk = Walk { lens, seen: Seen::default(), dirty: false };
+/// Fewest bytes in a row that are looked at as text in what is no text.
+const RUN: usize = 8;
+
+/// The strings of a message that are not looked at, by where they begin: nobody but the server that
+/// said them reads them, because they are sealed on their way.
+struct Sealed(Vec<usize>);
+
+impl Sealed {
+    /// The strings that stand at these JSON Pointers.
+    fn of(value: Value<'_>, pointers: &[&str]) -> Self {
+        let strings = pointers.iter().filter_map(|pointer| {
+            let mut parts = pointer.split('/').skip(1);
+            let found = parts.try_fold(value, |value, part| value.get(&unescaped(part)))?;
+            found.as_str().map(|_| found.span().start)
+        });
+        Self(strings.collect())
+    }
+
+    fn has(&self, value: Value<'_>) -> bool {
+        !self.0.is_empty() && self.0.contains(&value.span().start)
+    }
+}
+
+/// Looks at every string of `value`, but for those at the pointers `sealed`.
+pub(super) fn look(lens: &Lens<'_>, value: Value<'_>, sealed: &[&str]) -> Seen {
+    let sealed = &Sealed::of(value, sealed);
+    let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
     let mut at = String::new();
     walk.value(value, &mut at, Place::Top);
     let Walk { mut seen, dirty, .. } = walk;
@@ -106,7 +100,7 @@ pub(super) fn look(lens: &Lens<'_>, value: Value<'_>) -> Seen {
     }
     if dirty && seen.blocked.is_none() {
         let mut out = Vec::with_capacity(value.raw().len());
-        write(&mut out, lens, value, Place::Top);
+        write(&mut out, (lens, sealed), value, Place::Top);
         if lens.budget.is_exhausted() {
             seen.blocked = Some(Finding::over_budget());
         }
@@ -115,8 +109,22 @@ pub(super) fn look(lens: &Lens<'_>, value: Value<'_>) -> Seen {
     seen
 }
 
+/// Looks at one string that stands alone. It is not rewritten here; `changed` is what it would be.
+pub(super) fn text(lens: &Lens<'_>, text: &str) -> Seen {
+    let sealed = &Sealed(Vec::new());
+    let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
+    let glance = lens.cleaned(text);
+    for (detector, handling, note) in glance.findings {
+        walk.note(detector, handling, note, "");
+    }
+    let mut seen = walk.seen;
+    seen.changed = glance.text.map(String::into_bytes);
+    seen
+}
+
 struct Walk<'a, 'b> {
     lens: &'a Lens<'b>,
+    sealed: &'a Sealed,
     seen: Seen,
     dirty: bool,
 }
@@ -154,7 +162,6 @@ impl Walk<'_, '_> {
                 let length = at.len();
                 self.carries(value, at, place);
                 for (name, member) in value.members() {
-                    let opaque = place.keeps(self.lens, &name, member);
                     if at.len() + name.len() < PLACE {
                         at.push('/');
                         at.push_str(&escaped(&name));
@@ -162,7 +169,7 @@ impl Walk<'_, '_> {
                     self.name(&name, at);
                     if is_blob(&name) && member.as_str().is_some_and(|text| self.blob(&text, at)) {
                         // It was looked at as what it carries.
-                    } else if !opaque {
+                    } else if !self.sealed.has(member) {
                         self.value(member, at, place.of_member(&name));
                     }
                     at.truncate(length);
@@ -221,10 +228,19 @@ impl Walk<'_, '_> {
         }
     }
 
-    /// Looks at what is carried in base64; whether it was text.
+    /// Looks at what is carried in base64; whether it is base64.
     fn blob(&mut self, text: &str, at: &str) -> bool {
-        let Some(carried) = carried(text) else { return false };
-        self.string(&carried, at, Place::Inside);
+        match carried(text) {
+            None => return false,
+            Some(Carried::Text(text)) => self.string(&text, at, Place::Inside),
+            Some(Carried::Bytes(bytes)) => {
+                let (findings, masked) = masked(self.lens, &bytes);
+                self.dirty |= masked.is_some();
+                for (detector, handling, note) in findings {
+                    self.note(detector, handling, note, at);
+                }
+            }
+        }
         true
     }
 
@@ -264,8 +280,16 @@ fn named(lens: &Lens<'_>, name: &str) -> Glance {
     lens.cleaned(name)
 }
 
-/// The text that is carried in base64, if most of it is text: read as leniently as anybody might.
-fn carried(text: &str) -> Option<String> {
+/// What is carried in base64.
+enum Carried {
+    /// Text, or most of it.
+    Text(String),
+    /// Anything else. It is not rewritten as text is: that would break it.
+    Bytes(Vec<u8>),
+}
+
+/// What is carried in base64, read as leniently as anybody might; `None` where it is not base64.
+fn carried(text: &str) -> Option<Carried> {
     let plain: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let bytes = coding::base64(&plain)?;
     let carried = String::from_utf8_lossy(&bytes);
@@ -273,7 +297,54 @@ fn carried(text: &str) -> Option<String> {
         *c == '\u{fffd}' || c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{1b}')
     };
     let (all, odd) = (carried.chars().count(), carried.chars().filter(odd).count());
-    (odd * 10 <= all).then(|| carried.into_owned())
+    if odd * 10 <= all {
+        return Some(Carried::Text(carried.into_owned()));
+    }
+    Some(Carried::Bytes(bytes))
+}
+
+type Note = (Detector, Handling, Cow<'static, str>);
+
+/// What is found in bytes that are no text, and the bytes with that masked. Only values that nobody
+/// takes for something else are looked for, and what is masked keeps its length: an image with a
+/// secret in it stays an image.
+fn masked(lens: &Lens<'_>, bytes: &[u8]) -> (Vec<Note>, Option<Vec<u8>>) {
+    let lens = lens.for_values();
+    let (mut findings, mut out) = (Vec::new(), None::<Vec<u8>>);
+    let mut done = 0;
+    for run in bytes.split(|byte| !is_shown(*byte)) {
+        let from = done;
+        done += run.len() + 1;
+        // INVARIANT: a run has bytes of ASCII alone.
+        let Some(text) = std::str::from_utf8(run).ok().filter(|_| run.len() >= RUN) else {
+            continue;
+        };
+        let glance = lens.cleaned(text);
+        if glance.text.is_some() {
+            let out = out.get_or_insert_with(|| bytes.to_vec());
+            let place = out.get_mut(from..from + run.len());
+            place.into_iter().for_each(|place| place.fill(b'*'));
+        }
+        findings.extend(glance.findings);
+    }
+    // A text with other bytes strewn into it is read without them.
+    let now = out.as_deref().unwrap_or(bytes);
+    let joined: String =
+        now.iter().filter(|byte| is_shown(**byte)).map(|b| char::from(*b)).collect();
+    if joined.len() * 2 >= bytes.len() {
+        let left = lens.cleaned(&joined).findings.into_iter().map(|(detector, handling, note)| {
+            // There is no place in which it stands, so it cannot be masked.
+            let stays = handling == Handling::Redact;
+            (detector, if stays { Handling::Block } else { handling }, note)
+        });
+        let left: Vec<Note> = left.filter(|one| !findings.contains(one)).collect();
+        findings.extend(left);
+    }
+    (findings, out)
+}
+
+const fn is_shown(byte: u8) -> bool {
+    matches!(byte, b' '..=b'~' | b'\t')
 }
 
 /// What a number is that stands for itself.
@@ -302,7 +373,8 @@ fn number(lens: &Lens<'_>, raw: &str) -> Option<Found> {
 }
 
 /// Writes the value as it may be shown.
-fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, place: Place) {
+fn write(out: &mut Vec<u8>, with: (&Lens<'_>, &Sealed), value: Value<'_>, place: Place) {
+    let (lens, sealed) = with;
     match value.kind() {
         Kind::Number => {
             match number(lens, value.raw()).filter(|one| lens.of(one.class) == Handling::Redact) {
@@ -319,18 +391,20 @@ fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, place: Place) {
             }
         }
         Kind::Array => write_items(out, value.items(), |out, item| {
-            write(out, lens, item, place.of_item());
+            write(out, with, item, place.of_item());
         }),
         Kind::Object => write_members(out, value.members(), |out, (name, member)| {
             write_name(out, named(lens, &name).text.as_deref().unwrap_or(&name));
             let blob = member.as_str().filter(|_| is_blob(&name)).and_then(|text| carried(&text));
-            match blob.map(|carried| lens.glance(&carried).text) {
-                Some(Some(shown)) => write_string(out, &STANDARD.encode(shown)),
-                Some(None) => out.extend_from_slice(member.raw().as_bytes()),
-                None if place.keeps(lens, &name, member) => {
-                    out.extend_from_slice(member.raw().as_bytes());
-                }
-                None => write(out, lens, member, place.of_member(&name)),
+            let shown = match blob {
+                None if sealed.has(member) => None,
+                None => return write(out, with, member, place.of_member(&name)),
+                Some(Carried::Text(text)) => lens.glance(&text).text.map(String::into_bytes),
+                Some(Carried::Bytes(bytes)) => masked(lens, &bytes).1,
+            };
+            match shown {
+                Some(shown) => write_string(out, &STANDARD.encode(shown)),
+                None => out.extend_from_slice(member.raw().as_bytes()),
             }
         }),
     }

@@ -13,14 +13,15 @@ use crate::message::{Call, Use, Verb};
 use crate::name::ServerName;
 use crate::offer::{Kind, Offer};
 use crate::principal::Principal;
-use crate::work::Budget;
+use crate::work::{Budget, USUAL_MOST};
 
 impl Policy {
-    /// The same, if what is sent may be, as it may be.
+    /// The same, if what is sent may be, as it may be. A name that the server has `listed` is its own;
+    /// any other the caller chooses.
     pub(super) fn sendable(
         &self,
         principal: &Principal,
-        offer: Option<&Offer>,
+        (offer, listed): (Option<&Offer>, bool),
         mut decision: Decision,
         mut permit: Permit,
         budget: &Budget,
@@ -31,8 +32,22 @@ impl Policy {
         permit.terms = self.terms(principal, offer, call);
         let (caller, contents) = (principal.id.as_str(), &self.contents);
         let mut blocked = None;
-        let parts = call.arguments.iter_mut().chain(call.extra.iter_mut().map(|(_, value)| value));
         decision.ran.note(Control::Arguments);
+        // Names are not rewritten: they are what was decided about.
+        let name = (!listed).then_some((place(call.verb), &*call.name));
+        let keys = call.extra.iter().map(|(key, _)| ("/params", &**key));
+        let keys = keys.chain(call.meta.iter().map(|(key, _)| ("/_meta", &**key)));
+        for (at, text) in name.into_iter().chain(keys) {
+            let seen = contents.look_strictly(&call.server, caller, text, budget);
+            let placed = |finding: Finding| Finding { at: at.to_owned(), ..finding };
+            decision.findings.extend(seen.findings.into_iter().map(placed));
+            blocked = blocked.or(seen.blocked.map(placed));
+        }
+        // The id of a task is the server's, and was sealed until now.
+        let of_task = matches!(call.verb, Verb::Task(_));
+        let theirs = |key: &str| of_task && key == "taskId";
+        let extra = call.extra.iter_mut().filter(|(key, _)| !theirs(key));
+        let parts = call.arguments.iter_mut().chain(extra.map(|(_, value)| value));
         for part in parts.chain(call.meta.iter_mut().map(|(_, value)| value)) {
             let (passed, findings) = {
                 let seen =
@@ -132,7 +147,7 @@ impl Policy {
         Some(denial)
     }
 
-    /// What a caller answers to a server, as it may be sent.
+    /// What a caller answers to a server, or its client says of itself, as it may be sent.
     ///
     /// # Errors
     /// What was found, if it is not sent for it.
@@ -146,6 +161,41 @@ impl Policy {
         let caller = principal.id.as_str();
         let seen = self.contents.look(server, Direction::Argument, caller, answer.value(), budget);
         passed(seen, answer, &Bounds::MESSAGE)
+    }
+
+    /// Whether a server may be told these texts of the trace a caller is in, and what was found in them.
+    /// A trace is left out where something in it would be replaced.
+    ///
+    /// # Errors
+    /// What was found, if nothing is sent for it.
+    pub fn traceable<'a>(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        texts: impl IntoIterator<Item = (&'static str, &'a str)>,
+    ) -> (Result<bool, Finding>, Vec<Finding>) {
+        // They come from headers, whose length has a bound of its own.
+        let budget = Budget::for_bytes(0, USUAL_MOST);
+        let (mut whole, mut blocked, mut found) = (true, None, Vec::new());
+        for (at, text) in texts {
+            let seen = self.contents.look_at_trace(server, principal.id.as_str(), text, &budget);
+            let placed = |finding: Finding| Finding { at: format!("/_meta/{at}"), ..finding };
+            whole &= seen.changed.is_none();
+            found.extend(seen.findings.into_iter().map(placed));
+            blocked = blocked.or(seen.blocked.map(placed));
+        }
+        (blocked.map_or(Ok(whole), Err), found)
+    }
+}
+
+/// Where the name of what is used stands in a message.
+const fn place(verb: Verb) -> &'static str {
+    match verb {
+        Verb::Read | Verb::Subscribe | Verb::Unsubscribe => "/uri",
+        Verb::CompletePrompt => "/ref/name",
+        Verb::CompleteTemplate => "/ref/uri",
+        Verb::Call | Verb::Get | Verb::Task(_) => "/name",
+        Verb::Other => "/method",
     }
 }
 

@@ -14,6 +14,7 @@ use crate::labels;
 use crate::message::Reply;
 use crate::name::ServerName;
 use crate::offer::Catalog;
+use crate::places::Answer;
 use crate::principal::Principal;
 use crate::schema::{Misfit, Schema};
 use crate::work::{Budget, USUAL_MOST};
@@ -52,9 +53,11 @@ impl Policy {
                     let ran = Ran::default();
                     return Released { reply, findings: vec![Finding::too_long()], ran };
                 }
-                self.heard(principal, &server, said, Reply::Error, budget)
+                self.heard(principal, &server, (said, Answer::Plain), Reply::Error, budget)
             }
-            Reply::Told(said) => self.heard(principal, &server, said, Reply::Told, budget),
+            Reply::Told(said) => {
+                self.heard(principal, &server, (said, Answer::Plain), Reply::Told, budget)
+            }
         }
     }
 
@@ -94,16 +97,19 @@ impl Policy {
             terms.calls && size.over == Over::Truncate && long
         });
         let caller = principal.id.as_str();
-        let (value, bare) = (said.value(), cuts.is_some());
+        let (value, how) = (said.value(), (cuts.is_some(), terms.answer().sealed()));
         ran.note(Control::Results);
-        let seen = self.contents.look_without(server, caller, value, &values, bare, budget);
+        let seen = self.contents.look_without(server, caller, value, &values, how, budget);
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
         found.extend(findings);
         let reply = match passed {
             Err(finding) => Shown::Withheld(finding),
             Ok(said) => match cuts {
-                Some(size) => self.shortened(server, caller, size.most, &said, &mut found, budget),
+                Some(size) => {
+                    let how = (size.most, terms.answer().sealed());
+                    self.shortened(server, caller, how, &said, &mut found, budget)
+                }
                 None => self.fitted(server, terms, said, &mut found),
             },
         };
@@ -158,7 +164,7 @@ impl Policy {
         &self,
         server: &ServerName,
         caller: &str,
-        most: usize,
+        (most, sealed): (usize, &[&str]),
         said: &Fragment,
         found: &mut Vec<Finding>,
         budget: &Budget,
@@ -168,7 +174,7 @@ impl Policy {
             let text = content::truncated(said.value(), most - most / MARKS)?;
             let document = Document::parse(text.into(), &Bounds::ANSWER).ok()?;
             let cut = Fragment::whole(Arc::new(document));
-            let seen = self.contents.look(server, Direction::Result, caller, cut.value(), budget);
+            let seen = self.contents.look_but(server, caller, cut.value(), sealed, budget);
             let cut = passed(seen, cut, &Bounds::ANSWER).0.ok()?;
             (cut.value().raw().len() <= most).then_some(cut)
         };
@@ -208,7 +214,19 @@ impl Policy {
         told: Fragment,
         budget: &Budget,
     ) -> Released {
-        self.heard(principal, server, told, Reply::Told, budget)
+        self.heard(principal, server, (told, Answer::Plain), Reply::Told, budget)
+    }
+
+    /// May this result be shown, with which the server asks for something first? Its state is not looked
+    /// at: the caller sees it sealed.
+    pub fn release_asking(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        asking: Fragment,
+        budget: &Budget,
+    ) -> Released {
+        self.heard(principal, server, (asking, Answer::Asking), Reply::Told, budget)
     }
 
     /// Whether results of tools of `server` that are too long are kept to be read.
@@ -228,12 +246,12 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        said: Fragment,
+        (said, answer): (Fragment, Answer),
         reply: fn(Fragment) -> Reply,
         budget: &Budget,
     ) -> Released {
         let caller = principal.id.as_str();
-        let seen = self.contents.look(server, Direction::Result, caller, said.value(), budget);
+        let seen = self.contents.look_but(server, caller, said.value(), answer.sealed(), budget);
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         let reply = match passed {
             Ok(said) => Shown::Answer(reply(said)),

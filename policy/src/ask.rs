@@ -1,0 +1,292 @@
+//! What a server may ask of clients: their users, their models, their folders.
+//!
+//! A pure decision about one request, in the same words for both eras: a legacy server sends the
+//! request, a modern one puts it into a result. The gateway acts on it and records its reason. Without a
+//! word in the configuration nothing may be asked.
+
+mod form;
+mod url;
+
+use std::fmt;
+use std::ops::Range;
+
+use crate::json::{Kind, Value};
+use crate::pattern::Pattern;
+
+/// The method with which a user is asked.
+const ELICIT: &str = "elicitation/create";
+/// The method with which a model is asked.
+const SAMPLE: &str = "sampling/createMessage";
+/// The method with which folders are asked for.
+const ROOTS: &str = "roots/list";
+
+/// Longest elicitation, in bytes.
+const ELICITATION: usize = 64 * 1024;
+
+/// Members that clients read. A name that is one of them but for its case is read by some clients.
+const READ: [&str; 15] = [
+    "mode",
+    "message",
+    "requestedSchema",
+    "url",
+    "elicitationId",
+    "messages",
+    "systemPrompt",
+    "includeContext",
+    "maxTokens",
+    "tools",
+    "toolChoice",
+    "modelPreferences",
+    "stopSequences",
+    "temperature",
+    "task",
+];
+
+/// What one server may ask. The default is nothing.
+#[derive(Clone, Debug, Default)]
+pub struct Asks {
+    /// Forms for the user.
+    pub forms: Option<Forms>,
+    /// Pages for the user to open.
+    pub urls: Option<Urls>,
+    /// Messages for the model.
+    pub sampling: Option<Sampling>,
+    /// The client's folders.
+    pub roots: bool,
+}
+
+/// Forms.
+#[derive(Clone, Debug, Default)]
+pub struct Forms {
+    /// What is done about a form that asks for a secret.
+    pub secrets: Secrets,
+}
+
+/// What is done about a form that asks for a secret.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Secrets {
+    /// It is not asked.
+    #[default]
+    Refuse,
+    /// It is asked.
+    Allow,
+}
+
+/// Pages.
+#[derive(Clone, Debug)]
+pub struct Urls {
+    /// Their hosts, with `:PORT` where it is not 443.
+    pub hosts: Vec<Pattern>,
+}
+
+/// Messages for the model.
+#[derive(Clone, Debug)]
+pub struct Sampling {
+    /// Most tokens of the answer.
+    pub max_tokens: u64,
+    /// Most messages.
+    pub messages: usize,
+    /// Most bytes of the request.
+    pub size: usize,
+    /// What is done about a request for more tokens, or for the context of servers.
+    pub over: Over,
+}
+
+/// What is done about a request for more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Over {
+    /// It is not asked.
+    Refuse,
+    /// It is asked for what it may have.
+    Cut,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Decision {
+    /// It may be asked.
+    Deliver,
+    /// It may be asked with these changes.
+    Cut(Vec<Edit>),
+    /// It is not asked.
+    Refuse(Refusal),
+}
+
+/// A change: what stands at these bytes of the document becomes this.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Edit {
+    /// The bytes of the document.
+    pub span: Range<usize>,
+    /// JSON.
+    pub text: String,
+}
+
+/// Why something is not asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// The server is not configured for it.
+    NotConfigured,
+    /// The form asks for a secret.
+    Secret,
+    /// The page is not one of a listed host, over `https`.
+    Url,
+    /// The request wants what other servers said to the model.
+    Context,
+    /// The request is larger than it may be.
+    Size,
+    /// It is no such request.
+    Malformed,
+}
+
+impl Reason {
+    /// Every code, for the documentation and its test.
+    pub const CODES: [&str; 6] =
+        ["ask-not-configured", "ask-secret", "ask-url", "ask-context", "ask-size", "ask-malformed"];
+
+    /// The stable code for clients, metrics and the audit log.
+    #[must_use]
+    pub const fn code(self) -> &'static str {
+        match self {
+            Self::NotConfigured => "ask-not-configured",
+            Self::Secret => "ask-secret",
+            Self::Url => "ask-url",
+            Self::Context => "ask-context",
+            Self::Size => "ask-size",
+            Self::Malformed => "ask-malformed",
+        }
+    }
+
+    /// One sentence.
+    #[must_use]
+    pub const fn note(self) -> &'static str {
+        match self {
+            Self::NotConfigured => "the server is not configured to ask for this",
+            Self::Secret => "the form asks for a secret",
+            Self::Url => "the page is not an https page of a listed host",
+            Self::Context => "the request wants the context of other servers",
+            Self::Size => "the request is larger than it may be",
+            Self::Malformed => "the request is not as the protocol says",
+        }
+    }
+}
+
+/// What is not asked, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusal {
+    /// Why.
+    pub reason: Reason,
+    /// Where in the request, as a JSON Pointer into its `params`.
+    pub at: &'static str,
+}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.reason.code(), self.reason.note())
+    }
+}
+
+const fn refuse(reason: Reason, at: &'static str) -> Refusal {
+    Refusal { reason, at }
+}
+
+impl Asks {
+    /// What becomes of a request of the server.
+    #[must_use]
+    pub fn decide(&self, method: &str, params: Option<Value<'_>>) -> Decision {
+        let decided = match method {
+            ELICIT => self.elicitation(params),
+            SAMPLE => self.sampling(params),
+            ROOTS if self.roots => Ok(Vec::new()),
+            _ => Err(refuse(Reason::NotConfigured, "")),
+        };
+        match decided {
+            Err(refusal) => Decision::Refuse(refusal),
+            Ok(edits) if edits.is_empty() => Decision::Deliver,
+            Ok(edits) => Decision::Cut(edits),
+        }
+    }
+
+    fn elicitation(&self, params: Option<Value<'_>>) -> Result<Vec<Edit>, Refusal> {
+        if self.forms.is_none() && self.urls.is_none() {
+            return Err(refuse(Reason::NotConfigured, ""));
+        }
+        let params = plain(params)?;
+        if params.raw().len() > ELICITATION {
+            return Err(refuse(Reason::Size, ""));
+        }
+        let malformed = |at| refuse(Reason::Malformed, at);
+        let mode = match params.get("mode") {
+            None => None,
+            Some(mode) => Some(mode.as_str().ok_or_else(|| malformed("/mode"))?),
+        };
+        match mode.as_deref() {
+            None | Some("form") => {
+                let forms = self.forms.as_ref();
+                let forms = forms.ok_or(refuse(Reason::NotConfigured, "/mode"))?;
+                // A page in a form: some clients open it all the same.
+                if params.get("url").is_some() {
+                    return Err(malformed("/url"));
+                }
+                let asks = forms.secrets == Secrets::Refuse && form::asks_for_secret(params);
+                if asks { Err(refuse(Reason::Secret, "/requestedSchema")) } else { Ok(Vec::new()) }
+            }
+            Some("url") => {
+                let urls = self.urls.as_ref();
+                let urls = urls.ok_or(refuse(Reason::NotConfigured, "/mode"))?;
+                let url = params.get("url").and_then(Value::as_str);
+                let url = url.ok_or_else(|| malformed("/url"))?;
+                match url::may_open(&url, &urls.hosts) {
+                    true => Ok(Vec::new()),
+                    false => Err(refuse(Reason::Url, "/url")),
+                }
+            }
+            Some(_) => Err(malformed("/mode")),
+        }
+    }
+
+    fn sampling(&self, params: Option<Value<'_>>) -> Result<Vec<Edit>, Refusal> {
+        let sampling = self.sampling.as_ref();
+        let sampling = sampling.ok_or(refuse(Reason::NotConfigured, ""))?;
+        let params = plain(params)?;
+        if params.raw().len() > sampling.size {
+            return Err(refuse(Reason::Size, ""));
+        }
+        let messages = params.get("messages").filter(|value| value.kind() == Kind::Array);
+        let messages = messages.ok_or(refuse(Reason::Malformed, "/messages"))?;
+        if messages.items().count() > sampling.messages {
+            return Err(refuse(Reason::Size, "/messages"));
+        }
+        let mut edits = Vec::new();
+        let tokens = params.get("maxTokens").ok_or(refuse(Reason::Malformed, "/maxTokens"))?;
+        let wanted = tokens.as_i64().and_then(|wanted| u64::try_from(wanted).ok());
+        match (wanted, sampling.over) {
+            (None, _) => return Err(refuse(Reason::Malformed, "/maxTokens")),
+            (Some(wanted), _) if wanted <= sampling.max_tokens => {}
+            (Some(_), Over::Refuse) => return Err(refuse(Reason::Size, "/maxTokens")),
+            (Some(_), Over::Cut) => {
+                edits.push(Edit { span: tokens.span(), text: sampling.max_tokens.to_string() });
+            }
+        }
+        let context = params.get("includeContext");
+        if let Some(context) = context.filter(|context| context.as_str().as_deref() != Some("none"))
+        {
+            if sampling.over == Over::Refuse {
+                return Err(refuse(Reason::Context, "/includeContext"));
+            }
+            edits.push(Edit { span: context.span(), text: "\"none\"".to_owned() });
+        }
+        Ok(edits)
+    }
+}
+
+/// The params, if no client could read in them what the decision does not.
+fn plain(params: Option<Value<'_>>) -> Result<Value<'_>, Refusal> {
+    let params = params.filter(|params| params.is_object());
+    let params = params.ok_or(refuse(Reason::Malformed, ""))?;
+    let odd = |name: &str| READ.iter().any(|read| read.eq_ignore_ascii_case(name) && *read != name);
+    let spelled = params.members().all(|(name, _)| !odd(&name));
+    if spelled { Ok(params) } else { Err(refuse(Reason::Malformed, "")) }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,87 @@
+use super::{Asks, Decision, Forms, Over, Reason, Sampling, Urls};
+use crate::json::{Bounds, Document};
+use crate::pattern::Pattern;
+
+fn everything(over: Over) -> Asks {
+    Asks {
+        forms: Some(Forms::default()),
+        urls: Some(Urls { hosts: vec![Pattern::new("login.example.com")] }),
+        sampling: Some(Sampling { max_tokens: 100, messages: 2, size: 500, over }),
+        roots: true,
+    }
+}
+
+/// The code of the refusal, `cut`, or nothing.
+fn decided(asks: &Asks, method: &str, params: &str) -> &'static str {
+    let document = Document::parse(params.to_owned().into(), &Bounds::ANSWER).unwrap();
+    match asks.decide(method, Some(document.root())) {
+        Decision::Deliver => "",
+        Decision::Cut(_) => "cut",
+        Decision::Refuse(refusal) => refusal.reason.code(),
+    }
+}
+
+#[test]
+fn nothing_may_be_asked_unless_it_is_said() {
+    for method in ["elicitation/create", "sampling/createMessage", "roots/list", "vendor/ask"] {
+        assert_eq!(decided(&Asks::default(), method, "{}"), "ask-not-configured", "{method}");
+    }
+    let all = everything(Over::Refuse);
+    assert_eq!(all.decide("roots/list", None), Decision::Deliver);
+    assert_eq!(decided(&all, "vendor/ask", "{}"), "ask-not-configured");
+    let only = Asks { forms: Some(Forms::default()), ..Asks::default() };
+    let url = r#"{"mode":"url","url":"https://login.example.com/"}"#;
+    assert_eq!(decided(&only, "elicitation/create", url), "ask-not-configured");
+    assert_eq!(decided(&all, "elicitation/create", url), "");
+}
+
+#[test]
+fn what_some_clients_read_otherwise_is_not_asked() {
+    let all = everything(Over::Refuse);
+    for params in [
+        "[]",
+        r#"{"Mode":"url","url":"javascript:x"}"#,
+        r#"{"mode":"URL"}"#,
+        r#"{"mode":1}"#,
+        r#"{"mode":"url"}"#,
+        r#"{"url":"javascript:x","requestedSchema":{}}"#,
+    ] {
+        assert_eq!(decided(&all, "elicitation/create", params), "ask-malformed", "{params}");
+    }
+    assert_eq!(decided(&all, "elicitation/create", r#"{"message":"sure?"}"#), "");
+}
+
+#[test]
+fn a_request_to_the_model_is_held_to_its_limits() {
+    let (refuses, cuts) = (everything(Over::Refuse), everything(Over::Cut));
+    let long = format!(r#"{{"messages":[],"maxTokens":1,"x":"{}"}}"#, "a".repeat(500));
+    for (params, refused, cut) in [
+        (r#"{"messages":[],"maxTokens":100}"#, "", ""),
+        (r#"{"messages":[],"maxTokens":100,"includeContext":"none"}"#, "", ""),
+        (r#"{"messages":[],"maxTokens":101}"#, "ask-size", "cut"),
+        (r#"{"messages":[],"maxTokens":1,"includeContext":"allServers"}"#, "ask-context", "cut"),
+        (r#"{"messages":[],"maxTokens":1,"includeContext":"thisServer"}"#, "ask-context", "cut"),
+        (r#"{"messages":[{},{},{}],"maxTokens":1}"#, "ask-size", "ask-size"),
+        (&long, "ask-size", "ask-size"),
+        (r#"{"messages":[]}"#, "ask-malformed", "ask-malformed"),
+        (r#"{"messages":[],"maxTokens":-1}"#, "ask-malformed", "ask-malformed"),
+        (r#"{"messages":[],"maxTokens":1e9}"#, "ask-malformed", "ask-malformed"),
+        (r#"{"messages":{},"maxTokens":1}"#, "ask-malformed", "ask-malformed"),
+    ] {
+        assert_eq!(decided(&refuses, "sampling/createMessage", params), refused, "{params}");
+        assert_eq!(decided(&cuts, "sampling/createMessage", params), cut, "{params}");
+    }
+}
+
+#[test]
+fn every_reason_has_its_code() {
+    let all = [
+        Reason::NotConfigured,
+        Reason::Secret,
+        Reason::Url,
+        Reason::Context,
+        Reason::Size,
+        Reason::Malformed,
+    ];
+    assert_eq!(all.map(Reason::code), Reason::CODES);
+}

@@ -1,0 +1,475 @@
+//! Every place of a message, in both directions and both eras: what a caller chooses is looked at wherever
+//! it stands, and a server asks of clients only what it is configured to ask.
+
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::sync::{Arc, Mutex};
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+use e2e::client::{Answer, Client};
+use e2e::gateway::{ANA, Config, Gateway};
+use e2e::server::{Server, answer, tool};
+use e2e::{ERAS, Era};
+use serde_json::{Value, json};
+
+const OPEN: &str = "canaries: [canary-7f3a9c21]\nrules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], prompts: ['*'], resources: ['*'], methods: ['*']}";
+const CANARY: &str = "canary-7f3a9c21";
+const SECRET: &str = "AKIAQ3EGRZ7XK2MWPLVT";
+
+/// A server that answers everything with an empty result.
+fn quiet(era: Era) -> Server {
+    let offers = json!({
+        "tools": [tool("work")], "prompts": [{ "name": "ask" }],
+        "resources": [{ "name": "file", "uri": "file:///a" }],
+        "resourceTemplates": [{ "name": "t", "uriTemplate": "file:///{a}" }],
+    });
+    Server::offering(era, offers, |call| match call.method() {
+        "tools/call" => json!({ "resultType": "complete", "content": [] }),
+        "prompts/get" => json!({ "resultType": "complete", "messages": [] }),
+        "resources/read" => json!({ "resultType": "complete", "contents": [] }),
+        "completion/complete" => {
+            json!({ "resultType": "complete", "completion": { "values": [] } })
+        }
+        _ => json!({ "resultType": "complete" }),
+    })
+}
+
+/// Whether anything a server was sent has this in it.
+fn reached(server: &Server, text: &str) -> bool {
+    server.calls().iter().any(|call| {
+        let bytes = String::from_utf8_lossy(&call.bytes).into_owned();
+        bytes.contains(text)
+    })
+}
+
+/// Requests with the value in one place each.
+fn requests(value: &str) -> Vec<(&'static str, &'static str, Value)> {
+    let argument = |name: &str, text: &str| json!({ "ref": { "type": "ref/prompt", "name": "ask" }, "argument": { "name": name, "value": text } });
+    vec![
+        ("an argument", "tools/call", json!({ "name": "work", "arguments": { "x": value } })),
+        ("its name", "tools/call", json!({ "name": "work", "arguments": { value: 1 } })),
+        ("a member", "tools/call", json!({ "name": "work", "x-more": value })),
+        ("its name", "tools/call", json!({ "name": "work", value: 1 })),
+        ("_meta", "tools/call", json!({ "name": "work", "_meta": { "example.com/x": [value] } })),
+        ("its name", "tools/call", json!({ "name": "work", "_meta": { value: 1 } })),
+        ("a task", "tools/call", json!({ "name": "work", "task": { "ttl": value } })),
+        (
+            "a prompt's argument",
+            "prompts/get",
+            json!({ "name": "ask", "arguments": { "x": value } }),
+        ),
+        ("its name", "prompts/get", json!({ "name": "ask", "arguments": { value: "x" } })),
+        ("a URI", "resources/read", json!({ "uri": format!("file:///{value}") })),
+        ("a query", "resources/read", json!({ "uri": format!("file:///a?x={value}") })),
+        ("what is completed", "completion/complete", argument("x", value)),
+        ("its name", "completion/complete", argument(value, "x")),
+        ("its context", "completion/complete", {
+            let mut params = argument("x", "y");
+            params["context"] = json!({ "arguments": { "a": value } });
+            params
+        }),
+        ("a method's member", "vendor/method", json!({ "x": value })),
+        (
+            "tracestate",
+            "tools/call",
+            json!({ "name": "work", "_meta": {
+            "traceparent": "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-00",
+            "tracestate": format!("vendor={value}") } }),
+        ),
+        (
+            "baggage",
+            "tools/call",
+            json!({ "name": "work", "_meta": { "baggage": format!("a={value}") } }),
+        ),
+        (
+            "reference's title",
+            "completion/complete",
+            json!({
+            "ref": { "type": "ref/prompt", "name": "ask", "title": value }, "argument": { "name": "a", "value": "b" } }),
+        ),
+    ]
+}
+
+#[test]
+fn a_blocked_value_reaches_no_server_wherever_a_caller_puts_it() {
+    for era in ERAS {
+        let server = quiet(era);
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
+        let off = Config::of(&server.url()).policy(&format!(
+            "content: [{{servers: [up], arguments: {{canaries: 'off'}}}}]\n{OPEN}"
+        ));
+        let off = off.start();
+        let (ana, other) = (gateway.client(era, ANA), off.client(era, ANA));
+        for (place, method, params) in requests(CANARY) {
+            let answer = ana.ask(method, params.clone());
+            assert!(!reached(&server, CANARY), "{era:?} {place} of {method}: {answer:?}");
+            // What is not passed on in any case is refused to nobody.
+            let dropped = matches!(place, "baggage" | "reference's title");
+            let said = gateway.last();
+            assert_eq!(said["reason"] == "content", !dropped, "{era:?} {place}: {said}");
+        }
+        // The control for the test itself: without the control they do reach it.
+        drop(other.ask("resources/read", json!({ "uri": format!("file:///{CANARY}") })));
+        assert!(reached(&server, CANARY));
+    }
+}
+
+#[test]
+fn what_a_client_says_of_itself_is_looked_at() {
+    for era in ERAS {
+        let server = quiet(era);
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
+        // In its capabilities.
+        let mut ana = gateway.client(era, ANA);
+        ana.capabilities = json!({ "experimental": { "x": { "y": CANARY } } });
+        let answer = match era {
+            Era::Legacy => ana.hello(),
+            Era::Modern => ana.ask("tools/list", json!({})),
+        };
+        assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{answer:?}");
+        // In its description.
+        ana.capabilities = json!({});
+        let info = json!({ "name": CANARY, "version": "1" });
+        let answer = match era {
+            Era::Legacy => {
+                let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
+                let body =
+                    json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+                let bytes = Client { session: None, ..ana.clone() };
+                e2e::client::raw(
+                    gateway.address,
+                    &bytes.bytes("initialize", None, &body.to_string()),
+                )
+            }
+            Era::Modern => {
+                let meta = json!({ "io.modelcontextprotocol/clientInfo": info });
+                ana.ask("tools/list", json!({ "_meta": meta }))
+            }
+        };
+        assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{answer:?}");
+        assert!(!reached(&server, CANARY));
+        assert!(gateway.last()["found"].to_string().contains("canaries"), "{}", gateway.last());
+    }
+}
+
+#[test]
+fn a_trace_in_which_something_would_be_replaced_is_left_out_and_the_call_is_made() {
+    for era in ERAS {
+        let server = quiet(era);
+        let policy =
+            format!("content: [{{servers: [up], arguments: {{secrets: redact}}}}]\n{OPEN}");
+        let gateway = Config::of(&server.url()).policy(&policy).start();
+        let call = |state: &str| {
+            gateway.client(era, ANA).ask(
+                "tools/call",
+                json!({ "name": "work", "_meta": {
+                "traceparent": "00-0af7651916cd43dd8448eb211c80319c-00f067aa0ba902b7-00",
+                "tracestate": format!("vendor={state}") } }),
+            )
+        };
+        assert_eq!(call("plain").code(), 0);
+        let told = server.tool_calls();
+        assert_eq!(told.last().unwrap().body["params"]["_meta"]["tracestate"], "vendor=plain");
+        assert_eq!(call(SECRET).code(), 0);
+        assert!(
+            server.tool_calls().last().unwrap().body["params"]["_meta"]["tracestate"].is_null()
+        );
+        assert!(!reached(&server, SECRET));
+        assert!(gateway.last()["found"].to_string().contains("secrets"), "{}", gateway.last());
+    }
+}
+
+#[test]
+fn a_log_level_is_one_of_the_protocols() {
+    for era in ERAS {
+        let server = quiet(era);
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
+        let ana = gateway.client(era, ANA);
+        let answer = match era {
+            Era::Legacy => ana.ask("logging/setLevel", json!({ "level": CANARY })),
+            Era::Modern => {
+                let meta = json!({ "io.modelcontextprotocol/logLevel": CANARY });
+                ana.ask("tools/call", json!({ "name": "work", "_meta": meta }))
+            }
+        };
+        assert_eq!(answer.code(), -32602, "{answer:?}");
+        assert!(!reached(&server, CANARY));
+    }
+}
+
+/// A guardrail that remembers what it was asked and denies what has `bad` in it.
+fn guard() -> Server {
+    Server::start(|call, stream| {
+        let bad = call.body.to_string().contains("bad");
+        let verdict = if bad { "deny" } else { "allow" };
+        let body = json!({ "verdict": verdict, "reason": "smells" }).to_string();
+        stream.write_all(&answer("200 OK", "application/json", &body)).is_ok()
+    })
+}
+
+fn guarded(mut config: Config, guard: &Server) -> Gateway {
+    config.routes = format!(
+        "- {{path: /mcp, servers: [up], guardrails: [{{name: guard, url: '{}', onFailure: deny}}]}}",
+        guard.url()
+    );
+    config.policy(OPEN).start()
+}
+
+#[test]
+fn a_guardrail_is_asked_about_all_that_a_caller_chooses() {
+    for era in ERAS {
+        let (server, guard) = (quiet(era), guard());
+        let gateway = guarded(Config::of(&server.url()), &guard);
+        let ana = gateway.client(era, ANA);
+        for (place, method, params) in requests("bad-value") {
+            if matches!(place, "baggage" | "reference's title") {
+                continue;
+            }
+            let answer = ana.ask(method, params);
+            assert!(!reached(&server, "bad-value"), "{era:?} {place} of {method}: {answer:?}");
+            assert_eq!(gateway.last()["reason"], "content", "{era:?} {place}: {}", gateway.last());
+        }
+        assert_eq!(ana.ask("resources/read", json!({ "uri": "file:///a" })).code(), 0);
+        let asked = guard.calls();
+        assert!(asked.iter().any(|call| call.body["value"]["uri"] == "file:///a"));
+    }
+}
+
+type Script = Arc<Mutex<Value>>;
+
+/// A server whose tool asks what the script says, and ends with what it was told.
+fn asking(era: Era, script: &Script) -> Server {
+    let script = Arc::clone(script);
+    let offers = json!({ "tools": [tool("work")] });
+    Server::answering(
+        era,
+        move |_| offers.clone(),
+        move |call, stream| {
+            if call.method() != "tools/call" {
+                // The answer to a question.
+                let taken = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n";
+                return stream.write_all(taken).is_ok();
+            }
+            let params = &call.body["params"];
+            let asked = script.lock().unwrap().clone();
+            let done = json!({ "resultType": "complete", "content": [{ "type": "text", "text": "done" }] });
+            match era {
+                Era::Modern if params["inputResponses"].is_null() => {
+                    let result = json!({ "resultType": "input_required", "requestState": "s", "inputRequests": { "q": asked } });
+                    stream.write_all(&call.result(&result)).is_ok()
+                }
+                Era::Modern => stream.write_all(&call.result(&done)).is_ok(),
+                Era::Legacy => {
+                    let mut question = asked;
+                    question["jsonrpc"] = "2.0".into();
+                    question["id"] = "q".into();
+                    let end = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": done });
+                    events(stream, &[question, end])
+                }
+            }
+        },
+    )
+}
+
+fn events(stream: &mut TcpStream, messages: &[Value]) -> bool {
+    let mut text =
+        "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
+            .to_owned();
+    for message in messages {
+        let event = format!("data: {message}\n\n");
+        text.push_str(&format!("{:x}\r\n{event}\r\n", event.len()));
+    }
+    text.push_str("0\r\n\r\n");
+    stream.write_all(text.as_bytes()).is_ok()
+}
+
+fn able(gateway: &Gateway, era: Era) -> Client {
+    let can = json!({ "elicitation": { "form": {}, "url": {} }, "sampling": {}, "roots": {} });
+    Client::able(gateway.address, "/mcp", era, Some(ANA), &can)
+}
+
+fn form(field: &Value) -> Value {
+    json!({ "method": "elicitation/create", "params": { "mode": "form", "message": "more, please",
+        "requestedSchema": { "type": "object", "properties": field } } })
+}
+
+fn page(url: &str) -> Value {
+    json!({ "method": "elicitation/create", "params": {
+        "mode": "url", "message": "open this", "url": url, "elicitationId": "e" } })
+}
+
+fn sample(tokens: u64, context: &str) -> Value {
+    let text = json!({ "role": "user", "content": { "type": "text", "text": "hi" } });
+    json!({ "method": "sampling/createMessage", "params": {
+        "messages": [text], "maxTokens": tokens, "includeContext": context } })
+}
+
+/// What came of a call in which the server asks this: what the client saw, and what is on record.
+fn called(gateway: &Gateway, era: Era, script: &Script, asked: Value) -> (Answer, Value) {
+    *script.lock().unwrap() = asked;
+    let answer = able(gateway, era).call("work", &json!({}));
+    (answer, gateway.last())
+}
+
+#[test]
+fn a_server_asks_nothing_that_it_is_not_configured_to_ask() {
+    for era in ERAS {
+        let script = Script::default();
+        let server = asking(era, &script);
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
+        let plain = json!({ "name": { "type": "string" } });
+        let roots = json!({ "method": "roots/list", "params": {} });
+        for asked in [form(&plain), page("https://login.example.com/"), sample(10, "none"), roots] {
+            let method = asked["method"].clone();
+            let (answer, record) = called(&gateway, era, &script, asked);
+            assert!(!answer.body.contains(method.as_str().unwrap()), "{era:?}: {answer:?}");
+            assert!(
+                record["found"].to_string().contains("ask-not-configured"),
+                "{era:?}: {record}"
+            );
+            if era == Era::Modern {
+                assert_eq!(record["reason"], "ask-not-configured");
+                assert_eq!(answer.json()["error"]["data"]["reason"], "ask-not-configured");
+            } else {
+                // A legacy server is told so, and goes on.
+                assert_eq!(answer.json()["result"]["content"][0]["text"], "done", "{answer:?}");
+                let told = server.calls().into_iter().rfind(|call| call.body["id"] == "q");
+                assert_eq!(told.unwrap().body["error"]["code"], -31403);
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
+    for era in ERAS {
+        let script = Script::default();
+        let server = asking(era, &script);
+        let config = Config::with(
+            &format!(
+                "- {{name: up, url: '{}', serverRequests: {{forms: {{}}, urls: {{hosts: [login.example.com]}}, sampling: {{maxTokens: 100}}, roots: {{}}}}}}",
+                server.url()
+            ),
+            "[up]",
+        );
+        let gateway = config.policy(OPEN).start();
+        let secret = |name: &str| form(&json!({ name: { "type": "string" } }));
+        for (asked, code) in [
+            (secret("password"), "ask-secret"),
+            (secret("apiToken"), "ask-secret"),
+            (secret("p\u{430}ssword"), "ask-secret"),
+            (page("javascript:alert(1)"), "ask-url"),
+            (page("http://login.example.com/"), "ask-url"),
+            (page("https://169.254.169.254/latest/meta-data"), "ask-url"),
+            (page("https://login.example.com.evil.example/"), "ask-url"),
+            (page("https://login.example.com@evil.example/"), "ask-url"),
+            (page("https://l\u{43e}gin.example.com/"), "ask-url"),
+            (sample(100_000, "none"), "ask-size"),
+            (sample(10, "allServers"), "ask-context"),
+            (json!({ "method": "vendor/ask", "params": {} }), "ask-not-configured"),
+        ] {
+            let method = asked["method"].as_str().unwrap().to_owned();
+            let (answer, record) = called(&gateway, era, &script, asked);
+            assert!(!answer.body.contains(&method), "{era:?} {code}: {answer:?}");
+            assert!(record["found"].to_string().contains(code), "{era:?} {code}: {record}");
+        }
+    }
+}
+
+#[test]
+fn a_request_to_the_model_is_cut_where_the_operator_wants_that() {
+    let script = Script::default();
+    let server = asking(Era::Modern, &script);
+    let config = Config::with(
+        &format!(
+            "- {{name: up, url: '{}', serverRequests: {{sampling: {{maxTokens: 100, over: cut}}}}}}",
+            server.url()
+        ),
+        "[up]",
+    );
+    let gateway = config.policy(OPEN).start();
+    let (answer, record) = called(&gateway, Era::Modern, &script, sample(100_000, "allServers"));
+    let asked = &answer.json()["result"]["inputRequests"]["q"]["params"];
+    assert_eq!((&asked["maxTokens"], &asked["includeContext"]), (&json!(100), &json!("none")));
+    assert_eq!(record["reason"], "input-required", "{record}");
+}
+
+#[test]
+fn an_answer_of_a_client_is_put_to_guardrails_and_what_is_found_in_it_is_on_record() {
+    let script = Script::default();
+    *script.lock().unwrap() = form(&json!({ "name": { "type": "string" } }));
+    let (server, guard) = (asking(Era::Modern, &script), guard());
+    let gateway = guarded(Config::asked(&server.url()), &guard);
+    let ana = able(&gateway, Era::Modern);
+    let again = |text: &str| {
+        let state = ana.call("work", &json!({})).json()["result"]["requestState"].clone();
+        let inputs = json!({ "q": { "action": "accept", "content": { "name": text } } });
+        let params = json!({ "name": "work", "arguments": {}, "requestState": state, "inputResponses": inputs });
+        ana.ask("tools/call", params)
+    };
+    let answer = again("bad name");
+    assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{answer:?}");
+    assert!(gateway.last()["found"].to_string().contains("guardrail"), "{}", gateway.last());
+    assert!(!reached(&server, "bad name"));
+    let asked = guard.calls();
+    assert!(asked.iter().any(|call| call.body["part"] == "answers"));
+    // What is only recorded is on record too.
+    assert_eq!(again(SECRET).json()["result"]["content"][0]["text"], "done");
+    assert!(gateway.last()["found"].to_string().contains("secrets"), "{}", gateway.last());
+    // What is blocked is not sent.
+    let answer = again(CANARY);
+    assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{answer:?}");
+    assert!(gateway.last()["found"].to_string().contains("canaries"), "{}", gateway.last());
+    assert!(!reached(&server, CANARY));
+}
+
+#[test]
+fn nothing_of_a_result_is_left_out_that_its_caller_sees() {
+    for era in ERAS {
+        let binary = {
+            let mut bytes = format!("the key is {SECRET} ").into_bytes();
+            bytes.extend((0..40).flat_map(|n| [n % 8, 0xff, b'x', b'y']));
+            STANDARD.encode(bytes)
+        };
+        let split = {
+            let spread = SECRET.bytes().flat_map(|byte| [byte, 1]);
+            STANDARD.encode(spread.collect::<Vec<u8>>())
+        };
+        for (place, result) in [
+            ("a state", json!({ "content": [], "requestState": SECRET })),
+            ("a cursor", json!({ "content": [], "nextCursor": SECRET })),
+            ("a token", json!({ "content": [], "progressToken": SECRET })),
+            ("_meta", json!({ "content": [], "_meta": { "progressToken": SECRET } })),
+            (
+                "bytes",
+                json!({ "content": [{ "type": "resource", "resource": { "uri": "file:///a", "blob": binary } }] }),
+            ),
+            (
+                "spread bytes",
+                json!({ "content": [{ "type": "resource", "resource": { "uri": "file:///a", "blob": split } }] }),
+            ),
+        ] {
+            let offers = json!({ "tools": [tool("work")] });
+            let said = result.clone();
+            let server = Server::offering(era, offers, move |_| said.clone());
+            let gateway = Config::of(&server.url()).policy(OPEN).start();
+            let answer = gateway.client(era, ANA).call("work", &json!({}));
+            let body = answer.json();
+            let blob =
+                body["result"]["content"][0]["resource"]["blob"].as_str().unwrap_or_default();
+            let carried = STANDARD.decode(blob).unwrap_or_default();
+            let carried: String = carried
+                .iter()
+                .filter(|b| (b' '..=b'~').contains(b))
+                .map(|b| char::from(*b))
+                .collect();
+            assert!(
+                !answer.body.contains(SECRET) && !carried.contains(SECRET),
+                "{era:?} {place}: {body}"
+            );
+            let record = gateway.last();
+            assert!(record["found"].to_string().contains("secrets"), "{era:?} {place}: {record}");
+        }
+    }
+}
