@@ -133,7 +133,8 @@ struct RawRule {
     /// Which prompts, likewise.
     #[serde(default)]
     prompts: Vec<String>,
-    /// Which resources, by URI; a template by its text. Reading, subscribing and completing.
+    /// Which resources, by URI in its canonical form; a template by its text. Reading, subscribing and
+    /// completing. What is forbidden is forbidden with any query and with a slash at its end as well.
     #[serde(default)]
     resources: Vec<String>,
     /// Which methods, notifications and extensions that this gateway does not know.
@@ -380,7 +381,7 @@ impl Compiler<'_> {
         let things = Things {
             tools: patterns(&raw.tools),
             prompts: patterns(&raw.prompts),
-            resources: patterns(&raw.resources),
+            resources: self.resources(n, raw.effect, &raw.resources),
             methods: patterns(&raw.methods),
         };
         if things.is_empty() {
@@ -424,6 +425,30 @@ impl Compiler<'_> {
             contact: raw.contact.map(Into::into).or_else(|| contact.cloned()),
         };
         (self.problems.len() == found).then_some((n, rule))
+    }
+
+    /// The resources that a rule names, as patterns over canonical URIs.
+    fn resources(&mut self, n: usize, effect: Says, texts: &[String]) -> Vec<Pattern> {
+        let mut found = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            match (Pattern::resource(text), effect) {
+                (Ok(pattern), Says::Allow) => found.push(pattern),
+                (Ok(pattern), Says::Forbid) => {
+                    // What is forbidden is compared with every form, so also with the one as written.
+                    let folded = pattern.folded();
+                    if folded != pattern {
+                        found.push(folded);
+                    }
+                    found.push(pattern);
+                }
+                (Err(error), Says::Allow | Says::Forbid) => {
+                    let message = format!("`{}` can never match: {error}", text.escape_debug());
+                    let help = "write the URI as rules see it: see `Resources` in `docs/policy.md`";
+                    self.report(format!("/rules/{n}/resources/{i}"), message, help);
+                }
+            }
+        }
+        found
     }
 
     fn id(&mut self, n: usize, text: &str) -> Option<RuleId> {

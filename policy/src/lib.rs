@@ -5,6 +5,7 @@
 //! - [`name`]: validated names and ids
 //! - [`mod@pointer`]: where in a document, as JSON Pointer
 //! - [`hidden`]: what is in a text and not shown
+//! - [`uri`]: URIs of resources, in the one form that is compared
 //! - [`pattern`]: names with `*` and `?` in them
 //! - [`principal`]: who is asking, as the gateway concluded it
 //! - [`revoked`]: what is no longer to be used, whatever the rules say
@@ -43,6 +44,7 @@ mod coding;
 pub mod name;
 pub mod pointer;
 pub mod hidden;
+pub mod uri;
 pub mod pattern;
 pub mod principal;
 pub mod revoked;

@@ -11,6 +11,7 @@ use crate::mirror::{self, Mirrored};
 use crate::name::{NameError, OfferName, ServerName};
 use crate::pin::{Digest, Subject};
 use crate::schema::Schema;
+use crate::uri::{self, ResourceUri, UriError};
 
 /// Longest name of a tool or a prompt, in bytes. Resources are named by URIs, which may be longer.
 const LONGEST: usize = 256;
@@ -20,6 +21,8 @@ const LONGEST: usize = 256;
 pub struct Offer {
     kind: Kind,
     name: OfferName,
+    /// The name in the form that rules see; only resources and templates have one of their own.
+    uri: Option<Result<ResourceUri, UriError>>,
     definition: Fragment,
     digest: Option<Digest>,
     findings: Vec<Finding>,
@@ -92,6 +95,11 @@ impl Offer {
         if matches!(kind, Kind::Tool | Kind::Prompt) && length > limit {
             return Err(OfferError::Name(NameError::Length { length, limit }));
         }
+        let uri = match kind {
+            Kind::Resource => Some(ResourceUri::listed(name.as_str())),
+            Kind::Template => Some(ResourceUri::template(name.as_str())),
+            Kind::Tool | Kind::Prompt | Kind::Method => None,
+        };
         let mirrored = match kind {
             Kind::Tool => mirror::read(definition).map_err(OfferError::Mirror)?,
             Kind::Prompt | Kind::Resource | Kind::Template | Kind::Method => Vec::new(),
@@ -109,7 +117,7 @@ impl Offer {
         let definition = definition.fragment(document);
         let schemas = known.map(|known| known.schemas.clone()).unwrap_or_default();
         let cleaned = OnceLock::new();
-        Ok(Self { kind, name, definition, digest, findings, mirrored, cleaned, schemas })
+        Ok(Self { kind, name, uri, definition, digest, findings, mirrored, cleaned, schemas })
     }
 
     /// What sort of thing it is.
@@ -122,6 +130,18 @@ impl Offer {
     #[must_use]
     pub const fn name(&self) -> &OfferName {
         &self.name
+    }
+
+    /// What rules, revocations and records call it.
+    ///
+    /// # Errors
+    /// When it is a resource or a template whose URI has no canonical form.
+    pub fn rule_name(&self) -> Result<&str, UriError> {
+        match &self.uri {
+            None => Ok(self.name.as_str()),
+            Some(Ok(uri)) => Ok(uri.as_str()),
+            Some(Err(error)) => Err(*error),
+        }
     }
 
     /// The whole definition.
@@ -203,6 +223,28 @@ pub struct Catalog {
     kind: Kind,
     offers: Vec<Offer>,
     by_name: BTreeMap<OfferName, usize>,
+    /// Resources by every form of their URI that servers may take for the same.
+    by_uri: BTreeMap<Box<str>, usize>,
+}
+
+/// What a list says of a name that a caller gives.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// It is in the list, perhaps in another spelling of the same URI.
+    Listed(&'a Offer),
+    /// It is not, and a server may give something that is in the list for it: the same URI without a
+    /// query, or without the slash at its end.
+    Beside(&'a Offer),
+}
+
+impl<'a> Place<'a> {
+    /// The definition by which it is judged.
+    #[must_use]
+    pub const fn offer(self) -> &'a Offer {
+        match self {
+            Self::Listed(offer) | Self::Beside(offer) => offer,
+        }
+    }
 }
 
 impl Catalog {
@@ -219,12 +261,29 @@ impl Catalog {
                 twice.extend([first, at]);
             }
         }
+        let mut by_uri: BTreeMap<Box<str>, usize> = BTreeMap::new();
+        for (at, offer) in offers.iter().enumerate().filter(|_| kind == Kind::Resource) {
+            let Ok(uri) = offer.rule_name() else { continue };
+            match by_uri.get(uri) {
+                Some(first) => twice.extend([*first, at]),
+                None => drop(by_uri.insert(uri.into(), at)),
+            }
+        }
+        // After all of them: a URI of its own counts before a form of another.
+        for (at, offer) in offers.iter().enumerate().filter(|_| kind == Kind::Resource) {
+            let Ok(uri) = offer.rule_name() else { continue };
+            for form in uri::related(uri) {
+                by_uri.entry(form.into()).or_insert(at);
+            }
+        }
+        twice.sort_unstable();
+        twice.dedup();
         for at in twice {
             if let Some(offer) = offers.get_mut(at) {
                 offer.findings.push(Finding::duplicate_name());
             }
         }
-        Self { server, kind, offers, by_name }
+        Self { server, kind, offers, by_name, by_uri }
     }
 
     /// Which server.
@@ -249,5 +308,24 @@ impl Catalog {
     #[must_use]
     pub fn offer(&self, name: &str) -> Option<&Offer> {
         self.offers.get(*self.by_name.get(name)?)
+    }
+
+    /// What is listed that a caller's `name` stands for: by its exact spelling first, and of resources by
+    /// every form of it.
+    #[must_use]
+    pub fn place(&self, name: &str) -> Option<Place<'_>> {
+        if let Some(offer) = self.offer(name) {
+            return Some(Place::Listed(offer));
+        }
+        if self.by_uri.is_empty() {
+            return None;
+        }
+        let asked = ResourceUri::parse(name).ok()?;
+        let at = |form: &str| self.offers.get(*self.by_uri.get(form)?);
+        if let Some(offer) = at(asked.as_str()) {
+            let same = offer.rule_name() == Ok(asked.as_str());
+            return Some(if same { Place::Listed(offer) } else { Place::Beside(offer) });
+        }
+        uri::related(asked.as_str()).iter().find_map(|form| at(form)).map(Place::Beside)
     }
 }

@@ -6,12 +6,14 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::Response;
 use policy::control::Control;
+use policy::decision::{Denial, Reason, Told};
 use policy::json::{Bounds, Document, Fragment};
 use policy::message::{Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::{Kind, Offer};
 use policy::pipeline::{Permit, Policy};
 use policy::registry::Registered;
+use policy::uri::ResourceUri;
 use tokio::time::timeout;
 
 use super::detached::Cancellable;
@@ -279,6 +281,9 @@ impl Gateway {
     ) -> Result<Admitted, Failure> {
         let kind = ask.verb.kind();
         record.item = Some((kind, ask.name.clone()));
+        if let (Kind::Resource, Ok(uri)) = (kind, ResourceUri::parse(&ask.name)) {
+            record.item = Some((kind, uri.as_str().into()));
+        }
         let arguments = ask.arguments.as_ref();
         record.argument_digest =
             arguments.map(|args| self.journal.digest(args.value().raw().as_bytes()));
@@ -353,7 +358,8 @@ impl Gateway {
         let sent = ruling.decision.findings.iter().filter(|finding| !listed.contains(finding));
         self.metrics.content(sent);
         record.verdict = Verdict::Decided(Box::new(ruling.decision));
-        let permit = ruling.outcome.map_err(|denial| self.denied(arrived, kind, denial))?;
+        let permit = ruling.outcome.map_err(|denial| self.denied(arrived, kind, denial));
+        let permit = permit.map_err(|failure| respelled(failure, kind, &name))?;
         if repeats {
             agree(&mirrored, &said, arguments.as_ref().map(Fragment::value))?;
         }
@@ -428,6 +434,19 @@ impl Gateway {
             Some(id) => self.shown(entry, Ending::answered(), Some(id), reply::nothing(id)),
             None => self.failed(entry, &Failure::Overload, id),
         }
+    }
+}
+
+/// The failure of a caller that has named a resource in a spelling that cannot be compared: it is told what
+/// to correct. It is told the same whether or not something is listed in this spelling that it does not see.
+fn respelled(failure: Failure, kind: Kind, name: &str) -> Failure {
+    match (failure, ResourceUri::parse(name)) {
+        (Failure::Denied(_, denial), Err(error))
+            if kind == Kind::Resource && denial.told == Told::Nothing =>
+        {
+            Failure::Denied(kind, Denial { reason: Reason::Uri(error), told: Told::Nothing })
+        }
+        (failure, Ok(_) | Err(_)) => failure,
     }
 }
 
