@@ -1,8 +1,12 @@
 //! What a server offers: tools, prompts, resources and resource templates.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use unicode_normalization::UnicodeNormalization as _;
+
+use crate::hidden::Hidden;
 use crate::inspect::{self, Finding};
 use crate::json::{Document, Fragment, Value};
 pub use crate::kind::Kind;
@@ -261,6 +265,14 @@ impl Catalog {
                 twice.extend([first, at]);
             }
         }
+        let mut by_look: BTreeMap<Cow<'_, str>, usize> = BTreeMap::new();
+        let named = matches!(kind, Kind::Tool | Kind::Prompt);
+        for (at, offer) in offers.iter().enumerate().filter(|_| named) {
+            if let Some(first) = by_look.insert(look(offer.name.as_str()), at) {
+                twice.extend([first, at]);
+            }
+        }
+        drop(by_look);
         let mut by_uri: BTreeMap<Box<str>, usize> = BTreeMap::new();
         for (at, offer) in offers.iter().enumerate().filter(|_| kind == Kind::Resource) {
             let Ok(uri) = offer.rule_name() else { continue };
@@ -327,5 +339,60 @@ impl Catalog {
             return Some(if same { Place::Listed(offer) } else { Place::Beside(offer) });
         }
         uri::related(asked.as_str()).iter().find_map(|form| at(form)).map(Place::Beside)
+    }
+}
+
+/// A name as a person reads it, and a server that folds compatibility forms: two names of one server
+/// that look the same are two of one name.
+fn look(name: &str) -> Cow<'_, str> {
+    if name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Cow::Borrowed(name);
+    }
+    let shown: String = name.nfkc().filter(|c| Hidden::of(*c).is_none()).collect();
+    Cow::Owned(shown.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Catalog, Kind, Offer, Place};
+    use crate::name::ServerName;
+
+    fn catalog(kind: Kind, names: &[&str]) -> Catalog {
+        let offer = |name: &&str| {
+            Offer::for_tests(kind, &serde_json::json!({ kind.key(): name }).to_string())
+        };
+        let server = ServerName::parse("up").unwrap();
+        Catalog::new(server, kind, names.iter().map(offer).collect())
+    }
+
+    #[test]
+    fn two_names_that_look_the_same_are_two_of_one_name() {
+        let prompts =
+            catalog(Kind::Prompt, &["notes", "\u{ff4e}otes", "Notes", "my  list", "my list "]);
+        let twice = |at: usize| {
+            let mut findings = prompts.offers()[at].findings().iter();
+            findings.any(|finding| finding.to_string().contains("has the same name"))
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(twice), [true, true, false, true, true]);
+    }
+
+    #[test]
+    fn two_spellings_of_one_uri_are_two_of_one_name() {
+        let uris = ["file:///a b", "file:///a%20b", "file:///a", "file:///a/"];
+        let resources = catalog(Kind::Resource, &uris);
+        let twice = |at: usize| !resources.offers()[at].findings().is_empty();
+        assert_eq!([0, 1, 2, 3].map(twice), [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_form_of_a_listed_resource_stands_beside_it() {
+        let resources = catalog(Kind::Resource, &["file:///a", "db://Customers/a"]);
+        assert!(matches!(resources.place("FILE:///a"), Some(Place::Listed(_))));
+        for uri in ["file:///a?x", "file:///a/", "file://localhost/a", "db://customers/a"] {
+            assert!(matches!(resources.place(uri), Some(Place::Beside(_))), "{uri}");
+        }
+        for uri in ["file:///b", "file:///a/b", "file:///./a"] {
+            assert!(resources.place(uri).is_none(), "{uri}");
+        }
     }
 }

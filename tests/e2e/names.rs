@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use e2e::client::Client;
+use e2e::client::{Client, raw};
 use e2e::gateway::{ANA, Config, Folder};
 use e2e::server::{Call, Server};
 use e2e::{ERAS, Era, eventually};
@@ -187,4 +187,74 @@ fn a_rule_for_a_uri_that_can_never_be_asked_for_does_not_start() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(said.contains(why), "{uri}: {said}");
     }
+}
+
+#[test]
+fn no_spelling_of_a_method_leads_past_the_rules_for_tools() {
+    let rules = "rules:
+- {id: any, effect: allow, principals: ['group:dev'], servers: ['*'], methods: ['*']}
+- {id: tools, effect: allow, principals: ['group:dev'], servers: ['*'], tools: [read]}";
+    for era in ERAS {
+        let server = Server::echo(era, &["read", "drop"]);
+        let gateway = Config::of(&server.url()).policy(rules).start();
+        let ana = gateway.client(era, ANA);
+        let params = json!({ "name": "drop", "arguments": {} });
+        // What the gateway asks of itself is known; everything else was a client's.
+        let reached = || {
+            let own = ["", "initialize", "notifications/initialized", "server/discover"];
+            let is_own = |method: &str| own.contains(&method) || method.ends_with("/list");
+            let calls = server.calls().into_iter().map(|call| call.method().to_owned());
+            calls.filter(|method| !is_own(method)).collect::<Vec<_>>()
+        };
+        for method in [
+            "Tools/call",
+            "tools/Call",
+            "tools//call",
+            "/tools/call",
+            "tools/call/",
+            "tools.call",
+            "tools_call",
+            "tools%2Fcall",
+            "tools/c%61ll",
+            "tools\\call",
+            "tools/call#",
+            "Resources/read",
+        ] {
+            let answer = ana.ask(method, params.clone());
+            assert_eq!((answer.status, answer.code()), (400, -32600), "{method}: {answer:?}");
+            assert_eq!(gateway.last()["reason"], "message", "{method}");
+        }
+        assert_eq!(reached(), [""; 0]);
+        // An extension is still decided by the rules about methods.
+        drop(ana.ask("com.example/odd", json!({})));
+        assert_eq!(reached(), ["com.example/odd"]);
+    }
+    // Headers cannot carry these, so only a legacy client can send them.
+    let server = Server::echo(Era::Legacy, &["read", "drop"]);
+    let gateway = Config::of(&server.url()).policy(rules).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    for method in [
+        "tools/call ",
+        " tools/call",
+        "tools/ca\u{200b}ll",
+        "t\u{43e}ols/call",
+        "\u{ff54}ools/call",
+    ] {
+        let answer = ana.ask(method, json!({ "name": "drop", "arguments": {} }));
+        assert_eq!((answer.status, answer.code()), (400, -32600), "{method:?}");
+    }
+    for method in
+        ["tools/call", "prompts/get", "resources/read", "tasks/result", "completion/complete"]
+    {
+        let message = json!({ "jsonrpc": "2.0", "method": method,
+            "params": { "name": "drop", "uri": "file:///a", "arguments": {} } });
+        let answer = raw(gateway.address, &ana.bytes(method, None, &message.to_string()));
+        assert_eq!((answer.status, answer.code()), (400, -32600), "{method}");
+        assert_eq!(gateway.last()["reason"], "message", "{method}");
+    }
+    let answer = ana.ask("notifications/cancelled", json!({ "requestId": 1 }));
+    assert_eq!((answer.status, answer.code()), (400, -32600));
+    assert!(server.tool_calls().is_empty());
+    let unknown = server.calls().into_iter().filter(|call| call.body["params"]["name"] == "drop");
+    assert_eq!(unknown.count(), 0);
 }
