@@ -3,11 +3,12 @@
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
 
 use e2e::client::{Client, raw};
-use e2e::gateway::{ANA, Config, Folder};
+use e2e::gateway::{ANA, Config, Folder, binary};
 use e2e::server::{Call, Server};
-use e2e::{ERAS, Era, eventually};
+use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
 
 const FILES: &str = "rules:
@@ -257,4 +258,46 @@ fn no_spelling_of_a_method_leads_past_the_rules_for_tools() {
     assert!(server.tool_calls().is_empty());
     let unknown = server.calls().into_iter().filter(|call| call.body["params"]["name"] == "drop");
     assert_eq!(unknown.count(), 0);
+}
+
+#[test]
+fn a_server_with_a_dot_in_its_name_has_tools_that_can_be_called() {
+    for era in ERAS {
+        let (one, two) = (Server::echo(era, &["read"]), Server::echo(era, &["read", "write"]));
+        for prefix in ["always", "onConflict"] {
+            let servers = format!(
+                "- {{name: files.v2, url: '{}'}}\n- {{name: files_v2, url: '{}'}}",
+                one.url(),
+                two.url()
+            );
+            let mut config = Config::with(&servers, "[files.v2, files_v2]");
+            config.routes =
+                format!("- {{path: /mcp, servers: [files.v2, files_v2], prefix: {prefix}}}");
+            let gateway = config.start();
+            let ana = gateway.client(era, ANA);
+            let tools = ana.tools();
+            assert_eq!(tools.len(), 3, "{tools:?}");
+            for tool in &tools {
+                let answer = ana.call(tool, &json!({ "text": tool })).json();
+                assert_eq!(answer["result"]["content"][0]["text"], **tool, "{prefix}: {answer}");
+            }
+        }
+        assert_eq!((one.tool_calls().len(), two.tool_calls().len()), (2, 4));
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test measures real time")]
+fn a_file_of_document_marks_is_refused_at_once() {
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    std::fs::write(&file, "---\n".repeat(100_000)).unwrap();
+    let mut command = std::process::Command::new(binary());
+    command.arg("validate").arg(&file);
+    let started = Instant::now();
+    let output = e2e::gateway::fed(command, "");
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("a second document"), "{said}");
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
 }
