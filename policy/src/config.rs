@@ -51,6 +51,10 @@ pub struct RawPolicy {
     constraints: Vec<Limits>,
 }
 
+const fn off() -> Mode {
+    Mode::Off
+}
+
 const fn audit() -> Mode {
     Mode::Audit
 }
@@ -61,6 +65,9 @@ const fn audit() -> Mode {
 struct RawContent {
     /// Which servers: names or patterns with `*` and `?`.
     servers: Vec<String>,
+    /// The servers need not be configured: for a file that several gateways share.
+    #[serde(default)]
+    optional: bool,
     /// What they say: results, errors, notifications, questions.
     #[serde(default)]
     results: Handlings,
@@ -70,6 +77,10 @@ struct RawContent {
     /// Arguments that are not as the definition of the tool says. Default `enforce`.
     #[serde(default)]
     input_schema: Mode,
+    /// Arguments that the definition of the tool does not declare, where it leaves open whether there may
+    /// be more: `enforce` treats the declared ones as all there are. Default `off`.
+    #[serde(default = "off")]
+    undeclared_arguments: Mode,
     /// `structuredContent` that is not as the definition of the tool says. Default `audit`.
     #[serde(default = "audit")]
     output_schema: Mode,
@@ -258,7 +269,11 @@ impl Compiler<'_> {
 
     fn profile(&mut self, n: usize, raw: RawContent) -> Profile {
         let at = format!("/content/{n}");
-        let servers = self.servers(&format!("{at}/servers"), "entry", &raw.servers);
+        let at_servers = format!("{at}/servers");
+        let servers = match raw.optional && !raw.servers.is_empty() {
+            true => raw.servers.iter().map(|text| Pattern::new(text)).collect(),
+            false => self.servers(&at_servers, "entry", &raw.servers),
+        };
         for (direction, of, handlings) in [
             ("results", Direction::Result, &raw.results),
             ("arguments", Direction::Argument, &raw.arguments),
@@ -322,6 +337,7 @@ impl Compiler<'_> {
             results: raw.results,
             arguments: raw.arguments,
             input_schema: raw.input_schema,
+            undeclared: raw.undeclared_arguments,
             output_schema: raw.output_schema,
             allowed: raw.allowed,
             fence: raw.fence,
@@ -522,7 +538,8 @@ impl Compiler<'_> {
             let pattern = Pattern::new(text);
             if !self.known.servers.iter().any(|server| pattern.matches(server.as_str())) {
                 let servers: Vec<_> = self.known.servers.iter().map(ServerName::as_str).collect();
-                let help = format!("the servers are: {}", servers.join(", "));
+                let also = if what == "entry" { "; `optional: true` allows others" } else { "" };
+                let help = format!("the servers are: {}{also}", servers.join(", "));
                 let at = format!("{at}/{i}");
                 self.report(at, format!("there is no server `{}`", text.escape_debug()), help);
             }

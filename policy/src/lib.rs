@@ -53,6 +53,7 @@ pub mod kind;
 pub mod pin;
 pub mod detect;
 pub mod schema;
+mod declared;
 pub mod inspect;
 pub mod labels;
 pub mod clean;

@@ -77,3 +77,28 @@ fn what_can_never_be_reached_is_said_at_once() {
     }
     assert!(server.calls().is_empty());
 }
+
+#[test]
+fn another_machine_is_spoken_to_in_the_clear_only_where_that_is_said() {
+    let said = |more: &str, url: &str| {
+        let config = Config::with(&format!("- {{name: up, url: '{url}'{more}}}"), "[up]");
+        let output = config.fed(&["config", "show"], "");
+        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    for url in ["http://mcp.example.com/mcp", "http://10.1.2.3:8080/mcp", "http://notlocalhost/mcp"]
+    {
+        let (valid, text) = said("", url);
+        assert!(!valid && text.contains("`http` to another machine"), "{url}: {text}");
+        assert!(said(", insecure: true", url).0, "{url}");
+    }
+    for url in [
+        "http://localhost:9/mcp",
+        "http://127.0.0.1:9/mcp",
+        "http://[::1]:9/mcp",
+        "https://mcp.example.com/mcp",
+    ] {
+        assert!(said("", url).0, "{url}");
+        let (valid, text) = said(", insecure: true", url);
+        assert!(!valid && text.contains("`insecure` changes nothing here"), "{url}: {text}");
+    }
+}
