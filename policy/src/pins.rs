@@ -293,4 +293,52 @@ mod tests {
         assert_eq!(Pins::default().unfit("up", Kind::Tool, "x", None), Some(Unfit::Removed));
         assert_eq!(Pins::default().unfit("up", Kind::Method, "x/y", None), None);
     }
+
+    fn resource(state: State, uri: &str) -> Pins {
+        let text = serde_json::json!({ "uri": uri, "name": "n" }).to_string();
+        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
+        let definition = Fragment::whole(Arc::new(document));
+        let digest = Offer::for_tests(Kind::Resource, definition.value().raw()).digest().unwrap();
+        let version = Version { digest, state, by: None, at: None, definition };
+        let offers = [((Kind::Resource, uri.into()), vec![version])].into();
+        let locked = Locked { offers, ..Locked::default() };
+        let lock = Lock { servers: [("up".into(), locked)].into() };
+        Pins { lock: Arc::new(lock), ..Pins::default() }
+    }
+
+    #[test]
+    fn an_unlisted_resource_whose_approval_was_taken_back_is_not_read() {
+        for state in [State::Revoked, State::Pending] {
+            let pins = resource(state, "file:///srv/My note");
+            for uri in
+                ["file:///srv/My%20note", "file:///srv/My%20note?x", "file:///srv/My%20note/"]
+            {
+                assert_eq!(
+                    pins.unfit("up", Kind::Resource, uri, None),
+                    Some(Unfit::Removed),
+                    "{uri}"
+                );
+                let unlisted = pins.unfit_unlisted("up", Kind::Resource, uri);
+                assert_eq!(unlisted, Some(Unfit::NotApproved), "{uri}");
+            }
+            assert_eq!(pins.unfit_unlisted("up", Kind::Resource, "file:///srv/other"), None);
+            assert_eq!(pins.unfit_unlisted("down", Kind::Resource, "file:///srv/My%20note"), None);
+        }
+        let approved = resource(State::Approved, "file:///srv/a");
+        assert_eq!(approved.unfit_unlisted("up", Kind::Resource, "file:///srv/a?x"), None);
+    }
+
+    #[test]
+    fn a_change_that_is_accepted_of_one_server_is_not_of_another() {
+        let (v1, v2) = (r#"{"name":"a","description":"x"}"#, r#"{"name":"a","description":"y"}"#);
+        let mut pins = pins(State::Approved, v1);
+        let lock = Arc::make_mut(&mut pins.lock);
+        let same = lock.servers.get("up").cloned().unwrap();
+        lock.servers.insert("down".into(), same);
+        let other = Offer::for_tests(Kind::Tool, v2);
+        pins.accepted.insert(("up".into(), other.digest().unwrap()));
+        let check = |server: &str| pins.unfit(server, Kind::Tool, "a", Some(&other));
+        assert_eq!(check("up"), None);
+        assert_eq!(check("down"), Some(Unfit::Changed));
+    }
 }

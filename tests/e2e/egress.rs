@@ -1,6 +1,6 @@
 //! Connections go only to addresses their server may be at.
 
-use e2e::gateway::{ANA, Config};
+use e2e::gateway::{ANA, Config, Folder, binary};
 use e2e::server::Server;
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
@@ -80,10 +80,16 @@ fn what_can_never_be_reached_is_said_at_once() {
 
 #[test]
 fn another_machine_is_spoken_to_in_the_clear_only_where_that_is_said() {
+    let folder = Folder::new();
     let said = |more: &str, url: &str| {
         let config = Config::with(&format!("- {{name: up, url: '{url}'{more}}}"), "[up]");
-        let output = config.fed(&["config", "show"], "");
-        (output.status.success(), String::from_utf8_lossy(&output.stderr).into_owned())
+        let file = folder.path().join("gateway.yaml");
+        config.write(&file, &folder.path().join("audit.jsonl"));
+        let mut command = std::process::Command::new(binary());
+        command.arg("validate").arg(&file);
+        let output = e2e::gateway::fed(command, "");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
     };
     for url in ["http://mcp.example.com/mcp", "http://10.1.2.3:8080/mcp", "http://notlocalhost/mcp"]
     {

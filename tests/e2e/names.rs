@@ -301,3 +301,21 @@ fn a_file_of_document_marks_is_refused_at_once() {
     assert!(said.contains("a second document"), "{said}");
     assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
 }
+
+#[test]
+fn the_name_in_the_header_is_the_name_in_the_body_to_the_letter() {
+    let server = Server::echo(Era::Modern, &["read", "Read"]);
+    let gateway = Config::of(&server.url()).start();
+    let ana = gateway.client(Era::Modern, ANA);
+    let body = ana.message(&json!(1), "tools/call", json!({ "name": "read", "arguments": {} }));
+    for header in ["Read", "READ", "read ", "drop", "rea%64"] {
+        // Blanks around the value of a header are not part of it.
+        let same = header.trim() == "read";
+        let answer = raw(gateway.address, &ana.bytes("tools/call", Some(header), &body));
+        let expected = if same { (200, 0) } else { (400, -32020) };
+        assert_eq!((answer.status, answer.code()), expected, "{header:?}");
+    }
+    let missing = raw(gateway.address, &ana.bytes("tools/call", None, &body));
+    assert_eq!((missing.status, missing.code()), (400, -32020));
+    assert_eq!(server.tool_calls().len(), 1);
+}
