@@ -270,6 +270,12 @@ fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
     if source == Source::Caller && !is_nfc(&plain) {
         return Err(UriError::Form);
     }
+    // Undone escapes must not have made another one.
+    let is_escape =
+        |rest: &str| rest.get(..2).is_some_and(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+    if out.split("%25").skip(1).any(is_escape) {
+        return Err(UriError::Escaped);
+    }
     Ok(out.into())
 }
 
@@ -491,14 +497,14 @@ fn percent(byte: u8, out: &mut String) {
 /// # Errors
 /// When no URI in canonical form can match it.
 pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
-    let text = &*text.nfc().collect::<String>();
+    let text: String = text.nfc().collect();
     let wild = |text: &str| text.contains(['*', '?']);
     let (scheme, rest) = match text.split_once(':') {
         Some((scheme, rest)) if is_scheme(scheme) => (Some(scheme.to_ascii_lowercase()), rest),
         Some((scheme, _)) if !wild(scheme) && !scheme.contains('{') => {
             return Err(UriError::Scheme);
         }
-        Some(_) | None => (None, text),
+        Some(_) | None => (None, text.as_str()),
     };
     // Without the scheme it is not known where a path begins.
     let authority = scheme.as_ref().and(rest.strip_prefix("//"));
