@@ -191,6 +191,19 @@ fn among(list: &[&str], address: IpAddr) -> bool {
     list.iter().filter_map(|text| text.parse::<IpNet>().ok()).any(|net| net.contains(&address))
 }
 
+/// Whether `uri` leads to another machine without encryption: everybody on the way reads and changes what
+/// is said.
+#[must_use]
+pub fn is_in_the_clear(uri: &http::Uri) -> bool {
+    let host = uri.host().unwrap_or_default().to_ascii_lowercase();
+    let host = host.trim_matches(['[', ']']);
+    let address = host.parse::<IpAddr>();
+    let local = host == "localhost"
+        || host.ends_with(".localhost")
+        || address.is_ok_and(|address| address.to_canonical().is_loopback());
+    uri.scheme_str() == Some("http") && !local
+}
+
 #[cfg(test)]
 mod tests {
     use super::{Egress, LOOPBACK, NEVER, Network, NetworkError, PRIVATE, SPECIAL, is_never};

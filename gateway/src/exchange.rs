@@ -59,7 +59,7 @@ use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, tol
 use crate::inbound::{self, Ask, Inbound};
 use crate::kept::Results;
 use crate::metrics::Metrics;
-use crate::protocol::{Era, header};
+use crate::protocol::{Era, header, method};
 use crate::rates::Rates;
 use crate::reply;
 use crate::resource::{Resource, Wrong};
@@ -431,6 +431,10 @@ impl Gateway {
 
     /// Whether `principal` may be sent a notification of this name, which only the two ends know.
     fn may_tell(&self, principal: &Principal, server: &Upstream, name: &str) -> bool {
+        // A client could take it for a notification of the protocol.
+        if method::form(name) == method::Form::Malformed {
+            return false;
+        }
         let call = policy::message::Use {
             server: server.name().clone(),
             verb: policy::message::Verb::Other,

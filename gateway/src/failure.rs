@@ -337,6 +337,10 @@ impl Failure {
             ),
             Self::Replay => shape("the events after `Last-Event-ID` are not kept; begin anew"),
             Self::Duplicate => shape("a request with this id is in flight"),
+            // The caller has to write it in another way, whether or not it exists.
+            Self::Denied(_, Denial { reason: Reason::Uri(error), .. }) => {
+                plain(of_request(StatusCode::BAD_REQUEST), code::PARAMS, error.note())
+            }
             Self::Denied(kind, denial) => denied(*kind, denial, era),
             Self::Withheld(finding) => {
                 // Where it was is told in the server's own words, which are for the record alone.

@@ -12,6 +12,7 @@ use policy::offer::Kind;
 
 use crate::client::Client;
 use crate::failure::Failure;
+use crate::protocol::method::Form;
 use crate::protocol::{Era, LEVELS, Version, header, meta, method};
 use crate::trace::Parent;
 use crate::wire::headers::{self, Single};
@@ -251,8 +252,31 @@ fn ask(
         | (Era::Legacy, method::DISCOVER | method::LISTEN | method::TASKS_UPDATE, _)
         // Whose tasks a server lists nobody can tell.
         | (_, method::TASKS_LIST, _) => Err(Failure::Method),
-        (_, _, true) => use_of(Verb::Other),
-        (_, _, false) => used(Verb::Other, method, params).map(|ask| Ask::Tell(Box::new(ask))),
+        (_, method, wants_answer) => other(method, params, wants_answer),
+    }
+}
+
+/// A method that this gateway does not handle by name. Only one that no server could take for a method of
+/// the protocol is left to the rules about unknown methods.
+fn other(method: &str, params: Option<&Fragment>, wants_answer: bool) -> Result<Ask, Failure> {
+    let used = || used(Verb::Other, method, params).map(Box::new);
+    match (method::form(method), wants_answer) {
+        (Form::Malformed, _) => {
+            Err(Failure::Shape("the method is not written as the specification writes methods"))
+        }
+        (Form::Request, false) => Err(Failure::Shape("a request of the protocol has an `id`")),
+        (Form::Notification, true) => {
+            Err(Failure::Shape("a notification of the protocol has no `id`"))
+        }
+        // Only servers send these.
+        (Form::Request, true) => Err(Failure::Method),
+        // A client that runs tasks for its server says how they stand (2025-11-25).
+        (Form::Notification, false) if method == method::TASK_STATUS => used().map(Ask::Tell),
+        (Form::Notification, false) => {
+            Err(Failure::Shape("a client does not send this notification"))
+        }
+        (Form::Extension, true) => used().map(Ask::Use),
+        (Form::Extension, false) => used().map(Ask::Tell),
     }
 }
 

@@ -96,9 +96,21 @@ pub fn prefixed(server: &ServerName, name: &str) -> String {
     }
     let digest = digest::digest(&digest::SHA256, whole.as_bytes());
     let mark = hex::encode(digest.as_ref().get(..6).unwrap_or_default());
-    let fits = |c: char| if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' };
-    let kept: String = whole.chars().map(fits).take(LONGEST - mark.len() - 1).collect();
+    let kept: String = whole.chars().map(fitting).take(LONGEST - mark.len() - 1).collect();
     format!("{kept}_{mark}")
+}
+
+/// A character as it stands in a prefixed name.
+const fn fitting(c: char) -> char {
+    if c.is_ascii_alphanumeric() || matches!(c, '_' | '-') { c } else { '_' }
+}
+
+/// Whether `shown` could be what [`prefixed`] makes of a name of `server`: it begins with the name of the
+/// server, in the alphabet of prefixed names.
+#[must_use]
+pub fn could_be_of(server: &ServerName, shown: &str) -> bool {
+    let mut begins = shown.chars();
+    server.as_str().chars().all(|c| begins.next() == Some(fitting(c)))
 }
 
 /// The name of a server as the beginning of a URI scheme (RFC 3986 section 3.1), before the URI of
@@ -122,7 +134,7 @@ pub fn unscheme<'a>(server: &ServerName, uri: &'a str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Naming, Prefix, prefixed, scheme, unscheme};
+    use super::{Naming, Prefix, could_be_of, prefixed, scheme, unscheme};
     use policy::name::ServerName;
     use policy::offer::Kind;
     use proptest::prelude::*;
@@ -169,6 +181,8 @@ mod tests {
         fn a_prefixed_name_is_accepted_everywhere(name in "\\PC{1,300}") {
             let shown = prefixed(&server("s-1"), &name);
             prop_assert!(shown.len() <= 128);
+            prop_assert!(could_be_of(&server("s-1"), &shown));
+            prop_assert!(could_be_of(&server("s.1"), &prefixed(&server("s.1"), &name)));
             prop_assert!(shown.bytes().all(|b| b.is_ascii_alphanumeric() || b"_-".contains(&b)));
         }
     }

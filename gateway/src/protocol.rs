@@ -297,6 +297,51 @@ pub mod method {
         ACKNOWLEDGED,
     ];
 
+    /// Longest name of a method of an extension.
+    const LONGEST: usize = 128;
+
+    /// How a method is meant to be sent.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Form {
+        /// A request of the protocol, in some revision: it has an id.
+        Request,
+        /// A notification of the protocol, in some revision: it has none.
+        Notification,
+        /// A method of an extension, which only the two ends know: either.
+        Extension,
+        /// Not a name of a method, or one that a server could take for a method of the protocol. Rules
+        /// about unknown methods must not decide about it.
+        Malformed,
+    }
+
+    /// How `method` is meant to be sent, whichever revision has it.
+    #[must_use]
+    pub fn form(method: &str) -> Form {
+        if ALL.contains(&method) {
+            return match method.starts_with("notifications/") {
+                true => Form::Notification,
+                false => Form::Request,
+            };
+        }
+        let plain =
+            |byte: u8| byte.is_ascii_alphanumeric() || matches!(byte, b'.' | b'_' | b'-' | b'$');
+        let segment = |part: &str| part.bytes().all(plain) && part.bytes().any(|byte| byte != b'.');
+        let named = method.len() <= LONGEST && method.split('/').all(segment);
+        // SPEC JSON-RPC 2.0, section 4: these names are for the protocol below.
+        let reserved = method.get(..4).is_some_and(|start| start.eq_ignore_ascii_case("rpc."));
+        let like = |known: &&str| letters(known).eq(letters(method));
+        if !named || reserved || ALL.iter().any(like) {
+            return Form::Malformed;
+        }
+        Form::Extension
+    }
+
+    /// The letters and digits of a method: what is left when a server compares without regard to case
+    /// and separators.
+    fn letters(method: &str) -> impl Iterator<Item = u8> {
+        method.bytes().filter(u8::is_ascii_alphanumeric).map(|byte| byte.to_ascii_lowercase())
+    }
+
     /// A method for a label or the name of a span: a peer that makes methods up makes no new ones.
     #[must_use]
     pub fn clamped(method: &str) -> &'static str {

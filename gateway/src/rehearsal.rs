@@ -17,6 +17,7 @@ use policy::pins::Pins;
 use policy::pipeline::Policy;
 use policy::principal::Principal;
 use policy::shadow::Shadows;
+use policy::uri::{ResourceUri, UriError};
 use policy::work::Budget;
 
 use crate::assembly::StartError;
@@ -149,6 +150,8 @@ impl Rehearsal {
         let arguments = arguments.as_ref();
         let arguments = arguments.map_or(Arguments::None, |a| Arguments::Given(a.value(), &budget));
         let known_of = self.policy.registered(server, *kind, name);
+        let uri = uri_of(*kind, name).and_then(Result::ok);
+        let name = uri.as_ref().map_or(&**name, ResourceUri::as_str);
         let subject = Subject { principal, server, kind: *kind, name, arguments, known: known_of };
         let rules = self.policy.access().explain(subject);
         let told = denial.map(|denial| told(*kind, denial));
@@ -162,6 +165,15 @@ impl Rehearsal {
         let Question { principal, server, kind, name, .. } = question;
         let known = self.policy.registered(server, *kind, name);
         let arguments = Arguments::Unknown;
+        let uri = uri_of(*kind, name);
+        let name = match &uri {
+            None => &**name,
+            Some(Ok(uri)) => uri.as_str(),
+            Some(Err(error)) => {
+                let denial = Denial { reason: Reason::Uri(*error), told: Told::Nothing };
+                return Some(Effect::Deny(denial));
+            }
+        };
         let subject = Subject { principal, server, kind: *kind, name, arguments, known };
         if self.policy.has_revoked_use(principal, server, name) {
             let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
@@ -204,6 +216,15 @@ impl Rehearsal {
         let pins = Pins { lock: Arc::new(lock), ..self.pins.clone() };
         let catalog = Catalog::new(server.clone(), kind, offers);
         (Some(Arc::new(catalog)), Arc::new(pins), Known::Assumed)
+    }
+}
+
+/// What rules call a resource or a template that was asked for, or that was listed when it was.
+fn uri_of(kind: Kind, name: &str) -> Option<Result<ResourceUri, UriError>> {
+    match kind {
+        Kind::Resource => Some(ResourceUri::listed(name)),
+        Kind::Template => Some(ResourceUri::template(name)),
+        Kind::Tool | Kind::Prompt | Kind::Method => None,
     }
 }
 

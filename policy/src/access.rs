@@ -9,6 +9,7 @@ use crate::name::{RuleId, Scope, ServerName};
 use crate::offer::Kind;
 use crate::pattern::Pattern;
 use crate::principal::{Principal, Wanted, Who};
+use crate::uri;
 
 /// What a rule says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
@@ -104,8 +105,23 @@ impl Rule {
     /// looked at first.
     fn concerns(&self, subject: Subject<'_>) -> bool {
         self.mode != Mode::Off
-            && self.things.of(subject.kind).iter().any(|pattern| pattern.matches(subject.name))
+            && self.names(subject.kind, subject.name)
             && self.speaks_of(subject.principal, subject.server)
+    }
+
+    /// Whether it names the thing. A `forbid` of a resource names every URI by which servers may give
+    /// the same one: with a query, with a slash at its end.
+    pub(crate) fn names(&self, kind: Kind, name: &str) -> bool {
+        let patterns = self.things.of(kind);
+        let any = |name: &str| patterns.iter().any(|pattern| pattern.matches(name));
+        if any(name) {
+            return true;
+        }
+        let is_uri = matches!(kind, Kind::Resource | Kind::Template);
+        is_uri
+            && self.says == Says::Forbid
+            && !patterns.is_empty()
+            && uri::related(name).iter().any(|form| any(form))
     }
 
     /// Whether it speaks of whatever `other` speaks of, conditions and credentials aside.

@@ -51,6 +51,10 @@ pub struct RawPolicy {
     constraints: Vec<Limits>,
 }
 
+const fn off() -> Mode {
+    Mode::Off
+}
+
 const fn audit() -> Mode {
     Mode::Audit
 }
@@ -61,6 +65,9 @@ const fn audit() -> Mode {
 struct RawContent {
     /// Which servers: names or patterns with `*` and `?`.
     servers: Vec<String>,
+    /// The servers need not be configured: for a file that several gateways share.
+    #[serde(default)]
+    optional: bool,
     /// What they say: results, errors, notifications, questions.
     #[serde(default)]
     results: Handlings,
@@ -70,6 +77,10 @@ struct RawContent {
     /// Arguments that are not as the definition of the tool says. Default `enforce`.
     #[serde(default)]
     input_schema: Mode,
+    /// Arguments that the definition of the tool does not declare, where it leaves open whether there may
+    /// be more: `enforce` treats the declared ones as all there are. Default `off`.
+    #[serde(default = "off")]
+    undeclared_arguments: Mode,
     /// `structuredContent` that is not as the definition of the tool says. Default `audit`.
     #[serde(default = "audit")]
     output_schema: Mode,
@@ -133,7 +144,8 @@ struct RawRule {
     /// Which prompts, likewise.
     #[serde(default)]
     prompts: Vec<String>,
-    /// Which resources, by URI; a template by its text. Reading, subscribing and completing.
+    /// Which resources, by URI in its canonical form; a template by its text. Reading, subscribing and
+    /// completing. What is forbidden is forbidden with any query and with a slash at its end as well.
     #[serde(default)]
     resources: Vec<String>,
     /// Which methods, notifications and extensions that this gateway does not know.
@@ -257,7 +269,11 @@ impl Compiler<'_> {
 
     fn profile(&mut self, n: usize, raw: RawContent) -> Profile {
         let at = format!("/content/{n}");
-        let servers = self.servers(&format!("{at}/servers"), "entry", &raw.servers);
+        let at_servers = format!("{at}/servers");
+        let servers = match raw.optional && !raw.servers.is_empty() {
+            true => raw.servers.iter().map(|text| Pattern::new(text)).collect(),
+            false => self.servers(&at_servers, "entry", &raw.servers),
+        };
         for (direction, of, handlings) in [
             ("results", Direction::Result, &raw.results),
             ("arguments", Direction::Argument, &raw.arguments),
@@ -321,6 +337,7 @@ impl Compiler<'_> {
             results: raw.results,
             arguments: raw.arguments,
             input_schema: raw.input_schema,
+            undeclared: raw.undeclared_arguments,
             output_schema: raw.output_schema,
             allowed: raw.allowed,
             fence: raw.fence,
@@ -380,7 +397,7 @@ impl Compiler<'_> {
         let things = Things {
             tools: patterns(&raw.tools),
             prompts: patterns(&raw.prompts),
-            resources: patterns(&raw.resources),
+            resources: self.resources(n, raw.effect, &raw.resources),
             methods: patterns(&raw.methods),
         };
         if things.is_empty() {
@@ -424,6 +441,30 @@ impl Compiler<'_> {
             contact: raw.contact.map(Into::into).or_else(|| contact.cloned()),
         };
         (self.problems.len() == found).then_some((n, rule))
+    }
+
+    /// The resources that a rule names, as patterns over canonical URIs.
+    fn resources(&mut self, n: usize, effect: Says, texts: &[String]) -> Vec<Pattern> {
+        let mut found = Vec::new();
+        for (i, text) in texts.iter().enumerate() {
+            match (Pattern::resource(text), effect) {
+                (Ok(pattern), Says::Allow) => found.push(pattern),
+                (Ok(pattern), Says::Forbid) => {
+                    // What is forbidden is compared with every form, so also with the one as written.
+                    let folded = pattern.folded();
+                    if folded != pattern {
+                        found.push(folded);
+                    }
+                    found.push(pattern);
+                }
+                (Err(error), Says::Allow | Says::Forbid) => {
+                    let message = format!("`{}` can never match: {error}", text.escape_debug());
+                    let help = "write the URI as rules see it: see `Resources` in `docs/policy.md`";
+                    self.report(format!("/rules/{n}/resources/{i}"), message, help);
+                }
+            }
+        }
+        found
     }
 
     fn id(&mut self, n: usize, text: &str) -> Option<RuleId> {
@@ -497,7 +538,8 @@ impl Compiler<'_> {
             let pattern = Pattern::new(text);
             if !self.known.servers.iter().any(|server| pattern.matches(server.as_str())) {
                 let servers: Vec<_> = self.known.servers.iter().map(ServerName::as_str).collect();
-                let help = format!("the servers are: {}", servers.join(", "));
+                let also = if what == "entry" { "; `optional: true` allows others" } else { "" };
+                let help = format!("the servers are: {}{also}", servers.join(", "));
                 let at = format!("{at}/{i}");
                 self.report(at, format!("there is no server `{}`", text.escape_debug()), help);
             }

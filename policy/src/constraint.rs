@@ -76,6 +76,9 @@ pub struct Limits {
     within: Vec<String>,
     /// For `url`: the hosts, names or patterns with `*`. Without: every public one.
     hosts: Vec<String>,
+    /// For `url`: hosts that may be used beside every public one, also inside a network: names or patterns
+    /// with `*`.
+    also_hosts: Vec<String>,
     /// For `url`: the schemes. Default `https`.
     schemes: Vec<String>,
     /// For `url`: also addresses inside a network or a machine, if `hosts` names them.
@@ -110,6 +113,7 @@ pub struct Constraint {
     pub mode: Mode,
     limits: Limits,
     hosts: Vec<Pattern>,
+    also: Vec<Pattern>,
     domains: Vec<Pattern>,
     pattern: Option<Regex>,
 }
@@ -152,14 +156,27 @@ impl Constraint {
         ) {
             return Err(("hosts", "this is for `type: url`"));
         }
+        if only(!limits.also_hosts.is_empty(), Type::Url) {
+            return Err(("alsoHosts", "this is for `type: url`"));
+        }
+        if !limits.also_hosts.is_empty() && (!limits.hosts.is_empty() || limits.private_hosts) {
+            return Err((
+                "alsoHosts",
+                "this goes with every public host, not with `hosts` or `privateHosts`",
+            ));
+        }
+        if limits.also_hosts.iter().any(|host| host.chars().all(|c| matches!(c, '*' | '?' | '.'))) {
+            return Err(("alsoHosts", "this names every host, also inside a network"));
+        }
         if only(!limits.domains.is_empty(), Type::Email) {
             return Err(("domains", "this is for `type: email`"));
         }
         let patterns = |names: &[String]| {
             names.iter().map(|name| Pattern::new(&name.to_lowercase())).collect()
         };
-        let (hosts, domains) = (patterns(&limits.hosts), patterns(&limits.domains));
-        Ok(Self { servers, tools, at, mode: limits.mode, limits, hosts, domains, pattern })
+        let (hosts, also) = (patterns(&limits.hosts), patterns(&limits.also_hosts));
+        let domains = patterns(&limits.domains);
+        Ok(Self { servers, tools, at, mode: limits.mode, limits, hosts, also, domains, pattern })
     }
 
     /// Whether it speaks of this tool.
@@ -326,6 +343,9 @@ impl Constraint {
         if is_odd_number(host) {
             return Err("has a host that is not written plainly".into());
         }
+        if self.also.iter().any(|pattern| pattern.matches(host)) {
+            return Ok(());
+        }
         if !self.limits.private_hosts && is_inside(host) {
             return Err("leads inside a network or a machine".into());
         }
@@ -362,24 +382,30 @@ impl Constraint {
     }
 }
 
-/// Whether a name is not `meant` and could be read as that: without regard to case, or folded
+/// Whether a name is not `meant` and could be read as that: without regard to case or blanks, or folded
 /// (CVE-2026-27896).
 fn is_variant(name: &str, meant: &str) -> bool {
-    if name == meant || name.is_ascii() && meant.is_ascii() {
+    let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
+    if name == meant || plain(name) && plain(meant) {
         return name != meant && name.eq_ignore_ascii_case(meant);
     }
     let fold = |text: &str| -> String {
         let shown = text.nfkc().filter(|c| Hidden::of(*c).is_none());
-        shown.flat_map(char::to_lowercase).nfkc().collect()
+        let lower = shown.flat_map(char::to_lowercase).nfkc();
+        lower.filter(|c| !c.is_whitespace()).collect()
     };
     fold(name) == fold(meant)
 }
 
 fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
+    // Some readers fold compatibility forms before they hand the text on.
+    let folded: Cow<'_, str> =
+        if text.is_ascii() { text.into() } else { text.nfkc().collect::<String>().into() };
+    let text = &*folded;
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     let (found, note) = match forbidden {
         Forbidden::Shell => (
-            has(&[";", "|", "&", "<", ">", "`", "$(", "${", "\n", "\r", "\0"]),
+            has(&[";", "|", "&", "<", ">", "`", "$(", "${", "\0"]) || text.contains(is_line_end),
             "has characters that a shell reads as more than text",
         ),
         Forbidden::Sql => {
@@ -396,6 +422,11 @@ fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
         }
     };
     if found { Err(note.into()) } else { Ok(()) }
+}
+
+/// What some reader ends a line at (Unicode Standard Annex 14).
+const fn is_line_end(c: char) -> bool {
+    matches!(c, '\n' | '\u{b}' | '\u{c}' | '\r' | '\u{85}' | '\u{2028}' | '\u{2029}')
 }
 
 /// Files and folders that tell agents, editors and shells what to do.
@@ -462,11 +493,21 @@ fn decoded(text: &str) -> Option<String> {
         let (bytes, _) = coding::percent(&now);
         let next: String = String::from_utf8(bytes).ok()?.nfkc().collect();
         if next == now {
-            return (!now.contains(|c| Hidden::of(c).is_some())).then_some(now);
+            let plain = !now.contains(|c| Hidden::of(c).is_some()) && !has_wide_escape(&now);
+            return plain.then_some(now);
         }
         now = next;
     }
     None
+}
+
+/// Whether a text has an escape as `%u002e`, which some servers read and no standard has.
+fn has_wide_escape(text: &str) -> bool {
+    let is = |rest: &str| {
+        let digits = rest.strip_prefix(['u', 'U']).and_then(|rest| rest.get(..4));
+        digits.is_some_and(|digits| digits.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    text.split('%').skip(1).any(is)
 }
 
 /// The parts of a path, and whether it is absolute; `None` for one that is not plain: that goes up,
@@ -495,16 +536,55 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
     if text.contains(odd) || text.starts_with("//") || text.starts_with('~') || headed {
         return None;
     }
+    // A shell would put a variable there, or make several paths of one.
+    let expands = text.starts_with(['$', '%'])
+        || text.contains('{')
+            && ["{/", ",/", "{~", ",~", "{$", ",$"].iter().any(|part| text.contains(part));
+    if expands {
+        return None;
+    }
     let absolute = text.starts_with('/');
     let parts: Vec<String> = text
         .split('/')
         .filter(|part| !part.is_empty() && *part != ".")
         .map(str::to_owned)
         .collect();
-    // Some systems drop blanks and dots at the end of a name.
-    let up = |part: &String| part.trim_end_matches(' ').chars().all(|c| c == '.');
+    // Some systems drop blanks at the end of a name, some what stands behind a semicolon, and a shell
+    // takes what stands between braces for names of their own.
+    let dots = |part: &str| {
+        let part = part.split(';').next().unwrap_or_default().trim();
+        !part.is_empty() && part.chars().all(|c| c == '.')
+    };
+    let up = |part: &String| {
+        dots(part) || part.contains(['{', '}']) && part.split(['{', '}', ',']).any(dots)
+    };
     (!parts.iter().any(up)).then_some((absolute, parts))
 }
+
+/// How the names of hosts end that networks give inside: by RFC 6761, RFC 6762 and RFC 8375, by custom,
+/// and in clusters, whose resolvers complete them; and of services that give any address a public name.
+const INSIDE: [&str; 20] = [
+    "localhost",
+    "internal",
+    "intranet",
+    "local",
+    "lan",
+    "corp",
+    "home",
+    "private",
+    "home.arpa",
+    "localdomain",
+    "svc",
+    "default",
+    "kube-system",
+    "consul",
+    "docker",
+    "nip.io",
+    "sslip.io",
+    "xip.io",
+    "localtest.me",
+    "lvh.me",
+];
 
 /// Whether a host lies inside a network or a machine, in any spelling that a resolver takes.
 pub(crate) fn is_inside(host: &str) -> bool {
@@ -520,10 +600,7 @@ pub(crate) fn is_inside(host: &str) -> bool {
     }
     let ends =
         |top: &str| host == top || host.strip_suffix(top).is_some_and(|rest| rest.ends_with('.'));
-    ["localhost", "internal", "intranet", "local", "lan", "corp", "home.arpa", "localdomain"]
-        .into_iter()
-        .any(ends)
-        || !host.contains('.')
+    INSIDE.into_iter().any(ends) || !host.contains('.')
 }
 
 /// Whether a host ends in a number and is not an address in its one plain form: others are read

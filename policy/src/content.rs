@@ -54,6 +54,9 @@ pub struct Profile {
     pub arguments: Handlings,
     /// What is done about arguments that are not as the definition says.
     pub input_schema: Mode,
+    /// What is done about arguments that the definition does not declare, where it leaves open whether
+    /// there may be more.
+    pub undeclared: Mode,
     /// What is done about results that are not as the definition says.
     pub output_schema: Mode,
     /// Values that are no secrets: the first 16 hexadecimal digits of their SHA-256, or more.
@@ -77,6 +80,7 @@ impl Default for Profile {
             results: Handlings::default(),
             arguments: Handlings::default(),
             input_schema: Mode::Enforce,
+            undeclared: Mode::Off,
             output_schema: Mode::Audit,
             allowed: Vec::new(),
             link_hosts: Vec::new(),

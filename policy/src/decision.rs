@@ -11,6 +11,7 @@ use crate::offer::Kind;
 use crate::pin::Digest;
 use crate::pins::Unfit;
 use crate::principal::Wanted;
+use crate::uri::UriError;
 
 /// Why a message may not pass. Closed: a new reason must be given a code and a document.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -41,11 +42,13 @@ pub enum Reason {
     Pin(Unfit),
     /// A person has to approve each call, and there is nobody to ask.
     Approval,
+    /// Its URI has no canonical form, so no rule can speak of it.
+    Uri(UriError),
 }
 
 impl Reason {
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 24] = [
+    pub const CODES: [&str; 25] = [
         "not-granted",
         "forbidden",
         "condition-error",
@@ -62,6 +65,7 @@ impl Reason {
         "revoked",
         "content",
         "arguments",
+        "uri",
         Unfit::CODES[0],
         Unfit::CODES[1],
         Unfit::CODES[2],
@@ -93,6 +97,7 @@ impl Reason {
             Self::Arguments(_) => "arguments",
             Self::Pin(unfit) => unfit.code(),
             Self::Approval => "approval-required",
+            Self::Uri(_) => "uri",
         }
     }
 
@@ -112,7 +117,8 @@ impl Reason {
             | Self::Content(_)
             | Self::Arguments(_)
             | Self::Pin(_)
-            | Self::Approval => None,
+            | Self::Approval
+            | Self::Uri(_) => None,
         }
     }
 

@@ -159,7 +159,7 @@ fn applies(rule: &Rule, subject: Subject<'_>) -> Applies {
     if !rule.is_about(server) {
         return Applies::Server;
     }
-    if !rule.things.of(kind).iter().any(|pattern| pattern.matches(name)) {
+    if !rule.names(kind, name) {
         return Applies::Thing;
     }
     match rule.outcome(subject) {

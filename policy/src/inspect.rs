@@ -15,6 +15,7 @@ use crate::json::Value;
 use crate::name::OfferName;
 use crate::pointer::escaped;
 use crate::schema::Misfit;
+use crate::uri::UriError;
 use crate::work::Budget;
 
 /// A detector. Its name in the configuration, the audit log and the metrics is [`Detector::name`].
@@ -188,6 +189,12 @@ impl Finding {
 
     pub(crate) const fn unfit(note: &'static str) -> Self {
         Self { detector: Detector::Pins, at: String::new(), note: Cow::Borrowed(note) }
+    }
+
+    /// Of a URI that cannot be compared. `key` is the member it stands in.
+    pub(crate) fn uncomparable(key: &str, error: UriError) -> Self {
+        let (at, note) = (format!("/{key}"), Cow::Borrowed(error.note()));
+        Self { detector: Detector::ToolNames, at, note }
     }
 
     pub(crate) fn unregistered() -> Self {

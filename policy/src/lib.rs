@@ -6,6 +6,7 @@
 //! - [`name`]: validated names and ids
 //! - [`mod@pointer`]: where in a document, as JSON Pointer
 //! - [`hidden`]: what is in a text and not shown
+//! - [`uri`]: URIs of resources, in the one form that is compared
 //! - [`pattern`]: names with `*` and `?` in them
 //! - [`principal`]: who is asking, as the gateway concluded it
 //! - [`revoked`]: what is no longer to be used, whatever the rules say
@@ -47,6 +48,7 @@ pub mod work;
 pub mod name;
 pub mod pointer;
 pub mod hidden;
+pub mod uri;
 pub mod pattern;
 pub mod principal;
 pub mod revoked;
@@ -55,6 +57,7 @@ pub mod kind;
 pub mod pin;
 pub mod detect;
 pub mod schema;
+mod declared;
 pub mod inspect;
 pub mod labels;
 pub mod clean;

@@ -1,8 +1,12 @@
 //! What a server offers: tools, prompts, resources and resource templates.
 
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 use std::sync::{Arc, OnceLock};
 
+use unicode_normalization::UnicodeNormalization as _;
+
+use crate::hidden::Hidden;
 use crate::inspect::{self, Finding};
 use crate::json::{Document, Fragment, Value};
 pub use crate::kind::Kind;
@@ -11,6 +15,7 @@ use crate::mirror::{self, Mirrored};
 use crate::name::{NameError, OfferName, ServerName};
 use crate::pin::{Digest, Subject};
 use crate::schema::Schema;
+use crate::uri::{self, ResourceUri, UriError};
 use crate::work::Budget;
 
 /// Longest name of a tool or a prompt, in bytes. Resources are named by URIs, which may be longer.
@@ -21,6 +26,8 @@ const LONGEST: usize = 256;
 pub struct Offer {
     kind: Kind,
     name: OfferName,
+    /// The name in the form that rules see; only resources and templates have one of their own.
+    uri: Option<Result<ResourceUri, UriError>>,
     definition: Fragment,
     digest: Option<Digest>,
     findings: Vec<Finding>,
@@ -94,6 +101,11 @@ impl Offer {
         if matches!(kind, Kind::Tool | Kind::Prompt) && length > limit {
             return Err(OfferError::Name(NameError::Length { length, limit }));
         }
+        let uri = match kind {
+            Kind::Resource => Some(ResourceUri::listed(name.as_str())),
+            Kind::Template => Some(ResourceUri::template(name.as_str())),
+            Kind::Tool | Kind::Prompt | Kind::Method => None,
+        };
         let mirrored = match kind {
             Kind::Tool => mirror::read(definition).map_err(OfferError::Mirror)?,
             Kind::Prompt | Kind::Resource | Kind::Template | Kind::Method => Vec::new(),
@@ -111,7 +123,7 @@ impl Offer {
         let definition = definition.fragment(document);
         let schemas = known.map(|known| known.schemas.clone()).unwrap_or_default();
         let cleaned = OnceLock::new();
-        Ok(Self { kind, name, definition, digest, findings, mirrored, cleaned, schemas })
+        Ok(Self { kind, name, uri, definition, digest, findings, mirrored, cleaned, schemas })
     }
 
     /// What sort of thing it is.
@@ -124,6 +136,18 @@ impl Offer {
     #[must_use]
     pub const fn name(&self) -> &OfferName {
         &self.name
+    }
+
+    /// What rules, revocations and records call it.
+    ///
+    /// # Errors
+    /// When it is a resource or a template whose URI has no canonical form.
+    pub fn rule_name(&self) -> Result<&str, UriError> {
+        match &self.uri {
+            None => Ok(self.name.as_str()),
+            Some(Ok(uri)) => Ok(uri.as_str()),
+            Some(Err(error)) => Err(*error),
+        }
     }
 
     /// The whole definition.
@@ -220,6 +244,28 @@ pub struct Catalog {
     kind: Kind,
     offers: Vec<Offer>,
     by_name: BTreeMap<OfferName, usize>,
+    /// Resources by every form of their URI that servers may take for the same.
+    by_uri: BTreeMap<Box<str>, usize>,
+}
+
+/// What a list says of a name that a caller gives.
+#[derive(Clone, Copy, Debug)]
+pub enum Place<'a> {
+    /// It is in the list, perhaps in another spelling of the same URI.
+    Listed(&'a Offer),
+    /// It is not, and a server may give something that is in the list for it: the same URI without a
+    /// query, or without the slash at its end.
+    Beside(&'a Offer),
+}
+
+impl<'a> Place<'a> {
+    /// The definition by which it is judged.
+    #[must_use]
+    pub const fn offer(self) -> &'a Offer {
+        match self {
+            Self::Listed(offer) | Self::Beside(offer) => offer,
+        }
+    }
 }
 
 impl Catalog {
@@ -236,12 +282,37 @@ impl Catalog {
                 twice.extend([first, at]);
             }
         }
+        let mut by_look: BTreeMap<Cow<'_, str>, usize> = BTreeMap::new();
+        let named = matches!(kind, Kind::Tool | Kind::Prompt);
+        for (at, offer) in offers.iter().enumerate().filter(|_| named) {
+            if let Some(first) = by_look.insert(look(offer.name.as_str()), at) {
+                twice.extend([first, at]);
+            }
+        }
+        drop(by_look);
+        let mut by_uri: BTreeMap<Box<str>, usize> = BTreeMap::new();
+        for (at, offer) in offers.iter().enumerate().filter(|_| kind == Kind::Resource) {
+            let Ok(uri) = offer.rule_name() else { continue };
+            match by_uri.get(uri) {
+                Some(first) => twice.extend([*first, at]),
+                None => drop(by_uri.insert(uri.into(), at)),
+            }
+        }
+        // After all of them: a URI of its own counts before a form of another.
+        for (at, offer) in offers.iter().enumerate().filter(|_| kind == Kind::Resource) {
+            let Ok(uri) = offer.rule_name() else { continue };
+            for form in uri::related(uri) {
+                by_uri.entry(form.into()).or_insert(at);
+            }
+        }
+        twice.sort_unstable();
+        twice.dedup();
         for at in twice {
             if let Some(offer) = offers.get_mut(at) {
                 offer.findings.push(Finding::duplicate_name());
             }
         }
-        Self { server, kind, offers, by_name }
+        Self { server, kind, offers, by_name, by_uri }
     }
 
     /// Which server.
@@ -266,5 +337,79 @@ impl Catalog {
     #[must_use]
     pub fn offer(&self, name: &str) -> Option<&Offer> {
         self.offers.get(*self.by_name.get(name)?)
+    }
+
+    /// What is listed that a caller's `name` stands for: by its exact spelling first, and of resources by
+    /// every form of it.
+    #[must_use]
+    pub fn place(&self, name: &str) -> Option<Place<'_>> {
+        if let Some(offer) = self.offer(name) {
+            return Some(Place::Listed(offer));
+        }
+        if self.by_uri.is_empty() {
+            return None;
+        }
+        let asked = ResourceUri::parse(name).ok()?;
+        let at = |form: &str| self.offers.get(*self.by_uri.get(form)?);
+        if let Some(offer) = at(asked.as_str()) {
+            let same = offer.rule_name() == Ok(asked.as_str());
+            return Some(if same { Place::Listed(offer) } else { Place::Beside(offer) });
+        }
+        uri::related(asked.as_str()).iter().find_map(|form| at(form)).map(Place::Beside)
+    }
+}
+
+/// A name as a person reads it, and a server that folds compatibility forms: two names of one server
+/// that look the same are two of one name.
+fn look(name: &str) -> Cow<'_, str> {
+    if name.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Cow::Borrowed(name);
+    }
+    let shown: String = name.nfkc().filter(|c| Hidden::of(*c).is_none()).collect();
+    Cow::Owned(shown.split_whitespace().collect::<Vec<_>>().join(" "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Catalog, Kind, Offer, Place};
+    use crate::name::ServerName;
+
+    fn catalog(kind: Kind, names: &[&str]) -> Catalog {
+        let offer = |name: &&str| {
+            Offer::for_tests(kind, &serde_json::json!({ kind.key(): name }).to_string())
+        };
+        let server = ServerName::parse("up").unwrap();
+        Catalog::new(server, kind, names.iter().map(offer).collect())
+    }
+
+    #[test]
+    fn two_names_that_look_the_same_are_two_of_one_name() {
+        let prompts =
+            catalog(Kind::Prompt, &["notes", "\u{ff4e}otes", "Notes", "my  list", "my list "]);
+        let twice = |at: usize| {
+            let mut findings = prompts.offers()[at].findings().iter();
+            findings.any(|finding| finding.to_string().contains("has the same name"))
+        };
+        assert_eq!([0, 1, 2, 3, 4].map(twice), [true, true, false, true, true]);
+    }
+
+    #[test]
+    fn two_spellings_of_one_uri_are_two_of_one_name() {
+        let uris = ["file:///a b", "file:///a%20b", "file:///a", "file:///a/"];
+        let resources = catalog(Kind::Resource, &uris);
+        let twice = |at: usize| !resources.offers()[at].findings().is_empty();
+        assert_eq!([0, 1, 2, 3].map(twice), [true, true, false, false]);
+    }
+
+    #[test]
+    fn a_form_of_a_listed_resource_stands_beside_it() {
+        let resources = catalog(Kind::Resource, &["file:///a", "db://Customers/a"]);
+        assert!(matches!(resources.place("FILE:///a"), Some(Place::Listed(_))));
+        for uri in ["file:///a?x", "file:///a/", "file://localhost/a", "db://customers/a"] {
+            assert!(matches!(resources.place(uri), Some(Place::Beside(_))), "{uri}");
+        }
+        for uri in ["file:///b", "file:///a/b", "file:///./a"] {
+            assert!(resources.place(uri).is_none(), "{uri}");
+        }
     }
 }

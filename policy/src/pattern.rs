@@ -1,6 +1,7 @@
 //! Names with `*` and `?` in them.
 
 use crate::name::ServerName;
+use crate::uri::{self, UriError};
 
 /// A pattern over names: `*` stands for any run of characters, `?` for one; all else for itself.
 ///
@@ -47,6 +48,21 @@ impl Pattern {
             Some(_) | None => Shape::Glob,
         };
         Self { text: text.into(), shape }
+    }
+
+    /// The pattern `text` over URIs of resources: compared with their canonical form.
+    ///
+    /// # Errors
+    /// When no URI in canonical form can match it.
+    pub fn resource(text: &str) -> Result<Self, UriError> {
+        Ok(Self::new(&uri::pattern(text)?))
+    }
+
+    /// The same without regard to the case of the authority, for what is compared with every form that
+    /// servers may take for the same.
+    #[must_use]
+    pub(crate) fn folded(&self) -> Self {
+        Self::new(&uri::folded(&self.text))
     }
 
     /// The pattern as written.

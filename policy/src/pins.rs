@@ -9,6 +9,7 @@ use crate::lock::{Lock, State, Version};
 use crate::mode::Mode;
 use crate::offer::{Kind, Offer};
 use crate::pin::Digest;
+use crate::uri::{self, ResourceUri};
 
 /// Why a definition may not be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -116,10 +117,11 @@ impl Pins {
         if kind == Kind::Method {
             return None;
         }
-        let versions = self.versions(server, kind, name);
         let Some(offer) = offer else {
-            return (kind != Kind::Resource || !versions.is_empty()).then_some(Unfit::Removed);
+            let known = kind != Kind::Resource || self.of_resource(server, name).next().is_some();
+            return known.then_some(Unfit::Removed);
         };
+        let versions = self.versions(server, kind, name);
         let Some(digest) = offer.digest() else { return Some(Unfit::Unpinnable) };
         if !self.inconsistent.is_empty()
             && self.inconsistent.contains(&(server.into(), kind, name.into()))
@@ -136,10 +138,46 @@ impl Pins {
         if let Some(unfit) = self.unfit_server(server) {
             return Some(unfit);
         }
-        let versions = self.versions(server, kind, name);
-        let approved = versions.iter().any(|version| version.state == State::Approved);
-        let fits = kind == Kind::Method || (kind == Kind::Resource && versions.is_empty());
-        (!approved && !fits).then_some(Unfit::NotApproved)
+        let is_approved = |version: &Version| version.state == State::Approved;
+        let fits = match kind {
+            Kind::Method => true,
+            Kind::Resource => {
+                let mut versions = self.of_resource(server, name).peekable();
+                versions.peek().is_none() || versions.any(is_approved)
+            }
+            Kind::Tool | Kind::Prompt | Kind::Template => {
+                self.versions(server, kind, name).iter().any(is_approved)
+            }
+        };
+        (!fits).then_some(Unfit::NotApproved)
+    }
+
+    /// Whether the resource `name`, which is held to the approval of another form of its URI, was itself
+    /// approved once: then that approval counts, and its server no longer lists it.
+    #[must_use]
+    pub(crate) fn unfit_beside(&self, server: &str, name: &str) -> Option<Unfit> {
+        (!self.versions(server, Kind::Resource, name).is_empty()).then_some(Unfit::Removed)
+    }
+
+    /// What is known of a resource, under whatever spelling of its URI it was approved.
+    fn of_resource(&self, server: &str, name: &str) -> impl Iterator<Item = &Version> {
+        let locked = self.lock.servers.get(server);
+        let names = ResourceUri::parse(name).ok();
+        let names: Vec<_> = names
+            .as_ref()
+            .map(|uri| uri::related(uri.as_str()).into_iter().map(String::from).collect())
+            .unwrap_or_default();
+        let own: Box<str> = name.into();
+        let is = move |known: &str| {
+            let form = |uri: &str| names.iter().any(|name| name == uri);
+            *known == *own
+                || ResourceUri::listed(known)
+                    .is_ok_and(|known| uri::related(known.as_str()).iter().any(|uri| form(uri)))
+        };
+        let offers = locked.into_iter().flat_map(|locked| &locked.offers);
+        offers
+            .filter(move |((kind, known), _)| *kind == Kind::Resource && is(known))
+            .flat_map(|(_, versions)| versions)
     }
 
     /// Whether a member of what `server` says of itself may not be shown: it has to be as in one of
@@ -254,5 +292,53 @@ mod tests {
         assert_eq!(none, None);
         assert_eq!(Pins::default().unfit("up", Kind::Tool, "x", None), Some(Unfit::Removed));
         assert_eq!(Pins::default().unfit("up", Kind::Method, "x/y", None), None);
+    }
+
+    fn resource(state: State, uri: &str) -> Pins {
+        let text = serde_json::json!({ "uri": uri, "name": "n" }).to_string();
+        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
+        let definition = Fragment::whole(Arc::new(document));
+        let digest = Offer::for_tests(Kind::Resource, definition.value().raw()).digest().unwrap();
+        let version = Version { digest, state, by: None, at: None, definition };
+        let offers = [((Kind::Resource, uri.into()), vec![version])].into();
+        let locked = Locked { offers, ..Locked::default() };
+        let lock = Lock { servers: [("up".into(), locked)].into() };
+        Pins { lock: Arc::new(lock), ..Pins::default() }
+    }
+
+    #[test]
+    fn an_unlisted_resource_whose_approval_was_taken_back_is_not_read() {
+        for state in [State::Revoked, State::Pending] {
+            let pins = resource(state, "file:///srv/My note");
+            for uri in
+                ["file:///srv/My%20note", "file:///srv/My%20note?x", "file:///srv/My%20note/"]
+            {
+                assert_eq!(
+                    pins.unfit("up", Kind::Resource, uri, None),
+                    Some(Unfit::Removed),
+                    "{uri}"
+                );
+                let unlisted = pins.unfit_unlisted("up", Kind::Resource, uri);
+                assert_eq!(unlisted, Some(Unfit::NotApproved), "{uri}");
+            }
+            assert_eq!(pins.unfit_unlisted("up", Kind::Resource, "file:///srv/other"), None);
+            assert_eq!(pins.unfit_unlisted("down", Kind::Resource, "file:///srv/My%20note"), None);
+        }
+        let approved = resource(State::Approved, "file:///srv/a");
+        assert_eq!(approved.unfit_unlisted("up", Kind::Resource, "file:///srv/a?x"), None);
+    }
+
+    #[test]
+    fn a_change_that_is_accepted_of_one_server_is_not_of_another() {
+        let (v1, v2) = (r#"{"name":"a","description":"x"}"#, r#"{"name":"a","description":"y"}"#);
+        let mut pins = pins(State::Approved, v1);
+        let lock = Arc::make_mut(&mut pins.lock);
+        let same = lock.servers.get("up").cloned().unwrap();
+        lock.servers.insert("down".into(), same);
+        let other = Offer::for_tests(Kind::Tool, v2);
+        pins.accepted.insert(("up".into(), other.digest().unwrap()));
+        let check = |server: &str| pins.unfit(server, Kind::Tool, "a", Some(&other));
+        assert_eq!(check("up"), None);
+        assert_eq!(check("down"), Some(Unfit::Changed));
     }
 }

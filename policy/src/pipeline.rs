@@ -21,7 +21,7 @@ use crate::inspect::Finding;
 use crate::json::{Document, Fragment, Value};
 use crate::message::{Call, Reply, Use, Verb};
 use crate::name::{RuleId, ServerName};
-use crate::offer::{Catalog, Kind, Offer};
+use crate::offer::{Catalog, Kind, Offer, Place};
 use crate::pins::{Pins, Unfit};
 use crate::places::Answer;
 use crate::principal::Principal;
@@ -32,6 +32,7 @@ use crate::shadow::{Shadowing, Shadows};
 use crate::work::Budget;
 
 pub use expected::Fate;
+use standing::rule_name;
 
 /// Proof that a call was allowed. Only this module makes one, and it cannot be copied.
 ///
@@ -306,7 +307,7 @@ impl Policy {
 
     /// From now on `revoked` is no longer to be used, and nothing else is.
     pub fn revoke(&self, revoked: Arc<Revoked>) {
-        self.revoked.store(revoked);
+        self.revoked.store(Arc::new(Revoked::clone(&revoked).indexed()));
     }
 
     /// What is no longer to be used.
@@ -452,18 +453,25 @@ impl Policy {
         &self,
         principal: &Principal,
         catalog: Option<&Catalog>,
-        call: Use,
+        mut call: Use,
         budget: &Budget,
     ) -> Ruling<Permit> {
         let kind = call.verb.kind();
         let catalog =
             catalog.filter(|catalog| catalog.kind() == kind && *catalog.server() == call.server);
         let shadows = self.shadows.load();
-        let offer = match catalog {
-            Some(catalog) => catalog.offer(&call.name),
+        let place = match catalog {
+            Some(catalog) => catalog.place(&call.name),
             // Who has no list at hand goes by the last that was read.
-            None => shadows.offer(&call.server, kind, &call.name),
+            None => shadows.place(&call.server, kind, &call.name),
         };
+        // The server is asked in its own spelling: to it another may be another resource.
+        if let Some(Place::Listed(offer)) = place
+            && offer.name().as_str() != &*call.name
+        {
+            call.name = offer.name().as_str().into();
+        }
+        let offer = place.map(Place::offer);
         let listed = if catalog.is_some() { Listed::Known } else { Listed::Unknown };
         if offer.is_none() && matches!(kind, Kind::Tool | Kind::Prompt | Kind::Template) {
             let (decision, denial) = Self::unknown(kind);
@@ -492,9 +500,16 @@ impl Policy {
             Some(arguments) => Arguments::Given(arguments.value(), budget),
         };
         let known = self.registered(&call.server, kind, &call.name);
-        let subject =
-            Subject { principal, server: &call.server, kind, name: &call.name, arguments, known };
-        let Decided { decision: decided, contact, .. } = self.access.decide(subject);
+        let decided = {
+            let Ok(name) = rule_name(kind, &call.name, offer) else {
+                // INVARIANT: what has no name for rules was denied above.
+                let (decision, denial) = Self::unknown(kind);
+                return Ruling { decision, outcome: Err(denial) };
+            };
+            let (server, name) = (&call.server, &*name);
+            self.access.decide(Subject { principal, server, kind, name, arguments, known })
+        };
+        let Decided { decision: decided, contact, .. } = decided;
         match decided.effect {
             Effect::Allow(rule) => {
                 if let Some(ruling) = self.unattended(&call, &seen) {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::name::ServerName;
 use crate::principal::Principal;
+use crate::uri::{self, ResourceUri};
 
 /// Everything that was revoked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -18,6 +19,9 @@ pub struct Revoked {
     pub tools: BTreeSet<Box<str>>,
     /// Tokens, by their `jti`.
     pub tokens: BTreeSet<Box<str>>,
+    /// The resources among `tools`, as `SERVER/URI` in every form that servers may take for the same.
+    /// Filled by [`Self::indexed`].
+    pub resources: BTreeSet<Box<str>>,
 }
 
 impl Revoked {
@@ -39,13 +43,67 @@ impl Revoked {
         self.servers.contains(server.as_str())
     }
 
-    /// Whether `name` of `server` may not be used any more, or nothing of the server.
+    /// The same, ready to be asked about resources in other spellings than it was written in.
+    #[must_use]
+    pub fn indexed(mut self) -> Self {
+        self.resources.clear();
+        for entry in &self.tools {
+            let Some((server, name)) = entry.split_once('/') else { continue };
+            let Ok(uri) = ResourceUri::listed(name) else { continue };
+            for form in uri::related(uri.as_str()) {
+                self.resources.insert(format!("{server}/{form}").into());
+            }
+        }
+        self
+    }
+
+    /// Whether `name` of `server` may not be used any more, or nothing of the server. A resource is
+    /// revoked with every form of its URI that the server may take for the same.
     #[must_use]
     pub fn has(&self, server: &ServerName, name: &str) -> bool {
         if self.has_server(server) {
             return true;
         }
-        let is = |tool: &str| tool.split_once('/') == Some((server.as_str(), name));
-        !self.tools.is_empty() && self.tools.iter().any(|tool| is(tool))
+        if self.tools.is_empty() {
+            return false;
+        }
+        let entry = |name: &str| format!("{server}/{name}");
+        if self.tools.contains(entry(name).as_str()) {
+            return true;
+        }
+        if self.resources.is_empty() || !name.contains(':') {
+            return false;
+        }
+        let Ok(uri) = ResourceUri::listed(name) else { return false };
+        let revoked = |form: &str| self.resources.contains(entry(form).as_str());
+        uri::related(uri.as_str()).iter().any(|form| revoked(form))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Revoked;
+    use crate::name::ServerName;
+
+    #[test]
+    fn a_resource_is_revoked_in_every_spelling() {
+        let tools = ["up/file:///srv/Secret note", "up/drop"].map(Box::<str>::from).into();
+        let revoked = Revoked { tools, ..Revoked::default() }.indexed();
+        let server = ServerName::parse("up").unwrap();
+        for name in [
+            "drop",
+            "file:///srv/Secret note",
+            "file:///srv/Secret%20note",
+            "FILE:///srv/Secret%20note?x",
+            "file:///srv/Secret%20note/",
+            "file://localhost/srv/Secret%20note",
+        ] {
+            assert!(revoked.has(&server, name), "{name}");
+        }
+        for name in ["drop2", "file:///srv/Secret", "file:///srv/Secret%20notes"] {
+            assert!(!revoked.has(&server, name), "{name}");
+        }
+        let other = ServerName::parse("other").unwrap();
+        assert!(!revoked.has(&other, "drop"));
     }
 }

@@ -17,7 +17,7 @@ use crate::kind::Kind;
 use crate::lock::State;
 use crate::mode::Mode;
 use crate::name::ServerName;
-use crate::offer::{Catalog, Offer};
+use crate::offer::{Catalog, Offer, Place};
 use crate::pins::Pins;
 
 use likeness::{Forms, Words};
@@ -296,6 +296,13 @@ impl Shadows {
     pub fn offer(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&Offer> {
         let catalogs = self.catalogs.get(&(server.clone(), kind))?;
         catalogs.iter().find_map(|catalog| catalog.offer(name))
+    }
+
+    /// What a caller's `name` stands for among what was listed last.
+    #[must_use]
+    pub fn place(&self, server: &ServerName, kind: Kind, name: &str) -> Option<Place<'_>> {
+        let catalogs = self.catalogs.get(&(server.clone(), kind))?;
+        catalogs.iter().find_map(|catalog| catalog.place(name))
     }
 
     /// Everything that was found.

@@ -385,3 +385,113 @@ fn what_a_shell_or_a_database_would_take_for_its_own_is_refused() {
         }
     }
 }
+
+/// A server whose tool declares `path` and `options`, and does not say whether there may be more.
+fn open_server(era: Era) -> Server {
+    let tool = json!({ "name": "work", "description": "A tool.",
+        "inputSchema": { "type": "object", "required": ["path"], "properties": {
+            "path": { "type": "string" },
+            "options": { "type": "object", "properties": { "deep": { "type": "boolean" } } },
+            "labels": { "type": "object", "additionalProperties": { "type": "string" } } } } });
+    Server::offering(
+        era,
+        json!({ "tools": [tool] }),
+        |_| json!({ "resultType": "complete", "content": [{ "type": "text", "text": "done" }] }),
+    )
+}
+
+#[test]
+fn arguments_that_nobody_declared_are_refused_where_that_is_wanted() {
+    for era in ERAS {
+        let server = open_server(era);
+        let closed = "content: [{servers: [up], undeclaredArguments: enforce}]";
+        let gateway = start(&server, closed);
+        let client = gateway.client(era, ANA);
+        for (arguments, why) in [
+            (json!({ "path": "/srv/a", "is_admin": true }), "`is_admin` is not one of the members"),
+            (
+                json!({ "path": "/srv/a", "options": { "root": "/" } }),
+                "`root` is not one of the members",
+            ),
+        ] {
+            let told = refused(&client, &server, &arguments).unwrap();
+            assert!(told.contains(why), "{told}");
+            assert_eq!(gateway.last()["reason"], "arguments");
+        }
+        let declared =
+            json!({ "path": "/srv/a", "options": { "deep": true }, "labels": { "x": "y" } });
+        assert_eq!(refused(&client, &server, &declared), None);
+        // By default a definition that leaves it open is taken at its word.
+        let gateway = start(&server, "");
+        let client = gateway.client(era, ANA);
+        assert_eq!(refused(&client, &server, &json!({ "path": "/srv/a", "is_admin": true })), None);
+        let gateway = start(&server, "content: [{servers: [up], undeclaredArguments: audit}]");
+        let client = gateway.client(era, ANA);
+        assert_eq!(refused(&client, &server, &json!({ "path": "/srv/a", "is_admin": true })), None);
+        assert!(gateway.last()["findings"].to_string().contains("is_admin"));
+    }
+}
+
+#[test]
+fn a_call_without_arguments_is_held_to_the_schema_and_to_constraints() {
+    for era in ERAS {
+        let (strict, lax) = (server(era), Server::echo(era, &["work"]));
+        let gateway = start(&strict, "");
+        let client = gateway.client(era, ANA);
+        let answer = client.ask("tools/call", json!({ "name": "work" })).json();
+        let told = answer["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(
+            answer["result"]["isError"] == true && told.contains("`path` is missing"),
+            "{answer}"
+        );
+        assert!(strict.tool_calls().is_empty());
+        let required =
+            "constraints: [{servers: [up], tools: [work], argument: /path, required: true}]";
+        let gateway = start(&lax, required);
+        let client = gateway.client(era, ANA);
+        let answer = client.ask("tools/call", json!({ "name": "work" })).json();
+        let told = answer["result"]["content"][0]["text"].as_str().unwrap();
+        assert!(answer["result"]["isError"] == true && told.contains("is missing"), "{answer}");
+        assert!(lax.tool_calls().is_empty());
+        assert_eq!(gateway.last()["reason"], "arguments");
+    }
+}
+
+#[test]
+fn no_spelling_of_an_argument_leads_past_a_constraint() {
+    let constraints = "constraints:
+- {servers: [up], tools: ['*'], argument: /path, type: path, within: [/srv]}
+- {servers: [up], tools: ['*'], argument: /url, type: url, alsoHosts: ['*.corp.example.com']}
+- {servers: [up], tools: ['*'], argument: /query, forbid: [shell]}";
+    for era in ERAS {
+        let server = Server::echo(era, &["work"]);
+        let gateway = start(&server, constraints);
+        let client = gateway.client(era, ANA);
+        for arguments in [
+            json!({ "path": "/srv/a", "path ": "/etc/passwd" }),
+            json!({ "path": "/srv/..;/etc/passwd" }),
+            json!({ "path": "/srv/%uff0e%uff0e/etc/passwd" }),
+            json!({ "path": "/srv/{a,../etc/passwd}" }),
+            json!({ "url": "https://kubernetes.default.svc/api" }),
+            json!({ "url": "https://10.0.0.1.nip.io/" }),
+            json!({ "query": "a\u{ff1b}b" }),
+            json!({ "query": "a\u{ff5c}b" }),
+            json!({ "query": "\u{ff04}(id)" }),
+            json!({ "query": "a\u{2028}b" }),
+        ] {
+            let answer = client.call("work", &arguments).json();
+            assert_eq!(answer["result"]["isError"], true, "{arguments}: {answer}");
+            assert_eq!(gateway.last()["reason"], "arguments", "{arguments}");
+        }
+        assert!(server.tool_calls().is_empty());
+        for arguments in [
+            json!({ "path": "/srv/{id}/a;b" }),
+            json!({ "url": "https://example.com/a" }),
+            json!({ "url": "https://wiki.corp.example.com/a" }),
+            json!({ "query": "größer" }),
+        ] {
+            let answer = client.call("work", &arguments).json();
+            assert_eq!(answer["result"]["content"][0]["text"], "done", "{arguments}: {answer}");
+        }
+    }
+}

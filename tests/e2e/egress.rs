@@ -1,6 +1,6 @@
 //! Connections go only to addresses their server may be at.
 
-use e2e::gateway::{ANA, Config};
+use e2e::gateway::{ANA, Config, Folder, binary};
 use e2e::server::Server;
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
@@ -76,4 +76,35 @@ fn what_can_never_be_reached_is_said_at_once() {
         assert!(text.contains(said) && text.contains("gateway.yaml:"), "{host} {more}: {text}");
     }
     assert!(server.calls().is_empty());
+}
+
+#[test]
+fn another_machine_is_spoken_to_in_the_clear_only_where_that_is_said() {
+    let folder = Folder::new();
+    let said = |more: &str, url: &str| {
+        let config = Config::with(&format!("- {{name: up, url: '{url}'{more}}}"), "[up]");
+        let file = folder.path().join("gateway.yaml");
+        config.write(&file, &folder.path().join("audit.jsonl"));
+        let mut command = std::process::Command::new(binary());
+        command.arg("validate").arg(&file);
+        let output = e2e::gateway::fed(command, "");
+        let text = [output.stdout, output.stderr].concat();
+        (output.status.success(), String::from_utf8_lossy(&text).into_owned())
+    };
+    for url in ["http://mcp.example.com/mcp", "http://10.1.2.3:8080/mcp", "http://notlocalhost/mcp"]
+    {
+        let (valid, text) = said("", url);
+        assert!(!valid && text.contains("`http` to another machine"), "{url}: {text}");
+        assert!(said(", insecure: true", url).0, "{url}");
+    }
+    for url in [
+        "http://localhost:9/mcp",
+        "http://127.0.0.1:9/mcp",
+        "http://[::1]:9/mcp",
+        "https://mcp.example.com/mcp",
+    ] {
+        assert!(said("", url).0, "{url}");
+        let (valid, text) = said(", insecure: true", url);
+        assert!(!valid && text.contains("`insecure` changes nothing here"), "{url}: {text}");
+    }
 }

@@ -30,6 +30,7 @@ mod identity;
 mod import;
 mod introspection;
 mod ledger;
+mod names;
 mod peers;
 mod pins;
 mod places;

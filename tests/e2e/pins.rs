@@ -352,6 +352,8 @@ fn a_lockfile_has_to_be_signed_by_as_many_as_are_asked_for() {
         assert!(!config.tried(&["pin", "sign", "--name", "eve", "--key", &eve.0]).status.success());
         let signatures = folder.path().join("portcullis.lock.sig");
         let of_ana = fs::read_to_string(&signatures).unwrap();
+        fs::write(&signatures, of_ana.repeat(2)).unwrap();
+        refused("signed by 1");
         fs::write(&signatures, format!("{of_ana}{}", of_ana.replace("ana ", "bob "))).unwrap();
         refused("signed by 1");
         config.verb(&["pin", "sign", "--name", "bob", "--key", &bob.0]);
@@ -615,6 +617,31 @@ fn what_is_done_about_a_change_goes_by_its_class() {
             assert_eq!(called, expected.contains(&"rest"));
             assert_eq!(events(&gateway, "definition-changed").len(), 1);
         }
+    }
+}
+
+#[test]
+fn of_several_changes_the_gravest_decides() {
+    for era in ERAS {
+        let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work"), tool("rest")] })));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let lock = lockfile(&folder);
+        let mut config = config(&server).approved(&lock);
+        config.pins = format!("{{file: '{}', drift: {{cosmetic: accept}}}}", lock.display());
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        assert_eq!(client.tools(), ["work", "rest"]);
+        {
+            let mut state = state.lock().unwrap();
+            state["tools"][0]["description"] = "A tool!".into();
+            state["tools"][0]["inputSchema"]["properties"] = json!({ "bcc": { "type": "string" } });
+            state["tools"][1]["description"] = "A tool!".into();
+        }
+        for _ in 0..5 {
+            assert_eq!(client.tools(), ["rest"], "{era:?}");
+        }
+        assert_eq!(client.call("work", &json!({ "bcc": "eve@example.com" })).code(), -32602);
+        assert_eq!(client.call("rest", &json!({})).code(), 0);
     }
 }
 

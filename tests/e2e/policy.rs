@@ -293,3 +293,22 @@ fn unknown_members_survive_on_the_way_out_and_back() {
         assert_eq!(sent["arguments"], json!({ "a": [1] }));
     }
 }
+
+#[test]
+fn a_file_that_gateways_share_may_speak_of_servers_that_one_of_them_has_not() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let policy = |optional: &str| {
+        format!(
+            "content:\n- {{servers: [crm, 'hr-*'], fence: true{optional}}}\nrules:\n- {{id: r, effect: allow, \
+             principals: ['*'], servers: [up], tools: ['*']}}"
+        )
+    };
+    let gateway = Config::of(&server.url()).policy(&policy(", optional: true")).start();
+    assert_eq!(gateway.client(Era::Modern, ANA).tools(), ["read"]);
+    let output = Config::of(&server.url()).policy(&policy("")).refused();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(
+        said.contains("there is no server `crm`") && said.contains("`optional: true`"),
+        "{said}"
+    );
+}

@@ -70,6 +70,24 @@ fn what_a_person_has_to_approve_is_denied_while_there_is_nobody_to_ask() {
 }
 
 #[test]
+fn what_a_person_has_to_approve_is_denied_also_where_a_rule_looks_at_the_arguments() {
+    for era in ERAS {
+        let server = server(era);
+        let policy = "rules:\n- {id: some, effect: allow, principals: ['*'], servers: ['*'], tools: [wipe], \
+                      when: 'arguments.id == \"a\"'}";
+        let registry = "tools: [{server: up, tool: wipe, approvalRequired: true}]";
+        let gateway = config(&server, policy, registry).start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.tools(), ["wipe"]);
+        assert_eq!(ana.call("wipe", &json!({ "id": "a" })).code(), -31403);
+        assert_eq!(gateway.last()["reason"], "approval-required");
+        assert_eq!(ana.call("wipe", &json!({ "id": "b" })).code(), -31403);
+        assert_eq!(gateway.last()["reason"], "not-granted");
+        assert!(server.tool_calls().is_empty());
+    }
+}
+
+#[test]
 fn a_caller_calls_no_more_often_than_is_registered() {
     for era in ERAS {
         let server = server(era);

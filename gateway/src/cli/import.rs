@@ -17,6 +17,7 @@ use self::secrets::{
     At, is_command, is_plain, is_plain_argument, is_plain_url, placeholders, variable_name,
     without_placeholders,
 };
+use gateway::egress;
 use policy::drift::visible;
 
 use super::{complain, print, say};
@@ -519,6 +520,9 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
         writeln!(out, "  - name: {name}").unwrap_or_default();
         if let Some(url) = &server.url {
             writeln!(out, "    url: {}", quoted(url)).unwrap_or_default();
+            if url.parse::<http::Uri>().is_ok_and(|url| egress::is_in_the_clear(&url)) {
+                out.push_str("    insecure: true  # plain http to another machine: use https\n");
+            }
         }
         if server.old {
             out.push_str("    transport: httpSse\n");

@@ -19,7 +19,7 @@ use crate::audit::{Entry, Record, Verdict};
 use crate::body::Body;
 use crate::ending::Ending;
 use crate::failure::Failure;
-use crate::naming::Naming;
+use crate::naming::{self, Naming};
 use crate::protocol::Era;
 use crate::reply;
 use crate::upstream::{Listing, Party, Upstream, UpstreamError, Written};
@@ -265,7 +265,7 @@ impl Gateway {
         let candidates: Vec<_> = if route.compares(kind) {
             candidates.collect()
         } else {
-            candidates.filter(|(_, server)| name.starts_with(server.name().as_str())).collect()
+            candidates.filter(|(_, server)| naming::could_be_of(server.name(), name)).collect()
         };
         let reads = candidates.iter().map(|(at, server)| async move {
             let party: Party = arrived.party(*at);
@@ -294,7 +294,7 @@ impl Gateway {
                 let own = offer.name().as_str();
                 // Most names are not it; what they are called is worked out only for those that
                 // could be.
-                if own != name && !name.starts_with(server.name().as_str()) {
+                if own != name && !naming::could_be_of(server.name(), name) {
                     continue;
                 }
                 let taken = route.compares(kind)

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use http::Response;
 use policy::control::Control;
+use policy::decision::{self, Denial, Reason};
 use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
 use policy::message::{Call as Sent, Use, Verb};
@@ -13,6 +14,7 @@ use policy::offer::{Kind, Offer};
 use policy::pipeline::{Permit, Policy};
 use policy::principal::Principal;
 use policy::registry::Registered;
+use policy::uri::ResourceUri;
 use policy::work::Budget;
 use tokio::time::timeout;
 
@@ -323,6 +325,9 @@ impl Gateway {
     ) -> Result<Admitted, Failure> {
         let kind = ask.verb.kind();
         record.item = Some((kind, ask.name.clone()));
+        if let (Kind::Resource, Ok(uri)) = (kind, ResourceUri::parse(&ask.name)) {
+            record.item = Some((kind, uri.as_str().into()));
+        }
         let arguments = ask.arguments.as_ref();
         record.argument_digest =
             arguments.map(|args| self.journal.digest(args.value().raw().as_bytes()));
@@ -398,7 +403,8 @@ impl Gateway {
         let sent = ruling.decision.findings.iter().filter(|finding| !listed.contains(finding));
         self.metrics.content(sent);
         record.verdict = Verdict::Decided(Box::new(ruling.decision));
-        let permit = ruling.outcome.map_err(|denial| self.denied(arrived, kind, denial))?;
+        let permit = ruling.outcome.map_err(|denial| self.denied(arrived, kind, denial));
+        let permit = permit.map_err(|failure| respelled(failure, kind, &name))?;
         if repeats {
             agree(&mirrored, &said, arguments.as_ref().map(Fragment::value))?;
         }
@@ -524,6 +530,22 @@ fn chosen(call: &Use, client: &Client, record: &Record) -> Option<(Vec<u8>, Stri
     let beside = String::from_utf8(beside).ok()?;
     let members = beside.strip_prefix('{').and_then(|rest| rest.strip_suffix('}'));
     Some((value, members.unwrap_or_default().to_owned()))
+}
+
+/// The failure of a caller that has named a resource in a spelling that cannot be compared: it is told what
+/// to correct. It is told the same whether or not something is listed in this spelling that it does not see.
+fn respelled(failure: Failure, kind: Kind, name: &str) -> Failure {
+    match (failure, ResourceUri::parse(name)) {
+        (Failure::Denied(_, denial), Err(error))
+            if kind == Kind::Resource && denial.told == decision::Told::Nothing =>
+        {
+            Failure::Denied(
+                kind,
+                Denial { reason: Reason::Uri(error), told: decision::Told::Nothing },
+            )
+        }
+        (failure, Ok(_) | Err(_)) => failure,
+    }
 }
 
 /// Whether the headers repeat the arguments as the tool wants it.

@@ -4,6 +4,7 @@ use policy::json::Bounds;
 use std::fmt::Write as _;
 
 use super::{Ask, read};
+use crate::protocol::method::{self, Form};
 use crate::wire;
 
 const META: &str = r#""_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}"#;
@@ -169,6 +170,40 @@ fn era_table() {
             r#"{"jsonrpc":"2.0","id":1,"method":"tools/call","params":{"name":"a","requestState":"x"}}"#,
         ),
     ];
+    let mut rows = rows;
+    let legacy = || vec![(V, "2025-11-25")];
+    rows.extend([
+        (
+            "a call that wants no answer",
+            legacy(),
+            r#"{"jsonrpc":"2.0","method":"tools/call","params":{"name":"a"}}"#,
+        ),
+        (
+            "a notification that wants an answer",
+            legacy(),
+            r#"{"jsonrpc":"2.0","id":1,"method":"notifications/cancelled","params":{"requestId":"a"}}"#,
+        ),
+        (
+            "a call in another case",
+            legacy(),
+            r#"{"jsonrpc":"2.0","id":1,"method":"Tools/call","params":{"name":"a"}}"#,
+        ),
+        (
+            "what only servers ask",
+            legacy(),
+            r#"{"jsonrpc":"2.0","id":1,"method":"sampling/createMessage","params":{}}"#,
+        ),
+        (
+            "what only servers tell",
+            legacy(),
+            r#"{"jsonrpc":"2.0","method":"notifications/message","params":{}}"#,
+        ),
+        (
+            "legacy unknown method",
+            legacy(),
+            r#"{"jsonrpc":"2.0","id":1,"method":"com.example/tools/call"}"#,
+        ),
+    ]);
     let mut table = String::new();
     for (what, headers, body) in rows {
         writeln!(table, "{what}: {}", outcome(&headers, body)).unwrap();
@@ -178,4 +213,48 @@ fn era_table() {
             .unwrap();
     }
     assert_eq!(table, include_str!("era_table.txt"));
+}
+
+#[test]
+fn a_method_that_could_be_taken_for_one_of_the_protocol_is_malformed() {
+    for name in [
+        "Tools/call",
+        "TOOLS/CALL",
+        "tools/call ",
+        " tools/call",
+        "tools/call\n",
+        "tools//call",
+        "/tools/call",
+        "tools/call/",
+        "tools.call",
+        "tools_call",
+        "tools-call",
+        "toolscall",
+        "tools\\call",
+        "tools%2fcall",
+        "tools/c%61ll",
+        "tools/ca\u{200b}ll",
+        "t\u{43e}ols/call",
+        "\u{ff54}ools/call",
+        "tools/call?x",
+        "tools/call#",
+        "./tools/call",
+        "tools/../tools/call",
+        "Resources/Read",
+        "Notifications/Cancelled",
+        "rpc.discover",
+        "",
+        "a b",
+    ] {
+        assert_eq!(method::form(name), Form::Malformed, "{name:?}");
+    }
+    let long = "a".repeat(129);
+    assert_eq!(method::form(&long), Form::Malformed);
+    for name in
+        ["com.example/odd", "x/y", "ui/initialize", "notifications/x", "$/progress2", "tools/call2"]
+    {
+        assert_eq!(method::form(name), Form::Extension, "{name:?}");
+    }
+    assert_eq!(method::form("tools/call"), Form::Request);
+    assert_eq!(method::form("notifications/tasks"), Form::Notification);
 }

@@ -1,5 +1,6 @@
 //! What is wrong with a configuration, where, and what to do about it.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -47,11 +48,10 @@ impl Problem {
 impl Problems {
     pub(super) fn new(file: &str, text: &str, mut found: Vec<Problem>) -> Self {
         // What is said first of a place is the cause; what is said later of it follows.
-        let mut places = Vec::new();
+        let mut places = BTreeSet::new();
         found.retain(|problem| {
-            let new = problem.span.is_empty() || !places.contains(&problem.span);
-            places.push(problem.span.clone());
-            new
+            let new = places.insert((problem.span.start, problem.span.end));
+            problem.span.is_empty() || new
         });
         found.sort_by_key(|problem| problem.span.start);
         Self { file: file.to_owned(), text: text.to_owned(), found }

@@ -141,6 +141,10 @@ pub(super) struct RawServer {
     pub(super) name: String,
     /// The endpoint of a server that speaks Streamable HTTP.
     pub(super) url: Option<String>,
+    /// Speak to another machine over plain `http`, although everybody on the way reads and changes what is
+    /// said: only where something else protects the connection, such as a service mesh.
+    #[serde(default)]
+    pub(super) insecure: bool,
     /// The program of a server that speaks over stdio. It is started with these arguments, and
     /// with no environment but `PATH`, `HOME`, `LANG`, `TMPDIR` and what `env` gives it.
     pub(super) command: Option<String>,

@@ -68,5 +68,6 @@ pub fn read(file: &Path) -> Result<Revoked, RevokedError> {
         servers: raw.servers.into_iter().collect(),
         tools: raw.tools.into_iter().collect(),
         tokens: raw.tokens.into_iter().collect(),
+        ..Revoked::default()
     })
 }

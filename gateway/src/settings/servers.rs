@@ -202,6 +202,17 @@ impl Compiler<'_> {
                     let help = "write `http://host:port/path` or `https://host/path`";
                     self.report(&format!("{at}/url"), message, help);
                 }
+                let clear = uri.as_ref().is_some_and(egress::is_in_the_clear);
+                if clear && !raw.insecure {
+                    let message = "`http` to another machine: what is said can be read and changed";
+                    let help = "write `https`, or `insecure: true` if something else protects it";
+                    self.report(&format!("{at}/url"), message, help);
+                }
+                if raw.insecure && !clear && uri.is_some() {
+                    let help =
+                        "remove it: the connection is encrypted, or does not leave the machine";
+                    self.report(&format!("{at}/insecure"), "`insecure` changes nothing here", help);
+                }
                 let transport = raw.transport;
                 uri.map(|uri| match transport {
                     RawTransport::StreamableHttp => Reach::Http(uri),
@@ -209,6 +220,10 @@ impl Compiler<'_> {
                 })
             }
             (None, Some(command)) => {
+                if raw.insecure {
+                    let help = "remove it: a program is spoken to over its input and output";
+                    self.report(&format!("{at}/insecure"), "`insecure` belongs to a `url`", help);
+                }
                 if raw.transport == RawTransport::HttpSse {
                     let help = "remove it: a program is spoken to over its input and output";
                     self.report(&format!("{at}/transport"), "`transport` belongs to a `url`", help);

@@ -18,6 +18,10 @@ const NODES: usize = 100_000;
 const MANY: usize = 2_000_000;
 /// Mappings and sequences inside each other.
 const DEPTH: usize = 32;
+/// Most problems of one file: who mends these reads it again.
+const PROBLEMS: usize = 100;
+/// Characters of a line between two whose places are remembered.
+const STEP: usize = 64;
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
@@ -67,6 +71,7 @@ fn parse_within(text: &str, nodes: usize) -> Result<Node, Vec<Problem>> {
         root: None,
         count: 0,
         limit: nodes,
+        second: false,
         problems: Vec::new(),
     };
     for event in Parser::new_from_str(text) {
@@ -79,6 +84,9 @@ fn parse_within(text: &str, nodes: usize) -> Result<Node, Vec<Problem>> {
                 builder.problems.push(Problem::new(at..at, message, help));
                 break;
             }
+        }
+        if builder.second || builder.problems.len() >= PROBLEMS {
+            break;
         }
         if !builder.problems.is_empty() && builder.count > nodes {
             break;
@@ -180,7 +188,17 @@ impl Scalar {
 
 enum Open {
     Sequence(Vec<Node>),
-    Mapping(Vec<(Key, Node)>, Option<Key>),
+    Mapping(Members),
+}
+
+/// The members of a mapping that is being read.
+#[derive(Default)]
+struct Members {
+    all: Vec<(Key, Node)>,
+    /// A key that waits for its value.
+    waiting: Option<Key>,
+    /// Where each key stands for the first time.
+    seen: BTreeMap<String, usize>,
 }
 
 struct Builder {
@@ -191,6 +209,8 @@ struct Builder {
     count: usize,
     /// Most values.
     limit: usize,
+    /// There is more than one document; nothing after the first is read.
+    second: bool,
     problems: Vec<Problem>,
 }
 
@@ -202,6 +222,7 @@ impl Builder {
             Event::DocumentStart(_) if self.root.is_some() => {
                 let help = "keep one document in a file";
                 self.problems.push(Problem::new(span, "a second document", help));
+                self.second = true;
             }
             Event::DocumentStart(_) => {}
             Event::Alias(anchor) => {
@@ -222,7 +243,7 @@ impl Builder {
             }
             Event::MappingStart(anchor, tag) => {
                 self.untagged(tag.is_some(), &span);
-                self.open(Open::Mapping(Vec::new(), None), span, anchor);
+                self.open(Open::Mapping(Members::default()), span, anchor);
             }
             Event::SequenceEnd | Event::MappingEnd => self.close(span.end),
         }
@@ -242,7 +263,7 @@ impl Builder {
         span.end = end.max(span.end);
         let kind = match open {
             Open::Sequence(items) => Kind::Sequence(items),
-            Open::Mapping(members, _) => Kind::Mapping(members),
+            Open::Mapping(members) => Kind::Mapping(members.all),
         };
         self.place(Node { kind, span }, anchor);
     }
@@ -255,23 +276,29 @@ impl Builder {
         match self.stack.last_mut() {
             None => self.root = Some(node),
             Some((Open::Sequence(items), _, _)) => items.push(node),
-            Some((Open::Mapping(members, waiting), _, _)) => match waiting.take() {
-                Some(key) => members.push((key, node)),
+            Some((Open::Mapping(members), _, _)) => match members.waiting.take() {
+                Some(key) => members.all.push((key, node)),
                 None => {
                     let Kind::Scalar(scalar) = node.kind else {
                         let help = "write a plain word before the `:`";
                         self.problems.push(Problem::new(node.span, "a key that is no text", help));
-                        *waiting = Some(Key { text: String::new(), span: 0..0 });
+                        members.waiting = Some(Key { text: String::new(), span: 0..0 });
                         return;
                     };
                     let key = Key { text: scalar.text, span: node.span };
-                    if let Some((first, _)) = members.iter().find(|(k, _)| k.text == key.text) {
-                        let line = self.places.line(first.span.start);
-                        let message = format!("`{}` is given twice", key.text.escape_debug());
-                        let help = format!("it stands on line {line} already: keep one of them");
-                        self.problems.push(Problem::new(key.span.clone(), message, help));
+                    match members.seen.get(&key.text) {
+                        Some(first) => {
+                            let line = self.places.line(*first);
+                            let message = format!("`{}` is given twice", key.text.escape_debug());
+                            let help =
+                                format!("it stands on line {line} already: keep one of them");
+                            self.problems.push(Problem::new(key.span.clone(), message, help));
+                        }
+                        None => {
+                            members.seen.insert(key.text.clone(), key.span.start);
+                        }
                     }
-                    *waiting = Some(key);
+                    members.waiting = Some(key);
                 }
             },
         }
@@ -293,18 +320,44 @@ fn size(node: &Node) -> usize {
     }
 }
 
-/// Turns the lines and columns of the parser into bytes.
+/// Turns the lines and columns of the parser into bytes, in a time that does not grow with the line.
 struct Places {
-    lines: Vec<String>,
+    lines: Vec<Line>,
+    /// Where each line begins.
     starts: Vec<usize>,
+}
+
+struct Line {
+    text: String,
+    /// The byte of every [`STEP`]th character; empty where each character is one byte.
+    steps: Vec<usize>,
+}
+
+impl Line {
+    fn new(text: &str) -> Self {
+        let every = text.char_indices().step_by(STEP).map(|(at, _)| at);
+        let steps = if text.is_ascii() { Vec::new() } else { every.collect() };
+        Self { text: text.to_owned(), steps }
+    }
+
+    /// The byte of a character, or the end of the line.
+    fn byte(&self, column: usize) -> usize {
+        if self.steps.is_empty() {
+            return column.min(self.text.len());
+        }
+        let Some(from) = self.steps.get(column / STEP) else { return self.text.len() };
+        let rest = self.text.get(*from..).unwrap_or_default();
+        let found = rest.char_indices().nth(column % STEP);
+        found.map_or(self.text.len(), |(at, _)| from + at)
+    }
 }
 
 impl Places {
     fn new(text: &str) -> Self {
-        let lines: Vec<_> = text.split_inclusive('\n').map(str::to_owned).collect();
-        let start = |at: &mut usize, line: &String| {
+        let lines: Vec<_> = text.split_inclusive('\n').map(Line::new).collect();
+        let start = |at: &mut usize, line: &Line| {
             let start = *at;
-            *at += line.len();
+            *at += line.text.len();
             Some(start)
         };
         let starts = lines.iter().scan(0, start).collect();
@@ -314,11 +367,11 @@ impl Places {
     fn byte(&self, line: usize, column: usize) -> usize {
         let line = line.saturating_sub(1);
         let end = self.starts.last().copied().unwrap_or_default()
-            + self.lines.last().map_or(0, String::len);
+            + self.lines.last().map_or(0, |line| line.text.len());
         let (Some(start), Some(text)) = (self.starts.get(line), self.lines.get(line)) else {
             return end;
         };
-        start + text.char_indices().nth(column).map_or(text.len(), |(at, _)| at)
+        start + text.byte(column)
     }
 
     fn range(&self, span: Span) -> Range<usize> {
@@ -328,5 +381,42 @@ impl Places {
 
     fn line(&self, byte: usize) -> usize {
         self.starts.partition_point(|start| *start <= byte)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PROBLEMS, Places, parse};
+
+    #[test]
+    fn a_place_is_found_among_characters_of_every_width() {
+        let text = "a: é\nb: [\u{1f600}, x]\n";
+        let places = Places::new(text);
+        assert_eq!(places.byte(2, 6), text.find(", x").unwrap());
+        let long = format!("{}x\n", "é".repeat(1000));
+        assert_eq!(Places::new(&long).byte(1, 1000), 2000);
+        assert_eq!(Places::new(&long).byte(1, 5000), long.len());
+        assert_eq!(Places::new("ab\n").byte(1, 9), 3);
+    }
+
+    #[test]
+    fn nothing_after_a_second_document_is_read() {
+        let problems = parse(&"---\n".repeat(100_000)).unwrap_err();
+        let said: Vec<_> = problems.iter().map(|problem| problem.message.as_str()).collect();
+        assert_eq!(said, ["a second document"]);
+    }
+
+    #[test]
+    fn only_so_many_problems_are_told() {
+        let text = "a: 1\n".repeat(90_000);
+        assert_eq!(parse(&text).unwrap_err().len(), PROBLEMS);
+    }
+
+    #[test]
+    fn a_long_line_and_many_keys_take_a_time_in_proportion() {
+        // Every one of these is minutes where the work grows with the square of the length.
+        drop(parse(&format!("[{}]", "é, ".repeat(90_000))).unwrap());
+        let keys: String = (0..45_000).map(|n| format!("key{n}: {n}\n")).collect();
+        drop(parse(&keys).unwrap());
     }
 }

@@ -260,3 +260,103 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn a_path_that_some_reader_would_take_for_another_is_refused() {
+    let path = constraint("/a", r#"{"type":"path","within":["/srv/data","."]}"#);
+    for bad in [
+        "/srv/data/..;/secret",
+        "/srv/data/..;x=1/secret",
+        "/srv/data/%uff0e%uff0e/secret",
+        "/srv/data/%u002e%u002e/secret",
+        "/srv/data/{a,../b}",
+        "/srv/data/{..,a}/b",
+        "/srv/data/{.,}{.,}/b",
+        "{/etc/passwd,a}",
+        "{a,/etc/passwd}",
+        "{a,~/x}",
+        "$HOME/.ssh/id_rsa",
+        "%USERPROFILE%/x",
+        "/srv/data/.. /x",
+        "/srv/data/ ../x",
+    ] {
+        assert!(!passes(&path, bad), "{bad:?}");
+    }
+    for good in [
+        "/srv/data/a;b",
+        "/srv/data/{id}.json",
+        "/srv/data/{{cookiecutter.name}}/a",
+        "/srv/data/A$B.class",
+        "/srv/data/100%",
+        "/srv/data/.gitignore",
+        "a,b.txt",
+    ] {
+        assert!(passes(&path, good), "{good:?}");
+    }
+}
+
+#[test]
+fn a_member_with_blanks_around_its_name_is_a_variant() {
+    let path = constraint("/path", r#"{"type":"path","within":["/srv"]}"#);
+    for name in ["path ", " path", "pa th", "path\t", "path\u{a0}", "PATH ", "path\u{200b}"] {
+        let arguments = serde_json::json!({ "path": "/srv/a", name: "/etc/passwd" }).to_string();
+        let refused = check(&path, &arguments).unwrap_or_else(|| panic!("{name:?} passes"));
+        assert!(refused.contains("could be read as `path`"), "{refused}");
+    }
+    let other = serde_json::json!({ "path": "/srv/a", "path of it": 1, "paths": 1 }).to_string();
+    assert_eq!(check(&path, &other), None);
+}
+
+#[test]
+fn what_a_shell_reads_is_found_in_every_form() {
+    let shell = constraint("/a", r#"{"forbid":["shell"]}"#);
+    for bad in [
+        "a\u{ff1b}b",
+        "a\u{ff5c}b",
+        "\u{ff04}(x)",
+        "a\u{2028}b",
+        "a\u{2029}b",
+        "a\u{85}b",
+        "a\u{b}b",
+    ] {
+        assert!(!passes(&shell, bad), "{bad:?}");
+    }
+    assert!(passes(&shell, "größer, 日本語"));
+    let sql = constraint("/a", r#"{"forbid":["sql"]}"#);
+    assert!(!passes(&sql, "x\u{ff07} or 1"));
+}
+
+#[test]
+fn a_url_leads_to_public_hosts_or_to_our_zone() {
+    let public = constraint("/a", r#"{"type":"url"}"#);
+    for bad in [
+        "https://kubernetes.default.svc",
+        "https://kubernetes.default",
+        "https://kubernetes.default.svc.cluster.local",
+        "https://10.0.0.1.nip.io",
+        "https://nas.home",
+        "https://vault.service.consul",
+    ] {
+        assert!(!passes(&public, bad), "{bad}");
+    }
+    let zone = constraint("/a", r#"{"type":"url","alsoHosts":["*.corp.example.com","wiki.corp"]}"#);
+    for good in [
+        "https://example.com",
+        "https://a.corp.example.com",
+        "https://wiki.corp/x",
+        "https://WIKI.corp.",
+    ] {
+        assert!(passes(&zone, good), "{good}");
+    }
+    for bad in ["https://10.0.0.1", "https://mail.corp", "https://localhost", "http://wiki.corp/"] {
+        assert!(!passes(&zone, bad), "{bad}");
+    }
+    for wrong in [
+        r#"{"argument":"/a","type":"path","within":["/"],"alsoHosts":["a.corp"]}"#,
+        r#"{"argument":"/a","type":"url","hosts":["a.corp"],"alsoHosts":["b.corp"]}"#,
+        r#"{"argument":"/a","type":"url","alsoHosts":["*"]}"#,
+    ] {
+        let limits: Limits = serde_json::from_str(wrong).unwrap();
+        assert_eq!(Constraint::new(Vec::new(), limits).unwrap_err().0, "alsoHosts");
+    }
+}

@@ -1,7 +1,10 @@
-use super::{Risk, compare, is_renamed, visible};
-use crate::json::{Bounds, Document};
+use std::sync::Arc;
+
+use super::{Risk, compare, is_renamed, nearest, visible};
+use crate::json::{Bounds, Document, Fragment};
 use crate::kind::Kind;
-use crate::pin::Subject;
+use crate::lock::{State, Version};
+use crate::pin::{Digest, Subject};
 use serde_json::{Value, json};
 
 fn document(value: &Value) -> Document {
@@ -210,4 +213,31 @@ fn a_tool_under_another_name_is_recognised() {
 #[test]
 fn what_is_not_shown_is_drawn() {
     assert_eq!(visible("a\u{200b}b\u{e0041}c\u{1b}[0m"), "a<U+200B>b<U+E0041>c<U+001B>[0m");
+}
+
+#[test]
+fn the_nearest_version_is_one_that_is_approved() {
+    let subject = Subject::Offer(Kind::Tool);
+    let version = |state: State, value: &Value| {
+        let definition = Fragment::whole(Arc::new(document(value)));
+        let digest = Digest::of(subject, definition.value()).unwrap();
+        Version { digest, state, by: None, at: None, definition }
+    };
+    let (mut near, mut now) = (tool(), tool());
+    near["description"] = "Sends a report to the board.".into();
+    now["description"] = "Sends a report to the board!".into();
+    now["inputSchema"]["properties"]["bcc"] = json!({ "type": "string" });
+    near["inputSchema"]["properties"]["bcc"] = json!({ "type": "string" });
+    let now = document(&now);
+    let risk = |versions: &[Version]| {
+        let changes = nearest(versions, subject, now.root());
+        changes.iter().map(|change| change.risk).max()
+    };
+    let far = version(State::Approved, &tool());
+    assert!(risk(&[far.clone(), version(State::Approved, &near)]) <= Some(Risk::Cosmetic));
+    for state in [State::Revoked, State::Pending] {
+        let with = risk(&[version(state, &near), far.clone()]);
+        assert_eq!(with, risk(std::slice::from_ref(&far)));
+        assert!(with > Some(Risk::Cosmetic), "{with:?}");
+    }
 }

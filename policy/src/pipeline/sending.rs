@@ -7,6 +7,7 @@ use crate::constraint::Constraint;
 use crate::content::{Direction, Seen};
 use crate::control::{Control, Ran};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
+use crate::declared;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Bounds, Document, Fragment};
 use crate::message::{Call, Use, Verb};
@@ -121,6 +122,15 @@ impl Policy {
             ran.note(Control::InputSchema);
             if let Err(misfit) = schema.check_arguments(arguments, budget) {
                 found(mode, Detector::InputSchema, misfit);
+            }
+        }
+        let undeclared = self.contents.of(&call.server).undeclared;
+        let closes = undeclared != Mode::Off && call.verb == Verb::Call;
+        if let Some(offer) = offer.filter(|_| closes) {
+            ran.note(Control::InputSchema);
+            let schema = offer.definition().get("inputSchema");
+            if let Some(misfit) = arguments.and_then(|given| declared::undeclared(schema, given)) {
+                found(undeclared, Detector::InputSchema, misfit);
             }
         }
         let of =

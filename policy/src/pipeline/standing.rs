@@ -1,5 +1,6 @@
 //! Whether a thing exists for a caller: the one answer behind lists and calls.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use super::{Listed, Policy};
@@ -17,6 +18,7 @@ use crate::offer::{Kind, Offer};
 use crate::pins::Pins;
 use crate::principal::Principal;
 use crate::shadow::Shadows;
+use crate::uri::{ResourceUri, UriError};
 use crate::work::Budget;
 
 impl Policy {
@@ -69,15 +71,19 @@ impl Policy {
         name: &str,
         (offer, listed): (Option<&Offer>, Listed),
     ) -> Decided {
+        let rule_name = match rule_name(kind, name, offer) {
+            Ok(rule_name) => rule_name,
+            Err(error) => return uncomparable(kind, error),
+        };
         let known = self.registered(server, kind, name);
         let arguments = Arguments::Unknown;
-        let subject = Subject { principal, server, kind, name, arguments, known };
+        let subject = Subject { principal, server, kind, name: &rule_name, arguments, known };
         let mut decided = self.access.decide(subject);
         let decision = &mut decided.decision;
         decision.definition = offer.and_then(Offer::digest);
         let revoked = self.revoked.load();
         decision.ran.note(Control::Revocation);
-        if revoked.has_principal(principal) || revoked.has(server, name) {
+        if revoked.has_principal(principal) || revoked.has(server, &rule_name) {
             let denial = Denial { reason: Reason::Revoked, told: Told::Nothing };
             decision.effect = Effect::Deny(denial);
             decided.for_any_arguments = true;
@@ -192,9 +198,16 @@ impl Policy {
         }
         decided.decision.ran.note(Control::Pins);
         let Subject { server, kind, name, .. } = subject;
+        let server = server.as_str();
         let unfit = match (offer, listed) {
-            (None, Listed::Unknown) => pins.unfit_unlisted(server.as_str(), kind, name),
-            _ => pins.unfit(server.as_str(), kind, name, offer),
+            (None, Listed::Unknown) => pins.unfit_unlisted(server, kind, name),
+            (None, Listed::Known) => pins.unfit(server, kind, name, None),
+            // It is not listed itself, and so has no approval that counts: only an approval that was
+            // taken back or never given can be its own.
+            (Some(offer), _) if offer.rule_name() != Ok(name) => pins
+                .unfit_beside(server, name)
+                .or_else(|| pins.unfit(server, kind, offer.name().as_str(), Some(offer))),
+            (Some(offer), _) => pins.unfit(server, kind, offer.name().as_str(), Some(offer)),
         };
         let Some(unfit) = unfit else { return };
         if pins.mode == Mode::Audit {
@@ -205,6 +218,38 @@ impl Policy {
         decided.decision.effect = Effect::Deny(denial);
         decided.for_any_arguments = true;
     }
+}
+
+/// What rules and revocations call a thing: of a resource or a template its URI in canonical form.
+///
+/// # Errors
+/// When it has none.
+pub(super) fn rule_name<'a>(
+    kind: Kind,
+    name: &'a str,
+    offer: Option<&'a Offer>,
+) -> Result<Cow<'a, str>, UriError> {
+    match (kind, offer) {
+        (Kind::Tool | Kind::Prompt | Kind::Method, _) => Ok(Cow::Borrowed(name)),
+        (Kind::Resource | Kind::Template, Some(offer)) if offer.name().as_str() == name => {
+            offer.rule_name().map(Cow::Borrowed)
+        }
+        (Kind::Resource, _) => {
+            ResourceUri::parse(name).map(|uri| Cow::Owned(uri.as_str().to_owned()))
+        }
+        (Kind::Template, _) => {
+            ResourceUri::template(name).map(|uri| Cow::Owned(uri.as_str().to_owned()))
+        }
+    }
+}
+
+/// What is said of a URI without a canonical form: no rule can speak of it, so none allows it.
+fn uncomparable(kind: Kind, error: UriError) -> Decided {
+    let effect = Effect::Deny(Denial { reason: Reason::Uri(error), told: Told::Nothing });
+    let mut decision = Decision::of(effect);
+    decision.ran.note(Control::Rules);
+    decision.findings.push(Finding::uncomparable(kind.key(), error));
+    Decided { decision, for_any_arguments: true, contact: None }
 }
 
 /// Notes that a control is asked now.

@@ -11,7 +11,7 @@ use crate::condition::Condition;
 use crate::decision::{Denial, Effect, Mode, Reason, Told};
 use crate::definitions::Definitions;
 use crate::json::{Bounds, Document, Fragment};
-use crate::message::{Reply, Use, Verb};
+use crate::message::{Call, Reply, Use, Verb};
 use crate::mode::Treatment;
 use crate::name::{GroupName, PrincipalId, RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer};
@@ -373,26 +373,19 @@ fn what_is_not_listed_exists_only_as_a_resource_or_a_method() {
         (Verb::Other, true),
     ] {
         let empty = Catalog::new(server(), verb.kind(), Vec::new());
+        let ask = || used(verb, "note:///x", None);
         assert_eq!(
-            policy
-                .admit(&who, Some(&empty), used(verb, "x", None), &Budget::unlimited())
-                .outcome
-                .is_ok(),
+            policy.admit(&who, Some(&empty), ask(), &Budget::unlimited()).outcome.is_ok(),
             passes
         );
-        assert_eq!(
-            policy.admit(&who, None, used(verb, "x", None), &Budget::unlimited()).outcome.is_ok(),
-            passes
-        );
+        assert_eq!(policy.admit(&who, None, ask(), &Budget::unlimited()).outcome.is_ok(), passes);
         // A catalogue of another server, or of another kind, says nothing.
         let other = ServerName::parse("time").unwrap();
-        let offer = Offer::for_tests(verb.kind(), &format!(r#"{{"{}":"x"}}"#, verb.kind().key()));
+        let offer =
+            Offer::for_tests(verb.kind(), &format!(r#"{{"{}":"note:///x"}}"#, verb.kind().key()));
         let foreign = Catalog::new(other, verb.kind(), vec![offer]);
         assert_eq!(
-            policy
-                .admit(&who, Some(&foreign), used(verb, "x", None), &Budget::unlimited())
-                .outcome
-                .is_ok(),
+            policy.admit(&who, Some(&foreign), ask(), &Budget::unlimited()).outcome.is_ok(),
             passes
         );
     }
@@ -490,4 +483,120 @@ proptest! {
             }
         }
     }
+}
+
+fn resources(uris: &[&str]) -> Catalog {
+    let offer = |uri: &&str| {
+        Offer::for_tests(
+            Kind::Resource,
+            &serde_json::json!({ "uri": uri, "name": "n" }).to_string(),
+        )
+    };
+    Catalog::new(server(), Kind::Resource, uris.iter().map(offer).collect())
+}
+
+/// Everything under `file:///srv/` is allowed, and nothing of `secret` there.
+fn of_files() -> Policy {
+    let rule = |id: &str, says, uris: &[&str]| Rule {
+        id: RuleId::parse(id).unwrap(),
+        says,
+        principals: vec![Who::Anyone],
+        servers: vec![Pattern::new("*")],
+        things: Things {
+            resources: uris.iter().map(|uri| Pattern::resource(uri).unwrap()).collect(),
+            ..Things::default()
+        },
+        scopes: [].into(),
+        proof: None,
+        when: None,
+        mode: Mode::Enforce,
+        disclose: false,
+        contact: None,
+    };
+    let rules = vec![
+        rule("all", Says::Allow, &["file:///srv/*"]),
+        rule("not", Says::Forbid, &["file:///srv/secret", "file:///srv/secret/*"]),
+    ];
+    unpinned(Policy::new(Access::new(rules), Definitions::default(), None))
+}
+
+#[test]
+fn no_spelling_of_a_forbidden_resource_is_allowed() {
+    let (policy, who) = (of_files(), principal("ana", "dev"));
+    let (empty, full) = (resources(&[]), resources(&["file:///srv/secret", "file:///srv/a"]));
+    for uri in [
+        "file:///srv/secret",
+        "FILE:///srv/secret",
+        "file:/srv/secret",
+        "file:///srv/secret/k",
+        "file:///srv/secret/",
+        "file:///srv/secret?x",
+        "file:///srv/secret%3Fx",
+        "file:///srv/secret#",
+        "file:///srv/./secret",
+        "file:///srv//secret",
+        "file:///srv/x/../secret/k",
+        "file:///srv/../etc/shadow",
+        "file:///srv/%73ecret",
+        "file:///srv%2Fsecret",
+        "file:///srv\\secret",
+    ] {
+        for catalog in [Some(&empty), Some(&full), None] {
+            let ruling =
+                policy.admit(&who, catalog, used(Verb::Read, uri, None), &Budget::unlimited());
+            assert!(ruling.outcome.is_err(), "{uri}");
+        }
+    }
+    for uri in ["file:///srv/a", "file:///srv/a?x", "file:///srv/secrets"] {
+        for catalog in [Some(&empty), Some(&full), None] {
+            let ruling =
+                policy.admit(&who, catalog, used(Verb::Read, uri, None), &Budget::unlimited());
+            assert!(ruling.outcome.is_ok(), "{uri}");
+        }
+    }
+}
+
+#[test]
+fn what_is_listed_is_asked_for_in_the_spelling_of_its_server() {
+    let (policy, who) = (of_files(), principal("ana", "dev"));
+    let catalog = resources(&["file:///srv/My note", "file:///srv/%7Eana"]);
+    for (asked, sent) in [
+        ("file:///srv/My note", "file:///srv/My note"),
+        ("FILE:///srv/My%20note", "file:///srv/My note"),
+        ("file:///srv/%7Eana", "file:///srv/%7Eana"),
+        ("file:///srv/~ana", "file:///srv/%7Eana"),
+        ("file:///srv/other note", "file:///srv/other note"),
+    ] {
+        let permit =
+            policy.admit(&who, Some(&catalog), used(Verb::Read, asked, None), &Budget::unlimited());
+        let (call, _) = permit.outcome.unwrap().spend();
+        let Call::Use(call) = call else { panic!("not a use") };
+        assert_eq!(&*call.name, sent, "{asked}");
+    }
+}
+
+#[test]
+fn a_listed_uri_without_a_canonical_form_is_withheld_with_its_reason() {
+    let (policy, who) = (of_files(), principal("ana", "dev"));
+    let catalog = resources(&["file:///srv/x/../a", "file:///srv/a"]);
+    let offers = catalog.offers();
+    let decision = policy.about(&who, &server(), &offers[0]);
+    assert!(!decision.shows());
+    assert!(decision.findings[0].to_string().contains("at `/uri`: the URI has a segment of dots"));
+    assert!(policy.about(&who, &server(), &offers[1]).shows());
+}
+
+#[test]
+fn an_unlisted_form_of_a_listed_resource_is_held_to_its_approval() {
+    let (policy, who) = (of_files(), principal("ana", "dev"));
+    policy.pin(Arc::new(Pins::default()));
+    let catalog = resources(&["file:///srv/a"]);
+    for uri in ["file:///srv/a", "file:///srv/a?x", "file:///srv/a/"] {
+        let ruling =
+            policy.admit(&who, Some(&catalog), used(Verb::Read, uri, None), &Budget::unlimited());
+        let denial = ruling.outcome.unwrap_err();
+        assert_eq!(denial.reason, Reason::Pin(crate::pins::Unfit::NotApproved), "{uri}");
+    }
+    let other = used(Verb::Read, "file:///srv/b", None);
+    assert!(policy.admit(&who, Some(&catalog), other, &Budget::unlimited()).outcome.is_ok());
 }

@@ -1,0 +1,207 @@
+//! Which arguments a definition declares, where its schema leaves open whether there may be more.
+//!
+//! A server may act on an argument that nobody has looked at: rules, constraints and reviewers go by what
+//! the definition says.
+
+use std::collections::BTreeMap;
+
+use crate::json::{Kind, Value};
+use crate::pointer::{escaped, unescaped};
+use crate::schema::Misfit;
+
+/// Most parts of a schema that are looked at for one call, each as often as there is something in the
+/// arguments that it is for.
+const PARTS: usize = 1_000_000;
+/// Schemas inside each other for one value: references that lead back end here.
+const DEPTH: usize = 32;
+/// Members whose schemas are for the value itself.
+const IN_PLACE: [&str; 3] = ["allOf", "anyOf", "oneOf"];
+/// The same with one schema and no list.
+const BRANCHES: [&str; 3] = ["if", "then", "else"];
+
+/// The first argument that the schema of a tool does not declare.
+pub(crate) fn undeclared(schema: Option<Value<'_>>, arguments: Value<'_>) -> Option<Misfit> {
+    let mut look = Look { root: schema, parts: 0 };
+    let schemas: Vec<_> = schema.into_iter().collect();
+    look.object(&schemas, arguments, &mut String::new(), true)
+}
+
+/// What schemas say of the members of one object.
+#[derive(Default)]
+struct Declared<'a> {
+    /// The schemas of members, by their names.
+    members: BTreeMap<String, Vec<Value<'a>>>,
+    /// The schemas of items.
+    items: Vec<Value<'a>>,
+    /// There may be members of any name, and the schema says of which kind.
+    is_map: bool,
+}
+
+struct Look<'a> {
+    root: Option<Value<'a>>,
+    parts: usize,
+}
+
+impl<'a> Look<'a> {
+    /// The first member in `value`, or in what is inside it, that none of the schemas declares. Without
+    /// `strict` an object of which no member is declared may have any.
+    fn object(
+        &mut self,
+        schemas: &[Value<'a>],
+        value: Value<'_>,
+        at: &mut String,
+        strict: bool,
+    ) -> Option<Misfit> {
+        let mut declared = Declared::default();
+        for schema in schemas {
+            self.collect(*schema, &mut declared, DEPTH);
+        }
+        if self.parts > PARTS {
+            return Some(Misfit { at: at.clone(), note: "is more than is looked at".to_owned() });
+        }
+        let length = at.len();
+        for (n, item) in value.items().enumerate() {
+            at.push_str(&format!("/{n}"));
+            let found = self.inside(&declared.items, item, at);
+            at.truncate(length);
+            if found.is_some() {
+                return found;
+            }
+        }
+        let closed = (strict || !declared.members.is_empty()) && !declared.is_map;
+        for (name, member) in value.members() {
+            let schemas = declared.members.get(&*name);
+            if closed && schemas.is_none() {
+                let note = format!("`{}` is not one of the members there can be", shown(&name));
+                return Some(Misfit { at: at.clone(), note });
+            }
+            at.push('/');
+            at.push_str(&escaped(&name));
+            let found = self.inside(schemas.map_or(&[][..], Vec::as_slice), member, at);
+            at.truncate(length);
+            if found.is_some() {
+                return found;
+            }
+        }
+        None
+    }
+
+    /// The same of a member or an item, of which the definition may say nothing.
+    fn inside(
+        &mut self,
+        schemas: &[Value<'a>],
+        value: Value<'_>,
+        at: &mut String,
+    ) -> Option<Misfit> {
+        let nested = matches!(value.kind(), Kind::Object | Kind::Array);
+        if !nested || schemas.is_empty() {
+            return None;
+        }
+        self.object(schemas, value, at, false)
+    }
+
+    /// Adds what `schema` declares.
+    fn collect(&mut self, schema: Value<'a>, declared: &mut Declared<'a>, depth: usize) {
+        self.parts += 1;
+        let Some(depth) = depth.checked_sub(1).filter(|_| self.parts <= PARTS) else { return };
+        let properties = schema.get("properties").into_iter().flat_map(Value::members);
+        for (name, member) in properties {
+            self.parts += 1;
+            declared.members.entry(name.into_owned()).or_default().push(member);
+        }
+        // `true` and `{}` declare nothing; a schema of its own, or patterns of names, do.
+        let extra = schema.get("additionalProperties");
+        let says = extra.is_some_and(|extra| extra.members().next().is_some());
+        declared.is_map |= says || schema.get("patternProperties").is_some();
+        declared.items.extend(schema.get("items").filter(|items| items.kind() == Kind::Object));
+        declared.items.extend(schema.get("prefixItems").into_iter().flat_map(Value::items));
+        for name in IN_PLACE {
+            for part in schema.get(name).into_iter().flat_map(Value::items) {
+                self.collect(part, declared, depth);
+            }
+        }
+        for name in BRANCHES {
+            if let Some(part) = schema.get(name) {
+                self.collect(part, declared, depth);
+            }
+        }
+        let reference = schema.get("$ref").and_then(Value::as_str);
+        let target = reference.and_then(|reference| self.target(&reference));
+        if let Some(target) = target {
+            self.collect(target, declared, depth);
+        }
+    }
+
+    /// What a reference inside the schema leads to.
+    fn target(&self, reference: &str) -> Option<Value<'a>> {
+        let pointer = reference.strip_prefix('#')?;
+        let mut target = self.root?;
+        for part in pointer.split('/').skip(1) {
+            let part = unescaped(part);
+            target = match target.kind() {
+                Kind::Array => target.items().nth(part.parse().ok()?)?,
+                Kind::Object => target.get(&part)?,
+                Kind::Null | Kind::Boolean | Kind::Number | Kind::Plain | Kind::Escaped => {
+                    return None;
+                }
+            };
+        }
+        Some(target)
+    }
+}
+
+/// A name as it is told, not too long.
+fn shown(name: &str) -> String {
+    let end = name.floor_char_boundary(100);
+    name.get(..end).unwrap_or_default().escape_debug().to_string()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::undeclared;
+    use crate::json::{Bounds, Document};
+
+    fn first(schema: &str, arguments: &str) -> Option<String> {
+        let parse = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let (schema, arguments) = (parse(schema), parse(arguments));
+        let misfit = undeclared(Some(schema.root()), arguments.root())?;
+        Some(format!("{}: {}", misfit.at, misfit.note))
+    }
+
+    #[test]
+    fn what_is_declared_is_all_there_is() {
+        let schema = r##"{
+            "properties": {
+                "a": {}, "map": { "additionalProperties": { "type": "string" } }, "free": { "type": "object" },
+                "one": { "properties": { "x": {} }, "additionalProperties": true },
+                "list": { "items": { "$ref": "#/$defs/item" } }, "tree": { "$ref": "#/$defs/tree" }
+            },
+            "oneOf": [{ "properties": { "b": {} } }, { "$ref": "#/$defs/more" }],
+            "$defs": {
+                "more": { "properties": { "c": {} } }, "item": { "properties": { "n": {} } },
+                "tree": { "properties": { "next": { "$ref": "#/$defs/tree" } } },
+                "loop": { "$ref": "#/$defs/loop" }
+            }
+        }"##;
+        for good in [
+            "{}",
+            r#"{"a":{"any":1},"b":1,"c":2}"#,
+            r#"{"map":{"x":"y"},"free":{"x":{"y":1}},"one":{"x":1}}"#,
+            r#"{"list":[{"n":1},{}],"tree":{"next":{"next":{}}}}"#,
+        ] {
+            assert_eq!(first(schema, good), None, "{good}");
+        }
+        for (bad, at) in [
+            (r#"{"d":1}"#, ": `d`"),
+            (r#"{"one":{"y":1}}"#, "/one: `y`"),
+            (r#"{"list":[{"n":1},{"m":1}]}"#, "/list/1: `m`"),
+            (r#"{"tree":{"next":{"nxt":{}}}}"#, "/tree/next: `nxt`"),
+        ] {
+            let found = first(schema, bad).unwrap();
+            assert!(found.starts_with(at), "{found}");
+        }
+        assert!(first(r#"{"type":"object"}"#, r#"{"a":1}"#).is_some());
+        // A reference that never ends declares nothing.
+        assert!(first(r##"{"$ref":"#"}"##, r#"{"a":1}"#).is_some());
+    }
+}

@@ -1,0 +1,582 @@
+//! URIs of resources and texts of URI templates, in the one form that everything compares.
+//!
+//! A server may give the same resource for many spellings of its URI. Rules, approvals, revocations and
+//! records therefore never see a URI as it came: they see the canonical form of RFC 3986, section 6. A
+//! spelling that a reader could resolve to another resource has no canonical form and is refused, not
+//! repaired: whoever repairs it has to know how its server would have.
+
+use std::borrow::Cow;
+use std::fmt;
+
+use unicode_normalization::{UnicodeNormalization as _, is_nfc};
+
+use crate::hidden::Hidden;
+
+/// Longest URI, in bytes.
+const LONGEST: usize = 2048;
+
+/// Why a text is not a URI that can be compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UriError {
+    /// It is empty, or longer than is compared.
+    Length,
+    /// It does not begin with a scheme.
+    Scheme,
+    /// A scheme that has hosts, without one; or a host that is written in an unusual way.
+    Host,
+    /// A port that is empty, is the usual one of the scheme, or is not a plain number.
+    Port,
+    /// A name or a password before the host.
+    Userinfo,
+    /// A segment of dots.
+    Dots,
+    /// A segment without characters, before the last.
+    Empty,
+    /// A fragment, which is no part of what is asked of a server.
+    Fragment,
+    /// A backslash, or a slash or a backslash that is escaped.
+    Slash,
+    /// A `%` that is not followed by two hexadecimal digits, or escapes that are not UTF-8.
+    Escape,
+    /// A character that is escaped and need not be, or is escaped twice.
+    Escaped,
+    /// A control character, or one that is not shown.
+    Hidden,
+    /// Characters outside ASCII that are not in normalisation form C, or that some readers turn into
+    /// separators.
+    Form,
+}
+
+impl UriError {
+    /// What is wrong, for a caller and for an operator.
+    #[must_use]
+    pub const fn note(self) -> &'static str {
+        match self {
+            Self::Length => "the URI is empty or longer than 2048 bytes",
+            Self::Scheme => "the URI does not begin with a scheme",
+            Self::Host => "the URI has no host, or one that is not written plainly",
+            Self::Port => "the URI has a port that is not written plainly; leave out the usual one",
+            Self::Userinfo => "the URI has a name or a password before its host",
+            Self::Dots => "the URI has a segment of dots",
+            Self::Empty => "the URI has an empty segment",
+            Self::Fragment => "the URI has a fragment",
+            Self::Slash => "the URI has a backslash, or an escaped slash",
+            Self::Escape => "the URI has a `%` that does not begin an escape of UTF-8",
+            Self::Escaped => "the URI has an escape of a character that must not be escaped",
+            Self::Hidden => "the URI has a character that is not shown",
+            Self::Form => "the URI is not in Unicode normalisation form C",
+        }
+    }
+}
+
+impl fmt::Display for UriError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.note())
+    }
+}
+
+impl std::error::Error for UriError {}
+
+/// Where a spelling comes from, which decides what it may contain.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    /// A caller: only spellings that every reader resolves alike.
+    Caller,
+    /// The list of a server. The server fixes its own spelling, so what is merely unusual has a canonical
+    /// form: userinfo is left out, unneeded escapes are undone, and the scheme may be missing.
+    List,
+    /// The same for a template (RFC 6570): what stands in braces is kept as it is.
+    Template,
+}
+
+/// The URI of a resource, or the text of a template, in canonical form.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ResourceUri(Box<str>);
+
+impl ResourceUri {
+    /// Reads the URI that a caller names.
+    ///
+    /// # Errors
+    /// When it has a spelling that readers could resolve to different resources.
+    pub fn parse(text: &str) -> Result<Self, UriError> {
+        canonical(text, Source::Caller).map(Self)
+    }
+
+    /// Reads the URI of a resource that a server lists.
+    ///
+    /// # Errors
+    /// When it has no canonical form.
+    pub fn listed(text: &str) -> Result<Self, UriError> {
+        canonical(text, Source::List).map(Self)
+    }
+
+    /// Reads the text of a template that a server lists.
+    ///
+    /// # Errors
+    /// When it has no canonical form.
+    pub fn template(text: &str) -> Result<Self, UriError> {
+        canonical(text, Source::Template).map(Self)
+    }
+
+    /// The canonical form.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.0
+    }
+}
+
+/// The forms in which a URI in canonical form is compared with what is forbidden, revoked or locked: many
+/// servers give the same resource with and without a query, a slash at the end, or another case of the
+/// authority, and for `file:` with any authority.
+pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
+    let folded = folded(canonical);
+    let mut forms = vec![Cow::Borrowed(canonical)];
+    let mut add = |form: Cow<'_, str>| {
+        if !forms.iter().any(|known| *known == form) {
+            forms.push(Cow::Owned(form.into_owned()));
+        }
+    };
+    let hostless =
+        folded.strip_prefix("file://").and_then(|rest| rest.find('/').map(|at| (rest, at)));
+    let hostless = hostless.and_then(|(rest, at)| rest.get(at..));
+    let hostless = hostless.map(|path| Cow::Owned(format!("file://{path}")));
+    for form in [Some(Cow::Borrowed(&*folded)), hostless].into_iter().flatten() {
+        let short = without_query(&form);
+        let bare = without_slash(short);
+        add(Cow::Borrowed(bare));
+        add(Cow::Borrowed(short));
+        add(Cow::Borrowed(&*form));
+    }
+    forms
+}
+
+/// The text with its authority in lower case.
+pub(crate) fn folded(text: &str) -> Cow<'_, str> {
+    let Some((before, rest)) = text.split_once("://") else { return Cow::Borrowed(text) };
+    let (authority, after) = split_at_any(rest, &['/', '?'], true);
+    if authority.bytes().any(|byte| byte.is_ascii_uppercase()) {
+        Cow::Owned(format!("{before}://{}{after}", authority.to_ascii_lowercase()))
+    } else {
+        Cow::Borrowed(text)
+    }
+}
+
+/// The text up to its query. An escaped `?` or `#` counts: a server that decodes before it splits
+/// takes it for one.
+fn without_query(text: &str) -> &str {
+    let ends = ["?", "%3F", "%23"].into_iter().filter_map(|end| text.find(end)).min();
+    ends.and_then(|end| text.get(..end)).unwrap_or(text)
+}
+
+/// The text without the slash at its end, where it has a path.
+fn without_slash(text: &str) -> &str {
+    text.strip_suffix('/').filter(|rest| !rest.ends_with('/')).unwrap_or(text)
+}
+
+/// The text before the first of `ends`, and the rest; what stands in braces has no end in it.
+fn split_at_any<'a>(text: &'a str, ends: &[char], braces: bool) -> (&'a str, &'a str) {
+    let mut inside = false;
+    let end = text.char_indices().find(|(_, c)| {
+        match c {
+            '{' if braces => inside = true,
+            '}' => inside = false,
+            _ => {}
+        }
+        !inside && ends.contains(c)
+    });
+    text.split_at(end.map_or(text.len(), |(at, _)| at))
+}
+
+/// Schemes whose URIs have a host in any case; readers of `https:host` find one in the path.
+fn usual_port(scheme: &str) -> Option<&'static str> {
+    match scheme {
+        "http" | "ws" => Some("80"),
+        "https" | "wss" => Some("443"),
+        "ftp" => Some("21"),
+        _ => None,
+    }
+}
+
+fn is_scheme(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_alphabetic())
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'+' | b'-' | b'.'))
+}
+
+fn canonical(text: &str, source: Source) -> Result<Box<str>, UriError> {
+    if text.is_empty() || text.len() > LONGEST {
+        return Err(UriError::Length);
+    }
+    let braces = source == Source::Template;
+    let mut out = String::with_capacity(text.len() + 8);
+    let (scheme, rest) = match text.split_once(':').filter(|(scheme, _)| is_scheme(scheme)) {
+        Some((scheme, rest)) => (scheme.to_ascii_lowercase(), rest),
+        // A name that a server gives and no URI: it is compared as a path.
+        None if source == Source::Caller => return Err(UriError::Scheme),
+        None => (String::new(), text),
+    };
+    let (rest, fragment) = split_at_any(rest, &['#'], braces);
+    if !fragment.is_empty() {
+        return Err(UriError::Fragment);
+    }
+    let (hierarchy, query) = split_at_any(rest, &['?'], braces);
+    let (authority, path) = match hierarchy.strip_prefix("//") {
+        Some(rest) => {
+            let (authority, path) = split_at_any(rest, &['/'], braces);
+            (Some(authority), path)
+        }
+        None => (None, hierarchy),
+    };
+    if !scheme.is_empty() {
+        out.push_str(&scheme);
+        out.push(':');
+    }
+    let mut plain = String::with_capacity(text.len());
+    let rooted = path.is_empty() || path.starts_with('/');
+    match (authority, usual_port(&scheme)) {
+        (Some(authority), usual) => {
+            out.push_str("//");
+            out.push_str(&host(authority, usual, source, &mut plain)?);
+        }
+        (None, Some(_)) => return Err(UriError::Host),
+        // RFC 8089: `file:/a` and `file:///a` are the same.
+        (None, None) if scheme == "file" && !path.starts_with('/') => return Err(UriError::Host),
+        (None, None) if scheme == "file" => out.push_str("//"),
+        (None, None) => {}
+    }
+    if path.is_empty() && usual_port(&scheme).is_some() {
+        out.push('/');
+    }
+    let segments: Vec<&str> = segments(path, braces);
+    let last = segments.len().saturating_sub(1);
+    for (n, segment) in segments.into_iter().enumerate() {
+        if n > 0 {
+            out.push('/');
+        }
+        let is_root = n == 0 && rooted;
+        if segment.is_empty() && n != last && !is_root {
+            return Err(UriError::Empty);
+        }
+        let from = plain.len();
+        component(segment, Part::Path, source, &mut out, &mut plain)?;
+        if is_dots(plain.get(from..).unwrap_or_default()) {
+            return Err(UriError::Dots);
+        }
+        plain.push('/');
+    }
+    if let Some(query) = query.strip_prefix('?') {
+        out.push('?');
+        component(query, Part::Query, source, &mut out, &mut plain)?;
+    }
+    if source == Source::Caller && !is_nfc(&plain) {
+        return Err(UriError::Form);
+    }
+    // Undone escapes must not have made another one.
+    let is_escape =
+        |rest: &str| rest.get(..2).is_some_and(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+    if out.split("%25").skip(1).any(is_escape) {
+        return Err(UriError::Escaped);
+    }
+    Ok(out.into())
+}
+
+/// The segments of a path; what stands in braces is in one.
+fn segments(path: &str, braces: bool) -> Vec<&str> {
+    let (mut found, mut rest) = (Vec::new(), path);
+    loop {
+        let (segment, after) = split_at_any(rest, &['/'], braces);
+        found.push(segment);
+        match after.strip_prefix('/') {
+            Some(after) => rest = after,
+            None => return found,
+        }
+    }
+}
+
+/// Whether a segment stands for the folder it is in or the one above, to some reader: with parameters
+/// behind it, blanks around it, or in other dots.
+fn is_dots(segment: &str) -> bool {
+    let segment = segment.split(';').next().unwrap_or_default().trim();
+    !segment.is_empty() && segment.nfkc().all(|c| c == '.')
+}
+
+/// The authority without userinfo, in lower case where the scheme is one of networks.
+fn host(
+    authority: &str,
+    usual: Option<&str>,
+    source: Source,
+    plain: &mut String,
+) -> Result<String, UriError> {
+    let authority = match authority.rsplit_once('@') {
+        Some(_) if source == Source::Caller => return Err(UriError::Userinfo),
+        Some((_, authority)) => authority,
+        None => authority,
+    };
+    let mut out = String::with_capacity(authority.len());
+    component(authority, Part::Authority, source, &mut out, plain)?;
+    plain.push('/');
+    let Some(usual) = usual else { return Ok(out) };
+    let name = match out.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
+        Some((_, port)) if port.is_empty() || port == usual || port.starts_with('0') => {
+            return Err(UriError::Port);
+        }
+        Some((_, port))
+            if !port.bytes().all(|b| b.is_ascii_digit()) && source != Source::Template =>
+        {
+            return Err(UriError::Port);
+        }
+        Some((name, _)) => name,
+        None => out.as_str(),
+    };
+    // Names of hosts are ASCII (RFC 5891).
+    if name.is_empty() || name.ends_with('.') || name.contains('%') {
+        return Err(UriError::Host);
+    }
+    Ok(out.to_ascii_lowercase())
+}
+
+/// Which part of a URI a text is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Part {
+    Authority,
+    Path,
+    Query,
+}
+
+const fn is_unreserved(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_' | b'~')
+}
+
+/// What may stand in a segment as it is (RFC 3986, `pchar`).
+const fn is_plain(byte: u8) -> bool {
+    let delimiter = matches!(
+        byte,
+        b'!' | b'$' | b'&' | b'\'' | b'(' | b')' | b'*' | b'+' | b',' | b';' | b'=' | b':' | b'@'
+    );
+    is_unreserved(byte) || delimiter
+}
+
+/// Writes a part in canonical form to `out`, and what it says without escapes to `plain`.
+fn component(
+    text: &str,
+    part: Part,
+    source: Source,
+    out: &mut String,
+    plain: &mut String,
+) -> Result<(), UriError> {
+    // Bytes of characters outside ASCII that were escaped.
+    let mut run = Vec::new();
+    let mut rest = text;
+    while let Some(c) = rest.chars().next() {
+        rest = rest.get(c.len_utf8()..).unwrap_or_default();
+        if c == '%' {
+            let byte = escape(&mut rest)?;
+            if byte >= 0x80 {
+                run.push(byte);
+                continue;
+            }
+            unescaped(&mut run, out, plain)?;
+            escaped(byte, (part, source), rest, out)?;
+            plain.push(char::from(byte));
+            continue;
+        }
+        unescaped(&mut run, out, plain)?;
+        match c {
+            '{' if source == Source::Template => {
+                let (expression, after) = rest.split_once('}').ok_or(UriError::Escape)?;
+                if expression.chars().any(|c| !c.is_ascii_graphic()) {
+                    return Err(UriError::Hidden);
+                }
+                out.push('{');
+                out.push_str(expression);
+                out.push('}');
+                rest = after;
+            }
+            '\\' => return Err(UriError::Slash),
+            c if c.is_ascii_control() => return Err(UriError::Hidden),
+            '/' | '?' if part == Part::Query => raw(c, out, plain),
+            '[' | ']' if part == Part::Authority => raw(c, out, plain),
+            c if c.is_ascii() && u8::try_from(c).is_ok_and(is_plain) => raw(c, out, plain),
+            c => character(c, out, plain)?,
+        }
+    }
+    unescaped(&mut run, out, plain)
+}
+
+fn raw(c: char, out: &mut String, plain: &mut String) {
+    out.push(c);
+    plain.push(c);
+}
+
+/// The byte that an escape stands for.
+fn escape(rest: &mut &str) -> Result<u8, UriError> {
+    let digits = rest.get(..2).filter(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+    let digits = digits.ok_or(UriError::Escape)?;
+    let byte = u8::from_str_radix(digits, 16).map_err(|_not_hexadecimal| UriError::Escape)?;
+    *rest = rest.get(2..).unwrap_or_default();
+    Ok(byte)
+}
+
+/// Writes an escaped byte of ASCII. `rest` is what follows it.
+fn escaped(
+    byte: u8,
+    (part, source): (Part, Source),
+    rest: &str,
+    out: &mut String,
+) -> Result<(), UriError> {
+    let twice = rest.get(..2).is_some_and(|text| text.bytes().all(|b| b.is_ascii_hexdigit()));
+    match byte {
+        byte if byte.is_ascii_control() => Err(UriError::Hidden),
+        b'/' | b'\\' if part != Part::Query => Err(UriError::Slash),
+        b'%' if twice => Err(UriError::Escaped),
+        byte if is_unreserved(byte) && source == Source::Caller => Err(UriError::Escaped),
+        byte if is_unreserved(byte) => {
+            out.push(char::from(byte));
+            Ok(())
+        }
+        // In a path they mean what they are, escaped or not; in a query `&` and `%26` differ.
+        byte if is_plain(byte) && part == Part::Path => {
+            out.push(char::from(byte));
+            Ok(())
+        }
+        byte => {
+            percent(byte, out);
+            Ok(())
+        }
+    }
+}
+
+/// Ends a run of escaped bytes outside ASCII.
+fn unescaped(run: &mut Vec<u8>, out: &mut String, plain: &mut String) -> Result<(), UriError> {
+    if run.is_empty() {
+        return Ok(());
+    }
+    let text = String::from_utf8(std::mem::take(run)).map_err(|_not_utf8| UriError::Escape)?;
+    text.chars().try_for_each(|c| character(c, out, plain))
+}
+
+/// Writes a character that has to be escaped.
+fn character(c: char, out: &mut String, plain: &mut String) -> Result<(), UriError> {
+    let joined = plain.chars().next_back().is_some_and(|before| !before.is_ascii());
+    match Hidden::of(c) {
+        None => {}
+        // Emoji and several scripts need them between their characters.
+        Some(Hidden::Joiner | Hidden::Variation) if joined => {}
+        Some(
+            Hidden::Joiner
+            | Hidden::Variation
+            | Hidden::Order
+            | Hidden::Tag
+            | Hidden::Shapeless
+            | Hidden::Control,
+        ) => return Err(UriError::Hidden),
+    }
+    if matches!(c, '\u{2028}' | '\u{2029}') {
+        return Err(UriError::Hidden);
+    }
+    // A reader that folds compatibility forms would find a separator here.
+    if !c.is_ascii() && std::iter::once(c).nfkc().any(|c| matches!(c, '/' | '\\' | '%')) {
+        return Err(UriError::Form);
+    }
+    let mut bytes = [0; 4];
+    for byte in c.encode_utf8(&mut bytes).bytes() {
+        percent(byte, out);
+    }
+    plain.push(c);
+    Ok(())
+}
+
+fn percent(byte: u8, out: &mut String) {
+    let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
+    out.push('%');
+    out.push(digit(byte >> 4).to_ascii_uppercase());
+    out.push(digit(byte & 15).to_ascii_uppercase());
+}
+
+/// The text of a pattern over URIs, with what stands beside its wildcards in canonical form.
+///
+/// # Errors
+/// When no URI in canonical form can match it.
+pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
+    let text: String = text.nfc().collect();
+    let wild = |text: &str| text.contains(['*', '?']);
+    let (scheme, rest) = match text.split_once(':') {
+        Some((scheme, rest)) if is_scheme(scheme) => (Some(scheme.to_ascii_lowercase()), rest),
+        Some((scheme, _)) if !wild(scheme) && !scheme.contains('{') => {
+            return Err(UriError::Scheme);
+        }
+        Some(_) | None => (None, text.as_str()),
+    };
+    // Without the scheme it is not known where a path begins.
+    let authority = scheme.as_ref().and(rest.strip_prefix("//"));
+    let literal = rest.split(['*', '?', '{']).next().unwrap_or_default();
+    let known = |scheme: &String| usual_port(scheme).is_some() || scheme == "file";
+    let cut = literal.len() < rest.len() && literal.len() < 2;
+    if authority.is_none() && !cut && scheme.as_ref().is_some_and(known) {
+        return Err(UriError::Host);
+    }
+    if rest.contains('#') && !rest.contains('{') {
+        return Err(UriError::Fragment);
+    }
+    let host = authority.map(|rest| split_at_any(rest, &['/', '*', '?', '{'], false).0);
+    if host.is_some_and(|host| host.contains('@')) {
+        return Err(UriError::Userinfo);
+    }
+    let path = authority.map_or(rest, |rest| split_at_any(rest, &['/'], false).1);
+    let rooted = path.split('?').next().unwrap_or_default();
+    let all: Vec<&str> = rooted.split('/').collect();
+    for (n, segment) in all.iter().enumerate() {
+        let inside = n > 0 && n + 1 < all.len();
+        if segment.is_empty() && inside && scheme.is_some() {
+            return Err(UriError::Empty);
+        }
+        if is_dots(segment) {
+            return Err(UriError::Dots);
+        }
+    }
+    let mut out = String::with_capacity(text.len() + 8);
+    if let Some(scheme) = &scheme {
+        out.push_str(scheme);
+        out.push(':');
+    }
+    let network = scheme.as_ref().is_some_and(|scheme| usual_port(scheme).is_some());
+    let host = host.map_or(0, |host| host.len() + "//".len());
+    let in_query = |at: usize| rest.find('?').is_some_and(|query| query < at);
+    let mut chars = rest.char_indices();
+    while let Some((at, c)) = chars.next() {
+        match c {
+            '%' => {
+                let digits: String = chars.as_str().chars().take(2).collect();
+                if wild(&digits) {
+                    out.push('%');
+                    continue;
+                }
+                let byte = escape(&mut chars.as_str())?;
+                match byte {
+                    byte if is_unreserved(byte) || byte == b'*' => return Err(UriError::Escaped),
+                    byte if byte.is_ascii_control() => return Err(UriError::Hidden),
+                    b'/' | b'\\' if !in_query(at) => return Err(UriError::Slash),
+                    byte if is_plain(byte) && !in_query(at) && at >= host => {
+                        out.push(char::from(byte));
+                    }
+                    byte => percent(byte, &mut out),
+                }
+                // The two digits.
+                chars.by_ref().take(2).for_each(drop);
+            }
+            '\\' => return Err(UriError::Slash),
+            c if c.is_ascii_control() => return Err(UriError::Hidden),
+            c if at < host && network => out.push(c.to_ascii_lowercase()),
+            // `[` and `]` stand as they are in an address of a host alone.
+            '[' | ']' if at < host => out.push(c),
+            '"' | '<' | '>' | '^' | '`' | '|' | '[' | ']' => {
+                character(c, &mut out, &mut String::new())?
+            }
+            c if c.is_ascii_graphic() => out.push(c),
+            c => character(c, &mut out, &mut String::new())?,
+        }
+    }
+    Ok(out)
+}
+
+#[cfg(test)]
+mod tests;

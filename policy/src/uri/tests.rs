@@ -1,0 +1,169 @@
+use proptest::prelude::*;
+
+use super::{ResourceUri, UriError, pattern, related};
+
+fn of(text: &str) -> Result<String, UriError> {
+    ResourceUri::parse(text).map(|uri| uri.as_str().to_owned())
+}
+
+#[test]
+fn one_resource_has_one_canonical_form() {
+    for (text, canonical) in [
+        ("file:///srv/a.txt", "file:///srv/a.txt"),
+        ("FILE:///srv/a.txt", "file:///srv/a.txt"),
+        ("file:/srv/a.txt", "file:///srv/a.txt"),
+        ("file:///srv/a%c3%a9", "file:///srv/a%C3%A9"),
+        ("file:///srv/aé", "file:///srv/a%C3%A9"),
+        ("file:///srv/a b", "file:///srv/a%20b"),
+        ("file:///srv/a%20%281%29", "file:///srv/a%20(1)"),
+        ("https://Docs.Example:8443/A?q=%2fx&b", "https://docs.example:8443/A?q=%2Fx&b"),
+        ("https://docs.example", "https://docs.example/"),
+        ("http://[2001:DB8::1]/", "http://[2001:db8::1]/"),
+        ("greeting://Alice", "greeting://Alice"),
+        ("urn:isbn:0451450523", "urn:isbn:0451450523"),
+        ("docs://", "docs://"),
+        ("note:///Hello…", "note:///Hello%E2%80%A6"),
+        ("note:///第1章：序", "note:///%E7%AC%AC1%E7%AB%A0%EF%BC%9A%E5%BA%8F"),
+    ] {
+        assert_eq!(of(text).as_deref(), Ok(canonical), "{text}");
+        assert_eq!(of(canonical).as_deref(), Ok(canonical), "{text}");
+    }
+}
+
+#[test]
+fn what_could_be_read_as_another_resource_is_refused() {
+    for (text, error) in [
+        ("", UriError::Length),
+        ("srv/a", UriError::Scheme),
+        ("file:///srv/../etc/shadow", UriError::Dots),
+        ("file:///srv/x/../secret/k", UriError::Dots),
+        ("file:///srv/./secret", UriError::Dots),
+        ("file:///srv/..", UriError::Dots),
+        ("file:///srv/..;/secret", UriError::Dots),
+        ("file:///srv/\u{2024}\u{2024}/secret", UriError::Dots),
+        ("file:///srv/%20../secret", UriError::Dots),
+        ("file:///srv//secret", UriError::Empty),
+        ("file:////srv/secret", UriError::Empty),
+        ("file:///srv/%73ecret", UriError::Escaped),
+        ("file:///srv/%2e%2e/secret", UriError::Escaped),
+        ("file:///srv/%252e%252e/secret", UriError::Escaped),
+        ("file:///srv%2Fsecret", UriError::Slash),
+        ("file:///srv%5csecret", UriError::Slash),
+        ("file:///srv\\secret", UriError::Slash),
+        ("file:///srv/secret#", UriError::Fragment),
+        ("file:///srv/secret#x", UriError::Fragment),
+        ("file:///srv/secret%00", UriError::Hidden),
+        ("file:///srv/se\u{200b}cret", UriError::Hidden),
+        ("file:///srv/secret\n", UriError::Hidden),
+        ("file:///srv/secret%", UriError::Escape),
+        ("file:///srv/secret%zz", UriError::Escape),
+        ("file:///srv/%c0%ae/secret", UriError::Escape),
+        ("file:///srv/e\u{301}", UriError::Form),
+        ("file:///srv/e%CC%81", UriError::Form),
+        ("file:///srv\u{ff0f}secret", UriError::Form),
+        ("file:srv/secret", UriError::Host),
+        ("https:docs.example/a", UriError::Host),
+        ("https:///docs.example/a", UriError::Host),
+        ("https://docs.example./a", UriError::Host),
+        ("https://ana@docs.example/a", UriError::Userinfo),
+        ("https://docs.example:443/a", UriError::Port),
+        ("https://docs.example:/a", UriError::Port),
+    ] {
+        assert_eq!(of(text), Err(error), "{text:?}");
+    }
+    assert_eq!(of(&format!("file:///{}", "a".repeat(2048))), Err(UriError::Length));
+}
+
+#[test]
+fn a_server_may_list_what_is_only_unusual() {
+    let listed = |text| ResourceUri::listed(text).map(|uri| uri.as_str().to_owned());
+    for (text, canonical) in [
+        ("postgres://ana@db.example/t/schema", "postgres://db.example/t/schema"),
+        ("file:///srv/%7Eana", "file:///srv/~ana"),
+        ("readme.txt", "readme.txt"),
+        ("file:///srv/e\u{301}", "file:///srv/e%CC%81"),
+    ] {
+        assert_eq!(listed(text).as_deref(), Ok(canonical), "{text}");
+    }
+    for text in ["file:///srv/%2e%2e/x", "file:///srv/../x", "file:///a#b", "file:///a//b"] {
+        assert!(listed(text).is_err(), "{text}");
+    }
+    let template = |text| ResourceUri::template(text).map(|uri| uri.as_str().to_owned());
+    for text in ["file:///srv/{path}", "http://a.example{/path*}{?q,r}{#part}", "{+uri}"] {
+        assert!(template(text).is_ok(), "{text}: {:?}", template(text));
+    }
+    assert_eq!(template("file:///srv/../{path}"), Err(UriError::Dots));
+}
+
+#[test]
+fn a_prohibition_is_compared_with_every_form() {
+    let forms = |text: &str| related(text).into_iter().map(String::from).collect::<Vec<_>>();
+    for text in [
+        "file:///srv/secret?x",
+        "file:///srv/secret/",
+        "file:///srv/secret/?x",
+        "file:///srv/secret%3Fx",
+        "file:///srv/secret%23x",
+        "file://localhost/srv/secret",
+        "file://Other/srv/secret?x",
+    ] {
+        assert!(
+            forms(text).contains(&"file:///srv/secret".to_owned()),
+            "{text}: {:?}",
+            forms(text)
+        );
+    }
+    assert!(forms("db://Customers/a").contains(&"db://customers/a".to_owned()));
+}
+
+#[test]
+fn a_pattern_that_can_never_match_is_refused() {
+    for (text, written) in [
+        ("*", "*"),
+        ("file:///srv/*", "file:///srv/*"),
+        ("FILE:///srv/a b/*", "file:///srv/a%20b/*"),
+        ("file:///srv/é*", "file:///srv/%C3%A9*"),
+        ("file:///srv/%c3%a9*", "file:///srv/%C3%A9*"),
+        ("file:///srv/a%20%281%29", "file:///srv/a%20(1)"),
+        ("https://Docs.Example/A*", "https://docs.example/A*"),
+        ("file:///open/.*", "file:///open/.*"),
+        ("file:///shut/{x}", "file:///shut/{x}"),
+        ("file:*", "file:*"),
+        ("*secret*", "*secret*"),
+        ("readme.txt", "readme.txt"),
+    ] {
+        assert_eq!(pattern(text).as_deref(), Ok(written), "{text}");
+    }
+    for (text, error) in [
+        ("file:/srv/*", UriError::Host),
+        ("file:///srv/../*", UriError::Dots),
+        ("file:///srv//*", UriError::Empty),
+        ("file:///srv/%73ecret", UriError::Escaped),
+        ("file:///srv%2fsecret", UriError::Slash),
+        ("file:///srv\\*", UriError::Slash),
+        ("file:///srv/a#b", UriError::Fragment),
+        ("https://ana@docs.example/*", UriError::Userinfo),
+        ("file:///srv/100%", UriError::Escape),
+    ] {
+        assert_eq!(pattern(text), Err(error), "{text}");
+    }
+}
+
+proptest! {
+    #[test]
+    fn the_canonical_form_is_its_own(text in "(file|db|https)://[aB./%2eé? :@-]{0,24}") {
+        if let Ok(uri) = ResourceUri::parse(&text) {
+            prop_assert_eq!(ResourceUri::parse(uri.as_str()).unwrap(), uri);
+        }
+        if let Ok(uri) = ResourceUri::listed(&text) {
+            let again = ResourceUri::listed(uri.as_str()).unwrap();
+            prop_assert_eq!(again, uri);
+        }
+    }
+
+    #[test]
+    fn no_text_makes_it_panic(text in "\\PC{0,64}") {
+        drop((ResourceUri::parse(&text), ResourceUri::template(&text), pattern(&text)));
+        drop(related(&text).len());
+    }
+}

@@ -1,0 +1,321 @@
+//! A thing has one name: no spelling of a URI, a method or a tool leads past a rule, an approval or a
+//! revocation.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Instant;
+
+use e2e::client::{Client, raw};
+use e2e::gateway::{ANA, Config, Folder, binary};
+use e2e::server::{Call, Server};
+use e2e::{ERAS, Era, PATIENCE, eventually};
+use serde_json::{Value, json};
+
+const FILES: &str = "rules:
+- {id: files, effect: allow, principals: ['group:dev'], servers: [up], resources: ['file:///srv/*', 'file:/*']}
+- {id: secret, effect: forbid, principals: ['*'], servers: ['*'], resources: ['file:///srv/secret', 'file:///srv/secret/*']}";
+
+fn listed(uris: &[&str]) -> Value {
+    let resource = |uri: &&str| json!({ "uri": uri, "name": "a file" });
+    json!({ "resources": uris.iter().map(resource).collect::<Vec<_>>() })
+}
+
+/// What a server says that reads whatever it is asked for.
+fn contents(call: &Call) -> Value {
+    let uri = call.body["params"]["uri"].clone();
+    json!({ "resultType": "complete", "contents": [{ "uri": uri, "text": "content" }],
+        "ttlMs": 0, "cacheScope": "private" })
+}
+
+/// A server with these resources.
+fn files(era: Era, uris: &[&str]) -> Server {
+    Server::offering(era, listed(uris), contents)
+}
+
+/// A server that lists one more resource once it has grown.
+fn growing(era: Era, grown: &Arc<AtomicBool>) -> Server {
+    let grown = Arc::clone(grown);
+    let offers = move |_: &Call| match grown.load(Ordering::SeqCst) {
+        true => listed(&["file:///srv/a", "file:///srv/b", "file:///srv/new"]),
+        false => listed(&["file:///srv/a", "file:///srv/b"]),
+    };
+    Server::shifting(era, offers, contents)
+}
+
+fn read(client: &Client, uri: &str) -> Value {
+    client.ask("resources/read", json!({ "uri": uri })).json()
+}
+
+/// The URIs that the server was asked to read.
+fn reached(server: &Server) -> Vec<String> {
+    let reads = server.calls().into_iter().filter(|call| call.method() == "resources/read");
+    reads.map(|call| call.body["params"]["uri"].as_str().unwrap().to_owned()).collect()
+}
+
+#[test]
+fn no_spelling_of_a_uri_leads_past_a_forbid() {
+    for era in ERAS {
+        let server = files(era, &["file:///srv/a"]);
+        let gateway = Config::of(&server.url()).policy(FILES).start();
+        let ana = gateway.client(era, ANA);
+        for (uri, told) in [
+            ("file:///srv/../etc/shadow", "the URI has a segment of dots"),
+            ("file:///srv/x/../secret/k", "the URI has a segment of dots"),
+            ("file:///srv/./secret", "the URI has a segment of dots"),
+            ("file:///srv//secret", "the URI has an empty segment"),
+            (
+                "file:///srv/%73ecret",
+                "the URI has an escape of a character that must not be escaped",
+            ),
+            (
+                "file:///srv/%2e%2e/etc",
+                "the URI has an escape of a character that must not be escaped",
+            ),
+            ("file:///srv%2fsecret", "the URI has a backslash, or an escaped slash"),
+            ("file:///srv\\secret", "the URI has a backslash, or an escaped slash"),
+            ("file:///srv/secret#", "the URI has a fragment"),
+            ("file:///srv/secret%00", "the URI has a character that is not shown"),
+        ] {
+            let answer = read(&ana, uri);
+            assert_eq!(answer["error"]["code"], -32602, "{uri}: {answer}");
+            assert_eq!(answer["error"]["message"], told, "{uri}");
+            let record = gateway.last();
+            assert_eq!((&record["outcome"], &record["reason"]), (&json!("denied"), &json!("uri")));
+        }
+        for uri in [
+            "file:///srv/secret",
+            "FILE:///srv/secret",
+            "file:/srv/secret",
+            "file:///srv/secret/",
+            "file:///srv/secret?x",
+            "file:///srv/secret%3Fx",
+            "file:///srv/secret/k?x",
+        ] {
+            assert!(read(&ana, uri)["error"].is_object(), "{uri}");
+            assert_eq!(gateway.last()["reason"], "forbidden", "{uri}");
+        }
+        assert_eq!(reached(&server), [""; 0]);
+        for uri in ["file:///srv/a", "file:///srv/b?x", "file:///srv/secrets", "file:///srv/é 1"] {
+            assert!(read(&ana, uri)["result"].is_object(), "{uri}");
+        }
+        assert_eq!(reached(&server).len(), 4);
+    }
+}
+
+#[test]
+fn a_subscription_is_held_to_the_same_form() {
+    let server = files(Era::Legacy, &["file:///srv/a"]);
+    let gateway = Config::of(&server.url()).policy(FILES).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    for uri in ["file:///srv/../etc/shadow", "file:///srv/secret?x", "file:///srv/%73ecret"] {
+        let answer = ana.ask("resources/subscribe", json!({ "uri": uri })).json();
+        assert!(answer["error"].is_object(), "{uri}: {answer}");
+    }
+    assert_eq!(server.count("resources/subscribe"), 0);
+}
+
+#[test]
+fn no_spelling_reads_what_was_revoked_or_not_approved() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let (lock, revoked) = (folder.path().join("pins.lock"), folder.path().join("revoked.yaml"));
+        std::fs::write(&revoked, "tools: ['up/file:///srv/b']\n").unwrap();
+        let grown = Arc::new(AtomicBool::new(false));
+        let server = growing(era, &grown);
+        let mut config = Config::of(&server.url()).policy(FILES).approved(&lock);
+        config.more = format!("revocations: {{file: '{}'}}", revoked.display());
+        grown.store(true, Ordering::SeqCst);
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        for (uri, reason) in [
+            ("file:///srv/b", "revoked"),
+            ("FILE:///srv/b", "revoked"),
+            ("file:///srv/b?x", "revoked"),
+            ("file:///srv/b/", "revoked"),
+            ("file:///srv/new", "not-approved"),
+            ("file:///srv/new?x", "not-approved"),
+            ("file:///srv/new/", "not-approved"),
+        ] {
+            assert!(read(&ana, uri)["error"].is_object(), "{uri}");
+            assert_eq!(gateway.last()["reason"], reason, "{uri}");
+        }
+        assert_eq!(reached(&server), [""; 0]);
+        assert!(read(&ana, "file:///srv/a?x")["result"].is_object());
+    }
+}
+
+#[test]
+fn what_a_server_lists_unusually_is_used_in_its_own_spelling() {
+    for era in ERAS {
+        let uris = ["file:///srv/My note", "file:///srv/%7Eana", "file:///srv/x/../a"];
+        let server = files(era, &uris);
+        let gateway = Config::of(&server.url()).policy(FILES).start();
+        let ana = gateway.client(era, ANA);
+        let listed = ana.ask("resources/list", json!({})).json()["result"]["resources"].clone();
+        let listed: Vec<_> = listed.as_array().unwrap().iter().map(|one| &one["uri"]).collect();
+        assert_eq!(listed, ["file:///srv/My note", "file:///srv/%7Eana"]);
+        for uri in ["file:///srv/My note", "file:///srv/My%20note", "file:///srv/%7Eana"] {
+            assert!(read(&ana, uri)["result"].is_object(), "{uri}");
+        }
+        assert_eq!(
+            reached(&server),
+            ["file:///srv/My note", "file:///srv/My note", "file:///srv/%7Eana"]
+        );
+        // The caller cannot tell what is listed and withheld from what is not listed.
+        for uri in ["file:///srv/x/../a", "file:///srv/x/../b"] {
+            assert_eq!(read(&ana, uri)["error"]["message"], "the URI has a segment of dots");
+        }
+        eventually("the log of what is withheld", || {
+            let log = gateway.log.lock().unwrap();
+            log.contains("the URI has a segment of dots").then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_rule_for_a_uri_that_can_never_be_asked_for_does_not_start() {
+    let server = files(Era::Modern, &[]);
+    for (uri, why) in [
+        ("file:/srv/*", "can never match: the URI has no host, or one that is not written plainly"),
+        ("file:///srv/../*", "can never match: the URI has a segment of dots"),
+        ("file:///srv/%73ecret", "can never match: the URI has an escape"),
+        ("file:///srv//*", "can never match: the URI has an empty segment"),
+    ] {
+        let policy = format!(
+            "rules:\n- {{id: r, effect: forbid, principals: ['*'], servers: [up], resources: ['{uri}']}}"
+        );
+        let output = Config::of(&server.url()).policy(&policy).refused();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(said.contains(why), "{uri}: {said}");
+    }
+}
+
+#[test]
+fn no_spelling_of_a_method_leads_past_the_rules_for_tools() {
+    let rules = "rules:
+- {id: any, effect: allow, principals: ['group:dev'], servers: ['*'], methods: ['*']}
+- {id: tools, effect: allow, principals: ['group:dev'], servers: ['*'], tools: [read]}";
+    for era in ERAS {
+        let server = Server::echo(era, &["read", "drop"]);
+        let gateway = Config::of(&server.url()).policy(rules).start();
+        let ana = gateway.client(era, ANA);
+        let params = json!({ "name": "drop", "arguments": {} });
+        // What the gateway asks of itself is known; everything else was a client's.
+        let reached = || {
+            let own = ["", "initialize", "notifications/initialized", "server/discover"];
+            let is_own = |method: &str| own.contains(&method) || method.ends_with("/list");
+            let calls = server.calls().into_iter().map(|call| call.method().to_owned());
+            calls.filter(|method| !is_own(method)).collect::<Vec<_>>()
+        };
+        for method in [
+            "Tools/call",
+            "tools/Call",
+            "tools//call",
+            "/tools/call",
+            "tools/call/",
+            "tools.call",
+            "tools_call",
+            "tools%2Fcall",
+            "tools/c%61ll",
+            "tools\\call",
+            "tools/call#",
+            "Resources/read",
+        ] {
+            let answer = ana.ask(method, params.clone());
+            assert_eq!((answer.status, answer.code()), (400, -32600), "{method}: {answer:?}");
+            assert_eq!(gateway.last()["reason"], "message", "{method}");
+        }
+        assert_eq!(reached(), [""; 0]);
+        // An extension is still decided by the rules about methods.
+        drop(ana.ask("com.example/odd", json!({})));
+        assert_eq!(reached(), ["com.example/odd"]);
+    }
+    // Headers cannot carry these, so only a legacy client can send them.
+    let server = Server::echo(Era::Legacy, &["read", "drop"]);
+    let gateway = Config::of(&server.url()).policy(rules).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    for method in [
+        "tools/call ",
+        " tools/call",
+        "tools/ca\u{200b}ll",
+        "t\u{43e}ols/call",
+        "\u{ff54}ools/call",
+    ] {
+        let answer = ana.ask(method, json!({ "name": "drop", "arguments": {} }));
+        assert_eq!((answer.status, answer.code()), (400, -32600), "{method:?}");
+    }
+    for method in
+        ["tools/call", "prompts/get", "resources/read", "tasks/result", "completion/complete"]
+    {
+        let message = json!({ "jsonrpc": "2.0", "method": method,
+            "params": { "name": "drop", "uri": "file:///a", "arguments": {} } });
+        let answer = raw(gateway.address, &ana.bytes(method, None, &message.to_string()));
+        assert_eq!((answer.status, answer.code()), (400, -32600), "{method}");
+        assert_eq!(gateway.last()["reason"], "message", "{method}");
+    }
+    let answer = ana.ask("notifications/cancelled", json!({ "requestId": 1 }));
+    assert_eq!((answer.status, answer.code()), (400, -32600));
+    assert!(server.tool_calls().is_empty());
+    let unknown = server.calls().into_iter().filter(|call| call.body["params"]["name"] == "drop");
+    assert_eq!(unknown.count(), 0);
+}
+
+#[test]
+fn a_server_with_a_dot_in_its_name_has_tools_that_can_be_called() {
+    for era in ERAS {
+        let (one, two) = (Server::echo(era, &["read"]), Server::echo(era, &["read", "write"]));
+        for prefix in ["always", "onConflict"] {
+            let servers = format!(
+                "- {{name: files.v2, url: '{}'}}\n- {{name: files_v2, url: '{}'}}",
+                one.url(),
+                two.url()
+            );
+            let mut config = Config::with(&servers, "[files.v2, files_v2]");
+            config.routes =
+                format!("- {{path: /mcp, servers: [files.v2, files_v2], prefix: {prefix}}}");
+            let gateway = config.start();
+            let ana = gateway.client(era, ANA);
+            let tools = ana.tools();
+            assert_eq!(tools.len(), 3, "{tools:?}");
+            for tool in &tools {
+                let answer = ana.call(tool, &json!({ "text": tool })).json();
+                assert_eq!(answer["result"]["content"][0]["text"], **tool, "{prefix}: {answer}");
+            }
+        }
+        assert_eq!((one.tool_calls().len(), two.tool_calls().len()), (2, 4));
+    }
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the test measures real time")]
+fn a_file_of_document_marks_is_refused_at_once() {
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    std::fs::write(&file, "---\n".repeat(100_000)).unwrap();
+    let mut command = std::process::Command::new(binary());
+    command.arg("validate").arg(&file);
+    let started = Instant::now();
+    let output = e2e::gateway::fed(command, "");
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr) + String::from_utf8_lossy(&output.stdout);
+    assert!(said.contains("a second document"), "{said}");
+    assert!(started.elapsed() < PATIENCE, "{:?}", started.elapsed());
+}
+
+#[test]
+fn the_name_in_the_header_is_the_name_in_the_body_to_the_letter() {
+    let server = Server::echo(Era::Modern, &["read", "Read"]);
+    let gateway = Config::of(&server.url()).start();
+    let ana = gateway.client(Era::Modern, ANA);
+    let body = ana.message(&json!(1), "tools/call", json!({ "name": "read", "arguments": {} }));
+    for header in ["Read", "READ", "read ", "drop", "rea%64"] {
+        // Blanks around the value of a header are not part of it.
+        let same = header.trim() == "read";
+        let answer = raw(gateway.address, &ana.bytes("tools/call", Some(header), &body));
+        let expected = if same { (200, 0) } else { (400, -32020) };
+        assert_eq!((answer.status, answer.code()), expected, "{header:?}");
+    }
+    let missing = raw(gateway.address, &ana.bytes("tools/call", None, &body));
+    assert_eq!((missing.status, missing.code()), (400, -32020));
+    assert_eq!(server.tool_calls().len(), 1);
+}
