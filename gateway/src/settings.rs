@@ -260,6 +260,7 @@ pub struct Limits {
     pub write_time: Duration,
     pub batch: usize,
     pub processes: usize,
+    pub processes_per_caller: usize,
     pub drain_time: Duration,
     pub lame_duck_time: Duration,
     pub tokens: usize,

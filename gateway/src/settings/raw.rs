@@ -388,6 +388,9 @@ pub(super) struct RawLimits {
     pub(super) batch: Option<usize>,
     /// Processes of one server that serve one session each. Default 64.
     pub(super) processes: Option<usize>,
+    /// How many of them one caller may have. One that wants more loses the one it has not used for
+    /// longest; if all are in use, it is refused. Default 16.
+    pub(super) processes_per_caller: Option<usize>,
     /// Verified tokens that are remembered. Default 10000.
     pub(super) tokens: Option<usize>,
     /// Proofs of possession that are remembered so that none is used twice. Default 100000.
