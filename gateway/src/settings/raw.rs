@@ -37,7 +37,7 @@ pub(super) use listener::{
 pub use pins::Action;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins};
 pub(super) use registry::{RawRegistered, RawRegistry};
-pub(super) use sandbox::{RawReachable, RawSandbox, RawSandboxMode};
+pub(super) use sandbox::{RawFiles, RawReachable, RawSandbox, RawSandboxMode};
 pub use telemetry::OtlpProtocol;
 pub(super) use telemetry::{Clients as Restart, RawOtlp, RawTelemetry};
 
@@ -152,7 +152,8 @@ pub(super) struct RawServer {
     pub(super) env: Vec<RawVariable>,
     /// Where the program is started; the gateway's own directory if not given.
     pub(super) working_directory: Option<String>,
-    /// What the program may do. Without it, whatever the gateway may.
+    /// What the program may do. Without it, `{mode: preferred, files: any, network: any}`: whatever the user
+    /// may, but the gateway's own files, other processes, and what changes the machine.
     pub(super) sandbox: Option<RawSandbox>,
     /// Which era of the protocol the server speaks.
     #[serde(default)]
