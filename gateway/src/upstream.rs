@@ -674,6 +674,7 @@ impl Upstream {
             Err(error) if error.is_stranger() => self.counts.reached(false),
             Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
             // It was not asked.
+            Err(UpstreamError::Crowded | UpstreamError::Processes(_)) => {}
             Err(error) if error.is_open() => {}
             // It is there; what it was shown, or who was shown for, is the matter.
             Err(error @ (UpstreamError::Unauthorized(_) | UpstreamError::Credential(_))) => {

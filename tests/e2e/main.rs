@@ -32,6 +32,7 @@ mod ledger;
 mod peers;
 mod pins;
 mod policy;
+mod programs;
 mod protocol;
 mod registry;
 mod rehearsal;

@@ -261,7 +261,7 @@ async fn complain(
 
 /// Waits until the process ends, or ends it.
 async fn watch(mut child: Child, channel: Arc<Channel>, name: ServerName, tasks: Tasks) {
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let group = Group::of(&child);
     let ended = tokio::select! {
         status = child.wait() => status.ok(),
         () = channel.over.cancelled() => None,
@@ -270,28 +270,43 @@ async fn watch(mut child: Child, channel: Arc<Channel>, name: ServerName, tasks:
     channel.over.cancel();
     let status = match ended {
         Some(status) => Some(status),
-        None => end(&mut child, group).await,
+        None => end(&mut child, &group).await,
     };
-    // What the program started does not outlive it.
-    signal(group, Signal::KILL);
+    drop(group);
     tracing::info!(server = %name, status = status.map(|s| s.to_string()), "program ended");
 }
 
 /// Its input is closed by now; then it is asked, then it is made to.
 ///
 /// SPEC 2026-07-28 basic/transports/stdio#shutdown
-async fn end(child: &mut Child, group: Option<Pid>) -> Option<std::process::ExitStatus> {
+async fn end(child: &mut Child, group: &Group) -> Option<std::process::ExitStatus> {
     for next in [Signal::TERM, Signal::KILL] {
         if let Ok(status) = timeout(PATIENCE, child.wait()).await {
             return status.ok();
         }
-        signal(group, next);
+        group.signal(next);
     }
     child.wait().await.ok()
 }
 
-fn signal(group: Option<Pid>, signal: Signal) {
-    if let Some(Err(error)) = group.map(|group| kill_process_group(group, signal)) {
-        tracing::debug!(%error, "the program could not be signalled");
+/// The processes of a program. What it started does not outlive it, nor does it outlive the one that
+/// watches it: that one may be given up at any moment, when a command is interrupted.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(Err(error)) = self.0.map(|group| kill_process_group(group, signal)) {
+            tracing::debug!(%error, "the program could not be signalled");
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
     }
 }
