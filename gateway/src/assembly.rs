@@ -304,9 +304,13 @@ impl Lasting {
     /// nothing is started; where it should, that is in the log and on record.
     fn sandboxes(&self, settings: &Settings) -> Result<(), StartError> {
         for server in &settings.servers {
-            let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &server.reach else { continue };
-            let Err(cause) = plan.check() else { continue };
+            let Reach::Stdio(Program { sandbox, .. }) = &server.reach else { continue };
             let name: Box<str> = server.name.as_str().into();
+            let Some(plan) = sandbox else {
+                tracing::warn!(server = %name, "it has no sandbox: it can do what the gateway can");
+                continue;
+            };
+            let Err(cause) = plan.check() else { continue };
             if plan.required {
                 return Err(StartError::Sandbox { name, cause });
             }

@@ -34,7 +34,7 @@ use gateway::report::Chain;
 use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
 use gateway::service;
-use gateway::settings::{self, Problems, Purpose, Settings, SinkTarget};
+use gateway::settings::{self, Problems, Purpose, Reach, Settings, SinkTarget};
 use gateway::start::{self, Running, Source, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -180,6 +180,12 @@ enum Output {
 
 /// Does what the command line asks for.
 pub(crate) fn run() -> ExitCode {
+    // Before anything is read, and before anything is started that could look.
+    if let Err(error) = sandbox::conceal() {
+        return complain(&format!(
+            "the memory of this process cannot be kept from others: {error}"
+        ));
+    }
     // Our own word to ourselves, which nobody has to read about.
     let mut line = env::args_os().skip(1);
     if line.next().is_some_and(|verb| verb == sandbox::VERB) {
@@ -266,12 +272,35 @@ fn validate(file: &Path, format: Format) -> ExitCode {
         Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
     };
     match (load(file, &text), format) {
-        (Ok(_), Format::Human) => print("valid\n"),
+        (Ok(settings), Format::Human) => {
+            sandboxes(&settings);
+            print("valid\n")
+        }
         (Ok(_), Format::Json) => print("[]\n"),
         (Err(problems), Format::Human) => invalid(&problems),
         (Err(problems), Format::Json) => {
             print(&format!("{}\n", problems.json()));
             ExitCode::from(INVALID)
+        }
+    }
+}
+
+/// Says which programs are not kept where they could be, here.
+fn sandboxes(settings: &Settings) {
+    for server in &settings.servers {
+        let Reach::Stdio(program) = &server.reach else { continue };
+        let checked = program.sandbox.as_ref().map(Plan::check);
+        match checked {
+            None => say(&format!(
+                "warning: the server `{}` has no sandbox: it can do what the gateway can",
+                server.name
+            )),
+            Some(Err(error)) => say(&format!(
+                "warning: the sandbox of the server `{}` is not complete on this machine: {}",
+                server.name,
+                Chain(&error)
+            )),
+            Some(Ok(())) => {}
         }
     }
 }

@@ -497,6 +497,7 @@ impl Arrived {
         let client = self.inbound.client.as_ref().or(known);
         Party {
             principal: Some(Arc::clone(&self.caller.principal)),
+            route: Some(Arc::clone(&self.route.path)),
             client: Arc::clone(client.unwrap_or_else(|| Client::gateway())),
             leg: self.leg(place).cloned(),
             subject: self.subject(place),

@@ -149,6 +149,8 @@ pub struct OfServer {
     /// The circuit of the configuration in force.
     circuit: ArcSwapOption<AtomicU64>,
     opened: Counter,
+    /// Lines of the log that it caused and that were not written.
+    suppressed: Counter,
     /// How long sessions with it lasted: those the gateway has ended, and those it has lost.
     sessions: [Histogram; 2],
 }
@@ -183,6 +185,11 @@ impl OfServer {
 
     fn is_open(&self) -> bool {
         self.circuit.load().as_ref().is_some_and(|until| until.load(Ordering::Relaxed) > 0)
+    }
+
+    /// Counts a line of the log that it caused and that was not written.
+    pub fn suppressed(&self) {
+        self.suppressed.add(1);
     }
 
     /// Counts that its circuit has opened.
@@ -354,6 +361,7 @@ impl Metrics {
             up: AtomicU64::new(0),
             circuit: ArcSwapOption::empty(),
             opened: Counter::default(),
+            suppressed: Counter::default(),
             sessions: [Histogram::operation(), Histogram::operation()],
         });
         servers.push(Arc::downgrade(&server));
@@ -571,6 +579,12 @@ impl Metrics {
                 "",
                 "How often that began.",
                 by_server(&|server| sum(&server.opened)),
+            ),
+            family(
+                "portcullis.upstream_log_suppressed",
+                "",
+                "Lines of the log that the server caused and that were not written.",
+                by_server(&|server| sum(&server.suppressed)),
             ),
             family(
                 "portcullis.in_flight",

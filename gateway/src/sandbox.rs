@@ -4,27 +4,42 @@
 //! The gateway starts itself with [`VERB`], which gives up rights and then becomes the program: nothing
 //! has to be undone, and nothing of it runs between `fork` and `exec` of the gateway. Landlock bounds
 //! files and TCP, seccomp takes system calls away that no server needs, `no_new_privs` makes both hold for
-//! whatever the program starts, and limits bound what it uses.
+//! whatever the program starts, and limits bound what it uses. A privileged user loses the rights with which
+//! it could look into other processes all the same.
+//!
+//! A program for which nothing is configured can reach everything but the gateway: see [`Plan::usual`].
+
+mod around;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
 use std::ffi::OsString;
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort,
-    PathBeneath, PathFd, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _,
-    RulesetError, RulesetStatus, Scope,
+    PathBeneath, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError,
+    RulesetStatus, Scope,
 };
-use rustix::process::{Resource, Rlimit, setrlimit};
+use rustix::process::{
+    DumpableBehavior, Resource, Rlimit, geteuid, set_dumpable_behavior, setrlimit,
+};
+use rustix::thread::{
+    CapabilitySet, capabilities, capability_is_in_bounding_set,
+    remove_capability_from_bounding_set, set_capabilities,
+};
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
     SeccompRule, TargetArch, apply_filter,
 };
 use serde::{Deserialize, Serialize};
+
+use self::around::{Access, Around};
 
 /// The verb of the command line that becomes a program.
 pub const VERB: &str = "__sandbox";
@@ -106,6 +121,72 @@ const TAKEN: [i64; 43] = [
     libc::SYS_name_to_handle_at,
 ];
 
+/// Those of them that ordinary programs need for processes and users of their own: debuggers and
+/// browsers. They do not reach the gateway: Landlock keeps a program from looking into processes that are
+/// not its own, and the gateway cannot be looked into by processes of its user.
+const SPARED: [i64; 5] = [
+    libc::SYS_ptrace,
+    libc::SYS_process_vm_readv,
+    libc::SYS_process_vm_writev,
+    libc::SYS_unshare,
+    libc::SYS_chroot,
+];
+
+/// What a privileged program could look into other processes with, change the machine with, or get at
+/// files with that Landlock does not see. Where `CAP_PERFMON` or `CAP_SYS_ADMIN` is held, Linux shows the
+/// environment of any process, whatever Landlock says.
+const PRIVILEGES: [CapabilitySet; 15] = [
+    CapabilitySet::SYS_PTRACE,
+    CapabilitySet::SYS_ADMIN,
+    CapabilitySet::PERFMON,
+    CapabilitySet::BPF,
+    CapabilitySet::CHECKPOINT_RESTORE,
+    CapabilitySet::DAC_READ_SEARCH,
+    CapabilitySet::SYS_RAWIO,
+    CapabilitySet::MKNOD,
+    CapabilitySet::SYS_MODULE,
+    CapabilitySet::SYS_BOOT,
+    CapabilitySet::SYS_TIME,
+    CapabilitySet::SYSLOG,
+    CapabilitySet::MAC_ADMIN,
+    CapabilitySet::MAC_OVERRIDE,
+    CapabilitySet::AUDIT_CONTROL,
+];
+
+/// Folders in which package runners keep what they fetch, in the home of the user.
+const CACHES: [&str; 4] = [".cache", ".config", ".local", ".npm"];
+
+/// Keeps what this process holds in memory from others: no process of the same user can read its memory or
+/// its environment, attach to it, or find it in a core file. Called first of all, while nothing that could
+/// look has been started by us.
+///
+/// The secrets that the gateway was started with stand in its memory in any case, so its environment is
+/// not wiped besides: who can read the one can read the other. A process with `CAP_SYS_PTRACE`, such as one
+/// of root, can read both; a sandbox takes that right away.
+///
+/// # Errors
+/// When the kernel refuses.
+pub fn conceal() -> io::Result<()> {
+    set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
+    let core = Rlimit { current: Some(0), maximum: Some(0) };
+    setrlimit(Resource::Core, core)?;
+    Ok(())
+}
+
+/// What of the files of this machine a program may open.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Files {
+    /// What every program needs, and what is listed.
+    Listed,
+    /// Everything that the user may, but the gateway's own files.
+    Any {
+        /// What cannot be opened.
+        hidden: Vec<PathBuf>,
+        /// What cannot be changed.
+        fixed: Vec<PathBuf>,
+    },
+}
+
 /// What a program may reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
@@ -122,6 +203,8 @@ pub enum Network {
 pub struct Plan {
     /// It is not started where that cannot be enforced.
     pub required: bool,
+    /// What it may open of the files of this machine.
+    pub rest: Files,
     /// What it may read and run, besides what every program may.
     pub read: Vec<PathBuf>,
     /// What it may read and write.
@@ -144,7 +227,10 @@ pub enum SandboxError {
     Landlock(#[from] RulesetError),
     /// A path cannot be opened.
     #[error("`{0}` cannot be opened: {1}")]
-    Path(PathBuf, #[source] landlock::PathFdError),
+    Path(PathBuf, #[source] io::Error),
+    /// Rights of a privileged user cannot be taken away.
+    #[error("privileges cannot be given up: {0}")]
+    Privileges(#[source] rustix::io::Errno),
     /// The kernel does it in part.
     #[error("the kernel enforces it in part")]
     Partial,
@@ -160,12 +246,38 @@ pub enum SandboxError {
 }
 
 impl Plan {
+    /// For a program for which nothing is configured: it can reach what the user can, but not the gateway's
+    /// own files, nor other processes, nor what changes the machine; as far as the kernel can enforce it.
+    #[must_use]
+    pub const fn usual() -> Self {
+        Self {
+            required: false,
+            rest: Files::Any { hidden: Vec::new(), fixed: Vec::new() },
+            read: Vec::new(),
+            write: Vec::new(),
+            network: Network::Any,
+            memory: None,
+            processes: None,
+            files: None,
+        }
+    }
+
+    /// The same plan, that keeps `hidden` and `fixed` back besides where everything else is open.
+    pub fn keep_back(&mut self, more: &[PathBuf], unchanged: &[PathBuf]) {
+        if let Files::Any { hidden, fixed } = &mut self.rest {
+            hidden.extend_from_slice(more);
+            fixed.extend_from_slice(unchanged);
+        }
+    }
+
     /// The command line that becomes `command` under this plan.
     ///
     /// # Errors
     /// When this program does not know where it is.
     pub fn command(&self, command: &str, args: &[String]) -> io::Result<(PathBuf, Vec<OsString>)> {
-        let exe = std::env::current_exe()?;
+        // The program that runs, also where its file has been replaced since.
+        let own = Path::new("/proc/self/exe");
+        let exe = if own.exists() { own.to_owned() } else { std::env::current_exe()? };
         let plan = serde_json::to_string(self).map_err(io::Error::other)?;
         let mut line: Vec<OsString> = vec![VERB.into(), plan.into(), "--".into(), command.into()];
         line.extend(args.iter().map(OsString::from));
@@ -184,8 +296,9 @@ impl Plan {
     /// # Errors
     /// When it cannot, or only in part.
     pub fn check(&self) -> Result<(), SandboxError> {
-        self.ruleset(true)?;
-        filter(&self.network)?;
+        let around = self.around();
+        self.ruleset(true, around.as_ref())?;
+        filter(self)?;
         Ok(())
     }
 
@@ -210,19 +323,46 @@ impl Plan {
             let limit = Rlimit { current: Some(limit), maximum: Some(limit) };
             setrlimit(resource, limit).map_err(SandboxError::Limit)?;
         }
-        match self.enforce() {
+        let mut program = Command::new(command);
+        let around = self.around();
+        if let Some(around) = &around {
+            program.envs(own_folders(around).map(|folder| ("TMPDIR", folder)));
+        }
+        // What was made for it has to be seen.
+        let around = around.map(Around::looked);
+        for folder in around.iter().flat_map(|around| &around.crowded) {
+            complain(&format!("`{}` has too many entries; not all are open", folder.display()));
+        }
+        match self.enforce(around.as_ref()) {
             Ok(()) => {}
             Err(error) if self.required => return Err(error),
             Err(error) => complain(&format!("the sandbox is not complete: {error}")),
         }
-        Err(SandboxError::Start(Command::new(command).args(args).exec()))
+        Err(SandboxError::Start(program.args(args).exec()))
     }
 
-    fn enforce(&self) -> Result<(), SandboxError> {
-        // The filter first: it needs a file or two that Landlock would not open.
-        let filter = filter(&self.network)?;
-        let status = self.ruleset(self.required)?.restrict_self()?;
-        apply_filter(&filter).map_err(|error| SandboxError::Seccomp(error.to_string()))?;
+    /// What is kept back of the machine's files, where not only those that are listed are open.
+    fn around(&self) -> Option<Around> {
+        let Files::Any { hidden, fixed } = &self.rest else { return None };
+        let mut fixed = fixed.clone();
+        fixed.extend(std::env::current_exe());
+        Some(Around::new(hidden, &fixed, geteuid().is_root()))
+    }
+
+    /// Gives up everything that can be given up, and says what could not be.
+    fn enforce(&self, around: Option<&Around>) -> Result<(), SandboxError> {
+        // Each is done whether or not the others could be: what runs all the same runs with less.
+        let filter = filter(self);
+        let given_up = [
+            give_up_privileges(),
+            self.restrict(around),
+            filter.and_then(|filter| applied(&filter)),
+        ];
+        given_up.into_iter().collect()
+    }
+
+    fn restrict(&self, around: Option<&Around>) -> Result<(), SandboxError> {
+        let status = self.ruleset(self.required, around)?.restrict_self()?;
         match status.ruleset {
             RulesetStatus::FullyEnforced => Ok(()),
             // What is newer than what has to be enforced may be missing.
@@ -233,7 +373,11 @@ impl Plan {
         }
     }
 
-    fn ruleset(&self, required: bool) -> Result<RulesetCreated, SandboxError> {
+    fn ruleset(
+        &self,
+        required: bool,
+        around: Option<&Around>,
+    ) -> Result<RulesetCreated, SandboxError> {
         let level = if required { CompatLevel::HardRequirement } else { CompatLevel::BestEffort };
         // Linux 6.7: files, and TCP. What came later is taken where it is there.
         let mut ruleset = Ruleset::default()
@@ -242,25 +386,47 @@ impl Plan {
         if self.network != Network::Any {
             ruleset = ruleset.handle_access(AccessNet::BindTcp | AccessNet::ConnectTcp)?;
         }
+        // An abstract socket is a part of the network that ordinary programs use.
+        let scope: BitFlags<Scope> = match (&self.rest, &self.network) {
+            (Files::Any { .. }, Network::Any) => BitFlags::from(Scope::Signal),
+            (Files::Any { .. } | Files::Listed, _) => Scope::AbstractUnixSocket | Scope::Signal,
+        };
         let mut created = ruleset
             .set_compatibility(CompatLevel::BestEffort)
             .handle_access(AccessFs::from_all(ABI::V5))?
-            .scope(Scope::AbstractUnixSocket | Scope::Signal)?
+            .scope(scope)?
             .create()?
             .set_compatibility(CompatLevel::BestEffort);
         let read = AccessFs::from_read(ABI::V5);
-        for path in USUAL {
-            created = allow(created, Path::new(path), read, false)?;
+        match around {
+            Some(around) => {
+                for (path, access) in &around.rules {
+                    let access: BitFlags<AccessFs> = match access {
+                        Access::List => BitFlags::from(AccessFs::ReadDir),
+                        Access::Read => read,
+                        Access::Full => AccessFs::from_all(ABI::V5),
+                    };
+                    // The entry itself: it may have become a link since it was looked at.
+                    created = allow(created, path, access, Open { follow: false, needed: false })?;
+                }
+            }
+            None => {
+                let usual = Open { follow: true, needed: false };
+                for path in USUAL {
+                    created = allow(created, Path::new(path), read, usual)?;
+                }
+                for path in DEVICES {
+                    let access = AccessFs::ReadFile | AccessFs::WriteFile;
+                    created = allow(created, Path::new(path), access, usual)?;
+                }
+            }
         }
-        for path in DEVICES {
-            let access = AccessFs::ReadFile | AccessFs::WriteFile;
-            created = allow(created, Path::new(path), access, false)?;
-        }
+        let listed = Open { follow: true, needed: true };
         for path in &self.read {
-            created = allow(created, path, read, true)?;
+            created = allow(created, path, read, listed)?;
         }
         for path in &self.write {
-            created = allow(created, path, AccessFs::from_all(ABI::V5), true)?;
+            created = allow(created, path, AccessFs::from_all(ABI::V5), listed)?;
         }
         if let Network::Ports(ports) = &self.network {
             for port in ports {
@@ -271,28 +437,94 @@ impl Plan {
     }
 }
 
+/// How a path is opened that a rule is about.
+#[derive(Clone, Copy)]
+struct Open {
+    /// Links are followed.
+    follow: bool,
+    /// It has to be there.
+    needed: bool,
+}
+
 fn allow(
     ruleset: RulesetCreated,
     path: &Path,
     access: BitFlags<AccessFs>,
-    has_to_exist: bool,
+    open: Open,
 ) -> Result<RulesetCreated, SandboxError> {
-    let file = match PathFd::new(path) {
-        Ok(file) => file,
-        Err(error) if has_to_exist => return Err(SandboxError::Path(path.to_owned(), error)),
+    let follow = if open.follow { 0 } else { libc::O_NOFOLLOW };
+    let flags = libc::O_PATH | libc::O_CLOEXEC | follow;
+    let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
+    let opened: io::Result<(File, fs::Metadata)> =
+        opened.and_then(|file| file.metadata().map(|metadata| (file, metadata)));
+    let (file, metadata) = match opened {
+        Ok(opened) => opened,
+        Err(error) if open.needed => return Err(SandboxError::Path(path.to_owned(), error)),
         Err(_) => return Ok(ruleset),
     };
+    if metadata.file_type().is_symlink() {
+        return Ok(ruleset);
+    }
     // What makes sense for folders alone makes none for a file.
-    let access = if path.is_dir() { access } else { access & AccessFs::from_file(ABI::V5) };
+    let access = if metadata.is_dir() { access } else { access & AccessFs::from_file(ABI::V5) };
+    if access.is_empty() {
+        return Ok(ruleset);
+    }
     Ok(ruleset.add_rule(PathBeneath::new(file, access))?)
 }
 
+/// Where nothing new can be made in the folder for temporary files, a folder in it for programs; and in a
+/// home likewise those of package runners.
+fn own_folders(around: &Around) -> Option<PathBuf> {
+    let mut builder = DirBuilder::new();
+    builder.mode(0o700);
+    let home = std::env::var_os("HOME").map(PathBuf::from);
+    if let Some(home) = home.filter(|home| around.is_on_the_way(home)) {
+        // One that is there already is what is wanted; without one a program may get by.
+        CACHES.iter().for_each(|name| drop(builder.create(home.join(name))));
+    }
+    let temporary = std::env::temp_dir();
+    if !around.is_on_the_way(&temporary) {
+        return None;
+    }
+    let user = geteuid();
+    let folder = temporary.join(format!("portcullis-programs-{}", user.as_raw()));
+    drop(builder.create(&folder));
+    // Somebody else may have made it.
+    let found = fs::symlink_metadata(&folder).ok()?;
+    let ours = found.is_dir() && found.uid() == user.as_raw() && found.mode() & 0o077 == 0;
+    ours.then_some(folder)
+}
+
+/// Takes away from a privileged user what no program needs, also for what it starts.
+fn give_up_privileges() -> Result<(), SandboxError> {
+    let failed = SandboxError::Privileges;
+    if !geteuid().is_root() {
+        return Ok(());
+    }
+    for privilege in PRIVILEGES {
+        // A kernel that does not know one does not give it either.
+        if capability_is_in_bounding_set(privilege).unwrap_or(false) {
+            remove_capability_from_bounding_set(privilege).map_err(failed)?;
+        }
+    }
+    let mut sets = capabilities(None).map_err(failed)?;
+    sets.inheritable = CapabilitySet::empty();
+    set_capabilities(None, sets).map_err(failed)
+}
+
+fn applied(filter: &BpfProgram) -> Result<(), SandboxError> {
+    apply_filter(filter).map_err(|error| SandboxError::Seccomp(error.to_string()))
+}
+
 /// The filter: what is taken is refused with EPERM, everything else is allowed.
-fn filter(network: &Network) -> Result<BpfProgram, SandboxError> {
+fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
     let failed = |error: seccompiler::BackendError| SandboxError::Seccomp(error.to_string());
+    let spared = |call: &i64| plan.rest != Files::Listed && SPARED.contains(call);
+    let taken = TAKEN.iter().filter(|call| !spared(call));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
-        TAKEN.iter().map(|call| (*call, Vec::new())).collect();
-    if *network == Network::None {
+        taken.map(|call| (*call, Vec::new())).collect();
+    if plan.network == Network::None {
         let unix = u64::try_from(libc::AF_UNIX).unwrap_or_default();
         let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, unix);
         let rule = SeccompRule::new(vec![other.map_err(failed)?]).map_err(failed)?;
@@ -302,4 +534,112 @@ fn filter(network: &Network) -> Result<BpfProgram, SandboxError> {
     let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch).map_err(failed)?;
     filter.try_into().map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Files, Network, Plan, SPARED, filter};
+
+    /// The system calls that are to be refused: written down once more, so that none is lost.
+    const REFUSED: [i64; 43] = [
+        libc::SYS_acct,
+        libc::SYS_add_key,
+        libc::SYS_adjtimex,
+        libc::SYS_bpf,
+        libc::SYS_chroot,
+        libc::SYS_clock_adjtime,
+        libc::SYS_clock_settime,
+        libc::SYS_delete_module,
+        libc::SYS_finit_module,
+        libc::SYS_fsconfig,
+        libc::SYS_fsmount,
+        libc::SYS_fsopen,
+        libc::SYS_fspick,
+        libc::SYS_init_module,
+        libc::SYS_io_uring_enter,
+        libc::SYS_io_uring_register,
+        libc::SYS_io_uring_setup,
+        libc::SYS_kcmp,
+        libc::SYS_kexec_load,
+        libc::SYS_keyctl,
+        libc::SYS_mount,
+        libc::SYS_mount_setattr,
+        libc::SYS_move_mount,
+        libc::SYS_name_to_handle_at,
+        libc::SYS_open_tree,
+        libc::SYS_perf_event_open,
+        libc::SYS_pidfd_getfd,
+        libc::SYS_pivot_root,
+        libc::SYS_process_madvise,
+        libc::SYS_process_vm_readv,
+        libc::SYS_process_vm_writev,
+        libc::SYS_ptrace,
+        libc::SYS_quotactl,
+        libc::SYS_reboot,
+        libc::SYS_request_key,
+        libc::SYS_setns,
+        libc::SYS_settimeofday,
+        libc::SYS_swapoff,
+        libc::SYS_swapon,
+        libc::SYS_syslog,
+        libc::SYS_umount2,
+        libc::SYS_unshare,
+        libc::SYS_userfaultfd,
+    ];
+
+    /// What the kernel would do: the filter run on a call, as classic BPF. The instructions are those of
+    /// `linux/bpf_common.h` that the compiler of the filter writes.
+    fn answer(plan: &Plan, call: i64, argument: u32) -> u32 {
+        let program = filter(plan).unwrap();
+        let arch = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
+        let (mut at, mut held) = (0_usize, 0_u32);
+        loop {
+            let step = &program[at];
+            let jump = |taken: bool| usize::from(if taken { step.jt } else { step.jf });
+            at += 1;
+            match step.code {
+                // `struct seccomp_data`: nr, arch, instruction pointer, args.
+                0x20 => {
+                    held = match step.k {
+                        0 => u32::try_from(call).unwrap(),
+                        4 => arch,
+                        16 => argument,
+                        _ => 0,
+                    }
+                }
+                0x05 => at += usize::try_from(step.k).unwrap(),
+                0x15 => at += jump(held == step.k),
+                0x25 => at += jump(held > step.k),
+                0x35 => at += jump(held >= step.k),
+                0x54 => held &= step.k,
+                0x06 => return step.k,
+                other => panic!("an instruction that is not known here: {other:#x}"),
+            }
+        }
+    }
+
+    fn plan(rest: Files, network: Network) -> Plan {
+        Plan { rest, network, ..Plan::usual() }
+    }
+
+    #[test]
+    fn every_system_call_that_is_forbidden_is_refused_and_others_are_not() {
+        // SECCOMP_RET_ERRNO with EPERM, and SECCOMP_RET_ALLOW.
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        let strict = plan(Files::Listed, Network::None);
+        let usual = Plan::usual();
+        for call in REFUSED {
+            assert_eq!(answer(&strict, call, 0), refused, "{call}");
+            let spared = SPARED.contains(&call);
+            assert_eq!(answer(&usual, call, 0), if spared { allowed } else { refused }, "{call}");
+        }
+        for call in [libc::SYS_read, libc::SYS_openat, libc::SYS_clone, libc::SYS_execve] {
+            assert_eq!(answer(&strict, call, 0), allowed, "{call}");
+        }
+        let socket =
+            |plan: &Plan, family: i32| answer(plan, libc::SYS_socket, family.unsigned_abs());
+        assert_eq!(socket(&strict, libc::AF_UNIX), allowed);
+        assert_eq!(socket(&strict, libc::AF_INET), refused);
+        assert_eq!(socket(&usual, libc::AF_INET), allowed);
+    }
 }

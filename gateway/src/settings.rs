@@ -26,6 +26,7 @@ mod telemetry;
 pub mod variables;
 mod yaml;
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
@@ -91,10 +92,36 @@ pub struct Settings {
     pub session_keys: Vec<SecretRef>,
     /// How long a session lives.
     pub session_lifetime: Duration,
+    /// What the gateway itself uses of the machine.
+    pub own: Own,
     /// How the gateway attacks itself, if it does.
     pub selftest: Option<selftest::Selftest>,
     /// The bounds.
     pub limits: Limits,
+}
+
+/// What the gateway itself uses of the machine: it is kept from the programs that it starts.
+#[derive(Clone, Debug, Default)]
+pub struct Own {
+    /// Files and folders that are nobody else's: the configuration, what is approved and revoked, records,
+    /// secrets and private keys.
+    pub files: Vec<PathBuf>,
+    /// Files that others may read and must not change: certificates, and keys that are believed.
+    pub believed: Vec<PathBuf>,
+    /// The variables of the environment that the configuration names.
+    pub variables: BTreeSet<String>,
+}
+
+impl Own {
+    /// The same, wherever somebody else stands who reads the paths.
+    fn absolute(mut self) -> Self {
+        for path in self.files.iter_mut().chain(&mut self.believed) {
+            if let Ok(absolute) = std::path::absolute(&*path) {
+                *path = absolute;
+            }
+        }
+        self
+    }
 }
 
 /// The operator's listener.
@@ -162,7 +189,7 @@ pub struct Program {
     pub env: Vec<(String, Value)>,
     /// Where to start it.
     pub directory: Option<PathBuf>,
-    /// What it may do; whatever we may if not given.
+    /// What it may do; whatever we may if there is none.
     pub sandbox: Option<Plan>,
 }
 
@@ -265,6 +292,7 @@ pub struct Limits {
     pub write_time: Duration,
     pub batch: usize,
     pub processes: usize,
+    pub processes_per_caller: usize,
     pub drain_time: Duration,
     pub lame_duck_time: Duration,
     pub tokens: usize,
@@ -306,7 +334,12 @@ pub fn load_for(
     let folder = Path::new(file).parent().unwrap_or(Path::new(""));
     let mut root = yaml::parse(text).map_err(wrong)?;
     let mut problems = Vec::new();
-    variables::substitute(&mut root, variables, &mut problems);
+    let named = RefCell::new(BTreeSet::new());
+    let noted = |name: &str| {
+        named.borrow_mut().insert(name.to_owned());
+        variables(name)
+    };
+    variables::substitute(&mut root, &noted, &mut problems);
     let (mut json, misfits) = shape::check(&mut root, &schema());
     problems.extend(misfits);
     problems.extend(selftest::trespassers(&json, &root));
@@ -316,7 +349,17 @@ pub fn load_for(
     let compiled =
         serde_json::from_value(json).ok().map(|raw| compile::settings(raw, &root, folder, key));
     match compiled {
-        Some(Ok(settings)) if problems.is_empty() => Ok(settings),
+        Some(Ok(mut settings)) if problems.is_empty() => {
+            settings.own.variables.extend(named.into_inner());
+            settings.own.files.push(PathBuf::from(file));
+            settings.own = std::mem::take(&mut settings.own).absolute();
+            for server in &mut settings.servers {
+                if let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &mut server.reach {
+                    plan.keep_back(&settings.own.files, &settings.own.believed);
+                }
+            }
+            Ok(settings)
+        }
         Some(Err(more)) => {
             problems.extend(more);
             Err(wrong(problems))

@@ -12,6 +12,7 @@ mod error;
 mod turn;
 mod request;
 mod http;
+mod noise;
 mod desk;
 mod channel;
 mod program;
@@ -59,12 +60,14 @@ use breaker::{Breaker, Pass};
 use catalog::{Shelf, Whom};
 pub use credential::CredentialError;
 use credential::Credentials;
+use desk::Serves;
 pub use error::UpstreamError;
 pub use feed::{Feed, Heard};
 pub use handshake::Hello;
 use handshake::Known;
 use http::Http;
 pub use listing::{Listing, Written};
+use noise::Noise;
 use old::Old;
 pub use party::{Party, Subject};
 use program::Starter;
@@ -137,7 +140,10 @@ impl Upstream {
         keeper: Arc<Keeper>,
     ) -> Result<Self, UpstreamError> {
         let (name, tasks) = (server.name.clone(), world.tasks.clone());
-        let seats = |opener| Transport::Channel(Seats::new(opener, server.own, limits.processes));
+        let seats = |opener| {
+            let (all, each) = (limits.processes, limits.processes_per_caller);
+            Transport::Channel(Seats::new(opener, server.own, all, each))
+        };
         let target = |uri: &Uri| {
             let secure = uri.scheme_str() == Some("https");
             let tls = secure.then(|| world.tls(&server.tls)).transpose();
@@ -168,12 +174,15 @@ impl Upstream {
                     (credentials, extra),
                     limits,
                     tasks.clone(),
+                    Noise::new(Arc::clone(&counts)),
                 );
                 seats(Opener::Old(old))
             }
             Reach::Stdio(program) => {
                 let program = Program { env: Vec::new(), ..program.clone() };
-                let starter = Starter::new(name.clone(), program, env, limits, tasks.clone());
+                let noise = Noise::new(Arc::clone(&counts));
+                let starter =
+                    Starter::new(name.clone(), program, env, limits, tasks.clone(), noise);
                 let starter = starter.known_to(Arc::clone(&keeper));
                 seats(Opener::Program(starter))
             }
@@ -240,7 +249,7 @@ impl Upstream {
         let modern = hellos.iter().all(|hello| hello.era == Era::Modern);
         if modern && matches!(self.transport, Transport::Http(_)) {
             // A legacy client is spoken for in its own era, where the server speaks that too.
-            match self.session(Version::LAST_LEGACY, party).await {
+            match self.session(Version::LAST_LEGACY, party, Serves::Session).await {
                 Ok(opened) => {
                     hellos.push(Arc::clone(&opened.hello));
                     if let Some(leg) = &opened.leg {
@@ -293,7 +302,7 @@ impl Upstream {
     ) -> Result<(Arc<Hello>, Option<Leg>), UpstreamError> {
         match &self.transport {
             Transport::Http(_) if !self.modern_alone.load(Ordering::Relaxed) => {
-                match self.noted(self.session(version, party).await) {
+                match self.noted(self.session(version, party, Serves::Session).await) {
                     Ok(opened) => return Ok((Arc::clone(&opened.hello), opened.leg)),
                     Err(error) if error.is_open() => return Err(error),
                     Err(error) => {
@@ -309,7 +318,7 @@ impl Upstream {
                 }
             }
             Transport::Channel(seats) if seats.own => {
-                let opened = self.noted(self.session(version, party).await)?;
+                let opened = self.noted(self.session(version, party, Serves::Session).await)?;
                 return Ok((Arc::clone(&opened.hello), opened.leg));
             }
             Transport::Http(_) | Transport::Channel(_) => {}
@@ -675,6 +684,7 @@ impl Upstream {
             Err(error) if error.is_stranger() => self.counts.reached(false),
             Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
             // It was not asked.
+            Err(UpstreamError::Crowded | UpstreamError::Processes(_)) => {}
             Err(error) if error.is_open() => {}
             // It is there; what it was shown, or who was shown for, is the matter.
             Err(error @ (UpstreamError::Unauthorized(_) | UpstreamError::Credential(_))) => {

@@ -43,6 +43,27 @@ use crate::work::Budget;
 /// Most findings that are kept of one message and detector; all are acted on.
 const KEPT: usize = 16;
 
+/// `text` with `[REDACTED:KIND]` in the place of everything that has the form of a secret: for lines of a
+/// log, which are nobody's message.
+#[must_use]
+pub fn without_secrets(text: &str) -> String {
+    let mut found = Vec::new();
+    secrets::find(text, &mut found);
+    found.sort_by_key(|one| (one.from, one.end));
+    let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+    for one in found.iter().filter(|one| one.from < one.end) {
+        if one.from >= done {
+            out.push_str(text.get(done..one.from).unwrap_or_default());
+            out.push_str("[REDACTED:");
+            out.push_str(one.rule);
+            out.push(']');
+        }
+        done = done.max(one.end);
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    out
+}
+
 /// What is done about what some servers say and are sent.
 #[derive(Clone, Debug)]
 pub struct Profile {

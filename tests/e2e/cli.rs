@@ -443,6 +443,34 @@ fn a_program_runs_beside_the_gateway_and_ends_it() {
 }
 
 #[test]
+fn a_program_beside_the_gateway_gets_no_secret_however_the_configuration_names_it() {
+    let folder = Folder::new();
+    let file = shown(&folder);
+    let usual = "  - {name: API_TOKEN, value: hunter2}";
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains(usual), "{text}");
+    for spelling in [
+        "  - {name: API_TOKEN, fromEnv: &it UPSTREAM_TOKEN}\n  - {name: OTHER, fromEnv: *it}",
+        "  - name: API_TOKEN\n    fromEnv: >-\n      UPSTREAM_TOKEN",
+        "  - name: API_TOKEN\n    fromEnv: # the token\n      UPSTREAM_TOKEN",
+        "  - {name: API_TOKEN, \"from\\x45nv\": \"UPSTREAM\\x5fTOKEN\"}",
+        "  - {name: API_TOKEN, value: \"$\\x7bUPSTREAM_TOKEN}\"}",
+        "  - {name: API_TOKEN, value: '${UPSTREAM_TOKEN:-none}'}",
+    ] {
+        let spelled = text.replace(usual, spelling);
+        fs::write(&file, spelled).unwrap();
+        let mut command = Command::new(binary());
+        command.args(["exec", "-c", &file, "--", "env"]).env("UPSTREAM_TOKEN", "hunter2");
+        command.env("KEPT", "kept");
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{spelling}: {said}");
+        let told = out(&output);
+        assert!(told.contains("KEPT=kept") && !told.contains("hunter2"), "{spelling}: {told}");
+    }
+}
+
+#[test]
 fn a_service_manager_is_told_how_things_stand() {
     use std::os::unix::net::UnixDatagram;
     let folder = Folder::new();

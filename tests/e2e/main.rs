@@ -35,6 +35,7 @@ mod peers;
 mod pins;
 mod places;
 mod policy;
+mod programs;
 mod protocol;
 mod registry;
 mod rehearsal;

@@ -42,6 +42,11 @@ def attempt(what, arg):
         while len(held) < int(arg):
             held.append(open("/dev/null"))
         return "opened"
+    if what == "temporary":
+        import tempfile
+        with tempfile.NamedTemporaryFile() as file:
+            file.write(b"written")
+        return "written"
     if what == "core":
         import resource
         return str(resource.getrlimit(resource.RLIMIT_CORE)[1])

@@ -1,6 +1,6 @@
 //! `portcullis exec`: a gateway for one program, which is told where it is.
 
-use std::collections::BTreeSet;
+use std::env;
 use std::ffi::OsString;
 use std::fs;
 use std::io;
@@ -74,9 +74,7 @@ async fn beside(running: &Running, settings: &Settings, exec: &Exec) -> io::Resu
     });
     let mut program = tokio::process::Command::new(command.next().unwrap_or_default());
     // It is what the gateway stands in front of: it gets nothing that the gateway is configured with.
-    for name in named(&fs::read_to_string(&exec.config)?) {
-        program.env_remove(name);
-    }
+    program.env_clear().envs(environment(settings));
     program.args(command).env("PORTCULLIS_URL", &base).env("PORTCULLIS_MCP_CONFIG", &told.0);
     let told_to_stop = told_to_stop();
     let mut child = program.spawn().map_err(|error| {
@@ -100,17 +98,15 @@ async fn beside(running: &Running, settings: &Settings, exec: &Exec) -> io::Resu
     Ok(ExitCode::from(code.and_then(|code| u8::try_from(code).ok()).unwrap_or(1)))
 }
 
-/// The variables that a configuration names, but for the key that clients show.
-fn named(text: &str) -> BTreeSet<String> {
-    let is_name = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let word = |rest: &str| rest.split(|c| !is_name(c)).next().unwrap_or_default().to_owned();
-    let from_env = text.split("fromEnv").skip(1);
-    let between = |c: char| c.is_whitespace() || matches!(c, ':' | '"' | '\'');
-    let from_env = from_env.map(|rest| word(rest.trim_start_matches(between)));
-    let substituted = text.split("${").skip(1).map(word);
-    let mut names: BTreeSet<_> = from_env.chain(substituted).collect();
-    names.retain(|name| !name.is_empty() && name != KEY);
-    names
+/// What of our environment the program gets: nothing that the configuration names, however it is written
+/// there, but for the key that clients show.
+fn environment(settings: &Settings) -> impl Iterator<Item = (OsString, OsString)> {
+    let named = &settings.own.variables;
+    env::vars_os().filter(|(name, _)| match name.to_str() {
+        Some(name) => name == KEY || !named.contains(name),
+        // The configuration is text: it cannot name this one.
+        None => true,
+    })
 }
 
 /// A file that says where the gateway is; gone when the program is.
@@ -119,7 +115,7 @@ struct Told(PathBuf);
 impl Told {
     fn new(text: &str) -> io::Result<Self> {
         let name = format!("portcullis-{}.mcp.json", std::process::id());
-        let path = std::env::temp_dir().join(name);
+        let path = env::temp_dir().join(name);
         let mut options = fs::OpenOptions::new();
         options.write(true).create_new(true).mode(0o600);
         options.open(&path)?.write_all(text.as_bytes())?;

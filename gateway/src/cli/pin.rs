@@ -31,6 +31,8 @@ use super::{Output, complain, print, sarif, say};
 
 /// A server says or offers something else than was approved.
 const DRIFT: u8 = 4;
+/// It was told to stop, as a shell says it of an interrupt.
+const STOPPED: u8 = 130;
 
 #[derive(Debug, Args)]
 #[command(args_conflicts_with_subcommands = true)]
@@ -216,8 +218,19 @@ pub(super) fn ask(which: &Propose) -> Result<(Settings, Vec<Survey>), ExitCode> 
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| complain(&format!("no threads: {error}")))?;
     let wanted = |name: &str| which.server.is_empty() || which.server.iter().any(|w| w == name);
-    let surveys = runtime.block_on(survey::survey(again, wanted));
+    let surveys = runtime.block_on(async {
+        let told_to_stop = super::told_to_stop();
+        tokio::select! {
+            surveys = survey::survey(again, wanted) => Some(surveys),
+            () = told_to_stop => None,
+        }
+    });
+    // What was started for it ends with it.
     runtime.shutdown_background();
+    let Some(surveys) = surveys else {
+        say("stopped before every server had answered; nothing was written");
+        return Err(ExitCode::from(STOPPED));
+    };
     let surveys = surveys.map_err(|error| complain(&Chain(&error).to_string()))?;
     for survey in surveys.iter() {
         if let Some(why) = &survey.failed {

@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use gateway::clock::{Clock as _, System};
 use gateway::report::Chain;
+use gateway::sandbox::{Files, Network, Plan};
 use gateway::settings::lockfile::{self, LockError};
 use gateway::settings::{Reach, Scheme, Settings, SinkTarget};
 use gateway::survey::Survey;
@@ -86,6 +87,10 @@ fn frame(settings: &Settings) -> String {
         let servers: Vec<_> = servers.map(|server| server.name.as_str()).collect();
         line("route", format!("{} -> {}", route.path, servers.join(", ")));
     }
+    for server in &settings.servers {
+        let Reach::Stdio(program) = &server.reach else { continue };
+        line("sandbox", format!("{}: {}", server.name, kept(program.sandbox.as_ref())));
+    }
     for sink in &settings.audit.sinks {
         let to = match &sink.to {
             SinkTarget::File(file, _) => file.display().to_string(),
@@ -109,6 +114,23 @@ fn frame(settings: &Settings) -> String {
     line("pins", format!("{} ({pins})", settings.pins.file.display()));
     line("rules", settings.policy.access().rules().len().to_string());
     out
+}
+
+/// How a program is kept on this machine.
+fn kept(plan: Option<&Plan>) -> String {
+    let Some(plan) = plan else { return "none: it can do what the gateway can".to_owned() };
+    let files = match plan.rest {
+        Files::Listed => "the files that are listed",
+        Files::Any { .. } => "all files but the gateway's own",
+    };
+    let network = match &plan.network {
+        Network::None => "no network",
+        Network::Ports(_) => "the ports that are listed",
+        Network::Any => "the whole network",
+    };
+    let mode = if plan.required { "required" } else { "preferred" };
+    let missing = plan.check().err().map(|error| format!("; not complete here: {}", Chain(&error)));
+    format!("{mode}, {files}, {network}{}", missing.unwrap_or_default())
 }
 
 /// The policy, with what servers offer now and what of it is approved.

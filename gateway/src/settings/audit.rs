@@ -178,13 +178,15 @@ impl Compiler<'_> {
             self.report("/audit/checkpoints/records", "zero records are no reason to sign", help);
         }
         let interval = self.time("/audit/checkpoints/interval", raw.interval.as_deref());
+        let file = raw.file.map(PathBuf::from);
+        self.uses.files.extend(file.clone());
         Checkpoints {
             key,
             former: raw.former_keys.into_iter().map(Box::from).collect(),
             origin,
             records: raw.records.unwrap_or(usual.records),
             interval: interval.unwrap_or(usual.interval),
-            file: raw.file.map(PathBuf::from),
+            file,
         }
     }
 
@@ -207,7 +209,11 @@ impl Compiler<'_> {
         let spool = self.size(&format!("{at}/spool"), raw.spool.as_deref());
         let mut usual = 16 * MIB;
         let to = match (raw.file, raw.stdout, raw.http, raw.otlp, raw.syslog) {
-            (Some(file), None, None, None, None) => SinkTarget::File(file.into(), rotation),
+            (Some(file), None, None, None, None) => {
+                let file = PathBuf::from(file);
+                self.uses.files.push(file.clone());
+                SinkTarget::File(file, rotation)
+            }
             (None, Some(true), None, None, None) => {
                 usual = 64 * 1024;
                 SinkTarget::Stdout

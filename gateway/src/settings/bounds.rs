@@ -40,6 +40,7 @@ impl Default for Limits {
             write_time: seconds(30),
             batch: 50,
             processes: 64,
+            processes_per_caller: 16,
             drain_time: seconds(10),
             lame_duck_time: Duration::ZERO,
             tokens: 10_000,
@@ -82,6 +83,9 @@ impl Compiler<'_> {
         let replay_events = count("replayEvents", raw.replay_events, usual.replay_events);
         let batch = count("batch", raw.batch, usual.batch);
         let processes = count("processes", raw.processes, usual.processes);
+        let per_caller = raw.processes_per_caller;
+        let processes_per_caller =
+            count("processesPerCaller", per_caller, usual.processes_per_caller);
         let tokens = count("tokens", raw.tokens, usual.tokens);
         let proofs = count("proofs", raw.proofs, usual.proofs);
         let mut time = |key: &str, text: &Option<String>, usual| {
@@ -115,6 +119,7 @@ impl Compiler<'_> {
             write_time: time("writeTime", &raw.write_time, usual.write_time),
             batch,
             processes,
+            processes_per_caller,
             drain_time: time("drainTime", &raw.drain_time, usual.drain_time),
             lame_duck_time: time("lameDuckTime", &raw.lame_duck_time, usual.lame_duck_time),
             tokens,

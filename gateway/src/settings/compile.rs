@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::net::SocketAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
@@ -12,7 +12,7 @@ use policy::config::Known;
 use super::problem::Problem;
 use super::raw::{RawOps, RawSecret, RawSettings};
 use super::yaml::Node;
-use super::{Ops, SecretRef, Settings, revoked};
+use super::{Ops, Own, SecretRef, Settings, revoked};
 use crate::clock::{Clock as _, System};
 
 /// Sessions live this long unless the file says otherwise.
@@ -24,8 +24,13 @@ pub(super) fn settings(
     folder: &Path,
     key: Option<String>,
 ) -> Result<Settings, Vec<Problem>> {
-    let mut compiler =
-        Compiler { root, problems: Vec::new(), now: System.now(), beside: Vec::new() };
+    let mut compiler = Compiler {
+        root,
+        problems: Vec::new(),
+        now: System.now(),
+        beside: Vec::new(),
+        uses: Own::default(),
+    };
     let RawSettings { listeners, ops, identity, servers, routes, policy, audit, .. } = raw;
     let identity = compiler.identity(identity);
     let listeners = compiler.listeners(&listeners, &identity);
@@ -45,6 +50,7 @@ pub(super) fn settings(
     let selftest = compiler.selftest(raw.selftest, key);
     let pins = compiler.pins(&raw.pins, folder);
     let revocations = raw.revocations.file.map(|file| folder.join(file));
+    compiler.uses.files.extend(revocations.clone());
     if let Some(file) = &revocations
         && let Err(error) = revoked::read(file)
     {
@@ -83,6 +89,7 @@ pub(super) fn settings(
             names: labels(&json),
             session_keys,
             session_lifetime,
+            own: compiler.uses,
             selftest,
             limits,
         }),
@@ -121,6 +128,8 @@ pub(super) struct Compiler<'a> {
     problems: Vec<Problem>,
     /// The digests of files beside the configuration that are part of it, in the order they were read.
     pub(super) beside: Vec<[u8; 32]>,
+    /// What the gateway itself uses.
+    pub(super) uses: Own,
     /// What certificates must not have ended at.
     pub(super) now: SystemTime,
 }
@@ -167,10 +176,23 @@ impl Compiler<'_> {
         }
     }
 
+    /// A secret in a variable, which is kept from programs.
+    pub(super) fn from_env(&mut self, variable: String) -> SecretRef {
+        self.uses.variables.insert(variable.clone());
+        SecretRef::Env(variable)
+    }
+
+    /// A secret in a file, which is kept from programs.
+    pub(super) fn from_file(&mut self, file: String) -> SecretRef {
+        let file = PathBuf::from(file);
+        self.uses.files.push(file.clone());
+        SecretRef::File(file)
+    }
+
     pub(super) fn secret(&mut self, at: &str, raw: RawSecret) -> Option<SecretRef> {
         match (raw.from_env, raw.from_file) {
-            (Some(variable), None) => Some(SecretRef::Env(variable)),
-            (None, Some(file)) => Some(SecretRef::File(file.into())),
+            (Some(variable), None) => Some(self.from_env(variable)),
+            (None, Some(file)) => Some(self.from_file(file)),
             _ => {
                 let help = "give exactly one of `fromEnv` and `fromFile`";
                 self.report(at, "it is not clear where the secret is", help);

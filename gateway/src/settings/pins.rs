@@ -100,9 +100,11 @@ impl Compiler<'_> {
                 self.report(&format!("/pins/drift/{name}"), "this would approve anything", help);
             }
         }
+        let file = folder.join(raw.file.as_deref().unwrap_or(FILE));
+        self.uses.files.push(file.clone());
         Pinning {
             mode: raw.mode,
-            file: folder.join(raw.file.as_deref().unwrap_or(FILE)),
+            file,
             trust_on_first_use: raw.trust_on_first_use,
             recheck: self.time("/pins/recheck", raw.recheck.as_deref()).unwrap_or(RECHECK),
             approvers: Approvers { keys, needed },

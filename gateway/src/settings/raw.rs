@@ -37,7 +37,7 @@ pub(super) use listener::{
 pub use pins::Action;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins};
 pub(super) use registry::{RawRegistered, RawRegistry};
-pub(super) use sandbox::{RawReachable, RawSandbox, RawSandboxMode};
+pub(super) use sandbox::{RawFiles, RawReachable, RawSandbox, RawSandboxMode};
 pub use telemetry::OtlpProtocol;
 pub(super) use telemetry::{Clients as Restart, RawOtlp, RawTelemetry};
 
@@ -156,7 +156,8 @@ pub(super) struct RawServer {
     pub(super) env: Vec<RawVariable>,
     /// Where the program is started; the gateway's own directory if not given.
     pub(super) working_directory: Option<String>,
-    /// What the program may do. Without it, whatever the gateway may.
+    /// What the program may do. Without it, `{mode: preferred, files: any, network: any}`: whatever the user
+    /// may, but the gateway's own files, other processes, and what changes the machine.
     pub(super) sandbox: Option<RawSandbox>,
     /// Which era of the protocol the server speaks.
     #[serde(default)]
@@ -480,6 +481,9 @@ pub(super) struct RawLimits {
     pub(super) batch: Option<usize>,
     /// Processes of one server that serve one session each. Default 64.
     pub(super) processes: Option<usize>,
+    /// How many of them one caller may have. One that wants more loses the one it has not used for
+    /// longest; if all are in use, it is refused. Default 16.
+    pub(super) processes_per_caller: Option<usize>,
     /// Verified tokens that are remembered. Default 10000.
     pub(super) tokens: Option<usize>,
     /// Proofs of possession that are remembered so that none is used twice. Default 100000.

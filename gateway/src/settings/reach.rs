@@ -104,6 +104,7 @@ impl Compiler<'_> {
     /// A file with authorities in it.
     pub(super) fn authorities(&mut self, at: &str, file: &str) -> Option<PathBuf> {
         let path = PathBuf::from(file);
+        self.uses.believed.push(path.clone());
         match pem::roots(&path) {
             Ok(_) => Some(path),
             Err(error) => {
@@ -123,6 +124,8 @@ impl Compiler<'_> {
             certificate: PathBuf::from(&raw.certificate),
             key: PathBuf::from(&raw.key),
         };
+        self.uses.believed.push(own.certificate.clone());
+        self.uses.files.push(own.key.clone());
         match pem::identity(&own.certificate, &own.key) {
             Ok((_, read)) if read.ends <= self.now => {
                 let ended = humantime::format_rfc3339_seconds(read.ends);
@@ -159,6 +162,7 @@ impl Compiler<'_> {
             }
             (None, Some(raw), None) => {
                 let file = PathBuf::from(&raw.file);
+                self.uses.files.push(file.clone());
                 self.private_key(&format!("{at}/privateKey/file"), &file, raw.algorithm)?;
                 let (kid, audience) = (raw.key_id.map(Into::into), raw.audience.map(Into::into));
                 ClientProof::Key { file, kid, algorithm: raw.algorithm, audience }

@@ -34,7 +34,9 @@ impl Compiler<'_> {
         }
         if let Some(name) = raw.folder {
             let at = "/registry/folder";
-            if let Err(message) = self.folder(at, &folder.join(name), servers, &mut registry) {
+            let folder = folder.join(name);
+            self.uses.files.push(folder.clone());
+            if let Err(message) = self.folder(at, &folder, servers, &mut registry) {
                 self.report(at, message, "correct the file, or take it out of the folder");
             }
         }

@@ -12,16 +12,14 @@ use policy::pattern::Pattern;
 
 use super::compile::Compiler;
 use super::raw::{
-    RawCircuitBreaker, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
+    RawCircuitBreaker, RawFiles, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
     RawSamplingOver, RawSandbox, RawSandboxMode, RawServer, RawServerRequests, RawSharing,
     RawTransport, RawVariable,
 };
-use super::{
-    CircuitBreaker, Identity, Listener, Program, Protocol, Reach, Route, SecretRef, Server, Value,
-};
+use super::{CircuitBreaker, Identity, Listener, Program, Protocol, Reach, Route, Server, Value};
 use crate::egress::{self, Egress};
 use crate::naming::{self, Prefix};
-use crate::sandbox::{Network, Plan};
+use crate::sandbox::{Files, Network, Plan};
 
 /// After how many failures in a row a server is left alone, and for how long, unless said otherwise.
 const FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
@@ -231,7 +229,10 @@ impl Compiler<'_> {
                 let env = raw.env.into_iter().enumerate();
                 let env = env.filter_map(|(n, raw)| self.variable(&format!("{at}/env/{n}"), raw));
                 let env = env.collect();
-                let sandbox = raw.sandbox.map(|raw| self.sandbox(&format!("{at}/sandbox"), raw));
+                let sandbox = match raw.sandbox {
+                    Some(raw) => self.sandbox(&format!("{at}/sandbox"), raw),
+                    None => Some(Plan::usual()),
+                };
                 let directory = raw.working_directory.map(PathBuf::from);
                 Some(Reach::Stdio(Program { command, args: raw.args, env, directory, sandbox }))
             }
@@ -250,7 +251,27 @@ impl Compiler<'_> {
         }
     }
 
-    fn sandbox(&mut self, at: &str, raw: RawSandbox) -> Plan {
+    /// The plan; `None` for a program that is to have no sandbox.
+    fn sandbox(&mut self, at: &str, raw: RawSandbox) -> Option<Plan> {
+        let required = match raw.mode {
+            RawSandboxMode::Required => true,
+            RawSandboxMode::Preferred => false,
+            RawSandboxMode::Off => {
+                let bounded = [raw.memory_mib, raw.processes, raw.open_files];
+                let listed = raw.files != RawFiles::Listed
+                    || raw.network != RawReachable::None
+                    || !(raw.read.is_empty() && raw.write.is_empty() && raw.ports.is_empty());
+                if listed || bounded.iter().any(Option::is_some) {
+                    let help = "write `required` or `preferred`, or take the rest away";
+                    self.report(
+                        &format!("{at}/mode"),
+                        "nothing is enforced without a sandbox",
+                        help,
+                    );
+                }
+                return None;
+            }
+        };
         for (key, list) in [("read", &raw.read), ("write", &raw.write)] {
             for (n, path) in list.iter().enumerate().filter(|(_, path)| !path.starts_with('/')) {
                 let message = format!("`{}` is no absolute path", path.escape_debug());
@@ -276,23 +297,28 @@ impl Compiler<'_> {
             (RawReachable::None, ports) if ports.is_empty() => Network::None,
             (RawReachable::None, ports) => Network::Ports(ports),
         };
-        Plan {
-            required: raw.mode == RawSandboxMode::Required,
+        let rest = match raw.files {
+            RawFiles::Listed => Files::Listed,
+            RawFiles::Any => Files::Any { hidden: Vec::new(), fixed: Vec::new() },
+        };
+        Some(Plan {
+            required,
+            rest,
             read: raw.read.into_iter().map(PathBuf::from).collect(),
             write: raw.write.into_iter().map(PathBuf::from).collect(),
             network,
             memory: raw.memory_mib.map(|mib| mib.saturating_mul(1024 * 1024)),
             processes: raw.processes,
             files: Some(raw.open_files.unwrap_or(1024)),
-        }
+        })
     }
 
     pub(super) fn variable(&mut self, at: &str, raw: RawVariable) -> Option<(String, Value)> {
         let RawVariable { name, value, from_env, from_file } = raw;
         let value = match (value, from_env, from_file) {
             (Some(value), None, None) => Value::Literal(value),
-            (None, Some(variable), None) => Value::Secret(SecretRef::Env(variable)),
-            (None, None, Some(file)) => Value::Secret(SecretRef::File(file.into())),
+            (None, Some(variable), None) => Value::Secret(self.from_env(variable)),
+            (None, None, Some(file)) => Value::Secret(self.from_file(file)),
             _ => {
                 let help = "give exactly one of `value`, `fromEnv` and `fromFile`";
                 self.report(

@@ -223,7 +223,8 @@ impl UpstreamError {
             | Self::World(_)
             | Self::Credential(_)
             | Self::Backoff(_)
-            | Self::Crowded => Says::Nothing,
+            | Self::Crowded
+            | Self::Processes(_) => Says::Nothing,
         }
     }
 }

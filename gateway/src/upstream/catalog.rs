@@ -11,6 +11,7 @@ use arc_swap::ArcSwapOption;
 use policy::offer::Kind;
 use tokio::time::Instant;
 
+use super::desk::Serves;
 use super::handshake::Known;
 use super::listing::{Listing, Pages};
 use super::party::Party;
@@ -238,7 +239,7 @@ impl Upstream {
                 Ok(hello)
             }
             (Transport::Http(_), Era::Legacy) => {
-                let opened = self.session(Version::LAST_LEGACY, party).await?;
+                let opened = self.session(Version::LAST_LEGACY, party, Serves::Session).await?;
                 if let Some(leg) = &opened.leg {
                     self.close(party, leg, opened.since.elapsed()).await;
                 }

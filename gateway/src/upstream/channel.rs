@@ -11,13 +11,18 @@ use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::desk::{Desk, Ticket};
+use super::desk::{Delivered, Desk, Serves, Ticket};
 use super::error::UpstreamError;
+use super::noise::Noise;
 use super::request::{self, Outgoing};
+use crate::protocol::method;
+use crate::share::Share;
 use crate::wire::Message;
 
 /// Messages that wait to be sent.
 const QUEUE: usize = 64;
+/// Characters of the name of a method that are logged.
+const NAME: usize = 64;
 
 /// A channel.
 #[derive(Debug)]
@@ -26,12 +31,37 @@ pub(super) struct Channel {
     pub(super) generation: u64,
     input: mpsc::Sender<Bytes>,
     pub(super) desk: Arc<Desk>,
+    noise: Arc<Noise>,
+    /// The part of its caller's share that it takes until its process has ended.
+    held: Option<Held>,
     /// The channel is to end, or has ended.
     pub(super) over: CancellationToken,
     pub(super) answered: AtomicBool,
     pub(super) started: Instant,
     /// When it was last used, in seconds after it was started.
     used: AtomicU64,
+}
+
+/// The part of a share that a channel takes. It is given back when the last task of the channel ends:
+/// the one that watches the process does so after it.
+#[derive(Debug)]
+pub(super) struct Held {
+    share: Option<Share<Arc<str>>>,
+    gone: CancellationToken,
+}
+
+impl Held {
+    pub(super) fn new(share: Share<Arc<str>>) -> Self {
+        Self { share: Some(share), gone: CancellationToken::new() }
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        // Given back first: who is told may take it.
+        drop(self.share.take());
+        self.gone.cancel();
+    }
 }
 
 /// The answer to one request, message by message.
@@ -45,14 +75,18 @@ impl Channel {
     /// A channel, and what is to be written to it. `limit` is how many requests may wait.
     pub(super) fn new(
         generation: u64,
-        own: bool,
+        serves: Serves,
         limit: usize,
+        noise: Arc<Noise>,
+        held: Option<Held>,
     ) -> (Arc<Self>, mpsc::Receiver<Bytes>) {
         let (input, lines) = mpsc::channel(QUEUE);
         let channel = Self {
             generation,
             input,
-            desk: Desk::new(own, limit),
+            desk: Desk::new(serves, limit),
+            noise,
+            held,
             over: CancellationToken::new(),
             answered: AtomicBool::new(false),
             started: Instant::now(),
@@ -90,6 +124,16 @@ impl Channel {
         }
     }
 
+    /// When it was last used, to the second.
+    pub(super) fn last_used(&self) -> Instant {
+        self.started + Duration::from_secs(self.used.load(Ordering::Relaxed))
+    }
+
+    /// What tells when it has given its part of a share back, which is when its process has ended.
+    pub(super) fn gone(&self) -> Option<CancellationToken> {
+        self.held.as_ref().map(|held| held.gone.clone())
+    }
+
     /// Whether nobody has used it for `age`, and nobody waits or listens.
     pub(super) fn is_idle(&self, age: Duration) -> bool {
         let used = Duration::from_secs(self.used.load(Ordering::Relaxed));
@@ -108,9 +152,26 @@ impl Channel {
         if matches!(message, Message::Response(_)) {
             self.answered.store(true, Ordering::Relaxed);
         }
-        if let Some(question) = self.desk.deliver(message) {
-            tracing::debug!(server = %name, "a question of the server was answered here");
-            self.try_notify(request::unasked(&question).into());
+        match self.desk.deliver(message) {
+            Delivered::Done => {}
+            Delivered::Refused(question) => {
+                if &*question.method != method::PING
+                    && let Some(suppressed) = self.noise.allow(Instant::now())
+                {
+                    let method: String = question.method.chars().take(NAME).collect();
+                    let method = method.escape_debug();
+                    tracing::info!(
+                        server = %name, %method, suppressed,
+                        "a question of the server was refused: it belongs to no one call whose client can be asked"
+                    );
+                }
+                self.try_notify(request::unasked(&question).into());
+            }
+            Delivered::Stray => {
+                if let Some(suppressed) = self.noise.allow(Instant::now()) {
+                    tracing::warn!(server = %name, suppressed, "a response nobody waits for was dropped");
+                }
+            }
         }
     }
 }

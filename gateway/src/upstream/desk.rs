@@ -1,9 +1,10 @@
 //! Who gets what a server says on a connection that serves more than one request.
 //!
-//! Each answer goes to the one request it belongs to. What names no request goes to the latest call
-//! when the connection serves one client alone, and to whoever listens otherwise.
+//! Each answer goes to the one request it belongs to, and so does a question or a log line that names
+//! the progress token of a call. What names no request goes to a call where it is clear to whom that
+//! is: see [`Serves`]. A question that belongs to no one call is refused.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use policy::json::Value;
@@ -17,13 +18,31 @@ const WAITING: usize = 64;
 /// Messages that wait for one listener; a slower one misses the oldest.
 const HEARD: usize = 256;
 
+/// Requests given up whose answers may still come; the oldest are forgotten first.
+const GIVEN_UP: usize = 1024;
+
+/// Whom a connection serves. It decides what becomes of a message that names no request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Serves {
+    /// Everybody: nobody could say whom such a message is for, so it is for nobody.
+    Everybody,
+    /// One caller, without sessions that could be told apart. Several people may stand behind one
+    /// credential, so such a message is for a call only while that call is the only one.
+    Caller,
+    /// The session of one legacy client. The protocol gives it to that client, whichever call it is
+    /// about, so the latest call carries it.
+    Session,
+}
+
 /// The requests that wait on one connection, and those who listen to it.
 #[derive(Debug)]
 pub(super) struct Desk {
-    /// It serves one client alone.
-    own: bool,
+    serves: Serves,
     limit: usize,
     waiting: Mutex<BTreeMap<i64, Waiting>>,
+    /// Requests that were given up before they were answered. A late answer is no sign of a fault: a
+    /// program that is slow to start answers the first question after we stopped waiting for it.
+    given_up: Mutex<BTreeSet<i64>>,
     /// What belongs to no request.
     heard: broadcast::Sender<Arc<Notification>>,
 }
@@ -45,9 +64,10 @@ pub(super) struct Ticket {
 
 impl Desk {
     /// A desk at which at most `limit` requests wait.
-    pub(super) fn new(own: bool, limit: usize) -> Arc<Self> {
+    pub(super) fn new(serves: Serves, limit: usize) -> Arc<Self> {
         let heard = broadcast::channel(HEARD).0;
-        Arc::new(Self { own, limit, waiting: Mutex::default(), heard })
+        let (waiting, given_up) = (Mutex::default(), Mutex::default());
+        Arc::new(Self { serves, limit, waiting, given_up, heard })
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<i64, Waiting>> {
@@ -77,30 +97,41 @@ impl Desk {
         !self.waiting().is_empty() || self.heard.receiver_count() > 0
     }
 
-    /// Gives a message to whom it belongs. Gives a question back that nobody can be asked.
-    pub(super) fn deliver(&self, message: Message) -> Option<Request> {
+    /// Gives a message to the request it belongs to, and says what is left to do.
+    pub(super) fn deliver(&self, message: Message) -> Delivered {
         match message {
             Message::Response(response) => {
                 let id = match &response.id {
-                    Some(Id::Number(id)) => self.waiting().remove(id),
+                    Some(Id::Number(id)) => Some(*id),
                     Some(Id::Text(_)) | None => None,
                 };
-                match id {
+                match id.and_then(|id| self.waiting().remove(&id)) {
                     Some(request) => hand(&request.messages, Message::Response(response)),
-                    None => tracing::warn!("a response nobody waits for was dropped"),
+                    None if id.is_some_and(|id| self.given_up().remove(&id)) => {
+                        tracing::debug!("the answer to a request that was given up was dropped");
+                    }
+                    None => return Delivered::Stray,
                 }
-                None
+                Delivered::Done
             }
             Message::Notification(notification) => {
                 self.tell(notification);
-                None
+                Delivered::Done
             }
-            Message::Request(request) => self.question(request),
+            Message::Request(request) => match self.question(request) {
+                Some(request) => Delivered::Refused(request),
+                None => Delivered::Done,
+            },
         }
     }
 
-    /// Progress and subscriptions name their request. Log lines name none: on a connection that
-    /// many share nobody could say whose they are, so nobody gets them.
+    fn given_up(&self) -> MutexGuard<'_, BTreeSet<i64>> {
+        // No operation leaves the set half changed.
+        self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// Progress and subscriptions name their request. Log lines name none: where it is not clear
+    /// whose they are, nobody gets them.
     fn tell(&self, notification: Notification) {
         let named = notification.params.as_ref().and_then(|params| {
             let params = params.value();
@@ -114,8 +145,12 @@ impl Desk {
                 let Some(request) = request else { return };
                 Some(request)
             }
-            (None, method::LOG | method::ELICITED) if self.own => self.latest(false),
-            (None, method::LOG) => return,
+            (None, method::LOG | method::ELICITED) => match (self.serves, self.call(false)) {
+                (Serves::Session | Serves::Caller, Found::One(call)) => Some(call),
+                (Serves::Session | Serves::Caller, Found::None) => None,
+                (Serves::Everybody, _) if &*notification.method == method::ELICITED => None,
+                (_, Found::One(_) | Found::None | Found::Several) => return,
+            },
             (None, _) => None,
         };
         match request {
@@ -129,21 +164,68 @@ impl Desk {
         }
     }
 
-    /// A question goes to the client whose call is under way, where that is clear.
+    /// A question goes to the call it belongs to, or it is given back and refused.
+    ///
+    /// THREAT: the answer of one person must not become the result of another's call.
     fn question(&self, request: Request) -> Option<Request> {
-        let asked =
-            if self.own && &*request.method != method::PING { self.latest(true) } else { None };
-        let Some(asked) = asked.filter(|asked| asked.capacity() > 1) else { return Some(request) };
-        hand(&asked, Message::Request(request));
-        None
+        if self.serves == Serves::Everybody || &*request.method == method::PING {
+            return Some(request);
+        }
+        let named = request
+            .params
+            .as_ref()
+            .and_then(|params| params.value().get("_meta")?.get(meta::PROGRESS_TOKEN)?.as_i64());
+        let named = named.and_then(|id| {
+            let waiting = self.waiting();
+            waiting.get(&id).filter(|call| call.asks).map(|call| call.messages.clone())
+        });
+        let asked = match named {
+            Some(named) => Found::One(named),
+            None => self.call(true),
+        };
+        match asked {
+            Found::One(asked) if asked.capacity() > 1 => {
+                hand(&asked, Message::Request(request));
+                None
+            }
+            Found::One(_) | Found::None | Found::Several => Some(request),
+        }
     }
 
-    /// The latest call, or the latest whose client may be asked something.
-    fn latest(&self, asks: bool) -> Option<mpsc::Sender<Message>> {
+    /// The call that a message without a name is for: of those whose client may be asked something, if
+    /// it is a question. The gateway's own requests, such as for a list, are no calls.
+    fn call(&self, asks: bool) -> Found {
         let waiting = self.waiting();
-        let latest = waiting.values().rev().find(|request| request.asks || !asks);
-        latest.map(|request| request.messages.clone())
+        let mut calls = waiting.values().rev().filter(|request| request.asks);
+        match (self.serves, calls.next(), calls.next()) {
+            (Serves::Everybody | Serves::Caller, Some(_), Some(_)) => Found::Several,
+            (_, Some(call), _) => Found::One(call.messages.clone()),
+            // A log line of a request that cannot be asked anything is still that request's.
+            (Serves::Session, None, _) if !asks => match waiting.values().next_back() {
+                Some(request) => Found::One(request.messages.clone()),
+                None => Found::None,
+            },
+            (_, None, _) => Found::None,
+        }
     }
+}
+
+/// What is left to do with a message.
+#[derive(Debug)]
+pub(super) enum Delivered {
+    /// Nothing: it was given to the request it belongs to, or nobody is to have it.
+    Done,
+    /// A question that belongs to no one call: the server is told that it cannot be asked.
+    Refused(Request),
+    /// A response to nothing that was asked.
+    Stray,
+}
+
+/// Which call a message without a name is for.
+enum Found {
+    One(mpsc::Sender<Message>),
+    None,
+    Several,
 }
 
 /// A request that does not read what it asked for is given up rather than waited for.
@@ -162,6 +244,93 @@ impl Ticket {
 
 impl Drop for Ticket {
     fn drop(&mut self) {
-        self.desk.waiting().remove(&self.id);
+        if self.desk.waiting().remove(&self.id).is_none() {
+            return;
+        }
+        let mut given_up = self.desk.given_up();
+        given_up.insert(self.id);
+        if given_up.len() > GIVEN_UP {
+            given_up.pop_first();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use bytes::Bytes;
+    use policy::json::Bounds;
+
+    use super::{Delivered, Desk, Serves, Ticket};
+    use crate::wire::{self, Message};
+
+    fn message(text: &str) -> Message {
+        wire::decode(Bytes::copy_from_slice(text.as_bytes()), &Bounds::ANSWER).unwrap()
+    }
+
+    fn question(named: Option<i64>) -> Message {
+        let meta = named.map(|id| format!(r#""_meta":{{"progressToken":{id}}}"#));
+        message(&format!(
+            r#"{{"jsonrpc":"2.0","id":"q","method":"elicitation/create","params":{{{}}}}}"#,
+            meta.unwrap_or_default()
+        ))
+    }
+
+    fn calls(serves: Serves) -> (Arc<Desk>, Ticket, Ticket) {
+        let desk = Desk::new(serves, 8);
+        let (first, second) = (desk.wait(1, true).unwrap(), desk.wait(2, true).unwrap());
+        (desk, first, second)
+    }
+
+    fn has(ticket: &mut Ticket) -> bool {
+        ticket.messages.try_recv().is_ok()
+    }
+
+    #[test]
+    fn a_question_among_several_calls_of_a_caller_is_refused() {
+        let (desk, mut first, mut second) = calls(Serves::Caller);
+        assert!(matches!(desk.deliver(question(None)), Delivered::Refused(_)));
+        assert!(!has(&mut first) && !has(&mut second));
+        // One that names its call is asked there, and one that is left alone is asked.
+        assert!(matches!(desk.deliver(question(Some(1))), Delivered::Done));
+        assert!(has(&mut first) && !has(&mut second));
+        drop(first);
+        assert!(matches!(desk.deliver(question(None)), Delivered::Done));
+        assert!(has(&mut second));
+    }
+
+    #[test]
+    fn a_session_of_one_client_may_be_asked_and_a_shared_connection_never() {
+        let (desk, mut first, mut second) = calls(Serves::Session);
+        assert!(matches!(desk.deliver(question(None)), Delivered::Done));
+        assert!(!has(&mut first) && has(&mut second));
+        let (desk, mut first, mut second) = calls(Serves::Everybody);
+        for named in [None, Some(1)] {
+            assert!(matches!(desk.deliver(question(named)), Delivered::Refused(_)));
+        }
+        assert!(!has(&mut first) && !has(&mut second));
+    }
+
+    #[test]
+    fn a_log_line_of_one_call_is_not_told_to_another() {
+        let line =
+            r#"{"jsonrpc":"2.0","method":"notifications/message","params":{"data":"a pin"}}"#;
+        let (desk, mut first, mut second) = calls(Serves::Caller);
+        assert!(matches!(desk.deliver(message(line)), Delivered::Done));
+        assert!(!has(&mut first) && !has(&mut second));
+        drop(second);
+        assert!(matches!(desk.deliver(message(line)), Delivered::Done));
+        assert!(has(&mut first));
+    }
+
+    #[test]
+    fn a_late_answer_is_no_stray_one() {
+        let (desk, first, second) = calls(Serves::Everybody);
+        drop(first);
+        let late = r#"{"jsonrpc":"2.0","id":1,"result":{}}"#;
+        assert!(matches!(desk.deliver(message(late)), Delivered::Done));
+        assert!(matches!(desk.deliver(message(late)), Delivered::Stray));
+        drop(second);
     }
 }

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use super::credential::CredentialError;
 use crate::link::LinkError;
+use crate::share::NoShare;
 use crate::wire::DecodeError;
 use crate::world::WorldError;
 
@@ -65,6 +66,9 @@ pub enum UpstreamError {
     /// A message that has no place here.
     #[error("{0}")]
     Protocol(&'static str),
+    /// There is no process left for this caller.
+    #[error("no process of the server is free for this caller")]
+    Processes(#[source] NoShare),
     /// There are more sessions with it than are kept.
     #[error("more sessions than are kept")]
     Crowded,
@@ -114,7 +118,7 @@ impl UpstreamError {
             | Self::Protocol(_)
             | Self::Refused => "upstream-protocol",
             Self::SessionGone => "upstream-session",
-            Self::Crowded => "upstream-crowded",
+            Self::Crowded | Self::Processes(_) => "upstream-crowded",
         }
     }
 }

@@ -10,6 +10,7 @@ use policy::pin::{Digest, Subject};
 use tokio::time::Instant;
 
 use super::answer::Incoming;
+use super::desk::Serves;
 use super::request::{self, Outgoing, Speaker};
 use super::{Party, Transport, Upstream, UpstreamError};
 use crate::client::Client;
@@ -211,9 +212,10 @@ impl Upstream {
         Ok(Known { hello, generation, leg: Some(leg), since: Instant::now() })
     }
 
-    /// Opens a session of its own for a client.
+    /// Opens a session that the gateway keeps for a caller.
     pub(super) async fn session_for(&self, party: &Party) -> Result<Leg, UpstreamError> {
-        self.session(Version::LAST_LEGACY, party).await?.leg.ok_or(UpstreamError::SessionGone)
+        let opened = self.session(Version::LAST_LEGACY, party, Serves::Caller).await?;
+        opened.leg.ok_or(UpstreamError::SessionGone)
     }
 
     /// Opens a session of its own for a client, in the era the server speaks on it.
@@ -221,6 +223,7 @@ impl Upstream {
         &self,
         version: Version,
         party: &Party,
+        serves: Serves,
     ) -> Result<Known, UpstreamError> {
         let Transport::Channel(seats) = &self.transport else {
             return self.initialize(version, party, None, 0).await;
@@ -229,7 +232,7 @@ impl Upstream {
         let name = seal::random::<16>().map_err(|_opaque| UpstreamError::Stalled)?;
         let name = crate::hex::encode(&name);
         let mut pass = self.pass()?;
-        seats.open(&name).await.inspect_err(|error| pass.refused(error))?;
+        seats.open(&name, party, serves).await.inspect_err(|error| pass.refused(error))?;
         drop(pass);
         let opened = if modern {
             let leg = Leg { version: Version::V2026July, id: Some(name.as_str().into()) };

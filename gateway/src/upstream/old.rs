@@ -15,9 +15,11 @@ use policy::name::ServerName;
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
-use super::channel::Channel;
+use super::channel::{Channel, Held};
 use super::credential::Credentials;
+use super::desk::Serves;
 use super::error::UpstreamError;
+use super::noise::Noise;
 use crate::link::{Link, Target};
 use crate::settings::Limits;
 use crate::sse;
@@ -33,6 +35,7 @@ pub(super) struct Old {
     shown: Shown,
     limits: Limits,
     tasks: Tasks,
+    noise: Arc<Noise>,
 }
 
 /// What the server is shown: the same for all callers, because they share a stream.
@@ -55,21 +58,24 @@ impl Old {
         shown: Shown,
         limits: Limits,
         tasks: Tasks,
+        noise: Arc<Noise>,
     ) -> Self {
-        Self { name, uri: uri.clone(), target, shown, limits, tasks }
+        Self { name, uri: uri.clone(), target, shown, limits, tasks, noise }
     }
 
     /// Opens the stream and waits to be told where to send messages.
     pub(super) async fn connect(
         &self,
         generation: u64,
-        own: bool,
+        serves: Serves,
+        held: Option<Held>,
     ) -> Result<Arc<Channel>, UpstreamError> {
         let connected = timeout(self.limits.answer_time, self.open()).await;
         let late = |_| UpstreamError::Timeout(self.limits.answer_time);
         let (stream, endpoint) = connected.map_err(late)??;
         let limit = self.limits.in_flight.max(64) * 4;
-        let (channel, lines) = Channel::new(generation, own, limit);
+        let (channel, lines) =
+            Channel::new(generation, serves, limit, Arc::clone(&self.noise), held);
         let sender = Sender {
             name: self.name.clone(),
             target: self.target.clone(),

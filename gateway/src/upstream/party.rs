@@ -14,6 +14,8 @@ use crate::session::Leg;
 pub struct Party {
     /// The caller; `None` for the gateway itself.
     pub principal: Option<Arc<Principal>>,
+    /// The route the caller came by; `None` for the gateway itself.
+    pub route: Option<Arc<str>>,
     /// What its client said of itself.
     pub client: Arc<Client>,
     /// Its own session with the server, where there is one.
@@ -32,10 +34,16 @@ pub struct Subject {
 }
 
 impl Party {
+    /// The caller, whatever client it uses and with whatever key; `None` for the gateway itself.
+    #[must_use]
+    pub fn caller(&self) -> Option<&str> {
+        self.principal.as_ref().map(|principal| principal.id.as_str())
+    }
+
     /// The gateway itself.
     #[must_use]
     pub fn gateway() -> Self {
         let client = Arc::clone(Client::gateway());
-        Self { principal: None, client, leg: None, subject: None }
+        Self { principal: None, route: None, client, leg: None, subject: None }
     }
 }

@@ -16,11 +16,13 @@ use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::channel::Channel;
+use super::channel::{Channel, Held};
+use super::desk::Serves;
 use super::error::UpstreamError;
+use super::noise::{self, Noise};
 use super::whois;
 use crate::pinning::Keeper;
 use crate::secret::Secret;
@@ -30,8 +32,6 @@ use crate::wire;
 
 /// Lines of output that are no messages before the process is given up: some programs greet.
 const GARBAGE: usize = 16;
-/// Longest line of its error output that is logged.
-const COMPLAINT: usize = 4096;
 /// How long a process may take to end by itself, and again after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What every program gets of our environment.
@@ -42,21 +42,24 @@ const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 pub(super) struct Starter {
     name: ServerName,
     program: Program,
-    secrets: Vec<(String, Secret)>,
+    secrets: Arc<[(String, Secret)]>,
     limits: Limits,
     tasks: Tasks,
     keeper: Option<Arc<Keeper>>,
+    noise: Arc<Noise>,
 }
 
 impl Starter {
-    pub(super) const fn new(
+    pub(super) fn new(
         name: ServerName,
         program: Program,
         secrets: Vec<(String, Secret)>,
         limits: Limits,
         tasks: Tasks,
+        noise: Arc<Noise>,
     ) -> Self {
-        Self { name, program, secrets, limits, tasks, keeper: None }
+        let secrets = secrets.into();
+        Self { name, program, secrets, limits, tasks, keeper: None, noise }
     }
 
     /// The same, telling `keeper` who is started.
@@ -79,7 +82,12 @@ impl Starter {
     }
 
     /// Starts a process.
-    pub(super) fn start(&self, generation: u64, own: bool) -> Result<Arc<Channel>, UpstreamError> {
+    pub(super) fn start(
+        &self,
+        generation: u64,
+        serves: Serves,
+        held: Option<Held>,
+    ) -> Result<Arc<Channel>, UpstreamError> {
         let inherited = INHERITED.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
         let mut command = match &self.program.sandbox {
             None => {
@@ -115,16 +123,19 @@ impl Starter {
             return Err(UpstreamError::Exited);
         };
         let limit = self.limits.in_flight.max(64) * 4;
-        let (channel, lines) = Channel::new(generation, own, limit);
+        let (channel, lines) =
+            Channel::new(generation, serves, limit, Arc::clone(&self.noise), held);
         tracing::info!(server = %self.name, pid = child.id(), "program started");
         self.tasks.spawn_service(write(stdin, lines, channel.over.clone()));
         let limit = self.limits.response_body;
-        let reader = read(BufReader::new(stdout), Arc::clone(&channel), self.name.clone(), limit);
-        self.tasks.spawn_service(reader);
+        let (name, noise) = (self.name.clone(), Arc::clone(&self.noise));
+        let reader = Reader { channel: Arc::clone(&channel), name, noise, limit };
+        self.tasks.spawn_service(reader.read(BufReader::new(stdout)));
         self.tasks.spawn_service(complain(
             BufReader::new(stderr),
             channel.over.clone(),
-            self.name.clone(),
+            (self.name.clone(), Arc::clone(&self.noise)),
+            Arc::clone(&self.secrets),
         ));
         let watch = watch(child, Arc::clone(&channel), self.name.clone(), self.tasks.clone());
         self.tasks.spawn_service(watch);
@@ -156,38 +167,48 @@ async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Bytes>, over: Ca
     }
 }
 
-async fn read(
-    mut stdout: impl AsyncBufRead + Unpin,
+/// Reads the output of a program.
+struct Reader {
     channel: Arc<Channel>,
     name: ServerName,
+    noise: Arc<Noise>,
+    /// Bytes of the longest message.
     limit: usize,
-) {
-    let mut garbage = 0;
-    loop {
-        let line = tokio::select! {
-            line = line(&mut stdout, limit) => line,
-            () = channel.over.cancelled() => return,
-        };
-        let Some(text) = line else {
-            tracing::warn!(server = %name, "the program closed its output or wrote too long a line");
-            channel.over.cancel();
-            return;
-        };
-        if text.iter().all(u8::is_ascii_whitespace) {
-            continue;
-        }
-        match wire::decode_any(text, &Bounds::ANSWER).await {
-            Ok(message) => {
-                garbage = 0;
-                channel.deliver(message, &name);
+}
+
+impl Reader {
+    async fn read(self, mut stdout: impl AsyncBufRead + Unpin) {
+        let Self { channel, name, noise, limit } = self;
+        let mut garbage = 0;
+        loop {
+            let line = tokio::select! {
+                line = line(&mut stdout, limit) => line,
+                () = channel.over.cancelled() => return,
+            };
+            let Some(text) = line else {
+                tracing::warn!(server = %name, "the program closed its output or wrote too long a line");
+                channel.over.cancel();
+                return;
+            };
+            if text.iter().all(u8::is_ascii_whitespace) {
+                continue;
             }
-            Err(error) => {
-                garbage += 1;
-                let error = crate::report::Chain(&error);
-                tracing::warn!(server = %name, %error, "the program wrote what is no message");
-                if garbage > GARBAGE {
-                    channel.over.cancel();
-                    return;
+            match wire::decode_any(text, &Bounds::ANSWER).await {
+                Ok(message) => {
+                    garbage = 0;
+                    channel.deliver(message, &name);
+                }
+                Err(error) => {
+                    garbage += 1;
+                    let error = crate::report::Chain(&error);
+                    // One message between two lines that are none begins the count anew.
+                    if let Some(suppressed) = noise.allow(Instant::now()) {
+                        tracing::warn!(server = %name, %error, suppressed, "the program wrote what is no message");
+                    }
+                    if garbage > GARBAGE {
+                        channel.over.cancel();
+                        return;
+                    }
                 }
             }
         }
@@ -216,28 +237,31 @@ async fn line(input: &mut (impl AsyncBufRead + Unpin), limit: usize) -> Option<B
     }
 }
 
-/// Logs what the program says on its error output, so that nothing in it can pass for our log.
+/// Logs what the program says on its error output, so that nothing in it can pass for our log. What is not
+/// logged is read all the same: a program that waits for its error output to be read does not answer.
 async fn complain(
     mut stderr: impl AsyncBufRead + Unpin,
     over: CancellationToken,
-    name: ServerName,
+    (name, noise): (ServerName, Arc<Noise>),
+    given: Arc<[(String, Secret)]>,
 ) {
     loop {
-        let text = tokio::select! {
+        let line = tokio::select! {
             biased;
-            text = line(&mut stderr, 1024 * 1024) => text,
+            line = noise::beginning(&mut stderr) => line,
             () = over.cancelled() => None,
         };
-        let Some(text) = text else { return };
-        let text = String::from_utf8_lossy(&text);
-        let text = text.get(..text.floor_char_boundary(COMPLAINT)).unwrap_or_default();
-        tracing::info!(server = %name, text = %text.escape_debug(), "the program says");
+        let Some(line) = line else { return };
+        if let Some(suppressed) = noise.allow(Instant::now()) {
+            let text = noise::shown(&line, &given);
+            tracing::info!(server = %name, text = %text, suppressed, "the program says");
+        }
     }
 }
 
 /// Waits until the process ends, or ends it.
 async fn watch(mut child: Child, channel: Arc<Channel>, name: ServerName, tasks: Tasks) {
-    let group = child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw);
+    let group = Group::of(&child);
     let ended = tokio::select! {
         status = child.wait() => status.ok(),
         () = channel.over.cancelled() => None,
@@ -246,28 +270,43 @@ async fn watch(mut child: Child, channel: Arc<Channel>, name: ServerName, tasks:
     channel.over.cancel();
     let status = match ended {
         Some(status) => Some(status),
-        None => end(&mut child, group).await,
+        None => end(&mut child, &group).await,
     };
-    // What the program started does not outlive it.
-    signal(group, Signal::KILL);
+    drop(group);
     tracing::info!(server = %name, status = status.map(|s| s.to_string()), "program ended");
 }
 
 /// Its input is closed by now; then it is asked, then it is made to.
 ///
 /// SPEC 2026-07-28 basic/transports/stdio#shutdown
-async fn end(child: &mut Child, group: Option<Pid>) -> Option<std::process::ExitStatus> {
+async fn end(child: &mut Child, group: &Group) -> Option<std::process::ExitStatus> {
     for next in [Signal::TERM, Signal::KILL] {
         if let Ok(status) = timeout(PATIENCE, child.wait()).await {
             return status.ok();
         }
-        signal(group, next);
+        group.signal(next);
     }
     child.wait().await.ok()
 }
 
-fn signal(group: Option<Pid>, signal: Signal) {
-    if let Some(Err(error)) = group.map(|group| kill_process_group(group, signal)) {
-        tracing::debug!(%error, "the program could not be signalled");
+/// The processes of a program. What it started does not outlive it, nor does it outlive the one that
+/// watches it: that one may be given up at any moment, when a command is interrupted.
+struct Group(Option<Pid>);
+
+impl Group {
+    fn of(child: &Child) -> Self {
+        Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
+    }
+
+    fn signal(&self, signal: Signal) {
+        if let Some(Err(error)) = self.0.map(|group| kill_process_group(group, signal)) {
+            tracing::debug!(%error, "the program could not be signalled");
+        }
+    }
+}
+
+impl Drop for Group {
+    fn drop(&mut self) {
+        self.signal(Signal::KILL);
     }
 }

@@ -1,5 +1,6 @@
 //! Channels to a server: one that everybody shares, and one for each session where the server is
-//! set up so. A channel that ends is opened again by the next request, after a pause that grows
+//! set up so. Of the latter one caller has a share; when it wants more, its longest unused one ends.
+//! A channel that ends is opened again by the next request, after a pause that grows
 //! while it keeps ending.
 
 use std::collections::BTreeMap;
@@ -8,18 +9,25 @@ use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use tokio::sync::Mutex;
-use tokio::time::Instant;
+use tokio::time::{Instant, timeout};
+use tokio_util::sync::CancellationToken;
 
-use super::channel::Channel;
+use super::channel::{Channel, Held};
+use super::desk::Serves;
 use super::error::UpstreamError;
 use super::old::Old;
+use super::party::Party;
 use super::program::Starter;
+use crate::share::Shares;
 
 /// The first pause before a channel is opened again, and the longest.
 const PAUSE: Duration = Duration::from_millis(250);
 const LONGEST_PAUSE: Duration = Duration::from_secs(30);
 /// Ends are counted together that are closer than this.
 const STEADY: Duration = Duration::from_secs(10);
+/// How long is waited for a process to end that makes room for another of its caller; one that does not
+/// end when it is asked to has been killed by then.
+const ENDING: Duration = Duration::from_secs(6);
 
 /// How a channel is opened.
 #[derive(Debug)]
@@ -37,9 +45,18 @@ pub(super) struct Seats {
     /// Each session gets a channel of its own.
     pub(super) own: bool,
     shared: Mutex<State>,
-    sessions: Cell<BTreeMap<Box<str>, Arc<Channel>>>,
-    limit: usize,
+    sessions: Cell<BTreeMap<Box<str>, Seat>>,
+    /// The channels of sessions, by caller. A part is given back when the process has ended.
+    shares: Arc<Shares<Arc<str>>>,
     generation: AtomicU64,
+}
+
+/// The channel of one session.
+#[derive(Debug)]
+struct Seat {
+    /// Whose it is, whatever client and key that caller uses.
+    holder: Arc<str>,
+    channel: Arc<Channel>,
 }
 
 #[derive(Debug, Default)]
@@ -51,9 +68,11 @@ struct State {
 }
 
 impl Seats {
-    pub(super) fn new(opener: Opener, own: bool, limit: usize) -> Self {
+    /// No channels yet. At most `limit` of sessions are kept, and `each` of one caller.
+    pub(super) fn new(opener: Opener, own: bool, limit: usize, each: usize) -> Self {
         let (sessions, generation) = (Cell::default(), AtomicU64::new(0));
-        Self { opener, own, shared: Mutex::default(), sessions, limit, generation }
+        let shares = Shares::new(limit, each);
+        Self { opener, own, shared: Mutex::default(), sessions, shares, generation }
     }
 
     /// The channel of a session, or the one that is shared, opened if there is none.
@@ -62,7 +81,7 @@ impl Seats {
         session: Option<&str>,
     ) -> Result<Arc<Channel>, UpstreamError> {
         if let Some(session) = session {
-            let channel = self.sessions().get(session).cloned();
+            let channel = self.sessions().get(session).map(|seat| Arc::clone(&seat.channel));
             let alive = channel.filter(|channel| !channel.over.is_cancelled());
             return alive.ok_or(UpstreamError::SessionGone);
         }
@@ -85,7 +104,7 @@ impl Seats {
         if let Some(left) = left.filter(|left| !left.is_zero()) {
             return Err(UpstreamError::Backoff(left));
         }
-        let opened = self.start(false).await.inspect_err(|_| {
+        let opened = self.start(Serves::Everybody, None).await.inspect_err(|_| {
             state.failures += 1;
             state.not_before = Some(Instant::now() + PAUSE);
         })?;
@@ -93,53 +112,91 @@ impl Seats {
         Ok(opened)
     }
 
-    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Arc<Channel>>> {
+    fn sessions(&self) -> MutexGuard<'_, BTreeMap<Box<str>, Seat>> {
         // No operation leaves the map half changed.
         self.sessions.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Opens a channel for one session, to be found under `session`.
-    pub(super) async fn open(&self, session: &str) -> Result<Arc<Channel>, UpstreamError> {
-        self.sessions().retain(|_, channel| !channel.over.is_cancelled());
-        if self.sessions().len() >= self.limit {
-            return Err(UpstreamError::Crowded);
-        }
-        let channel = self.start(true).await?;
-        let mut sessions = self.sessions();
-        if sessions.len() >= self.limit {
-            channel.over.cancel();
-            return Err(UpstreamError::Crowded);
-        }
-        sessions.insert(session.into(), Arc::clone(&channel));
+    /// Opens a channel for one session of `party`, to be found under `session`.
+    pub(super) async fn open(
+        &self,
+        session: &str,
+        party: &Party,
+        serves: Serves,
+    ) -> Result<Arc<Channel>, UpstreamError> {
+        self.sessions().retain(|_, seat| !seat.channel.over.is_cancelled());
+        let holder: Arc<str> = party.caller().unwrap_or_default().into();
+        let held = self.room(&holder).await?;
+        let channel = self.start(serves, Some(held)).await?;
+        let seat = Seat { holder, channel: Arc::clone(&channel) };
+        self.sessions().insert(session.into(), seat);
         Ok(channel)
+    }
+
+    /// A place for one more channel of a caller, in the place of its longest unused one if need be.
+    async fn room(&self, holder: &Arc<str>) -> Result<Held, UpstreamError> {
+        let refused = match self.shares.take(holder, 1) {
+            Ok(share) => return Ok(Held::new(share)),
+            Err(refused) => refused,
+        };
+        if let Some(gone) = self.evict(holder)
+            && timeout(ENDING, gone.cancelled()).await.is_ok()
+            && let Ok(share) = self.shares.take(holder, 1)
+        {
+            return Ok(Held::new(share));
+        }
+        Err(UpstreamError::Processes(refused))
+    }
+
+    /// Ends the longest unused channel of a caller that nobody waits or listens on; what tells when it
+    /// has ended.
+    fn evict(&self, holder: &str) -> Option<CancellationToken> {
+        let mut sessions = self.sessions();
+        let idle = sessions
+            .iter()
+            .filter(|(_, seat)| &*seat.holder == holder && seat.channel.is_idle(Duration::ZERO));
+        let oldest = idle.min_by_key(|(_, seat)| seat.channel.last_used())?.0.clone();
+        let evicted = sessions.remove(&oldest)?;
+        evicted.channel.over.cancel();
+        evicted.channel.gone()
+    }
+
+    /// Whether somebody waits or listens on the channel of a session.
+    pub(super) fn is_busy(&self, session: &str) -> bool {
+        let sessions = self.sessions();
+        sessions.get(session).is_some_and(|seat| !seat.channel.is_idle(Duration::ZERO))
     }
 
     /// Ends the channels of sessions that nobody has used for `age`.
     pub(super) fn sweep(&self, age: Duration) {
-        self.sessions().retain(|_, channel| {
-            let idle = channel.is_idle(age);
+        self.sessions().retain(|_, seat| {
+            let idle = seat.channel.is_idle(age);
             if idle {
-                channel.over.cancel();
+                seat.channel.over.cancel();
             }
-            !idle && !channel.over.is_cancelled()
+            !idle && !seat.channel.over.is_cancelled()
         });
     }
 
     /// Ends the channel of a session.
     pub(super) fn close(&self, session: &str) {
-        if let Some(channel) = self.sessions().remove(session) {
-            channel.over.cancel();
+        if let Some(seat) = self.sessions().remove(session) {
+            seat.channel.over.cancel();
         }
     }
 
-    async fn start(&self, own: bool) -> Result<Arc<Channel>, UpstreamError> {
+    async fn start(
+        &self,
+        serves: Serves,
+        held: Option<Held>,
+    ) -> Result<Arc<Channel>, UpstreamError> {
         let generation = self.generation.fetch_add(1, Ordering::Relaxed) + 1;
         match &self.opener {
             Opener::Program(starter) => {
                 starter.identify().await?;
-                starter.start(generation, own)
+                starter.start(generation, serves, held)
             }
-            Opener::Old(old) => old.connect(generation, own).await,
+            Opener::Old(old) => old.connect(generation, serves, held).await,
         }
     }
 }

@@ -1,8 +1,8 @@
 //! Sessions with a server that the gateway keeps for callers who have none of their own: a modern
 //! client in front of a legacy server, or of a program that serves each session alone.
 //!
-//! Each caller gets its own, and so does each client of a caller that can do other things: what
-//! the server keeps for one is never another's.
+//! Each caller gets its own on each route, and so does each client of a caller that is another or can
+//! do other things: what the server keeps for one is never another's.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -15,7 +15,7 @@ use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::desk::{Desk, Ticket};
+use super::desk::{Delivered, Desk, Serves, Ticket};
 use super::party::Party;
 use super::stream::Stream;
 use super::turn::Turn;
@@ -41,7 +41,7 @@ impl Party {
     /// What tells its standing session from others.
     pub(super) fn key(&self) -> Key {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());
-        Key { principal, capabilities: self.client.capabilities().into() }
+        Key { principal, route: self.route.clone(), client: self.client.text().into() }
     }
 }
 
@@ -49,8 +49,10 @@ impl Party {
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(super) struct Key {
     principal: Option<Box<str>>,
-    /// What its client can do; what a client calls itself makes no difference.
-    capabilities: Box<str>,
+    /// The route it came by: rules of one route do not judge what a server keeps for another.
+    route: Option<Arc<str>>,
+    /// What its client can do, and what it calls itself: several may use one credential.
+    client: Box<str>,
 }
 
 impl Key {
@@ -88,7 +90,7 @@ impl Standing {
     fn new() -> Self {
         Self {
             leg: ArcSwapOption::empty(),
-            desk: Desk::new(true, WAITING),
+            desk: Desk::new(Serves::Caller, WAITING),
             over: CancellationToken::new(),
             level: AtomicUsize::new(LEVELS.len()),
             opening: Turn::default(),
@@ -96,6 +98,11 @@ impl Standing {
             opened: OnceLock::new(),
             used: AtomicU64::new(0),
         }
+    }
+
+    /// When it was last used, to the second.
+    fn last_used(&self) -> Instant {
+        self.born + Duration::from_secs(self.used.load(Ordering::Relaxed))
     }
 
     fn touch(&self) {
@@ -146,14 +153,41 @@ impl Upstream {
         standing.opening.take(self.limits.answer_time, held, open).await
     }
 
-    /// One caller does not take the place of others, whatever its clients say they can do.
-    fn make_room(&self, key: &Key) -> Result<(), UpstreamError> {
-        let mut count = 0;
-        self.standing.retain(|other, _| {
-            count += usize::from(other.caller() == key.caller());
+    /// One caller does not take the place of others, whatever its clients say they are and can do: when
+    /// it wants more sessions than are kept for one, its longest unused one ends.
+    fn make_room(self: &Arc<Self>, key: &Key) -> Result<(), UpstreamError> {
+        let mut mine = Vec::new();
+        self.standing.retain(|other, standing| {
+            if other.caller() == key.caller() {
+                mine.push((other.clone(), Arc::clone(standing)));
+            }
             true
         });
-        if count >= OF_ONE { Err(UpstreamError::Crowded) } else { Ok(()) }
+        if mine.len() < OF_ONE {
+            return Ok(());
+        }
+        let idle = mine.into_iter().filter(|(_, standing)| !self.is_used(standing));
+        let oldest = idle.min_by_key(|(_, standing)| standing.last_used());
+        let (oldest, standing) = oldest.ok_or(UpstreamError::Crowded)?;
+        if self.standing.remove(&oldest).is_some() {
+            standing.over.cancel();
+            if let Some((leg, age)) = standing.ended() {
+                let upstream = Arc::clone(self);
+                let close = async move { upstream.close(&Party::gateway(), &leg, age).await };
+                self.tasks.spawn(close);
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether a call waits or somebody listens in a standing session, or it is being opened.
+    fn is_used(&self, standing: &Standing) -> bool {
+        let Some(leg) = standing.leg.load_full() else { return true };
+        let process = match (&self.transport, &leg.id) {
+            (Transport::Channel(seats), Some(id)) => seats.is_busy(id),
+            (Transport::Channel(_) | Transport::Http(_), _) => false,
+        };
+        process || standing.desk.is_busy()
     }
 
     /// Forgets a standing session that the server no longer knows, unless there is a new one by now.
@@ -203,8 +237,12 @@ impl Upstream {
                 if let Message::Notification(told) = &message {
                     upstream.heard(told);
                 }
-                if let Some(question) = desk.deliver(message) {
-                    stream.replier().reply(request::unasked(&question)).await;
+                match desk.deliver(message) {
+                    Delivered::Refused(question) => {
+                        stream.replier().reply(request::unasked(&question)).await;
+                    }
+                    // An answer on this stream that nobody waits for here is waited for elsewhere.
+                    Delivered::Done | Delivered::Stray => {}
                 }
             }
         });

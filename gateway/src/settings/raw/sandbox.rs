@@ -8,8 +8,12 @@ use serde::Deserialize;
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::settings) struct RawSandbox {
     /// `required`: it is not started where the kernel cannot enforce it (Linux 6.7 and later can).
-    /// `preferred`: as far as the kernel can; what it cannot is in the log and on record.
+    /// `preferred`: as far as the kernel can; what it cannot is in the log and on record. `off`: it may
+    /// whatever the gateway may.
     pub(in crate::settings) mode: RawSandboxMode,
+    /// What it may open. Default `listed`.
+    #[serde(default)]
+    pub(in crate::settings) files: RawFiles,
     /// Files and folders that it may read and run, besides system libraries and certificates: those of
     /// an interpreter outside `/usr`, its own code.
     #[serde(default)]
@@ -42,6 +46,19 @@ pub(in crate::settings) enum RawSandboxMode {
     Required,
     /// It is started.
     Preferred,
+    /// It has none.
+    Off,
+}
+
+/// Which files a program may open.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(in crate::settings) enum RawFiles {
+    /// System libraries, and what `read` and `write` name.
+    #[default]
+    Listed,
+    /// Everything that the user may, but the gateway's own files. Those of the system cannot be changed.
+    Any,
 }
 
 /// What a program may reach.

@@ -1,0 +1,221 @@
+//! Everything on this machine but the gateway's own files.
+//!
+//! Landlock opens folders with all that is in them and cannot close a part again. So what is open is told
+//! folder by folder: every folder on the way to a file that is kept back can be listed, and each of its
+//! other entries is opened by itself. What is made directly in such a folder later is not open.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Entries of one folder on the way that are opened; those beyond are not.
+const ENTRIES: usize = 8192;
+/// What holds the system: no server has to change it.
+const SYSTEM: [&str; 9] =
+    ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/boot", "/sys"];
+/// Devices, and folders with devices in them, that servers use. Not disks, and not memory.
+const DEVICES: [&str; 15] = [
+    "null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue", "dri",
+    "snd", "kvm", "fuse", "net",
+];
+/// Where no files of ours are: what is found there is made up by the kernel, such as standard output.
+const NO_FILES: [&str; 2] = ["/dev", "/proc"];
+/// How the names of devices for computing begin, which are numbered.
+const NUMBERED: [&str; 3] = ["nvidia", "video", "kfd"];
+
+/// What can be done with one path, and with all that is below it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Access {
+    /// Folders can be listed.
+    List,
+    /// Files can be read and run, too.
+    Read,
+    /// Everything that the user may.
+    Full,
+}
+
+/// A path that is kept back.
+#[derive(Debug)]
+struct Kept {
+    path: PathBuf,
+    /// What is left of the access to it.
+    access: Option<Access>,
+}
+
+/// What is open.
+#[derive(Debug, Default)]
+pub(super) struct Around {
+    /// The paths, and what can be done with each.
+    pub(super) rules: Vec<(PathBuf, Access)>,
+    /// Folders with more entries than are opened.
+    pub(super) crowded: Vec<PathBuf>,
+    kept: Vec<Kept>,
+    /// The user may change what a user usually may not.
+    privileged: bool,
+}
+
+impl Around {
+    /// Everything but `hidden`, which cannot be opened, and `fixed`, which cannot be changed.
+    pub(super) fn new(hidden: &[PathBuf], fixed: &[PathBuf], privileged: bool) -> Self {
+        let mut around = Self { privileged, ..Self::default() };
+        // Found in this order: what is both is hidden.
+        for (paths, access) in [(hidden, None), (fixed, Some(Access::Read))] {
+            let paths = paths.iter().map(|path| real(path));
+            let files = paths.filter(|path| !NO_FILES.iter().any(|made| path.starts_with(made)));
+            around.kept.extend(files.map(|path| Kept { path, access }));
+        }
+        around
+    }
+
+    /// Looks at what there is now.
+    pub(super) fn looked(mut self) -> Self {
+        self.folder(Path::new("/"), Access::Full);
+        self
+    }
+
+    /// Whether something that is kept back is in `folder`, so that nothing new can be made in it.
+    pub(super) fn is_on_the_way(&self, folder: &Path) -> bool {
+        let folder = real(folder);
+        self.kept.iter().any(|kept| kept.path.starts_with(&folder))
+    }
+
+    /// Whether something in `folder` is not open as the rest of it is.
+    fn splits(&self, folder: &Path, access: Access) -> bool {
+        let differs = |kept: &Kept| kept.access != Some(access);
+        self.kept.iter().any(|kept| differs(kept) && kept.path.starts_with(folder))
+    }
+
+    fn folder(&mut self, folder: &Path, access: Access) {
+        self.rules.push((folder.to_owned(), Access::List));
+        // What cannot be listed by us cannot be by the program either.
+        let Ok(entries) = fs::read_dir(folder) else { return };
+        for (n, entry) in entries.flatten().enumerate() {
+            if n == ENTRIES {
+                self.crowded.push(folder.to_owned());
+                return;
+            }
+            let (path, Ok(kind)) = (entry.path(), entry.file_type()) else { continue };
+            // A link is followed to what it leads to, which is open or is not.
+            if kind.is_symlink() {
+                continue;
+            }
+            let access = self.of(&path, access);
+            let name = entry.file_name();
+            let kept = self.kept.iter().find(|kept| kept.is(folder, &name));
+            match kept.map(|kept| kept.access) {
+                Some(left) => self.rules.extend(left.map(|left| (path, left))),
+                None if path == Path::new("/dev") => self.devices(&path),
+                None if kind.is_dir() && self.splits(&path, access) => self.folder(&path, access),
+                None => self.rules.push((path, access)),
+            }
+        }
+    }
+
+    /// What can be done with an entry of a folder with which `access` can be done.
+    fn of(&self, path: &Path, access: Access) -> Access {
+        let system = SYSTEM.iter().any(|system| path == Path::new(system));
+        // A user may change there what is of its own processes; a privileged one the whole machine.
+        let kernel = self.privileged && path == Path::new("/proc");
+        if system || kernel { Access::Read } else { access }
+    }
+
+    fn devices(&mut self, folder: &Path) {
+        self.rules.push((folder.to_owned(), Access::List));
+        let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES);
+        let known = |name: &str| {
+            DEVICES.contains(&name) || NUMBERED.iter().any(|begins| name.starts_with(begins))
+        };
+        let entries = entries.filter(|entry| entry.file_name().to_str().is_some_and(known));
+        self.rules.extend(entries.map(|entry| (entry.path(), Access::Full)));
+    }
+}
+
+impl Kept {
+    /// Whether this is the entry `name` of `folder`: the file, a copy that an editor, a signer or a lock
+    /// puts beside it, or one that was begun anew, which has a number in its name.
+    fn is(&self, folder: &Path, name: &OsStr) -> bool {
+        let (Some(parent), Some(own)) = (self.path.parent(), self.path.file_name()) else {
+            return false;
+        };
+        if parent != folder {
+            return false;
+        }
+        let (own, name) = (own.as_encoded_bytes(), name.as_encoded_bytes());
+        let beside = |name: &[u8]| {
+            let rest = name.strip_prefix(own);
+            rest.is_some_and(|rest| rest.first().is_none_or(|next| b".~-#".contains(next)))
+        };
+        if beside(name) || name.strip_prefix(b".").is_some_and(beside) {
+            return true;
+        }
+        let dot = own.iter().rposition(|byte| *byte == b'.').filter(|dot| *dot > 0);
+        let split = dot.and_then(|dot| own.split_at_checked(dot));
+        let (stem, end) = split.unwrap_or((own, Default::default()));
+        let middle = name.strip_prefix(stem).and_then(|rest| rest.strip_suffix(end));
+        let number = middle.and_then(|middle| middle.strip_prefix(b"."));
+        number.is_some_and(|number| !number.is_empty() && number.iter().all(u8::is_ascii_digit))
+    }
+}
+
+/// Where a path leads, as far as there is something.
+fn real(path: &Path) -> PathBuf {
+    if let Ok(real) = fs::canonicalize(path) {
+        return real;
+    }
+    match (path.parent(), path.file_name()) {
+        (Some(parent), Some(name)) if parent != path => real(parent).join(name),
+        _ => path.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::ffi::OsStr;
+    use std::fs;
+    use std::path::{Path, PathBuf};
+
+    use super::{Access, Around, Kept};
+
+    #[test]
+    fn what_stands_beside_a_hidden_file_and_is_of_it_is_hidden_too() {
+        let kept = Kept { path: PathBuf::from("/srv/audit.jsonl"), access: None };
+        let is = |name: &str| kept.is(Path::new("/srv"), OsStr::new(name));
+        for name in [
+            "audit.jsonl",
+            "audit.jsonl.lock",
+            "audit.jsonl~",
+            ".audit.jsonl.swp",
+            "audit.000000000012.jsonl",
+        ] {
+            assert!(is(name), "{name}");
+        }
+        for name in ["audit.py", "audit", "auditor.jsonl", "audit.x.jsonl", "audit.jsonls"] {
+            assert!(!is(name), "{name}");
+        }
+        assert!(!kept.is(Path::new("/etc"), OsStr::new("audit.jsonl")));
+    }
+
+    #[test]
+    fn everything_but_what_is_kept_back_is_open() {
+        let folder = std::env::temp_dir().join(format!("portcullis-around-{}", std::process::id()));
+        fs::create_dir_all(folder.join("data")).unwrap();
+        for name in ["keys", "code.py", "run"] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        std::os::unix::fs::symlink(folder.join("keys"), folder.join("link")).unwrap();
+        let folder = fs::canonicalize(folder).unwrap();
+        let at = |name: &str| folder.join(name);
+        let around = Around::new(&[at("keys")], &[at("run")], true).looked();
+        let of = |path: &Path| {
+            around.rules.iter().find(|(known, _)| known == path).map(|(_, access)| *access)
+        };
+        assert_eq!(of(&at("data")), Some(Access::Full));
+        assert_eq!(of(&at("code.py")), Some(Access::Full));
+        assert_eq!(of(&at("run")), Some(Access::Read));
+        assert_eq!((of(&at("keys")), of(&at("link"))), (None, None));
+        assert_eq!((of(&folder), of(Path::new("/"))), (Some(Access::List), Some(Access::List)));
+        assert_eq!(of(Path::new("/usr")), Some(Access::Read));
+        assert!(around.is_on_the_way(&folder) && !around.is_on_the_way(&at("data")));
+        fs::remove_dir_all(folder).unwrap();
+    }
+}

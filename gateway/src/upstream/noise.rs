@@ -1,0 +1,122 @@
+//! What a server says that goes to the log: bounded in number and in length, without control characters
+//! and without secrets.
+//!
+//! A program writes its error output for itself, not for our log: it may write what it was given, what a
+//! caller sent, or as much as it can.
+
+use std::sync::Arc;
+
+use policy::content;
+use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
+use tokio::time::Instant;
+
+use crate::log_limit::LogLimit;
+use crate::metrics::OfServer;
+use crate::secret::Secret;
+
+/// Lines a second of one server that are logged, after a burst. A server that starts says some dozens.
+const PER_SECOND: u32 = 20;
+const BURST: u32 = 200;
+/// Characters of one line that are logged.
+const LONGEST: usize = 4096;
+/// Bytes of a line that are looked at: a secret that is cut off at the end of what is shown is still found.
+const READ: usize = 2 * LONGEST;
+/// Shorter values of variables are words, not secrets.
+const SECRET: usize = 8;
+/// What stands in the log in the place of a secret that the program was given.
+const GIVEN: &str = "[REDACTED:given]";
+
+/// A bound on what one server puts into the log.
+#[derive(Debug)]
+pub(super) struct Noise {
+    limit: LogLimit,
+    counts: Arc<OfServer>,
+}
+
+impl Noise {
+    pub(super) fn new(counts: Arc<OfServer>) -> Arc<Self> {
+        Arc::new(Self { limit: LogLimit::new(PER_SECOND, BURST), counts })
+    }
+
+    /// Whether a line may be logged, and how many were not since the last one; counted if it may not.
+    pub(super) fn allow(&self, now: Instant) -> Option<u64> {
+        let allowed = self.limit.allow(now.into_std());
+        if allowed.is_none() {
+            self.counts.suppressed();
+        }
+        allowed
+    }
+}
+
+/// The beginning of the next line of `input`, however long it is; `None` at its end.
+pub(super) async fn beginning(input: &mut (impl AsyncBufRead + Unpin)) -> Option<Vec<u8>> {
+    let (mut text, mut any) = (Vec::new(), false);
+    loop {
+        let buffer = input.fill_buf().await.ok()?;
+        if buffer.is_empty() {
+            return any.then_some(text);
+        }
+        any = true;
+        let end = memchr::memchr(b'\n', buffer);
+        let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
+        let room = READ.saturating_sub(text.len());
+        text.extend_from_slice(part.get(..room.min(part.len())).unwrap_or_default());
+        let used = part.len() + usize::from(end.is_some());
+        input.consume(used);
+        if end.is_some() {
+            return Some(text);
+        }
+    }
+}
+
+/// A line as it may stand in the log. What the program was given in its environment is a secret, whatever
+/// it looks like.
+pub(super) fn shown(line: &[u8], given: &[(String, Secret)]) -> String {
+    let mut text = String::from_utf8_lossy(line).into_owned();
+    for (_, secret) in given.iter().filter(|(_, secret)| secret.expose().len() >= SECRET) {
+        if text.contains(secret.expose()) {
+            text = text.replace(secret.expose(), GIVEN);
+        }
+    }
+    let text = content::without_secrets(&text);
+    let mut shown = String::new();
+    let escaped = text.trim_end_matches('\r').escape_debug();
+    for (n, character) in escaped.enumerate() {
+        if n == LONGEST {
+            shown.push('…');
+            break;
+        }
+        shown.push(character);
+    }
+    shown
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{LONGEST, beginning, shown};
+    use crate::secret::Secret;
+
+    #[test]
+    fn a_line_in_the_log_is_short_and_has_no_secret_and_no_control_character() {
+        let given = [("KEY".to_owned(), Secret::new("correct horse battery".into()))];
+        let line =
+            b"\x1b[31mhello correct horse battery, and ghp_1234567890abcdefghijABCDEFGHIJ123456";
+        let text = shown(line, &given);
+        assert!(!text.contains("battery") && !text.contains("ghp_1234"), "{text}");
+        assert!(!text.contains('\x1b') && text.contains("REDACTED:given"), "{text}");
+        assert!(shown(&[1; 100_000], &[]).chars().count() <= LONGEST + 1);
+        assert_eq!(shown("déjà vu: 3 of 4".as_bytes(), &[]), "déjà vu: 3 of 4");
+    }
+
+    #[test]
+    fn a_line_without_end_is_read_to_its_end_and_kept_in_part() {
+        let text = [vec![b'x'; 3_000_000], b"\nnext\nlast".to_vec()].concat();
+        let mut input = &text[..];
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        let mut next = || runtime.block_on(beginning(&mut input));
+        assert_eq!(next().unwrap().len(), super::READ);
+        assert_eq!(next().as_deref(), Some(&b"next"[..]));
+        assert_eq!(next().as_deref(), Some(&b"last"[..]));
+        assert_eq!(next(), None);
+    }
+}

@@ -1,0 +1,278 @@
+//! Programs behind the gateway: whom they can ask, how many one caller has, what they put into the log,
+//! and what ends them.
+
+use std::fs;
+use std::io::Write as _;
+use std::net::TcpStream;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::os::unix::process::CommandExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::thread;
+
+use e2e::client::{Client, get, until};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary, root};
+use e2e::{ERAS, Era, eventually};
+use serde_json::{Value, json};
+
+const OPEN: &str =
+    "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
+
+/// A server that has a process for each session and asks its clients something.
+fn asker(limits: &str) -> Config {
+    let script = root().join("tests/sdk/asker.py");
+    let servers = format!(
+        "- {{name: up, command: python3, args: ['{}'], sharing: perSession, protocol: legacy}}",
+        script.display()
+    );
+    Config::with(&servers, "[up]").policy(OPEN).limits(limits)
+}
+
+fn able(gateway: &Gateway, era: Era, key: &str) -> Client {
+    Client::able(gateway.address, "/mcp", era, Some(key), &json!({ "elicitation": {} }))
+}
+
+fn arguments(who: &str, folder: &Folder) -> Value {
+    json!({ "who": who, "folder": folder.path() })
+}
+
+fn waits(who: &str, folder: &Folder) {
+    let file = folder.path().join(format!("{who}.waits"));
+    eventually("the call waits at the server", || file.exists().then_some(()));
+}
+
+fn go(who: &str, folder: &Folder) {
+    fs::write(folder.path().join(format!("{who}.go")), "").unwrap();
+}
+
+#[test]
+fn a_question_of_a_program_never_reaches_the_call_of_another_person_behind_the_same_key() {
+    let folder = Folder::new();
+    let gateway = asker("inputTime: 20s").start();
+    // Two people with one key, and no session that could tell them apart.
+    let (one, two) = (able(&gateway, Era::Modern, ANA), able(&gateway, Era::Modern, ANA));
+    let first = arguments("one", &folder);
+    let one = thread::spawn(move || one.call("ask", &first).json());
+    waits("one", &folder);
+    let second = arguments("two", &folder);
+    let two = thread::spawn(move || two.call("ask", &second).json());
+    waits("two", &folder);
+    go("one", &folder);
+    // The server is told that it cannot ask, and says so in the answer of the call that it asked for.
+    let answer = one.join().unwrap();
+    let text = answer["result"]["content"][0]["text"].as_str().unwrap_or_default();
+    assert!(text.starts_with("one: ") && text.contains("-32601"), "{answer}");
+    // Alone, the other is asked, and what it is asked is its own.
+    go("two", &folder);
+    let answer = two.join().unwrap();
+    assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
+    let asked = answer["result"]["inputRequests"].to_string();
+    assert!(asked.contains("the PIN of two") && !asked.contains("the PIN of one"), "{asked}");
+}
+
+#[test]
+fn clients_with_sessions_are_each_asked_their_own_question_at_the_same_time() {
+    let folder = Folder::new();
+    let gateway = asker("inputTime: 20s").start();
+    let clients = ["one", "two"].map(|who| (who, able(&gateway, Era::Legacy, ANA)));
+    let streams = clients.each_ref().map(|(who, client)| {
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+        let params = json!({ "name": "ask", "arguments": arguments(who, &folder) });
+        stream.write_all(&client.call_bytes(&json!(1), &params)).unwrap();
+        waits(who, &folder);
+        stream
+    });
+    for (who, _) in &clients {
+        go(who, &folder);
+    }
+    for ((who, _), mut stream) in clients.iter().zip(streams) {
+        let seen = until(&mut stream, &format!("the PIN of {who}"));
+        let other = if *who == "one" { "two" } else { "one" };
+        assert!(!seen.contains(&format!("the PIN of {other}")), "{seen}");
+    }
+}
+
+#[test]
+fn one_caller_does_not_take_the_processes_of_others() {
+    let exe = binary();
+    let servers = format!(
+        "- {{name: up, command: '{}', args: [canary], sharing: perSession}}",
+        exe.display()
+    );
+    for era in ERAS {
+        let config = Config::with(&servers, "[up]").policy(OPEN);
+        let gateway = config.limits("processes: 3\nprocessesPerCaller: 2").start();
+        let echo = |client: &Client, text: &str| {
+            let answer = client.call("echo", &json!({ "text": text })).json();
+            assert_eq!(answer["result"]["content"][0]["text"], text, "{era:?} {answer}");
+        };
+        // Each of these has a process of its own; the third takes the place of the first.
+        let able =
+            [json!({ "roots": {} }), json!({ "sampling": {} }), json!({ "elicitation": {} })];
+        let clients = able.each_ref().map(|able| {
+            let client = Client::able(gateway.address, "/mcp", era, Some(ANA), able);
+            echo(&client, "mine");
+            client
+        });
+        echo(&clients[2], "still mine");
+        eventually("the first has ended", || (gateway.children().len() == 3).then_some(()));
+        // Somebody else has room.
+        echo(&gateway.client(era, BOB), "another's");
+        if era == Era::Modern {
+            // A client without sessions does not notice.
+            echo(&clients[0], "again");
+        }
+    }
+}
+
+#[test]
+fn a_caller_whose_processes_are_all_in_use_is_refused_and_others_are_not() {
+    let folder = Folder::new();
+    let gateway = asker("processes: 3\nprocessesPerCaller: 1\ninputTime: 20s").start();
+    let first = able(&gateway, Era::Modern, ANA);
+    let busy = arguments("one", &folder);
+    let first = thread::spawn(move || first.call("ask", &busy).status);
+    waits("one", &folder);
+    let more =
+        Client::able(gateway.address, "/mcp", Era::Modern, Some(ANA), &json!({ "roots": {} }));
+    let refused = more.call("ask", &arguments("three", &folder));
+    assert!(refused.json()["error"].is_object(), "{}", refused.body);
+    let record = gateway.recorded("the refusal", |record| record["reason"] == "upstream-crowded");
+    assert_eq!(record["principal"], "ana");
+    let other = able(&gateway, Era::Modern, BOB);
+    let mine = arguments("two", &folder);
+    let other = thread::spawn(move || other.call("ask", &mine).status);
+    waits("two", &folder);
+    go("one", &folder);
+    go("two", &folder);
+    assert_eq!((first.join().unwrap(), other.join().unwrap()), (200, 200));
+}
+
+fn program(script: &str, more: &str) -> Config {
+    let script = script.replace("CANARY", &format!("exec {} canary", binary().display()));
+    let script = serde_json::to_string(&script).unwrap();
+    let servers = format!("- {{name: up, command: sh, args: [-c, {script}]{more}}}");
+    Config::with(&servers, "[up]").policy(OPEN)
+}
+
+#[test]
+fn a_program_cannot_flood_the_log_nor_write_secrets_into_it() {
+    let token = "ghp_16C7e42F292c6912E7710c838347Ae178B4a";
+    let script = format!(
+        "echo \"given $KEY\" >&2; yes 'my token is {token} \u{1b}[31m' | head -n 5000 >&2; \
+         yes '{{\"jsonrpc\":\"2.0\",\"id\":5,\"result\":{{}}}}' | head -n 5000; CANARY"
+    );
+    for era in ERAS {
+        let env = ", env: [{name: KEY, value: swordfish-and-more}]";
+        let gateway = program(&script, env).start();
+        let ana = gateway.client(era, ANA);
+        // It is read all the same, so it goes on and answers.
+        let answer = ana.call("echo", &json!({ "text": "x" })).json();
+        assert_eq!(answer["result"]["content"][0]["text"], "x", "{answer}");
+        let suppressed = eventually("it is counted", || {
+            let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+            let line = "portcullis_upstream_log_suppressed_total{server=\"up\"} ";
+            let count = metrics.lines().find_map(|known| known.strip_prefix(line))?;
+            count.parse::<u64>().ok().filter(|count| *count > 9000)
+        });
+        let log = gateway.log.lock().unwrap().clone();
+        let said = log.lines().filter(|line| line.contains("the program says")).count();
+        let stray = log.lines().filter(|line| line.contains("nobody waits for")).count();
+        assert!((1..1000).contains(&(said + stray)), "{said} {stray} {suppressed}");
+        assert!(!log.contains(token) && !log.contains("swordfish"), "a secret is in the log");
+        assert!(log.contains("REDACTED") && !log.contains('\u{1b}'));
+    }
+}
+
+/// Each end of a question that was given up: a program that is slow to start answers it late.
+#[test]
+fn the_late_answer_of_a_program_that_is_slow_to_start_is_no_fault() {
+    let gateway = program("sleep 4; CANARY", "").limits("answerTime: 20s").start();
+    for era in ERAS {
+        let answer = gateway.client(era, ANA).call("echo", &json!({ "text": "x" })).json();
+        assert_eq!(answer["result"]["content"][0]["text"], "x", "{answer}");
+    }
+    let log = gateway.log.lock().unwrap().clone();
+    assert!(!log.contains("nobody waits for"), "{log}");
+}
+
+/// Whether a process is there and has not ended.
+fn lives(pid: &str) -> bool {
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    stat.rsplit_once(')').is_some_and(|(_, rest)| !rest.trim_start().starts_with('Z'))
+}
+
+#[test]
+fn a_survey_that_is_interrupted_leaves_no_program_behind() {
+    let folder = Folder::new();
+    // Beside the configuration a program can make no files.
+    let work = folder.path().join("work");
+    fs::create_dir(&work).unwrap();
+    let pid = work.join("pid");
+    // It never answers, it does not end when it is asked to, and it has started another.
+    let script = format!(
+        "trap '' TERM INT; sleep 600 & echo $! > {0}.next; mv {0}.next {0}; while :; do wait; done",
+        pid.display()
+    );
+    let config = program(&script, "");
+    let (file, audit) = (folder.path().join("gateway.yaml"), folder.path().join("audit.jsonl"));
+    config.write(&file, &audit);
+    for verb in [&["pin"][..], &["scan"], &["run", "--dry-run"]] {
+        let mut command = Command::new(binary());
+        command.args(verb).arg("-c").arg(&file).stdout(Stdio::null()).stderr(Stdio::null());
+        let mut asking = command.spawn().unwrap();
+        let started = eventually("the program runs", || fs::read_to_string(&pid).ok());
+        assert!(lives(started.trim()));
+        let told = Command::new("kill").args(["-INT", &asking.id().to_string()]).status().unwrap();
+        assert!(told.success());
+        let ended = eventually("the verb ends", || asking.try_wait().unwrap());
+        assert_eq!(ended.code(), Some(130), "{verb:?}");
+        eventually("the program has ended", || (!lives(started.trim())).then_some(()));
+        fs::remove_file(&pid).unwrap();
+    }
+}
+
+/// A user who is not privileged, if this one is.
+const NOBODY: u32 = 65534;
+
+#[test]
+fn a_program_of_the_same_user_cannot_read_what_the_gateway_was_started_with() {
+    let folder = Folder::new();
+    let exe = folder.path().join("portcullis");
+    fs::copy(binary(), &exe).unwrap();
+    fs::set_permissions(&exe, fs::Permissions::from_mode(0o755)).unwrap();
+    // Without a sandbox: what keeps it out is the gateway itself.
+    let script = format!(
+        "if cat /proc/$PPID/environ >/dev/null || cat /proc/$PPID/maps | grep -q .; then echo READ >&2; \
+         else echo KEPT OUT >&2; fi; exec {} canary",
+        exe.display()
+    );
+    let config = program(&script, ", sandbox: {mode: off}");
+    let (file, audit) = (folder.path().join("gateway.yaml"), folder.path().join("audit.jsonl"));
+    config.write(&file, &audit);
+    let mut command = Command::new(&exe);
+    command.args(["run", "-c"]).arg(&file).env("A_SECRET", "of-the-gateway").current_dir("/");
+    if is_privileged() {
+        std::os::unix::fs::chown(folder.path(), Some(NOBODY), Some(NOBODY)).unwrap();
+        command.uid(NOBODY).gid(NOBODY);
+    }
+    let gateway = Gateway::spawn(command, Folder::new(), audit);
+    for era in ERAS {
+        let answer = gateway.client(era, ANA).call("echo", &json!({ "text": "x" })).json();
+        assert_eq!(answer["result"]["content"][0]["text"], "x", "{answer}");
+    }
+    let log = eventually("what it could do", || {
+        let log = gateway.log.lock().unwrap().clone();
+        (log.contains("KEPT OUT") || log.contains("\"READ")).then_some(log)
+    });
+    assert!(log.contains("KEPT OUT") && !log.contains("of-the-gateway"), "{log}");
+    // Nor is there a core file in which it would stand.
+    let limits = fs::read_to_string(format!("/proc/{}/limits", gateway.id())).unwrap();
+    let core = limits.lines().find(|line| line.starts_with("Max core file size")).unwrap();
+    assert_eq!(core.split_whitespace().filter(|word| *word == "0").count(), 2, "{core}");
+}
+
+fn is_privileged() -> bool {
+    fs::metadata(Path::new("/proc/self")).unwrap().uid() == 0
+}
