@@ -5,6 +5,7 @@
 
 pub mod clock;
 pub mod report;
+pub mod log_limit;
 pub mod secret;
 pub mod hex;
 pub mod naming;

@@ -8,7 +8,9 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use policy::json::Value;
 use tokio::sync::{broadcast, mpsc};
+use tokio::time::Instant;
 
+use crate::log_limit::LogLimit;
 use crate::protocol::{meta, method};
 use crate::wire::{Id, Message, Notification, Request};
 
@@ -16,6 +18,8 @@ use crate::wire::{Id, Message, Notification, Request};
 const WAITING: usize = 64;
 /// Messages that wait for one listener; a slower one misses the oldest.
 const HEARD: usize = 256;
+/// Log lines about answers that nobody waits for, of all servers: a server sends as many as it likes.
+static STRAY: LogLimit = LogLimit::new(1, 5);
 
 /// The requests that wait on one connection, and those who listen to it.
 #[derive(Debug)]
@@ -87,7 +91,7 @@ impl Desk {
                 };
                 match id {
                     Some(request) => hand(&request.messages, Message::Response(response)),
-                    None => tracing::warn!("a response nobody waits for was dropped"),
+                    None => stray(),
                 }
                 None
             }
@@ -143,6 +147,13 @@ impl Desk {
         let waiting = self.waiting();
         let latest = waiting.values().rev().find(|request| request.asks || !asks);
         latest.map(|request| request.messages.clone())
+    }
+}
+
+/// Logs an answer that nobody waits for, or counts it for the next line.
+fn stray() {
+    if let Some(suppressed) = STRAY.allow(Instant::now().into_std()) {
+        tracing::warn!(suppressed, "a response nobody waits for was dropped");
     }
 }
 
