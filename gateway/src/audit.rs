@@ -50,7 +50,7 @@ pub use file::{FileSink, Resumed, Trusted};
 pub use ledger::{Checkpoints, Ledger, Slot};
 use ledger::{Room, Unsynced};
 pub use record::{
-    Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, Verdict, clipped,
+    Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, Verdict, written,
 };
 pub use sink::{Sink, write_to_stdout};
 

@@ -1,5 +1,6 @@
 //! What is recorded, and how it is written down.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -18,6 +19,7 @@ use super::chain::SCHEMA;
 use super::tree::{Hash, Tree};
 use crate::ending::Ending;
 use crate::hex;
+use crate::masking;
 use crate::metrics::Operated;
 use crate::protocol::Version;
 use crate::trace::Trace;
@@ -317,7 +319,7 @@ impl Record {
         }
         plain(line, "id", &texts.id);
         foreign(line, "listener", Some(&self.listener));
-        foreign(line, "method", self.method.as_deref());
+        named(line, "method", self.method.as_deref());
         if let Some((ending, _)) = end {
             plain(line, "outcome", ending.outcome.as_str().as_bytes());
         }
@@ -326,7 +328,7 @@ impl Record {
         foreign(line, "principal", self.principal.as_ref().map(|who| who.id.as_str()));
         let item = |line: &mut Object<'_>, kind: Kind| {
             let item = self.item.as_ref().filter(|(its, _)| *its == kind);
-            foreign(line, kind.as_str(), item.map(|(_, name)| &**name));
+            named(line, kind.as_str(), item.map(|(_, name)| &**name));
         };
         item(line, Kind::Prompt);
         let proof = claims.map(|claims| claims.proof).filter(|proof| *proof != Proof::None);
@@ -345,7 +347,7 @@ impl Record {
             Some(Id::Number(id)) => {
                 line.ours("rpcId").extend_from_slice(itoa::Buffer::new().format(*id).as_bytes());
             }
-            Some(Id::Text(id)) => write_ascii(line.ours("rpcId"), clipped(id)),
+            Some(Id::Text(id)) => write_ascii(line.ours("rpcId"), &written(id)),
             None => {}
         }
         foreign(line, "rule", self.rule());
@@ -450,6 +452,13 @@ fn foreign(line: &mut Object<'_>, key: &'static str, value: Option<&str>) {
     }
 }
 
+/// The same for one that may be a URI, or have one in it.
+fn named(line: &mut Object<'_>, key: &'static str, value: Option<&str>) {
+    if let Some(value) = value {
+        write_ascii(line.ours(key), &written(value));
+    }
+}
+
 /// A member with as much of what was said as may be.
 fn excerpt(line: &mut Object<'_>, key: &'static str, said: Option<&Excerpt>) {
     if let Some(said) = said {
@@ -463,7 +472,7 @@ fn list(out: &mut Vec<u8>, items: impl Iterator<Item = String>) {
         if n > 0 {
             out.push(b',');
         }
-        write_ascii(out, clipped(&item));
+        write_ascii(out, &written(&item));
     }
     out.push(b']');
 }
@@ -477,10 +486,19 @@ fn micros(time: Duration) -> u64 {
 }
 
 /// As much of what a peer chose as is written down.
-#[must_use]
-pub fn clipped(text: &str) -> &str {
+fn clipped(text: &str) -> &str {
     let end = text.floor_char_boundary(FOREIGN);
     text.get(..end).unwrap_or_default()
+}
+
+/// As much of what a peer chose as is written down where it may be a URI, or have one in it: without what is
+/// secret in that. It is masked before it is cut, so that no secret stands without the sign it ends with.
+#[must_use]
+pub fn written(text: &str) -> Cow<'_, str> {
+    match masking::uris(text) {
+        Cow::Borrowed(text) => Cow::Borrowed(clipped(text)),
+        Cow::Owned(text) => Cow::Owned(clipped(&text).to_owned()),
+    }
 }
 
 /// Something that happened to the log itself, or that belongs to no exchange.
@@ -553,6 +571,7 @@ impl Event<'_> {
         }
         line.text("version", env!("CARGO_PKG_VERSION"));
         if let Some(what) = self.what {
+            let what = masking::uris(what);
             let end = what.floor_char_boundary(WHAT);
             write_ascii(line.key("what"), what.get(..end).unwrap_or_default());
         }
