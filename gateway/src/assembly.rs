@@ -486,6 +486,7 @@ pub(crate) fn journal(
         checkpoint_file,
         policy: format!("sha256:{}", settings.digest),
         digest_key: key.map(|key| key.expose().as_bytes().to_vec()),
+        refusals: audit.refusals,
         observer,
     };
     let journal = Journal::new(parts, Arc::clone(&world.clock), Arc::clone(metrics));

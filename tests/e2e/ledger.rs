@@ -265,15 +265,10 @@ fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();
     let (mut config, key) = signed(&server, &folder);
-    config.sink = "rotate: {size: 8KiB, keep: 3}".to_owned();
+    config.sink = "rotate: {size: 8KiB}".to_owned();
     let file = folder.path().join("audit.jsonl");
     session(&config, 30);
-    let full = || -> Vec<PathBuf> {
-        let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        let mut names: Vec<_> = names.filter(|p| p.to_str().unwrap().contains("audit.0")).collect();
-        names.sort();
-        names
-    };
+    let full = || full(&folder);
     assert!(full().len() > 3, "{:?}", full());
     let mut files = full();
     files.push(file.clone());
@@ -293,6 +288,7 @@ fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     assert_eq!(run(&["audit", "verify", "--key", &key], &[&file]).status.code(), Some(8));
     fs::rename(&gone, &files[1]).unwrap();
     // The next start throws away what is not to be kept, and says so.
+    config.sink = "rotate: {size: 8KiB, keep: 3}".to_owned();
     let gateway = config.start();
     eventually("old files to go", || (full().len() <= 4).then_some(()));
     let retired = gateway.log().into_iter().filter(|record| record["event"] == "retired").count();
@@ -304,6 +300,132 @@ fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     let left: Vec<_> = left.iter().map(PathBuf::as_path).collect();
     let (whole, report) = verified(&["--key", &key], &left);
     assert!(whole, "{report}");
+}
+
+/// The full files of the log in this folder, the oldest first.
+fn full(folder: &Folder) -> Vec<PathBuf> {
+    let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let mut names: Vec<_> = names.filter(|p| p.to_str().unwrap().contains("audit.0")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn old_files_go_as_soon_as_new_ones_are_begun() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (mut config, _) = signed(&server, &folder);
+    config.sink = "rotate: {size: 8KiB, keep: 3}".to_owned();
+    let gateway = config.start();
+    let ana = gateway.client(Era::Modern, ANA);
+    // Some ninety files are begun meanwhile; a look every few seconds would leave most of them.
+    for calls in 0..400 {
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+        let full = full(&folder).len();
+        assert!(full < 60, "{full} full files after {calls} calls");
+    }
+    eventually("the last old file to go", || (full(&folder).len() <= 3).then_some(()));
+}
+
+/// A configuration whose log is in a folder of its own, which can be taken away.
+fn movable(server: &Server, folder: &Folder) -> (Config, String, PathBuf) {
+    let (mut config, key) = signed(server, folder);
+    let place = folder.path().join("log");
+    fs::create_dir(&place).unwrap();
+    config.audit = Some(place.join("audit.jsonl"));
+    (config, key, place)
+}
+
+#[test]
+fn a_log_that_is_removed_while_it_is_written_goes_on_in_a_new_file_that_says_so() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let (config, key) = signed(&server, &folder);
+        let mut gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+        let before = gateway.log().len();
+        fs::remove_file(gateway.audit()).unwrap();
+        let lost = eventually("the loss to be on record", || {
+            gateway.log().into_iter().find(|record| record["event"] == "lost")
+        });
+        assert_eq!((&lost["sink"], &lost["from"]), (&json!("file"), &json!(0)));
+        assert!(lost["to"].as_u64().unwrap() + 1 >= before as u64, "{lost}");
+        assert!(lost["what"].as_str().unwrap().contains("removed"), "{lost}");
+        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        assert!(metrics.contains("portcullis_audit_files_lost_total 1\n"), "{metrics}");
+        assert!(gateway.log.lock().unwrap().contains("audit_file_lost"));
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+        assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
+        gateway.terminate();
+        assert_eq!(gateway.ended(), Some(0));
+        // The new file can be verified, and does not pass for the whole log.
+        let first = &gateway.log()[0];
+        assert_eq!(first["event"], "opened");
+        let (from, file) = (first["seq"].to_string(), gateway.audit().to_owned());
+        let (whole, report) = verified(&["--key", &key, "--from", &from], &[&file]);
+        assert!(whole, "{report}");
+        assert!(!verified(&["--key", &key], &[&file]).0);
+    }
+}
+
+#[test]
+fn while_the_log_is_gone_and_cannot_be_begun_anew_nothing_is_done() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let (config, _, place) = movable(&server, &folder);
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+        fs::remove_dir_all(&place).unwrap();
+        let ready = || get(gateway.ops.unwrap(), "/readyz").status;
+        eventually("readiness to end", || (ready() == 503).then_some(()));
+        let before = server.tool_calls().len();
+        assert_eq!(ana.call("read", &json!({})).code(), -32603);
+        assert_eq!(ana.ask("tools/list", json!({})).code(), -32603);
+        assert_eq!((server.tool_calls().len(), ready()), (before, 503));
+        // As soon as there can be a log again there is one.
+        fs::create_dir(&place).unwrap();
+        eventually("readiness", || (ready() == 200).then_some(()));
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+        assert!(gateway.log().iter().any(|record| record["event"] == "lost"));
+    }
+}
+
+#[test]
+fn a_log_that_comes_back_goes_on_and_nothing_is_written_to_what_stood_in_its_place() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key, place) = movable(&server, &folder);
+    let mut gateway = config.start();
+    let (file, aside) = (gateway.audit().to_owned(), place.join("aside"));
+    calls(&gateway, 3);
+    fs::write(place.join("other"), "somebody else's\n").unwrap();
+    fs::rename(&file, &aside).unwrap();
+    fs::rename(place.join("other"), &file).unwrap();
+    let ready = || get(gateway.ops.unwrap(), "/readyz").status;
+    eventually("readiness to end", || (ready() == 503).then_some(()));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "somebody else's\n");
+    fs::rename(&aside, &file).unwrap();
+    eventually("readiness", || (ready() == 200).then_some(()));
+    calls(&gateway, 3);
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+    let (whole, report) = verified(&["--key", &key], &[&file]);
+    assert!(whole, "{report}");
+    // One that is emptied in place is lost as well.
+    let mut gateway = config.start();
+    calls(&gateway, 3);
+    fs::OpenOptions::new().write(true).truncate(true).open(&file).unwrap();
+    eventually("the loss to be on record", || {
+        gateway.log().iter().any(|record| record["event"] == "lost").then_some(())
+    });
+    calls(&gateway, 1);
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+    assert!(!verified(&["--key", &key], &[&file]).0);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use policy::principal::{Principal, Proof};
 use super::captured::{Captured, Excerpt};
 use super::chain::SCHEMA;
 use super::tree::{Hash, Tree};
-use crate::ending::Ending;
+use crate::ending::{Ending, Outcome};
 use crate::hex;
 use crate::masking;
 use crate::metrics::Operated;
@@ -520,10 +520,29 @@ pub(super) struct Event<'a> {
     pub(super) note: Option<&'a str>,
     /// The tree over the records before this one.
     pub(super) tree: Option<&'a Tree>,
+    /// Requests that are recorded together.
+    pub(super) counted: Option<Counted>,
     /// The sink it is about.
     pub(super) sink: Option<&'a str>,
     /// More, in words.
     pub(super) what: Option<&'a str>,
+}
+
+/// Requests of callers that are not known, recorded together.
+#[derive(Clone, Debug)]
+pub(super) struct Counted {
+    /// Where they came from.
+    pub(super) address: String,
+    /// How many they are.
+    pub(super) count: u64,
+    /// When the first of them came.
+    pub(super) since: SystemTime,
+    /// How they ended.
+    pub(super) outcome: Outcome,
+    /// Why.
+    pub(super) reason: Option<&'static str>,
+    /// With which HTTP status.
+    pub(super) status: u16,
 }
 
 impl Event<'_> {
@@ -537,10 +556,15 @@ impl Event<'_> {
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         let line = &mut Object::open(&mut out);
+        let counted = self.counted.as_ref();
+        foreign(line, "address", counted.map(|counted| &*counted.address));
         if let Some(bytes) = self.bytes {
             number(line, "bytes", bytes as u64);
         }
         line.text("chain", chain);
+        if let Some(counted) = counted {
+            number(line, "count", counted.count);
+        }
         if self.crashed {
             line.raw("crashed", "true");
         }
@@ -556,14 +580,22 @@ impl Event<'_> {
         if let Some(note) = self.note {
             write_ascii(line.key("note"), note);
         }
+        foreign(line, "outcome", counted.map(|counted| counted.outcome.as_str()));
         if let Some(tree) = self.tree {
             list(line.key("peaks"), tree.peaks().iter().map(|peak| hex::encode(peak)));
         }
         line.text("policy", policy);
+        foreign(line, "reason", counted.and_then(|counted| counted.reason));
         line.text("schema", SCHEMA);
+        if let Some(counted) = counted {
+            line.show("since", &humantime::format_rfc3339_micros(counted.since));
+        }
         foreign(line, "sink", self.sink);
         if let Some(tree) = self.tree {
             number(line, "size", tree.size());
+        }
+        if let Some(counted) = counted {
+            number(line, "status", counted.status.into());
         }
         line.show("time", &humantime::format_rfc3339_micros(time));
         if let Some((_, to)) = self.missing {
@@ -583,7 +615,7 @@ impl Event<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::tree::Tree;
-    use super::{Event, RecordId};
+    use super::{Counted, Event, Outcome, RecordId};
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
@@ -598,6 +630,14 @@ mod tests {
             key: Some("k"),
             note: Some("n\n\u{2014}"),
             tree: Some(&tree),
+            counted: Some(Counted {
+                address: "192.0.2.1".to_owned(),
+                count: 2,
+                since: UNIX_EPOCH,
+                outcome: Outcome::Refused,
+                reason: Some("r"),
+                status: 401,
+            }),
             sink: Some("s"),
             what: Some("w"),
         };

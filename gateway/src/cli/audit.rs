@@ -499,6 +499,9 @@ fn words(record: Value<'_>) -> Vec<u8> {
         (Some(one), None) | (None, Some(one)) => word(&one),
         (None, None) => {}
     }
+    if let (Some(count), Some(address)) = (text("count"), text("address")) {
+        word(&format!("{count} from {address}"));
+    }
     let why: Vec<_> = ["reason", "rule", "what"].iter().filter_map(|name| text(name)).collect();
     if !why.is_empty() {
         word(&format!("({})", why.join(", ")));
