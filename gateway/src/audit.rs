@@ -21,6 +21,7 @@ pub mod ocsf;
 mod otlp;
 mod deliver;
 mod checkpoint_file;
+mod agreement;
 mod ledger;
 pub mod verify;
 
@@ -48,6 +49,7 @@ use record::{Counted, Event};
 use refusals::{Kind, Refusals, Summary};
 use spool::Spool;
 
+pub use agreement::{disagreement, last_kept};
 pub use captured::{Captured, Excerpt};
 pub use checkpoint_file::CheckpointFile;
 pub use deliver::{Delivery, Receiver, deliver};

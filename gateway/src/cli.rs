@@ -63,6 +63,10 @@ enum Verb {
         /// not what was approved, and with 7 where a server is not reached.
         #[arg(long, requires = "config")]
         dry_run: bool,
+        /// Begin a new audit log where the file of checkpoints says that there was one, which was moved away.
+        /// For one start; it is on record.
+        #[arg(long, requires = "config", conflicts_with = "dry_run")]
+        new_log: bool,
     },
     /// Run the gateway and a program beside it, which is told where the gateway is. Ends as the program
     /// does.
@@ -186,8 +190,8 @@ pub(crate) fn run() -> ExitCode {
         return become_program(line);
     }
     match Arguments::parse().verb {
-        Verb::Run { config: Some(config), dry_run: true } => plan::run(&config),
-        Verb::Run { config, .. } => serve(config.as_deref()),
+        Verb::Run { config: Some(config), dry_run: true, .. } => plan::run(&config),
+        Verb::Run { config, new_log, .. } => serve(config.as_deref(), new_log),
         Verb::Exec(exec) => exec::run(exec),
         Verb::Config(config) => config::run(&config),
         Verb::Export(export) => export::run(&export),
@@ -357,7 +361,7 @@ fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
     })
 }
 
-fn serve(config: Option<&Path>) -> ExitCode {
+fn serve(config: Option<&Path>, new_log: bool) -> ExitCode {
     let (file, text) = match config {
         None => {
             let (file, text) = start::quickstart();
@@ -370,10 +374,11 @@ fn serve(config: Option<&Path>) -> ExitCode {
             }
         },
     };
-    let settings = match load_to_serve(&file, &text) {
+    let mut settings = match load_to_serve(&file, &text) {
         Ok(settings) => settings,
         Err(problems) => return invalid(&problems),
     };
+    settings.audit.anew = new_log;
     let source = config.map(|file| Arc::new(File(file.to_owned())) as Arc<dyn Source>);
     run_to_end(
         settings,

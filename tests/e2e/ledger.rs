@@ -158,10 +158,13 @@ fn a_log_that_somebody_else_signed_or_that_was_forked_is_seen() {
     assert!(!whole && report["problems"][0]["what"].as_str().unwrap().contains("none of the keys"));
     // Two ways to go on from the same record, each good for itself, with the key of the gateway.
     let copy = ours.path().join("copy.jsonl");
+    let (heads, heads_of_copy) = (ours.path().join("checkpoints"), ours.path().join("others"));
     fs::copy(&own, &copy).unwrap();
+    fs::copy(&heads, &heads_of_copy).unwrap();
     session(&config, 2);
     let mut other = config.clone();
     other.audit = Some(copy.clone());
+    other.auditing = other.auditing.replace("/checkpoints'", "/others'");
     session(&other, 4);
     for file in [&own, &copy] {
         let (whole, report) = verified(&["--key", &key], &[file]);
@@ -172,8 +175,9 @@ fn a_log_that_somebody_else_signed_or_that_was_forked_is_seen() {
         !whole && report["problems"][0]["what"].as_str().unwrap().contains("forked"),
         "{report}"
     );
-    // And the checkpoints of both gateways, which went to one file, do not fit either.
-    let checkpoints = ours.path().join("checkpoints").display().to_string();
+    // And the checkpoints of both gateways together do not fit either.
+    append(&heads, &fs::read(&heads_of_copy).unwrap());
+    let checkpoints = heads.display().to_string();
     assert!(!verified(&["--key", &key, "--checkpoint", &checkpoints], &[&own]).0);
 }
 
@@ -214,6 +218,100 @@ fn a_log_goes_on_after_a_stop_and_after_a_crash() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("cannot be continued") && said.contains("audit verify"), "{said}");
     fs::write(&file, text).unwrap();
+}
+
+/// Starts with more on the command line.
+fn start_with(config: &Config, more: &[&str]) -> Gateway {
+    let (folder, audit) = (Folder::new(), config.audit.clone().unwrap());
+    let file = folder.path().join("gateway.yaml");
+    config.write(&file, &audit);
+    let mut command = Command::new(binary());
+    command.arg("run").args(more).arg("-c").arg(&file);
+    Gateway::spawn(command, folder, audit)
+}
+
+#[test]
+fn a_log_that_was_cut_emptied_or_taken_away_is_not_gone_on_with() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (signed, key) = signed(&server, &folder);
+    // Also where nobody can say whose the checkpoints are, because no key is kept.
+    let mut keyless = signed.clone();
+    keyless.audit = Some(folder.path().join("keyless.jsonl"));
+    let heads = folder.path().join("heads").display().to_string();
+    keyless.auditing = format!("checkpoints: {{records: 7, file: '{heads}'}}");
+    for config in [&signed, &keyless] {
+        session(config, 6);
+        session(config, 3);
+        let file = config.audit.clone().unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let refused = |what: &str| {
+            let refused = config.refused();
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert_eq!(refused.status.code(), Some(1), "{what}: {said}");
+            assert!(said.contains("is not the one that the last checkpoint"), "{what}: {said}");
+            assert!(said.contains("--new-log"), "{what}: {said}");
+        };
+        // Each of these is a whole log for itself, up to where it was cut.
+        let lines: Vec<_> = text.lines().collect();
+        let ends = (1..lines.len()).filter(|n| lines[n - 1].contains("\"event\":\"checkpoint\""));
+        let ends: Vec<_> = ends.collect();
+        assert!(ends.len() > 2);
+        for end in ends {
+            fs::write(&file, lines[..end].join("\n") + "\n").unwrap();
+            refused("it was cut");
+        }
+        fs::write(&file, "").unwrap();
+        refused("it was emptied");
+        fs::remove_file(&file).unwrap();
+        refused("it was taken away");
+        // As it was it goes on.
+        fs::write(&file, &text).unwrap();
+        session(config, 1);
+    }
+    // Nor is another log of the same gateway.
+    let file = signed.audit.clone().unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    let elsewhere = Folder::new();
+    let mut other = signed.clone();
+    other.audit = Some(elsewhere.path().join("audit.jsonl"));
+    other.auditing = other.auditing.replace("/checkpoints'", "/elsewhere'");
+    session(&other, 30);
+    fs::copy(other.audit.unwrap(), &file).unwrap();
+    assert_eq!(signed.refused().status.code(), Some(1));
+    fs::write(&file, text).unwrap();
+    assert!(verified(&["--key", &key], &[&file]).0);
+}
+
+#[test]
+fn a_new_log_is_begun_on_purpose_once_and_that_is_on_record() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key) = signed(&server, &folder);
+    session(&config, 4);
+    let (file, aside) = (folder.path().join("audit.jsonl"), folder.path().join("aside.jsonl"));
+    fs::rename(&file, &aside).unwrap();
+    assert_eq!(config.refused().status.code(), Some(1));
+    let mut gateway = start_with(&config, &["--new-log"]);
+    calls(&gateway, 2);
+    let began = gateway.log().into_iter().find(|record| record["event"] == "began").unwrap();
+    assert!(began["what"].as_str().unwrap().contains("that of chain "), "{began}");
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+    // From now on it is the log, and the old one is not.
+    session(&config, 1);
+    assert!(verified(&["--key", &key], &[&file]).0);
+    fs::rename(&file, folder.path().join("new.jsonl")).unwrap();
+    fs::rename(&aside, &file).unwrap();
+    assert_eq!(config.refused().status.code(), Some(1));
+    fs::rename(folder.path().join("new.jsonl"), &file).unwrap();
+    // An option that stays on the command line would begin a new one whenever the log is gone.
+    let configured = folder.path().join("gateway.yaml");
+    config.write(&configured, &file);
+    let said = run(&["run", "--new-log", "-c"], &[&configured]);
+    let text = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.status.code() == Some(1) && text.contains("start without it"), "{text}");
+    session(&config, 1);
 }
 
 #[test]

@@ -58,6 +58,8 @@ pub struct Resumed {
     pub crashed: bool,
     /// A part of a record stood at the end and was cut off: how many bytes, and their SHA-256.
     pub torn: Option<(usize, Hash)>,
+    /// The last checkpoint in it: over how many records, and their head.
+    pub signed: Option<(u64, Hash)>,
 }
 
 /// What a log that is continued is held to.
@@ -115,6 +117,12 @@ impl FileSink {
         Ok((sink, resumed))
     }
 
+    /// Whether it can be continued: it is a file, not a pipe or a device.
+    #[must_use]
+    pub fn can_be_continued(&self) -> bool {
+        self.regular
+    }
+
     fn resume(&mut self, trusted: &Trusted) -> io::Result<Option<Resumed>> {
         lock(&self.file, &self.path)?;
         self.bytes = self.file.metadata()?.len();
@@ -134,9 +142,13 @@ impl FileSink {
             match end_of(&mut file, self.bytes, (&self.path, None), trusted) {
                 Ok(resumed) => resumed,
                 Err(error) => match before()? {
-                    Some(start) => {
-                        let start = (&*self.path, Some(start.chain));
-                        end_of(&mut file, self.bytes, start, trusted)?
+                    Some(Resumed { chain, signed, .. }) => {
+                        let start = (&*self.path, Some(chain));
+                        let mut end = end_of(&mut file, self.bytes, start, trusted)?;
+                        if let Some(end) = &mut end {
+                            end.signed = end.signed.or(signed);
+                        }
+                        end
                     }
                     None => return Err(error),
                 },
@@ -330,6 +342,7 @@ fn resume_in(
         (None, None) => return Ok(None),
     };
     let (mut chain, mut crashed, mut uncovered) = (start.filter(|_| from == 0), true, 0);
+    let mut signed = None;
     for line in lines.get(from..).unwrap_or_default() {
         let Some((place, true)) = Place::of(line) else {
             return Err("a record is not what it was when it was written");
@@ -341,8 +354,12 @@ fn resume_in(
         if place.seq != chain.tree.size() || place.prev != chain.last {
             return Err("a record does not follow the one before it");
         }
+        let is_checkpoint = is_event(line, "checkpoint");
+        if is_checkpoint {
+            signed = Some((chain.tree.size(), chain.tree.root()));
+        }
         chain.push(&place);
-        match is_event(line, "checkpoint") {
+        match is_checkpoint {
             true => uncovered = 0,
             false => {
                 crashed = !is_event(line, "stop");
@@ -353,7 +370,7 @@ fn resume_in(
     if !trusted.keys.is_empty() && uncovered > trusted.uncovered {
         return Err("too many records at its end are not covered by a checkpoint");
     }
-    Ok(chain.map(|chain| Resumed { chain, crashed, torn: None }))
+    Ok(chain.map(|chain| Resumed { chain, crashed, torn: None, signed }))
 }
 
 /// Whether a line is a record that a chain can be continued from: a checkpoint that one of the keys has

@@ -37,6 +37,8 @@ pub struct Audit {
     pub refusals: Refusals,
     /// What of contents is recorded; nothing if not given.
     pub capture: Option<Capture>,
+    /// A new log is begun where one is missing: for one start, from the command line.
+    pub anew: bool,
 }
 
 /// How requests of callers that are not known are recorded.
@@ -174,7 +176,7 @@ impl Compiler<'_> {
                 format!("give it `spool: {}KiB` or more, or capture less", wanted / 1024 + 1);
             self.report("/audit/capture/size", message, help);
         }
-        Audit { sinks, digest_key, checkpoints, refusals, capture }
+        Audit { sinks, digest_key, checkpoints, refusals, capture, anew: false }
     }
 
     fn refusals(&mut self, raw: &RawRefusals) -> Refusals {
