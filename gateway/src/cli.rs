@@ -11,6 +11,7 @@ mod manual;
 mod pin;
 mod plan;
 mod policy;
+mod printable;
 mod sarif;
 mod scan;
 
@@ -38,6 +39,8 @@ use gateway::settings::{self, Problems, Purpose, Settings, SinkTarget};
 use gateway::start::{self, Running, Source, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
+
+use printable::printable;
 
 /// Something failed.
 const FAILED: u8 = 1;
@@ -235,16 +238,21 @@ fn become_program(mut line: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(sandbox::REFUSED)
 }
 
-/// Writes data to standard output.
+/// Writes data to standard output, without anything a terminal would act on.
 fn print(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
+    match io::stdout().write_all(printable(text).as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(FAILED),
     }
 }
 
-/// Writes talk to standard error.
+/// Writes talk to standard error, likewise.
 fn say(text: &str) {
+    say_styled(&printable(text));
+}
+
+/// The same with the colours in it, which has to be printable already.
+fn say_styled(text: &str) {
     // There is nobody left to tell that nobody can be told.
     drop(writeln!(io::stderr(), "{text}"));
 }
@@ -285,7 +293,12 @@ fn invalid(problems: &Problems) -> ExitCode {
         1 => "1 problem".to_owned(),
         count => format!("{count} problems"),
     };
-    say(&format!("{}{count}; nothing was started", problems.human(coloured())));
+    let text = format!("{}{count}; nothing was started", problems.human(coloured()));
+    if coloured() {
+        say_styled(&text)
+    } else {
+        say(&text)
+    }
     ExitCode::from(INVALID)
 }
 
