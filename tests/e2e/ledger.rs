@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,6 +15,9 @@ use e2e::client::{Client, get, post, raw};
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary, root};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era, eventually};
+use gateway::audit::chain::{Place, content_of};
+use gateway::audit::note::Signer;
+use gateway::audit::tree::Tree;
 use serde_json::{Value, json};
 
 /// A configuration that records to `audit.jsonl` in a folder of its own and signs with a key that is
@@ -308,7 +311,11 @@ fn a_new_log_is_begun_on_purpose_once_and_that_is_on_record() {
     // An option that stays on the command line would begin a new one whenever the log is gone.
     let configured = folder.path().join("gateway.yaml");
     config.write(&configured, &file);
-    let said = run(&["run", "--new-log", "-c"], &[&configured]);
+    let mut command = Command::new(binary());
+    command.args(["run", "--new-log", "-c"]).arg(&configured);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the refusal", || child.try_wait().unwrap());
+    let said = child.wait_with_output().unwrap();
     let text = String::from_utf8_lossy(&said.stderr).into_owned();
     assert!(said.status.code() == Some(1) && text.contains("start without it"), "{text}");
     session(&config, 1);
@@ -632,7 +639,6 @@ fn append(file: &Path, bytes: &[u8]) {
 
 /// A log that says `records`, chained anew by somebody who has no key.
 fn chained(from: u64, records: &[String]) -> Vec<String> {
-    use gateway::audit::chain::{Place, content_of};
     let (mut last, mut lines) = ([0; 32], Vec::new());
     for (seq, record) in (from..).zip(records) {
         let mut line = record.clone().into_bytes();
@@ -716,6 +722,99 @@ fn who_has_no_key_writes_nothing_that_passes_or_is_gone_on_with() {
         assert!(refused.status.code() == Some(1) && said.contains("cannot be continued"), "{said}");
     }
     fs::write(&file, text).unwrap();
+}
+
+/// A log of one chain whose every checkpoint the gateway has signed, made by hand: what each record says, where
+/// `{NOTE}` stands for the checkpoint over those before it, which `note` makes.
+fn made(records: &[&str], key: &str, note: &dyn Fn(&Tree) -> String) -> Vec<String> {
+    let (mut tree, mut last, mut lines) = (Tree::default(), [0; 32], Vec::new());
+    for (seq, record) in (0..).zip(records) {
+        let peaks: Vec<_> = tree.peaks().iter().map(|peak| hex(peak)).collect();
+        let signed = Value::from(note(&tree)).to_string();
+        let peaks = Value::from(peaks).to_string();
+        let object = record.replace("{NOTE}", &signed).replace("{PEAKS}", &peaks);
+        let object = object.replace("{KEY}", key).replace("{SIZE}", &tree.size().to_string());
+        let mut line = object.into_bytes();
+        let place = Place::after(last, seq, &content_of(&line));
+        place.seal(&mut line);
+        last = place.hash;
+        tree.push(last);
+        lines.push(String::from_utf8(line).unwrap().trim_end().to_owned());
+    }
+    lines
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const START: &str = r#"{"chain":"0011223344556677","event":"start","key":"{KEY}","peaks":{PEAKS},"schema":"portcullis.audit/v3","size":{SIZE}}"#;
+const CALL: &str =
+    r#"{"chain":"0011223344556677","event":"intent","schema":"portcullis.audit/v3","tool":"read"}"#;
+const OTHER: &str =
+    r#"{"chain":"0011223344556677","event":"intent","schema":"portcullis.audit/v3","tool":"kill"}"#;
+const SIGNED: &str = r#"{"chain":"0011223344556677","event":"checkpoint","note":{NOTE},"peaks":{PEAKS},"schema":"portcullis.audit/v3","size":{SIZE}}"#;
+
+#[test]
+fn a_log_written_anew_around_genuine_checkpoints_is_seen() {
+    let signer = Signer::generate("gw.example/test").unwrap();
+    let key = signer.public().text();
+    let folder = Folder::new();
+    let file = folder.path().join("made.jsonl");
+    let passes = |lines: &[String]| {
+        fs::write(&file, lines.join("\n") + "\n").unwrap();
+        let (whole, report) = verified(&["--key", &key], &[&file]);
+        (whole, report["problems"][0]["what"].as_str().unwrap_or_default().to_owned())
+    };
+    let own = |tree: &Tree| signer.note("0011223344556677", tree);
+    let records = [START, SIGNED, CALL, CALL, SIGNED, CALL, SIGNED];
+    let good = made(&records, &key, &own);
+    assert_eq!(passes(&good), (true, String::new()));
+    // Other records, each chained to the one before it, around what was signed over the real ones: sizes, chain and
+    // signatures are right, and only the head tells.
+    let notes = std::cell::RefCell::new(Vec::new());
+    let keeping = |tree: &Tree| {
+        notes.borrow_mut().push(own(tree));
+        own(tree)
+    };
+    drop(made(&records, &key, &keeping));
+    let genuine = |tree: &Tree| notes.borrow()[usize::try_from(tree.size()).unwrap()].clone();
+    let forged = [START, SIGNED, CALL, OTHER, SIGNED, CALL, SIGNED];
+    let (whole, what) = passes(&made(&forged, &key, &genuine));
+    assert!(!whole && what.contains("not of this log"), "{what}");
+    // The head is right, and the key, but it was signed for another chain.
+    let foreign = |tree: &Tree| signer.note("aabbccddeeff0011", tree);
+    let (whole, what) = passes(&made(&records, &key, &foreign));
+    assert!(!whole && what.contains("not of this log"), "{what}");
+    // It is over fewer records than come before it.
+    let earlier = |tree: &Tree| {
+        let size = usize::try_from(tree.size()).unwrap();
+        notes.borrow()[size.saturating_sub(1)].clone()
+    };
+    assert!(!passes(&made(&records, &key, &earlier)).0);
+}
+
+#[test]
+fn a_record_that_does_not_name_the_one_before_it_is_seen() {
+    let signer = Signer::generate("gw.example/test").unwrap();
+    let key = signer.public().text();
+    let folder = Folder::new();
+    let file = folder.path().join("made.jsonl");
+    let own = |tree: &Tree| signer.note("0011223344556677", tree);
+    let good = made(&[START, SIGNED, CALL, CALL, CALL], &key, &own);
+    let records = [START, SIGNED, CALL, CALL, CALL];
+    for at in [0_usize, 1, 2, 4] {
+        // Its number and its hash are right, so only the hash it names is not.
+        let mut lines = good.clone();
+        let mut line = content(&lines[at]).into_bytes();
+        Place::after([7; 32], at as u64, &content_of(&line)).seal(&mut line);
+        lines[at] = String::from_utf8(line).unwrap().trim_end().to_owned();
+        lines.truncate(at + 1);
+        fs::write(&file, lines.join("\n") + "\n").unwrap();
+        let (whole, report) = verified(&["--key", &key], &[&file]);
+        assert!(!whole, "record {at} of {}", records.len());
+        assert_eq!(report["problems"][0]["line"], at + 1, "{report}");
+    }
 }
 
 #[test]
@@ -975,6 +1074,74 @@ fn records_are_found_and_shown() {
     assert!(table.starts_with("time,event,outcome,") && table.contains("'=cmd"), "{table}");
     assert_eq!(said(&["audit", "tail", "-n", "2"]).lines().count(), 2);
     assert!(said(&["audit", "export"]).contains("\"class_uid\":6003"));
+}
+
+/// Whether a terminal that is shown this does nothing but show it.
+fn is_inert(text: &str) -> bool {
+    let acts = |c: char| {
+        let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}');
+        turns || c.is_control() && !matches!(c, '\n' | '\t')
+    };
+    !text.replace("\r\n", "\n").contains(acts)
+}
+
+#[test]
+fn nothing_that_a_caller_chose_reaches_a_terminal_as_a_command() {
+    let nasty = "x\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}\u{2066}\u{7f}\r=y";
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let (config, _) = signed(&server, &folder);
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        let body = ana.message(&json!(nasty), "tools/call", json!({ "name": nasty }));
+        let name = (era == Era::Modern).then(|| {
+            use base64::Engine as _;
+            format!("=?base64?{}?=", base64::engine::general_purpose::STANDARD.encode(nasty))
+        });
+        let bytes = ana.bytes("tools/call", name.as_deref(), &body);
+        assert!(raw(gateway.address, &bytes).code() < 0);
+        assert_eq!(gateway.last()["tool"], nasty);
+        drop(gateway);
+        // And what somebody else has put there, who need not write as the gateway does.
+        let file = folder.path().join("audit.jsonl");
+        let quoted: String = Value::from(nasty).to_string();
+        let record = format!(
+            r#"{{"event":"exchange","time":{quoted},"principal":{quoted},"scheme":"apiKey","server":"up",
+                "resource":{quoted},"decision":"allow","rule":{quoted},"outcome":{quoted},"peer":{quoted}}}"#
+        );
+        append(&file, (record.replace('\n', " ") + "\n").as_bytes());
+        for format in ["human", "jsonl", "csv", "ocsf"] {
+            for verb in [&["query"][..], &["export"], &["tail", "-n", "100"]] {
+                let said = run(&[&["audit"], verb, &["--format", format]].concat(), &[&file]);
+                let (out, err) = (String::from_utf8(said.stdout), String::from_utf8(said.stderr));
+                let (out, err) = (out.unwrap(), err.unwrap());
+                assert!(is_inert(&out) && is_inert(&err), "{verb:?} {format}: {out:?} {err:?}");
+                assert!(out.contains("owned"), "{verb:?} {format}: {out}");
+            }
+        }
+        let table = run(&["audit", "export", "--format", "csv"], &[&file]).stdout;
+        let table = String::from_utf8(table).unwrap();
+        assert!(table.lines().all(|line| line.matches(',').count() >= 15), "{table}");
+        let open = config.clone().policy(
+            "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], resources: ['*']}",
+        );
+        let log = file.display().to_string();
+        for format in ["human", "json"] {
+            let tried = open.tried(&["policy", "simulate", "--format", format, "--against", &log]);
+            let out = String::from_utf8(tried.stdout).unwrap();
+            assert!(out.contains("owned") && is_inert(&out), "{format}: {out:?}");
+            let arguments = ["policy", "explain", "--principal", "ana", "--server", "up"];
+            let more = ["--tool", nasty, "--format", format];
+            let tried = open.tried(&[&arguments[..], &more].concat());
+            let said = String::from_utf8(tried.stdout).unwrap()
+                + &String::from_utf8(tried.stderr).unwrap();
+            assert!(is_inert(&said), "{format}: {said:?}");
+        }
+        // What is wrong with a log is told in its own words too.
+        let verified = run(&["audit", "verify"], &[&file]);
+        assert!(is_inert(&String::from_utf8(verified.stderr).unwrap()));
+    }
 }
 
 /// What is wrong with events by the schema of OCSF.
