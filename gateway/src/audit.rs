@@ -60,6 +60,7 @@ pub use record::{
     Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, Verdict, written,
 };
 pub use sink::{Sink, write_to_stdout};
+pub use watch::{Lost, Watch};
 
 /// How digests of arguments begin.
 const DIGEST: &[u8] = b"hmac-sha256:";

@@ -127,6 +127,9 @@ fn who_has_no_credential_costs_few_records_and_each_request_is_counted() {
         };
         assert!(audit(&["verify"]).status.success());
         let shown = String::from_utf8(audit(&["query", "--event", "refusals"]).stdout).unwrap();
+        let events = audit(&["export", "--event", "refusals"]).stdout;
+        assert!(String::from_utf8_lossy(&events).contains("\"count\":"));
+        assert_eq!(crate::ledger::misfits(&events), "");
         assert!(shown.contains(" refused ") && shown.contains("from 127.0.0.1"), "{shown}");
     }
 }

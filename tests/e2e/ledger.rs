@@ -1026,8 +1026,16 @@ fn a_syslog_and_a_collector_of_ocsf_get_what_they_understand() {
 fn every_record_is_as_its_schema_says() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();
-    let (config, _) = signed(&server, &folder);
-    session(&config, 3);
+    let (mut config, _) = signed(&server, &folder);
+    // Also where requests are recorded together.
+    config.refusals = "{each: 0}".to_owned();
+    let mut gateway = config.start();
+    calls(&gateway, 3);
+    let nobody = Client::silent(gateway.address, "/mcp", Era::Modern, &[]);
+    assert_eq!(nobody.ask("tools/list", json!({})).status, 401);
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+    assert!(gateway.log().iter().any(|record| record["event"] == "refusals"));
     let printed = run(&["schema", "audit"], &[]);
     let shipped = fs::read(root().join("config/audit.schema.json")).unwrap();
     assert_eq!(printed.stdout, shipped);
@@ -1145,7 +1153,7 @@ fn nothing_that_a_caller_chose_reaches_a_terminal_as_a_command() {
 }
 
 /// What is wrong with events by the schema of OCSF.
-fn misfits(events: &[u8]) -> String {
+pub(crate) fn misfits(events: &[u8]) -> String {
     let mut command = Command::new("python3");
     command.arg(root().join("tests/audit/ocsf.py"));
     let output = e2e::gateway::fed(command, std::str::from_utf8(events).unwrap());
