@@ -20,7 +20,7 @@ use crate::audit::note::{NoteError, Signer, Verifier};
 use crate::audit::spool::Spool;
 use crate::audit::{
     AuditError, CheckpointFile, Checkpoints, Delivery, FileSink, Journal, Observer, Parts,
-    Receiver, Resumed, Sink, Slot, Trusted, deliver, write_to_stdout,
+    Receiver, Resumed, Sink, Slot, Trusted, deliver, disagreement, last_kept, write_to_stdout,
 };
 use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
@@ -78,6 +78,22 @@ pub enum StartError {
     /// The first record was not taken.
     #[error("could not write the first audit record")]
     Audit(#[source] AuditError),
+    /// The log is not the one that the last checkpoint was made of.
+    #[error(
+        "the audit log is not the one that the last checkpoint in `{file}` was made of: {what}; put it back, or move \
+         away what is left of it and begin a new one with `portcullis run --new-log`"
+    )]
+    Log {
+        /// The file of checkpoints.
+        file: Box<str>,
+        /// What is not as it was.
+        what: Box<str>,
+    },
+    /// A new log is to be begun where there is no reason to.
+    #[error(
+        "`--new-log` is for one start after a log was moved away; nothing is missing here, so start without it"
+    )]
+    NewLog,
     /// A session key does not fit.
     #[error("a session key is not 32 bytes in hexadecimal")]
     SessionKey(#[source] SealError),
@@ -432,7 +448,7 @@ pub(crate) fn journal(
 ) -> Result<Arc<Journal>, StartError> {
     let (mut sinks, mut deliveries) = (Vec::new(), Vec::new());
     let mut resumed: Option<Resumed> = None;
-    let mut ends = Vec::new();
+    let (mut ends, mut continued) = (Vec::new(), false);
     let checkpoints = checkpoints(&settings.audit.checkpoints, world)?;
     let trusted = trusted(&settings.audit.checkpoints, &checkpoints)?;
     for sink in &settings.audit.sinks {
@@ -443,6 +459,7 @@ pub(crate) fn journal(
                 let opened =
                     FileSink::open(&sink.name, path, *rotation, (&trusted, world.clock.now()));
                 let (file, end) = opened.map_err(failed)?;
+                continued |= file.can_be_continued();
                 ends.push(end.as_ref().map(|end| end.chain.tree.size()));
                 let known = resumed.as_ref().zip(end.as_ref());
                 if known.is_some_and(|(one, other)| one.chain.id != other.chain.id) {
@@ -477,8 +494,9 @@ pub(crate) fn journal(
         // One that ends earlier than another lacks what came after.
         slot.missing = end.filter(|end| *end < next).map(|end| (end, next - 1));
     }
-    deliver(deliveries).map_err(StartError::Threads)?;
     let audit = &settings.audit;
+    let left = compared(audit, &trusted, resumed.as_ref(), continued)?;
+    deliver(deliveries).map_err(StartError::Threads)?;
     let key = audit.digest_key.as_ref().map(|key| world.secret(key)).transpose()?;
     let file = audit.checkpoints.file.as_deref().map(CheckpointFile::open).transpose();
     let checkpoint_file =
@@ -490,10 +508,41 @@ pub(crate) fn journal(
         checkpoint_file,
         policy: format!("sha256:{}", settings.digest),
         digest_key: key.map(|key| key.expose().as_bytes().to_vec()),
+        refusals: audit.refusals,
         observer,
     };
     let journal = Journal::new(parts, Arc::clone(&world.clock), Arc::clone(metrics));
-    journal.map(Arc::new).map_err(StartError::Audit)
+    let journal = Arc::new(journal.map_err(StartError::Audit)?);
+    if let Some(what) = left {
+        tracing::warn!(%what, "a new audit log was begun on purpose");
+        journal.noted("began", &what).map_err(StartError::Audit)?;
+    }
+    Ok(journal)
+}
+
+/// Compares the log with the last checkpoint that was kept apart from it. Where there is no log any more, and a new one
+/// is to be begun on purpose, says what was left behind.
+///
+/// # Errors
+/// When the log is not the one that the checkpoint was made of.
+fn compared(
+    audit: &settings::Audit,
+    trusted: &Trusted,
+    resumed: Option<&Resumed>,
+    continued: bool,
+) -> Result<Option<String>, StartError> {
+    let path = audit.checkpoints.file.as_deref().filter(|_| continued);
+    let failed = |cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause };
+    let kept = path.map(|path| last_kept(path, trusted)).transpose().map_err(failed)?.flatten();
+    let wrong = path.zip(kept.as_ref().and_then(|kept| disagreement(kept, resumed)));
+    match wrong {
+        None if audit.anew => Err(StartError::NewLog),
+        None => Ok(None),
+        Some((_, what)) if audit.anew && resumed.is_none() => Ok(Some(what)),
+        Some((path, what)) => {
+            Err(StartError::Log { file: path.display().to_string().into(), what: what.into() })
+        }
+    }
 }
 
 /// The URL of a signal: that of a collector is the base, and OTLP says what comes after it.

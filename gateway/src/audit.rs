@@ -12,6 +12,8 @@ pub mod chain;
 pub mod note;
 mod captured;
 mod record;
+mod refusals;
+mod watch;
 mod sink;
 pub mod spool;
 pub mod file;
@@ -19,6 +21,7 @@ pub mod ocsf;
 mod otlp;
 mod deliver;
 mod checkpoint_file;
+mod agreement;
 mod ledger;
 pub mod verify;
 
@@ -31,28 +34,33 @@ use std::time::{Duration, Instant, SystemTime};
 
 use arc_swap::{ArcSwap, ArcSwapOption};
 use aws_lc_rs::{hmac, rand};
+use tokio::sync::Notify;
 
 use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::hex;
+use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
-use crate::settings::Full;
+use crate::settings::{self, Full};
 use crate::task::Tasks;
 
 use chain::{Chain, content_of};
-use record::Event;
+use record::{Counted, Event};
+use refusals::{Kind, Refusals, Summary};
 use spool::Spool;
 
+pub use agreement::{disagreement, last_kept};
 pub use captured::{Captured, Excerpt};
 pub use checkpoint_file::CheckpointFile;
 pub use deliver::{Delivery, Receiver, deliver};
 pub use file::{FileSink, Resumed, Trusted};
 pub use ledger::{Checkpoints, Ledger, Slot};
-use ledger::{Room, Unsynced};
+use ledger::{Loss, Room, Then, Unsynced};
 pub use record::{
-    Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, Verdict, clipped,
+    Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, Verdict, written,
 };
 pub use sink::{Sink, write_to_stdout};
+pub use watch::{Lost, Watch};
 
 /// How digests of arguments begin.
 const DIGEST: &[u8] = b"hmac-sha256:";
@@ -66,6 +74,10 @@ const AGAIN: Duration = Duration::from_millis(100);
 const RARELY: u64 = 10;
 /// How much room one request wants in a spool that is waited for: its lines are shorter.
 const ROOM: usize = 64 * 1024;
+/// What the record of a call is taken to say at most, where it is asked whether calls are made at all.
+const CALL: Room = Room { usual: 1024, once: 0 };
+/// Log lines about records that were not taken: while a sink fails there is one for each request.
+static LOST: LogLimit = LogLimit::new(1, 10);
 
 /// Who is told of every exchange that has ended.
 pub trait Observer: fmt::Debug + Send + Sync {
@@ -98,6 +110,8 @@ pub struct Journal {
     chain: Box<str>,
     /// Those that calls wait for.
     waited: Vec<Spool>,
+    /// Those that calls are refused for where they have no room.
+    needed: Vec<Spool>,
     spools: Vec<Spool>,
     /// To who keeps checkpoints apart from the log.
     checkpoint_file: Option<Spool>,
@@ -110,6 +124,12 @@ pub struct Journal {
     ids: Ids,
     /// A sink has failed since it last worked.
     failing: AtomicBool,
+    /// What is left on the volume of a file is kept for the records of calls.
+    scarce: AtomicBool,
+    /// What callers ask that are not known.
+    refusals: Refusals,
+    /// A file was begun anew: there may be one too many.
+    turned: Notify,
     observer: Option<Arc<dyn Observer>>,
     /// Who is told as well, for a while.
     witness: ArcSwapOption<Box<dyn Observer>>,
@@ -150,6 +170,8 @@ pub struct Parts {
     pub policy: String,
     /// The key of argument digests.
     pub digest_key: Option<Vec<u8>>,
+    /// How requests of callers that are not known are recorded.
+    pub refusals: settings::Refusals,
     /// Who else is told.
     pub observer: Option<Arc<dyn Observer>>,
 }
@@ -172,17 +194,29 @@ impl Journal {
         rand::fill(&mut random).map_err(failed)?;
         let (seed, key) = random.split_at(8);
         let (id, key) = key.split_at(8);
-        let Parts { sinks, resumed, checkpoints, checkpoint_file, policy, digest_key, observer } =
-            parts;
+        let Parts {
+            sinks,
+            resumed,
+            checkpoints,
+            checkpoint_file,
+            policy,
+            digest_key,
+            refusals,
+            observer,
+        } = parts;
         let crashed = resumed.as_ref().is_some_and(|resumed| resumed.crashed);
         let torn = resumed.as_ref().and_then(|resumed| resumed.torn);
         let chain = resumed.map_or_else(|| Chain::new(&hex::encode(id)), |resumed| resumed.chain);
         let spools: Vec<_> =
             sinks.iter().filter_map(|slot| Some((slot.full, slot.sink.spool()?.clone()))).collect();
-        let waited = spools.iter().filter(|(full, _)| *full == Full::Block);
+        let that = |wanted: Full| -> Vec<Spool> {
+            let spools = spools.iter().filter(|(full, _)| *full == wanted);
+            spools.map(|(_, spool)| spool.clone()).collect()
+        };
         let mut journal = Self {
             chain: chain.id.clone(),
-            waited: waited.map(|(_, spool)| spool.clone()).collect(),
+            waited: that(Full::Block),
+            needed: that(Full::Deny),
             spools: spools.into_iter().map(|(_, spool)| spool).collect(),
             ledger: Mutex::new(Ledger::new(chain, sinks, checkpoints, checkpoint_file.is_some())),
             checkpoint_file: None,
@@ -196,6 +230,9 @@ impl Journal {
                 counter: AtomicU64::new(0),
             },
             failing: AtomicBool::new(false),
+            scarce: AtomicBool::new(false),
+            refusals: Refusals::new(refusals),
+            turned: Notify::new(),
             observer,
             witness: ArcSwapOption::empty(),
         };
@@ -263,10 +300,10 @@ impl Journal {
         event.inspect_err(|_| self.policy.store(former))
     }
 
-    /// How many records there are in the chain.
+    /// How many records there are in the chain, and requests that are recorded together or will be.
     #[must_use]
-    pub fn size(&self) -> u64 {
-        self.ledger().tree().size()
+    pub fn accounted(&self) -> u64 {
+        self.ledger().tree().size() + self.refusals.counted()
     }
 
     /// Tells this one as well how exchanges that are on record have ended, or nobody any more.
@@ -314,18 +351,72 @@ impl Journal {
         Ok(Entry { journal: Arc::clone(self), record: Some(record) })
     }
 
-    /// Records an exchange that ended before anything was sent.
+    /// Records an exchange that ended before anything was sent. Where its caller is known it has a record of its
+    /// own; of callers that are not known, many are recorded together.
     ///
     /// # Errors
     /// When a sink does not take it.
     pub fn refused(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
+        if record.principal.is_some() {
+            return self.ended(record, ending);
+        }
+        let now = self.clock.instant();
+        let (kind, at) = (Kind::of(record, ending), (now, record.time));
+        if self.refusals.is_alone(kind, at, self.has_room_beside_calls()) {
+            // What is not taken now is recorded together with those after it, though another sink may have it.
+            return self.ended(record, ending).inspect_err(|_| self.refusals.count(kind, at));
+        }
+        self.metrics.audit_summarised.add(1);
+        self.count(record, ending, now);
+        self.tell_witness(record, ending, now);
+        Ok(())
+    }
+
+    /// Records an exchange that has ended.
+    fn ended(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
         self.append(record.exchange(&self.chain, ending, now), None)?;
+        self.tell_witness(record, ending, now);
+        Ok(())
+    }
+
+    fn tell_witness(&self, record: &Record, ending: Ending, now: Instant) {
         if let Some(witness) = &*self.witness.load() {
             witness.ended(record, ending, now);
         }
-        Ok(())
+    }
+
+    /// Whether there is room for the records of refusals beside what is kept for those of calls. Where no call is
+    /// made anyway, for want of room, nothing has to be kept.
+    fn has_room_beside_calls(&self) -> bool {
+        !self.scarce.load(Ordering::Relaxed)
+            && (self.needed.iter().all(Spool::has_room_beside_calls)
+                || self.ledger().room(CALL).is_err())
+    }
+
+    /// Records what was counted of callers that are not known: what is due, or all of it.
+    fn summarise(&self, all: bool) {
+        if !all && !self.has_room_beside_calls() {
+            return;
+        }
+        let now = self.clock.instant();
+        let mut left = self.refusals.due(now, all).into_iter();
+        for summary in left.by_ref() {
+            let Err(error) = self.summary(&summary) else { continue };
+            self.refusals.give_back(&summary, now);
+            self.complain(Err(error));
+            break;
+        }
+        left.for_each(|summary| self.refusals.give_back(&summary, now));
+    }
+
+    fn summary(&self, summary: &Summary) -> Result<(), AuditError> {
+        let Summary { kind, count, since } = *summary;
+        let Kind { address, outcome, reason, status } = kind;
+        let address = address.to_string();
+        let counted = Some(Counted { address, count, since, outcome, reason, status });
+        self.event(&Event { event: "refusals", counted, ..Event::default() })
     }
 
     fn count(&self, record: &Record, ending: Ending, now: Instant) {
@@ -343,6 +434,7 @@ impl Journal {
 
     /// Records that the process stops, signs what there is, and waits until it is delivered.
     pub async fn stop(self: &Arc<Self>) {
+        self.summarise(true);
         if let Err(error) = self.event(&Event { event: "stop", ..Event::default() }) {
             tracing::error!(error = %crate::report::Chain(&error), "the last record was not taken");
         }
@@ -414,10 +506,13 @@ impl Journal {
         let content = content_of(&line);
         let mut ledger = self.ledger();
         let mut write = |event: &Event<'_>| self.line(event);
-        ledger.turn(|| self.clock.now());
+        let turned = ledger.turn(|| self.clock.now());
         let room = opens.map_or(Ok(()), |room| ledger.room(room));
         let written = room.and_then(|()| ledger.push_hashed(line, &content, &mut write));
         drop(ledger);
+        if turned {
+            self.turned.notify_one();
+        }
         self.counted(written)
     }
 
@@ -440,7 +535,15 @@ impl Journal {
 
     fn complain(&self, written: Result<(), AuditError>) {
         if let Err(error) = written {
-            tracing::error!(error = %crate::report::Chain(&error), "audit");
+            self.log_lost(&error, "audit");
+        }
+    }
+
+    /// Logs that a record was not taken. Lines beyond what an operator can read are counted and not written: whoever
+    /// sends requests while a sink fails would decide how many there are.
+    pub fn log_lost(&self, error: &(dyn std::error::Error + 'static), what: &'static str) {
+        if let Some(suppressed) = LOST.allow(self.clock.instant()) {
+            tracing::error!(error = %crate::report::Chain(error), suppressed, "{what}");
         }
     }
 
@@ -457,28 +560,86 @@ impl Journal {
     /// Flushes, signs and throws away, until the gateway stops.
     pub async fn tend(self: Arc<Self>, tasks: Tasks) {
         let mut turn = tokio::time::interval(TURN);
-        for count in 0_u64.. {
-            tokio::select! {
-                _ = turn.tick() => {}
+        let mut count = 0_u64;
+        loop {
+            let due = tokio::select! {
+                _ = turn.tick() => true,
+                () = self.turned.notified() => false,
                 () = tasks.halting() => return,
-            }
+            };
             let journal = Arc::clone(&self);
-            let tended = tokio::task::spawn_blocking(move || {
-                if count % RARELY == 0 {
-                    journal.retire();
-                }
-                let now = journal.clock.instant();
-                let mut ledger = journal.ledger();
-                let signed = ledger.checkpoint_at(now, &mut |event| journal.line(event));
-                drop(ledger);
-                if let Some(signed) = signed {
-                    journal.complain(journal.counted(signed));
-                }
-                journal.sync();
+            let rare = count.is_multiple_of(RARELY);
+            let tended = tokio::task::spawn_blocking(move || match due {
+                true => journal.turn(rare),
+                false => journal.retire(),
             });
             if tended.await.is_err() {
                 tracing::error!("the audit log is no longer tended");
                 return;
+            }
+            count += u64::from(due);
+        }
+    }
+
+    /// What is done each turn.
+    fn turn(&self, rare: bool) {
+        self.watch();
+        self.summarise(false);
+        if rare {
+            self.retire();
+        }
+        let now = self.clock.instant();
+        let signed = self.ledger().checkpoint_at(now, &mut |event| self.line(event));
+        if let Some(signed) = signed {
+            self.complain(self.counted(signed));
+        }
+        if let Some(suppressed) = LOST.left(now) {
+            tracing::error!(suppressed, "more log lines about records that were not taken");
+        }
+        self.sync();
+    }
+
+    /// Looks whether files are still what they were, and whether their volumes have room.
+    fn watch(&self) {
+        let mut scarce = false;
+        let watches = self.ledger().watches();
+        for (n, watch) in watches {
+            if watch.known.is_some() || watch.lost().is_some() {
+                self.look(n);
+            } else {
+                scarce |= watch.is_scarce();
+            }
+        }
+        if self.scarce.swap(scarce, Ordering::Relaxed) != scarce {
+            match scarce {
+                true => tracing::error!(
+                    "the volume of the audit log is almost full: what is left is kept for calls, and requests of \
+                     unknown callers are only counted"
+                ),
+                false => tracing::info!("the volume of the audit log has room again"),
+            }
+        }
+    }
+
+    /// Looks again while nothing is written: the file may just have been put aside because it was full.
+    fn look(&self, n: usize) {
+        let now = self.clock.now();
+        let loss = self.ledger().look(n, now, &mut |event| self.line(event));
+        let Some(Loss { sink, what, is_new, then }) = loss else { return };
+        if is_new {
+            self.metrics.audit_files_lost.add(1);
+        }
+        match then {
+            Then::Nothing(error) => {
+                self.failing.store(true, Ordering::Release);
+                if is_new {
+                    tracing::error!(%sink, %what, %error, "audit_file_lost: nothing is done until it is back");
+                }
+            }
+            Then::Again => tracing::warn!(%sink, "audit_file_back: it goes on as it was"),
+            Then::Anew(recorded) => {
+                tracing::error!(%sink, %what, "audit_file_lost: another was begun in its place");
+                self.complain(self.counted(recorded));
             }
         }
     }
@@ -559,9 +720,8 @@ impl Entry {
 
     fn end(&mut self, ending: Ending) -> Result<(), AuditError> {
         let Some(record) = self.record.take() else { return Ok(()) };
-        self.journal.refused(&record, ending).inspect_err(|error| {
-            tracing::error!(error = %crate::report::Chain(error), "a record was lost");
-        })
+        let lost = |error: &AuditError| self.journal.log_lost(error, "a record was lost");
+        self.journal.ended(&record, ending).inspect_err(lost)
     }
 }
 

@@ -11,6 +11,7 @@ mod manual;
 mod pin;
 mod plan;
 mod policy;
+mod printable;
 mod sarif;
 mod scan;
 
@@ -39,6 +40,8 @@ use gateway::start::{self, Running, Source, StartError};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use printable::printable;
+
 /// Something failed.
 const FAILED: u8 = 1;
 /// The configuration is not valid.
@@ -63,6 +66,10 @@ enum Verb {
         /// not what was approved, and with 7 where a server is not reached.
         #[arg(long, requires = "config")]
         dry_run: bool,
+        /// Begin a new audit log where the file of checkpoints says that there was one, which was moved away.
+        /// For one start; it is on record.
+        #[arg(long, requires = "config", conflicts_with = "dry_run")]
+        new_log: bool,
     },
     /// Run the gateway and a program beside it, which is told where the gateway is. Ends as the program
     /// does.
@@ -192,8 +199,8 @@ pub(crate) fn run() -> ExitCode {
         return become_program(line);
     }
     match Arguments::parse().verb {
-        Verb::Run { config: Some(config), dry_run: true } => plan::run(&config),
-        Verb::Run { config, .. } => serve(config.as_deref()),
+        Verb::Run { config: Some(config), dry_run: true, .. } => plan::run(&config),
+        Verb::Run { config, new_log, .. } => serve(config.as_deref(), new_log),
         Verb::Exec(exec) => exec::run(exec),
         Verb::Config(config) => config::run(&config),
         Verb::Export(export) => export::run(&export),
@@ -237,16 +244,21 @@ fn become_program(mut line: impl Iterator<Item = OsString>) -> ExitCode {
     ExitCode::from(sandbox::REFUSED)
 }
 
-/// Writes data to standard output.
+/// Writes data to standard output, without anything a terminal would act on.
 fn print(text: &str) -> ExitCode {
-    match io::stdout().write_all(text.as_bytes()) {
+    match io::stdout().write_all(printable(text).as_bytes()) {
         Ok(()) => ExitCode::SUCCESS,
         Err(_) => ExitCode::from(FAILED),
     }
 }
 
-/// Writes talk to standard error.
+/// Writes talk to standard error, likewise.
 fn say(text: &str) {
+    say_styled(&printable(text));
+}
+
+/// The same with the colours in it, which has to be printable already.
+fn say_styled(text: &str) {
     // There is nobody left to tell that nobody can be told.
     drop(writeln!(io::stderr(), "{text}"));
 }
@@ -310,7 +322,12 @@ fn invalid(problems: &Problems) -> ExitCode {
         1 => "1 problem".to_owned(),
         count => format!("{count} problems"),
     };
-    say(&format!("{}{count}; nothing was started", problems.human(coloured())));
+    let text = format!("{}{count}; nothing was started", problems.human(coloured()));
+    if coloured() {
+        say_styled(&text)
+    } else {
+        say(&text)
+    }
     ExitCode::from(INVALID)
 }
 
@@ -386,7 +403,7 @@ fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
     })
 }
 
-fn serve(config: Option<&Path>) -> ExitCode {
+fn serve(config: Option<&Path>, new_log: bool) -> ExitCode {
     let (file, text) = match config {
         None => {
             let (file, text) = start::quickstart();
@@ -399,10 +416,11 @@ fn serve(config: Option<&Path>) -> ExitCode {
             }
         },
     };
-    let settings = match load_to_serve(&file, &text) {
+    let mut settings = match load_to_serve(&file, &text) {
         Ok(settings) => settings,
         Err(problems) => return invalid(&problems),
     };
+    settings.audit.anew = new_log;
     let source = config.map(|file| Arc::new(File(file.to_owned())) as Arc<dyn Source>);
     run_to_end(
         settings,

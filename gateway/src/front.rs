@@ -23,6 +23,7 @@ use tokio::net::{TcpListener, TcpStream};
 use crate::body::Body;
 use crate::door::{Door, Peer};
 use crate::live::{Generation, Live};
+use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
 use crate::old::Old;
 use crate::patient::Patient;
@@ -36,6 +37,9 @@ use crate::task::Tasks;
 const REST: Duration = Duration::from_millis(50);
 /// Most headers of one request.
 const HEADERS: usize = 100;
+/// Log lines about connections that are closed at once, and about those without TLS: both are anybody's to cause.
+static CLOSED: LogLimit = LogLimit::new(1, 5);
+static UNSHAKEN: LogLimit = LogLimit::new(1, 20);
 
 /// Serves a worker's share of a listener until the gateway is asked to stop.
 pub fn begin(
@@ -88,7 +92,9 @@ async fn serve(served: Served, listener: TcpListener) {
                 let peer = Peer::at(address);
                 let open = gateway.metrics.connections.load(Ordering::Relaxed);
                 if open >= gateway.limits.connections as u64 {
-                    tracing::warn!(listener = %door.name, "too many connections; one was closed");
+                    if let Some(suppressed) = CLOSED.allow(gateway.clock.instant()) {
+                        tracing::warn!(listener = %door.name, suppressed, "too many connections; one was closed");
+                    }
                     continue;
                 }
                 tasks.spawn(welcome(served.clone(), stream, peer));
@@ -132,9 +138,10 @@ async fn welcome(served: Served, stream: TcpStream, mut peer: Peer) {
                 }
                 Err(error) => {
                     metrics.handshakes_failed.add(1);
-                    let error = crate::report::Chain(&error);
-                    let peer = peer.address;
-                    tracing::info!(listener = %door.name, %peer, %error, "no TLS with a client");
+                    if let Some(suppressed) = UNSHAKEN.allow(clock.instant()) {
+                        let (peer, error) = (peer.address, crate::report::Chain(&error));
+                        tracing::info!(listener = %door.name, %peer, %error, suppressed, "no TLS with a client");
+                    }
                 }
             }
         }

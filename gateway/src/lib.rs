@@ -8,6 +8,7 @@ pub mod report;
 pub mod log_limit;
 pub mod secret;
 pub mod hex;
+pub mod masking;
 pub mod naming;
 pub mod seal;
 pub mod service;

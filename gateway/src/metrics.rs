@@ -256,6 +256,10 @@ pub struct Metrics {
     pub audit_records: Counter,
     /// Records that were not.
     pub audit_failures: Counter,
+    /// Requests of callers that are not known which were recorded together.
+    pub audit_summarised: Counter,
+    /// Files of records that were removed, replaced or cut while they were written to.
+    pub audit_files_lost: Counter,
     /// Bytes of records that are not delivered yet.
     pub audit_held: AtomicU64,
     /// Bytes of checkpoints that should be in their file by now and are not.
@@ -329,6 +333,8 @@ impl Metrics {
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
+            audit_summarised: Counter::default(),
+            audit_files_lost: Counter::default(),
             audit_held: AtomicU64::new(0),
             checkpoints_late: AtomicU64::new(0),
             tokens: Default::default(),
@@ -708,6 +714,16 @@ impl Metrics {
             ),
             ("portcullis.audit_records", "Records that were taken.", &self.audit_records),
             ("portcullis.audit_failures", "Records that were not.", &self.audit_failures),
+            (
+                "portcullis.audit_requests_summarised",
+                "Requests of unknown callers that were recorded together and not one by one.",
+                &self.audit_summarised,
+            ),
+            (
+                "portcullis.audit_files_lost",
+                "Files of records that were removed, replaced or cut while they were written to.",
+                &self.audit_files_lost,
+            ),
         ] {
             families.push(family(name, "", help, one(sum(counter))));
         }

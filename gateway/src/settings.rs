@@ -44,7 +44,7 @@ use crate::egress::Egress;
 use crate::naming::Prefix;
 use crate::sandbox::Plan;
 
-pub use audit::{Audit, Capture, Checkpoints, Rotation, Sink, SinkTarget, Syslog};
+pub use audit::{Audit, Capture, Checkpoints, Refusals, Rotation, Sink, SinkTarget, Syslog};
 pub use credentials::{Credential, Grant, ServerTls};
 pub use guardrails::Guardrail;
 pub use identity::{

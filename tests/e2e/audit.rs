@@ -192,3 +192,37 @@ fn lines_of_many_calls_at_once_do_not_mix() {
         401
     );
 }
+
+#[test]
+fn what_is_secret_in_a_uri_is_neither_on_record_nor_in_the_log() {
+    for era in ERAS {
+        let server = Server::offering(
+            era,
+            json!({ "resources": [] }),
+            |_| json!({ "contents": [{ "uri": "https://files.example/a", "text": "t" }] }),
+        );
+        let gateway = Config::of(&server.url())
+            .policy(
+                "rules:\n- {id: open, effect: allow, principals: ['group:dev'], servers: ['*'], \
+                 tools: ['*'], resources: ['https://*']}",
+            )
+            .start();
+        let ana = gateway.client(era, ANA);
+        let uri = "https://ana:hunter2-of-ana@files.example/a?page=2&access_token=tk-4711#part";
+        drop(ana.ask("resources/read", json!({ "uri": uri })));
+        let record = gateway.recorded("the request", |r| r["method"] == "resources/read");
+        assert_eq!(record["resource"], "https://***@files.example/a?page=2&access_token=***#part");
+        // The name of a tool, a method and an id are what a caller likes as well.
+        drop(ana.call(uri, &json!({})));
+        let body = ana.message(&json!(uri), "tools/call", json!({ "name": "none" }));
+        drop(raw(gateway.address, &ana.bytes("tools/call", Some("none"), &body)));
+        drop(ana.ask(uri, json!({})));
+        let written = std::fs::read_to_string(gateway.audit()).unwrap();
+        assert!(written.matches("files.example").count() >= 3, "{written}");
+        for secret in ["hunter2", "tk-4711"] {
+            assert!(!written.contains(secret), "{secret} in {written}");
+            let log = gateway.log.lock().unwrap().clone();
+            assert!(!log.contains(secret), "{secret} in {log}");
+        }
+    }
+}

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::{Command, Output, Stdio};
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -15,6 +15,9 @@ use e2e::client::{Client, get, post, raw};
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary, root};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era, eventually};
+use gateway::audit::chain::{Place, content_of};
+use gateway::audit::note::Signer;
+use gateway::audit::tree::Tree;
 use serde_json::{Value, json};
 
 /// A configuration that records to `audit.jsonl` in a folder of its own and signs with a key that is
@@ -158,10 +161,13 @@ fn a_log_that_somebody_else_signed_or_that_was_forked_is_seen() {
     assert!(!whole && report["problems"][0]["what"].as_str().unwrap().contains("none of the keys"));
     // Two ways to go on from the same record, each good for itself, with the key of the gateway.
     let copy = ours.path().join("copy.jsonl");
+    let (heads, heads_of_copy) = (ours.path().join("checkpoints"), ours.path().join("others"));
     fs::copy(&own, &copy).unwrap();
+    fs::copy(&heads, &heads_of_copy).unwrap();
     session(&config, 2);
     let mut other = config.clone();
     other.audit = Some(copy.clone());
+    other.auditing = other.auditing.replace("/checkpoints'", "/others'");
     session(&other, 4);
     for file in [&own, &copy] {
         let (whole, report) = verified(&["--key", &key], &[file]);
@@ -172,8 +178,9 @@ fn a_log_that_somebody_else_signed_or_that_was_forked_is_seen() {
         !whole && report["problems"][0]["what"].as_str().unwrap().contains("forked"),
         "{report}"
     );
-    // And the checkpoints of both gateways, which went to one file, do not fit either.
-    let checkpoints = ours.path().join("checkpoints").display().to_string();
+    // And the checkpoints of both gateways together do not fit either.
+    append(&heads, &fs::read(&heads_of_copy).unwrap());
+    let checkpoints = heads.display().to_string();
     assert!(!verified(&["--key", &key, "--checkpoint", &checkpoints], &[&own]).0);
 }
 
@@ -214,6 +221,104 @@ fn a_log_goes_on_after_a_stop_and_after_a_crash() {
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(said.contains("cannot be continued") && said.contains("audit verify"), "{said}");
     fs::write(&file, text).unwrap();
+}
+
+/// Starts with more on the command line.
+fn start_with(config: &Config, more: &[&str]) -> Gateway {
+    let (folder, audit) = (Folder::new(), config.audit.clone().unwrap());
+    let file = folder.path().join("gateway.yaml");
+    config.write(&file, &audit);
+    let mut command = Command::new(binary());
+    command.arg("run").args(more).arg("-c").arg(&file);
+    Gateway::spawn(command, folder, audit)
+}
+
+#[test]
+fn a_log_that_was_cut_emptied_or_taken_away_is_not_gone_on_with() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (signed, key) = signed(&server, &folder);
+    // Also where nobody can say whose the checkpoints are, because no key is kept.
+    let mut keyless = signed.clone();
+    keyless.audit = Some(folder.path().join("keyless.jsonl"));
+    let heads = folder.path().join("heads").display().to_string();
+    keyless.auditing = format!("checkpoints: {{records: 7, file: '{heads}'}}");
+    for config in [&signed, &keyless] {
+        session(config, 6);
+        session(config, 3);
+        let file = config.audit.clone().unwrap();
+        let text = fs::read_to_string(&file).unwrap();
+        let refused = |what: &str| {
+            let refused = config.refused();
+            let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+            assert_eq!(refused.status.code(), Some(1), "{what}: {said}");
+            assert!(said.contains("is not the one that the last checkpoint"), "{what}: {said}");
+            assert!(said.contains("--new-log"), "{what}: {said}");
+        };
+        // Each of these is a whole log for itself, up to where it was cut.
+        let lines: Vec<_> = text.lines().collect();
+        let ends = (1..lines.len()).filter(|n| lines[n - 1].contains("\"event\":\"checkpoint\""));
+        let ends: Vec<_> = ends.collect();
+        assert!(ends.len() > 2);
+        for end in ends {
+            fs::write(&file, lines[..end].join("\n") + "\n").unwrap();
+            refused("it was cut");
+        }
+        fs::write(&file, "").unwrap();
+        refused("it was emptied");
+        fs::remove_file(&file).unwrap();
+        refused("it was taken away");
+        // As it was it goes on.
+        fs::write(&file, &text).unwrap();
+        session(config, 1);
+    }
+    // Nor is another log of the same gateway.
+    let file = signed.audit.clone().unwrap();
+    let text = fs::read_to_string(&file).unwrap();
+    let elsewhere = Folder::new();
+    let mut other = signed.clone();
+    other.audit = Some(elsewhere.path().join("audit.jsonl"));
+    other.auditing = other.auditing.replace("/checkpoints'", "/elsewhere'");
+    session(&other, 30);
+    fs::copy(other.audit.unwrap(), &file).unwrap();
+    assert_eq!(signed.refused().status.code(), Some(1));
+    fs::write(&file, text).unwrap();
+    assert!(verified(&["--key", &key], &[&file]).0);
+}
+
+#[test]
+fn a_new_log_is_begun_on_purpose_once_and_that_is_on_record() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key) = signed(&server, &folder);
+    session(&config, 4);
+    let (file, aside) = (folder.path().join("audit.jsonl"), folder.path().join("aside.jsonl"));
+    fs::rename(&file, &aside).unwrap();
+    assert_eq!(config.refused().status.code(), Some(1));
+    let mut gateway = start_with(&config, &["--new-log"]);
+    calls(&gateway, 2);
+    let began = gateway.log().into_iter().find(|record| record["event"] == "began").unwrap();
+    assert!(began["what"].as_str().unwrap().contains("that of chain "), "{began}");
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+    // From now on it is the log, and the old one is not.
+    session(&config, 1);
+    assert!(verified(&["--key", &key], &[&file]).0);
+    fs::rename(&file, folder.path().join("new.jsonl")).unwrap();
+    fs::rename(&aside, &file).unwrap();
+    assert_eq!(config.refused().status.code(), Some(1));
+    fs::rename(folder.path().join("new.jsonl"), &file).unwrap();
+    // An option that stays on the command line would begin a new one whenever the log is gone.
+    let configured = folder.path().join("gateway.yaml");
+    config.write(&configured, &file);
+    let mut command = Command::new(binary());
+    command.args(["run", "--new-log", "-c"]).arg(&configured);
+    let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+    eventually("the refusal", || child.try_wait().unwrap());
+    let said = child.wait_with_output().unwrap();
+    let text = String::from_utf8_lossy(&said.stderr).into_owned();
+    assert!(said.status.code() == Some(1) && text.contains("start without it"), "{text}");
+    session(&config, 1);
 }
 
 #[test]
@@ -265,15 +370,10 @@ fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();
     let (mut config, key) = signed(&server, &folder);
-    config.sink = "rotate: {size: 8KiB, keep: 3}".to_owned();
+    config.sink = "rotate: {size: 8KiB}".to_owned();
     let file = folder.path().join("audit.jsonl");
     session(&config, 30);
-    let full = || -> Vec<PathBuf> {
-        let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
-        let mut names: Vec<_> = names.filter(|p| p.to_str().unwrap().contains("audit.0")).collect();
-        names.sort();
-        names
-    };
+    let full = || full(&folder);
     assert!(full().len() > 3, "{:?}", full());
     let mut files = full();
     files.push(file.clone());
@@ -293,6 +393,7 @@ fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     assert_eq!(run(&["audit", "verify", "--key", &key], &[&file]).status.code(), Some(8));
     fs::rename(&gone, &files[1]).unwrap();
     // The next start throws away what is not to be kept, and says so.
+    config.sink = "rotate: {size: 8KiB, keep: 3}".to_owned();
     let gateway = config.start();
     eventually("old files to go", || (full().len() <= 4).then_some(()));
     let retired = gateway.log().into_iter().filter(|record| record["event"] == "retired").count();
@@ -304,6 +405,132 @@ fn a_file_that_is_full_is_begun_anew_and_old_ones_go() {
     let left: Vec<_> = left.iter().map(PathBuf::as_path).collect();
     let (whole, report) = verified(&["--key", &key], &left);
     assert!(whole, "{report}");
+}
+
+/// The full files of the log in this folder, the oldest first.
+fn full(folder: &Folder) -> Vec<PathBuf> {
+    let names = fs::read_dir(folder.path()).unwrap().map(|entry| entry.unwrap().path());
+    let mut names: Vec<_> = names.filter(|p| p.to_str().unwrap().contains("audit.0")).collect();
+    names.sort();
+    names
+}
+
+#[test]
+fn old_files_go_as_soon_as_new_ones_are_begun() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (mut config, _) = signed(&server, &folder);
+    config.sink = "rotate: {size: 8KiB, keep: 3}".to_owned();
+    let gateway = config.start();
+    let ana = gateway.client(Era::Modern, ANA);
+    // Some ninety files are begun meanwhile; a look every few seconds would leave most of them.
+    for calls in 0..400 {
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+        let full = full(&folder).len();
+        assert!(full < 60, "{full} full files after {calls} calls");
+    }
+    eventually("the last old file to go", || (full(&folder).len() <= 3).then_some(()));
+}
+
+/// A configuration whose log is in a folder of its own, which can be taken away.
+fn movable(server: &Server, folder: &Folder) -> (Config, String, PathBuf) {
+    let (mut config, key) = signed(server, folder);
+    let place = folder.path().join("log");
+    fs::create_dir(&place).unwrap();
+    config.audit = Some(place.join("audit.jsonl"));
+    (config, key, place)
+}
+
+#[test]
+fn a_log_that_is_removed_while_it_is_written_goes_on_in_a_new_file_that_says_so() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let (config, key) = signed(&server, &folder);
+        let mut gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+        let before = gateway.log().len();
+        fs::remove_file(gateway.audit()).unwrap();
+        let lost = eventually("the loss to be on record", || {
+            gateway.log().into_iter().find(|record| record["event"] == "lost")
+        });
+        assert_eq!((&lost["sink"], &lost["from"]), (&json!("file"), &json!(0)));
+        assert!(lost["to"].as_u64().unwrap() + 1 >= before as u64, "{lost}");
+        assert!(lost["what"].as_str().unwrap().contains("removed"), "{lost}");
+        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        assert!(metrics.contains("portcullis_audit_files_lost_total 1\n"), "{metrics}");
+        assert!(gateway.log.lock().unwrap().contains("audit_file_lost"));
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+        assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
+        gateway.terminate();
+        assert_eq!(gateway.ended(), Some(0));
+        // The new file can be verified, and does not pass for the whole log.
+        let first = &gateway.log()[0];
+        assert_eq!(first["event"], "opened");
+        let (from, file) = (first["seq"].to_string(), gateway.audit().to_owned());
+        let (whole, report) = verified(&["--key", &key, "--from", &from], &[&file]);
+        assert!(whole, "{report}");
+        assert!(!verified(&["--key", &key], &[&file]).0);
+    }
+}
+
+#[test]
+fn while_the_log_is_gone_and_cannot_be_begun_anew_nothing_is_done() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let (config, _, place) = movable(&server, &folder);
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+        fs::remove_dir_all(&place).unwrap();
+        let ready = || get(gateway.ops.unwrap(), "/readyz").status;
+        eventually("readiness to end", || (ready() == 503).then_some(()));
+        let before = server.tool_calls().len();
+        assert_eq!(ana.call("read", &json!({})).code(), -32603);
+        assert_eq!(ana.ask("tools/list", json!({})).code(), -32603);
+        assert_eq!((server.tool_calls().len(), ready()), (before, 503));
+        // As soon as there can be a log again there is one.
+        fs::create_dir(&place).unwrap();
+        eventually("readiness", || (ready() == 200).then_some(()));
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+        assert!(gateway.log().iter().any(|record| record["event"] == "lost"));
+    }
+}
+
+#[test]
+fn a_log_that_comes_back_goes_on_and_nothing_is_written_to_what_stood_in_its_place() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key, place) = movable(&server, &folder);
+    let mut gateway = config.start();
+    let (file, aside) = (gateway.audit().to_owned(), place.join("aside"));
+    calls(&gateway, 3);
+    fs::write(place.join("other"), "somebody else's\n").unwrap();
+    fs::rename(&file, &aside).unwrap();
+    fs::rename(place.join("other"), &file).unwrap();
+    let ready = || get(gateway.ops.unwrap(), "/readyz").status;
+    eventually("readiness to end", || (ready() == 503).then_some(()));
+    assert_eq!(fs::read_to_string(&file).unwrap(), "somebody else's\n");
+    fs::rename(&aside, &file).unwrap();
+    eventually("readiness", || (ready() == 200).then_some(()));
+    calls(&gateway, 3);
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+    let (whole, report) = verified(&["--key", &key], &[&file]);
+    assert!(whole, "{report}");
+    // One that is emptied in place is lost as well.
+    let mut gateway = config.start();
+    calls(&gateway, 3);
+    fs::OpenOptions::new().write(true).truncate(true).open(&file).unwrap();
+    eventually("the loss to be on record", || {
+        gateway.log().iter().any(|record| record["event"] == "lost").then_some(())
+    });
+    calls(&gateway, 1);
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+    assert!(!verified(&["--key", &key], &[&file]).0);
 }
 
 #[test]
@@ -412,7 +639,6 @@ fn append(file: &Path, bytes: &[u8]) {
 
 /// A log that says `records`, chained anew by somebody who has no key.
 fn chained(from: u64, records: &[String]) -> Vec<String> {
-    use gateway::audit::chain::{Place, content_of};
     let (mut last, mut lines) = ([0; 32], Vec::new());
     for (seq, record) in (from..).zip(records) {
         let mut line = record.clone().into_bytes();
@@ -496,6 +722,99 @@ fn who_has_no_key_writes_nothing_that_passes_or_is_gone_on_with() {
         assert!(refused.status.code() == Some(1) && said.contains("cannot be continued"), "{said}");
     }
     fs::write(&file, text).unwrap();
+}
+
+/// A log of one chain whose every checkpoint the gateway has signed, made by hand: what each record says, where
+/// `{NOTE}` stands for the checkpoint over those before it, which `note` makes.
+fn made(records: &[&str], key: &str, note: &dyn Fn(&Tree) -> String) -> Vec<String> {
+    let (mut tree, mut last, mut lines) = (Tree::default(), [0; 32], Vec::new());
+    for (seq, record) in (0..).zip(records) {
+        let peaks: Vec<_> = tree.peaks().iter().map(|peak| hex(peak)).collect();
+        let signed = Value::from(note(&tree)).to_string();
+        let peaks = Value::from(peaks).to_string();
+        let object = record.replace("{NOTE}", &signed).replace("{PEAKS}", &peaks);
+        let object = object.replace("{KEY}", key).replace("{SIZE}", &tree.size().to_string());
+        let mut line = object.into_bytes();
+        let place = Place::after(last, seq, &content_of(&line));
+        place.seal(&mut line);
+        last = place.hash;
+        tree.push(last);
+        lines.push(String::from_utf8(line).unwrap().trim_end().to_owned());
+    }
+    lines
+}
+
+fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+const START: &str = r#"{"chain":"0011223344556677","event":"start","key":"{KEY}","peaks":{PEAKS},"schema":"portcullis.audit/v3","size":{SIZE}}"#;
+const CALL: &str =
+    r#"{"chain":"0011223344556677","event":"intent","schema":"portcullis.audit/v3","tool":"read"}"#;
+const OTHER: &str =
+    r#"{"chain":"0011223344556677","event":"intent","schema":"portcullis.audit/v3","tool":"kill"}"#;
+const SIGNED: &str = r#"{"chain":"0011223344556677","event":"checkpoint","note":{NOTE},"peaks":{PEAKS},"schema":"portcullis.audit/v3","size":{SIZE}}"#;
+
+#[test]
+fn a_log_written_anew_around_genuine_checkpoints_is_seen() {
+    let signer = Signer::generate("gw.example/test").unwrap();
+    let key = signer.public().text();
+    let folder = Folder::new();
+    let file = folder.path().join("made.jsonl");
+    let passes = |lines: &[String]| {
+        fs::write(&file, lines.join("\n") + "\n").unwrap();
+        let (whole, report) = verified(&["--key", &key], &[&file]);
+        (whole, report["problems"][0]["what"].as_str().unwrap_or_default().to_owned())
+    };
+    let own = |tree: &Tree| signer.note("0011223344556677", tree);
+    let records = [START, SIGNED, CALL, CALL, SIGNED, CALL, SIGNED];
+    let good = made(&records, &key, &own);
+    assert_eq!(passes(&good), (true, String::new()));
+    // Other records, each chained to the one before it, around what was signed over the real ones: sizes, chain and
+    // signatures are right, and only the head tells.
+    let notes = std::cell::RefCell::new(Vec::new());
+    let keeping = |tree: &Tree| {
+        notes.borrow_mut().push(own(tree));
+        own(tree)
+    };
+    drop(made(&records, &key, &keeping));
+    let genuine = |tree: &Tree| notes.borrow()[usize::try_from(tree.size()).unwrap()].clone();
+    let forged = [START, SIGNED, CALL, OTHER, SIGNED, CALL, SIGNED];
+    let (whole, what) = passes(&made(&forged, &key, &genuine));
+    assert!(!whole && what.contains("not of this log"), "{what}");
+    // The head is right, and the key, but it was signed for another chain.
+    let foreign = |tree: &Tree| signer.note("aabbccddeeff0011", tree);
+    let (whole, what) = passes(&made(&records, &key, &foreign));
+    assert!(!whole && what.contains("not of this log"), "{what}");
+    // It is over fewer records than come before it.
+    let earlier = |tree: &Tree| {
+        let size = usize::try_from(tree.size()).unwrap();
+        notes.borrow()[size.saturating_sub(1)].clone()
+    };
+    assert!(!passes(&made(&records, &key, &earlier)).0);
+}
+
+#[test]
+fn a_record_that_does_not_name_the_one_before_it_is_seen() {
+    let signer = Signer::generate("gw.example/test").unwrap();
+    let key = signer.public().text();
+    let folder = Folder::new();
+    let file = folder.path().join("made.jsonl");
+    let own = |tree: &Tree| signer.note("0011223344556677", tree);
+    let good = made(&[START, SIGNED, CALL, CALL, CALL], &key, &own);
+    let records = [START, SIGNED, CALL, CALL, CALL];
+    for at in [0_usize, 1, 2, 4] {
+        // Its number and its hash are right, so only the hash it names is not.
+        let mut lines = good.clone();
+        let mut line = content(&lines[at]).into_bytes();
+        Place::after([7; 32], at as u64, &content_of(&line)).seal(&mut line);
+        lines[at] = String::from_utf8(line).unwrap().trim_end().to_owned();
+        lines.truncate(at + 1);
+        fs::write(&file, lines.join("\n") + "\n").unwrap();
+        let (whole, report) = verified(&["--key", &key], &[&file]);
+        assert!(!whole, "record {at} of {}", records.len());
+        assert_eq!(report["problems"][0]["line"], at + 1, "{report}");
+    }
 }
 
 #[test]
@@ -707,8 +1026,16 @@ fn a_syslog_and_a_collector_of_ocsf_get_what_they_understand() {
 fn every_record_is_as_its_schema_says() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();
-    let (config, _) = signed(&server, &folder);
-    session(&config, 3);
+    let (mut config, _) = signed(&server, &folder);
+    // Also where requests are recorded together.
+    config.refusals = "{each: 0}".to_owned();
+    let mut gateway = config.start();
+    calls(&gateway, 3);
+    let nobody = Client::silent(gateway.address, "/mcp", Era::Modern, &[]);
+    assert_eq!(nobody.ask("tools/list", json!({})).status, 401);
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+    assert!(gateway.log().iter().any(|record| record["event"] == "refusals"));
     let printed = run(&["schema", "audit"], &[]);
     let shipped = fs::read(root().join("config/audit.schema.json")).unwrap();
     assert_eq!(printed.stdout, shipped);
@@ -757,8 +1084,76 @@ fn records_are_found_and_shown() {
     assert!(said(&["audit", "export"]).contains("\"class_uid\":6003"));
 }
 
+/// Whether a terminal that is shown this does nothing but show it.
+fn is_inert(text: &str) -> bool {
+    let acts = |c: char| {
+        let turns = matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}' | '\u{2028}');
+        turns || c.is_control() && !matches!(c, '\n' | '\t')
+    };
+    !text.replace("\r\n", "\n").contains(acts)
+}
+
+#[test]
+fn nothing_that_a_caller_chose_reaches_a_terminal_as_a_command() {
+    let nasty = "x\u{1b}]0;owned\u{7}\u{9b}31m\u{202e}\u{2066}\u{7f}\r=y";
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let (config, _) = signed(&server, &folder);
+        let gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        let body = ana.message(&json!(nasty), "tools/call", json!({ "name": nasty }));
+        let name = (era == Era::Modern).then(|| {
+            use base64::Engine as _;
+            format!("=?base64?{}?=", base64::engine::general_purpose::STANDARD.encode(nasty))
+        });
+        let bytes = ana.bytes("tools/call", name.as_deref(), &body);
+        assert!(raw(gateway.address, &bytes).code() < 0);
+        assert_eq!(gateway.last()["tool"], nasty);
+        drop(gateway);
+        // And what somebody else has put there, who need not write as the gateway does.
+        let file = folder.path().join("audit.jsonl");
+        let quoted: String = Value::from(nasty).to_string();
+        let record = format!(
+            r#"{{"event":"exchange","time":{quoted},"principal":{quoted},"scheme":"apiKey","server":"up",
+                "resource":{quoted},"decision":"allow","rule":{quoted},"outcome":{quoted},"peer":{quoted}}}"#
+        );
+        append(&file, (record.replace('\n', " ") + "\n").as_bytes());
+        for format in ["human", "jsonl", "csv", "ocsf"] {
+            for verb in [&["query"][..], &["export"], &["tail", "-n", "100"]] {
+                let said = run(&[&["audit"], verb, &["--format", format]].concat(), &[&file]);
+                let (out, err) = (String::from_utf8(said.stdout), String::from_utf8(said.stderr));
+                let (out, err) = (out.unwrap(), err.unwrap());
+                assert!(is_inert(&out) && is_inert(&err), "{verb:?} {format}: {out:?} {err:?}");
+                assert!(out.contains("owned"), "{verb:?} {format}: {out}");
+            }
+        }
+        let table = run(&["audit", "export", "--format", "csv"], &[&file]).stdout;
+        let table = String::from_utf8(table).unwrap();
+        assert!(table.lines().all(|line| line.matches(',').count() >= 15), "{table}");
+        let open = config.clone().policy(
+            "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], resources: ['*']}",
+        );
+        let log = file.display().to_string();
+        for format in ["human", "json"] {
+            let tried = open.tried(&["policy", "simulate", "--format", format, "--against", &log]);
+            let out = String::from_utf8(tried.stdout).unwrap();
+            assert!(out.contains("owned") && is_inert(&out), "{format}: {out:?}");
+            let arguments = ["policy", "explain", "--principal", "ana", "--server", "up"];
+            let more = ["--tool", nasty, "--format", format];
+            let tried = open.tried(&[&arguments[..], &more].concat());
+            let said = String::from_utf8(tried.stdout).unwrap()
+                + &String::from_utf8(tried.stderr).unwrap();
+            assert!(is_inert(&said), "{format}: {said:?}");
+        }
+        // What is wrong with a log is told in its own words too.
+        let verified = run(&["audit", "verify"], &[&file]);
+        assert!(is_inert(&String::from_utf8(verified.stderr).unwrap()));
+    }
+}
+
 /// What is wrong with events by the schema of OCSF.
-fn misfits(events: &[u8]) -> String {
+pub(crate) fn misfits(events: &[u8]) -> String {
     let mut command = Command::new("python3");
     command.arg(root().join("tests/audit/ocsf.py"));
     let output = e2e::gateway::fed(command, std::str::from_utf8(events).unwrap());

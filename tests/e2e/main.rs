@@ -25,6 +25,7 @@ mod deploy;
 mod deputy;
 mod egress;
 mod federation;
+mod flooding;
 mod framing;
 mod identity;
 mod import;

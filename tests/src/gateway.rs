@@ -99,6 +99,8 @@ pub struct Config {
     pub sinks: String,
     /// More members of the `audit` section.
     pub auditing: String,
+    /// How requests of unknown callers are recorded; by default one by one, so that a test sees each.
+    pub refusals: String,
 }
 
 impl Config {
@@ -135,6 +137,7 @@ impl Config {
             sink: String::new(),
             sinks: String::new(),
             auditing: String::new(),
+            refusals: "{each: 1000000}".to_owned(),
         }
     }
 
@@ -174,11 +177,12 @@ impl Config {
         );
         let comma = |text: &str| if text.is_empty() { String::new() } else { format!(", {text}") };
         let audit = format!(
-            "sinks: [{{name: file, file: '{}'{}}}{}]\n{}",
+            "sinks: [{{name: file, file: '{}'{}}}{}]\n{}\nrefusals: {}",
             audit.display(),
             comma(&self.sink),
             comma(&self.sinks),
-            self.auditing
+            self.auditing,
+            self.refusals
         );
         [
             format!("apiVersion: portcullis.dev/v1\nops: {}\npins: {}\n", self.ops, self.pins),

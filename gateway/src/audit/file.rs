@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -13,6 +13,7 @@ use super::chain::{Chain, GENESIS, Place, other_format, read};
 use super::note::{Checkpoint, Verifier};
 use super::sink::Sink;
 use super::tree::{Hash, Tree};
+use super::watch::{Lost, Watch};
 use crate::hex;
 use crate::settings::Rotation;
 use crate::sha256::sha256;
@@ -44,6 +45,8 @@ pub struct FileSink {
     /// A part of a line stands at its end, which could not be cut off.
     torn: bool,
     unsynced: bool,
+    /// Its file is not what it was: nothing more is written to it.
+    lost: Option<Lost>,
 }
 
 /// Where a chain ends that is continued.
@@ -55,6 +58,8 @@ pub struct Resumed {
     pub crashed: bool,
     /// A part of a record stood at the end and was cut off: how many bytes, and their SHA-256.
     pub torn: Option<(usize, Hash)>,
+    /// The last checkpoint in it: over how many records, and their head.
+    pub signed: Option<(u64, Hash)>,
 }
 
 /// What a log that is continued is held to.
@@ -106,9 +111,16 @@ impl FileSink {
             stuck: None,
             torn: false,
             unsynced: false,
+            lost: None,
         };
         let resumed = if sink.regular { sink.resume(trusted)? } else { None };
         Ok((sink, resumed))
+    }
+
+    /// Whether it can be continued: it is a file, not a pipe or a device.
+    #[must_use]
+    pub fn can_be_continued(&self) -> bool {
+        self.regular
     }
 
     fn resume(&mut self, trusted: &Trusted) -> io::Result<Option<Resumed>> {
@@ -130,9 +142,13 @@ impl FileSink {
             match end_of(&mut file, self.bytes, (&self.path, None), trusted) {
                 Ok(resumed) => resumed,
                 Err(error) => match before()? {
-                    Some(start) => {
-                        let start = (&*self.path, Some(start.chain));
-                        end_of(&mut file, self.bytes, start, trusted)?
+                    Some(Resumed { chain, signed, .. }) => {
+                        let start = (&*self.path, Some(chain));
+                        let mut end = end_of(&mut file, self.bytes, start, trusted)?;
+                        if let Some(end) = &mut end {
+                            end.signed = end.signed.or(signed);
+                        }
+                        end
                     }
                     None => return Err(error),
                 },
@@ -326,6 +342,7 @@ fn resume_in(
         (None, None) => return Ok(None),
     };
     let (mut chain, mut crashed, mut uncovered) = (start.filter(|_| from == 0), true, 0);
+    let mut signed = None;
     for line in lines.get(from..).unwrap_or_default() {
         let Some((place, true)) = Place::of(line) else {
             return Err("a record is not what it was when it was written");
@@ -337,8 +354,12 @@ fn resume_in(
         if place.seq != chain.tree.size() || place.prev != chain.last {
             return Err("a record does not follow the one before it");
         }
+        let is_checkpoint = is_event(line, "checkpoint");
+        if is_checkpoint {
+            signed = Some((chain.tree.size(), chain.tree.root()));
+        }
         chain.push(&place);
-        match is_event(line, "checkpoint") {
+        match is_checkpoint {
             true => uncovered = 0,
             false => {
                 crashed = !is_event(line, "stop");
@@ -349,7 +370,7 @@ fn resume_in(
     if !trusted.keys.is_empty() && uncovered > trusted.uncovered {
         return Err("too many records at its end are not covered by a checkpoint");
     }
-    Ok(chain.map(|chain| Resumed { chain, crashed, torn: None }))
+    Ok(chain.map(|chain| Resumed { chain, crashed, torn: None, signed }))
 }
 
 /// Whether a line is a record that a chain can be continued from: a checkpoint that one of the keys has
@@ -424,6 +445,9 @@ impl Sink for FileSink {
     }
 
     fn append(&mut self, line: &Bytes) -> io::Result<()> {
+        if let Some(lost) = self.lost {
+            return Err(io::Error::other(lost.to_string()));
+        }
         let mut file = &*self.file;
         if self.torn {
             // What was not taken whole was not taken.
@@ -458,7 +482,8 @@ impl Sink for FileSink {
         let old = self.rotation.age.is_some_and(|age| since(self.since) >= age);
         let due = self.bytes >= self.rotation.size || old;
         let stuck = self.stuck.is_some_and(|at| since(at) < AGAIN);
-        if !due || stuck || !self.regular || self.bytes == 0 || self.torn {
+        let is_ours = self.regular && self.lost.is_none();
+        if !due || stuck || !is_ours || self.bytes == 0 || self.torn {
             return Ok(false);
         }
         let begun = self.begin(first);
@@ -471,6 +496,43 @@ impl Sink for FileSink {
     fn unsynced(&mut self) -> Option<Arc<File>> {
         let unsynced = std::mem::take(&mut self.unsynced) && self.regular;
         unsynced.then(|| Arc::clone(&self.file))
+    }
+
+    fn room(&self, _bytes: usize) -> bool {
+        self.lost.is_none()
+    }
+
+    fn watch(&self) -> Option<Watch> {
+        let (path, file) = (self.path.clone(), Arc::clone(&self.file));
+        self.regular.then_some(Watch { path, file, bytes: self.bytes, known: self.lost })
+    }
+
+    fn lose(&mut self, what: Lost) {
+        self.lost = Some(what);
+    }
+
+    fn recover(&mut self, seq: u64, now: SystemTime) -> io::Result<Option<u64>> {
+        if self.watch().is_some_and(|watch| watch.lost().is_none()) {
+            self.lost = None;
+            return Ok(None);
+        }
+        let (mut options, regular) = appending(&self.path);
+        let file = options.read(regular).mode(0o600).open(&self.path)?;
+        let (found, own) = (file.metadata()?, self.file.metadata()?);
+        if !found.is_file() || found.len() > 0 {
+            let path = self.path.display();
+            let what = format!("`{path}` is not empty and cannot be continued; move it away");
+            return Err(io::Error::other(what));
+        }
+        // A file that was only emptied is locked already.
+        if (found.dev(), found.ino()) != (own.dev(), own.ino()) {
+            lock(&file, &self.path)?;
+            self.file = Arc::new(file);
+        }
+        let first = self.first.unwrap_or(seq);
+        (self.bytes, self.first, self.since) = (0, Some(seq), now);
+        (self.torn, self.lost, self.stuck) = (false, None, None);
+        Ok(Some(first))
     }
 
     fn kept(&self) -> Option<(PathBuf, Rotation)> {

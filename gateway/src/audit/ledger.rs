@@ -14,6 +14,7 @@ use super::note::Signer;
 use super::record::Event;
 use super::sink::Sink;
 use super::tree::{Hash, Tree};
+use super::watch::{Lost, Watch};
 use crate::settings::{Full, Rotation};
 
 /// Most checkpoints that wait to be sent to who keeps them: the last prove what those before them do.
@@ -68,6 +69,30 @@ pub(super) struct Unsynced {
     pub(super) files: Vec<(Box<str>, Arc<File>)>,
     /// Checkpoints over what was written to them, for who keeps them.
     pub(super) notes: Vec<String>,
+}
+
+/// The file of a sink that is not what it was.
+#[derive(Debug)]
+pub(super) struct Loss {
+    /// Which sink.
+    pub(super) sink: Box<str>,
+    /// What became of the file.
+    pub(super) what: Lost,
+    /// It was not known before.
+    pub(super) is_new: bool,
+    /// What was done.
+    pub(super) then: Then,
+}
+
+/// What was done about a file that was lost.
+#[derive(Debug)]
+pub(super) enum Then {
+    /// There can be no other, so the sink takes nothing.
+    Nothing(io::Error),
+    /// It is there again, with all that was written to it.
+    Again,
+    /// There is another in its place, and that is on record, or is not.
+    Anew(Result<(), AuditError>),
 }
 
 /// The chain and its sinks.
@@ -219,18 +244,22 @@ impl Ledger {
         }
     }
 
-    /// Begins files anew that are full.
-    pub(super) fn turn(&mut self, now: impl Fn() -> SystemTime) {
-        let next = self.chain.tree.size();
+    /// Begins files anew that are full; whether there were any.
+    pub(super) fn turn(&mut self, now: impl Fn() -> SystemTime) -> bool {
+        let (next, mut turned) = (self.chain.tree.size(), false);
         for slot in &mut self.slots {
             match slot.sink.turn(next, &now) {
-                Ok(begun) => slot.begun |= begun,
+                Ok(begun) => {
+                    slot.begun |= begun;
+                    turned |= begun;
+                }
                 Err(error) => {
                     let sink = slot.sink.name();
                     tracing::error!(%error, %sink, "a file of records was not begun anew");
                 }
             }
         }
+        turned
     }
 
     fn write(&mut self, mut line: Vec<u8>, content: &Hash) -> Result<(), AuditError> {
@@ -313,6 +342,44 @@ impl Ledger {
         }
         self.signed = Some(now);
         (self.uncovered() > 0).then(|| self.checkpoint(write))
+    }
+
+    /// What shows whether the files of sinks are still what they were, and the places of those sinks.
+    pub(super) fn watches(&self) -> Vec<(usize, Watch)> {
+        let watch = |(n, slot): (usize, &Slot)| Some((n, slot.sink.watch()?));
+        self.slots.iter().enumerate().filter_map(watch).collect()
+    }
+
+    /// Looks at the file of the sink at place `n`, while nothing is written to it. One that is not what it was takes
+    /// nothing more until there is another in its place, or itself again.
+    pub(super) fn look(
+        &mut self,
+        n: usize,
+        now: SystemTime,
+        write: &mut Write<'_>,
+    ) -> Option<Loss> {
+        let next = self.chain.tree.size();
+        let slot = self.slots.get_mut(n)?;
+        let watch = slot.sink.watch()?;
+        let what = watch.lost().or(watch.known)?;
+        slot.sink.lose(what);
+        let sink: Box<str> = slot.sink.name().into();
+        let is_new = watch.known.is_none();
+        let then = match slot.sink.recover(next, now) {
+            Err(cause) => Then::Nothing(cause),
+            Ok(None) => Then::Again,
+            Ok(Some(first)) => {
+                // The first record of the new file says where the chain goes on.
+                (slot.missing, slot.begun) = (None, true);
+                let missing = next.checked_sub(1).filter(|last| *last >= first);
+                let missing = missing.map(|last| (first, last));
+                let words = what.to_string();
+                let (sink, what) = (Some(&*sink), Some(&*words));
+                let line = write(&Event { event: "lost", missing, sink, what, ..Event::default() });
+                Then::Anew(self.push(line, write))
+            }
+        };
+        Some(Loss { sink, what, is_new, then })
     }
 
     /// What is to be synced: whoever asks does it, and gives [back](Self::unsent) what could not be sent.

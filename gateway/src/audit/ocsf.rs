@@ -5,6 +5,7 @@
 //! own id, number and hash in `metadata`, so that it is found again in the log it comes from.
 
 use std::borrow::Cow;
+use std::net::IpAddr;
 use std::time::UNIX_EPOCH;
 
 use policy::json::{Value, write_ascii};
@@ -35,12 +36,12 @@ pub fn event(line: &[u8]) -> Option<Vec<u8>> {
     let document = read(line)?;
     let record = Record(document.root());
     let (class, activity) = match &*record.text("event")? {
-        "exchange"
+        "exchange" | "refusals"
             if record.text("principal").is_none() && record.number("status") == Some(401) =>
         {
             (AUTHENTICATION, 1)
         }
-        "exchange" => (API, activity(&record)),
+        "exchange" | "refusals" => (API, activity(&record)),
         "definition" | "shadowing" => (FINDING, 1),
         "revoked" | "reinstated" | "pins" => (ENTITY, 3),
         "start" => (LIFECYCLE, 3),
@@ -54,10 +55,13 @@ pub fn event(line: &[u8]) -> Option<Vec<u8>> {
     number(&mut event, "category_uid", class.category.into());
     number(&mut event, "class_uid", class.uid.into());
     number(&mut event, "type_uid", u64::from(class.uid) * 100 + u64::from(activity));
-    let time = record.text("time").and_then(|time| humantime::parse_rfc3339(&time).ok());
-    let time = time.and_then(|time| time.duration_since(UNIX_EPOCH).ok());
-    let millis = time.map_or(0, |time| u64::try_from(time.as_millis()).unwrap_or(u64::MAX));
+    let millis = record.time("time").unwrap_or_default();
     number(&mut event, "time", millis);
+    if let (Some(count), Some(since)) = (record.number("count"), record.time("since")) {
+        number(&mut event, "count", count);
+        number(&mut event, "start_time", since);
+        number(&mut event, "end_time", millis);
+    }
     metadata(&mut event, &record);
     match class.uid {
         6003 => api(&mut event, &record),
@@ -81,6 +85,13 @@ impl<'a> Record<'a> {
 
     fn number(&self, name: &str) -> Option<u64> {
         self.0.get(name)?.raw().parse().ok()
+    }
+
+    /// A time, in milliseconds since 1970.
+    fn time(&self, name: &str) -> Option<u64> {
+        let time = humantime::parse_rfc3339(&self.text(name)?).ok()?;
+        let since = time.duration_since(UNIX_EPOCH).ok()?;
+        Some(u64::try_from(since.as_millis()).unwrap_or(u64::MAX))
     }
 
     fn denied(&self) -> bool {
@@ -235,6 +246,11 @@ fn actor(event: &mut Object<'_>, record: &Record<'_>) {
 fn endpoint(event: &mut Object<'_>, record: &Record<'_>) {
     let peer = record.text("peer").unwrap_or_default();
     let mut endpoint = Object::open(event.key("src_endpoint"));
+    if let Some(address) = record.text("address") {
+        // A network, or addresses that are not told apart, is a name.
+        let is_one = address.parse::<IpAddr>().is_ok();
+        write_ascii(endpoint.key(if is_one { "ip" } else { "name" }), &address);
+    }
     if let Some((host, port)) = peer.rsplit_once(':') {
         write_ascii(endpoint.key("ip"), host.trim_matches(['[', ']']));
         if let Ok(port) = port.parse::<u16>() {

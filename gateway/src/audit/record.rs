@@ -1,5 +1,6 @@
 //! What is recorded, and how it is written down.
 
+use std::borrow::Cow;
 use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
@@ -16,8 +17,9 @@ use policy::principal::{Principal, Proof};
 use super::captured::{Captured, Excerpt};
 use super::chain::SCHEMA;
 use super::tree::{Hash, Tree};
-use crate::ending::Ending;
+use crate::ending::{Ending, Outcome};
 use crate::hex;
+use crate::masking;
 use crate::metrics::Operated;
 use crate::protocol::Version;
 use crate::trace::Trace;
@@ -317,7 +319,7 @@ impl Record {
         }
         plain(line, "id", &texts.id);
         foreign(line, "listener", Some(&self.listener));
-        foreign(line, "method", self.method.as_deref());
+        named(line, "method", self.method.as_deref());
         if let Some((ending, _)) = end {
             plain(line, "outcome", ending.outcome.as_str().as_bytes());
         }
@@ -326,7 +328,7 @@ impl Record {
         foreign(line, "principal", self.principal.as_ref().map(|who| who.id.as_str()));
         let item = |line: &mut Object<'_>, kind: Kind| {
             let item = self.item.as_ref().filter(|(its, _)| *its == kind);
-            foreign(line, kind.as_str(), item.map(|(_, name)| &**name));
+            named(line, kind.as_str(), item.map(|(_, name)| &**name));
         };
         item(line, Kind::Prompt);
         let proof = claims.map(|claims| claims.proof).filter(|proof| *proof != Proof::None);
@@ -345,7 +347,7 @@ impl Record {
             Some(Id::Number(id)) => {
                 line.ours("rpcId").extend_from_slice(itoa::Buffer::new().format(*id).as_bytes());
             }
-            Some(Id::Text(id)) => write_ascii(line.ours("rpcId"), clipped(id)),
+            Some(Id::Text(id)) => write_ascii(line.ours("rpcId"), &written(id)),
             None => {}
         }
         foreign(line, "rule", self.rule());
@@ -450,6 +452,13 @@ fn foreign(line: &mut Object<'_>, key: &'static str, value: Option<&str>) {
     }
 }
 
+/// The same for one that may be a URI, or have one in it.
+fn named(line: &mut Object<'_>, key: &'static str, value: Option<&str>) {
+    if let Some(value) = value {
+        write_ascii(line.ours(key), &written(value));
+    }
+}
+
 /// A member with as much of what was said as may be.
 fn excerpt(line: &mut Object<'_>, key: &'static str, said: Option<&Excerpt>) {
     if let Some(said) = said {
@@ -463,7 +472,7 @@ fn list(out: &mut Vec<u8>, items: impl Iterator<Item = String>) {
         if n > 0 {
             out.push(b',');
         }
-        write_ascii(out, clipped(&item));
+        write_ascii(out, &written(&item));
     }
     out.push(b']');
 }
@@ -477,10 +486,19 @@ fn micros(time: Duration) -> u64 {
 }
 
 /// As much of what a peer chose as is written down.
-#[must_use]
-pub fn clipped(text: &str) -> &str {
+fn clipped(text: &str) -> &str {
     let end = text.floor_char_boundary(FOREIGN);
     text.get(..end).unwrap_or_default()
+}
+
+/// As much of what a peer chose as is written down where it may be a URI, or have one in it: without what is
+/// secret in that. It is masked before it is cut, so that no secret stands without the sign it ends with.
+#[must_use]
+pub fn written(text: &str) -> Cow<'_, str> {
+    match masking::uris(text) {
+        Cow::Borrowed(text) => Cow::Borrowed(clipped(text)),
+        Cow::Owned(text) => Cow::Owned(clipped(&text).to_owned()),
+    }
 }
 
 /// Something that happened to the log itself, or that belongs to no exchange.
@@ -502,10 +520,29 @@ pub(super) struct Event<'a> {
     pub(super) note: Option<&'a str>,
     /// The tree over the records before this one.
     pub(super) tree: Option<&'a Tree>,
+    /// Requests that are recorded together.
+    pub(super) counted: Option<Counted>,
     /// The sink it is about.
     pub(super) sink: Option<&'a str>,
     /// More, in words.
     pub(super) what: Option<&'a str>,
+}
+
+/// Requests of callers that are not known, recorded together.
+#[derive(Clone, Debug)]
+pub(super) struct Counted {
+    /// Where they came from.
+    pub(super) address: String,
+    /// How many they are.
+    pub(super) count: u64,
+    /// When the first of them came.
+    pub(super) since: SystemTime,
+    /// How they ended.
+    pub(super) outcome: Outcome,
+    /// Why.
+    pub(super) reason: Option<&'static str>,
+    /// With which HTTP status.
+    pub(super) status: u16,
 }
 
 impl Event<'_> {
@@ -519,10 +556,15 @@ impl Event<'_> {
     ) -> Vec<u8> {
         let mut out = Vec::with_capacity(512);
         let line = &mut Object::open(&mut out);
+        let counted = self.counted.as_ref();
+        foreign(line, "address", counted.map(|counted| &*counted.address));
         if let Some(bytes) = self.bytes {
             number(line, "bytes", bytes as u64);
         }
         line.text("chain", chain);
+        if let Some(counted) = counted {
+            number(line, "count", counted.count);
+        }
         if self.crashed {
             line.raw("crashed", "true");
         }
@@ -538,14 +580,22 @@ impl Event<'_> {
         if let Some(note) = self.note {
             write_ascii(line.key("note"), note);
         }
+        foreign(line, "outcome", counted.map(|counted| counted.outcome.as_str()));
         if let Some(tree) = self.tree {
             list(line.key("peaks"), tree.peaks().iter().map(|peak| hex::encode(peak)));
         }
         line.text("policy", policy);
+        foreign(line, "reason", counted.and_then(|counted| counted.reason));
         line.text("schema", SCHEMA);
+        if let Some(counted) = counted {
+            line.show("since", &humantime::format_rfc3339_micros(counted.since));
+        }
         foreign(line, "sink", self.sink);
         if let Some(tree) = self.tree {
             number(line, "size", tree.size());
+        }
+        if let Some(counted) = counted {
+            number(line, "status", counted.status.into());
         }
         line.show("time", &humantime::format_rfc3339_micros(time));
         if let Some((_, to)) = self.missing {
@@ -553,6 +603,7 @@ impl Event<'_> {
         }
         line.text("version", env!("CARGO_PKG_VERSION"));
         if let Some(what) = self.what {
+            let what = masking::uris(what);
             let end = what.floor_char_boundary(WHAT);
             write_ascii(line.key("what"), what.get(..end).unwrap_or_default());
         }
@@ -564,7 +615,7 @@ impl Event<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::tree::Tree;
-    use super::{Event, RecordId};
+    use super::{Counted, Event, Outcome, RecordId};
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
@@ -579,6 +630,14 @@ mod tests {
             key: Some("k"),
             note: Some("n\n\u{2014}"),
             tree: Some(&tree),
+            counted: Some(Counted {
+                address: "192.0.2.1".to_owned(),
+                count: 2,
+                since: UNIX_EPOCH,
+                outcome: Outcome::Refused,
+                reason: Some("r"),
+                status: 401,
+            }),
             sink: Some("s"),
             what: Some("w"),
         };

@@ -13,6 +13,7 @@ use bytes::Bytes;
 use tokio::runtime::Builder;
 
 use super::spool::{Outlet, Spool, patience};
+use super::watch::{Lost, Watch};
 use crate::settings::Rotation;
 
 /// Most bytes that are written at once.
@@ -45,6 +46,23 @@ pub trait Sink: fmt::Debug + Send {
     /// What is to be flushed to the disk, if anything is.
     fn unsynced(&mut self) -> Option<Arc<File>> {
         None
+    }
+
+    /// What shows whether its file is still the one that is written to, if there is one.
+    fn watch(&self) -> Option<Watch> {
+        None
+    }
+
+    /// Takes nothing more until it has recovered: its file is not what it was.
+    fn lose(&mut self, _what: Lost) {}
+
+    /// Goes on after it was lost, where it can: with what was there before, or with a new file, whose first record
+    /// is the one with number `seq`. Then it says which was the first record of the file that was lost.
+    ///
+    /// # Errors
+    /// When it cannot; then it takes nothing.
+    fn recover(&mut self, _seq: u64, _now: SystemTime) -> io::Result<Option<u64>> {
+        Ok(None)
     }
 
     /// Where its full files are, and how long they are kept.

@@ -13,6 +13,9 @@ use tokio::sync::Notify;
 
 use super::sink::Sink;
 
+/// Which part of a spool refusals leave free for the records of calls: one of so many.
+const RESERVED: usize = 4;
+
 /// What is shared by who fills it and who empties it.
 #[derive(Default)]
 struct Shared {
@@ -83,6 +86,12 @@ impl Spool {
             }
             emptied.await;
         }
+    }
+
+    /// Whether it has room beside what is kept for the records of calls.
+    #[must_use]
+    pub fn has_room_beside_calls(&self) -> bool {
+        self.room(self.limit / RESERVED)
     }
 
     /// Bytes that are not delivered.
@@ -174,6 +183,7 @@ mod tests {
             assert!(spool.room(4));
             spool.append(&line).unwrap();
         }
+        assert!(!spool.has_room_beside_calls(), "two bytes are left, and as many are kept");
         assert!(!spool.room(4), "what is on its way counts until it is delivered");
         let batch = outlet.take(4);
         assert_eq!(batch.len(), 1);

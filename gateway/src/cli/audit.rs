@@ -16,12 +16,15 @@ use gateway::audit::ocsf;
 use gateway::audit::verify::{Audit as Auditor, Demands, Report, UNCOVERED};
 use policy::json::{Bounds, Document, Value, write_ascii};
 
+use super::printable::{in_a_line, printable};
 use super::{FAILED, Format, complain, print, say};
 
 /// The log is not the one that was written.
 const BROKEN: u8 = 8;
 /// How often a file is looked at that is followed.
 const TURN: Duration = Duration::from_millis(200);
+/// What a formula begins with in a spreadsheet, also in the full width of East Asian scripts.
+const FORMULA: [char; 8] = ['=', '+', '-', '@', '\u{ff1d}', '\u{ff0b}', '\u{ff0d}', '\u{ff20}'];
 /// What a table has of a record.
 const COLUMNS: [&str; 16] = [
     "time",
@@ -449,11 +452,17 @@ fn shown(line: &[u8], filter: &Filter, format: Shown, now: SystemTime) -> Option
         return None;
     }
     match format {
-        Shown::Jsonl => Some([line.trim_ascii_end(), b"\n"].concat()),
-        Shown::Ocsf => ocsf::event(line.trim_ascii_end()),
+        Shown::Jsonl => plain([line.trim_ascii_end(), b"\n"].concat()),
+        Shown::Ocsf => plain(ocsf::event(line.trim_ascii_end())?),
         Shown::Csv => Some(row(root).into_bytes()),
         Shown::Human => Some(words(root)),
     }
+}
+
+/// JSON as it is. What the gateway has written is ASCII; somebody else may have written it anew.
+fn plain(json: Vec<u8>) -> Option<Vec<u8>> {
+    let text = String::from_utf8(json).ok()?;
+    Some(printable(&text).into_owned().into_bytes())
 }
 
 fn text(record: Value<'_>, name: &str) -> Option<String> {
@@ -463,11 +472,11 @@ fn text(record: Value<'_>, name: &str) -> Option<String> {
 
 fn row(record: Value<'_>) -> String {
     let cell = |name: &&str| {
-        let text = text(record, name).unwrap_or_default();
+        let text = in_a_line(&text(record, name).unwrap_or_default());
         // RFC 4180; and no cell begins like a formula, for those who open it in a spreadsheet.
-        let formula = text.starts_with(['=', '+', '-', '@', '\t', '\r']);
+        let formula = text.trim_start().starts_with(FORMULA);
         let text = if formula { format!("'{text}") } else { text };
-        match text.contains(['"', ',', '\n', '\r']) {
+        match text.contains(['"', ',']) {
             true => format!("\"{}\"", text.replace('"', "\"\"")),
             false => text,
         }
@@ -480,14 +489,17 @@ fn row(record: Value<'_>) -> String {
 fn words(record: Value<'_>) -> Vec<u8> {
     let text = |name: &str| text(record, name);
     let event = text("event").unwrap_or_default();
-    let mut out = text("time").unwrap_or_default().into_bytes();
+    let mut out = Vec::new();
     let mut word = |text: &str| {
-        out.push(b' ');
+        if !out.is_empty() {
+            out.push(b' ');
+        }
         let mut quoted = Vec::new();
         write_ascii(&mut quoted, text);
         let inner = quoted.get(1..quoted.len() - 1).unwrap_or_default();
         out.extend_from_slice(inner);
     };
+    word(&text("time").unwrap_or_default());
     word(&text("outcome").unwrap_or(event));
     word(&text("principal").unwrap_or_else(|| "-".to_owned()));
     if let Some(method) = text("method") {
@@ -498,6 +510,9 @@ fn words(record: Value<'_>) -> Vec<u8> {
         (Some(server), Some(item)) => word(&format!("{server}/{item}")),
         (Some(one), None) | (None, Some(one)) => word(&one),
         (None, None) => {}
+    }
+    if let (Some(count), Some(address)) = (text("count"), text("address")) {
+        word(&format!("{count} from {address}"));
     }
     let why: Vec<_> = ["reason", "rule", "what"].iter().filter_map(|name| text(name)).collect();
     if !why.is_empty() {

@@ -15,6 +15,7 @@ use policy::offer::{Kind, Offer};
 use policy::pipeline::Policy;
 use serde_json::json;
 
+use super::printable::printable;
 use super::{complain, say, settings};
 
 /// Longest line that is read, in bytes.
@@ -67,7 +68,7 @@ pub(super) fn run(inspect: &Inspect) -> ExitCode {
         }
         match one(inspect.kind, &policy, &server, &line) {
             Ok(answer) => {
-                if writeln!(out, "{answer}").is_err() {
+                if writeln!(out, "{}", printable(&answer.to_string())).is_err() {
                     return ExitCode::from(super::FAILED);
                 }
             }

@@ -15,7 +15,7 @@ use policy::work::{Budget, USUAL_MOST};
 use tokio::time::timeout;
 
 use super::{Arrived, Gateway};
-use crate::audit::{Entry, Record, Verdict};
+use crate::audit::{Entry, Record, Verdict, written};
 use crate::body::Body;
 use crate::ending::Ending;
 use crate::failure::Failure;
@@ -323,7 +323,7 @@ const MISTAKEN: UpstreamError = UpstreamError::Protocol("a list was released as 
 fn withheld(server: &Upstream, view: &View) {
     for (offer, decision) in view.hidden() {
         for finding in &decision.findings {
-            let name = offer.name().as_str().escape_debug().to_string();
+            let name = written(offer.name().as_str()).escape_debug().to_string();
             let kind = offer.kind().as_str();
             tracing::warn!(server = %server.name(), kind, %name, %finding, "one is withheld");
         }

@@ -62,7 +62,7 @@ impl Gateway {
         error: crate::audit::AuditError,
     ) -> Response<Body> {
         let failure = Failure::Audit(error);
-        tracing::error!(error = %crate::report::Chain(&failure), "not recorded");
+        self.journal.log_lost(&failure, "not recorded");
         let public = failure.public(record.version.map(Version::era));
         reply::error(&public, record.rpc_id.as_ref())
     }

@@ -519,7 +519,7 @@ impl Underway {
             record.bytes_out = bytes_out;
         }
         if let Err(error) = entry.close(ending) {
-            tracing::error!(error = %crate::report::Chain(&error), "a call is not on record");
+            gateway.journal.log_lost(&error, "a call is not on record");
         }
     }
 }

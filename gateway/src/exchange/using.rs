@@ -105,7 +105,7 @@ impl Gateway {
         let entry = match self.journal.open_call(record) {
             Ok(entry) => entry,
             Err(error) => {
-                tracing::error!(error = %crate::report::Chain(&error), "no record, no call");
+                self.journal.log_lost(&error, "no record, no call");
                 return reply::error(&Failure::Audit(error).public(Some(era)), Some(&id));
             }
         };

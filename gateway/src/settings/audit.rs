@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use super::compile::Compiler;
 use super::raw::{
-    Format, Full, RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRotation, RawSink,
-    RawSyslog,
+    Format, Full, RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRefusals, RawRotation,
+    RawSink, RawSyslog,
 };
 use super::{Place, SecretRef};
 
@@ -17,6 +17,10 @@ const MIB: usize = 1024 * 1024;
 const USUAL_CAPTURE: usize = 2 * 1024;
 /// And the most that can be asked for.
 const MOST_CAPTURED: usize = 8 * 1024;
+/// Longest time for which refusals are counted before they are recorded.
+const LONGEST_COUNT: Duration = Duration::from_secs(3600);
+/// Most pairs of an address and a reason that can be told apart.
+const MOST_TRACKED: usize = 65_536;
 /// What the records of a call take beside that, and what belongs to them.
 const RECORDS: usize = 12 * 1024;
 
@@ -29,8 +33,29 @@ pub struct Audit {
     pub digest_key: Option<SecretRef>,
     /// Who signs the head of the log.
     pub checkpoints: Checkpoints,
+    /// How requests of callers that are not known are recorded.
+    pub refusals: Refusals,
     /// What of contents is recorded; nothing if not given.
     pub capture: Option<Capture>,
+    /// A new log is begun where one is missing: for one start, from the command line.
+    pub anew: bool,
+}
+
+/// How requests of callers that are not known are recorded.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Refusals {
+    /// How many of one address with one outcome and reason have a record each before they are counted.
+    pub each: u64,
+    /// How often those that were counted are recorded.
+    pub interval: Duration,
+    /// How many pairs of an address and a reason are told apart at once.
+    pub tracked: usize,
+}
+
+impl Default for Refusals {
+    fn default() -> Self {
+        Self { each: 4, interval: Duration::from_secs(10), tracked: 256 }
+    }
 }
 
 /// What of contents is recorded, redacted.
@@ -140,6 +165,7 @@ impl Compiler<'_> {
     pub(super) fn audit(&mut self, raw: RawAudit) -> Audit {
         let digest_key = raw.digest_key.and_then(|raw| self.secret("/audit/digestKey", raw));
         let checkpoints = self.checkpoints(raw.checkpoints);
+        let refusals = self.refusals(&raw.refusals);
         let capture = raw.capture.and_then(|raw| self.capture(&raw));
         let sinks = self.sinks(raw.sinks);
         let wanted = capture.map_or(0, |capture| 2 * capture.size + RECORDS);
@@ -150,7 +176,29 @@ impl Compiler<'_> {
                 format!("give it `spool: {}KiB` or more, or capture less", wanted / 1024 + 1);
             self.report("/audit/capture/size", message, help);
         }
-        Audit { sinks, digest_key, checkpoints, capture }
+        Audit { sinks, digest_key, checkpoints, refusals, capture, anew: false }
+    }
+
+    fn refusals(&mut self, raw: &RawRefusals) -> Refusals {
+        let usual = Refusals::default();
+        let at = "/audit/refusals/interval";
+        let interval = self.time(at, raw.interval.as_deref()).unwrap_or(usual.interval);
+        if interval > LONGEST_COUNT {
+            let help =
+                "give at most `1h`: a crash loses what was counted since it was last recorded";
+            self.report(
+                at,
+                "refusals would be counted for too long before they are recorded",
+                help,
+            );
+        }
+        let tracked = raw.tracked.unwrap_or(usual.tracked);
+        if !(1..=MOST_TRACKED).contains(&tracked) {
+            let message = format!("{tracked} is not a number from 1 to {MOST_TRACKED}");
+            let help = "leave it out, or give how many addresses are told apart at once";
+            self.report("/audit/refusals/tracked", message, help);
+        }
+        Refusals { each: raw.each.unwrap_or(usual.each), interval, tracked }
     }
 
     fn capture(&mut self, raw: &RawCapture) -> Option<Capture> {

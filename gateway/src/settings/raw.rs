@@ -19,7 +19,7 @@ use serde::Deserialize;
 
 pub use audit::{Format, Full};
 pub(super) use audit::{
-    RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRotation, RawSink, RawSyslog,
+    RawAudit, RawCapture, RawCheckpoints, RawHttpSink, RawRefusals, RawRotation, RawSink, RawSyslog,
 };
 pub(super) use credential::{
     RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawServerTls,

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant, SystemTime};
 
 use policy::offer::Kind;
 
-use crate::audit::{Record, RecordId, clipped};
+use crate::audit::{Record, RecordId, written};
 use crate::ending::{Ending, Outcome};
 use crate::protocol::{Era, Version, method};
 use crate::trace::Trace;
@@ -76,7 +76,7 @@ impl Span {
     pub(super) fn name(&self) -> String {
         match &self.item {
             Some((Kind::Tool | Kind::Prompt, name)) if self.known => {
-                format!("{} {}", self.method, clipped(name))
+                format!("{} {}", self.method, written(name))
             }
             Some(_) | None => self.method.to_owned(),
         }
@@ -96,14 +96,14 @@ impl Span {
         let mut found: Attributes<'_> = vec![("mcp.method.name", text(self.method))];
         match &self.item {
             Some((Kind::Tool, name)) => {
-                found.push(("gen_ai.tool.name", text(clipped(name))));
+                found.push(("gen_ai.tool.name", text(written(name))));
                 if self.method == method::TOOLS_CALL {
                     found.push(("gen_ai.operation.name", text("execute_tool")));
                 }
             }
-            Some((Kind::Prompt, name)) => found.push(("gen_ai.prompt.name", text(clipped(name)))),
+            Some((Kind::Prompt, name)) => found.push(("gen_ai.prompt.name", text(written(name)))),
             Some((Kind::Resource | Kind::Template, uri)) => {
-                found.push(("mcp.resource.uri", text(clipped(uri))));
+                found.push(("mcp.resource.uri", text(written(uri))));
             }
             Some((Kind::Method, _)) | None => {}
         }
@@ -125,7 +125,7 @@ impl Span {
         if let Some(id) = &self.rpc_id {
             let id = match id {
                 Id::Number(id) => text(id.to_string()),
-                Id::Text(id) => text(clipped(id)),
+                Id::Text(id) => text(written(id)),
             };
             found.push(("jsonrpc.request.id", id));
         }

@@ -14,6 +14,7 @@ use policy::pipeline::View;
 use policy::work::Budget;
 
 use super::error::UpstreamError;
+use crate::masking;
 use crate::naming::Naming;
 use crate::offload::Offload;
 use crate::settings::Limits;
@@ -265,6 +266,7 @@ impl Pages {
                     let error = crate::report::Chain(&error);
                     let name = definition.get(self.kind.key()).and_then(Value::as_str);
                     let name = name.unwrap_or_default();
+                    let name = masking::uris(&name);
                     let name = name.get(..name.floor_char_boundary(128)).unwrap_or_default();
                     let name = name.escape_debug();
                     tracing::warn!(server = %self.server, kind, %name, %error, "one was left out");

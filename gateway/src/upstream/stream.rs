@@ -8,6 +8,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::http::{self, HttpAnswer};
 use super::{Party, Replier, Transport, Upstream, UpstreamError, request};
+use crate::log_limit::LogLimit;
 use crate::protocol::Era;
 use crate::session::Leg;
 use crate::wire::Message;
@@ -17,6 +18,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
 /// How long a stream may be without a word or a sign of life.
 pub(super) const SILENCE: Duration = Duration::from_secs(24 * 3600);
+/// Log lines about events that are no messages, of all servers: a server sends as many as it likes.
+static UNREAD: LogLimit = LogLimit::new(1, 5);
 
 /// How long to wait before a stream that was lost `attempts` times in a row is opened again.
 pub(super) fn pause(attempts: u32) -> Duration {
@@ -85,8 +88,10 @@ impl Stream {
                     return Ok(message);
                 }
                 Err(error) => {
-                    let error = crate::report::Chain(&error);
-                    tracing::warn!(server = %self.upstream.name, %error, "not a message");
+                    if let Some(suppressed) = UNREAD.allow(Instant::now().into_std()) {
+                        let (server, error) = (&self.upstream.name, crate::report::Chain(&error));
+                        tracing::warn!(%server, %error, suppressed, "not a message");
+                    }
                 }
             }
         }

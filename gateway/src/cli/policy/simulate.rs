@@ -13,13 +13,13 @@ use gateway::rehearsal::Rehearsal;
 use gateway::settings::Settings;
 use gateway::settings::cases::{Described, Question};
 use policy::decision::Effect;
-use policy::drift::visible;
 use policy::json::Value;
 use policy::name::{RESERVED, ServerName};
 use policy::offer::Kind;
 use policy::principal::{Principal, Proof};
 use serde_json::json;
 
+use super::super::printable::in_a_line;
 use super::super::{Format, audit, complain, print, say};
 use super::{DENIED, allowed, denied, rehearsal, verdict};
 
@@ -128,7 +128,7 @@ impl About {
 
     fn shown(&self) -> String {
         match self {
-            Self::Thing(kind, name) => format!("{} {}", kind.as_str(), visible(name)),
+            Self::Thing(kind, name) => format!("{} {name}", kind.as_str()),
             Self::List(kind) => format!("the list of {}", kind.list()),
         }
     }
@@ -254,8 +254,8 @@ fn words(tally: &Tally) -> String {
     let mut out = String::new();
     for (flip, (count, last)) in &tally.flips {
         let Flip { principal, server, thing, was, would } = flip;
-        let principal = visible(principal);
-        let server = visible(server);
+        let [principal, server, thing] = [principal, server, thing].map(|text| in_a_line(text));
+        let [was, would, last] = [was, would, last].map(|text| in_a_line(text));
         writeln!(
             out,
             "{count:>6}  {principal}  {thing} of {server}\n        was   {was}\n        would {would}\n        last  {last}"

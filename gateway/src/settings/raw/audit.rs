@@ -17,6 +17,9 @@ pub(in crate::settings) struct RawAudit {
     /// The signed head of the log.
     #[serde(default)]
     pub(in crate::settings) checkpoints: RawCheckpoints,
+    /// How requests of callers that are not known are recorded.
+    #[serde(default)]
+    pub(in crate::settings) refusals: RawRefusals,
     /// Contents that are recorded as well, without secrets and personal data as far as the detectors find
     /// them. Without it no record has any content.
     pub(in crate::settings) capture: Option<RawCapture>,
@@ -33,6 +36,21 @@ pub(in crate::settings) struct RawCapture {
     pub(in crate::settings) results: bool,
     /// Most of each, as it is written in a record, up to `8KiB`. Default `2KiB`.
     pub(in crate::settings) size: Option<String>,
+}
+
+/// How requests of callers that are not known are recorded: the first of an address with one outcome and reason
+/// one by one, those after them in one record that counts them. Requests of known callers have a record each in any case.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields, default)]
+pub(in crate::settings) struct RawRefusals {
+    /// How many have a record each before they are counted. Default 4.
+    pub(in crate::settings) each: Option<u64>,
+    /// How often those that were counted are recorded; an address that was quiet for so long begins anew. Default
+    /// `10s`, at most `1h`.
+    pub(in crate::settings) interval: Option<String>,
+    /// How many pairs of an address and a reason are told apart at once; what comes from more is counted
+    /// together. Default 256, at most 65536.
+    pub(in crate::settings) tracked: Option<usize>,
 }
 
 /// Who signs the head of the log, and how often.

@@ -1,0 +1,121 @@
+//! Whether a log is the one that its last checkpoint was made of, where checkpoints are kept apart from it.
+//!
+//! A log alone cannot show that its end was cut off, or that all of it was taken away. The file of checkpoints
+//! can, so a start compares the two before it signs anything.
+
+use std::fs::{self, File};
+use std::io::{self, ErrorKind, Read as _, Seek as _, SeekFrom};
+use std::path::Path;
+
+use super::file::{Resumed, Trusted};
+use super::note::Checkpoint;
+
+/// How much of the end of the file is read first.
+const TAIL: u64 = 1024 * 1024;
+
+/// The last checkpoint of ours in the file at `path`. Without a configured key it is not known which are ours, so the
+/// last of all.
+///
+/// # Errors
+/// When the file is there and cannot be read. One that may only be appended to says nothing.
+pub fn last_kept(path: &Path, trusted: &Trusted) -> io::Result<Option<Checkpoint>> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_file() => {}
+        // What was written to a pipe is elsewhere.
+        Ok(_) => return Ok(None),
+        Err(error) if error.kind() == ErrorKind::NotFound => return Ok(None),
+        Err(error) => return Err(error),
+    }
+    let mut file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => {
+            let file = path.display();
+            tracing::warn!(%file, "the log is not compared with its checkpoints, which cannot be read");
+            return Ok(None);
+        }
+        Err(error) => return Err(error),
+    };
+    let length = file.metadata()?.len();
+    let mut window = TAIL.min(length);
+    loop {
+        let is_whole = window == length;
+        file.seek(SeekFrom::Start(length - window))?;
+        let mut bytes = Vec::new();
+        file.by_ref().take(window).read_to_end(&mut bytes)?;
+        // The first may have been cut by the window.
+        let notes = Checkpoint::split(&String::from_utf8_lossy(&bytes));
+        let mut notes = notes.iter().skip(usize::from(!is_whole)).rev();
+        let last = notes.find_map(|note| match trusted.keys.is_empty() {
+            true => Checkpoint::unsigned(note).ok(),
+            false => Checkpoint::open(note, &trusted.keys).ok().map(|(checkpoint, _)| checkpoint),
+        });
+        if last.is_some() || is_whole {
+            return Ok(last);
+        }
+        window = window.saturating_mul(4).min(length);
+    }
+}
+
+/// Why the log that goes on after `resumed`, if there is one, is not the one that `kept` was made of.
+#[must_use]
+pub fn disagreement(kept: &Checkpoint, resumed: Option<&Resumed>) -> Option<String> {
+    let chain = kept.origin.rsplit('/').next().unwrap_or_default();
+    let size = kept.size;
+    let Some(resumed) = resumed else {
+        return Some(format!("there is none, and that of chain {chain} had {size} records"));
+    };
+    if *resumed.chain.id != *chain {
+        let id = &resumed.chain.id;
+        return Some(format!("it is of chain {id}, and the checkpoint is of chain {chain}"));
+    }
+    let agrees = match &resumed.signed {
+        Some((signed, root)) => *signed > size || (*signed == size && *root == kept.root),
+        // The record of the checkpoint itself comes after those it is over.
+        None => resumed.chain.tree.size() > size,
+    };
+    let has = resumed.chain.tree.size();
+    (!agrees).then(|| match &resumed.signed {
+        Some((signed, _)) if *signed == size => {
+            format!("its first {size} records are others than those of the checkpoint")
+        }
+        Some(_) | None => {
+            format!("it has {has} records, and not the checkpoint over {size}: its end was cut off")
+        }
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::disagreement;
+    use crate::audit::chain::Chain;
+    use crate::audit::file::Resumed;
+    use crate::audit::note::Checkpoint;
+
+    #[test]
+    fn a_log_agrees_only_with_a_checkpoint_that_is_in_it() {
+        let mut chain = Chain::new("0011223344556677");
+        for leaf in 0..9 {
+            chain.tree.push([leaf; 32]);
+        }
+        let kept = |origin: &str, size, root| Checkpoint { origin: origin.into(), size, root };
+        let ours = "gw.example/0011223344556677";
+        let resumed = |signed| Resumed { chain: chain.clone(), crashed: false, torn: None, signed };
+        let agrees = |kept: &Checkpoint, resumed: Option<Resumed>| {
+            disagreement(kept, resumed.as_ref()).is_none()
+        };
+        let signed = Some((8, [1; 32]));
+        assert!(agrees(&kept(ours, 8, [1; 32]), Some(resumed(signed))));
+        assert!(agrees(&kept(ours, 5, [7; 32]), Some(resumed(signed))), "a later one was not kept");
+        assert!(agrees(&kept(ours, 8, [1; 32]), Some(resumed(None))));
+        for (kept, resumed) in [
+            (kept(ours, 8, [1; 32]), None),
+            (kept(ours, 8, [2; 32]), Some(resumed(signed))),
+            (kept(ours, 9, [1; 32]), Some(resumed(signed))),
+            (kept(ours, 100, [1; 32]), Some(resumed(signed))),
+            (kept(ours, 9, [1; 32]), Some(resumed(None))),
+            (kept("gw.example/aa11223344556677", 8, [1; 32]), Some(resumed(signed))),
+        ] {
+            assert!(!agrees(&kept, resumed), "{kept:?}");
+        }
+    }
+}

@@ -1,0 +1,195 @@
+//! Nobody fills the log, the audit log or the disk by sending much of what is refused or unasked.
+
+use std::fs;
+use std::io::Write as _;
+use std::process::Command;
+use std::sync::{Condvar, Mutex};
+
+use e2e::client::{Client, get, raw};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
+use e2e::server::{Server, answer};
+use e2e::{ERAS, Era, PATIENCE, eventually};
+use serde_json::{Value, json};
+
+/// A server over stdio that sends answers nobody has asked for before each answer.
+const STRAYS: &str = r#"
+import json, sys
+
+def send(message):
+    print(json.dumps({"jsonrpc": "2.0", **message}))
+
+TOOLS = {"tools": [{"name": "read", "description": "A tool.", "inputSchema": {"type": "object"}}]}
+RESULTS = {
+    "initialize": {
+        "protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+        "serverInfo": {"name": "strays", "version": "1"},
+    },
+    "tools/list": TOOLS,
+    "tools/call": {"content": [{"type": "text", "text": "done"}]},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    for n in range(1000):
+        send({"id": 1_000_000_000 + n, "result": {}})
+    known = RESULTS.get(message["method"])
+    answer = {"result": known} if known else {"error": {"code": -32601, "message": "no such method"}}
+    send({"id": message["id"], **answer})
+    sys.stdout.flush()
+"#;
+
+#[test]
+fn a_server_that_sends_answers_nobody_asked_for_does_not_fill_the_log() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let program = folder.path().join("strays.py");
+        fs::write(&program, STRAYS).unwrap();
+        let server = format!("- {{name: up, command: python3, args: ['{}']}}", program.display());
+        let gateway = Config::with(&server, "[up]").start();
+        let ana = gateway.client(era, ANA);
+        let mut calls = 0;
+        // Each call brings a thousand; the lines that are written say how many were not.
+        let (lines, suppressed) = eventually("a line that counts the others", || {
+            calls += 1;
+            assert_eq!(ana.call("read", &json!({})).status, 200);
+            let log = gateway.log.lock().unwrap().clone();
+            let lines: Vec<_> = log.lines().filter(|line| line.contains("nobody waits")).collect();
+            let counts = lines.iter().map(|line| suppressed_in(line));
+            let suppressed = counts.max().filter(|count| *count > 100)?;
+            Some((lines.len(), suppressed))
+        });
+        assert!(lines < 50, "{lines} lines for {calls} calls; {suppressed} were suppressed");
+    }
+}
+
+/// How many lines a line of the log says were suppressed before it.
+#[expect(clippy::disallowed_methods, reason = "our own output")]
+fn suppressed_in(line: &str) -> u64 {
+    let line: Value = serde_json::from_str(line).unwrap_or_default();
+    line["fields"]["suppressed"].as_u64().unwrap_or_default()
+}
+
+/// Asks so often without a credential; each is refused.
+fn knock(gateway: &Gateway, era: Era, times: usize) {
+    let nobody = Client::silent(gateway.address, "/mcp", era, &[]);
+    let body = nobody.message(&json!(1), "tools/list", json!({}));
+    let bytes = nobody.bytes("tools/list", None, &body);
+    for _ in 0..times {
+        assert_eq!(raw(gateway.address, &bytes).status, 401);
+    }
+}
+
+/// How many of these requests have a record each, and how many are counted in records of several.
+fn recorded(gateway: &Gateway, reason: &str) -> (usize, u64) {
+    let records = gateway.log();
+    let of = |event: &str| {
+        let event = event.to_owned();
+        records.iter().filter(move |r| r["event"] == event && r["reason"] == reason)
+    };
+    (of("exchange").count(), of("refusals").map(|r| r["count"].as_u64().unwrap()).sum())
+}
+
+#[test]
+fn who_has_no_credential_costs_few_records_and_each_request_is_counted() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let mut config = Config::of(&server.url());
+        config.refusals = "{}".to_owned();
+        let mut gateway = config.start();
+        knock(&gateway, era, 300);
+        // Who is known has a record for each request, also where it is refused.
+        let ana = gateway.client(era, ANA);
+        for _ in 0..10 {
+            assert_eq!(ana.call("read", &json!({})).status, 200);
+            assert!(ana.call("none", &json!({})).code() < 0);
+        }
+        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        let counted =
+            metrics.lines().find(|l| l.starts_with("portcullis_audit_requests_summarised"));
+        assert!(counted.is_some_and(|line| !line.ends_with(" 0")), "{metrics}");
+        gateway.terminate();
+        assert_eq!(gateway.ended(), Some(0));
+        let (alone, counted) = recorded(&gateway, "credential-missing");
+        assert!((4..=8).contains(&alone), "{alone} have a record each");
+        assert_eq!(alone as u64 + counted, 300, "none is lost");
+        let of_ana = gateway.exchanges().into_iter().filter(|r| r["principal"] == "ana");
+        assert!(of_ana.filter(|r| r["tool"].is_string()).count() == 20);
+        let summary = gateway.log().into_iter().find(|r| r["event"] == "refusals").unwrap();
+        assert_eq!(
+            (&summary["address"], &summary["outcome"], &summary["status"]),
+            (&json!("127.0.0.1"), &json!("refused"), &json!(401))
+        );
+        assert!(summary["since"].as_str().unwrap() <= summary["time"].as_str().unwrap());
+        let audit = |arguments: &[&str]| {
+            let mut command = Command::new(binary());
+            command.arg("audit").args(arguments).arg(gateway.audit()).output().unwrap()
+        };
+        assert!(audit(&["verify"]).status.success());
+        let shown = String::from_utf8(audit(&["query", "--event", "refusals"]).stdout).unwrap();
+        let events = audit(&["export", "--event", "refusals"]).stdout;
+        assert!(String::from_utf8_lossy(&events).contains("\"count\":"));
+        assert_eq!(crate::ledger::misfits(&events), "");
+        assert!(shown.contains(" refused ") && shown.contains("from 127.0.0.1"), "{shown}");
+    }
+}
+
+#[test]
+fn what_unknown_callers_send_leaves_room_for_the_records_of_calls() {
+    // A collector that takes nothing until it is told to.
+    let held: &'static (Mutex<bool>, Condvar) = Box::leak(Box::default());
+    let collector = Server::start(move |_, stream| {
+        let (takes, told) = held;
+        let takes = takes.lock().unwrap();
+        drop(told.wait_timeout_while(takes, PATIENCE, |takes| !*takes).unwrap());
+        stream.write_all(&answer("200 OK", "text/plain", "ok")).is_ok()
+    });
+    let server = Server::echo(Era::Modern, &["read"]);
+    let mut config = Config::of(&server.url());
+    config.refusals = "{each: 1000000, interval: 100ms}".to_owned();
+    config.sinks = format!("{{name: siem, http: {{url: '{}'}}, spool: 64KiB}}", collector.url());
+    let gateway = config.start();
+    // More than the spool holds; they are refused for what they are, and never because nothing can be recorded.
+    knock(&gateway, Era::Modern, 150);
+    let (alone, _) = recorded(&gateway, "credential-missing");
+    assert!(alone < 120, "{alone} have a record each");
+    let ana = gateway.client(Era::Modern, ANA);
+    for _ in 0..3 {
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+    }
+    let (takes, told) = held;
+    *takes.lock().unwrap() = true;
+    told.notify_all();
+    // What was counted meanwhile is on record as soon as there is room.
+    eventually("all of them to be on record", || {
+        let (alone, counted) = recorded(&gateway, "credential-missing");
+        (alone as u64 + counted == 150).then_some(())
+    });
+}
+
+#[test]
+fn lines_of_the_log_about_records_that_are_not_taken_are_few() {
+    let folder = Folder::new();
+    let pipe = folder.path().join("audit.pipe");
+    assert!(Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+    let open = || fs::OpenOptions::new().read(true).write(true).open(&pipe).unwrap();
+    let reader = open();
+    let server = Server::echo(Era::Modern, &["read"]);
+    let mut config = Config::of(&server.url());
+    config.audit = Some(pipe.clone());
+    let gateway = config.start();
+    let ana = gateway.client(Era::Modern, ANA);
+    assert_eq!(ana.call("read", &json!({})).status, 200);
+    drop(reader);
+    eventually("the sink to fail", || (ana.call("read", &json!({})).status == 503).then_some(()));
+    for _ in 0..300 {
+        assert_eq!(ana.call("read", &json!({})).status, 503);
+    }
+    let log = gateway.log.lock().unwrap().clone();
+    let lines = log.lines().filter(|line| line.contains("did not take the record")).count();
+    assert!((1..100).contains(&lines), "{lines} lines");
+    let reader = open();
+    eventually("it to work again", || (ana.call("read", &json!({})).status == 200).then_some(()));
+    drop(gateway);
+    drop(reader);
+}
