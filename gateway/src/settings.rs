@@ -6,6 +6,7 @@
 mod audit;
 mod bounds;
 pub mod cases;
+mod clashes;
 mod compile;
 mod credentials;
 mod guardrails;
@@ -101,6 +102,8 @@ pub struct Settings {
 pub struct Ops {
     /// Where.
     pub address: SocketAddr,
+    /// Names it answers to besides those of this machine and addresses, in lower case.
+    pub hosts: BTreeSet<Box<str>>,
     /// What an operator shows to change something; without it nothing can be changed.
     pub token: Option<SecretRef>,
 }
@@ -226,6 +229,9 @@ pub struct RouteOauth {
     pub nonce: bool,
 }
 
+/// Longest configuration that is read while the gateway runs, in bytes.
+pub const LONGEST: u64 = 16 * 1024 * 1024;
+
 /// How the identity of a program begins that cannot be read: it is nobody's.
 pub const UNREADABLE: &str = "unreadable program";
 
@@ -298,7 +304,6 @@ pub fn load_for(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, Problems> {
     let wrong = |found| Problems::new(file, text, found);
-    let folder = Path::new(file).parent().unwrap_or(Path::new(""));
     let mut root = yaml::parse(text).map_err(wrong)?;
     let mut problems = Vec::new();
     variables::substitute(&mut root, variables, &mut problems);
@@ -308,8 +313,9 @@ pub fn load_for(
     let wanted = purpose == Purpose::Serving
         && json.get("selftest").is_some_and(|section| !section.is_null());
     let key = wanted.then(|| selftest::add(&mut json)).flatten();
-    let compiled =
-        serde_json::from_value(json).ok().map(|raw| compile::settings(raw, &root, folder, key));
+    let compiled = serde_json::from_value(json)
+        .ok()
+        .map(|raw| compile::settings(raw, &root, Path::new(file), key));
     match compiled {
         Some(Ok(settings)) if problems.is_empty() => Ok(settings),
         Some(Err(more)) => {
