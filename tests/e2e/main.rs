@@ -29,6 +29,7 @@ mod framing;
 mod identity;
 mod import;
 mod ledger;
+mod operator;
 mod peers;
 mod pins;
 mod policy;
