@@ -49,6 +49,8 @@ pub(super) fn run(exec: Exec) -> ExitCode {
     run_to_end(
         settings,
         |settings| start::start(settings, None),
+        // The program has the time it takes to end; the stop begins after it.
+        Begins::WithCall,
         async move |running| match beside(running, &again, &exec).await {
             Ok(code) => code,
             Err(error) => complain(&error.to_string()),
