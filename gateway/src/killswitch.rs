@@ -2,7 +2,7 @@
 //!
 //! What an operator revokes holds at once. It is written into the file as well, if there is one, so
 //! that a restart does not forget it (control C32). What a file revokes holds at the first look at it, and is
-//! lifted when the file was read whole ([`settled`]).
+//! lifted when the file was read whole (`settled`).
 
 mod settled;
 
