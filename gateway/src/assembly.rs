@@ -31,7 +31,7 @@ use crate::fetch::FetchError;
 use crate::guardrail::Guardrail;
 use crate::identity::Identity;
 use crate::kept::Results;
-use crate::live::Generation;
+use crate::live::{Generation, Names};
 use crate::metrics::Metrics;
 use crate::pinning::Keeper;
 use crate::rates::Rates;
@@ -267,6 +267,7 @@ impl Lasting {
         let tasks = self.tasks.generation();
         // Given up before it serves, nothing of it is left running.
         let ending = tasks.guard();
+        let names = Names::of(&settings);
         let world = self.world(&tasks);
         let policy = Arc::new(std::mem::take(&mut settings.policy).with_key(self.key));
         let (journal, metrics) = (Arc::clone(&self.journal), Arc::clone(&self.metrics));
@@ -312,7 +313,7 @@ impl Lasting {
         };
         let selftest = settings.selftest.map(Arc::new);
         let generation =
-            Generation { gateway: Arc::new(gateway), doors, old: old.collect(), selftest };
+            Generation { gateway: Arc::new(gateway), doors, old: old.collect(), selftest, names };
         Ok(Built { generation, digest, keeper, upstreams, names: settings.names })
     }
 

@@ -36,7 +36,8 @@ use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
 use gateway::service;
 use gateway::settings::{self, Problems, Purpose, Reach, Settings, SinkTarget};
-use gateway::start::{self, Running, Source, StartError};
+use gateway::start::{self, Running, Source, StartError, Stopped};
+use gateway::watchdog::{ABANDONED, Begins, Watchdog};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -142,6 +143,11 @@ enum Verb {
     },
     /// Have a running gateway attack itself, and say what holds. Exits with 6 when something does not.
     Selftest(ops::Selftest),
+    /// Revoke callers, clients, servers, tools or tokens, whatever the rules say, or everything: at the
+    /// running gateway where the configuration has `ops.token`, else in `revocations.file`.
+    Revoke(ops::Change),
+    /// Show what is revoked, and take it back.
+    Revocations(ops::Revocations),
     /// Say whether a running gateway is ready: exits with 0 or 1.
     Health(ops::Health),
     /// Be a small MCP server over stdio, to try a gateway on.
@@ -220,6 +226,8 @@ pub(crate) fn run() -> ExitCode {
         Verb::Schema { of: Of::Audit } => print(AUDIT_SCHEMA),
         Verb::Keygen => keygen(),
         Verb::Selftest(selftest) => ops::selftest(&selftest),
+        Verb::Revoke(change) => ops::revoke(&change),
+        Verb::Revocations(revocations) => ops::revocations(&revocations),
         Verb::Health(health) => ops::health(&health),
         Verb::Canary { selftest } => {
             let part = if selftest { Part::Attacker } else { Part::Quickstart };
@@ -391,7 +399,7 @@ fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
     if key.is_none() && settings.identity.anonymous.is_none() {
         return complain("set PORTCULLIS_API_KEY, or define `identity.anonymous`");
     }
-    run_to_end(settings, start::start_inside, async |running| {
+    run_to_end(settings, start::start_inside, Begins::WithSignal, async |running| {
         let served = tokio::select! {
             served = running.serve_inside(route, key) => served,
             () = told_to_stop() => Ok(()),
@@ -425,6 +433,7 @@ fn serve(config: Option<&Path>, new_log: bool) -> ExitCode {
     run_to_end(
         settings,
         |settings| start::start(settings, source),
+        Begins::WithSignal,
         async |running| {
             let told = told_to_stop();
             announce(running, config.is_none());
@@ -447,7 +456,7 @@ struct File(PathBuf);
 
 impl Source for File {
     fn text(&self) -> io::Result<String> {
-        fs::read_to_string(&self.0)
+        gateway::file::text(&self.0, settings::LONGEST)
     }
 
     fn settings(&self, text: &str) -> Result<Settings, Problems> {
@@ -459,6 +468,7 @@ impl Source for File {
 fn run_to_end(
     settings: Settings,
     start: impl FnOnce(Settings) -> Result<Running, StartError>,
+    begins: Begins,
     work: impl AsyncFnOnce(&Running) -> ExitCode,
 ) -> ExitCode {
     log("info");
@@ -467,14 +477,23 @@ fn run_to_end(
         Ok(runtime) => runtime,
         Err(error) => return complain(&format!("could not start the threads: {error}")),
     };
+    // It watches until this returns.
+    let mut watchdog = None;
     let code = runtime.block_on(async {
-        let running = match start(settings) {
+        let begun = start(settings).and_then(|running| {
+            watchdog = Some(running.watch_over(begins)?);
+            Ok(running)
+        });
+        let running = match begun {
             Ok(running) => running,
             Err(error) => return complain(&Chain(&error).to_string()),
         };
         let code = work(&running).await;
-        running.stop().await;
-        code
+        watchdog.iter().for_each(Watchdog::begin);
+        match running.stop().await {
+            Stopped::Whole => code,
+            Stopped::Abandoned => ExitCode::from(ABANDONED),
+        }
     });
     // A thread that waits for a slow disk or pipe does not keep the process.
     runtime.shutdown_background();

@@ -4,7 +4,7 @@
 //! and the page's origin in `Origin` (DNS rebinding; vectors AV-71 to AV-76, control C05).
 
 use std::collections::{BTreeSet, HashMap};
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use http::header::{HOST, ORIGIN, UPGRADE};
@@ -14,7 +14,7 @@ use http::{HeaderValue, Method, Version};
 use crate::failure::Failure;
 use crate::identity::Memo;
 use crate::resource::Resource;
-use crate::settings::{Forwarded, Listener, Scheme};
+use crate::settings::{Forwarded, Listener, Ops, Scheme};
 use crate::tls::Acceptor;
 use crate::wire::headers::{Single, single};
 use crate::x509::Certificate;
@@ -48,6 +48,8 @@ pub struct Door {
     hosts: BTreeSet<Box<str>>,
     origins: BTreeSet<Box<str>>,
     loopback: bool,
+    /// It answers to any address: a page cannot be made to take one for another.
+    addressed: bool,
     /// Messages come without the headers that repeat what they say.
     pub plain: bool,
     /// What clients of OAuth know the routes as, by path.
@@ -75,6 +77,7 @@ impl Door {
             hosts: listener.hosts.clone(),
             origins: listener.origins.clone(),
             loopback: listener.address.ip().is_loopback(),
+            addressed: false,
             plain: false,
         }
     }
@@ -104,6 +107,15 @@ impl Door {
         Ok(())
     }
 
+    /// The door of the operator's listener. Probes and collectors know it by its address, which may be that of
+    /// any of the machine's networks.
+    #[must_use]
+    pub fn of_operator(ops: &Ops) -> Self {
+        let door = Self::plain("ops".into(), Vec::new());
+        let loopback = ops.address.ip().is_loopback();
+        Self { hosts: ops.hosts.clone(), loopback, addressed: true, plain: false, ..door }
+    }
+
     /// A door for messages that came through this one in another transport.
     #[must_use]
     pub fn inside(&self) -> Self {
@@ -121,6 +133,7 @@ impl Door {
             hosts,
             origins: BTreeSet::new(),
             loopback: true,
+            addressed: false,
             plain: true,
             resources: Arc::default(),
             forwarded: None,
@@ -149,6 +162,7 @@ impl Door {
             Some(_) | None => host,
         };
         self.hosts.contains(name.to_ascii_lowercase().as_str())
+            || self.addressed && is_address(name)
     }
 
     const fn scheme(&self) -> &'static str {
@@ -168,10 +182,20 @@ impl Door {
     }
 }
 
+/// Whether a host is an address of one machine, as a URL has it.
+fn is_address(host: &str) -> bool {
+    let inner = host.strip_prefix('[').and_then(|rest| rest.strip_suffix(']'));
+    let address = match inner {
+        Some(inner) => inner.parse().map(IpAddr::V6),
+        None => host.parse().map(IpAddr::V4),
+    };
+    address.is_ok_and(|address| !address.is_unspecified())
+}
+
 #[cfg(test)]
 mod tests {
     use super::Door;
-    use crate::settings::Listener;
+    use crate::settings::{Listener, Ops};
     use http::Request;
     use std::collections::HashMap;
 
@@ -193,6 +217,33 @@ mod tests {
         }
         let (head, ()) = request.body(()).unwrap().into_parts();
         door.admit(&head).map_err(|failure| failure.reason())
+    }
+
+    #[test]
+    fn the_operators_listener_is_known_by_its_names_and_by_any_address() {
+        let address = "0.0.0.0:9901".parse().unwrap();
+        let hosts = ["localhost", "gateway"].map(Into::into).into();
+        let door = Door::of_operator(&Ops { address, hosts, token: None });
+        for (host, origin, expected) in [
+            ("10.0.0.7:9901", None, Ok(())),
+            ("[fd00::7]:9901", None, Ok(())),
+            ("localhost", None, Ok(())),
+            ("Gateway:9901", None, Ok(())),
+            ("evil.example:9901", None, Err("host")),
+            ("10.0.0.7.evil.example", None, Err("host")),
+            ("0.0.0.0:9901", None, Err("host")),
+            ("167772167", None, Err("host")),
+            ("10.0.0.7:9901", Some("http://evil.example"), Err("origin")),
+            ("10.0.0.7:9901", Some("http://10.0.0.7:9901"), Err("origin")),
+        ] {
+            let mut request = Request::get("/readyz").header("host", host);
+            if let Some(origin) = origin {
+                request = request.header("origin", origin);
+            }
+            let (head, ()) = request.body(()).unwrap().into_parts();
+            let came = door.admit(&head).map_err(|failure| failure.reason());
+            assert_eq!(came, expected, "{host} {origin:?}");
+        }
     }
 
     #[test]

@@ -1,17 +1,33 @@
-//! Files that people and other programs change while the gateway runs.
+//! Files that people and other programs change while the gateway runs: when they are looked at, and how
+//! they are read, locked and replaced.
+//!
+//! What is read is a regular file of a bounded size, opened without waiting: a pipe in its place is an
+//! error. What is written is a new file that takes the place of the old one, and no symbolic link is
+//! followed on the way. A disk or a network that does not answer holds one thread of the blocking pool and
+//! nobody else ([`Aside`]).
 
-use std::fs;
-use std::io::{self, Write as _};
-use std::path::Path;
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Interval;
 
 use crate::task::Tasks;
+use crate::{hex, seal};
 
 /// How often it is looked whether a file has changed.
 const TURN: Duration = Duration::from_secs(1);
+/// How long a look at files may take before the gateway goes on without it.
+pub const LOOK: Duration = Duration::from_secs(3);
+/// How often a lock is tried that somebody else holds, and how long the pauses between are.
+const TRIES: usize = 100;
+const PAUSE: Duration = Duration::from_millis(20);
 
 /// When a file is to be looked at.
 #[derive(Debug)]
@@ -54,15 +70,300 @@ impl Watch {
     }
 }
 
-/// Writes a file so that whoever reads it sees the old one or the new one.
+/// Reads all of a regular file of at most `longest` bytes, and what the system says of it.
 ///
 /// # Errors
-/// When it cannot be written; then it is as it was.
+/// When it cannot be read, is not a regular file, or is longer ([`io::ErrorKind::FileTooLarge`]).
+pub fn look(path: &Path, longest: u64) -> io::Result<(Metadata, Vec<u8>)> {
+    // Without `O_NONBLOCK` opening a pipe waits until somebody writes to it.
+    let flags = libc::O_NONBLOCK | libc::O_NOCTTY;
+    let mut file = OpenOptions::new().read(true).custom_flags(flags).open(path)?;
+    let data = regular(&file)?;
+    let long = || {
+        let message = format!("it is longer than {longest} bytes");
+        io::Error::new(io::ErrorKind::FileTooLarge, message)
+    };
+    if data.len() > longest {
+        return Err(long());
+    }
+    let mut text = Vec::new();
+    // It may grow while it is read.
+    io::Read::by_ref(&mut file).take(longest.saturating_add(1)).read_to_end(&mut text)?;
+    if text.len() as u64 > longest {
+        return Err(long());
+    }
+    Ok((data, text))
+}
+
+/// Reads all of a regular file of at most `longest` bytes.
+///
+/// # Errors
+/// As [`look`].
+pub fn read(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
+    look(path, longest).map(|(_, text)| text)
+}
+
+/// The same for text in UTF-8.
+///
+/// # Errors
+/// As [`look`], and when it is not UTF-8.
+pub fn text(path: &Path, longest: u64) -> io::Result<String> {
+    let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");
+    String::from_utf8(read(path, longest)?).map_err(invalid)
+}
+
+fn regular(file: &File) -> io::Result<Metadata> {
+    let data = file.metadata()?;
+    if data.is_file() {
+        return Ok(data);
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"))
+}
+
+/// `file` with `end` behind all of its name, so that two files never share what is beside them.
+fn beside(file: &Path, end: &str) -> PathBuf {
+    let mut name = file.as_os_str().to_owned();
+    name.push(end);
+    PathBuf::from(name)
+}
+
+/// The file that is locked by those who change `file`.
+#[must_use]
+pub fn lock_of(file: &Path) -> PathBuf {
+    beside(file, ".lock")
+}
+
+/// Keeps others from changing `file` until the handle is dropped. The lock file is made if it is not there; it
+/// is never emptied, and nothing is written to it.
+///
+/// # Errors
+/// When the lock file is a symbolic link or something else that is not a regular file, cannot be opened, or
+/// is held by another process for too long.
+pub fn lock(file: &Path) -> io::Result<File> {
+    let path = lock_of(file);
+    let told = |error: io::Error| {
+        io::Error::new(error.kind(), format!("could not lock `{}`: {error}", path.display()))
+    };
+    let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+    let open = |make: bool| {
+        let mut options = OpenOptions::new();
+        options.read(true).write(make).create(make).truncate(false).custom_flags(flags);
+        options.open(&path)
+    };
+    let lock = open(true).or_else(|error| match error.kind() {
+        // It belongs to somebody else who changes the file: reading is enough to lock it.
+        io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem => open(false),
+        _ => Err(error),
+    });
+    let lock = lock.map_err(told)?;
+    regular(&lock).map_err(told)?;
+    for _ in 0..TRIES {
+        match lock.try_lock() {
+            Ok(()) => return Ok(lock),
+            Err(TryLockError::WouldBlock) => thread::sleep(PAUSE),
+            Err(TryLockError::Error(error)) => return Err(told(error)),
+        }
+    }
+    Err(told(io::Error::new(io::ErrorKind::TimedOut, "another process holds it")))
+}
+
+/// Puts a file with this text in the place of `file`, with the same mode and owner, so that readers see the
+/// old one or the new one.
+///
+/// # Errors
+/// When it cannot be written, or is a symbolic link or something else that is not a regular file; then
+/// it is as it was.
 pub fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
-    let mut next = file.as_os_str().to_owned();
-    next.push(".next");
-    let mut out = fs::File::create(&next)?;
+    let former = match fs::symlink_metadata(file) {
+        Ok(data) if data.is_symlink() => {
+            return Err(io::Error::other("it is a symbolic link; name the file that it leads to"));
+        }
+        Ok(data) if !data.is_file() => return Err(io::Error::other("it is not a regular file")),
+        Ok(data) => Some(data),
+        Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+        Err(error) => return Err(error),
+    };
+    let random: [u8; 8] = seal::random().map_err(io::Error::other)?;
+    let next = beside(file, &format!(".{}.next", hex::encode(&random)));
+    let written = fill(&next, text, former.as_ref()).and_then(|()| fs::rename(&next, file));
+    if let Err(error) = written {
+        if let Err(error) = fs::remove_file(&next) {
+            tracing::debug!(%error, file = %next.display(), "what was half written is still there");
+        }
+        return Err(error);
+    }
+    // The name is written to the disk with the folder. Not every file system can do that.
+    let folder = file.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = File::open(folder.unwrap_or(Path::new(".")));
+    if let Err(error) = folder.and_then(|folder| folder.sync_all()) {
+        tracing::debug!(%error, file = %file.display(), "its folder was not synced");
+    }
+    Ok(())
+}
+
+/// Makes a file that was not there: `create_new` follows no link and opens nothing that somebody has put there.
+fn fill(path: &Path, text: &[u8], former: Option<&Metadata>) -> io::Result<()> {
+    let mut out = OpenOptions::new().write(true).create_new(true).open(path)?;
+    if let Some(former) = former {
+        out.set_permissions(former.permissions())?;
+        let now = out.metadata()?;
+        if (now.uid(), now.gid()) != (former.uid(), former.gid())
+            && let Err(error) = fchown(&out, Some(former.uid()), Some(former.gid()))
+        {
+            tracing::debug!(%error, file = %path.display(), "its owner could not be kept");
+        }
+    }
     out.write_all(text)?;
-    out.sync_all()?;
-    fs::rename(&next, file)
+    out.sync_all()
+}
+
+/// Why a piece of work on files has no result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Stalled {
+    /// It was given up.
+    #[error("the file system did not answer in time")]
+    Late,
+    /// One that was given up has not ended yet.
+    #[error("the file system still does not answer")]
+    Busy,
+    /// It has ended in a panic.
+    #[error("the work broke off")]
+    Broken,
+}
+
+/// Does work on files in the blocking pool, one piece at a time: a file system that does not answer holds one
+/// thread and not a new one at each turn.
+#[derive(Clone, Debug, Default)]
+pub struct Aside(Arc<AtomicBool>);
+
+/// Says that the thread is free again, also when its work ends in a panic.
+struct Free(Arc<AtomicBool>);
+
+impl Drop for Free {
+    fn drop(&mut self) {
+        self.0.store(false, Ordering::Release);
+    }
+}
+
+impl Aside {
+    /// Waits for the result of `work` for as long as `within`. Work that is given up goes on until it ends.
+    ///
+    /// # Errors
+    /// When there is no result in time, or earlier work has not ended.
+    pub async fn run<T: Send + 'static>(
+        &self,
+        within: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Stalled> {
+        if self.0.swap(true, Ordering::AcqRel) {
+            return Err(Stalled::Busy);
+        }
+        let free = Free(Arc::clone(&self.0));
+        let running = tokio::task::spawn_blocking(move || {
+            let done = work();
+            drop(free);
+            done
+        });
+        match tokio::time::timeout(within, running).await {
+            Ok(Ok(done)) => Ok(done),
+            Ok(Err(_)) => Err(Stalled::Broken),
+            Err(_) => Err(Stalled::Late),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+    use std::io::ErrorKind;
+    use std::os::unix::fs::{PermissionsExt as _, symlink};
+    use std::path::PathBuf;
+    use std::sync::mpsc;
+    use std::time::Duration;
+
+    use super::{Aside, Stalled, lock, lock_of, read, replace, text};
+    use crate::{hex, seal};
+
+    fn folder() -> PathBuf {
+        let random: [u8; 8] = seal::random().unwrap();
+        let folder = std::env::temp_dir().join(format!("portcullis-file-{}", hex::encode(&random)));
+        fs::create_dir(&folder).unwrap();
+        folder
+    }
+
+    #[test]
+    fn a_lock_is_beside_the_whole_name_and_empties_nothing() {
+        let folder = folder();
+        let other = folder.join("list.lock");
+        fs::write(&other, "what is approved").unwrap();
+        drop(lock(&folder.join("list.revoked")).unwrap());
+        assert_eq!(fs::read_to_string(&other).unwrap(), "what is approved");
+        assert!(folder.join("list.revoked.lock").exists());
+        // A lock file that has something in it keeps it.
+        let file = folder.join("list");
+        assert_eq!(lock_of(&file), other);
+        drop(lock(&file).unwrap());
+        assert_eq!(fs::read_to_string(&other).unwrap(), "what is approved");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn no_link_is_followed_to_lock_or_to_write() {
+        let folder = folder();
+        let (victim, file) = (folder.join("victim"), folder.join("file"));
+        fs::write(&victim, "untouched").unwrap();
+        symlink(&victim, lock_of(&file)).unwrap();
+        let error = lock(&file).unwrap_err().to_string();
+        assert!(error.contains("file.lock"), "{error}");
+        symlink(&victim, &file).unwrap();
+        let error = replace(&file, b"new").unwrap_err().to_string();
+        assert!(error.contains("symbolic link"), "{error}");
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_replaced_keeps_its_mode_and_leaves_nothing_beside_it() {
+        let folder = folder();
+        let file = folder.join("file");
+        fs::write(&file, "old").unwrap();
+        fs::set_permissions(&file, fs::Permissions::from_mode(0o640)).unwrap();
+        replace(&file, b"new").unwrap();
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn only_regular_files_of_a_bounded_size_are_read() {
+        let folder = folder();
+        let file = folder.join("file");
+        fs::write(&file, "four").unwrap();
+        assert_eq!(text(&file, 4).unwrap(), "four");
+        assert_eq!(read(&file, 3).unwrap_err().kind(), ErrorKind::FileTooLarge);
+        assert_eq!(read(&folder, 3).unwrap_err().kind(), ErrorKind::InvalidInput);
+        assert_eq!(read(&folder.join("none"), 3).unwrap_err().kind(), ErrorKind::NotFound);
+        fs::write(&file, [0xff]).unwrap();
+        assert_eq!(text(&file, 4).unwrap_err().kind(), ErrorKind::InvalidData);
+        let pipe = folder.join("pipe");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status().unwrap();
+        assert!(made.success());
+        assert_eq!(read(&pipe, 3).unwrap_err().kind(), ErrorKind::InvalidInput);
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[tokio::test]
+    async fn work_that_does_not_end_holds_one_thread_and_no_caller() {
+        let (aside, (end, wait)) = (Aside::default(), mpsc::channel::<()>());
+        let stuck = aside.run(Duration::ZERO, move || drop(wait.recv())).await;
+        assert_eq!(stuck, Err(Stalled::Late));
+        assert_eq!(aside.run(Duration::ZERO, || ()).await, Err(Stalled::Busy));
+        end.send(()).unwrap();
+        let long = Duration::from_secs(20);
+        while aside.run(long, || ()).await == Err(Stalled::Busy) {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(aside.run(long, || 7).await, Ok(7));
+    }
 }

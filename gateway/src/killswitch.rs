@@ -1,30 +1,41 @@
 //! What was revoked: from a file, which is watched, and by an operator, who is asked for a token.
 //!
 //! What an operator revokes holds at once. It is written into the file as well, if there is one, so
-//! that a restart does not forget it (control C32).
+//! that a restart does not forget it (control C32). What a file revokes holds at the first look at it, and is
+//! lifted when the file was read whole (`settled`).
+
+mod settled;
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
-use std::fs;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
 
 use bytes::Bytes;
-use policy::json::{Document, Kind, Value};
+use policy::json::{Bounds, Document, Kind, Value};
 use policy::name::RESERVED;
 use policy::revoked::Revoked;
 
-use crate::file::{Turn, Watch, replace};
-use crate::jose;
-use crate::live::{Generation, Live};
+use crate::clock::Clock;
+use crate::file::{self, Aside, Turn, Watch};
+use crate::live::{Generation, Live, Names};
 use crate::metrics::Metrics;
-use crate::settings::revoked::{self, RevokedError};
+use crate::report::Chain;
+use crate::settings::revoked::{self, RevokedError, Said};
 use crate::specimens;
 use crate::task::Tasks;
 
-/// Most entries of one sort.
+use settled::{Mark, Settled, Step};
+
+/// Most entries of one sort in one change.
 const MOST: usize = 10_000;
+/// What is read of a change: the lists and their entries, and not much more.
+const BOUNDS: Bounds = Bounds { depth: 4, nodes: 6 * MOST, key: 64, number: 32 };
+/// How long a change of the file may take before the answer says that it is not written.
+const WRITE: Duration = Duration::from_secs(5);
 
 /// What was revoked, and where that is written down.
 #[derive(Debug)]
@@ -32,48 +43,112 @@ pub struct Killswitch {
     live: Arc<Live>,
     tasks: Tasks,
     metrics: Arc<Metrics>,
+    clock: Arc<dyn Clock>,
     file: Option<PathBuf>,
     held: Mutex<Held>,
+    /// Who reads or writes the file; never taken by a thread that serves.
+    turn: Mutex<()>,
 }
 
 #[derive(Debug, Default)]
 struct Held {
     /// What the file says, as it was last good.
-    file: Revoked,
+    file: Settled,
     /// What an operator has added and the file does not say.
     added: Revoked,
-    /// The file as it was last looked at, good or not.
-    seen: Option<Vec<u8>>,
+    /// The content that was last looked at, good or not; `None` if there was none.
+    seen: Option<Mark>,
 }
 
 impl Held {
     fn all(&self) -> Revoked {
-        let mut all = self.file.clone();
-        merge(&mut all, &self.added, true);
+        let mut all = self.file.force().clone();
+        all.add(&self.added);
         // Something of the self-test, which shows that what is revoked is.
         all.tools.insert(own().into());
         all
     }
 }
 
-/// Why something was not revoked.
+/// Which way something is changed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Act {
+    /// It is revoked.
+    Revoke,
+    /// It is no longer revoked.
+    Lift,
+}
+
+impl Act {
+    fn on(self, all: &mut Revoked, change: &Revoked) {
+        match self {
+            Self::Revoke => all.add(change),
+            Self::Lift => all.remove(change),
+        }
+    }
+}
+
+/// Why a change is refused; then nothing has changed.
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// It cannot be read.
-    #[error("send an object with the lists `principals`, `clients`, `servers`, `tools`, `tokens`")]
+    #[error(
+        "send an object with `everything: true`, or with the lists `principals`, `clients`, `servers`, `tools`, `tokens`"
+    )]
     Shape,
     /// There is too much of it.
     #[error("more than {MOST} entries of one sort")]
     Many,
+    /// An entry is no name.
+    #[error("{0}")]
+    Name(String),
+    /// It names what the configuration does not know.
+    #[error("{0}; what is not configured can be revoked in the file of revocations alone")]
+    Unknown(String),
+    /// It takes back what is not revoked.
+    #[error("not revoked: {0}")]
+    NotRevoked(String),
+    /// The file goes on saying it.
+    #[error("the file of revocations names it and could not be written; nothing was changed")]
+    Unwritten,
 }
 
 /// What became of a change.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kept {
-    /// It is in the file.
+    /// It lasts: the file says it.
     Written,
     /// It holds until the gateway stops.
     Unwritten,
+}
+
+/// Why the file was not changed.
+#[derive(Debug, thiserror::Error)]
+pub enum EditError {
+    /// It cannot be read.
+    #[error(transparent)]
+    Read(#[from] RevokedError),
+    /// It cannot be locked or written.
+    #[error("could not change `{0}`")]
+    Write(Box<str>, #[source] io::Error),
+}
+
+/// Changes what the file says at this moment, which somebody else may have changed; gives all of it.
+///
+/// # Errors
+/// When it cannot be locked, read or written; then it is as it was.
+pub fn edit(path: &Path, change: impl FnOnce(&mut Revoked)) -> Result<Revoked, EditError> {
+    let failed = |error| EditError::Write(path.display().to_string().into(), error);
+    // Given up with the file handle, also when this fails.
+    let _lock = file::lock(path).map_err(failed)?;
+    let mut all = revoked::read(path)?;
+    change(&mut all);
+    let text = revoked::write(&all);
+    if text.len() as u64 > revoked::LONGEST {
+        return Err(EditError::Read(RevokedError::Long(path.display().to_string().into())));
+    }
+    file::replace(path, text.as_bytes()).map_err(failed)?;
+    Ok(all)
 }
 
 impl Killswitch {
@@ -82,19 +157,31 @@ impl Killswitch {
     /// # Errors
     /// When it cannot be read.
     pub fn new(live: Arc<Live>, file: Option<PathBuf>, tasks: Tasks) -> Result<Self, RevokedError> {
-        let metrics = Arc::clone(&live.now().gateway.metrics);
-        let switch = Self { live, tasks, metrics, file, held: Mutex::default() };
-        if let Some(file) = &switch.file {
-            switch.held().seen = fs::read(file).ok();
-            let read = revoked::read(file)?;
-            switch.held().file = read;
+        let now = live.now();
+        let (metrics, clock) = (Arc::clone(&now.gateway.metrics), Arc::clone(&now.gateway.clock));
+        drop(now);
+        let mut held = Held::default();
+        if let Some(path) = &file {
+            let found = file::look(path, revoked::LONGEST);
+            let (data, text) = found.map_err(|error| revoked::unread(path, error))?;
+            held.seen = Some(Mark::of(&data, &text));
+            held.file = Settled::new(match revoked::parse(path, &text)? {
+                Said::Nothing => Revoked::default(),
+                Said::Lists(lists) => lists,
+            });
         }
+        let (held, turn) = (Mutex::new(held), Mutex::default());
+        let switch = Self { live, tasks, metrics, clock, file, held, turn };
         switch.apply(&switch.held());
         Ok(switch)
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn turn(&self) -> MutexGuard<'_, ()> {
+        self.turn.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn apply(&self, held: &Held) {
@@ -110,108 +197,172 @@ impl Killswitch {
 
     /// Watches the file, for as long as the gateway runs.
     pub async fn tend(self: Arc<Self>) {
-        let mut watch = Watch::new(self.tasks.clone());
+        let (mut watch, aside) = (Watch::new(self.tasks.clone()), Aside::default());
+        let mut stalled = false;
         while let Some(turn) = watch.next().await {
-            if turn == Turn::Asked {
-                self.held().seen = None;
-            }
-            if let Some(file) = &self.file {
-                self.look(file);
+            let Some(file) = self.file.clone() else { continue };
+            // After a look that did not end, the file counts as new.
+            let (switch, asked) = (Arc::clone(&self), turn == Turn::Asked || stalled);
+            let looked = aside.run(file::LOOK, move || switch.look(&file, asked)).await;
+            let Err(error) = looked else {
+                stalled = false;
+                continue;
+            };
+            // Nothing was read, so nothing is lifted. Said once.
+            self.held().file.doubt();
+            if !std::mem::replace(&mut stalled, true) {
+                tracing::error!(%error, "revocations cannot be read; those of before hold");
+                self.metrics.revocations_usable.store(0, Ordering::Relaxed);
+                self.metrics.revocations_unread.add(1);
             }
         }
     }
 
     /// Takes what the file says now. One that cannot be read changes nothing: what was revoked stays
     /// revoked.
-    fn look(&self, file: &Path) {
-        let text = fs::read(file).ok();
-        let mut held = self.held();
-        if held.seen == text && text.is_some() {
-            return;
+    fn look(&self, path: &Path, asked: bool) {
+        let _turn = self.turn();
+        let found = file::look(path, revoked::LONGEST);
+        let seen = found.as_ref().ok().map(|(data, text)| Mark::of(data, text));
+        {
+            let held = self.held();
+            if !asked && seen.is_some() && held.seen == seen && !held.file.waits() {
+                return;
+            }
         }
-        let first = held.seen != text;
-        held.seen = text;
+        let said = found.map_err(|error| revoked::unread(path, error));
+        let said = said.and_then(|(_, text)| revoked::parse(path, &text));
+        let now = self.clock.instant();
+        let mut held = self.held();
+        let first = asked || held.seen != seen;
+        held.seen = seen;
         // A file that is being written, or was cut short, lifts nothing.
-        let emptied = held.seen.as_ref().is_some_and(Vec::is_empty);
-        let read = if emptied && held.file != Revoked::default() {
-            Err(RevokedError::Empty(file.display().to_string().into()))
-        } else {
-            revoked::read(file)
-        };
-        self.metrics.revocations_usable.store(u64::from(read.is_ok()), Ordering::Relaxed);
-        match read {
-            Ok(read) => {
-                held.file = read;
-                self.apply(&held);
-                tracing::info!(file = %file.display(), "revocations were read");
+        let lists = said.and_then(|said| match said {
+            Said::Lists(lists) => Ok(lists),
+            Said::Nothing if held.file.force().is_empty() => Ok(Revoked::default()),
+            Said::Nothing => Err(RevokedError::Empty(path.display().to_string().into())),
+        });
+        self.metrics.revocations_usable.store(u64::from(lists.is_ok()), Ordering::Relaxed);
+        match (lists, seen) {
+            (Ok(lists), Some(mark)) => {
+                let step = held.file.look(mark, &lists, now);
+                if step != Step::Same {
+                    self.apply(&held);
+                }
+                let file = path.display();
+                match step {
+                    Step::Same => {}
+                    Step::Added | Step::Lifted => tracing::info!(%file, "revocations were read"),
+                    Step::Waits if first => {
+                        let what = "revocations were read; what is no longer there is lifted if the file stays so";
+                        tracing::info!(%file, "{what}");
+                    }
+                    Step::Waits => {}
+                }
             }
-            Err(error) if first => {
-                let error = crate::report::Chain(&error);
-                tracing::error!(%error, "revocations cannot be read; those of before hold");
-                self.metrics.revocations_unread.add(1);
+            (Err(error), _) => {
+                held.file.doubt();
+                if first {
+                    let error = Chain(&error);
+                    tracing::error!(%error, "revocations cannot be read; those of before hold");
+                    self.metrics.revocations_unread.add(1);
+                }
             }
-            Err(_) => {}
+            (Ok(_), None) => held.file.doubt(),
         }
     }
 
-    /// Revokes what `text` says, or takes it back.
+    /// Reads what is to be changed, and holds it to what the configuration in force knows.
     ///
     /// # Errors
-    /// When it cannot be read; then nothing changes.
-    pub fn change(&self, text: Bytes, revoke: bool) -> Result<Kept, ChangeError> {
+    /// When it cannot be read, or would change nothing.
+    pub fn read(&self, text: Bytes, act: Act) -> Result<Revoked, ChangeError> {
         let change = read(text)?;
-        let mut held = self.held();
-        merge(&mut held.added, &change, revoke);
-        if !revoke {
-            merge(&mut held.file, &change, false);
-        }
-        self.apply(&held);
-        let Some(file) = &self.file else { return Ok(Kept::Unwritten) };
-        match self.write(file, &mut held, &change, revoke) {
-            Ok(()) => Ok(Kept::Written),
-            Err(error) => {
-                let error = crate::report::Chain(&*error);
-                tracing::error!(%error, "revocations could not be written; they hold until a restart");
-                Ok(Kept::Unwritten)
+        match act {
+            Act::Revoke => unknown(&self.live.now().names, &change)?,
+            Act::Lift => {
+                let mut missing = change.clone();
+                missing.remove(&self.held().all());
+                if !missing.is_empty() {
+                    return Err(ChangeError::NotRevoked(listed(&missing)));
+                }
             }
+        }
+        Ok(change)
+    }
+
+    /// Revokes `change`, or takes it back.
+    ///
+    /// # Errors
+    /// When the file goes on saying what is taken back; then nothing has changed.
+    pub async fn change(self: &Arc<Self>, change: Revoked, act: Act) -> Result<Kept, ChangeError> {
+        {
+            let mut held = self.held();
+            let named = !held.file.force().common(&change).is_empty();
+            match act {
+                Act::Revoke => held.added.add(&change),
+                // It is taken back when the file no longer says it.
+                Act::Lift if named && self.file.is_some() => {}
+                Act::Lift => {
+                    held.added.remove(&change);
+                    self.apply(&held);
+                    return Ok(if self.file.is_some() { Kept::Written } else { Kept::Unwritten });
+                }
+            }
+            self.apply(&held);
+        }
+        let path = self.file.clone();
+        let Some(path) = path else { return Ok(Kept::Unwritten) };
+        let switch = Arc::clone(self);
+        let written = tokio::task::spawn_blocking(move || switch.write(&path, &change, act));
+        let error = match tokio::time::timeout(WRITE, written).await {
+            Ok(Ok(Ok(()))) => return Ok(Kept::Written),
+            Ok(Ok(Err(error))) => Chain(&error).to_string(),
+            Ok(Err(_)) => "the work broke off".to_owned(),
+            Err(_) => file::Stalled::Late.to_string(),
+        };
+        tracing::error!(%error, "revocations could not be written");
+        match act {
+            Act::Lift => Err(ChangeError::Unwritten),
+            Act::Revoke => Ok(Kept::Unwritten),
         }
     }
 
-    /// Writes a change into the file: into what it says now, which somebody else may have changed.
-    fn write(
-        &self,
-        file: &Path,
-        held: &mut Held,
-        change: &Revoked,
-        revoke: bool,
-    ) -> Result<(), Box<dyn std::error::Error>> {
-        let lock = fs::File::create(file.with_extension("lock"))?;
-        // Given up with the file handle, also when this fails.
-        lock.lock()?;
-        let mut all = revoked::read(file)?;
-        merge(&mut all, &held.added, true);
-        merge(&mut all, change, revoke);
-        let text = write(&all);
-        replace(file, text.as_bytes())?;
-        // All of it is in the file now: who takes an entry out there lifts it.
-        held.added = Revoked::default();
-        held.file = all;
-        held.seen = Some(text.into_bytes());
-        self.apply(held);
+    /// Writes a change into the file. What is in force goes with it: the file may be half written by somebody
+    /// who does not take the lock, and what it lacks for that must not be lost.
+    fn write(&self, path: &Path, change: &Revoked, act: Act) -> Result<(), EditError> {
+        let _turn = self.turn();
+        let (known, added) = {
+            let held = self.held();
+            let mut known = held.file.force().clone();
+            known.add(&held.added);
+            (known, held.added.clone())
+        };
+        let all = edit(path, |all| {
+            all.add(&known);
+            act.on(all, change);
+        })?;
+        let mut held = self.held();
+        // It is in the file now: taking an entry out there lifts it.
+        held.added.remove(&added);
+        held.file = Settled::new(all);
+        self.apply(&held);
         Ok(())
     }
 
-    /// What is revoked, as JSON.
+    /// What is in force and whether all of it lasts over a restart, as the members of a JSON object.
     #[must_use]
-    pub fn list(&self) -> String {
-        let mut all = Revoked::clone(&self.live.now().gateway.policy.revoked());
+    pub fn status(&self) -> String {
+        let (mut all, added) = {
+            let held = self.held();
+            (held.all(), held.added.clone())
+        };
         all.tools.remove(own().as_str());
-        let mut out = String::from("{");
-        for (n, (name, list)) in lists(&all).into_iter().enumerate() {
-            out.push_str(if n > 0 { "," } else { "" });
-            write!(out, "\"{name}\":{}", array(list)).unwrap_or_default();
+        let mut out = format!("\"everything\":{}", all.everything);
+        for (name, list) in all.lists() {
+            write!(out, ",\"{name}\":{}", array(list)).unwrap_or_default();
         }
-        out.push_str("}\n");
+        write!(out, ",\"lastsOverRestart\":{}", added.is_empty()).unwrap_or_default();
         out
     }
 }
@@ -220,81 +371,140 @@ fn own() -> String {
     format!("{RESERVED}/{}", specimens::REVOKED)
 }
 
-fn lists(all: &Revoked) -> [(&'static str, &BTreeSet<Box<str>>); 5] {
-    [
-        ("principals", &all.principals),
-        ("clients", &all.clients),
-        ("servers", &all.servers),
-        ("tools", &all.tools),
-        ("tokens", &all.tokens),
-    ]
-}
-
-fn merge(into: &mut Revoked, change: &Revoked, add: bool) {
-    for (into, change) in [
-        (&mut into.principals, &change.principals),
-        (&mut into.clients, &change.clients),
-        (&mut into.servers, &change.servers),
-        (&mut into.tools, &change.tools),
-        (&mut into.tokens, &change.tokens),
-    ] {
-        if add {
-            into.extend(change.iter().cloned());
-        } else {
-            into.retain(|known| !change.contains(known));
+/// Holds a change to what the configuration knows: a name that is misspelt would revoke nothing.
+///
+/// # Errors
+/// What it does not know, and what there is.
+pub fn unknown(known: &Names, change: &Revoked) -> Result<(), ChangeError> {
+    let refused = |text: String| Err(ChangeError::Unknown(text));
+    let shown = |names: &BTreeSet<Box<str>>| {
+        let names = names.iter().filter(|name| !name.starts_with(RESERVED));
+        names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
+    };
+    let of_tools = change.tools.iter().filter_map(|tool| tool.split_once('/'));
+    let of_tools = of_tools.map(|(server, _)| server);
+    let mut servers = change.servers.iter().map(|server| &**server).chain(of_tools);
+    if let Some(server) = servers.find(|server| !known.servers.contains(*server)) {
+        let (server, servers) = (server.escape_debug(), shown(&known.servers));
+        return refused(format!("there is no server `{server}`; the servers are {servers}"));
+    }
+    if let Some(id) = change.principals.iter().find(|id| !known.may_be(id)) {
+        let (callers, issuers) = (shown(&known.principals), shown(&known.issuers));
+        return refused(format!(
+            "no caller can be `{}`: there are the API keys of {callers}, and `ISSUER/SUBJECT` of the issuers {issuers}",
+            id.escape_debug()
+        ));
+    }
+    let of_tokens = [("clients", &change.clients), ("tokens", &change.tokens)];
+    match of_tokens.into_iter().find(|(_, list)| !list.is_empty()) {
+        Some((name, _)) if known.issuers.is_empty() => {
+            refused(format!("`{name}` are those of access tokens, and no issuer is configured"))
         }
+        Some(_) | None => Ok(()),
     }
 }
 
+/// The entries of lists, in words.
+#[must_use]
+pub fn listed(lists: &Revoked) -> String {
+    let everything = lists.everything.then(|| "everything".to_owned());
+    let list = |(name, list): (&str, &BTreeSet<Box<str>>)| {
+        let entries: Vec<_> =
+            list.iter().map(|entry| format!("`{}`", entry.escape_debug())).collect();
+        (!list.is_empty()).then(|| format!("{name} {}", entries.join(", ")))
+    };
+    let all: Vec<_> =
+        everything.into_iter().chain(lists.lists().into_iter().filter_map(list)).collect();
+    all.join("; ")
+}
+
 fn read(text: Bytes) -> Result<Revoked, ChangeError> {
-    let document = Document::parse(text, &jose::BOUNDS).map_err(|_wrong| ChangeError::Shape)?;
+    let document = Document::parse(text, &BOUNDS).map_err(|_wrong| ChangeError::Shape)?;
     let root = document.root();
-    let mut revoked = Revoked::default();
+    let mut lists = Revoked::default();
     for (key, value) in root.members() {
-        let list = match &*key {
-            "principals" => &mut revoked.principals,
-            "clients" => &mut revoked.clients,
-            "servers" => &mut revoked.servers,
-            "tools" => &mut revoked.tools,
-            "tokens" => &mut revoked.tokens,
-            _ => return Err(ChangeError::Shape),
-        };
-        if value.kind() != Kind::Array || value.items().count() > MOST {
+        if &*key == "everything" {
+            lists.everything = value.as_bool().ok_or(ChangeError::Shape)?;
+            continue;
+        }
+        let list = lists.list_mut(&key).ok_or(ChangeError::Shape)?;
+        if value.kind() != Kind::Array {
+            return Err(ChangeError::Shape);
+        }
+        if value.items().count() > MOST {
             return Err(ChangeError::Many);
         }
         let texts = value.items().map(|item| Value::as_str(item).map(Into::into));
         *list = texts.collect::<Option<_>>().ok_or(ChangeError::Shape)?;
     }
-    let named = revoked.tools.iter().all(|tool| tool.contains('/'));
-    if root.is_object() && revoked != Revoked::default() && named {
-        Ok(revoked)
-    } else {
-        Err(ChangeError::Shape)
+    if !root.is_object() || lists.is_empty() {
+        return Err(ChangeError::Shape);
     }
+    revoked::check(&lists).map_err(ChangeError::Name)?;
+    Ok(lists)
 }
 
 fn array(list: &BTreeSet<Box<str>>) -> String {
-    let mut out = vec![b'['];
-    for (n, text) in list.iter().enumerate() {
-        out.extend_from_slice(if n > 0 { b"," } else { b"" });
-        policy::json::write_ascii(&mut out, text);
-    }
-    out.push(b']');
-    String::from_utf8(out).unwrap_or_default()
+    let entries: Vec<_> = list.iter().map(|entry| revoked::quoted(entry)).collect();
+    format!("[{}]", entries.join(","))
 }
 
-/// As the file has it: one entry a line, so that a change is a small one.
-fn write(all: &Revoked) -> String {
-    let mut out = String::from("# What is no longer to be used, whatever the rules say.\n");
-    for (name, list) in lists(all) {
-        if list.is_empty() {
-            continue;
-        }
-        writeln!(out, "{name}:").unwrap_or_default();
-        for text in list {
-            let text = array(&[text.clone()].into());
-            writeln!(out, "  - {}", text.trim_matches(['[', ']'])).unwrap_or_default();
+#[cfg(test)]
+mod tests {
+    use bytes::Bytes;
+
+    use super::{ChangeError, read, unknown};
+    use crate::live::Names;
+
+    #[test]
+    fn what_the_configuration_does_not_know_is_named_and_refused() {
+        let names = |names: &[&str]| names.iter().map(|name| (*name).into()).collect();
+        let keys = Names {
+            servers: names(&["up"]),
+            principals: names(&["ana"]),
+            issuers: names(&[]),
+            others: false,
+        };
+        let tokens = Names { issuers: names(&["corp"]), ..keys.clone() };
+        let certificates = Names { others: true, ..keys.clone() };
+        for (known, text, wanted) in [
+            (&keys, r#"{"servers":["up"],"tools":["up/x"],"principals":["ana"]}"#, Ok(())),
+            (&keys, r#"{"servers":["pu"]}"#, Err("`pu`")),
+            (&keys, r#"{"tools":["pu/x"]}"#, Err("`pu`")),
+            (&keys, r#"{"principals":["anna"]}"#, Err("`anna`")),
+            (&keys, r#"{"principals":["corp/ana"]}"#, Err("`corp/ana`")),
+            (&keys, r#"{"clients":["agent"]}"#, Err("no issuer")),
+            (&keys, r#"{"tokens":["t"]}"#, Err("no issuer")),
+            (&tokens, r#"{"principals":["corp/ana"],"clients":["a"],"tokens":["t"]}"#, Ok(())),
+            (&tokens, r#"{"principals":["crop/ana"]}"#, Err("`crop/ana`")),
+            (&certificates, r#"{"principals":["spiffe://x/y"]}"#, Ok(())),
+            (&keys, r#"{"everything":true}"#, Ok(())),
+        ] {
+            let change = read(Bytes::from_static(text.as_bytes())).unwrap();
+            match (unknown(known, &change), wanted) {
+                (Ok(()), Ok(())) => {}
+                (Err(ChangeError::Unknown(said)), Err(part)) => {
+                    assert!(said.contains(part), "{text}: {said}");
+                }
+                (came, _) => panic!("{text}: {came:?}"),
+            }
         }
     }
-    out
+
+    #[test]
+    fn what_cannot_be_read_is_refused() {
+        for text in [
+            "",
+            "[]",
+            "{}",
+            r#"{"everything":false}"#,
+            r#"{"everything":"yes"}"#,
+            r#"{"people":["ana"]}"#,
+            r#"{"principals":"ana"}"#,
+            r#"{"servers":["*"]}"#,
+            r#"{"tools":["echo"]}"#,
+        ] {
+            assert!(read(Bytes::from_static(text.as_bytes())).is_err(), "{text}");
+        }
+    }
 }

@@ -4,6 +4,7 @@
 //! stand in the order of their dependencies: each uses those above it and none below.
 
 pub mod clock;
+pub mod heartbeat;
 pub mod report;
 pub mod log_limit;
 pub mod secret;
@@ -42,6 +43,7 @@ pub mod resource;
 pub mod client;
 pub mod wire;
 pub mod audit;
+pub mod watchdog;
 pub mod telemetry;
 pub mod pinning;
 pub mod identity;

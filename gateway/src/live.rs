@@ -3,6 +3,7 @@
 //! An exchange belongs to the gateway it began with, to its end: its policy, its pins, its servers.
 //! Nothing is ever decided by parts of two.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use arc_swap::ArcSwap;
@@ -11,6 +12,7 @@ use policy::revoked::Revoked;
 use crate::door::Door;
 use crate::exchange::Gateway;
 use crate::settings::selftest::Selftest;
+use crate::settings::{Scheme, Settings};
 
 /// One configuration, ready to serve.
 #[derive(Debug)]
@@ -23,6 +25,45 @@ pub struct Generation {
     pub old: Vec<Box<str>>,
     /// How it is attacked by itself, if it is.
     pub selftest: Option<Arc<Selftest>>,
+    /// What it has names for.
+    pub names: Names,
+}
+
+/// The names that a configuration knows.
+#[derive(Clone, Debug, Default)]
+pub struct Names {
+    /// Of servers.
+    pub servers: BTreeSet<Box<str>>,
+    /// Of callers with keys, and of the one without a credential.
+    pub principals: BTreeSet<Box<str>>,
+    /// Of issuers of access tokens, whose callers are `ISSUER/SUBJECT`.
+    pub issuers: BTreeSet<Box<str>>,
+    /// Callers come with certificates as well, and have the names that are in those.
+    pub others: bool,
+}
+
+impl Names {
+    /// The names in a configuration.
+    #[must_use]
+    pub fn of(settings: &Settings) -> Self {
+        let principals = settings.identity.principals();
+        let mut schemes = settings.listeners.iter().flat_map(|listener| &listener.schemes);
+        Self {
+            servers: settings.servers.iter().map(|server| server.name.as_str().into()).collect(),
+            principals: principals.iter().map(|principal| principal.id.as_str().into()).collect(),
+            issuers: settings.identity.issuers.iter().map(|issuer| issuer.name.clone()).collect(),
+            others: schemes.any(|scheme| *scheme == Scheme::Certificate),
+        }
+    }
+
+    /// Whether a caller can have this id.
+    #[must_use]
+    pub fn may_be(&self, id: &str) -> bool {
+        let issuer = id.split_once('/').map(|(issuer, _)| issuer);
+        self.others
+            || self.principals.contains(id)
+            || issuer.is_some_and(|issuer| self.issuers.contains(issuer))
+    }
 }
 
 /// The one in force.

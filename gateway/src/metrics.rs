@@ -236,6 +236,12 @@ pub struct Metrics {
     pub handshakes_failed: Counter,
     /// Streams that were cut because the right to them had ended.
     pub streams_cut: Counter,
+    /// Connections to the operator's listener that were closed because there were too many.
+    pub ops_refused: Counter,
+    /// Workers that serve nobody because something holds them.
+    pub workers_stalled: AtomicU64,
+    /// How often one has come to that.
+    pub worker_stalls: Counter,
     /// Files of revocations that could not be read.
     pub revocations_unread: Counter,
     /// Changes of definitions that were told of.
@@ -323,6 +329,9 @@ impl Metrics {
             connections: AtomicU64::new(0),
             handshakes_failed: Counter::default(),
             streams_cut: Counter::default(),
+            ops_refused: Counter::default(),
+            workers_stalled: AtomicU64::new(0),
+            worker_stalls: Counter::default(),
             revocations_unread: Counter::default(),
             definition_changes: Counter::default(),
             lockfile_unread: Counter::default(),
@@ -605,6 +614,12 @@ impl Metrics {
                 one(gauge(&self.connections)),
             ),
             family(
+                "portcullis.workers_stalled",
+                "",
+                "Serving threads that have not been at work for two seconds; liveness is red meanwhile.",
+                one(gauge(&self.workers_stalled)),
+            ),
+            family(
                 "portcullis.audit_spool",
                 "By",
                 "Bytes of records that are not delivered yet.",
@@ -686,6 +701,16 @@ impl Metrics {
                 "portcullis.streams_cut",
                 "Streams that were cut because the right to them had ended.",
                 &self.streams_cut,
+            ),
+            (
+                "portcullis.worker_stalls",
+                "How often a serving thread has stalled.",
+                &self.worker_stalls,
+            ),
+            (
+                "portcullis.ops_connections_refused",
+                "Connections to the operator's listener that were closed because there were too many.",
+                &self.ops_refused,
             ),
             (
                 "portcullis.revocations_unread",

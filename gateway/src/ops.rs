@@ -1,15 +1,21 @@
 //! The operator's listener: health and metrics, which are not secret; and revocations, for which an
 //! operator has to show a token.
+//!
+//! Requests are admitted as on every other listener, and everything that a peer controls has a bound: connections,
+//! in all and from one address, heads, bodies, and the time for each.
 
 use std::convert::Infallible;
 use std::fmt::Write as _;
+use std::net::IpAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::{constant_time, digest};
+use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
-use hyper::body::Incoming;
+use http_body_util::{BodyExt as _, Limited};
+use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -17,17 +23,33 @@ use tokio::net::TcpListener;
 
 use crate::audit::Journal;
 use crate::body::Body;
-use crate::killswitch::{Kept, Killswitch};
+use crate::door::Door;
+use crate::failure::Failure;
+use crate::heartbeat::Heartbeats;
+use crate::killswitch::{Act, ChangeError, Kept, Killswitch};
 use crate::live::Live;
 use crate::metrics::Metrics;
+use crate::patient::Patient;
 use crate::reload::Reloader;
 use crate::secret::Secret;
 use crate::selftest::Tester;
+use crate::share::Shares;
 use crate::task::Tasks;
 use crate::wire::headers::{Single, single};
 
-/// How long a request's head may take, and how long a connection may be idle.
+/// Most connections at a time, and most of them from one address.
+const CONNECTIONS: usize = 256;
+const OF_ONE_ADDRESS: usize = 64;
+/// Longest head of a request, in bytes, and most headers in it.
+const HEAD: usize = 16 * 1024;
+const HEADERS: usize = 64;
+/// Longest body of a request, in bytes: a change of what is revoked.
+const BODY: usize = 2 * 1024 * 1024;
+/// How long a request's head may take and how long its body, how long a connection may be idle, and how long a
+/// peer may take nothing of what is written to it.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often it is said that connections are refused.
+const SELDOM: Duration = Duration::from_secs(60);
 /// How long the acceptor rests when it could not accept.
 const REST: Duration = Duration::from_millis(50);
 
@@ -50,6 +72,10 @@ pub struct Ops {
     pub tester: Arc<Tester>,
     /// What an operator shows to change something.
     pub token: Option<Arc<Secret>>,
+    /// Which requests are let in.
+    pub door: Arc<Door>,
+    /// Whether the workers go on.
+    pub beats: Arc<Heartbeats>,
 }
 
 /// Serves the operator's listener until the gateway is asked to stop.
@@ -59,25 +85,47 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
         Err(error) => return tracing::error!(%error, "the operator's listener does not listen"),
     };
     let tasks = ops.tasks.clone();
+    let clock = Arc::clone(&ops.live.now().gateway.clock);
+    let places = Shares::<IpAddr>::new(CONNECTIONS, OF_ONE_ADDRESS);
+    let mut told = None;
     loop {
         let accepted = tokio::select! {
             accepted = listener.accept() => accepted,
             () = tasks.stopping() => return,
         };
-        let Ok((stream, _)) = accepted else {
+        let Ok((stream, address)) = accepted else {
             // The machine has no room for another connection: trying again at once would only spin.
             tokio::time::sleep(REST).await;
             continue;
         };
+        let place = match places.take(&address.ip(), 1) {
+            Ok(place) => place,
+            Err(error) => {
+                ops.metrics.ops_refused.add(1);
+                let now = clock.instant();
+                if told.is_none_or(|told| now.saturating_duration_since(told) >= SELDOM) {
+                    told = Some(now);
+                    tracing::warn!(%error, peer = %address, "a connection of an operator was closed");
+                }
+                continue;
+            }
+        };
         let ops = ops.clone();
         let stop = tasks.clone();
         tasks.spawn(async move {
+            let _place = place;
+            let stream = Patient::new(stream, PATIENCE);
             let answer = service_fn(move |request| {
                 let ops = ops.clone();
                 async move { Ok::<_, Infallible>(ops.answer(request).await) }
             });
             let mut builder = http1::Builder::new();
-            builder.timer(TokioTimer::new()).header_read_timeout(PATIENCE);
+            builder
+                .timer(TokioTimer::new())
+                .header_read_timeout(PATIENCE)
+                .max_headers(HEADERS)
+                .max_header_size(HEAD)
+                .max_buf_size(2 * HEAD);
             let served = builder.serve_connection(TokioIo::new(stream), answer);
             tokio::select! {
                 ended = served => if let Err(error) = ended {
@@ -91,6 +139,21 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
 
 impl Ops {
     async fn answer(&self, request: Request<Incoming>) -> Response<Body> {
+        let (head, body) = request.into_parts();
+        if let Err(failure) = self.door.admit(&head) {
+            return match failure {
+                Failure::Host => {
+                    let help =
+                        "this listener does not answer to that host; name it in `ops.hosts`\n";
+                    text(StatusCode::MISDIRECTED_REQUEST, help)
+                }
+                Failure::Origin => {
+                    text(StatusCode::FORBIDDEN, "pages may not call this listener\n")
+                }
+                _ => text(StatusCode::BAD_REQUEST, "HTTP/1.1 without an upgrade, please\n"),
+            };
+        }
+        let request = Request::from_parts(head, body);
         if request.uri().path() == "/revocations" && self.token.is_some() {
             return self.revocations(request).await;
         }
@@ -104,7 +167,7 @@ impl Ops {
             return text(StatusCode::METHOD_NOT_ALLOWED, "GET only\n");
         }
         match request.uri().path() {
-            "/livez" => text(StatusCode::OK, "ok\n"),
+            "/livez" => self.alive(),
             "/readyz" => self.ready(request.uri().query() == Some("verbose")),
             "/metrics" => {
                 let mut response = text(StatusCode::OK, self.metrics.text());
@@ -154,33 +217,56 @@ impl Ops {
         if !self.is_operator(request.headers()) {
             return stranger();
         }
-        let revoke = match *request.method() {
-            Method::GET => return json(StatusCode::OK, self.switch.list()),
-            Method::POST => true,
-            Method::DELETE => false,
+        let act = match *request.method() {
+            Method::GET => return json(StatusCode::OK, format!("{{{}}}\n", self.switch.status())),
+            Method::POST => Act::Revoke,
+            Method::DELETE => Act::Lift,
             _ => return text(StatusCode::METHOD_NOT_ALLOWED, "GET, POST or DELETE\n"),
         };
-        let body = match self.live.now().gateway.body(request.into_body()).await {
-            Ok(body) => body,
-            Err(failure) => return text(StatusCode::BAD_REQUEST, format!("{failure}\n")),
+        let Some(body) = whole(request.into_body()).await else {
+            let help = format!("send at most {BODY} bytes within {} s\n", PATIENCE.as_secs());
+            return text(StatusCode::BAD_REQUEST, help);
         };
         let what = String::from_utf8_lossy(&body).into_owned();
+        let change = match self.switch.read(body, act) {
+            Ok(change) => change,
+            Err(error) => return refused(&error),
+        };
+        let revoke = act == Act::Revoke;
         // What is revoked holds whether or not that can be written down; what is taken back does not.
         if !revoke && let Err(error) = self.journal.changed(revoke, &what) {
             tracing::error!(error = %crate::report::Chain(&error), "not recorded, not taken back");
             return text(StatusCode::SERVICE_UNAVAILABLE, "it cannot be recorded\n");
         }
-        match self.switch.change(body, revoke) {
+        match self.switch.change(change, act).await {
             Ok(kept) => {
                 if revoke && let Err(error) = self.journal.changed(revoke, &what) {
                     tracing::error!(error = %crate::report::Chain(&error), "not recorded");
                 }
                 tracing::warn!(revoke, %what, "an operator has changed what is revoked");
                 let written = kept == Kept::Written;
-                json(StatusCode::OK, format!("{{\"written\":{written}}}\n"))
+                let status = self.switch.status();
+                json(StatusCode::OK, format!("{{\"written\":{written},{status}}}\n"))
             }
-            Err(error) => text(StatusCode::BAD_REQUEST, format!("{error}\n")),
+            Err(error) => {
+                tracing::warn!(%what, %error, "what is revoked was not changed");
+                refused(&error)
+            }
         }
+    }
+
+    /// The workers go on. One that has stalled serves nobody, and only a new process helps.
+    fn alive(&self) -> Response<Body> {
+        let stalled = self.beats.stalled();
+        if stalled.is_empty() {
+            return text(StatusCode::OK, "ok\n");
+        }
+        let mut body = String::from("not alive\n");
+        for (worker, since) in stalled {
+            writeln!(body, "worker {worker}: stalled for {} s", since.as_secs())
+                .unwrap_or_default();
+        }
+        text(StatusCode::SERVICE_UNAVAILABLE, body)
     }
 
     /// Whether a request shows the token, compared by digest in constant time.
@@ -221,6 +307,27 @@ impl Ops {
     }
 }
 
+/// A body, if all of it comes in time and it is not too long.
+async fn whole(body: Incoming) -> Option<Bytes> {
+    // What says beforehand that it is too long is not read.
+    if body.size_hint().lower() > BODY as u64 {
+        return None;
+    }
+    let collected = tokio::time::timeout(PATIENCE, Limited::new(body, BODY).collect()).await;
+    Some(collected.ok()?.ok()?.to_bytes())
+}
+
+fn refused(error: &ChangeError) -> Response<Body> {
+    let status = match error {
+        ChangeError::Shape | ChangeError::Many | ChangeError::Name(_) | ChangeError::Unknown(_) => {
+            StatusCode::BAD_REQUEST
+        }
+        ChangeError::NotRevoked(_) => StatusCode::NOT_FOUND,
+        ChangeError::Unwritten => StatusCode::SERVICE_UNAVAILABLE,
+    };
+    text(status, format!("{error}\n"))
+}
+
 fn stranger() -> Response<Body> {
     let mut response = text(StatusCode::UNAUTHORIZED, "show the token of `ops.token`\n");
     let challenge = HeaderValue::from_static("Bearer");
@@ -235,7 +342,7 @@ fn json(status: StatusCode, body: String) -> Response<Body> {
     response
 }
 
-fn text(status: StatusCode, body: impl Into<bytes::Bytes>) -> Response<Body> {
+fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     let mut response = Response::new(Body::from(body));
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");

@@ -1,6 +1,6 @@
 //! Certificates and keys in files, as they are given in the configuration.
 
-use std::fs;
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -10,6 +10,7 @@ use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer};
 use rustls::sign::CertifiedKey;
 
+use crate::file;
 use crate::x509::{Leaf, X509Error};
 
 /// Longest file that is read: a bundle of a few hundred authorities.
@@ -20,7 +21,7 @@ const LONGEST: u64 = 4 * 1024 * 1024;
 pub enum PemError {
     /// It is not there, or may not be read.
     #[error("could not read `{0}`: {1}")]
-    Read(Box<str>, #[source] std::io::Error),
+    Read(Box<str>, #[source] io::Error),
     /// It is longer than any certificate.
     #[error("`{0}` is longer than {LONGEST} bytes")]
     Long(Box<str>),
@@ -47,11 +48,10 @@ pub enum PemError {
 /// When it cannot be read.
 pub fn text(path: &Path) -> Result<Vec<u8>, PemError> {
     let name = || Box::from(path.display().to_string());
-    let failed = |error| PemError::Read(name(), error);
-    if fs::metadata(path).map_err(failed)?.len() > LONGEST {
-        return Err(PemError::Long(name()));
-    }
-    fs::read(path).map_err(failed)
+    file::read(path, LONGEST).map_err(|error| match error.kind() {
+        io::ErrorKind::FileTooLarge => PemError::Long(name()),
+        _ => PemError::Read(name(), error),
+    })
 }
 
 /// The certificates in a file, at least one.

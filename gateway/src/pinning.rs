@@ -26,7 +26,7 @@ use policy::shadow::Shadows;
 use tokio::time::Instant;
 
 use crate::audit::Journal;
-use crate::file::{Turn, Watch};
+use crate::file::{Aside, Stalled, Turn, Watch};
 use crate::metrics::{Metrics, Pinned};
 use crate::report::Chain;
 use crate::settings::lockfile::{self, LockError};
@@ -37,6 +37,9 @@ use crate::task::Tasks;
 /// Most things of one server whose definitions are followed over time, and most changes of one
 /// server that are told: one with more is quarantined.
 const OF_ONE: usize = 4096;
+/// How long it may take to read the lockfile and to compare it with what servers say. Until then what was
+/// approved before holds.
+const LOOK: Duration = Duration::from_secs(30);
 /// Most likenesses that are told.
 const LIKENESSES: usize = 10_000;
 /// Most lists of one kind and server that are compared with those of others.
@@ -268,13 +271,25 @@ impl Keeper {
         if !self.acts() {
             return;
         }
-        let mut watch = Watch::new(tasks);
+        let (mut watch, aside) = (Watch::new(tasks), Aside::default());
         while let Some(turn) = watch.next().await {
             let keeper = Arc::clone(&self);
-            let looked = tokio::task::spawn_blocking(move || keeper.look(turn == Turn::Asked));
-            if looked.await.is_err() {
-                let mut held = self.held();
-                self.close(&mut held, "it could not be compared with what servers say");
+            let looked = aside.run(LOOK, move || keeper.look(turn == Turn::Asked)).await;
+            let (why, held) = match looked {
+                Ok(()) => continue,
+                Err(Stalled::Broken) => {
+                    ("it could not be compared with what servers say", Some(self.held()))
+                }
+                // While it is compared it has been read, and this thread must not wait for that.
+                Err(Stalled::Late | Stalled::Busy) => {
+                    ("it was not read in time", self.held.try_lock().ok())
+                }
+            };
+            let Some(mut held) = held else { continue };
+            if held.closed.as_deref() != Some(why) {
+                self.close(&mut held, why);
+                // It is read again when it can be, also if it is the same.
+                held.stamp = None;
                 self.publish(&held);
             }
         }

@@ -6,11 +6,14 @@
 //! file is said in the log, in a metric, on record and to the operator, and changes nothing.
 
 use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
+use tokio::time::timeout;
+
 use crate::assembly::{Lasting, Source, StartError};
-use crate::file::{Turn, Watch};
+use crate::file::{self, Aside, Turn, Watch};
 use crate::hex;
 use crate::killswitch::Killswitch;
 use crate::live::Live;
@@ -27,6 +30,9 @@ const FIXED: [&str; 7] =
 
 /// After how long what may work the next time is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
+/// How long a change may take, from the file to what is built of it. What it reads may be on a disk that does
+/// not answer.
+const CHANGE: Duration = Duration::from_secs(30);
 
 /// The digest of each section of a configuration.
 pub type Sections = BTreeMap<Box<str>, [u8; 32]>;
@@ -51,6 +57,9 @@ pub enum ReloadError {
     /// Something it needs is not to be had.
     #[error(transparent)]
     Build(#[from] StartError),
+    /// It took too long.
+    #[error("its files were not read within {} s", CHANGE.as_secs())]
+    Slow,
     /// It could not be built at all.
     #[error("building it broke off")]
     Broken,
@@ -77,7 +86,7 @@ pub struct Reloader {
     switch: Arc<Killswitch>,
     held: Mutex<Held>,
     /// One change at a time.
-    turn: tokio::sync::Mutex<()>,
+    turn: Arc<tokio::sync::Mutex<()>>,
 }
 
 #[derive(Debug)]
@@ -115,7 +124,7 @@ impl Reloader {
         // The file may have changed since it was read: it is looked at once more.
         let (tried, seen, again, error) = (None, None, None, None);
         let held = Held { keeper, digest, sections, at, tried, seen, again, error };
-        let turn = tokio::sync::Mutex::new(());
+        let turn = Arc::default();
         Self { source, lasting, live, switch, held: Mutex::new(held), turn }
     }
 
@@ -126,11 +135,24 @@ impl Reloader {
     /// Watches the file, for as long as the gateway runs.
     pub async fn tend(self: Arc<Self>) {
         let mut watch = Watch::new(self.lasting.tasks.clone());
+        let (aside, mut stalled) = (Aside::default(), false);
         while let Some(turn) = watch.next().await {
-            if turn == Turn::Asked || self.has_settled() {
+            let reloader = Arc::clone(&self);
+            let wanted = match turn {
+                Turn::Asked => Ok(true),
+                Turn::Time => aside.run(file::LOOK, move || reloader.has_settled()).await,
+            };
+            let late = wanted.is_err();
+            match wanted {
                 // What is wrong was told.
-                drop(self.reload().await);
+                Ok(true) => drop(self.reload().await),
+                Ok(false) => {}
+                Err(error) if !stalled => {
+                    tracing::error!(%error, "the configuration cannot be looked at; that of before holds");
+                }
+                Err(_) => {}
             }
+            stalled = late;
         }
     }
 
@@ -149,12 +171,8 @@ impl Reloader {
     /// # Errors
     /// When it cannot be taken; then nothing has changed.
     pub async fn reload(self: &Arc<Self>) -> Result<Reloaded, ReloadError> {
-        let _turn = self.turn.lock().await;
         service::reloading();
-        let reloader = Arc::clone(self);
-        // Beside everything else: it may take a while, and whatever becomes of it the gateway goes on.
-        let changed = tokio::task::spawn_blocking(move || reloader.change()).await;
-        let done = changed.unwrap_or(Err(ReloadError::Broken));
+        let done = self.changed().await;
         let now = self.lasting.clock.now();
         match &done {
             Ok(Reloaded::Applied) => {}
@@ -181,7 +199,31 @@ impl Reloader {
         done
     }
 
-    fn change(&self) -> Result<Reloaded, ReloadError> {
+    /// Waits for a change, and for no longer than one may take.
+    async fn changed(self: &Arc<Self>) -> Result<Reloaded, ReloadError> {
+        let Ok(turn) = timeout(CHANGE, Arc::clone(&self.turn).lock_owned()).await else {
+            return Err(ReloadError::Slow);
+        };
+        let decided = Arc::new(AtomicBool::new(false));
+        let (reloader, decides) = (Arc::clone(self), Arc::clone(&decided));
+        // Beside everything else: it may take a while, and whatever becomes of it the gateway goes on.
+        let mut changed = tokio::task::spawn_blocking(move || {
+            let done = reloader.change(&decides);
+            // One that was given up keeps the next from beginning until it has ended.
+            drop(turn);
+            done
+        });
+        let done = match timeout(CHANGE, &mut changed).await {
+            Ok(done) => done,
+            Err(_) if !decided.swap(true, Ordering::AcqRel) => return Err(ReloadError::Slow),
+            // It had been built in time and is being put in force.
+            Err(_) => changed.await,
+        };
+        done.unwrap_or(Err(ReloadError::Broken))
+    }
+
+    /// Takes what the file says now, unless `decided` says that nobody waits for it any more.
+    fn change(&self, decided: &AtomicBool) -> Result<Reloaded, ReloadError> {
         // What a file refers to may come a little later than the file.
         self.held().again = Some(self.lasting.clock.instant() + AGAIN);
         let text = self.source.text()?;
@@ -205,6 +247,9 @@ impl Reloader {
         let now = self.live.now();
         let built = self.lasting.build(settings, Some((&now.gateway, &keeper)))?;
         drop(now);
+        if decided.swap(true, Ordering::AcqRel) {
+            return Err(ReloadError::Slow);
+        }
         self.lasting.journal.applied(&built.digest).map_err(ReloadError::Record)?;
         self.lasting.begin(&built);
         let mut held = self.held();

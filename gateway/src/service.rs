@@ -1,10 +1,12 @@
 //! What a service manager is told, where there is one: systemd, `Type=notify-reload`. Without
 //! `NOTIFY_SOCKET` nobody is told anything.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use sd_notify::NotifyState;
 
+use crate::heartbeat::Heartbeats;
 use crate::task::Tasks;
 
 /// Everything is up, and what was last changed is in force or was refused.
@@ -25,13 +27,16 @@ pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// Says that the gateway is alive, as often as it is asked to, until it stops.
-pub async fn tend(tasks: Tasks) {
+/// Says that the gateway is alive, as often as it is asked to, until it stops. While a worker has stalled
+/// nothing is said, so that the manager does what it is there for.
+pub async fn tend(tasks: Tasks, beats: Arc<Heartbeats>) {
     let Some(within) = sd_notify::watchdog_enabled() else { return };
     let mut turn = tokio::time::interval((within / 2).max(Duration::from_millis(1)));
     loop {
         tokio::select! {
-            _ = turn.tick() => tell(&[NotifyState::Watchdog]),
+            _ = turn.tick() => if beats.stalled().is_empty() {
+                tell(&[NotifyState::Watchdog]);
+            },
             () = tasks.halting() => return,
         }
     }

@@ -6,6 +6,7 @@
 mod audit;
 mod bounds;
 pub mod cases;
+mod clashes;
 mod compile;
 mod credentials;
 mod guardrails;
@@ -129,6 +130,8 @@ impl Own {
 pub struct Ops {
     /// Where.
     pub address: SocketAddr,
+    /// Names it answers to besides those of this machine and addresses, in lower case.
+    pub hosts: BTreeSet<Box<str>>,
     /// What an operator shows to change something; without it nothing can be changed.
     pub token: Option<SecretRef>,
 }
@@ -256,6 +259,9 @@ pub struct RouteOauth {
     pub nonce: bool,
 }
 
+/// Longest configuration that is read while the gateway runs, in bytes.
+pub const LONGEST: u64 = 16 * 1024 * 1024;
+
 /// How the identity of a program begins that cannot be read: it is nobody's.
 pub const UNREADABLE: &str = "unreadable program";
 
@@ -331,7 +337,6 @@ pub fn load_for(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, Problems> {
     let wrong = |found| Problems::new(file, text, found);
-    let folder = Path::new(file).parent().unwrap_or(Path::new(""));
     let mut root = yaml::parse(text).map_err(wrong)?;
     let mut problems = Vec::new();
     let named = RefCell::new(BTreeSet::new());
@@ -346,8 +351,9 @@ pub fn load_for(
     let wanted = purpose == Purpose::Serving
         && json.get("selftest").is_some_and(|section| !section.is_null());
     let key = wanted.then(|| selftest::add(&mut json)).flatten();
-    let compiled =
-        serde_json::from_value(json).ok().map(|raw| compile::settings(raw, &root, folder, key));
+    let compiled = serde_json::from_value(json)
+        .ok()
+        .map(|raw| compile::settings(raw, &root, Path::new(file), key));
     match compiled {
         Some(Ok(mut settings)) if problems.is_empty() => {
             settings.own.variables.extend(named.into_inner());

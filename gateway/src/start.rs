@@ -1,15 +1,20 @@
 //! From a configuration to a running gateway, and to its end.
 
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
+use std::time::Duration;
 
 use crate::assembly::{Lasting, bind, lasting, local};
 use crate::console;
 use crate::door::Door;
 use crate::exchange::SWEEP;
+use crate::file::{self, Aside};
 use crate::front;
+use crate::heartbeat::Heartbeats;
 use crate::killswitch::Killswitch;
 use crate::live::Live;
 use crate::old::Old;
@@ -21,8 +26,16 @@ use crate::service;
 use crate::settings::{Scheme, Settings};
 use crate::task::{self, Tasks};
 use crate::tls::{self, Acceptor};
+use crate::watchdog::{Begins, END, Watchdog};
 
 pub use crate::assembly::{Source, StartError};
+
+/// How often it is looked whether the workers go on.
+const WATCH: Duration = Duration::from_millis(500);
+
+/// How long the workers may take to end, and how often it is looked whether they have.
+const JOIN: Duration = Duration::from_secs(2);
+const TURN: Duration = Duration::from_millis(2);
 
 /// A gateway whose sockets are bound.
 #[derive(Debug)]
@@ -64,6 +77,7 @@ fn launch(
     let (lasting, listeners) = lasting(&settings)?;
     let lasting = Arc::new(lasting);
     let world = lasting.world(&lasting.tasks);
+    let ops_door = settings.ops.as_ref().map(Door::of_operator);
     let ops_listener = match settings.ops.as_ref() {
         Some(ops) => Some(bind(ops.address)?),
         None => None,
@@ -80,7 +94,9 @@ fn launch(
     let switch = Arc::new(switch);
     tasks.spawn_service(Arc::clone(&lasting.journal).tend(tasks.clone()));
     tasks.spawn_service(Arc::clone(&switch).tend());
-    tasks.spawn_service(service::tend(tasks.clone()));
+    let workers = task::parallelism();
+    let beats = Heartbeats::new(workers, Arc::clone(&lasting.clock));
+    tasks.spawn_service(service::tend(tasks.clone(), Arc::clone(&beats)));
     tasks.spawn_service(sweep(Arc::clone(&live), tasks.clone()));
     let mut shown = Vec::new();
     for (door, (address, acceptor)) in live.now().doors.iter().zip(&lasting.bound) {
@@ -101,23 +117,61 @@ fn launch(
     let tester = Arc::new(tester);
     tasks.spawn_service(Arc::clone(&tester).tend(tasks.clone()));
     let ops = ops_listener.as_ref().map(local);
-    if let Some(listener) = ops_listener {
+    if let Some((listener, door)) = ops_listener.zip(ops_door) {
         let (metrics, journal) = (Arc::clone(&lasting.metrics), Arc::clone(&lasting.journal));
-        let (live, tasks_of) = (Arc::clone(&live), tasks.clone());
-        let ops = Ops { metrics, journal, live, tasks: tasks_of, switch, reloader, tester, token };
+        let live = Arc::clone(&live);
+        let (tasks_of, beats) = (tasks.clone(), Arc::clone(&beats));
+        let door = Arc::new(door);
+        let ops = Ops {
+            metrics,
+            journal,
+            live,
+            tasks: tasks_of,
+            switch,
+            reloader,
+            tester,
+            token,
+            door,
+            beats,
+        };
         tasks.spawn(ops::serve(ops, listener));
     }
-    let workers = task::parallelism();
     let shares = shares(&listeners, workers)?;
     let old = Arc::new(Old::new(lasting.limits.sessions));
     let (serving, tasks_of) = (Arc::clone(&live), tasks.clone());
-    let threads = tasks.workers(workers, move |worker| {
+    let threads = tasks.workers(workers, &beats, move |worker| {
         for (at, listener) in shares.get(worker).into_iter().flatten().enumerate() {
             front::begin(&serving, &old, &tasks_of, (at, listener));
         }
     });
     let threads = threads.map_err(StartError::Threads)?;
+    tasks.spawn_service(watch(beats, Arc::clone(&lasting)));
     Ok(Running { listeners: shown, ops, live, lasting, threads })
+}
+
+/// Says when a worker stalls and when it goes on.
+async fn watch(beats: Arc<Heartbeats>, lasting: Arc<Lasting>) {
+    let mut turn = tokio::time::interval(WATCH);
+    let mut known = BTreeSet::new();
+    loop {
+        tokio::select! {
+            _ = turn.tick() => {}
+            () = lasting.tasks.halting() => return,
+        }
+        let stalled: BTreeSet<_> = beats.stalled().into_iter().map(|(worker, _)| worker).collect();
+        lasting.metrics.workers_stalled.store(stalled.len() as u64, Ordering::Relaxed);
+        for worker in stalled.difference(&known) {
+            lasting.metrics.worker_stalls.add(1);
+            tracing::error!(
+                worker,
+                "a worker has stalled: what it serves waits, and liveness is red"
+            );
+        }
+        for worker in known.difference(&stalled) {
+            tracing::warn!(worker, "a worker goes on");
+        }
+        known = stalled;
+    }
 }
 
 /// Drops what nobody came back for.
@@ -159,35 +213,82 @@ impl Running {
         tokio::time::sleep(self.lasting.limits.lame_duck_time).await;
     }
 
+    /// Has the end of the process watched over: it comes in time whatever the gateway computes then.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn watch_over(&self, begins: Begins) -> Result<Watchdog, StartError> {
+        let limits = &self.lasting.limits;
+        let within = limits.lame_duck_time + limits.drain_time + END;
+        let watchdog = Watchdog::start(Arc::clone(&self.lasting.journal), begins, within);
+        watchdog.map_err(StartError::Threads)
+    }
+
     /// Stops: no new connections, a time for what is in flight, and the last record.
-    pub async fn stop(self) {
+    pub async fn stop(self) -> Stopped {
         front::drain(&self.lasting.tasks, self.lasting.limits.drain_time).await;
-        for thread in self.threads {
-            if thread.join().is_err() {
-                tracing::error!("a worker ended in a panic");
-            }
-        }
+        let stopped = joined(self.threads, JOIN).await;
         self.lasting.journal.stop().await;
         self.lasting.telemetry.stop().await;
+        stopped
     }
+}
+
+/// How the gateway has stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Stopped {
+    /// Nothing goes on.
+    Whole,
+    /// A worker is still held by something; it ends with the process.
+    Abandoned,
+}
+
+/// Waits for the workers to end, which they do at once unless something holds them.
+async fn joined(threads: Vec<JoinHandle<()>>, within: Duration) -> Stopped {
+    let ended = async {
+        while !threads.iter().all(JoinHandle::is_finished) {
+            tokio::time::sleep(TURN).await;
+        }
+    };
+    let mut stopped = Stopped::Whole;
+    if tokio::time::timeout(within, ended).await.is_err() {
+        tracing::error!("a worker did not end in time; its work is abandoned");
+        stopped = Stopped::Abandoned;
+    }
+    for thread in threads.into_iter().filter(JoinHandle::is_finished) {
+        if thread.join().is_err() {
+            tracing::error!("a worker ended in a panic");
+        }
+    }
+    stopped
 }
 
 /// Takes new certificates for a listener when its files change.
 async fn renew(acceptor: Arc<Acceptor>, name: Arc<str>, lasting: Arc<Lasting>) {
     let mut turn = tokio::time::interval(tls::WATCH);
+    let (aside, mut stalled) = (Aside::default(), false);
     loop {
         tokio::select! {
             _ = turn.tick() => {}
             () = lasting.tasks.halting() => return,
         }
-        match acceptor.renew(lasting.clock.now()) {
-            Ok(false) => {}
-            Ok(true) => tracing::info!(listener = %name, "new certificates are used"),
-            Err(error) => {
+        let (files, now) = (Arc::clone(&acceptor), lasting.clock.now());
+        let renewed = aside.run(file::LOOK, move || files.renew(now)).await;
+        let late = renewed.is_err();
+        match renewed {
+            Ok(Ok(false)) => {}
+            Ok(Ok(true)) => tracing::info!(listener = %name, "new certificates are used"),
+            Ok(Err(error)) => {
                 let error = crate::report::Chain(&error);
                 tracing::error!(listener = %name, %error, "new certificates cannot be used");
             }
+            Err(error) if !stalled => {
+                tracing::error!(listener = %name, %error, "new certificates cannot be looked for");
+            }
+            Err(_) => {}
         }
+        stalled = late;
         lasting.metrics.certificate(&name, acceptor.ends());
     }
 }
@@ -208,4 +309,25 @@ fn shares(listeners: &[TcpListener], workers: usize) -> Result<Shares, StartErro
 #[must_use]
 pub fn quickstart() -> (PathBuf, &'static str) {
     (PathBuf::from("quickstart.yaml"), include_str!("../../config/quickstart.yaml"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::mpsc;
+    use std::thread;
+    use std::time::Duration;
+
+    use super::{Stopped, joined};
+
+    #[tokio::test]
+    async fn a_worker_that_is_held_does_not_hold_the_stop() {
+        let (end, wait) = mpsc::channel::<()>();
+        let quick = thread::spawn(|| {});
+        let held = thread::spawn(move || drop(wait.recv()));
+        let stopped = joined(vec![quick, held], Duration::from_millis(1)).await;
+        assert_eq!(stopped, Stopped::Abandoned);
+        drop(end);
+        let quick = thread::spawn(|| {});
+        assert_eq!(joined(vec![quick], Duration::from_secs(20)).await, Stopped::Whole);
+    }
 }

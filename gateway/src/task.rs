@@ -14,10 +14,11 @@ use tokio::runtime::Builder;
 use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
+use crate::heartbeat::Heartbeats;
 use crate::offload::Offload;
 
 /// How long what served the work may take to end after the work has.
-const LAST: Duration = Duration::from_secs(5);
+pub const LAST: Duration = Duration::from_secs(5);
 
 /// Every task of the gateway: none outlives it. Work is done for clients and is given time to end;
 /// what serves the work, such as a program behind the gateway, is stopped when the work has ended.
@@ -117,7 +118,8 @@ impl Tasks {
         done && ended.is_ok()
     }
 
-    /// Starts the threads that serve clients, each with a scheduler of its own.
+    /// Starts the threads that serve clients, each with a scheduler of its own, and notes with `beats` that
+    /// they go on.
     ///
     /// A request stays on the thread that accepted its connection, and so do the connections to
     /// servers it uses: nothing on its way has to wake another thread. `docs/performance.md` has
@@ -125,20 +127,29 @@ impl Tasks {
     ///
     /// # Errors
     /// When there can be no more threads.
-    pub fn workers<B>(&self, count: usize, begin: B) -> io::Result<Vec<JoinHandle<()>>>
+    pub fn workers<B>(
+        &self,
+        count: usize,
+        beats: &Arc<Heartbeats>,
+        begin: B,
+    ) -> io::Result<Vec<JoinHandle<()>>>
     where
         B: Fn(usize) + Clone + Send + 'static,
     {
         let mut threads = Vec::new();
         for worker in 0..count {
             let (begin, halted) = (begin.clone(), self.halted.clone());
+            let beats = Arc::clone(beats);
             let runtime = Builder::new_current_thread().enable_all().build()?;
             let name = format!("worker-{worker}");
             threads.push(thread::Builder::new().name(name).spawn(move || {
                 WORKER.set(worker);
                 runtime.block_on(async {
                     begin(worker);
-                    halted.cancelled().await;
+                    tokio::select! {
+                        () = beats.keep(worker) => {}
+                        () = halted.cancelled() => {}
+                    }
                 });
             })?);
         }

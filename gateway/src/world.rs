@@ -3,13 +3,14 @@
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use std::{env, fs, io};
+use std::{env, io};
 
 use http::HeaderValue;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::clock::Clock;
 use crate::fetch::Ways;
+use crate::file;
 use crate::metrics::Metrics;
 use crate::pem::{self, PemError};
 use crate::secret::Secret;
@@ -17,6 +18,8 @@ use crate::settings::{Limits, OwnCertificate, SecretRef, ServerTls, Way};
 use crate::task::Tasks;
 use crate::trust::{Own, Trust};
 
+/// Longest file of a secret, in bytes.
+const SECRET: u64 = 1024 * 1024;
 /// Most bytes of an answer of an authorization server.
 const ANSWER: usize = 256 * 1024;
 /// How long an authorization server may take.
@@ -82,7 +85,7 @@ impl World {
                 (format!("the environment variable `{name}`"), env::var(name).map_err(missing))
             }
             SecretRef::File(path) => {
-                (format!("the file `{}`", path.display()), fs::read_to_string(path))
+                (format!("the file `{}`", path.display()), file::text(path, SECRET))
             }
         };
         let text = text.map_err(|cause| WorldError::Secret { place: place.clone(), cause })?;

@@ -9,6 +9,8 @@ use crate::uri::{self, ResourceUri};
 /// Everything that was revoked.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Revoked {
+    /// Everything: no caller is served and no server is used.
+    pub everything: bool,
     /// Callers, by id or by any name in their certificate.
     pub principals: BTreeSet<Box<str>>,
     /// Clients, by the id their issuer gave them.
@@ -25,13 +27,86 @@ pub struct Revoked {
 }
 
 impl Revoked {
+    /// The lists, with the names they have in files and in JSON.
+    #[must_use]
+    pub const fn lists(&self) -> [(&'static str, &BTreeSet<Box<str>>); 5] {
+        [
+            ("principals", &self.principals),
+            ("clients", &self.clients),
+            ("servers", &self.servers),
+            ("tools", &self.tools),
+            ("tokens", &self.tokens),
+        ]
+    }
+
+    /// The list of this name, if there is one.
+    pub fn list_mut(&mut self, name: &str) -> Option<&mut BTreeSet<Box<str>>> {
+        match name {
+            "principals" => Some(&mut self.principals),
+            "clients" => Some(&mut self.clients),
+            "servers" => Some(&mut self.servers),
+            "tools" => Some(&mut self.tools),
+            "tokens" => Some(&mut self.tokens),
+            _ => None,
+        }
+    }
+
+    /// Whether nothing is revoked.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        !self.everything && self.lists().iter().all(|(_, list)| list.is_empty())
+    }
+
+    /// Whether `other` revokes all of this by name.
+    #[must_use]
+    pub fn is_within(&self, other: &Self) -> bool {
+        let mut pairs = self.lists().into_iter().zip(other.lists());
+        (!self.everything || other.everything)
+            && pairs.all(|((_, mine), (_, theirs))| mine.is_subset(theirs))
+    }
+
+    /// What of this `other` names as well.
+    #[must_use]
+    pub fn common(&self, other: &Self) -> Self {
+        Self {
+            everything: self.everything && other.everything,
+            principals: both(&self.principals, &other.principals),
+            clients: both(&self.clients, &other.clients),
+            servers: both(&self.servers, &other.servers),
+            tools: both(&self.tools, &other.tools),
+            tokens: both(&self.tokens, &other.tokens),
+            ..Self::default()
+        }
+    }
+
+    /// Revokes what `other` names as well.
+    pub fn add(&mut self, other: &Self) {
+        self.everything |= other.everything;
+        for (name, list) in other.lists() {
+            if let Some(mine) = self.list_mut(name) {
+                mine.extend(list.iter().cloned());
+            }
+        }
+    }
+
+    /// No longer revokes what `other` names.
+    pub fn remove(&mut self, other: &Self) {
+        self.everything &= !other.everything;
+        for (name, list) in other.lists() {
+            if let Some(mine) = self.list_mut(name) {
+                mine.retain(|entry| !list.contains(entry));
+            }
+        }
+    }
+
     /// Whether `principal` may not be served any more: itself, its client, its token, or its
     /// certificate under any of the names in it.
     #[must_use]
     pub fn has_principal(&self, principal: &Principal) -> bool {
         let claims = &principal.claims;
         let client = claims.client.as_ref().map(crate::name::ClientId::as_str);
-        self.principals.contains(principal.id.as_str())
+        self.everything
+            || self.principals.contains(principal.id.as_str())
             || client.is_some_and(|client| self.clients.contains(client))
             || claims.token.as_ref().is_some_and(|token| self.tokens.contains(token))
             || claims.names.iter().any(|name| self.principals.contains(name))
@@ -40,7 +115,7 @@ impl Revoked {
     /// Whether nothing of `server` may be used any more.
     #[must_use]
     pub fn has_server(&self, server: &ServerName) -> bool {
-        self.servers.contains(server.as_str())
+        self.everything || self.servers.contains(server.as_str())
     }
 
     /// The same, ready to be asked about resources in other spellings than it was written in.
@@ -80,10 +155,43 @@ impl Revoked {
     }
 }
 
+fn both(mine: &BTreeSet<Box<str>>, theirs: &BTreeSet<Box<str>>) -> BTreeSet<Box<str>> {
+    mine.intersection(theirs).cloned().collect()
+}
+
 #[cfg(test)]
 mod tests {
+    use std::collections::BTreeSet;
+
     use super::Revoked;
-    use crate::name::ServerName;
+    use crate::name::{PrincipalId, ServerName};
+    use crate::principal::Principal;
+
+    fn servers(names: &[&str]) -> Revoked {
+        Revoked { servers: names.iter().map(|name| (*name).into()).collect(), ..Revoked::default() }
+    }
+
+    #[test]
+    fn everything_is_every_caller_and_every_server() {
+        let all = Revoked { everything: true, ..Revoked::default() };
+        let ana = Principal::new(PrincipalId::parse("ana").unwrap(), BTreeSet::new());
+        let up = ServerName::parse("up").unwrap();
+        assert!(all.has_principal(&ana) && all.has_server(&up) && all.has(&up, "echo"));
+        assert!(!all.is_empty() && !all.is_within(&servers(&["up"])));
+        let none = Revoked::default();
+        assert!(!none.has_principal(&ana) && !none.has_server(&up) && none.is_empty());
+    }
+
+    #[test]
+    fn what_is_added_can_be_taken_back_by_name() {
+        let mut all = servers(&["one"]);
+        all.add(&servers(&["two"]));
+        assert_eq!(all, servers(&["one", "two"]));
+        assert!(servers(&["two"]).is_within(&all) && !all.is_within(&servers(&["two"])));
+        assert_eq!(all.common(&servers(&["two", "three"])), servers(&["two"]));
+        all.remove(&servers(&["one", "three"]));
+        assert_eq!(all, servers(&["two"]));
+    }
 
     #[test]
     fn a_resource_is_revoked_in_every_spelling() {

@@ -20,7 +20,7 @@ fn question(message: &str) -> Value {
 }
 
 /// A legacy server whose tool asks twice, on the stream of the call, and then says what it was told.
-fn legacy() -> (Server, Arc<Mutex<Vec<Value>>>) {
+pub(crate) fn legacy() -> (Server, Arc<Mutex<Vec<Value>>>) {
     let answers: Arc<Mutex<Vec<Value>>> = Arc::default();
     let heard = Arc::clone(&answers);
     let waiting: Arc<Mutex<Vec<Sender<Value>>>> = Arc::default();
@@ -90,11 +90,11 @@ fn modern() -> Server {
     })
 }
 
-fn able(gateway: &e2e::gateway::Gateway, era: Era, key: &str) -> Client {
+pub(crate) fn able(gateway: &e2e::gateway::Gateway, era: Era, key: &str) -> Client {
     Client::able(gateway.address, "/mcp", era, Some(key), &json!({ "elicitation": {} }))
 }
 
-fn again(client: &Client, arguments: &Value, state: &Value, inputs: &Value) -> Answer {
+pub(crate) fn again(client: &Client, arguments: &Value, state: &Value, inputs: &Value) -> Answer {
     client.ask(
         "tools/call",
         json!({ "name": "ask", "arguments": arguments, "requestState": state, "inputResponses": inputs }),

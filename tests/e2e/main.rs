@@ -32,6 +32,7 @@ mod import;
 mod introspection;
 mod ledger;
 mod names;
+mod operator;
 mod peers;
 mod pins;
 mod places;

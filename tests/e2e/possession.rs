@@ -19,17 +19,17 @@ fn ath(token: &str) -> String {
 }
 
 /// What a good proof says.
-fn said(token: &str, id: &str) -> Value {
+pub(crate) fn said(token: &str, id: &str) -> Value {
     json!({ "jti": id, "htm": "POST", "htu": URL, "iat": now(), "ath": ath(token) })
 }
 
-fn bound(issuer: &Issuer, cnf: &Value) -> String {
+pub(crate) fn bound(issuer: &Issuer, cnf: &Value) -> String {
     let mut claims = issuer.claims("alice");
     claims["cnf"] = cnf.clone();
     issuer.token(&claims)
 }
 
-fn dpop(gateway: &Gateway, era: Era, token: &str, proof: &str) -> Answer {
+pub(crate) fn dpop(gateway: &Gateway, era: Era, token: &str, proof: &str) -> Answer {
     knock(gateway, era, &[("authorization", &format!("DPoP {token}")), ("dpop", proof)])
 }
 

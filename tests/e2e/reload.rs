@@ -1,33 +1,67 @@
 //! The configuration changes while the gateway runs: all of it or nothing, and nobody notices.
 
 use std::fs;
+use std::io::Write as _;
+use std::net::TcpStream;
 use std::os::unix::fs::symlink;
 use std::path::Path;
+use std::process::Command;
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
-use e2e::client::{Answer, get, raw, until};
+use e2e::client::{Answer, Client, get, raw, until};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
+use e2e::issuer::{Issuer, Key};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
+
+use crate::asking;
+use crate::possession::{bound, dpop, said};
+use crate::tokens::believing;
 
 const TOKEN: &str = "operator-secret-token";
 
 /// `dev` may call one tool; the operator has a token.
 fn config(server: &Server, folder: &Folder, tool: &str) -> Config {
-    let secret = folder.path().join("token");
-    fs::write(&secret, TOKEN).unwrap();
-    let mut config = Config::of(&server.url()).policy(&format!(
+    let config = Config::of(&server.url()).policy(&format!(
         "rules:\n- {{id: only-{tool}, effect: allow, principals: ['group:dev'], servers: ['*'], tools: [{tool}]}}"
     ));
+    operated(config, folder)
+}
+
+/// The same configuration with a token for the operator.
+fn operated(mut config: Config, folder: &Folder) -> Config {
+    let secret = folder.path().join("token");
+    fs::write(&secret, TOKEN).unwrap();
     config.ops = format!("{{address: '127.0.0.1:0', token: {{fromFile: '{}'}}}}", secret.display());
     config
 }
 
+/// Changes the file in one place, and has it read.
+fn reloaded(gateway: &Gateway, file: &Path, from: &str, to: &str) {
+    let text = fs::read_to_string(file).unwrap();
+    assert!(text.contains(from), "{text}");
+    let next = file.with_extension("next");
+    fs::write(&next, text.replacen(from, to, 1)).unwrap();
+    fs::rename(next, file).unwrap();
+    let before = operator(gateway, "GET", "/config").json()["appliedHash"].clone();
+    let answer = operator(gateway, "POST", "/reload");
+    assert_eq!(answer.status, 200, "{}", answer.body);
+    assert_ne!(answer.json()["appliedHash"], before);
+}
+
+/// A change that touches nobody.
+const HARMLESS: (&str, &str) =
+    ("routes:\n", "registry: {tools: [{server: up, tool: nobody-calls-this}]}\nroutes:\n");
+
+fn pipe(path: &Path) {
+    assert!(Command::new("mkfifo").arg(path).status().unwrap().success());
+}
+
 fn operator(gateway: &Gateway, method: &str, path: &str) -> Answer {
     let text = format!(
-        "{method} {path} HTTP/1.1\r\nhost: ops\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: 0\r\n\r\n"
+        "{method} {path} HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: 0\r\n\r\n"
     );
     raw(gateway.ops.unwrap(), text.as_bytes())
 }
@@ -134,7 +168,8 @@ fn what_cannot_change_says_so_and_only_the_operator_may_ask() {
     assert_eq!(answer.status, 422, "{}", answer.body);
     assert_eq!(answer.json()["lastError"]["restartRequired"], json!(["limits"]));
     for (path, method) in [("/config", "GET"), ("/reload", "POST")] {
-        let text = format!("{method} {path} HTTP/1.1\r\nhost: ops\r\ncontent-length: 0\r\n\r\n");
+        let text =
+            format!("{method} {path} HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n");
         assert_eq!(raw(gateway.ops.unwrap(), text.as_bytes()).status, 401);
     }
     // A gateway without a token has no such doors.
@@ -238,7 +273,7 @@ fn what_is_revoked_and_what_was_trusted_first_outlive_a_change() {
     assert_eq!(ana.tools(), ["read"]);
     let body = r#"{"principals":["bob"]}"#;
     let revoke = format!(
-        "POST /revocations HTTP/1.1\r\nhost: ops\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: {}\r\n\r\n{body}",
+        "POST /revocations HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {TOKEN}\r\ncontent-length: {}\r\n\r\n{body}",
         body.len()
     );
     assert_eq!(raw(gateway.ops.unwrap(), revoke.as_bytes()).status, 200);
@@ -335,4 +370,150 @@ fn reloads_under_load_drop_no_call_and_mix_nothing() {
         assert_eq!(sum, calls.load(Ordering::Relaxed), "every call is on record");
         assert!(seen.iter().flatten().all(|count| *count > 0), "{seen:?}");
     }
+}
+
+#[test]
+fn a_pipe_in_the_place_of_a_file_holds_nothing() {
+    let server = Server::echo(Era::Modern, &["read", "write"]);
+    let folder = Folder::new();
+    let (file, list) = (folder.path().join("gateway.yaml"), folder.path().join("revoked.yaml"));
+    fs::write(&list, "principals: [bob]\n").unwrap();
+    let mut read = config(&server, &folder, "read");
+    read.policy = read.policy.replace("'group:dev'", "'*'");
+    read.more = format!("revocations: {{file: '{}'}}\n", list.display());
+    let gateway = read.start_at(&file);
+    let (ana, bob) = (gateway.client(Era::Modern, ANA), gateway.client(Era::Modern, BOB));
+    for path in [&file, &list] {
+        fs::remove_file(path).unwrap();
+        pipe(path);
+    }
+    gateway.hang_up();
+    eventually("the complaint about the revocations", || {
+        (metric(&gateway, "portcullis_revocations_usable") == 0).then_some(())
+    });
+    let answer = operator(&gateway, "POST", "/reload");
+    assert_eq!(answer.status, 422, "{}", answer.body);
+    let what = answer.json()["lastError"]["what"].as_str().unwrap().to_owned();
+    assert!(what.contains("not a regular file"), "{what}");
+    assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
+    assert_eq!(ana.tools(), ["read"], "what was in force is");
+    assert_eq!(bob.call("read", &json!({})).status, 401, "and what was revoked");
+    fs::remove_file(&list).unwrap();
+    fs::write(&list, "principals: [bob]\n").unwrap();
+    // The file takes the place of the pipe.
+    read.policy = read.policy.replace("[read]", "[write]");
+    read.write(&file, gateway.audit());
+    eventually("the change", || (ana.tools() == ["write"]).then_some(()));
+    eventually("the revocations", || {
+        (metric(&gateway, "portcullis_revocations_usable") == 1).then_some(())
+    });
+}
+
+#[test]
+fn a_proof_that_was_used_stays_used() {
+    for era in ERAS {
+        let (server, issuer, folder) =
+            (Server::echo(era, &["echo"]), Issuer::start(), Folder::new());
+        let file = folder.path().join("gateway.yaml");
+        let believing = believing(&server, &issuer.item("corp", ""));
+        let gateway = operated(believing, &folder).start_at(&file);
+        let key = Key::es256("mine");
+        let token = bound(&issuer, &json!({ "jkt": key.thumbprint() }));
+        let proof = key.proof(&said(&token, "one"));
+        assert_eq!(dpop(&gateway, era, &token, &proof).status, 200);
+        reloaded(&gateway, &file, HARMLESS.0, HARMLESS.1);
+        assert_eq!(dpop(&gateway, era, &token, &proof).status, 401);
+        assert_eq!(gateway.last()["reason"], "token-proof");
+        let other = key.proof(&said(&token, "two"));
+        assert_eq!(dpop(&gateway, era, &token, &other).status, 200);
+    }
+}
+
+#[test]
+fn a_session_that_was_ended_stays_ended_and_one_that_was_not_goes_on() {
+    let server = Server::echo(Era::Legacy, &["read"]);
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    let gateway = config(&server, &folder, "read").start_at(&file);
+    let (ended, open) = (gateway.client(Era::Legacy, ANA), gateway.client(Era::Legacy, ANA));
+    let text = format!(
+        "DELETE /mcp HTTP/1.1\r\nhost: {}\r\nauthorization: Bearer {ANA}\r\nmcp-session-id: {}\r\n\
+         mcp-protocol-version: 2025-11-25\r\ncontent-length: 0\r\n\r\n",
+        gateway.address,
+        ended.session.as_deref().unwrap()
+    );
+    let answer = raw(gateway.address, text.as_bytes());
+    assert!((200..300).contains(&answer.status), "{answer:?}");
+    assert_eq!(ended.ask("tools/list", json!({})).status, 404);
+    reloaded(&gateway, &file, HARMLESS.0, HARMLESS.1);
+    assert_eq!(ended.ask("tools/list", json!({})).status, 404, "it does not come back");
+    assert_eq!(open.tools(), ["read"]);
+}
+
+#[test]
+fn calls_that_were_counted_stay_counted() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let file = folder.path().join("gateway.yaml");
+        let mut counted = config(&server, &folder, "read");
+        counted.more = "registry: {tools: [{server: up, tool: read, rate: 2/h}]}\n".to_owned();
+        let gateway = counted.start_at(&file);
+        let ana = gateway.client(era, ANA);
+        let called = || ana.call("read", &json!({})).code() == 0;
+        assert!(called());
+        reloaded(&gateway, &file, "tools: [read]", "tools: [read, other]");
+        assert!(called());
+        assert!(!called(), "{era:?}: one before the change and one after it");
+        assert_eq!(gateway.last()["reason"], "rate-limited");
+    }
+}
+
+#[test]
+fn what_a_connection_was_found_to_be_is_found_again() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let file = folder.path().join("gateway.yaml");
+        let gateway = config(&server, &folder, "read").start_at(&file);
+        let ana = gateway.client(era, ANA);
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+        let mut call = |id: u64| {
+            let params = json!({ "name": "read", "arguments": {} });
+            stream.write_all(&ana.call_bytes(&json!(id), &params)).unwrap();
+            e2e::client::read(&mut stream)
+        };
+        assert!(call(1).json()["result"].is_object());
+        assert!(call(2).json()["result"].is_object(), "the connection is kept");
+        // The same key is no longer in the group that may call.
+        reloaded(&gateway, &file, "principal: ana, groups: [dev]", "principal: ana, groups: [ops]");
+        assert!(call(3).json()["result"].is_null(), "{era:?}");
+        // Nobody has the key any more.
+        reloaded(&gateway, &file, "sha256: 5434d1fb", "sha256: 6434d1fb");
+        assert_eq!(call(4).status, 401, "{era:?}");
+        assert_eq!(server.tool_calls().len(), 2);
+    }
+}
+
+#[test]
+fn a_call_that_waits_for_its_client_ends_with_its_configuration() {
+    let (server, heard) = asking::legacy();
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    let gateway = config(&server, &folder, "ask").start_at(&file);
+    let ana: Client = asking::able(&gateway, Era::Modern, ANA);
+    let asked = ana.call("ask", &json!({})).json();
+    assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");
+    reloaded(&gateway, &file, HARMLESS.0, HARMLESS.1);
+    let (state, name) =
+        (&asked["result"]["requestState"], asked["result"]["inputRequests"].clone());
+    let name = name.as_object().unwrap().keys().next().unwrap().clone();
+    let inputs = json!({ name: { "action": "accept", "content": {} } });
+    let answer = asking::again(&ana, &json!({}), state, &inputs);
+    assert!(answer.code() != 0, "{}", answer.body);
+    let heard = heard.lock().unwrap().clone();
+    assert!(heard.iter().all(|heard| heard["result"]["action"] != "accept"), "{heard:?}");
+    // The next call begins anew.
+    assert_eq!(ana.call("ask", &json!({})).json()["result"]["resultType"], "input_required");
 }

@@ -3,10 +3,13 @@
 use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::os::unix::fs::symlink;
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 use e2e::client::{Answer, Client, post, raw, until};
-use e2e::gateway::{ANA, Config, Folder, Gateway};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
 use e2e::issuer::Issuer;
 use e2e::pki::{Leaf, Pki};
 use e2e::server::Server;
@@ -177,7 +180,9 @@ fn until_last(stream: &mut TcpStream) -> Duration {
     let started = Instant::now();
     let mut seen = String::new();
     let mut buffer = [0; 4096];
+    // A stream that is not cut goes on with what keeps it alive, so reading alone has no end.
     while !seen.ends_with("0\r\n\r\n") {
+        assert!(started.elapsed() < e2e::PATIENCE, "the stream goes on: {seen}");
         let read = stream.read(&mut buffer).unwrap();
         if read == 0 {
             break;
@@ -427,4 +432,259 @@ fn the_file_is_beside_the_configuration_that_names_it() {
         fs::write(folder.path().join("revoked.yaml"), "principals: []\n").unwrap();
         usable("portcullis_revocations_usable 1");
     }
+}
+
+/// The status of a request of `ana`.
+fn of_ana(gateway: &Gateway, era: Era) -> u16 {
+    let bearer = format!("Bearer {ANA}");
+    knock(gateway, era, &[("authorization", &bearer)]).status
+}
+
+fn listed(gateway: &Gateway) -> Value {
+    change(gateway, "GET", "operator-secret", &json!({})).json()
+}
+
+#[test]
+fn what_is_locked_to_write_revocations_is_no_other_file() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());
+        let list = folder.path().join("portcullis.revoked");
+        fs::write(&list, "# nothing\n").unwrap();
+        // As the pins' lockfile is called.
+        let other = folder.path().join("portcullis.lock");
+        fs::write(&other, "what was approved").unwrap();
+        let mut config = switchable(Config::of(&server.url()), &folder);
+        config.more = format!("revocations: {{file: '{}'}}", list.display());
+        let gateway = config.start();
+        revoke(&gateway, &json!({ "principals": ["ana"] }));
+        assert_eq!(of_ana(&gateway, era), 401);
+        assert_eq!(fs::read_to_string(&other).unwrap(), "what was approved");
+        assert!(fs::read_to_string(&list).unwrap().contains("\"ana\""));
+    }
+}
+
+#[test]
+fn no_link_is_followed_to_write_revocations() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());
+        let victim = folder.path().join("victim");
+        fs::write(&victim, "untouched").unwrap();
+        for link in ["revoked.lock", "revoked.yaml.lock", "revoked.yaml.next"] {
+            symlink(&victim, folder.path().join(link)).unwrap();
+        }
+        let gateway = switchable(Config::of(&server.url()), &folder).start();
+        let answer = change(&gateway, "POST", "operator-secret", &json!({ "principals": ["ana"] }));
+        assert_eq!(answer.status, 200);
+        // It holds, and the answer says that it does not last.
+        assert_eq!(answer.json()["written"], false);
+        assert_eq!(answer.json()["lastsOverRestart"], false);
+        assert_eq!(of_ana(&gateway, era), 401);
+        assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
+        let log = gateway.log.lock().unwrap().clone();
+        assert!(log.contains("revoked.yaml.lock"), "{log}");
+    }
+}
+
+#[test]
+fn files_that_would_destroy_each_other_are_refused_at_the_start() {
+    let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
+    let path = |name: &str| folder.path().join(name);
+    fs::write(path("list"), "# nothing\n").unwrap();
+    fs::create_dir(path("folder")).unwrap();
+    symlink(path("list"), path("linked")).unwrap();
+    for (what, list, pins, audit, said) in [
+        ("the lock", "list", "list.lock", "audit", "locked to change the revocations"),
+        ("the list", "list", "list", "audit", "the list of revocations"),
+        ("a link to the list", "linked", "pins", "list", "the audit log `file`"),
+        ("another spelling", "list", "pins", "folder/../list.lock", "the audit log `file`"),
+        ("the pins", "list", "pins", "pins", "the lockfile of the pins"),
+    ] {
+        let mut config = Config::of(&server.url());
+        config.pins = format!("{{file: '{}'}}", path(pins).display());
+        config.more = format!("revocations: {{file: '{}'}}", path(list).display());
+        config.audit = Some(path(audit));
+        let output = config.refused();
+        let text = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{what}: {text}");
+        assert!(text.contains(said) && text.contains("a file of its own"), "{what}: {text}");
+    }
+    assert_eq!(fs::read_to_string(path("list")).unwrap(), "# nothing\n");
+}
+
+#[test]
+fn a_file_that_is_being_written_lifts_nothing() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());
+        let file = folder.path().join("revoked.yaml");
+        let gateway = switchable(Config::of(&server.url()), &folder).start();
+        revoke(&gateway, &json!({ "principals": ["ana"] }));
+        assert_eq!(of_ana(&gateway, era), 401);
+        // Written in place again and again, it reads well at every moment and never has all of it.
+        let (over, round) = (AtomicBool::new(false), AtomicUsize::new(0));
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let mut count = 0;
+                while !over.load(Ordering::Acquire) {
+                    count += 1;
+                    let round = round.load(Ordering::Acquire);
+                    fs::write(&file, format!("# {count}\nclients:\n  - round-{round}\n")).unwrap();
+                    std::thread::yield_now();
+                }
+            });
+            for n in 0..3 {
+                round.store(n, Ordering::Release);
+                let seen = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+                    eventually("a look at the file", || {
+                        let clients = listed(&gateway)["clients"].to_string();
+                        clients.contains(&format!("round-{n}")).then_some(())
+                    });
+                    assert_eq!(of_ana(&gateway, era), 401, "{era:?}: what it lacks was not lifted");
+                }));
+                if seen.is_err() || n == 2 {
+                    over.store(true, Ordering::Release);
+                }
+                seen.unwrap();
+            }
+        });
+        // Left alone, it counts.
+        eventually("the end of the revocation", || (of_ana(&gateway, era) == 200).then_some(()));
+    }
+}
+
+#[test]
+fn a_file_of_comments_and_a_file_that_is_gone_lift_nothing() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());
+        let file = folder.path().join("revoked.yaml");
+        let gateway = switchable(Config::of(&server.url()), &folder).start();
+        revoke(&gateway, &json!({ "principals": ["ana"] }));
+        let usable = |wanted: u8| {
+            let line = format!("portcullis_revocations_usable {wanted}");
+            eventually(&line, || {
+                let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+                metrics.contains(&line).then_some(())
+            });
+        };
+        let all = fs::read_to_string(&file).unwrap();
+        fs::write(&file, "# principals:\n#  - ana\n").unwrap();
+        usable(0);
+        assert_eq!(of_ana(&gateway, era), 401);
+        fs::write(&file, &all).unwrap();
+        usable(1);
+        fs::remove_file(&file).unwrap();
+        usable(0);
+        assert_eq!(of_ana(&gateway, era), 401);
+        fs::write(&file, "{}\n").unwrap();
+        eventually("the end of the revocation", || (of_ana(&gateway, era) == 200).then_some(()));
+    }
+}
+
+#[test]
+fn what_nobody_has_is_refused_by_name() {
+    let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
+    let gateway = switchable(Config::of(&server.url()), &folder).start();
+    for (body, said) in [
+        (json!({ "servers": ["*"] }), "everything: true"),
+        (json!({ "servers": ["pu"] }), "`pu`; the servers are `up`"),
+        (json!({ "tools": ["pu/echo"] }), "`pu`"),
+        (json!({ "principals": ["anna"] }), "`anna`"),
+        (json!({ "clients": ["agent"] }), "no issuer"),
+        (json!({ "everything": "yes" }), "`principals`"),
+        // With one that is right.
+        (json!({ "principals": ["ana"], "servers": ["pu"] }), "`pu`"),
+    ] {
+        let answer = change(&gateway, "POST", "operator-secret", &body);
+        assert_eq!(answer.status, 400, "{body}");
+        assert!(answer.body.contains(said), "{body}: {}", answer.body);
+    }
+    let answer = change(&gateway, "DELETE", "operator-secret", &json!({ "principals": ["ana"] }));
+    assert_eq!((answer.status, answer.body.contains("`ana`")), (404, true), "{}", answer.body);
+    assert_eq!(of_ana(&gateway, Era::Modern), 200);
+    assert_eq!(listed(&gateway)["principals"], json!([]));
+    assert!(gateway.records().iter().all(|record| record["event"] != "revoked"));
+}
+
+#[test]
+fn everything_is_revoked_at_once_and_over_a_restart() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());
+        let config = switchable(Config::of(&server.url()), &folder);
+        let file = folder.path().join("revoked.yaml");
+        let before = fs::read_to_string(&file).unwrap();
+        let gateway = config.start();
+        assert_eq!(of_ana(&gateway, era), 200);
+        let answer = change(&gateway, "POST", "operator-secret", &json!({ "everything": true }));
+        let said = answer.json();
+        assert_eq!(
+            (&said["written"], &said["everything"], &said["lastsOverRestart"]),
+            (&json!(true), &json!(true), &json!(true))
+        );
+        let calls = server.calls().len();
+        assert_eq!(of_ana(&gateway, era), 401);
+        assert_eq!(gateway.last()["reason"], "credential-revoked");
+        assert_eq!(server.calls().len(), calls);
+        let text = fs::read_to_string(&file).unwrap();
+        drop(gateway);
+        // `switchable` has made the file, which is as the gateway has left it.
+        assert_ne!(text, before);
+        let gateway = config.start();
+        assert_eq!(of_ana(&gateway, era), 401);
+        let lift = change(&gateway, "DELETE", "operator-secret", &json!({ "everything": true }));
+        assert_eq!((lift.status, &lift.json()["everything"]), (200, &json!(false)));
+        assert_eq!(of_ana(&gateway, era), 200);
+    }
+}
+
+#[test]
+fn revoking_is_a_verb_that_says_what_is_in_force() {
+    let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
+    let config = switchable(Config::of(&server.url()), &folder);
+    let file = folder.path().join("gateway.yaml");
+    let gateway = config.start_at(&file);
+    let ops = gateway.ops.unwrap().to_string();
+    let verb = |arguments: &[&str], online: bool| {
+        let mut command = Command::new(binary());
+        command.args(arguments).arg("-c").arg(&file);
+        if online {
+            command.args(["--ops", &ops]);
+        } else {
+            command.arg("--offline");
+        }
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    assert_eq!(verb(&["revocations", "list"], true).1, "nothing is revoked\n");
+    let (good, out, said) = verb(&["revoke", "--principal", "ana", "--tool", "up/x"], true);
+    assert!(good, "{said}");
+    assert!(out.contains("principals  ana") && out.contains("tools       up/x"), "{out}");
+    assert_eq!(of_ana(&gateway, Era::Modern), 401);
+    for online in [true, false] {
+        assert_eq!(verb(&["revocations", "list"], online).1, out);
+        let (good, _, said) = verb(&["revoke", "--server", "pu"], online);
+        assert!(!good && said.contains("`pu`"), "{said}");
+        let (good, _, said) = verb(&["revocations", "lift", "--principal", "bob"], online);
+        assert!(!good && said.contains("`bob`"), "{said}");
+    }
+    let (good, out, said) = verb(&["revocations", "lift", "--principal", "ana"], true);
+    assert!(good && !out.contains("ana"), "{out} {said}");
+    assert_eq!(of_ana(&gateway, Era::Modern), 200);
+    // In the file alone: the gateway sees it.
+    let (good, out, said) = verb(&["revoke", "--everything"], false);
+    assert!(good && out.starts_with("everything\n"), "{out} {said}");
+    eventually("the revocation", || (of_ana(&gateway, Era::Modern) == 401).then_some(()));
+    assert!(verb(&["revocations", "lift", "--everything"], false).0);
+    eventually("the end of it", || (of_ana(&gateway, Era::Modern) == 200).then_some(()));
+    // Without a file it holds until the gateway stops, and that is said.
+    let mut plain = config.clone();
+    plain.more = String::new();
+    let file = folder.path().join("plain.yaml");
+    let gateway = plain.start_at(&file);
+    let ops = gateway.ops.unwrap().to_string();
+    let mut command = Command::new(binary());
+    command.args(["revoke", "--principal", "ana", "--ops", &ops, "-c"]).arg(&file);
+    let output = command.output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert!(output.status.success() && said.contains("until the gateway stops"), "{said}");
+    assert_eq!(of_ana(&gateway, Era::Modern), 401);
 }

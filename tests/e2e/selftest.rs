@@ -186,7 +186,7 @@ fn its_name_is_kept_and_without_it_there_is_none() {
     let mut config = config(&server, &folder);
     let gateway = config.start();
     // Nobody who does not show the token.
-    let text = "POST /selftest HTTP/1.1\r\nhost: ops\r\ncontent-length: 0\r\n\r\n";
+    let text = "POST /selftest HTTP/1.1\r\nhost: localhost\r\ncontent-length: 0\r\n\r\n";
     assert_eq!(raw(gateway.ops.unwrap(), text.as_bytes()).status, 401);
     drop(gateway);
     config.more = String::new();

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::Args;
 use gateway::settings::{Listener, Settings};
 use gateway::start::{self, Running};
+use gateway::watchdog::Begins;
 
 use super::export::{Client, Door, KEY, snippet};
 use super::{complain, run_to_end, settings_to_serve, told_to_stop};
@@ -49,6 +50,8 @@ pub(super) fn run(exec: Exec) -> ExitCode {
     run_to_end(
         settings,
         |settings| start::start(settings, None),
+        // The program has the time it takes to end; the stop begins after it.
+        Begins::WithCall,
         async move |running| match beside(running, &again, &exec).await {
             Ok(code) => code,
             Err(error) => complain(&error.to_string()),

@@ -1,17 +1,24 @@
-//! What a running gateway is asked over its operator's listener: whether it is ready, and to attack
-//! itself.
+//! What a running gateway is asked over its operator's listener: whether it is ready, to attack itself, and
+//! what is revoked. Where there is no such listener, the file of revocations is changed instead.
 
-use std::fs;
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, Subcommand};
+use gateway::file;
+use gateway::killswitch::{self, Act};
+use gateway::live::Names;
+use gateway::report::Chain;
 use gateway::secret::Secret;
 use gateway::selftest::words;
-use gateway::settings::SecretRef;
+use gateway::settings::{self, SecretRef, Settings};
+use policy::revoked::Revoked;
+use serde_json::{Map, Value};
 
 use super::{FAILED, Format, complain, print, say};
 
@@ -19,6 +26,8 @@ use super::{FAILED, Format, complain, print, say};
 const FOUND: u8 = 6;
 /// Longest answer that is read.
 const LONGEST: u64 = 16 * 1024 * 1024;
+/// How long a change of what is revoked may take.
+const ANSWER: Duration = Duration::from_secs(15);
 /// How long it may take to attack everything.
 const PATIENCE: Duration = Duration::from_secs(150);
 
@@ -45,13 +54,262 @@ pub(super) struct Health {
     timeout: Duration,
 }
 
+/// How the running gateway is found.
+#[derive(Debug, Args)]
+struct Reached {
+    /// The configuration of the running gateway, for its `ops.address`, `ops.token` and `revocations.file`.
+    #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
+    config: PathBuf,
+    /// Where the operator's listener is, if not there: `HOST:PORT`.
+    #[arg(long, value_name = "ADDRESS")]
+    ops: Option<String>,
+    /// Use `revocations.file` and ask no gateway. A gateway that runs reads the file when it changes.
+    #[arg(long)]
+    offline: bool,
+    /// How it is shown.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    format: Format,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Change {
+    #[command(flatten)]
+    reached: Reached,
+    /// A caller, as the records name it. Each of these can be given more than once.
+    #[arg(long, value_name = "ID")]
+    principal: Vec<Box<str>>,
+    /// A client, by the id that its issuer gave it.
+    #[arg(long, value_name = "ID")]
+    client: Vec<Box<str>>,
+    /// A server.
+    #[arg(long, value_name = "NAME")]
+    server: Vec<Box<str>>,
+    /// A tool, a prompt or a resource.
+    #[arg(long, value_name = "SERVER/NAME")]
+    tool: Vec<Box<str>>,
+    /// An access token, by its `jti`.
+    #[arg(long, value_name = "JTI")]
+    token: Vec<Box<str>>,
+    /// Everything: no caller is served and no server is used.
+    #[arg(long)]
+    everything: bool,
+}
+
+#[derive(Debug, Args)]
+pub(super) struct Revocations {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Say what is revoked, and whether all of it lasts over a restart.
+    List(List),
+    /// Take back what was revoked.
+    Lift(Change),
+}
+
+#[derive(Debug, Args)]
+struct List {
+    #[command(flatten)]
+    reached: Reached,
+}
+
+impl Change {
+    fn lists(&self) -> Revoked {
+        let set = |names: &[Box<str>]| names.iter().cloned().collect();
+        Revoked {
+            everything: self.everything,
+            principals: set(&self.principal),
+            clients: set(&self.client),
+            servers: set(&self.server),
+            tools: set(&self.tool),
+            tokens: set(&self.token),
+            ..Revoked::default()
+        }
+    }
+}
+
+/// Where what is revoked is seen and changed.
+enum Place {
+    /// At the running gateway.
+    Gateway(String, Secret),
+    /// In the file.
+    File(PathBuf),
+}
+
+impl Reached {
+    fn place(&self, settings: &Settings) -> Result<Place, String> {
+        let ops = settings.ops.as_ref().filter(|_| !self.offline);
+        if let Some((ops, token)) = ops.and_then(|ops| ops.token.as_ref().map(|token| (ops, token)))
+        {
+            let address = self.ops.clone().unwrap_or_else(|| ops.address.to_string());
+            return Ok(Place::Gateway(address, secret(token)?));
+        }
+        let file = settings.revocations.clone().map(Place::File);
+        file.ok_or_else(|| {
+            let missing = if self.offline { "no" } else { "neither `ops.token` nor" };
+            format!("the configuration has {missing} `revocations.file`, so nothing can be revoked with it")
+        })
+    }
+}
+
+/// Revokes something.
+pub(super) fn revoke(change: &Change) -> ExitCode {
+    changed(change, Act::Revoke).unwrap_or_else(|why| why)
+}
+
+/// Says what is revoked, or takes it back.
+pub(super) fn revocations(revocations: &Revocations) -> ExitCode {
+    let done = match &revocations.verb {
+        Verb::List(list) => listed(&list.reached),
+        Verb::Lift(change) => changed(change, Act::Lift),
+    };
+    done.unwrap_or_else(|why| why)
+}
+
+fn listed(reached: &Reached) -> Result<ExitCode, ExitCode> {
+    let settings = super::settings(&reached.config)?;
+    match reached.place(&settings).map_err(|why| complain(&why))? {
+        Place::Gateway(address, token) => {
+            let question =
+                Question { method: "GET", token: Some(&token), ..Question::of("/revocations") };
+            Ok(shown(reached, &asked(&address, &question, &settings)?))
+        }
+        Place::File(file) => {
+            let all = settings::revoked::read(&file).map_err(|error| failed(&error))?;
+            Ok(shown(reached, &in_file(&all)))
+        }
+    }
+}
+
+fn changed(change: &Change, act: Act) -> Result<ExitCode, ExitCode> {
+    let lists = change.lists();
+    if lists.is_empty() {
+        let what =
+            "name it: `--principal`, `--client`, `--server`, `--tool`, `--token` or `--everything`";
+        return Err(complain(what));
+    }
+    settings::revoked::check(&lists).map_err(|why| complain(&why))?;
+    let settings = super::settings(&change.reached.config)?;
+    let answer = match change.reached.place(&settings).map_err(|why| complain(&why))? {
+        Place::Gateway(address, token) => {
+            let method = if act == Act::Revoke { "POST" } else { "DELETE" };
+            let body = members(&lists).to_string();
+            let question = Question {
+                method,
+                token: Some(&token),
+                body: &body,
+                ..Question::of("/revocations")
+            };
+            asked(&address, &question, &settings)?
+        }
+        Place::File(file) => {
+            in_file(&edited(&file, &lists, act, &settings).map_err(|why| complain(&why))?)
+        }
+    };
+    Ok(shown(&change.reached, &answer))
+}
+
+/// Changes the file; gives all of what it says then.
+fn edited(file: &Path, lists: &Revoked, act: Act, settings: &Settings) -> Result<Revoked, String> {
+    if act == Act::Revoke {
+        killswitch::unknown(&Names::of(settings), lists)
+            .map_err(|error| Chain(&error).to_string())?;
+    }
+    if act == Act::Lift {
+        let mut missing = lists.clone();
+        let all = settings::revoked::read(file).map_err(|error| Chain(&error).to_string())?;
+        missing.remove(&all);
+        if !missing.is_empty() {
+            return Err(format!("not revoked: {}", killswitch::listed(&missing)));
+        }
+    }
+    let changed = killswitch::edit(file, |all| match act {
+        Act::Revoke => all.add(lists),
+        Act::Lift => all.remove(lists),
+    });
+    changed.map_err(|error| Chain(&error).to_string())
+}
+
+/// What a gateway answers that was asked about revocations.
+fn asked(address: &str, question: &Question<'_>, settings: &Settings) -> Result<Value, ExitCode> {
+    let body = match ask(address, question, ANSWER) {
+        Ok((200, body)) => body,
+        Ok((status, body)) => return Err(complain(&format!("{status}: {}", body.trim()))),
+        Err(error) => {
+            let other = match &settings.revocations {
+                Some(file) => format!("; `--offline` uses `{}` alone", file.display()),
+                None => String::new(),
+            };
+            return Err(complain(&format!("`{address}` does not answer: {error}{other}")));
+        }
+    };
+    body.parse().map_err(|_error| complain("the answer is no list of revocations"))
+}
+
+/// The lists that have entries, as JSON.
+fn members(all: &Revoked) -> Value {
+    let filled = all.lists().into_iter().filter(|(_, list)| !list.is_empty());
+    let mut members: Map<_, _> =
+        filled.map(|(name, list)| (name.to_owned(), array(list))).collect();
+    if all.everything {
+        members.insert("everything".to_owned(), true.into());
+    }
+    members.into()
+}
+
+/// What a gateway would say that has revoked what the file says.
+fn in_file(all: &Revoked) -> Value {
+    let lists = all.lists().map(|(name, list)| (name.to_owned(), array(list)));
+    let mut members: Map<_, _> = lists.into_iter().collect();
+    members.insert("everything".to_owned(), all.everything.into());
+    members.insert("lastsOverRestart".to_owned(), true.into());
+    members.into()
+}
+
+fn array(list: &BTreeSet<Box<str>>) -> Value {
+    list.iter().map(|entry| &**entry).collect()
+}
+
+/// Prints what is in force and whether it lasts.
+fn shown(reached: &Reached, answer: &Value) -> ExitCode {
+    if matches!(reached.format, Format::Json) {
+        return print(&format!("{answer}\n"));
+    }
+    let is = |name: &str| answer.get(name).and_then(Value::as_bool);
+    let mut out = String::new();
+    if is("everything") == Some(true) {
+        out.push_str("everything\n");
+    }
+    for (name, _) in Revoked::default().lists() {
+        for entry in answer.get(name).and_then(Value::as_array).into_iter().flatten() {
+            let entry = entry.as_str().unwrap_or_default().escape_debug();
+            writeln!(out, "{name:<12}{entry}").unwrap_or_default();
+        }
+    }
+    if out.is_empty() {
+        out.push_str("nothing is revoked\n");
+    }
+    if is("lastsOverRestart") == Some(false) {
+        say(
+            "this holds until the gateway stops: it could not be written into `revocations.file`, or there is none",
+        );
+    }
+    print(&out)
+}
+
+fn failed(error: &(dyn std::error::Error + 'static)) -> ExitCode {
+    complain(&Chain(error).to_string())
+}
+
 pub(super) fn health(health: &Health) -> ExitCode {
     let parts = health.url.strip_prefix("http://").map(|rest| rest.split_once('/'));
     let (address, path) = match parts {
         Some(Some((address, path))) => (address, format!("/{path}")),
         Some(None) | None => return complain("`--url` is not `http://HOST:PORT/PATH`"),
     };
-    match ask(address, ("GET", &path, None), health.timeout) {
+    match ask(address, &Question::of(&path), health.timeout) {
         Ok((200, _)) => print("ready\n"),
         Ok((status, body)) => {
             say(&format!("{status}: {}", body.trim()));
@@ -77,15 +335,16 @@ pub(super) fn selftest(selftest: &Selftest) -> ExitCode {
         Err(why) => return complain(&why),
     };
     let address = selftest.ops.clone().unwrap_or_else(|| ops.address.to_string());
-    let answer = match ask(&address, ("POST", "/selftest", Some(&token)), PATIENCE) {
+    let question = Question { method: "POST", token: Some(&token), ..Question::of("/selftest") };
+    let answer = match ask(&address, &question, PATIENCE) {
         Ok((200, body)) => body,
         Ok((status, body)) => return complain(&format!("{status}: {}", body.trim())),
         Err(error) => return complain(&format!("`{address}` does not answer: {error}")),
     };
-    let Ok(report) = answer.parse::<serde_json::Value>() else {
+    let Ok(report) = answer.parse::<Value>() else {
         return complain("the answer is no report");
     };
-    let passed = report.get("passed").and_then(serde_json::Value::as_bool) == Some(true);
+    let passed = report.get("passed").and_then(Value::as_bool) == Some(true);
     match selftest.format {
         Format::Human => {
             print(&words(&report));
@@ -101,33 +360,46 @@ fn secret(reference: &SecretRef) -> Result<Secret, String> {
         SecretRef::Env(name) => {
             std::env::var(name).map_err(|_unset| format!("the variable `{name}` is not set"))?
         }
-        SecretRef::File(path) => read(path)?,
+        SecretRef::File(path) => file::text(path, LONGEST)
+            .map_err(|error| format!("could not read `{}`: {error}", path.display()))?,
     };
     Ok(Secret::new(text.trim().into()))
 }
 
-fn read(path: &Path) -> Result<String, String> {
-    fs::read_to_string(path)
-        .map_err(|error| format!("could not read `{}`: {error}", path.display()))
+/// A request.
+struct Question<'a> {
+    method: &'a str,
+    path: &'a str,
+    token: Option<&'a Secret>,
+    body: &'a str,
+}
+
+impl<'a> Question<'a> {
+    const fn of(path: &'a str) -> Self {
+        Self { method: "GET", path, token: None, body: "" }
+    }
 }
 
 /// One request over one connection: the status and the body.
 fn ask(
     address: &str,
-    (method, path, token): (&str, &str, Option<&Secret>),
+    question: &Question<'_>,
     patience: Duration,
 ) -> Result<(u16, String), std::io::Error> {
+    let Question { method, path, token, body } = question;
     let none = || std::io::Error::other("there is no such address");
     let target = address.to_socket_addrs()?.next().ok_or_else(none)?;
     let mut stream = TcpStream::connect_timeout(&target, patience)?;
     stream.set_read_timeout(Some(patience))?;
     stream.set_write_timeout(Some(patience))?;
     let shown = token.map(|token| format!("authorization: Bearer {}\r\n", token.expose()));
-    let head = format!(
-        "{method} {path} HTTP/1.1\r\nhost: {address}\r\nconnection: close\r\ncontent-length: 0\r\n{}\r\n",
+    // By its address, which the listener answers to whatever name has led there.
+    let request = format!(
+        "{method} {path} HTTP/1.1\r\nhost: {target}\r\nconnection: close\r\ncontent-length: {}\r\n{}\r\n{body}",
+        body.len(),
         shown.unwrap_or_default()
     );
-    stream.write_all(head.as_bytes())?;
+    stream.write_all(request.as_bytes())?;
     let mut answer = Vec::new();
     stream.take(LONGEST).read_to_end(&mut answer)?;
     let answer = String::from_utf8_lossy(&answer).into_owned();

@@ -349,9 +349,14 @@ fn seconds(time: SystemTime) -> u64 {
 
 async fn file(path: &Path) -> Result<Bytes, PemError> {
     let path = path.to_owned();
-    let read = tokio::task::spawn_blocking(move || pem::text(&path)).await;
-    let lost = |_| PemError::Read("keys".into(), std::io::ErrorKind::Other.into());
-    Ok(read.map_err(lost)??.into())
+    let name = Box::from(path.display().to_string());
+    let read = tokio::task::spawn_blocking(move || pem::text(&path));
+    // The disk may not answer: then it is as if the keys could not be read.
+    match tokio::time::timeout(crate::file::LOOK, read).await {
+        Ok(Ok(text)) => Ok(text?.into()),
+        Ok(Err(_)) => Err(PemError::Read(name, std::io::ErrorKind::Other.into())),
+        Err(_) => Err(PemError::Read(name, std::io::ErrorKind::TimedOut.into())),
+    }
 }
 
 impl Held {

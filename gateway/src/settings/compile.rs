@@ -9,6 +9,7 @@ use std::time::{Duration, SystemTime};
 use aws_lc_rs::digest;
 use policy::config::Known;
 
+use super::clashes::Files;
 use super::problem::Problem;
 use super::raw::{RawOps, RawSecret, RawSettings};
 use super::yaml::Node;
@@ -21,9 +22,10 @@ const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
 pub(super) fn settings(
     raw: RawSettings,
     root: &Node,
-    folder: &Path,
+    file: &Path,
     key: Option<String>,
 ) -> Result<Settings, Vec<Problem>> {
+    let folder = file.parent().unwrap_or(Path::new(""));
     let mut compiler = Compiler {
         root,
         problems: Vec::new(),
@@ -57,6 +59,14 @@ pub(super) fn settings(
         let help = "give a file with the lists that are revoked; it may be empty";
         compiler.report("/revocations/file", error.to_string(), help);
     }
+    compiler.clashes(&Files {
+        configuration: file,
+        pins: &pins,
+        revocations: revocations.as_deref(),
+        audit: &audit,
+        ops: ops.as_ref(),
+        listeners: &listeners,
+    });
     let principals = identity.principals();
     let names: Vec<_> = servers.iter().map(|server| server.name.clone()).collect();
     let others = !identity.issuers.is_empty() || !identity.certificates.is_empty();
@@ -161,7 +171,9 @@ impl Compiler<'_> {
             let help = "bind it to 127.0.0.1; it speaks plain HTTP";
             self.report("/ops/token", "the token would be sent in the clear", help);
         }
-        Some(Ops { address, token })
+        let mut hosts = self.host_names("/ops", &raw.hosts);
+        hosts.insert("localhost".into());
+        Some(Ops { address, hosts, token })
     }
 
     pub(super) fn address(&mut self, at: &str, text: &str) -> Option<SocketAddr> {

@@ -179,17 +179,7 @@ impl Compiler<'_> {
     }
 
     fn hosts(&mut self, at: &str, raw: &RawListener, address: SocketAddr) -> BTreeSet<Box<str>> {
-        let mut hosts: BTreeSet<Box<str>> = BTreeSet::new();
-        for (n, host) in raw.hosts.iter().enumerate() {
-            let plain = !host.is_empty()
-                && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._[]:".contains(&b))
-                && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
-            if !plain {
-                let message = format!("`{}` is not a host name", host.escape_debug());
-                self.report(&format!("{at}/hosts/{n}"), message, "write the name without a port");
-            }
-            hosts.insert(host.to_ascii_lowercase().into());
-        }
+        let mut hosts = self.host_names(at, &raw.hosts);
         match address.ip() {
             ip if ip.is_loopback() => {
                 hosts.extend(["localhost", "127.0.0.1", "[::1]"].map(Into::into));
@@ -203,6 +193,22 @@ impl Compiler<'_> {
             IpAddr::V6(ip) => {
                 hosts.extend((!ip.is_unspecified()).then(|| format!("[{ip}]").into()))
             }
+        }
+        hosts
+    }
+
+    /// Names for `Host` as they are compared, in lower case.
+    pub(super) fn host_names(&mut self, at: &str, raws: &[String]) -> BTreeSet<Box<str>> {
+        let mut hosts: BTreeSet<Box<str>> = BTreeSet::new();
+        for (n, host) in raws.iter().enumerate() {
+            let plain = !host.is_empty()
+                && host.bytes().all(|b| b.is_ascii_alphanumeric() || b"-._[]:".contains(&b))
+                && (!host.contains(':') || host.starts_with('[') && host.ends_with(']'));
+            if !plain {
+                let message = format!("`{}` is not a host name", host.escape_debug());
+                self.report(&format!("{at}/hosts/{n}"), message, "write the name without a port");
+            }
+            hosts.insert(host.to_ascii_lowercase().into());
         }
         hosts
     }

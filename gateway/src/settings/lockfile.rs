@@ -6,7 +6,6 @@
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
-use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -131,12 +130,10 @@ fn bytes(file: &Path, longest: u64) -> Result<Vec<u8>, LockError> {
     let name = || Box::from(file.display().to_string());
     let failed = |error: io::Error| match error.kind() {
         io::ErrorKind::NotFound => LockError::Missing(name()),
+        io::ErrorKind::FileTooLarge => LockError::Long(name()),
         _ => LockError::Read(name(), error),
     };
-    if fs::metadata(file).map_err(failed)?.len() > longest {
-        return Err(LockError::Long(name()));
-    }
-    fs::read(file).map_err(failed)
+    crate::file::read(file, longest).map_err(failed)
 }
 
 /// Whether a text reads back as what it was written from.

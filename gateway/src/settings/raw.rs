@@ -120,6 +120,10 @@ pub(super) enum ApiVersion {
 pub(super) struct RawOps {
     /// Address and port; port 0 takes a free one.
     pub(super) address: String,
+    /// Names that it is called by in `Host`, such as `gateway` where Prometheus is told a name. It answers to
+    /// `localhost` and to addresses anyway.
+    #[serde(default)]
+    pub(super) hosts: Vec<String>,
     /// The token with which an operator may revoke. Without it nothing can be changed there.
     pub(super) token: Option<RawSecret>,
 }
@@ -129,7 +133,8 @@ pub(super) struct RawOps {
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawRevocations {
     /// A YAML file with the lists `principals`, `clients`, `servers`, `tools` (`SERVER/NAME`) and
-    /// `tokens` (by `jti`). Read again when it changes, and on SIGHUP. From the folder of this file.
+    /// `tokens` (by `jti`), or `everything: true`. Read again when it changes, and on SIGHUP. From the
+    /// folder of this file. `FILE.lock` beside it is locked by those who change it.
     pub(super) file: Option<String>,
 }
 

@@ -97,10 +97,7 @@ impl Compiler<'_> {
     fn read(&mut self, file: &Path) -> Result<String, String> {
         let unread =
             |error: std::io::Error| format!("could not read `{}`: {error}", file.display());
-        if fs::metadata(file).map_err(unread)?.len() > LONGEST {
-            return Err(format!("`{}` is longer than {LONGEST} bytes", file.display()));
-        }
-        let text = fs::read_to_string(file).map_err(unread)?;
+        let text = crate::file::text(file, LONGEST).map_err(unread)?;
         self.beside.push(sha256(text.as_bytes()));
         Ok(text)
     }

@@ -70,6 +70,10 @@ fn resolved(program: &Program, path: Option<OsString>) -> io::Result<PathBuf> {
 }
 
 fn digest(path: &Path) -> io::Result<String> {
+    // A pipe in its place would keep this thread.
+    if !path.metadata()?.is_file() {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
+    }
     let mut file = File::open(path)?;
     let mut context = Context::new(&SHA256);
     let mut buffer = vec![0; 256 * 1024];

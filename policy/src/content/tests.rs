@@ -147,7 +147,7 @@ fn nothing_hides_behind_what_is_only_recorded_or_carried() {
         let document = Document::parse(json.to_owned().into(), &Bounds::ANSWER).unwrap();
         let server = ServerName::parse("up").unwrap();
         let pointers = Answer::Asking.sealed();
-        defaults.look_but(&server, "ana", document.root(), pointers).changed
+        defaults.look_but(&server, "ana", document.root(), pointers, &Budget::unlimited()).changed
     };
     assert_eq!(sealed(&format!(r#"{{"requestState":"{token}"}}"#)), None);
     assert!(sealed(&format!(r#"{{"x":{{"requestState":"{token}"}}}}"#)).is_some());
