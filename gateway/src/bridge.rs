@@ -43,6 +43,8 @@ pub struct Bridge {
     under_way: Mutex<BTreeMap<Id, CancellationToken>>,
     /// Most requests under way: a client that does not read is not read either.
     room: Arc<Semaphore>,
+    /// For the one message that may wait beside what the client may keep.
+    alone: Semaphore,
     /// The client has gone.
     over: CancellationToken,
     /// Nothing more is to be taken from it or sent to it.
@@ -93,6 +95,7 @@ impl Bridge {
             session: Mutex::default(),
             under_way: Mutex::default(),
             room: Arc::new(Semaphore::new(ROOM)),
+            alone: Semaphore::new(1),
             over: CancellationToken::new(),
             cut: CancellationToken::new(),
         })
@@ -383,24 +386,34 @@ impl Bridge {
     /// of memory nothing is left: one that does not read would hold what is kept for it, and the right to
     /// it, for as long as it likes.
     async fn send(&self, message: Bytes) {
-        let (queue, event) = (&self.out.queue, (self.out.write)(message));
+        let (out, event) = (&self.out.queue, (self.out.write)(message));
         let Some(patience) = self.out.patience else {
-            // A client that has gone is noticed where its messages come from.
             tokio::select! {
-                _ = queue.send(event) => {}
+                _ = out.send(event) => {}
                 () = self.cut.cancelled() => {}
             }
             return;
         };
-        let why = match queue.take(event.len()) {
-            None => "the memory for what waits for it is taken",
-            Some(taken) => tokio::select! {
-                _ = queue.send_taken(event, taken) => return,
-                () = self.cut.cancelled() => return,
-                () = tokio::time::sleep(patience) => "it does not read",
-            },
+        let sending = async {
+            let sent = match out.take(event.len()) {
+                Some(taken) => out.send_taken(event, taken).await,
+                // Where other streams have the memory, one message of a client that reads may wait.
+                None => match self.alone.try_acquire() {
+                    Ok(_alone) if out.is_read() => out.send(event).await,
+                    Ok(_) | Err(_) => return Some("the memory for what waits for it is taken"),
+                },
+            };
+            // A client that has gone is noticed where its messages come from.
+            let (Ok(()) | Err(queue::Gone)) = sent;
+            None
         };
-        if !self.is_cut() {
+        let why = tokio::select! {
+            why = sending => why,
+            () = self.cut.cancelled() => None,
+            () = tokio::time::sleep(patience) => Some("it does not read"),
+        };
+        let Some(why) = why else { return };
+        if !self.cut.is_cancelled() {
             tracing::info!(peer = %self.peer.address, why, "a client of HTTP+SSE was cut off");
             self.gateway.metrics.streams_cut.add(1);
         }

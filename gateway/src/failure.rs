@@ -218,14 +218,7 @@ impl Failure {
     /// Whether it was found before the body was read.
     #[must_use]
     pub const fn comes_before_the_body(&self) -> bool {
-        !matches!(
-            self,
-            Self::BodyLength(_)
-                | Self::BodyTime
-                | Self::BodyBroken(_)
-                | Self::Framing
-                | Self::Share(Quota::Bodies)
-        )
+        !matches!(self, Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_) | Self::Framing)
     }
 
     /// Whether a call may be made with other arguments.
@@ -317,7 +310,7 @@ impl Failure {
                     Quota::Sessions => "too many sessions of this caller",
                     Quota::Streams => "too many event streams of this caller",
                 };
-                let status = of_request(StatusCode::TOO_MANY_REQUESTS);
+                let status = StatusCode::TOO_MANY_REQUESTS;
                 let public = plain(status, code::INTERNAL, &format!("{message}; try again"));
                 Public { data: Some(reason(self.reason())), retry_after: Some(1), ..public }
             }

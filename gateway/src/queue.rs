@@ -131,6 +131,12 @@ impl Sender {
         Ok(true)
     }
 
+    /// Whether everything was read.
+    #[must_use]
+    pub fn is_read(&self) -> bool {
+        self.0.state().events.is_empty()
+    }
+
     /// Resolves when nobody reads any more.
     pub async fn closed(&self) {
         loop {

@@ -123,6 +123,9 @@ impl Sessions {
     ) -> Result<String, SessionError> {
         let key: SessionKey = seal::random().map_err(|_opaque| SessionError::Seal)?;
         let expires = self.clock.now() + self.lifetime;
+        // One that is opened in the same second as others have ended together is none of them.
+        let after = self.ended_before(principal).map(|before| before + Duration::from_secs(1));
+        let expires = after.map_or(expires, |after| expires.max(after));
         let mut plain = Vec::with_capacity(256);
         plain.extend_from_slice(&key);
         plain.extend_from_slice(&seconds(expires).to_be_bytes());
@@ -161,9 +164,13 @@ impl Sessions {
         if self.ended.contains(&session.key) {
             return true;
         }
+        self.ended_before(principal).is_some_and(|before| session.expires <= before)
+    }
+
+    /// The time by which all sessions of `principal` would have expired that have ended together.
+    fn ended_before(&self, principal: &Principal) -> Option<SystemTime> {
         // Almost always nobody has ended so many.
-        let before = if self.before.length() == 0 { None } else { self.before.get(&principal.id) };
-        before.flatten().is_some_and(|before| session.expires <= before)
+        if self.before.length() == 0 { None } else { self.before.get(&principal.id).flatten() }
     }
 
     /// How long ago a session was opened.
@@ -339,6 +346,7 @@ mod tests {
         sessions.end(&session, &bob);
         sessions.end(&young, &ana);
         assert!(!lives(&bob, &id) && !lives(&ana, &youngest));
+        assert!(lives(&bob, &open(&bob).1), "also in the same second");
         clock.0.store(100, Ordering::Relaxed);
         sessions.sweep();
         assert_eq!((sessions.ended.length(), sessions.before.length()), (0, 0));

@@ -45,6 +45,7 @@ mod sandbox;
 mod scanning;
 mod scopes;
 mod selftest;
+mod shares;
 mod shadowing;
 mod telemetry;
 mod tokens;
