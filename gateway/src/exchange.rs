@@ -444,7 +444,7 @@ impl Gateway {
     /// Keeps a call until its client answers. The share was taken before the client was told to, so
     /// there is room.
     fn park(&self, name: [u8; 16], call: Call, share: Share<Holder>) {
-        let parked = Parked { call, since: self.clock.instant(), _share: share };
+        let parked = Parked { call, since: self.clock.instant(), share };
         match self.parking.insert(name, parked) {
             Ok(None) => {}
             // The client will be told that the call no longer waits.

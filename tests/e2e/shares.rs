@@ -239,7 +239,7 @@ fn a_share_is_no_more_than_all_there_is() {
         "requestBodies: 1MiB",
     ] {
         let limits = limits.replace("\n  ", "\n");
-        let output = Config::of(&server.url()).limits(&limits).tried(&["validate"]);
+        let output = Config::of(&server.url()).limits(&limits).refused();
         let said = String::from_utf8_lossy(&output.stderr).into_owned()
             + &String::from_utf8_lossy(&output.stdout);
         let key = limits.lines().last().unwrap().split(':').next().unwrap();

@@ -35,7 +35,8 @@ const ROUNDS: usize = 32;
 pub struct Parked {
     pub(super) call: Call,
     pub(super) since: Instant,
-    pub(super) _share: Share<Holder>,
+    /// The share of its caller that it takes.
+    pub(super) share: Share<Holder>,
 }
 
 impl Underway {

@@ -135,7 +135,11 @@ impl Gateway {
                 // What another configuration let out is not released under this one.
                 let ours = |parked: &Parked| Arc::ptr_eq(&parked.call.gateway, &self);
                 return match self.parking.remove(&name).filter(ours) {
-                    Some(parked) => parked.call.under(frame).resume(inputs).await,
+                    Some(Parked { call, share, .. }) => {
+                        // It may have to wait again.
+                        drop(share);
+                        call.under(frame).resume(inputs).await
+                    }
                     None => {
                         let gone = Failure::Params("the call this belongs to no longer waits");
                         self.failed(frame.entry, &gone, Some(&frame.id))

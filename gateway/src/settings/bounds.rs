@@ -155,7 +155,8 @@ impl Compiler<'_> {
             }
         }
         if request_bodies_per_caller < request_body {
-            let what = "a body of `requestBody` bytes is more than one caller may send";
+            let what =
+                "`requestBodiesPerCaller` is less than `requestBody`: no such body could be sent";
             self.report(&at("requestBodiesPerCaller"), what, "give at least `requestBody`");
         }
         let mut time = |key: &str, text: &Option<String>, usual| {
