@@ -120,8 +120,7 @@ impl Replay {
         let size = message.len() + FRAME;
         loop {
             let long = state.bytes + size > self.room.bytes;
-            let full =
-                !state.held.is_empty() && (long || state.held.len() >= self.room.events);
+            let full = !state.held.is_empty() && (long || state.held.len() >= self.room.events);
             if !full && let Ok(taken) = self.room.all.take(&self.room.holder, size) {
                 let event = self.event(&state, "", message);
                 Self::add(&mut state, event, Some(taken));
