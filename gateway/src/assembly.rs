@@ -34,6 +34,7 @@ use crate::kept::Results;
 use crate::live::{Generation, Names};
 use crate::metrics::Metrics;
 use crate::pinning::Keeper;
+use crate::quota::Quotas;
 use crate::rates::Rates;
 use crate::resource::Resource;
 use crate::sandbox::SandboxError;
@@ -159,6 +160,7 @@ pub struct Lasting {
     parking: Arc<Bounded<[u8; 16], Parked>>,
     calls: Arc<Bounded<(SessionKey, Id), CancellationToken>>,
     results: Arc<Results>,
+    quotas: Arc<Quotas>,
     rates: Arc<Rates>,
     revoking: watch::Sender<()>,
     /// What marks in content are made with.
@@ -218,8 +220,8 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let observer: Arc<dyn Observer> = Arc::<Telemetry>::clone(&telemetry);
     let journal = journal(settings, &world, &metrics, Some(observer))?;
     let sealer = Arc::new(sealer(settings, &world)?);
-    let (lifetime, of) = (settings.session_lifetime, limits.sessions);
-    let sessions = Sessions::new(Arc::clone(&sealer), lifetime, of, Arc::clone(&clock));
+    let lifetime = settings.session_lifetime;
+    let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
     let (mut bound, mut listeners) = (Vec::new(), Vec::new());
     for listener in &settings.listeners {
         let socket = bind(listener.address)?;
@@ -238,7 +240,12 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
         conversations: Arc::new(Conversations::new(limits, Arc::clone(&clock))),
         parking: Arc::new(Bounded::new(limits.parked)),
         calls: Arc::new(Bounded::new(limits.sessions)),
-        results: Arc::new(Results::new(limits.kept_results, limits.kept_time)),
+        results: Arc::new(Results::new(
+            limits.kept_results,
+            limits.kept_results_per_caller,
+            limits.kept_time,
+        )),
+        quotas: Arc::new(Quotas::new(&limits)),
         rates: Arc::new(Rates::new(limits.sessions)),
         revoking: watch::Sender::new(()),
         key: crate::seal::random().map_err(StartError::SessionKey)?,
@@ -298,6 +305,8 @@ impl Lasting {
             journal: Arc::clone(&self.journal),
             capture: settings.audit.capture,
             limits: self.limits,
+            quotas: Arc::clone(&self.quotas),
+            rules: settings.sections.get("policy").copied(),
             clock: Arc::clone(&self.clock),
             metrics: Arc::clone(&self.metrics),
             telemetry: Arc::clone(&self.telemetry),

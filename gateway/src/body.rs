@@ -9,9 +9,9 @@ use std::time::Duration;
 
 use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::queue;
 use crate::replay::Reader;
 use crate::sse;
 
@@ -78,7 +78,7 @@ pub enum Body {
     /// These parts, one after the other; they are not copied together.
     Parts(VecDeque<Bytes>),
     /// Events as they come, until the sender is gone.
-    Stream(mpsc::Receiver<Bytes>, Pulse),
+    Stream(queue::Receiver, Pulse),
     /// Events of a stream that is kept.
     Replay(Reader, Pulse),
     /// One of these, until the right to it ends.
@@ -134,7 +134,7 @@ impl Body {
 
     /// Events as they come.
     #[must_use]
-    pub fn stream(events: mpsc::Receiver<Bytes>) -> Self {
+    pub fn stream(events: queue::Receiver) -> Self {
         Self::Stream(events, Pulse::start())
     }
 
@@ -185,7 +185,7 @@ impl http_body::Body for Body {
                 }
                 return Pin::new(&mut **body).poll_frame(cx);
             }
-            Self::Stream(events, pulse) => (events.poll_recv(cx), pulse),
+            Self::Stream(events, pulse) => (events.poll(cx), pulse),
             Self::Replay(reader, pulse) => (reader.poll(cx), pulse),
         };
         let event = match event {

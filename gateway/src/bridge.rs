@@ -11,13 +11,14 @@ use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderName, HeaderValue, Method, Request, Response, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full};
 use policy::json::{Bounds, Fragment, Value};
-use tokio::sync::{Semaphore, mpsc};
+use tokio::sync::Semaphore;
 use tokio_util::sync::CancellationToken;
 
 use crate::body::Body;
 use crate::door::{Door, Peer};
 use crate::exchange::Gateway;
 use crate::protocol::{code, header, meta, method};
+use crate::queue;
 use crate::sse;
 use crate::wire::{self, Id, Message, headers};
 
@@ -35,15 +36,30 @@ pub struct Bridge {
     door: Arc<Door>,
     peer: Peer,
     path: Uri,
-    /// Where messages to the client go.
-    out: mpsc::Sender<Bytes>,
+    /// Where messages to the client go, and how they are written.
+    out: Out,
     session: Mutex<Session>,
     /// Requests of the modern era, which are cancelled by giving them up.
     under_way: Mutex<BTreeMap<Id, CancellationToken>>,
     /// Most requests under way: a client that does not read is not read either.
     room: Arc<Semaphore>,
+    /// For the one message that may wait beside what the client may keep.
+    alone: Semaphore,
     /// The client has gone.
     over: CancellationToken,
+    /// Nothing more is to be taken from it or sent to it.
+    cut: CancellationToken,
+}
+
+/// Where messages to a client go.
+#[derive(Debug)]
+pub struct Out {
+    /// The queue.
+    pub queue: queue::Sender,
+    /// How a message is written there.
+    pub write: fn(Bytes) -> Bytes,
+    /// How long a message waits for room before the client is given up; for ever if not given.
+    pub patience: Option<Duration>,
 }
 
 impl std::fmt::Debug for Bridge {
@@ -68,7 +84,7 @@ impl Bridge {
         door: Arc<Door>,
         peer: Peer,
         path: Uri,
-        out: mpsc::Sender<Bytes>,
+        out: Out,
     ) -> Arc<Self> {
         Arc::new(Self {
             gateway,
@@ -79,8 +95,36 @@ impl Bridge {
             session: Mutex::default(),
             under_way: Mutex::default(),
             room: Arc::new(Semaphore::new(ROOM)),
+            alone: Semaphore::new(1),
             over: CancellationToken::new(),
+            cut: CancellationToken::new(),
         })
+    }
+
+    /// Whether its messages are decided about by `gateway`, and not by one of another configuration.
+    #[must_use]
+    pub fn serves(&self, gateway: &Arc<Gateway>) -> bool {
+        Arc::ptr_eq(&self.gateway, gateway) && !self.is_cut()
+    }
+
+    /// From now on nothing is taken from the client or sent to it, and what waits for it is dropped.
+    pub fn cut(&self) {
+        self.cut.cancel();
+        self.out.queue.cut();
+    }
+
+    fn is_cut(&self) -> bool {
+        self.cut.is_cancelled() || self.gateway.tasks.is_retired()
+    }
+
+    /// Resolves when the client is cut off.
+    pub async fn has_been_cut(&self) {
+        self.cut.cancelled().await;
+    }
+
+    /// Resolves when the client has gone for good, or does not read any more.
+    pub async fn deserted(&self) {
+        self.out.queue.closed().await;
     }
 
     fn session(&self) -> MutexGuard<'_, Session> {
@@ -103,7 +147,13 @@ impl Bridge {
                     // What follows belongs to the session that this opens.
                     self.ask(request, asked.id, CancellationToken::new()).await;
                 } else {
-                    let Ok(room) = Arc::clone(&self.room).acquire_owned().await else { return };
+                    let room = tokio::select! {
+                        room = Arc::clone(&self.room).acquire_owned() => room,
+                        () = self.cut.cancelled() => return,
+                        () = self.gateway.tasks.stopping() => return,
+                    };
+                    // A request that has waited is decided under the configuration of now, or not at all.
+                    let Some(room) = room.ok().filter(|_| !self.is_cut()) else { return };
                     let (bridge, given_up) = (Arc::clone(self), self.enter(&request, &asked.id));
                     self.gateway.tasks.spawn(async move {
                         bridge.ask(request, asked.id, given_up).await;
@@ -192,9 +242,9 @@ impl Bridge {
 
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Response<Body> {
         let (gateway, door) = (Arc::clone(&self.gateway), Arc::clone(&self.door));
-        match gateway.enter() {
+        match gateway.enter(&self.peer) {
             Ok(place) => gateway.exchange(door, self.peer.clone(), request, place).await,
-            Err(_full) => gateway.overloaded(&self.door, &self.peer),
+            Err(failure) => gateway.turned_away(&self.door, &self.peer, &failure),
         }
     }
 
@@ -213,6 +263,7 @@ impl Bridge {
             () = self.answer(request, &id, &credentials) => {}
             // To let go of the answer is to cancel it.
             () = given_up.cancelled() => {}
+            () = self.cut.cancelled() => {}
         }
         self.under_way().remove(&id);
     }
@@ -237,6 +288,9 @@ impl Bridge {
             attempts = if before.as_ref() == Some(&last) { attempts + 1 } else { 0 };
             before = Some(last.clone());
             tokio::time::sleep(pause).await;
+            if self.is_cut() {
+                return;
+            }
             let mut again = self.request(Method::GET, Bytes::new(), credentials);
             again.headers_mut().insert(header::LAST_EVENT, last);
             response = self.exchange(again).await;
@@ -257,12 +311,18 @@ impl Bridge {
             if response.status() != StatusCode::OK {
                 return;
             }
-            let rest = tokio::select! {
-                rest = self.hand(response, None) => rest,
-                () = self.over.cancelled() => return,
+            let next = async {
+                let (event, pause) = self.hand(response, None).await?;
+                tokio::time::sleep(pause).await;
+                Some(event)
             };
-            let Some((event, pause)) = rest else { return };
-            tokio::time::sleep(pause).await;
+            let event = tokio::select! {
+                event = next => event,
+                () = self.over.cancelled() => return,
+                () = self.cut.cancelled() => return,
+                () = self.gateway.tasks.stopping() => return,
+            };
+            let Some(event) = event else { return };
             last = Some(event);
         }
     }
@@ -322,9 +382,42 @@ impl Bridge {
         }
     }
 
+    /// Sends a message. A client that has no room for it in time is cut off, and so is one of whose share
+    /// of memory nothing is left: one that does not read would hold what is kept for it, and the right to
+    /// it, for as long as it likes.
     async fn send(&self, message: Bytes) {
-        // A client that has gone is noticed where its messages come from.
-        drop(self.out.send(message).await);
+        let (out, event) = (&self.out.queue, (self.out.write)(message));
+        let Some(patience) = self.out.patience else {
+            tokio::select! {
+                _ = out.send(event) => {}
+                () = self.cut.cancelled() => {}
+            }
+            return;
+        };
+        let sending = async {
+            let sent = match out.take(event.len()) {
+                Some(taken) => out.send_taken(event, taken).await,
+                // Where other streams have the memory, one message of a client that reads may wait.
+                None => match self.alone.try_acquire() {
+                    Ok(_alone) if out.is_read() => out.send(event).await,
+                    Ok(_) | Err(_) => return Some("the memory for what waits for it is taken"),
+                },
+            };
+            // A client that has gone is noticed where its messages come from.
+            let (Ok(()) | Err(queue::Gone)) = sent;
+            None
+        };
+        let why = tokio::select! {
+            why = sending => why,
+            () = self.cut.cancelled() => None,
+            () = tokio::time::sleep(patience) => Some("it does not read"),
+        };
+        let Some(why) = why else { return };
+        if !self.cut.is_cancelled() {
+            tracing::info!(peer = %self.peer.address, why, "a client of HTTP+SSE was cut off");
+            self.gateway.metrics.streams_cut.add(1);
+        }
+        self.cut();
     }
 }
 

@@ -11,10 +11,13 @@ use http::{HeaderMap, HeaderValue, Uri};
 use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, stdin, stdout};
 use tokio::sync::mpsc;
 
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, Out};
+use crate::budget::Room;
 use crate::door::{Door, Peer};
 use crate::exchange::Gateway;
+use crate::queue::{self, queue};
 use crate::secret::Secret;
+use crate::share::Holder;
 
 /// Messages that wait to be written.
 const WAITING: usize = 64;
@@ -26,8 +29,11 @@ pub async fn serve(gateway: Arc<Gateway>, door: Door, path: Uri, key: Option<Sec
         let value = HeaderValue::try_from(format!("Bearer {}", key.expose()));
         credentials.extend(value.ok().map(|value| (AUTHORIZATION, value)));
     }
-    let (out, messages) = mpsc::channel(WAITING);
     let nowhere = Peer::at(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
+    let room = gateway.conversations.room(&Holder::network(nowhere.address.ip()));
+    let (queue, messages) = queue(Room { events: WAITING, ..room });
+    // The one client may read as slowly as it likes: nobody else waits for it.
+    let out = Out { queue, write: |message| message, patience: None };
     let bridge = Bridge::new(Arc::clone(&gateway), Arc::new(door), nowhere, path, out);
     let (written, mut all_written) = mpsc::channel::<()>(1);
     gateway.tasks.spawn(async move {
@@ -53,9 +59,9 @@ pub async fn serve(gateway: Arc<Gateway>, door: Door, path: Uri, key: Option<Sec
     drop(tokio::time::timeout(patience, all_written.recv()).await);
 }
 
-async fn write(mut messages: mpsc::Receiver<Bytes>) {
+async fn write(mut messages: queue::Receiver) {
     let mut output = stdout();
-    while let Some(message) = messages.recv().await {
+    while let Some(message) = messages.next().await {
         let mut whole = Vec::with_capacity(message.len() + 1);
         // A message has no line end inside; in JSON a space means the same.
         whole.extend(message.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }));

@@ -14,12 +14,14 @@ use tokio::sync::futures::Notified;
 use tokio::sync::{Notify, oneshot, watch};
 use tokio_util::sync::CancellationToken;
 
-use crate::bounded::{Bounded, Full};
+use crate::bounded::Bounded;
+use crate::budget::{Budget, Room};
 use crate::clock::Clock;
-use crate::replay::{Budget, Replay, Room};
+use crate::replay::Replay;
 use crate::seal;
 use crate::session::SessionKey;
 use crate::settings::Limits;
+use crate::share::{Holder, NoShare, Share, Shares};
 use crate::wire::{Id, Outcome};
 
 /// Most resources a session can subscribe to.
@@ -34,16 +36,37 @@ pub const RETRY: Duration = Duration::from_millis(500);
 /// The conversations of sessions in use.
 #[derive(Debug)]
 pub struct Conversations {
+    /// Each holds a share, so there is room for all that have one.
     table: Bounded<SessionKey, Arc<Conversation>>,
+    shares: Arc<Shares<Holder>>,
     budget: Arc<Budget>,
     limits: Limits,
     clock: Arc<dyn Clock>,
+}
+
+/// The place of a session among the conversations: taken before anything is done for which the session
+/// may need one, so that nothing is refused after it was done.
+#[derive(Debug)]
+pub struct Seat {
+    key: SessionKey,
+    taken: Seated,
+}
+
+#[derive(Debug)]
+enum Seated {
+    /// It has a conversation.
+    Kept(Arc<Conversation>),
+    /// It may have one.
+    Free(Share<Holder>, Holder),
 }
 
 /// What is remembered of one session.
 #[derive(Debug)]
 pub struct Conversation {
     budget: Arc<Budget>,
+    /// Whose it is, and the share it takes.
+    holder: Holder,
+    _share: Share<Holder>,
     streams: Mutex<Streams>,
     questions: Mutex<BTreeMap<i64, oneshot::Sender<Outcome>>>,
     next: AtomicI64,
@@ -82,8 +105,16 @@ impl Conversations {
     /// None yet.
     #[must_use]
     pub fn new(limits: Limits, clock: Arc<dyn Clock>) -> Self {
-        let (table, budget) = (Bounded::new(limits.sessions), Budget::new(limits.replay_memory));
-        Self { table, budget, limits, clock }
+        let table = Bounded::new(limits.sessions);
+        let shares = Shares::new(limits.sessions, limits.sessions_per_caller);
+        let budget = Budget::new(limits.replay_memory, limits.replay_memory_per_caller);
+        Self { table, shares, budget, limits, clock }
+    }
+
+    /// What one stream of `holder` may keep.
+    #[must_use]
+    pub fn room(&self, holder: &Holder) -> Room {
+        room(&self.limits, &self.budget, holder)
     }
 
     /// The conversation of a session, if there is one.
@@ -91,25 +122,35 @@ impl Conversations {
         self.table.get(&key)
     }
 
-    /// The conversation of a session.
+    /// A place for the conversation of a session of `holder`.
     ///
     /// # Errors
-    /// When there are too many.
-    pub fn enter(&self, key: SessionKey) -> Result<Arc<Conversation>, Full> {
+    /// When there are too many, in all or of this holder.
+    pub fn seat(&self, key: SessionKey, holder: &Holder) -> Result<Seat, NoShare> {
+        if let Some(kept) = self.table.get(&key) {
+            return Ok(Seat { key, taken: Seated::Kept(kept) });
+        }
+        let share = self.shares.take(holder, 1)?;
+        Ok(Seat { key, taken: Seated::Free(share, holder.clone()) })
+    }
+
+    /// The conversation of the session whose place this is.
+    pub fn enter(&self, seat: Seat) -> Arc<Conversation> {
         let now = self.clock.instant();
-        let conversation = match self.table.get(&key) {
-            Some(conversation) => conversation,
-            None => {
-                let new = Arc::new(Conversation::new(self.limits, Arc::clone(&self.budget)));
-                if self.table.insert(key, Arc::clone(&new)).is_err() {
-                    self.sweep();
-                    self.table.insert(key, Arc::clone(&new))?;
+        let conversation = match seat.taken {
+            Seated::Kept(kept) => kept,
+            Seated::Free(share, holder) => {
+                let budget = Arc::clone(&self.budget);
+                let new = Arc::new(Conversation::new(self.limits, budget, (share, holder)));
+                match self.table.insert(seat.key, Arc::clone(&new)) {
+                    // Another request of the session was earlier.
+                    Ok(Some(_)) => self.table.get(&seat.key).unwrap_or(new),
+                    Ok(None) | Err(_) => new,
                 }
-                self.table.get(&key).unwrap_or(new)
             }
         };
         conversation.streams().used = Some(now);
-        Ok(conversation)
+        conversation
     }
 
     /// Forgets a session that has ended.
@@ -136,6 +177,12 @@ impl Conversations {
     }
 }
 
+/// What one stream of `holder` may keep.
+fn room(limits: &Limits, all: &Arc<Budget>, holder: &Holder) -> Room {
+    let (events, bytes) = (limits.replay_events, limits.replay_bytes);
+    Room { events, bytes, all: Arc::clone(all), holder: holder.clone() }
+}
+
 impl Streams {
     /// Drops the streams that have ended and that nobody came back for.
     fn prune(&mut self, now: Instant, age: Duration) {
@@ -152,9 +199,11 @@ impl Streams {
 }
 
 impl Conversation {
-    fn new(limits: Limits, budget: Arc<Budget>) -> Self {
+    fn new(limits: Limits, budget: Arc<Budget>, (share, holder): (Share<Holder>, Holder)) -> Self {
         Self {
             budget,
+            holder,
+            _share: share,
             streams: Mutex::default(),
             questions: Mutex::default(),
             next: AtomicI64::new(1),
@@ -190,12 +239,10 @@ impl Conversation {
     #[must_use]
     pub fn stream(&self, standing: bool, now: Instant) -> Option<Arc<Replay>> {
         let id = u64::from_be_bytes(seal::random().ok()?);
-        if !self.budget.has_room() {
+        if !self.budget.has_room(&self.holder) {
             return None;
         }
-        let (events, bytes) = (self.limits.replay_events, self.limits.replay_bytes);
-        let room = Room { events, bytes, all: Arc::clone(&self.budget) };
-        let stream = Replay::new(id, room);
+        let stream = Replay::new(id, room(&self.limits, &self.budget, &self.holder));
         let mut streams = self.streams();
         streams.prune(now, self.limits.replay_time);
         if streams.all.len() >= self.limits.streams {
@@ -220,7 +267,7 @@ impl Conversation {
         let streams = self.streams();
         let busy =
             streams.all.values().filter(|kept| !kept.stream.is_over() || kept.stream.is_attached());
-        busy.count() < self.limits.streams && self.budget.has_room()
+        busy.count() < self.limits.streams && self.budget.has_room(&self.holder)
     }
 
     /// The stream with this id, if it is still kept, and whether it belongs to no call.
@@ -325,16 +372,25 @@ impl Conversation {
 
 #[cfg(test)]
 mod tests {
-    use super::Conversations;
+    use super::{Conversation, Conversations};
     use crate::clock::{Clock, System};
     use crate::settings::Limits;
+    use crate::share::{Holder, NoShare};
     use std::sync::Arc;
+
+    fn holder(last: u8) -> Holder {
+        Holder::network([192, 0, 2, last].into())
+    }
+
+    fn entered(conversations: &Conversations, key: u8, who: u8) -> Arc<Conversation> {
+        conversations.enter(conversations.seat([key; 16], &holder(who)).unwrap())
+    }
 
     #[test]
     fn streams_are_bounded_and_found_again() {
         let limits = Limits { streams: 2, ..Limits::default() };
         let conversations = Conversations::new(limits, Arc::new(System));
-        let conversation = conversations.enter([7; 16]).unwrap();
+        let conversation = entered(&conversations, 7, 1);
         let now = System.instant();
         let first = conversation.stream(false, now).unwrap();
         let second = conversation.stream(false, now).unwrap();
@@ -345,5 +401,31 @@ mod tests {
         assert!(conversation.find(second.id()).is_some());
         conversations.end([7; 16]);
         assert!(second.is_over());
+    }
+
+    #[test]
+    fn one_caller_leaves_conversations_to_others_and_gives_back_what_has_ended() {
+        let limits = Limits { sessions: 3, sessions_per_caller: 2, ..Limits::default() };
+        let conversations = Conversations::new(limits, Arc::new(System));
+        drop((entered(&conversations, 1, 1), entered(&conversations, 2, 1)));
+        let none = conversations.seat([3; 16], &holder(1)).unwrap_err();
+        assert_eq!(none, NoShare::Holder { limit: 2 });
+        // One that it has goes on.
+        drop(entered(&conversations, 2, 1));
+        let kept = entered(&conversations, 4, 2);
+        assert!(Arc::ptr_eq(&kept, &conversations.find([4; 16]).unwrap()));
+        assert!(conversations.seat([5; 16], &holder(3)).is_err());
+        conversations.end([1; 16]);
+        // A place that is not used is given back too.
+        drop(conversations.seat([3; 16], &holder(1)).unwrap());
+        assert!(conversations.find([3; 16]).is_none());
+        drop(entered(&conversations, 3, 1));
+        // Two requests of one session take one.
+        conversations.end([2; 16]);
+        conversations.end([3; 16]);
+        let seats = [1, 1].map(|_| conversations.seat([6; 16], &holder(1)).unwrap());
+        let [one, two] = seats.map(|seat| conversations.enter(seat));
+        assert!(Arc::ptr_eq(&one, &two));
+        assert_eq!(conversations.shares.taken(), 2);
     }
 }

@@ -60,12 +60,14 @@ use crate::inbound::{self, Ask, Inbound};
 use crate::kept::Results;
 use crate::metrics::Metrics;
 use crate::protocol::{Era, header, method};
+use crate::quota::{Quota, Quotas};
 use crate::rates::Rates;
 use crate::reply;
 use crate::resource::{Resource, Wrong};
 use crate::seal::Sealer;
 use crate::session::{Leg, Session, SessionError, SessionKey, Sessions};
 use crate::settings::{Capture, Limits};
+use crate::share::{Holder, Share};
 use crate::task::Tasks;
 use crate::telemetry::Telemetry;
 use crate::upstream::{Party, Subject, Upstream, UpstreamError};
@@ -100,6 +102,10 @@ pub struct Gateway {
     pub capture: Option<Capture>,
     /// How much?
     pub limits: Limits,
+    /// How much of it one caller may take.
+    pub quotas: Arc<Quotas>,
+    /// The digest of the rules, where the file has any.
+    pub rules: Option<[u8; 32]>,
     /// When?
     pub clock: Arc<dyn Clock>,
     /// How often, and how long?
@@ -130,6 +136,8 @@ pub struct Gateway {
 #[derive(Debug)]
 struct Arrived {
     caller: Caller,
+    /// Whose share it takes.
+    holder: Holder,
     route: Arc<Route>,
     session: Option<Session>,
     inbound: Inbound,
@@ -143,6 +151,7 @@ struct Arrived {
 /// A request before it is known what it says.
 struct Knocked {
     caller: Caller,
+    holder: Holder,
     route: Arc<Route>,
     head: Parts,
     body: Bytes,
@@ -156,7 +165,7 @@ impl Gateway {
         door: Arc<Door>,
         peer: Peer,
         request: Request<B>,
-        place: Place,
+        mut place: Place,
     ) -> Response<Body>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
@@ -167,7 +176,8 @@ impl Gateway {
         }
         let mut record = self.record(&door, &peer);
         let (head, mut body) = request.into_parts();
-        let knocked = match self.knock(&door, &peer, (head, &mut body), &mut record).await {
+        let arriving = (head, &mut body, &mut place);
+        let knocked = match self.knock(&door, &peer, arriving, &mut record).await {
             Ok(knocked) => knocked,
             Err(failure) => {
                 // Whoever is not let in takes no place from those who are.
@@ -223,7 +233,7 @@ impl Gateway {
         &self,
         door: &Arc<Door>,
         peer: &Peer,
-        (head, body): (Parts, &mut B),
+        (head, body, place): (Parts, &mut B, &mut Place),
         record: &mut Record,
     ) -> Result<Knocked, Failure>
     where
@@ -234,15 +244,23 @@ impl Gateway {
         let route = self.routes.get(head.uri.path()).cloned().ok_or(Failure::Route)?;
         record.route = Some(Arc::clone(&route.path));
         framed(&head)?;
-        let body = if head.method == Method::POST { self.body(body).await? } else { Bytes::new() };
+        let holder = Self::holder(&caller, peer);
+        // To end a session is to give back what it holds: nobody has too little left for that.
+        if head.method != Method::DELETE {
+            self.belongs(place, &holder)?;
+        }
+        let body = match head.method {
+            Method::POST => self.body(body, &holder, place).await?,
+            _ => Bytes::new(),
+        };
         record.bytes_in = body.len();
         self.signed(door, &caller, &head, &body)?;
-        Ok(Knocked { caller, route, head, body, door: Arc::clone(door) })
+        Ok(Knocked { caller, holder, route, head, body, door: Arc::clone(door) })
     }
 
     /// Everything that is asked before anything is done.
     async fn arrive(&self, knocked: Knocked, record: &mut Record) -> Result<Arrived, Failure> {
-        let Knocked { caller, route, head, body, door } = knocked;
+        let Knocked { caller, holder, route, head, body, door } = knocked;
         record.ran.note(Control::Message);
         if head.method != Method::POST {
             record.ran.note(Control::Session);
@@ -257,7 +275,7 @@ impl Gateway {
             let inbound =
                 Inbound { version: session.version, ask, client: None, parents: Box::default() };
             let (id, batched, session) = (None, false, Some(session));
-            return Ok(Arrived { caller, route, session, inbound, id, batched, door });
+            return Ok(Arrived { caller, holder, route, session, inbound, id, batched, door });
         }
         let (id, message) = identified(wire::decode_any(body, &Bounds::MESSAGE).await, record)?;
         let mut inbound = inbound::read(&head.headers, message, &mut record.version)?;
@@ -285,7 +303,7 @@ impl Gateway {
         if let Some(client) = &inbound.client {
             inbound.client = Some(self.introduced(&caller.principal, &route, client, record)?);
         }
-        Ok(Arrived { caller, route, session, inbound, id, batched: false, door })
+        Ok(Arrived { caller, holder, route, session, inbound, id, batched: false, door })
     }
 
     /// Who calls, if the listener lets them in and they may have tokens for the route at `path`.
@@ -389,11 +407,17 @@ impl Gateway {
         id.map_err(Failure::Session)
     }
 
-    /// The body, if it comes whole, in time, and is not too long.
+    /// The body, if it comes whole, in time, and is not too long. Its bytes are taken from the share of
+    /// `holder` as they come, and are given back with `place`.
     ///
     /// # Errors
-    /// When it does not, or is too long.
-    pub async fn body<B>(&self, mut body: B) -> Result<Bytes, Failure>
+    /// When it does not, is too long, or is more than is left of the share.
+    pub async fn body<B>(
+        &self,
+        mut body: B,
+        holder: &Holder,
+        place: &mut Place,
+    ) -> Result<Bytes, Failure>
     where
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
@@ -401,12 +425,16 @@ impl Gateway {
         let limit = self.limits.request_body;
         let too_long = |_| Failure::BodyLength(limit);
         let mut pieces = Pieces::expecting(body.size_hint().lower(), limit).map_err(too_long)?;
+        let no_share = |none| Failure::no_share(Quota::Bodies, none);
+        let mut share = self.quotas.bodies.take(holder, 0).map_err(no_share)?;
         let collect = async {
             while let Some(frame) = body.frame().await {
                 if let Ok(piece) = frame.map_err(|e| Failure::BodyBroken(e.into()))?.into_data() {
+                    share.grow(piece.len()).map_err(no_share)?;
                     pieces.push(piece).map_err(too_long)?;
                 }
             }
+            place._body = Some(share);
             Ok(pieces.whole())
         };
         let collected = tokio::time::timeout(self.limits.request_time, collect).await;
@@ -419,9 +447,10 @@ impl Gateway {
         error.is_stranger() || self.policy.unfit_server(server.name()) == Some(Unfit::Identity)
     }
 
-    /// Keeps a call until its client answers.
-    fn park(&self, name: [u8; 16], call: Call) {
-        let parked = Parked { call, since: self.clock.instant() };
+    /// Keeps a call until its client answers. The share was taken before the client was told to, so
+    /// there is room.
+    fn park(&self, name: [u8; 16], call: Call, share: Share<Holder>) {
+        let parked = Parked { call, since: self.clock.instant(), share };
         match self.parking.insert(name, parked) {
             Ok(None) => {}
             // The client will be told that the call no longer waits.
@@ -449,6 +478,7 @@ impl Gateway {
     /// Drops what nobody came back for.
     pub fn sweep(&self) {
         self.conversations.sweep();
+        self.sessions.sweep();
         self.rates.sweep(self.clock.instant());
         self.results.sweep(self.clock.instant());
         let (now, patience) = (self.clock.instant(), self.limits.input_time);
@@ -456,12 +486,32 @@ impl Gateway {
         self.parking.retain(|_, parked| waits(parked));
     }
 
-    /// Takes one of the places for requests that are worked on.
+    /// Takes one of the places for requests that are worked on. Until its sender is authenticated it is
+    /// taken from the share of the sender's address.
     ///
     /// # Errors
-    /// When all are taken.
-    pub fn enter(self: &Arc<Self>) -> Result<Place, Failure> {
-        let place = Place(Arc::clone(&self.metrics));
+    /// When all are taken, or all that the address may have.
+    pub fn enter(self: &Arc<Self>, peer: &Peer) -> Result<Place, Failure> {
+        let mut place = self.enter_counted()?;
+        let unauthenticated = Holder::network(peer.address.ip());
+        let share = self.quotas.unauthenticated.take(&unauthenticated, 1);
+        let no_share = |none| Failure::no_share(Quota::Unauthenticated, none);
+        place._share = Some(share.map_err(no_share)?);
+        Ok(place)
+    }
+
+    /// Takes one of the places for a caller that is known.
+    ///
+    /// # Errors
+    /// When all are taken, or all that the caller may have.
+    fn enter_for(self: &Arc<Self>, holder: &Holder) -> Result<Place, Failure> {
+        let mut place = self.enter_counted()?;
+        self.belongs(&mut place, holder)?;
+        Ok(place)
+    }
+
+    fn enter_counted(&self) -> Result<Place, Failure> {
+        let place = Place::new(&self.metrics, Whose::Callers);
         let before = self.metrics.in_flight.fetch_add(1, Ordering::AcqRel);
         if before >= self.limits.in_flight as u64 { Err(Failure::Overload) } else { Ok(place) }
     }
@@ -470,24 +520,86 @@ impl Gateway {
     #[must_use]
     pub fn enter_apart(&self) -> Place {
         self.metrics.in_flight.fetch_add(1, Ordering::AcqRel);
-        Place(Arc::clone(&self.metrics))
+        Place::new(&self.metrics, Whose::Gateway)
     }
 
-    /// Answers and records a request there is no place for.
-    pub fn overloaded(&self, door: &Door, peer: &Peer) -> Response<Body> {
-        self.refuse(&self.record(door, peer), &Failure::Overload)
+    /// The sender of a request is known: from now on its place is taken from the share of the caller.
+    ///
+    /// # Errors
+    /// When the caller has all that one may have.
+    pub fn belongs(&self, place: &mut Place, holder: &Holder) -> Result<(), Failure> {
+        if place.whose == Whose::Callers {
+            let share = self.quotas.in_flight.take(holder, 1);
+            let no_share = |none| Failure::no_share(Quota::InFlight, none);
+            place._share = Some(share.map_err(no_share)?);
+        }
+        Ok(())
+    }
+
+    /// Whose share a request takes: that of the caller; where nothing tells callers apart, that of the
+    /// address.
+    #[must_use]
+    pub fn holder(caller: &Caller, peer: &Peer) -> Holder {
+        match caller.scheme {
+            "anonymous" => Holder::network(peer.address.ip()),
+            _ => Holder::Caller(Arc::clone(&caller.principal)),
+        }
+    }
+
+    /// One of the event streams that belong to no call.
+    ///
+    /// # Errors
+    /// When all are open, or all that the caller may have.
+    pub fn standing(&self, holder: &Holder) -> Result<Standing, Failure> {
+        let share = self.quotas.streams.take(holder, 1);
+        let share = share.map_err(|none| Failure::no_share(Quota::Streams, none))?;
+        Ok(Standing { _share: Arc::new(share) })
+    }
+
+    /// Answers and records a request that is refused before it is looked at.
+    pub fn turned_away(&self, door: &Door, peer: &Peer, failure: &Failure) -> Response<Body> {
+        self.refuse(&self.record(door, peer), failure)
     }
 }
 
 /// One of the places for requests that are worked on; given back when it is dropped. A call keeps
 /// its place to its end, also when it is streamed and when its client has gone.
 #[derive(Debug)]
-pub struct Place(Arc<Metrics>);
+pub struct Place {
+    metrics: Arc<Metrics>,
+    whose: Whose,
+    /// That of the address until the caller is known, and then that of the caller.
+    _share: Option<Share<Holder>>,
+    /// For the bytes of the body.
+    _body: Option<Share<Holder>>,
+}
+
+/// Who asks for a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whose {
+    /// Clients, who compete for them.
+    Callers,
+    /// The gateway itself, which takes nobody's.
+    Gateway,
+}
+
+impl Place {
+    /// A place that is counted already.
+    fn new(metrics: &Arc<Metrics>, whose: Whose) -> Self {
+        Self { metrics: Arc::clone(metrics), whose, _share: None, _body: None }
+    }
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.in_flight.fetch_sub(1, Ordering::AcqRel);
+        self.metrics.in_flight.fetch_sub(1, Ordering::AcqRel);
     }
+}
+
+/// One of the event streams that belong to no call; given back when the last of it is dropped.
+#[derive(Clone, Debug)]
+pub struct Standing {
+    _share: Arc<Share<Holder>>,
 }
 
 impl Arrived {

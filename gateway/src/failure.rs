@@ -10,8 +10,10 @@ use crate::audit::AuditError;
 use crate::ending::{Ending, Outcome};
 use crate::identity::AuthnError;
 use crate::protocol::{Era, Version, code, method};
+use crate::quota::Quota;
 use crate::resource::Wrong;
 use crate::session::SessionError;
+use crate::share::NoShare;
 use crate::upstream::UpstreamError;
 use crate::wire::{DecodeError, Object};
 
@@ -45,6 +47,12 @@ pub enum Failure {
     /// More requests than are worked on at once.
     #[error("too many requests at once")]
     Overload,
+    /// The caller, or its address, has taken its share of something that others need too.
+    #[error("over `limits.{}`", .0.setting())]
+    Share(Quota),
+    /// The length of the body is told in two ways, or in none that is understood.
+    #[error("the request is framed ambiguously")]
+    Framing,
     /// The body is not JSON by its header.
     #[error("the content type or encoding is not accepted")]
     MediaType,
@@ -147,16 +155,27 @@ pub struct Public {
     pub challenge: Option<HeaderValue>,
     /// A nonce for its next proof of possession.
     pub nonce: Option<HeaderValue>,
+    /// After how many seconds it may try again.
+    pub retry_after: Option<u64>,
 }
 
 impl Public {
     fn new(status: StatusCode, code: i32, message: &str) -> Self {
-        let (data, challenge, nonce) = (None, None, None);
-        Self { status, code, message: message.to_owned(), data, challenge, nonce }
+        let (data, challenge, nonce, retry_after) = (None, None, None, None);
+        Self { status, code, message: message.to_owned(), data, challenge, nonce, retry_after }
     }
 }
 
 impl Failure {
+    /// What is told when there is no room for what a caller needs.
+    #[must_use]
+    pub const fn no_share(quota: Quota, none: NoShare) -> Self {
+        match none {
+            NoShare::All { .. } => Self::Overload,
+            NoShare::Holder { .. } => Self::Share(quota),
+        }
+    }
+
     /// The stable code for records; `docs/reasons.md` says what each means and what to do.
     #[must_use]
     pub const fn reason(&self) -> &'static str {
@@ -169,6 +188,13 @@ impl Failure {
             Self::Route => "unknown-route",
             Self::Verb => "http-method",
             Self::Overload => "overload",
+            Self::Share(Quota::Unauthenticated) => "share-address",
+            Self::Share(Quota::InFlight) => "share-requests",
+            Self::Share(Quota::Bodies) => "share-bodies",
+            Self::Share(Quota::Parked) => "share-parked",
+            Self::Share(Quota::Sessions) => "share-sessions",
+            Self::Share(Quota::Streams) => "share-streams",
+            Self::Framing => "framing",
             Self::Rate(_) => "rate-limited",
             Self::MediaType => "media-type",
             Self::Accept => "accept",
@@ -197,7 +223,7 @@ impl Failure {
     /// Whether it was found before the body was read.
     #[must_use]
     pub const fn comes_before_the_body(&self) -> bool {
-        !matches!(self, Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_))
+        !matches!(self, Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_) | Self::Framing)
     }
 
     /// Whether a call may be made with other arguments.
@@ -282,11 +308,29 @@ impl Failure {
                 code::INTERNAL,
                 "too many requests at once; try again",
             ),
-            Self::Rate(wait) => plain(
-                of_request(StatusCode::TOO_MANY_REQUESTS),
-                code::INTERNAL,
-                &format!("too many calls of this tool; try again in {} s", wait.as_secs() + 1),
-            ),
+            Self::Share(quota) => {
+                let message = match quota {
+                    Quota::Unauthenticated => "too many requests from this address at once",
+                    Quota::InFlight => "too many requests of this caller at once",
+                    Quota::Bodies => "too many bytes of this caller at once",
+                    Quota::Parked => "too many calls of this caller wait for its answer",
+                    Quota::Sessions => "too many sessions of this caller",
+                    Quota::Streams => "too many event streams of this caller",
+                };
+                let status = StatusCode::TOO_MANY_REQUESTS;
+                let public = plain(status, code::INTERNAL, &format!("{message}; try again"));
+                Public { data: Some(reason(self.reason())), retry_after: Some(1), ..public }
+            }
+            Self::Framing => {
+                shape("send one `Content-Length`, or one `Transfer-Encoding: chunked`")
+            }
+            Self::Rate(wait) => {
+                let wait = wait.as_secs() + 1;
+                let message = format!("too many calls of this tool; try again in {wait} s");
+                let status = of_request(StatusCode::TOO_MANY_REQUESTS);
+                let public = plain(status, code::INTERNAL, &message);
+                Public { retry_after: Some(wait), ..public }
+            }
             Self::MediaType => plain(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
                 code::REQUEST,
@@ -330,7 +374,7 @@ impl Failure {
             Self::Session(SessionError::Unknown) => {
                 plain(StatusCode::NOT_FOUND, code::REQUEST, "no such session; initialize again")
             }
-            Self::Session(SessionError::Seal | SessionError::Full) => plain(
+            Self::Session(SessionError::Seal) => plain(
                 StatusCode::SERVICE_UNAVAILABLE,
                 code::INTERNAL,
                 "the gateway cannot do this now",

@@ -22,6 +22,8 @@ use tokio::net::{TcpListener, TcpStream};
 
 use crate::body::Body;
 use crate::door::{Door, Peer};
+use crate::failure::Failure;
+use crate::framing::{Framing, Watched};
 use crate::live::{Generation, Live};
 use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
@@ -31,6 +33,7 @@ use crate::protocol::header;
 use crate::reply;
 use crate::resource::WELL_KNOWN;
 use crate::settings::Limits;
+use crate::share::{Holder, Share};
 use crate::task::Tasks;
 
 /// How long the acceptor rests when the machine has no room for another connection.
@@ -90,14 +93,19 @@ async fn serve(served: Served, listener: TcpListener) {
         match accepted {
             Ok((stream, address)) => {
                 let peer = Peer::at(address);
-                let open = gateway.metrics.connections.load(Ordering::Relaxed);
-                if open >= gateway.limits.connections as u64 {
-                    if let Some(suppressed) = CLOSED.allow(gateway.clock.instant()) {
-                        tracing::warn!(listener = %door.name, suppressed, "too many connections; one was closed");
+                let holder = Holder::network(address.ip());
+                let share = match gateway.quotas.connections.take(&holder, 1) {
+                    Ok(share) => share,
+                    Err(error) => {
+                        gateway.metrics.connections_refused.add(1);
+                        if let Some(suppressed) = CLOSED.allow(gateway.clock.instant()) {
+                            let (listener, peer) = (&door.name, address.ip());
+                            tracing::warn!(%listener, %peer, %error, suppressed, "a connection was refused");
+                        }
+                        continue;
                     }
-                    continue;
-                }
-                tasks.spawn(welcome(served.clone(), stream, peer));
+                };
+                tasks.spawn(welcome(served.clone(), stream, peer, share));
             }
             Err(error) => {
                 tracing::warn!(listener = %door.name, %error, "could not accept a connection");
@@ -108,13 +116,13 @@ async fn serve(served: Served, listener: TcpListener) {
 }
 
 /// Counts a connection, and speaks TLS on it where the listener does.
-async fn welcome(served: Served, stream: TcpStream, mut peer: Peer) {
+async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share<Holder>) {
     let Some((now, door)) = served.now() else { return };
     let (limits, clock) = (now.gateway.limits, Arc::clone(&now.gateway.clock));
     let metrics = Arc::clone(&now.gateway.metrics);
     // A connection may outlive the configuration it came under.
     drop(now);
-    let _counted = Counted::new(&metrics);
+    let _counted = Counted::new(&metrics, share);
     if let Err(error) = stream.set_nodelay(true) {
         tracing::debug!(%error, "could not set TCP_NODELAY");
     }
@@ -149,18 +157,21 @@ async fn welcome(served: Served, stream: TcpStream, mut peer: Peer) {
 }
 
 /// A connection, counted for as long as it lasts, whatever becomes of it.
-struct Counted(Arc<Metrics>);
+struct Counted {
+    metrics: Arc<Metrics>,
+    _share: Share<Holder>,
+}
 
 impl Counted {
-    fn new(metrics: &Arc<Metrics>) -> Self {
+    fn new(metrics: &Arc<Metrics>, share: Share<Holder>) -> Self {
         metrics.connections.fetch_add(1, Ordering::Relaxed);
-        Self(Arc::clone(metrics))
+        Self { metrics: Arc::clone(metrics), _share: share }
     }
 }
 
 impl Drop for Counted {
     fn drop(&mut self) {
-        self.0.connections.fetch_sub(1, Ordering::Relaxed);
+        self.metrics.connections.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -177,9 +188,11 @@ where
         .max_headers(HEADERS)
         .max_header_size(limits.request_head)
         .max_buf_size(64 * 1024);
+    let framing = Arc::new(Framing::default());
+    let stream = Watched::new(stream, Arc::clone(&framing));
     let answer = service_fn(move |request| {
-        let (served, peer) = (served.clone(), peer.clone());
-        async move { Ok::<_, Infallible>(respond(served, peer, request).await) }
+        let (served, peer, framed) = (served.clone(), peer.clone(), framing.next_is_good());
+        async move { Ok::<_, Infallible>(respond(served, peer, request, framed).await) }
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     let mut stopping = pin!(tasks.stopping());
@@ -203,11 +216,19 @@ where
     }
 }
 
-async fn respond(served: Served, peer: Peer, request: Request<Incoming>) -> Response<Body> {
+async fn respond(
+    served: Served,
+    peer: Peer,
+    request: Request<Incoming>,
+    framed: bool,
+) -> Response<Body> {
     let Some((now, door)) = served.now() else {
         return reply::empty(StatusCode::SERVICE_UNAVAILABLE);
     };
     let (gateway, old) = (Arc::clone(&now.gateway), served.old);
+    if !framed {
+        return reply::last_unless(false, gateway.turned_away(&door, &peer, &Failure::Framing));
+    }
     let origin = door.origin(request.headers());
     if request.method() == Method::OPTIONS && origin.is_some() {
         let (head, _) = request.into_parts();
@@ -216,15 +237,20 @@ async fn respond(served: Served, peer: Peer, request: Request<Incoming>) -> Resp
         }
         return reply::empty(StatusCode::FORBIDDEN);
     }
-    let Ok(place) = gateway.enter() else {
-        return reply::last_unless(false, gateway.overloaded(&door, &peer));
+    let place = match gateway.enter(&peer) {
+        Ok(place) => place,
+        Err(failure) => {
+            return reply::last_unless(false, gateway.turned_away(&door, &peer, &failure));
+        }
     };
     let path = request.uri().path();
     let described = path.starts_with(WELL_KNOWN) && request.method() == Method::GET;
     let mut response = match Old::serves(&now.old, request.method(), path) {
         _ if described => gateway.describe(&door, &peer, &request.into_parts().0),
         // Apart: it is rare, and what it keeps is larger than what others do.
-        Some(served) => Box::pin(old.answer(&gateway, &door, &peer, request, served)).await,
+        Some(served) => {
+            Box::pin(old.answer(&gateway, &door, &peer, request, (served, place))).await
+        }
         None => gateway.exchange(door, peer, request, place).await,
     };
     if let Some(origin) = origin {

@@ -1,34 +1,33 @@
 //! Results that are too long for an answer, kept for the caller who got them (control C14).
 //!
 //! In memory, so many bytes of one caller and of all; the oldest of a caller make room for new ones.
-//! Nobody else can read them, and after a while nobody can.
+//! Nobody else can read them, and after a while nobody can. The call a result came of is kept with it, so
+//! that it is decided about again whenever it is read.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use policy::name::{RuleId, ServerName};
+use policy::message::Use;
 use policy::principal::Principal;
 
 use crate::seal;
 
 /// What the URI of a kept result begins with.
 pub const SCHEME: &str = "portcullis://results/";
-/// The part of all that one caller may take: one in so many.
-const SHARE: usize = 4;
 
 /// A result, and whose it is.
 #[derive(Clone, Debug)]
 pub struct Kept {
     /// The result as it may be shown, as JSON: nothing of what it came in.
     pub result: Bytes,
-    /// What came of which tool.
-    pub tool: Box<str>,
-    /// Of which server.
-    pub server: ServerName,
-    /// The rule that allowed the call.
-    pub rule: RuleId,
+    /// The call it came of.
+    pub call: Use,
+    /// How many bytes of a body that call holds.
+    pub held: usize,
+    /// The digest of the rules it was let out under.
+    pub rules: Option<[u8; 32]>,
 }
 
 #[derive(Debug)]
@@ -52,6 +51,8 @@ struct All {
 #[derive(Debug)]
 pub struct Results {
     most: usize,
+    /// Of one caller.
+    each: usize,
     time: Duration,
     // No hot path: most results are short.
     all: Mutex<All>,
@@ -59,15 +60,15 @@ pub struct Results {
 
 impl Entry {
     fn size(&self) -> usize {
-        self.kept.result.len()
+        self.kept.result.len() + self.kept.held
     }
 }
 
 impl Results {
-    /// None yet: so many bytes, each for so long.
+    /// None yet: so many bytes of all callers and of one, each for so long.
     #[must_use]
-    pub fn new(most: usize, time: Duration) -> Self {
-        Self { most, time, all: Mutex::default() }
+    pub fn new(most: usize, each: usize, time: Duration) -> Self {
+        Self { most, each, time, all: Mutex::default() }
     }
 
     /// For how long.
@@ -88,7 +89,7 @@ impl Results {
         let (name, until) = (seal::random().ok()?, now + self.time);
         let (key, route) = (caller.key().into(), route.into());
         let entry = Entry { name, key, route, kept, until };
-        let (size, share) = (entry.size(), self.most / SHARE);
+        let (size, share) = (entry.size(), self.each);
         if size > share {
             return None;
         }
@@ -153,19 +154,23 @@ mod tests {
     use std::collections::BTreeSet;
     use std::time::Duration;
 
-    use policy::name::{PrincipalId, RuleId, ServerName};
+    use policy::message::{Use, Verb};
+    use policy::name::{ClientId, PrincipalId, ServerName};
     use policy::principal::Principal;
 
     use super::{Kept, Results};
     use crate::clock::{Clock as _, System};
 
     fn kept(bytes: usize) -> Kept {
-        Kept {
-            result: vec![b'1'; bytes].into(),
-            tool: "work".into(),
+        let call = Use {
             server: ServerName::parse("up").unwrap(),
-            rule: RuleId::parse("open").unwrap(),
-        }
+            verb: Verb::Call,
+            name: "work".into(),
+            arguments: None,
+            extra: Vec::new(),
+            meta: Vec::new(),
+        };
+        Kept { result: vec![b'1'; bytes].into(), call, held: 0, rules: None }
     }
 
     fn caller(id: &str) -> Principal {
@@ -174,7 +179,7 @@ mod tests {
 
     #[test]
     fn only_its_caller_reads_it_and_only_for_a_while() {
-        let (results, now) = (Results::new(4000, Duration::from_secs(60)), System.instant());
+        let (results, now) = (Results::new(4000, 1000, Duration::from_secs(60)), System.instant());
         let uri = results.keep(&caller("ana"), "/mcp", kept(500), now).unwrap();
         assert!(results.find(&caller("ana"), "/mcp", &uri, now).is_some());
         assert!(results.find(&caller("bob"), "/mcp", &uri, now).is_none());
@@ -188,8 +193,27 @@ mod tests {
     }
 
     #[test]
+    fn the_same_person_with_another_client_or_key_does_not_read_it() {
+        let (results, now) = (Results::new(4000, 1000, Duration::from_secs(60)), System.instant());
+        let through = |client: Option<&str>, key: Option<&str>| {
+            let mut caller = caller("ana");
+            caller.claims.client = client.map(|client| ClientId::parse(client).unwrap());
+            caller.claims.thumbprint = key.map(Into::into);
+            caller.bound()
+        };
+        let uri = results.keep(&through(Some("app"), Some("k1")), "/mcp", kept(5), now).unwrap();
+        let reads = |caller| results.find(&caller, "/mcp", &uri, now).is_some();
+        assert!(reads(through(Some("app"), Some("k1"))));
+        for other in [(None, None), (Some("app"), None), (None, Some("k1"))] {
+            assert!(!reads(through(other.0, other.1)), "{other:?}");
+        }
+        assert!(!reads(through(Some("app"), Some("k2"))));
+        assert!(!reads(through(Some("other"), Some("k1"))));
+    }
+
+    #[test]
     fn new_ones_take_the_place_of_old_ones_of_the_same_caller_alone() {
-        let (results, now) = (Results::new(4000, Duration::from_secs(60)), System.instant());
+        let (results, now) = (Results::new(4000, 1000, Duration::from_secs(60)), System.instant());
         let first = results.keep(&caller("ana"), "/mcp", kept(600), now).unwrap();
         let second = results.keep(&caller("ana"), "/mcp", kept(600), now).unwrap();
         assert!(results.find(&caller("ana"), "/mcp", &first, now).is_none());

@@ -232,6 +232,8 @@ pub struct Metrics {
     pub in_flight: AtomicU64,
     /// Connections of clients.
     pub connections: AtomicU64,
+    /// Connections that were refused because all of them, or those of one address, were taken.
+    pub connections_refused: Counter,
     /// Connections on which no TLS could be agreed on.
     pub handshakes_failed: Counter,
     /// Streams that were cut because the right to them had ended.
@@ -327,6 +329,7 @@ impl Metrics {
             names: ArcSwap::default(),
             in_flight: AtomicU64::new(0),
             connections: AtomicU64::new(0),
+            connections_refused: Counter::default(),
             handshakes_failed: Counter::default(),
             streams_cut: Counter::default(),
             ops_refused: Counter::default(),
@@ -726,6 +729,11 @@ impl Metrics {
                 "portcullis.lockfile_unread",
                 "Lockfiles that could not be used; nothing is approved meanwhile.",
                 &self.lockfile_unread,
+            ),
+            (
+                "portcullis.connections_refused",
+                "Connections that were refused because all, or those of one address, were taken.",
+                &self.connections_refused,
             ),
             (
                 "portcullis.tls_handshake_failures",

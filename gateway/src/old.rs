@@ -11,17 +11,20 @@ use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
 use hyper::body::Incoming;
 use policy::principal::Principal;
-use tokio::sync::mpsc;
 
 use crate::body::Body;
 use crate::bounded::Bounded;
-use crate::bridge::Bridge;
+use crate::bridge::{Bridge, Out};
+use crate::budget::Room;
 use crate::door::{Door, Peer};
-use crate::exchange::Gateway;
+use crate::exchange::{Gateway, Place, Route, Standing};
 use crate::failure::Failure;
 use crate::hex;
+use crate::identity::Caller;
+use crate::queue::queue;
 use crate::reply;
 use crate::seal;
+use crate::share::Holder;
 use crate::sse;
 
 /// Messages that wait for one client.
@@ -31,6 +34,44 @@ const WAITING: usize = 64;
 #[derive(Debug)]
 pub struct Old {
     clients: Bounded<[u8; 16], (Arc<Bridge>, Arc<Principal>)>,
+}
+
+/// Who opens a stream.
+#[derive(Clone, Copy)]
+struct Client<'a> {
+    door: &'a Arc<Door>,
+    peer: &'a Peer,
+    caller: &'a Caller,
+    holder: &'a Holder,
+}
+
+/// A client that is connected.
+struct Served {
+    old: Arc<Old>,
+    key: [u8; 16],
+    bridge: Arc<Bridge>,
+    _standing: Standing,
+}
+
+impl Served {
+    /// Waits until the client has gone, does not read, or has no right to its stream any more; then
+    /// nothing more is taken from it or sent to it.
+    async fn until_it_ends(
+        self,
+        gateway: Arc<Gateway>,
+        caller: Caller,
+        route: Arc<Route>,
+        credentials: HeaderMap,
+    ) {
+        tokio::select! {
+            () = self.bridge.deserted() => {}
+            () = self.bridge.has_been_cut() => {}
+            () = gateway.right_ended(&caller, &route) => {}
+        }
+        self.old.clients.remove(&self.key);
+        self.bridge.cut();
+        self.bridge.end(&credentials).await;
+    }
 }
 
 /// What a request is for.
@@ -75,7 +116,7 @@ impl Old {
         door: &Arc<Door>,
         peer: &Peer,
         request: Request<Incoming>,
-        (route, end): (&str, End),
+        ((route, end), mut place): ((&str, End), Place),
     ) -> Response<Body> {
         let (head, body) = request.into_parts();
         let (caller, peer, mut record) = match gateway.greet(door, peer, route, &head).await {
@@ -84,11 +125,20 @@ impl Old {
         };
         let known = gateway.routes.get(route).cloned();
         record.route = known.as_ref().map(|route| Arc::clone(&route.path));
-        let principal = Arc::clone(&caller.principal);
-        let answered = match end {
-            End::Stream => self.open(gateway, door, &peer, route, principal, head.headers),
-            End::Message => match gateway.body(body).await {
-                Ok(text) => self.take(&head, &principal, text).await,
+        let holder = Gateway::holder(&caller, &peer);
+        let answered = match (gateway.belongs(&mut place, &holder), end, &known) {
+            (Err(failure), ..) => Err(failure),
+            (Ok(()), End::Stream, Some(known)) => {
+                let client = Client { door, peer: &peer, caller: &caller, holder: &holder };
+                self.open(gateway, client, known, head.headers)
+            }
+            (Ok(()), End::Stream, None) => Err(Failure::Route),
+            (Ok(()), End::Message, _) => match gateway.body(body, &holder, &mut place).await {
+                Ok(text) => {
+                    // The message takes a place of its own.
+                    drop(place);
+                    self.take(gateway, &head, &caller.principal, text).await
+                }
                 Err(failure) => Err(failure),
             },
         };
@@ -103,40 +153,32 @@ impl Old {
     fn open(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
-        door: &Arc<Door>,
-        peer: &Peer,
-        route: &str,
-        principal: Arc<Principal>,
+        client: Client<'_>,
+        route: &Arc<Route>,
         credentials: HeaderMap,
     ) -> Result<Response<Body>, Failure> {
+        let Client { door, peer, caller, holder } = client;
+        let standing = gateway.standing(holder)?;
         let key: [u8; 16] = seal::random().map_err(|_opaque| Failure::Overload)?;
-        let path: Uri = route.parse().map_err(|_unusable| Failure::Route)?;
-        let (out, mut messages) = mpsc::channel(WAITING);
+        let path: Uri = route.path.parse().map_err(|_unusable| Failure::Route)?;
         let door = Arc::new(door.inside());
-        let bridge = Bridge::new(Arc::clone(gateway), door, peer.clone(), path, out);
-        let taken = self.clients.insert(key, (Arc::clone(&bridge), principal));
-        taken.map_err(|_full| Failure::Overload)?;
-        let (events, body) = mpsc::channel(WAITING);
+        let (events, body) = queue(Room { events: WAITING, ..gateway.conversations.room(holder) });
         let endpoint =
-            format!("{}/message?session={}", route.trim_end_matches('/'), hex::encode(&key));
-        let (old, tasks) = (Arc::clone(self), gateway.tasks.clone());
-        gateway.tasks.spawn(async move {
-            let first = Bytes::from(format!("event: endpoint\ndata: {endpoint}\n\n"));
-            let mut open = events.send(first).await.is_ok();
-            while open {
-                let message: Option<Bytes> = tokio::select! {
-                    message = messages.recv() => message,
-                    () = events.closed() => None,
-                    () = tasks.stopping() => None,
-                };
-                open = match message {
-                    Some(message) => events.send(sse::encode(&message)).await.is_ok(),
-                    None => false,
-                };
-            }
-            old.clients.remove(&key);
-            bridge.end(&credentials).await;
-        });
+            format!("{}/message?session={}", route.path.trim_end_matches('/'), hex::encode(&key));
+        let first = Bytes::from(format!("event: endpoint\ndata: {endpoint}\n\n"));
+        // The queue is empty: there is no room only where the caller has taken its share of bytes.
+        if events.try_send(&first) != Ok(true) {
+            return Err(Failure::Overload);
+        }
+        let patience = Some(gateway.limits.write_time);
+        let out = Out { queue: events, write: |message| sse::encode(&message), patience };
+        let bridge = Bridge::new(Arc::clone(gateway), door, peer.clone(), path, out);
+        let owner = Arc::clone(&caller.principal);
+        let taken = self.clients.insert(key, (Arc::clone(&bridge), owner));
+        taken.map_err(|_full| Failure::Overload)?;
+        let served = Served { old: Arc::clone(self), key, bridge, _standing: standing };
+        let (caller, route) = (caller.clone(), Arc::clone(route));
+        gateway.tasks.spawn(served.until_it_ends(Arc::clone(gateway), caller, route, credentials));
         Ok(reply::events(Body::stream(body)))
     }
 
@@ -146,6 +188,7 @@ impl Old {
     /// When its stream is not open, or is another's: the caller is not told which.
     async fn take(
         &self,
+        gateway: &Arc<Gateway>,
         head: &Parts,
         principal: &Principal,
         text: Bytes,
@@ -156,6 +199,11 @@ impl Old {
             key.and_then(hex::decode).and_then(|key| key.try_into().ok()).ok_or_else(unknown)?;
         let (bridge, owner) = self.clients.get(&key).ok_or_else(unknown)?;
         if owner.key() != principal.key() {
+            return Err(unknown());
+        }
+        // The stream of another configuration has ended, whether or not its client has noticed.
+        if !bridge.serves(gateway) {
+            bridge.cut();
             return Err(unknown());
         }
         bridge.take(text, &head.headers).await;

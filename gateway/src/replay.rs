@@ -6,7 +6,6 @@
 
 use std::collections::VecDeque;
 use std::fmt::Write as _;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
@@ -14,41 +13,11 @@ use std::time::Duration;
 use bytes::Bytes;
 use tokio::sync::Notify;
 
-/// How much one stream keeps.
-#[derive(Clone, Debug)]
-pub struct Room {
-    /// Most events.
-    pub events: usize,
-    /// Most bytes; a single event may be longer.
-    pub bytes: usize,
-    /// What all streams keep together.
-    pub all: Arc<Budget>,
-}
+use crate::budget::{Room, Taken};
 
-/// The bytes that all streams may keep together.
-#[derive(Debug)]
-pub struct Budget {
-    limit: usize,
-    held: AtomicUsize,
-}
-
-impl Budget {
-    /// Room for `limit` bytes.
-    #[must_use]
-    pub fn new(limit: usize) -> Arc<Self> {
-        Arc::new(Self { limit, held: AtomicUsize::new(0) })
-    }
-
-    fn has_room_for(&self, more: usize) -> bool {
-        self.held.load(Ordering::Relaxed) + more <= self.limit
-    }
-
-    /// Whether streams keep less than they may.
-    #[must_use]
-    pub fn has_room(&self) -> bool {
-        self.has_room_for(1)
-    }
-}
+/// What an event takes besides its message, in bytes: the id, the names of the fields, and the entry in
+/// the queue.
+const FRAME: usize = 96;
 
 /// One stream.
 #[derive(Debug)]
@@ -62,7 +31,7 @@ pub struct Replay {
 
 #[derive(Debug, Default)]
 struct State {
-    held: VecDeque<(u64, Bytes)>,
+    held: VecDeque<Held>,
     bytes: usize,
     /// The number of the next event.
     next: u64,
@@ -78,6 +47,14 @@ struct State {
     superseded: bool,
     /// The connection is to be closed, though more will come.
     resting: bool,
+}
+
+#[derive(Debug)]
+struct Held {
+    number: u64,
+    event: Bytes,
+    /// The room it takes; the first event of a stream, which says nothing, takes none.
+    _taken: Option<Taken>,
 }
 
 /// The id of an event, as a client gives it back: the stream, and the number of the event.
@@ -112,18 +89,24 @@ impl Replay {
     pub fn prime(&self, retry: Duration) {
         let mut state = self.state();
         let retry = format!("retry: {}\n", retry.as_millis());
-        self.add(&mut state, &retry, b"");
+        let event = self.event(&state, &retry, b"");
+        Self::add(&mut state, event, None);
     }
 
     /// Adds a message, when there is room for it.
     pub async fn push(&self, message: &[u8]) {
         loop {
-            let mut room = std::pin::pin!(self.sent.notified());
-            room.as_mut().enable();
+            let mut sent = std::pin::pin!(self.sent.notified());
+            let mut freed = std::pin::pin!(self.room.all.freed());
+            sent.as_mut().enable();
+            freed.as_mut().enable();
             if self.try_push(message) {
                 return;
             }
-            room.await;
+            tokio::select! {
+                () = sent => {}
+                () = freed => {}
+            }
         }
     }
 
@@ -134,24 +117,24 @@ impl Replay {
         if state.over {
             return true;
         }
-        let full = |state: &State| {
-            let long = state.bytes + message.len() > self.room.bytes
-                || !self.room.all.has_room_for(message.len());
-            !state.held.is_empty() && (long || state.held.len() >= self.room.events)
-        };
-        while full(&state) {
+        let size = message.len() + FRAME;
+        loop {
+            let long = state.bytes + size > self.room.bytes;
+            let full = !state.held.is_empty() && (long || state.held.len() >= self.room.events);
+            if !full && let Ok(taken) = self.room.all.take(&self.room.holder, size) {
+                let event = self.event(&state, "", message);
+                Self::add(&mut state, event, Some(taken));
+                return true;
+            }
+            // What was sent makes room.
             let at = state.at;
-            let Some((_, old)) = state.held.pop_front_if(|(number, _)| *number < at) else {
-                return false;
-            };
-            state.bytes -= old.len();
-            self.room.all.held.fetch_sub(old.len(), Ordering::Relaxed);
+            let Some(old) = state.held.pop_front_if(|held| held.number < at) else { return false };
+            state.bytes -= old.event.len();
         }
-        self.add(&mut state, "", message);
-        true
     }
 
-    fn add(&self, state: &mut State, before: &str, message: &[u8]) {
+    /// The next event: a message, and what stands `before` its data.
+    fn event(&self, state: &State, before: &str, message: &[u8]) -> Bytes {
         let number = state.next;
         let mut head = String::with_capacity(before.len() + 64);
         if !message.is_empty() {
@@ -159,10 +142,13 @@ impl Replay {
         }
         // Writing to a string does not fail.
         write!(head, "id: {:016x}-{number}\n{before}data: ", self.id).unwrap_or_default();
-        let event = crate::sse::event(&head, message);
+        crate::sse::event(&head, message)
+    }
+
+    fn add(state: &mut State, event: Bytes, taken: Option<Taken>) {
+        let number = state.next;
         state.bytes += event.len();
-        self.room.all.held.fetch_add(event.len(), Ordering::Relaxed);
-        state.held.push_back((number, event));
+        state.held.push_back(Held { number, event, _taken: taken });
         state.next += 1;
         wake(state);
     }
@@ -233,7 +219,7 @@ impl Replay {
     pub fn attach(self: &Arc<Self>, last: Option<u64>) -> Option<Reader> {
         let mut state = self.state();
         let at = last.map_or(0, |last| last.saturating_add(1));
-        let first = state.held.front().map_or(state.next, |(number, _)| *number);
+        let first = state.first();
         if at < first || at > state.next {
             return None;
         }
@@ -247,10 +233,10 @@ impl Replay {
     }
 }
 
-impl Drop for Replay {
-    fn drop(&mut self) {
-        let held = self.state().bytes;
-        self.room.all.held.fetch_sub(held, Ordering::Relaxed);
+impl State {
+    /// The number of the first event that is held.
+    fn first(&self) -> u64 {
+        self.held.front().map_or(self.next, |held| held.number)
     }
 }
 
@@ -274,9 +260,9 @@ impl Reader {
         if state.reader != self.reader {
             return Poll::Ready(None);
         }
-        let first = state.held.front().map_or(state.next, |(number, _)| *number);
-        let place = usize::try_from(state.at.saturating_sub(first)).unwrap_or(usize::MAX);
-        if let Some((number, event)) = state.held.get(place).cloned() {
+        let place = usize::try_from(state.at.saturating_sub(state.first())).unwrap_or(usize::MAX);
+        let held = state.held.get(place).map(|held| (held.number, held.event.clone()));
+        if let Some((number, event)) = held {
             state.at = number + 1;
             drop(state);
             self.replay.sent.notify_waiters();
@@ -303,14 +289,20 @@ impl Drop for Reader {
 
 #[cfg(test)]
 mod tests {
-    use super::{Budget, Reader, Replay, Room, read_id};
+    use super::{FRAME, Reader, Replay, read_id};
+    use crate::budget::{Budget, Room};
+    use crate::share::Holder;
     use proptest::prelude::*;
     use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
     use std::time::Duration;
 
+    fn holder(last: u8) -> Holder {
+        Holder::network([192, 0, 2, last].into())
+    }
+
     fn room() -> Room {
-        Room { events: 4, bytes: 4096, all: Budget::new(1 << 20) }
+        Room { events: 4, bytes: 4096, all: Budget::new(1 << 20, 1 << 20), holder: holder(1) }
     }
 
     /// The ids and data of what there is to read now.
@@ -359,12 +351,16 @@ mod tests {
 
     #[test]
     fn what_all_streams_keep_together_is_bounded_and_given_back() {
-        let all = Budget::new(200);
-        let room = || Room { events: 100, bytes: 4096, all: Arc::clone(&all) };
-        let (one, two) = (Replay::new(1, room()), Replay::new(2, room()));
+        let event = 60 + FRAME;
+        let all = Budget::new(3 * event, 2 * event);
+        let room =
+            |who| Room { events: 100, bytes: 4096, all: Arc::clone(&all), holder: holder(who) };
+        let (one, two) = (Replay::new(1, room(1)), Replay::new(2, room(1)));
         let message = [b'x'; 60];
         assert!(one.try_push(&message) && two.try_push(&message));
-        assert!(!one.try_push(&message) && !all.has_room());
+        assert!(!one.try_push(&message) && !all.has_room(&holder(1)), "it has taken its share");
+        let other = Replay::new(3, room(2));
+        assert!(other.try_push(&message) && !other.try_push(&message), "all is taken");
         drop(two);
         assert!(one.try_push(&message));
     }

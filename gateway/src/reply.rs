@@ -67,6 +67,10 @@ pub fn error(public: &Public, id: Option<&Id>) -> Response<Body> {
         StatusCode::SERVICE_UNAVAILABLE => {
             headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
         }
+        StatusCode::TOO_MANY_REQUESTS => {
+            let wait = public.retry_after.unwrap_or(1);
+            headers.insert(RETRY_AFTER, HeaderValue::from(wait));
+        }
         _ => {}
     }
     headers.extend(public.challenge.clone().map(|challenge| (WWW_AUTHENTICATE, challenge)));

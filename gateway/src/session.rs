@@ -2,12 +2,15 @@
 //!
 //! The id a client holds is the session: sealed, so that nobody can read or make one, and bound to
 //! the principal and the route it was made for. Any replica with the key opens it. What has to be
-//! remembered is only which sessions were ended before their time.
+//! remembered is only which sessions were ended before their time. To end one always succeeds: a
+//! principal of which too many are remembered is remembered by the time instead, before which it has no
+//! session any more.
 
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use policy::name::PrincipalId;
 use policy::principal::Principal;
 
 use crate::bounded::Bounded;
@@ -15,6 +18,8 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::protocol::Version;
 use crate::seal::{self, Sealer};
+use crate::settings::Limits;
+use crate::share::{Holder, Share, Shares};
 
 /// Names the format to the cipher: an id of another format never opens.
 const FORMAT: &[u8] = b"portcullis session v2";
@@ -61,9 +66,6 @@ pub enum SessionError {
     /// The machine could not make one.
     #[error("could not seal a session")]
     Seal,
-    /// Too many sessions were ended before their time.
-    #[error("cannot remember that another session has ended")]
-    Full,
 }
 
 /// Seals and opens session ids.
@@ -72,7 +74,19 @@ pub struct Sessions {
     lifetime: Duration,
     clock: Arc<dyn Clock>,
     /// Sessions that have ended, until they would have expired.
-    ended: Bounded<SessionKey, SystemTime>,
+    ended: Bounded<SessionKey, Ended>,
+    /// Room for those, by principal.
+    shares: Arc<Shares<Holder>>,
+    /// Principals whose sessions have all ended that would have expired by then.
+    before: Bounded<PrincipalId, Option<SystemTime>>,
+}
+
+/// A session that has ended.
+struct Ended {
+    principal: PrincipalId,
+    /// When it would have expired.
+    expires: SystemTime,
+    _share: Share<Holder>,
 }
 
 impl fmt::Debug for Sessions {
@@ -87,10 +101,12 @@ impl Sessions {
     pub fn new(
         sealer: Arc<Sealer>,
         lifetime: Duration,
-        limit: usize,
+        limits: &Limits,
         clock: Arc<dyn Clock>,
     ) -> Self {
-        Self { sealer, lifetime, clock, ended: Bounded::new(limit) }
+        let (most, each) = (limits.ended_sessions, limits.ended_sessions_per_caller);
+        let (ended, before) = (Bounded::new(most), Bounded::new(most));
+        Self { sealer, lifetime, clock, ended, shares: Shares::new(most, each), before }
     }
 
     /// Seals a new session of `principal` on `route`.
@@ -107,6 +123,9 @@ impl Sessions {
     ) -> Result<String, SessionError> {
         let key: SessionKey = seal::random().map_err(|_opaque| SessionError::Seal)?;
         let expires = self.clock.now() + self.lifetime;
+        // One that is opened in the same second as others have ended together is none of them.
+        let after = self.ended_before(principal).map(|before| before + Duration::from_secs(1));
+        let expires = after.map_or(expires, |after| expires.max(after));
         let mut plain = Vec::with_capacity(256);
         plain.extend_from_slice(&key);
         plain.extend_from_slice(&seconds(expires).to_be_bytes());
@@ -135,10 +154,23 @@ impl Sessions {
         let unknown = SessionError::Unknown;
         let opened = self.sealer.open(&owner(principal.key(), route), id);
         let session = opened.as_deref().and_then(read).ok_or(unknown)?;
-        if session.expires <= self.clock.now() || self.ended.contains(&session.key) {
+        if session.expires <= self.clock.now() || self.has_ended(&session, principal) {
             return Err(unknown);
         }
         Ok(session)
+    }
+
+    fn has_ended(&self, session: &Session, principal: &Principal) -> bool {
+        if self.ended.contains(&session.key) {
+            return true;
+        }
+        self.ended_before(principal).is_some_and(|before| session.expires <= before)
+    }
+
+    /// The time by which all sessions of `principal` would have expired that have ended together.
+    fn ended_before(&self, principal: &Principal) -> Option<SystemTime> {
+        // Almost always nobody has ended so many.
+        if self.before.length() == 0 { None } else { self.before.get(&principal.id).flatten() }
     }
 
     /// How long ago a session was opened.
@@ -148,18 +180,48 @@ impl Sessions {
         self.lifetime.saturating_sub(left)
     }
 
-    /// Ends a session before its time.
-    ///
-    /// # Errors
-    /// When there is no room to remember that.
-    pub fn end(&self, session: &Session) -> Result<(), SessionError> {
-        let now = self.clock.now();
-        let until = now + self.lifetime;
-        if self.ended.insert(session.key, until).is_ok() {
-            return Ok(());
+    /// Ends a session of `principal` before its time. Where no other can be remembered, the sessions end
+    /// with it that the principal opened before.
+    pub fn end(&self, session: &Session, principal: &Arc<Principal>) {
+        if self.remember(session, principal) {
+            return;
         }
-        self.ended.retain(|_, until| *until > now);
-        self.ended.insert(session.key, until).map(|_| ()).map_err(|_opaque| SessionError::Full)
+        // Half of those that are remembered are remembered as one, which makes room for as many.
+        let mut own = Vec::new();
+        self.ended.retain(|_, ended| {
+            own.extend((ended.principal == principal.id).then_some(ended.expires));
+            true
+        });
+        own.sort_unstable();
+        if let Some(middle) = own.get(own.len() / 2) {
+            self.end_all(principal, *middle);
+        }
+        if !self.remember(session, principal) {
+            self.end_all(principal, session.expires);
+        }
+    }
+
+    /// Remembers that a session has ended, if there is room for it.
+    fn remember(&self, session: &Session, principal: &Arc<Principal>) -> bool {
+        let Ok(share) = self.shares.take(&Holder::Caller(Arc::clone(principal)), 1) else {
+            return false;
+        };
+        let (principal, expires) = (principal.id.clone(), session.expires);
+        self.ended.insert(session.key, Ended { principal, expires, _share: share }).is_ok()
+    }
+
+    /// Ends all sessions of `principal` that would have expired by `expires`.
+    fn end_all(&self, principal: &Principal, expires: SystemTime) {
+        self.before.update(principal.id.clone(), |before| before.max(Some(expires)));
+        self.ended.retain(|_, ended| ended.principal != principal.id || ended.expires > expires);
+        tracing::warn!(principal = %principal.id, "sessions ended together: too many to remember each");
+    }
+
+    /// Forgets sessions that would have expired by now.
+    pub fn sweep(&self) {
+        let now = self.clock.now();
+        self.ended.retain(|_, ended| ended.expires > now);
+        self.before.retain(|_, before| before.is_some_and(|before| before > now));
     }
 }
 
@@ -218,6 +280,7 @@ mod tests {
     use crate::clock::Clock;
     use crate::protocol::Version;
     use crate::seal::Sealer;
+    use crate::settings::Limits;
     use policy::name::PrincipalId;
     use policy::principal::Principal;
     use std::sync::Arc;
@@ -237,14 +300,57 @@ mod tests {
         }
     }
 
-    fn who(id: &str) -> Principal {
-        Principal::new(PrincipalId::parse(id).unwrap(), [].into())
+    fn who(id: &str) -> Arc<Principal> {
+        Arc::new(Principal::new(PrincipalId::parse(id).unwrap(), [].into()))
     }
 
     fn sessions(keys: &[Vec<u8>], clock: &Arc<Hand>) -> Sessions {
         let clock: Arc<dyn Clock> = Arc::<Hand>::clone(clock);
         let sealer = Arc::new(Sealer::new(keys).unwrap());
-        Sessions::new(sealer, Duration::from_secs(60), 100, clock)
+        let limits =
+            Limits { ended_sessions: 6, ended_sessions_per_caller: 4, ..Limits::default() };
+        Sessions::new(sealer, Duration::from_secs(60), &limits, clock)
+    }
+
+    #[test]
+    fn a_session_can_always_be_ended_and_stays_ended() {
+        let clock = Arc::default();
+        let sessions = sessions(&[], &clock);
+        let (ana, bob, eve) = (who("ana"), who("bob"), who("eve"));
+        let open = |who: &Principal| {
+            let id = sessions.seal(who, "/mcp", Version::V2025June, Client::gateway(), &[]);
+            let id = id.unwrap();
+            (sessions.open(&id, who, "/mcp").unwrap(), id)
+        };
+        let lives = |who: &Principal, id: &str| sessions.open(id, who, "/mcp").is_ok();
+        let (_, kept) = open(&bob);
+        // More than one caller may have remembered, and more than all may.
+        let mut ended = Vec::new();
+        for second in 0..20 {
+            clock.0.store(second, Ordering::Relaxed);
+            let (session, id) = open(&ana);
+            sessions.end(&session, &ana);
+            ended.push(id);
+        }
+        assert!(ended.iter().all(|id| !lives(&ana, id)));
+        assert!(sessions.ended.length() <= 4, "the rest is left to others");
+        let (young, youngest) = open(&ana);
+        assert!(lives(&ana, &youngest), "what was opened after them goes on");
+        for _ in 0..4 {
+            let (session, id) = open(&eve);
+            sessions.end(&session, &eve);
+            assert!(!lives(&eve, &id));
+        }
+        assert!(lives(&bob, &kept), "nobody else's ends");
+        let (session, id) = open(&bob);
+        sessions.end(&session, &bob);
+        sessions.end(&young, &ana);
+        assert!(!lives(&bob, &id) && !lives(&ana, &youngest));
+        assert!(lives(&bob, &open(&bob).1), "also in the same second");
+        clock.0.store(100, Ordering::Relaxed);
+        sessions.sweep();
+        assert_eq!((sessions.ended.length(), sessions.before.length()), (0, 0));
+        assert_eq!(sessions.shares.taken(), 0);
     }
 
     #[test]
@@ -263,7 +369,7 @@ mod tests {
         clock.0.store(61, Ordering::Relaxed);
         assert_eq!(sessions.open(&id, &ana, "/mcp"), Err(SessionError::Unknown));
         clock.0.store(0, Ordering::Relaxed);
-        sessions.end(&session).unwrap();
+        sessions.end(&session, &ana);
         assert_eq!(sessions.open(&id, &ana, "/mcp"), Err(SessionError::Unknown));
     }
 

@@ -4,11 +4,59 @@
 //! it is begun, and is given back when its [`Share`] is dropped, so no path can forget to.
 
 use std::fmt;
-use std::hash::Hash;
+use std::hash::{Hash, Hasher};
+use std::net::{IpAddr, Ipv6Addr};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use policy::principal::Principal;
+
 use crate::bounded::Bounded;
+
+/// The part of an IPv6 address that one network is given at least (RFC 6177): the rest is its own to
+/// choose, so every address in it is the same holder.
+const NETWORK: u128 = u128::MAX << 64;
+
+/// Who takes a share.
+#[derive(Clone, Debug)]
+pub enum Holder {
+    /// An authenticated caller, whatever its credential, client and connection.
+    Caller(Arc<Principal>),
+    /// A network: of callers that nothing else tells apart.
+    Network(IpAddr),
+}
+
+impl Holder {
+    /// The network of a peer.
+    #[must_use]
+    pub fn network(address: IpAddr) -> Self {
+        Self::Network(match address.to_canonical() {
+            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & NETWORK)),
+            address @ IpAddr::V4(_) => address,
+        })
+    }
+}
+
+impl PartialEq for Holder {
+    fn eq(&self, other: &Self) -> bool {
+        match (self, other) {
+            (Self::Caller(one), Self::Caller(two)) => one.id == two.id,
+            (Self::Network(one), Self::Network(two)) => one == two,
+            (Self::Caller(_), Self::Network(_)) | (Self::Network(_), Self::Caller(_)) => false,
+        }
+    }
+}
+
+impl Eq for Holder {}
+
+impl Hash for Holder {
+    fn hash<H: Hasher>(&self, state: &mut H) {
+        match self {
+            Self::Caller(principal) => (0_u8, &principal.id).hash(state),
+            Self::Network(address) => (1_u8, address).hash(state),
+        }
+    }
+}
 
 /// Which bound refused a share.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
@@ -62,20 +110,34 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     /// When that is more than what is left, or more than the holder may have; then nothing is taken.
     pub fn take(self: &Arc<Self>, holder: &K, amount: usize) -> Result<Share<K>, NoShare> {
         let more = |taken: usize| taken.checked_add(amount).filter(|taken| *taken <= self.all);
-        if self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {
+        if more(self.taken()).is_none() {
             return Err(NoShare::All { limit: self.all });
         }
+        // The holder's part first: one who is refused for it must not take from others meanwhile.
         let mut granted = false;
         self.holders.update(holder.clone(), |held: usize| {
             let more = held.checked_add(amount).filter(|held| *held <= self.each);
             granted = more.is_some();
             more.unwrap_or(held)
         });
-        if granted {
-            return Ok(Share { of: Arc::clone(self), holder: holder.clone(), amount });
+        if !granted {
+            return Err(NoShare::Holder { limit: self.each });
         }
-        self.taken.fetch_sub(amount, Ordering::AcqRel);
-        Err(NoShare::Holder { limit: self.each })
+        if self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {
+            self.give_back(holder, amount);
+            return Err(NoShare::All { limit: self.all });
+        }
+        Ok(Share { of: Arc::clone(self), holder: holder.clone(), amount })
+    }
+
+    fn give_back(&self, holder: &K, amount: usize) {
+        self.holders.update(holder.clone(), |held: usize| held.saturating_sub(amount));
+    }
+
+    /// How much one holder may have.
+    #[must_use]
+    pub const fn each(&self) -> usize {
+        self.each
     }
 
     /// How much is taken in all.
@@ -99,16 +161,65 @@ impl<K: Clone + Eq + Hash> fmt::Debug for Share<K> {
     }
 }
 
+impl<K: Clone + Eq + Hash> Share<K> {
+    /// Takes `more` for the same holder.
+    ///
+    /// # Errors
+    /// As [`Shares::take`]; what was taken before stays taken.
+    pub fn grow(&mut self, more: usize) -> Result<(), NoShare> {
+        let mut added = self.of.take(&self.holder, more)?;
+        self.amount += std::mem::take(&mut added.amount);
+        Ok(())
+    }
+}
+
 impl<K: Clone + Eq + Hash> Drop for Share<K> {
     fn drop(&mut self) {
-        self.of.holders.update(self.holder.clone(), |held: usize| held.saturating_sub(self.amount));
-        self.of.taken.fetch_sub(self.amount, Ordering::AcqRel);
+        if self.amount > 0 {
+            self.of.taken.fetch_sub(self.amount, Ordering::AcqRel);
+            self.of.give_back(&self.holder, self.amount);
+        }
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{NoShare, Shares};
+    use super::{Holder, NoShare, Shares};
+    use policy::name::PrincipalId;
+    use policy::principal::Principal;
+    use std::sync::Arc;
+
+    #[test]
+    fn a_caller_is_one_holder_and_so_is_a_network() {
+        let who = |id: &str| {
+            let principal = Principal::new(PrincipalId::parse(id).unwrap(), [].into());
+            Holder::Caller(Arc::new(principal))
+        };
+        let at = |address: &str| Holder::network(address.parse().unwrap());
+        assert_eq!(who("ana"), who("ana"));
+        assert_ne!(who("ana"), who("bob"));
+        assert_eq!(at("192.0.2.1"), at("::ffff:192.0.2.1"));
+        assert_ne!(at("192.0.2.1"), at("192.0.2.2"));
+        assert_eq!(at("2001:db8:0:1::1"), at("2001:db8:0:1:ffff::2"));
+        assert_ne!(at("2001:db8:0:1::1"), at("2001:db8:0:2::1"));
+        let shares = Shares::new(4, 1);
+        let held = shares.take(&who("ana"), 1).unwrap();
+        assert_eq!(shares.take(&who("ana"), 1).unwrap_err(), NoShare::Holder { limit: 1 });
+        drop(held);
+        drop(shares.take(&who("ana"), 1).unwrap());
+    }
+
+    #[test]
+    fn a_share_that_grows_is_given_back_whole() {
+        let shares = Shares::new(10, 6);
+        let mut held = shares.take(&"ana", 1).unwrap();
+        held.grow(5).unwrap();
+        assert_eq!(held.grow(1).unwrap_err(), NoShare::Holder { limit: 6 });
+        assert_eq!(shares.taken(), 6);
+        drop(held);
+        assert_eq!(shares.taken(), 0);
+        drop(shares.take(&"ana", 6).unwrap());
+    }
 
     #[test]
     fn one_holder_cannot_take_what_is_there_for_others() {

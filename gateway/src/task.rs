@@ -72,6 +72,12 @@ impl Tasks {
         self.stopping.cancel();
     }
 
+    /// Whether no new work is to be begun here: another configuration has taken over, or it stops.
+    #[must_use]
+    pub fn is_retired(&self) -> bool {
+        self.stopping.is_cancelled()
+    }
+
     /// What serves the work ends when this is dropped.
     #[must_use]
     pub fn guard(&self) -> DropGuard {

@@ -270,3 +270,25 @@ fn asked(stream: &mut TcpStream, seen: &mut String, message: &str) -> Value {
         found
     })
 }
+
+#[test]
+fn one_caller_leaves_room_for_calls_of_others_that_wait() {
+    let (server, _heard) = legacy();
+    let gateway = Config::of(&server.url()).policy(RULES).limits("parked: 2").start();
+    let (ana, bob) = (able(&gateway, Era::Modern, ANA), able(&gateway, Era::Modern, BOB));
+    let arguments = |n: u64| json!({ "n": n });
+    let waits = |answer: &Value| answer["result"]["resultType"] == "input_required";
+    let first = ana.call("ask", &arguments(1)).json();
+    assert!(waits(&first), "{first}");
+    // One whose call cannot wait is told so, and not that it does.
+    let second = ana.call("ask", &arguments(2));
+    assert_eq!((second.status, second.header("retry-after")), (429, Some("1")), "{second:?}");
+    assert_eq!(second.json()["error"]["data"]["reason"], "share-parked");
+    assert_eq!(gateway.last()["reason"], "share-parked");
+    let other = bob.call("ask", &arguments(1)).json();
+    assert!(waits(&other), "{other}");
+    // What waited before still does: without an answer the same is asked again.
+    let state = first["result"]["requestState"].clone();
+    let again = again(&ana, &arguments(1), &state, &json!({})).json();
+    assert!(waits(&again), "{again}");
+}

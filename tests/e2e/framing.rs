@@ -341,6 +341,70 @@ fn what_could_be_framed_in_two_ways_is_refused() {
     assert_eq!(raw(gateway.address, good.as_bytes()).status, 200);
 }
 
+/// A proxy in front may have taken the other of the two lengths: the request is answered, is on record, and
+/// is the last of its connection.
+#[test]
+fn a_body_whose_length_is_told_in_two_ways_is_refused_and_recorded() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        let good =
+            String::from_utf8(ana.call_bytes(&json!(1), &json!({ "name": "read" }))).unwrap();
+        let (head, body) = good.split_once("\r\n\r\n").unwrap();
+        let length = body.len();
+        let chunk = format!("{length:x}\r\n{body}\r\n0\r\n\r\n");
+        let chunk = chunk.as_str();
+        let head: Vec<_> = head.lines().filter(|l| !l.starts_with("content-length")).collect();
+        let framed = |framing: &str, body: &str| {
+            format!("{}\r\n{framing}\r\n\r\n{body}", head.join("\r\n")).into_bytes()
+        };
+        let sized = format!("Content-Length: {length}");
+        let chunked = "Transfer-Encoding: chunked";
+        for (framing, body) in
+            [(sized.as_str(), body), (chunked, chunk), ("TRANSFER-encoding:\tChunked ", chunk)]
+        {
+            assert_eq!(raw(gateway.address, &framed(framing, body)).status, 200, "{framing}");
+        }
+        let before = server.tool_calls().len();
+        for framing in [
+            format!("{sized}\r\n{chunked}"),
+            format!("{chunked}\r\n{sized}"),
+            format!("{chunked}\r\nContent-Length: {}", chunk.len()),
+            format!("Transfer-Encoding: identity\r\n{chunked}"),
+            format!("{chunked}\r\n{chunked}"),
+            "Transfer-Encoding: identity, chunked".to_owned(),
+            "Transfer-Encoding: gzip, chunked".to_owned(),
+        ] {
+            // What comes after it on the connection is not taken for a request.
+            let mut bytes = framed(&framing, chunk);
+            bytes.extend_from_slice(good.as_bytes());
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            stream.write_all(&bytes).unwrap();
+            let answer = read(&mut stream);
+            assert_eq!(
+                (answer.status, answer.header("connection")),
+                (400, Some("close")),
+                "{framing}"
+            );
+            assert_eq!(gateway.last()["reason"], "framing", "{framing}");
+        }
+        let twice = raw(gateway.address, &framed(&format!("{sized}\r\n{sized}"), body));
+        assert_eq!((twice.status, twice.header("connection")), (400, Some("close")));
+        assert_eq!(server.tool_calls().len(), before);
+        // Two requests on one connection, the first chunked, are what they seem to be.
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+        for _ in 0..2 {
+            stream.write_all(&framed(chunked, chunk)).unwrap();
+            assert_eq!(read(&mut stream).status, 200);
+            stream.write_all(good.as_bytes()).unwrap();
+            assert_eq!(read(&mut stream).status, 200);
+        }
+    }
+}
+
 /// Events of a server that could be read as more than they are (vectors PV-33 to PV-35): one event
 /// of ours for one message of the server's, whatever stands in it.
 #[test]

@@ -51,6 +51,7 @@ mod sandbox;
 mod scanning;
 mod scopes;
 mod selftest;
+mod shares;
 mod shadowing;
 mod telemetry;
 mod tokens;

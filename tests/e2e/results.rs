@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e2e::client::Client;
-use e2e::gateway::{ANA, BOB, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -284,6 +284,58 @@ fn a_result_that_is_too_long_is_kept_for_its_caller_alone_and_for_a_while() {
                 .is_object()
                 .then_some(())
         });
+    }
+}
+
+#[test]
+fn a_result_that_is_kept_is_read_only_while_its_call_would_be_allowed() {
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        *told.lock().unwrap() = texts(&[&"long ".repeat(400)]);
+        let folder = Folder::new();
+        let file = folder.path().join("gateway.yaml");
+        let revoked = folder.path().join("portcullis.revoked");
+        let size = "content: [{servers: [up], size: {most: 600, over: offload}}]";
+        let mut config = Config::of(&server.url()).policy(&format!("{size}\n{OPEN}"));
+        config.more = format!("revocations: {{file: '{}'}}", revoked.display());
+        let gateway = config.start_at(&file);
+        let ana = gateway.client(era, ANA);
+        let kept = || {
+            let answer = ana.call("work", &json!({})).json();
+            answer["result"]["content"][1]["uri"].as_str().unwrap().to_owned()
+        };
+        let read = |uri: &str| ana.ask("resources/read", json!({ "uri": uri })).json();
+        let uri = kept();
+        assert!(read(&uri)["result"].is_object());
+        // A change that has nothing to do with it leaves it.
+        config.more.push_str("\nregistry: {tools: [{server: up, tool: other, rate: 5/m}]}");
+        config.write(&file, gateway.audit());
+        gateway.hang_up();
+        let changes = |count: usize| {
+            let said = gateway.log.lock().unwrap().matches("another configuration").count();
+            (said >= count).then_some(())
+        };
+        eventually("the change", || changes(1));
+        assert!(read(&uri)["result"].is_object(), "{}", read(&uri));
+        // The rule is gone: what it let be made is gone with it.
+        config.policy = config.policy.replace("effect: allow", "effect: forbid");
+        config.write(&file, gateway.audit());
+        gateway.hang_up();
+        eventually("the change", || changes(2));
+        let denied = read(&uri);
+        assert!(denied["result"].is_null() && denied["error"].is_object(), "{denied}");
+        assert_eq!(gateway.last()["outcome"], "denied");
+        // And so it is when the tool is revoked.
+        config.policy = config.policy.replace("effect: forbid", "effect: allow");
+        config.write(&file, gateway.audit());
+        gateway.hang_up();
+        eventually("the change", || changes(3));
+        let uri = kept();
+        assert!(read(&uri)["result"].is_object());
+        std::fs::write(&revoked, "tools: [up/work]").unwrap();
+        gateway.hang_up();
+        eventually("the revocation", || read(&uri)["error"].is_object().then_some(()));
     }
 }
 

@@ -722,3 +722,82 @@ fn a_bad_configuration_of_issuers_is_said_with_its_place() {
     let text = String::from_utf8_lossy(&config.refused().stderr).into_owned();
     assert!(text.contains("plain HTTP is for loopback only"), "{text}");
 }
+
+/// One person with two tokens is two callers where rules speak of what the tokens say.
+#[test]
+fn a_list_that_is_remembered_is_for_the_same_groups_and_claims() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read", "write", "agent"]);
+        let issuer = Issuer::start();
+        let policy = "rules:\n\
+            - {id: dev, effect: allow, principals: ['group:dev'], servers: ['*'], tools: [read]}\n\
+            - {id: ops, effect: allow, principals: ['group:ops'], servers: ['*'], tools: [write]}\n\
+            - {id: client, effect: allow, principals: ['client:other'], servers: ['*'], tools: [agent]}";
+        let gateway = believing(&server, &issuer.item("corp", "")).policy(policy).start();
+        let sees = |groups: &[&str], client: &str| {
+            let mut claims = issuer.claims("alice");
+            claims["groups"] = json!(groups);
+            claims["client_id"] = client.into();
+            let token = issuer.token(&claims);
+            Client::connect(gateway.address, "/mcp", era, Some(&token)).tools()
+        };
+        // Twice, so that each finds what the other left behind.
+        for _ in 0..2 {
+            assert_eq!(sees(&["dev"], "agent"), ["read"]);
+            assert_eq!(sees(&["ops"], "agent"), ["write"]);
+            assert_eq!(sees(&["dev", "ops"], "agent"), ["read", "write"]);
+            assert_eq!(sees(&["dev"], "other"), ["read", "agent"]);
+        }
+    }
+}
+
+/// What one client of a person was given, another client of the same person does not have.
+#[test]
+fn a_task_and_a_kept_result_are_for_the_same_client() {
+    for era in ERAS {
+        let server = Server::offering(
+            era,
+            json!({ "tools": [e2e::server::tool("later"), e2e::server::tool("long")] }),
+            move |call| {
+                let task = json!({ "taskId": "t-7", "status": "working", "ttlMs": 1000,
+                    "createdAt": "x", "resultType": "task" });
+                match (call.method(), call.tool(), era) {
+                    ("tools/call", "later", Era::Modern) => task,
+                    ("tools/call", "later", Era::Legacy) => json!({ "task": task }),
+                    ("tools/call", ..) => json!({ "resultType": "complete",
+                        "content": [{ "type": "text", "text": "long ".repeat(400) }] }),
+                    _ => {
+                        let mut task = task;
+                        task["resultType"] = "complete".into();
+                        task
+                    }
+                }
+            },
+        );
+        let issuer = Issuer::start();
+        let policy = "content: [{servers: [up], size: {most: 600, over: offload}}]\nrules:\n\
+            - {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
+        let gateway = believing(&server, &issuer.item("corp", "")).policy(policy).start();
+        let through = |client: &str| {
+            let mut claims = issuer.claims("alice");
+            claims["client_id"] = client.into();
+            let token = issuer.token(&claims);
+            let able = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+            Client::able(gateway.address, "/mcp", era, Some(&token), &able)
+        };
+        let (agent, other) = (through("agent"), through("other"));
+        let answer = agent.call("long", &json!({})).json();
+        let uri = answer["result"]["content"][1]["uri"].clone();
+        let read = |client: &Client| client.ask("resources/read", json!({ "uri": uri })).json();
+        assert!(read(&agent)["result"].is_object(), "{answer}");
+        assert!(read(&other)["error"].is_object());
+        // Another token of the same client will do.
+        assert!(read(&through("agent"))["result"].is_object());
+        let answer = agent.ask("tools/call", json!({ "name": "later", "task": {} })).json();
+        let result = &answer["result"];
+        let task = if era == Era::Modern { result } else { &result["task"] };
+        let id = task["taskId"].clone();
+        let get = |client: &Client| client.ask("tasks/get", json!({ "taskId": id })).code();
+        assert_eq!((get(&agent), get(&other)), (0, -32602), "{answer}");
+    }
+}

@@ -230,6 +230,109 @@ fn the_old_transport_is_served_where_a_route_asks_for_it() {
     }
 }
 
+/// A client of HTTP+SSE that has opened its stream and shaken hands, and reads nothing from then on.
+fn unread(gateway: &e2e::gateway::Gateway) -> (BufReader<TcpStream>, String) {
+    let (mut stream, endpoint) = old_stream(gateway.address, ANA);
+    let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
+        "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
+    let said = raw(gateway.address, &message(gateway, &endpoint, &hello));
+    assert_eq!(said.status, 202);
+    assert!(data(&mut stream).contains("2024-11-05"));
+    (stream, endpoint)
+}
+
+fn message(gateway: &e2e::gateway::Gateway, endpoint: &str, body: &Value) -> Vec<u8> {
+    let (host, credential) = (gateway.address.to_string(), format!("Bearer {ANA}"));
+    let headers = [
+        ("host", host.as_str()),
+        ("content-type", "application/json"),
+        ("authorization", &credential),
+    ];
+    e2e::client::post(endpoint, &headers, &body.to_string())
+}
+
+fn call_of(id: usize, name: &str) -> Value {
+    json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": { "name": name } })
+}
+
+/// A server whose tool answers with so many bytes.
+fn long(era: Era, bytes: usize) -> Server {
+    Server::with(era, json!([tool("work")]), move |call, stream| {
+        stream.write_all(&call.text(&"long ".repeat(bytes / 5))).is_ok()
+    })
+}
+
+#[test]
+fn a_rule_that_is_removed_binds_an_old_client_that_does_not_read() {
+    for era in ERAS {
+        let server = long(era, 50_000);
+        let folder = Folder::new();
+        let file = folder.path().join("gateway.yaml");
+        let mut config = Config::of(&server.url()).policy(
+            "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: [work]}",
+        );
+        config.routes = "- {path: /mcp, servers: [up], httpSse: true}".into();
+        let gateway = config.start_at(&file);
+        let (mut stream, endpoint) = unread(&gateway);
+        // More than the sockets, the queues and the tasks that wait hold together.
+        let waiting: Vec<_> = (1..=300)
+            .map(|id| {
+                let mut stream = TcpStream::connect(gateway.address).unwrap();
+                let bytes = message(&gateway, &endpoint, &call_of(id, "work"));
+                stream.write_all(&bytes).unwrap();
+                stream
+            })
+            .collect();
+        let enough = || (server.tool_calls().len() >= 60).then_some(());
+        e2e::eventually("the calls", enough);
+        config.policy = config.policy.replace("[work]", "[other]");
+        config.write(&file, gateway.audit());
+        gateway.hang_up();
+        e2e::eventually("the change", || {
+            gateway.log.lock().unwrap().contains("another configuration is in force").then_some(())
+        });
+        let late = raw(gateway.address, &message(&gateway, &endpoint, &call_of(999, "work")));
+        assert_eq!(late.status, 404, "its stream ended with the configuration");
+        // Whoever reads on finds the end of the stream.
+        let (mut rest, mut buffer) = (Vec::new(), vec![0; 65_536]);
+        while !rest.ends_with(b"0\r\n\r\n") {
+            let read = stream.read(&mut buffer).unwrap();
+            assert!(read > 0, "a stream that ends well has a last chunk");
+            rest.extend_from_slice(&buffer[..read]);
+        }
+        drop(waiting);
+        let calls = server.tool_calls();
+        assert!(calls.iter().all(|call| !call.body.to_string().contains("999")));
+    }
+}
+
+#[test]
+fn an_old_client_that_does_not_read_is_cut_off_when_its_share_of_memory_is_taken() {
+    for era in ERAS {
+        let server = long(era, 200_000);
+        let mut config = Config::of(&server.url())
+            .policy("rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: [work]}")
+            .limits("replayMemory: 1MiB");
+        config.routes = "- {path: /mcp, servers: [up], httpSse: true}".into();
+        let gateway = config.start();
+        let (stream, endpoint) = unread(&gateway);
+        let mut id = 0;
+        e2e::eventually("the end of the stream", || {
+            id += 1;
+            let bytes = message(&gateway, &endpoint, &call_of(id, "work"));
+            (raw(gateway.address, &bytes).status == 404).then_some(())
+        });
+        let said = gateway.log.lock().unwrap().clone();
+        assert!(said.contains("a client of HTTP+SSE was cut off"), "{said}");
+        drop(stream);
+        // One who reads is served.
+        let (mut stream, endpoint) = unread(&gateway);
+        let said = raw(gateway.address, &message(&gateway, &endpoint, &call_of(1, "work")));
+        assert_eq!(said.status, 202);
+        assert!(data(&mut stream).contains("long "));
+    }
+}
+
 /// Over a channel that all sessions share nobody could say whom a question is for.
 #[test]
 fn a_process_for_each_session_keeps_them_apart() {

@@ -1,13 +1,16 @@
 //! Results that are too long for an answer: the answer says where they can be read, and they are read
-//! there, by the caller who got them.
+//! there, by the caller who got them, for as long as the call would be allowed that they came of.
+
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::Response;
-use policy::decision::{Decision, Effect};
 use policy::json::{Bounds, Document, Fragment, Value, write_string};
-use policy::name::RuleId;
+use policy::message::Use;
 use policy::offer::Kind;
 use policy::pipeline::Policy;
+use policy::principal::Principal;
+use policy::work::Budget;
 
 use super::underway::Underway;
 use super::{Arrived, Gateway};
@@ -22,18 +25,19 @@ use crate::wire::{self, Id, Object};
 
 impl Underway {
     /// Keeps a result that is too long: the answer that says where it can be read.
-    pub(super) fn kept(&self, result: &Fragment, rule: RuleId) -> Option<Body> {
+    pub(super) fn kept(&self, result: &Fragment) -> Option<Body> {
         let (call, gateway) = (&self.call, &self.call.gateway);
         let length = result.value().raw().len();
         // A client that holds results to a schema does not hold errors to it.
         let value = result.value();
         let failed = value.get("isError").and_then(Value::as_bool) == Some(true);
         let failed = failed || value.get("structuredContent").is_some();
+        let (made, held) = apart(call.answer.call())?;
         let kept = Kept {
             result: Bytes::copy_from_slice(value.raw().as_bytes()),
-            tool: call.tool.clone(),
-            server: call.server.name().clone(),
-            rule,
+            call: made,
+            held,
+            rules: gateway.rules,
         };
         let (route, now) = (call.route.identity(), gateway.clock.instant());
         let uri = gateway.results.keep(&call.caller, &route, kept, now)?;
@@ -77,8 +81,9 @@ impl Gateway {
         uri.starts_with(SCHEME)
     }
 
-    /// Reads a result that is kept.
-    pub(super) fn read_kept(
+    /// Reads a result that is kept. It is decided about as the call was that it came of: by the rules, the
+    /// pins and the revocations of now, for the caller as it is now. Nothing is sent.
+    pub(super) async fn read_kept(
         &self,
         arrived: &Arrived,
         uri: &str,
@@ -88,21 +93,22 @@ impl Gateway {
         record.item = Some((Kind::Resource, uri.into()));
         let route = arrived.route.identity();
         let kept = self.results.find(principal, &route, uri, self.clock.instant());
-        let gone = |kept: &Kept| self.policy.has_revoked_use(principal, &kept.server, &kept.tool);
+        // What was inspected under other rules may hold what they would not let out.
+        let kept = kept.filter(|kept| kept.rules == self.rules);
         // INVARIANT: what is kept was read before.
         let read = |kept: Kept| {
             let document = Document::parse(kept.result.clone(), &Bounds::ANSWER).ok()?;
             Some((kept, document))
         };
-        let Some((kept, result)) = kept.filter(|kept| !gone(kept)).and_then(read) else {
+        let Some((kept, result)) = kept.and_then(read) else {
             let (decision, denial) = Policy::unknown(Kind::Resource);
             record.verdict = Verdict::Decided(Box::new(decision));
             return self.refuse(&record, &Failure::Denied(Kind::Resource, denial));
         };
-        record.server = Some(kept.server.as_str().into());
-        let effect = Effect::Allow(kept.rule.clone());
-        let decision = Decision::of(effect);
-        record.verdict = Verdict::Decided(Box::new(decision));
+        record.server = Some(kept.call.server.as_str().into());
+        if let Err(failure) = self.still_allowed(arrived, kept.call, &mut record).await {
+            return self.refuse(&record, &failure);
+        }
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
         let version = record.version;
         let entry = match self.journal.open_read(record) {
@@ -115,6 +121,69 @@ impl Gateway {
         let body = contents(&id, arrived.inbound.version.era(), uri, result.root());
         self.shown(entry, Ending::answered(), Some(&id), reply::json(body))
     }
+
+    /// Whether a call that was made would be allowed now. To who may not make it any more, what came of it
+    /// does not exist.
+    async fn still_allowed(
+        &self,
+        arrived: &Arrived,
+        call: Use,
+        record: &mut Record,
+    ) -> Result<(), Failure> {
+        let principal = &arrived.caller.principal;
+        let mut servers = arrived.route.servers.iter().enumerate();
+        let found = servers.find(|(_, server)| *server.name() == call.server);
+        let (decision, allowed) = match found {
+            None => (Policy::unknown(Kind::Resource).0, false),
+            Some(_) if self.policy.has_revoked_use(principal, &call.server, &call.name) => {
+                (Policy::unknown(Kind::Resource).0, false)
+            }
+            Some((at, server)) => {
+                let listing = server.catalog(&arrived.party(at), Kind::Tool).await;
+                if listing.as_ref().is_err_and(|error| self.is_stranger(server, error)) {
+                    (Policy::of_stranger().0, false)
+                } else {
+                    let listing = listing.map_err(Failure::Upstream)?;
+                    let sent = call.arguments.iter().map(|part| part.value().span().len()).sum();
+                    let catalog = Arc::clone(listing.catalog());
+                    let admit = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+                        policy.admit(caller, Some(&*catalog), call, budget)
+                    };
+                    let ruling = self.inspect(principal, sent, admit).await;
+                    let ruling = ruling.map_err(|_refused| Failure::Overload)?;
+                    // Nothing is sent with the permit: it says that the call would be allowed.
+                    (ruling.decision, ruling.outcome.is_ok())
+                }
+            }
+        };
+        record.verdict = Verdict::Decided(Box::new(decision));
+        if allowed {
+            return Ok(());
+        }
+        let (_, denial) = Policy::unknown(Kind::Resource);
+        Err(Failure::Denied(Kind::Resource, denial))
+    }
+}
+
+/// A call with copies of what it says, apart from the body it came in; and how many bytes they have.
+fn apart(call: &Use) -> Option<(Use, usize)> {
+    let mut held = 0;
+    let mut copy = |part: &Fragment| {
+        let text = Bytes::copy_from_slice(part.value().raw().as_bytes());
+        held += text.len();
+        let document = Document::parse(text, &Bounds::MESSAGE).ok()?;
+        Some(Fragment::whole(Arc::new(document)))
+    };
+    let arguments = match &call.arguments {
+        Some(arguments) => Some(copy(arguments)?),
+        None => None,
+    };
+    let mut members = |parts: &[(Box<str>, Fragment)]| -> Option<Vec<_>> {
+        parts.iter().map(|(name, part)| Some((name.clone(), copy(part)?))).collect()
+    };
+    let (extra, meta) = (members(&call.extra)?, members(&call.meta)?);
+    let (server, name) = (call.server.clone(), call.name.clone());
+    Some((Use { server, verb: call.verb, name, arguments, extra, meta }, held))
 }
 
 /// A result as what a resource holds: one part for each block, and one for what is structured.

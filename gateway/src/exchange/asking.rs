@@ -22,8 +22,10 @@ use crate::body::Body;
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::protocol::{Era, code, method};
+use crate::quota::Quota;
 use crate::reply;
 use crate::seal;
+use crate::share::{Holder, Share};
 use crate::upstream::{Asked, Question, Step, UpstreamError};
 use crate::wire::{self, Object, Outcome};
 
@@ -35,6 +37,8 @@ const ROUNDS: usize = 32;
 pub struct Parked {
     pub(super) call: Call,
     pub(super) since: Instant,
+    /// The share of its caller that it takes.
+    pub(super) share: Share<Holder>,
 }
 
 impl Underway {
@@ -140,6 +144,25 @@ impl Underway {
         }
     }
 
+    /// What a server asks of a legacy client for which there is no stream. A server that waits is told
+    /// that it gets no answer, and goes on.
+    ///
+    /// # Errors
+    /// When the server does not wait and wants to be asked again with the answers.
+    pub(super) async fn cannot_ask(&mut self, asked: Asked) -> Result<(), Failure> {
+        if asked.result.is_some() {
+            return Err(Failure::Overload);
+        }
+        self.another_round()?;
+        let replier = self.call.answer.replier();
+        for id in asked.questions.iter().filter_map(|question| question.id.as_ref()) {
+            let refusal =
+                wire::error(Some(id), code::INTERNAL, "the client cannot be asked now", None);
+            replier.reply(refusal).await;
+        }
+        Ok(())
+    }
+
     /// Asks a legacy client what a legacy server asks; the server waits, and may go on meanwhile.
     async fn relay(&self, question: &Question, outlet: &Outlet) -> Result<(), Failure> {
         let Some(id) = question.id.clone() else { return Ok(()) };
@@ -217,7 +240,7 @@ impl Underway {
     ) -> Result<oneshot::Receiver<Outcome>, Failure> {
         let gateway = &self.call.gateway;
         let session = self.frame.session.ok_or(Failure::Unanswered)?;
-        let kept = gateway.conversations.enter(session).map_err(|_full| Failure::Overload)?;
+        let kept = gateway.conversations.find(session).ok_or(Failure::Unanswered)?;
         let (id, answer) = kept.ask().ok_or(Failure::Overload)?;
         let message = reply::question(&id, &question.method, question.params.as_ref());
         if self.send(outlet, &message).await { Ok(answer) } else { Err(Failure::Unanswered) }
@@ -242,9 +265,12 @@ impl Underway {
         }
         let name = seal::random().map_err(|_opaque| Failure::Overload)?;
         let state = seal(&State::Parked(name))?;
+        // A client that is told that its call waits finds it waiting.
+        let share = gateway.quotas.parked.take(&self.call.holder, 1);
+        let share = share.map_err(|none| Failure::no_share(Quota::Parked, none))?;
         self.call.waiting.extend(asked.questions);
         let body = reply::asked(&self.frame.id, &self.call.waiting, &state);
-        self.parked = Some(name);
+        self.parked = Some((name, share));
         Ok((body, ending))
     }
 

@@ -37,7 +37,7 @@ impl Gateway {
         knocked: Knocked,
         mut record: Box<Record>,
     ) -> Response<Body> {
-        let Knocked { caller, route, head, body, .. } = knocked;
+        let Knocked { caller, holder, route, head, body, .. } = knocked;
         let session = match self.bind(&caller, &route, &head) {
             Ok(session) if session.version == Version::V2025March => session,
             Ok(session) => {
@@ -71,16 +71,16 @@ impl Gateway {
                     return Err(Failure::Shape("`initialize` is not part of a batch"));
                 }
                 let (caller, route) = (caller.clone(), Arc::clone(&route));
-                let session = Some(session.clone());
+                let (holder, session) = (holder.clone(), Some(session.clone()));
                 let door = Arc::clone(door);
-                Ok(Arrived { caller, route, session, inbound, id, batched: true, door })
+                Ok(Arrived { caller, holder, route, session, inbound, id, batched: true, door })
             });
             async move {
                 let arrived = match read {
                     Ok(arrived) => arrived,
                     Err(failure) => return gateway.refuse(&record, &failure),
                 };
-                match gateway.enter() {
+                match gateway.enter_for(&arrived.holder) {
                     Ok(place) => gateway.answer(arrived, record, place).await,
                     Err(failure) => gateway.refuse(&record, &failure),
                 }

@@ -13,7 +13,7 @@ use policy::name::ServerName;
 use policy::revoked::Revoked;
 use tokio::time::sleep;
 
-use super::{Gateway, Route};
+use super::{Gateway, Route, Standing};
 use crate::body::{Body, Lease};
 use crate::identity::Caller;
 
@@ -39,13 +39,25 @@ impl Gateway {
             return response;
         }
         let about = response.extensions_mut().remove::<About>();
+        let standing = response.extensions_mut().remove::<Standing>();
         let gateway = Arc::clone(self);
-        let over = async move { gateway.over(&caller, &route, about).await };
+        let over = async move {
+            // Its share is taken for as long as the stream can be read.
+            let _standing = standing;
+            let why = gateway.over(&caller, &route, about).await;
+            gateway.metrics.streams_cut.add(1);
+            tracing::info!(principal = %caller.principal.id, why, "a stream was cut");
+        };
         response.map(|body| body.leased(Lease::new(over)))
     }
 
-    /// Resolves when the right to a stream has ended.
-    async fn over(self: Arc<Self>, caller: &Caller, route: &Route, about: Option<About>) {
+    /// Resolves when the right of `caller` to everything on `route` has ended, or the configuration has.
+    pub(crate) async fn right_ended(&self, caller: &Caller, route: &Route) {
+        self.over(caller, route, None).await;
+    }
+
+    /// Resolves when the right to a stream has ended: why.
+    async fn over(&self, caller: &Caller, route: &Route, about: Option<About>) -> &'static str {
         let mut revoking = self.revoking.subscribe();
         let principal = &caller.principal;
         // What was revoked before is not part of the stream; what is left of the route is.
@@ -60,24 +72,22 @@ impl Gateway {
                     None => servers.iter().any(|server| revoked.has_server(server)),
                 }
         };
-        let why = loop {
+        loop {
             if revoked(&self.policy.revoked()) {
-                break "revoked";
+                return "revoked";
             }
             let left = caller.until.map(|until| until.duration_since(self.clock.now()));
             let left = left.map(Result::unwrap_or_default);
             if left.is_some_and(|left| left.is_zero()) {
-                break "the credential has ended";
+                return "the credential has ended";
             }
             tokio::select! {
-                changed = revoking.changed() => if changed.is_err() { break "the gateway ends" },
+                changed = revoking.changed() => if changed.is_err() { return "the gateway ends" },
                 // A call goes on to its end; a stream that has none ends with its configuration.
-                () = self.tasks.stopping(), if about.is_none() => break "the configuration ends",
+                () = self.tasks.stopping(), if about.is_none() => return "the configuration ends",
                 () = sleep(left.unwrap_or(TURN).min(TURN)) => {}
             }
-        };
-        self.metrics.streams_cut.add(1);
-        tracing::info!(principal = %principal.id, why, "a stream was cut");
+        }
     }
 
     /// From now on `revoked` is no longer to be used, and streams of it end.

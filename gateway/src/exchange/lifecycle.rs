@@ -125,9 +125,7 @@ impl Gateway {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), None),
         };
-        if let Err(error) = self.sessions.end(session) {
-            return self.failed(entry, &Failure::Session(error), None);
-        }
+        self.sessions.end(session, &arrived.caller.principal);
         self.conversations.end(session.key);
         let age = self.sessions.age(session);
         self.metrics.session(age);

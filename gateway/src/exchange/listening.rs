@@ -26,6 +26,7 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::naming;
 use crate::protocol::{code, method};
+use crate::quota::Quota;
 use crate::replay::{self, Replay};
 use crate::reply;
 use crate::upstream::{Asked, Feed, Heard, Party, Question, Replier, Upstream, Wants};
@@ -50,14 +51,19 @@ impl Gateway {
             let missing = Failure::Session(crate::session::SessionError::Missing);
             return self.refuse(&record, &missing);
         };
-        let key = session.key;
+        let standing = match self.standing(&arrived.holder) {
+            Ok(standing) => standing,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
+        let seat = match self.conversations.seat(session.key, &arrived.holder) {
+            Ok(seat) => seat,
+            Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
+        };
         let entry = match self.journal.open_read(record) {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), None),
         };
-        let Ok(kept) = self.conversations.enter(key) else {
-            return self.failed(entry, &Failure::Overload, None);
-        };
+        let kept = self.conversations.enter(seat);
         if let Some(last) = last {
             let found = replay::read_id(&last)
                 .and_then(|(stream, event)| Some((kept.find(stream)?, event)));
@@ -70,7 +76,8 @@ impl Gateway {
                 // The stream of the session has ended, so a new one is begun.
                 None if ended => {}
                 Some(reader) => {
-                    let response = reply::events(Body::replay(reader));
+                    let mut response = reply::events(Body::replay(reader));
+                    response.extensions_mut().insert(standing);
                     return self.shown(entry, Ending::answered(), None, response);
                 }
                 None => return self.failed(entry, &Failure::Replay, None),
@@ -99,7 +106,8 @@ impl Gateway {
             opened.extend(listener.start(&entry).await);
         }
         join_all(opened.iter().map(|(server, opened)| server.begun(opened))).await;
-        let response = reply::events(Body::replay(reader));
+        let mut response = reply::events(Body::replay(reader));
+        response.extensions_mut().insert(standing);
         self.shown(entry, Ending::answered(), None, response)
     }
 
@@ -114,6 +122,10 @@ impl Gateway {
         place: Place,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        let standing = match self.standing(&arrived.holder) {
+            Ok(standing) => standing,
+            Err(failure) => return self.refuse(&record, &failure),
+        };
         let mut entry = match self.journal.open_read(record) {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), Some(&id)),
@@ -147,7 +159,8 @@ impl Gateway {
             }
         }
         drop(place);
-        let (outlet, response) = Outlet::direct();
+        let (outlet, mut response) = Outlet::direct(self.conversations.room(&arrived.holder));
+        response.extensions_mut().insert(standing);
         let (gateway, route) = (Arc::clone(&self), Arc::clone(&arrived.route));
         let caller = Arc::clone(&arrived.caller.principal);
         self.tasks.spawn(gateway.carry(feeds, outlet, route, caller, id.clone()));
@@ -236,8 +249,7 @@ impl Gateway {
             }
             all.show(filter);
         });
-        let patience = self.limits.write_time;
-        if !outlet.send(&acknowledged, patience).await {
+        if !self.hand(&outlet, &acknowledged).await {
             return;
         }
         let (sender, mut told) = mpsc::channel(WAITING);
@@ -253,7 +265,8 @@ impl Gateway {
                 () = self.tasks.stopping() => None,
             };
             let Some((server, told)) = heard else {
-                outlet.send(&reply::unsubscribed(&id), patience).await;
+                // One who does not read is not waited for.
+                outlet.send(&reply::unsubscribed(&id), Duration::ZERO).await;
                 return;
             };
             let Some(told) = self.told(&caller, &server, &told).await else { continue };
@@ -269,9 +282,18 @@ impl Gateway {
                 Some(uri) => reply::told_to(&told, &[("uri", uri)], &id),
                 None => reply::told_to(&told, &[], &id),
             };
-            if !outlet.send(&message, patience).await {
+            if !self.hand(&outlet, &message).await {
                 return;
             }
+        }
+    }
+
+    /// Sends a message that belongs to no call; says whether the client took it. One who does not read
+    /// holds up neither a change of the configuration nor a stop.
+    async fn hand(&self, outlet: &Outlet, message: &[u8]) -> bool {
+        tokio::select! {
+            sent = outlet.send(message, self.limits.write_time) => sent,
+            () = self.tasks.stopping() => false,
         }
     }
 }
@@ -454,9 +476,19 @@ impl Listener {
         if let Some(message) = message {
             // A client that has gone may come back for it; one that does not come back in time
             // is not listened for any longer.
-            if timeout(gateway.limits.replay_time, self.stream.push(&message)).await.is_err() {
+            if !self.push(&message, gateway.limits.replay_time).await {
                 self.stream.end();
             }
+        }
+    }
+
+    /// Adds a message to the stream; says whether there was room for it in time. The session, and the
+    /// configuration that the message was let through under, end the wait.
+    async fn push(&self, message: &[u8], patience: Duration) -> bool {
+        tokio::select! {
+            pushed = timeout(patience, self.stream.push(message)) => pushed.is_ok(),
+            () = self.kept.over() => false,
+            () = self.gateway.tasks.stopping() => false,
         }
     }
 
@@ -492,7 +524,7 @@ impl Listener {
         };
         let message = reply::question(&ours, asked, params);
         let patience = self.gateway.limits.input_time;
-        drop(timeout(patience, self.stream.push(&message)).await);
+        self.push(&message, patience).await;
         let (gateway, caller) = (Arc::clone(&self.gateway), Arc::clone(&self.caller));
         let (server, route) = (Arc::clone(server), Arc::clone(&self.route));
         let asked: Box<str> = asked.into();

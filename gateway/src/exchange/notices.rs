@@ -15,6 +15,7 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::inbound::UseAsk;
 use crate::protocol::{Era, method};
+use crate::quota::Quota;
 use crate::reply;
 use crate::wire::{Id, Outcome};
 
@@ -70,15 +71,19 @@ impl Gateway {
         record: Box<Record>,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        let Some(session) = &arrived.session else {
+            let missing = Failure::Session(crate::session::SessionError::Missing);
+            return self.refuse(&record, &missing);
+        };
+        let seat = match self.conversations.seat(session.key, &arrived.holder) {
+            Ok(seat) => seat,
+            Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
+        };
         let mut entry = match self.journal.open_read(record) {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), Some(&id)),
         };
-        let kept = arrived.session.as_ref().map(|session| self.conversations.enter(session.key));
-        match kept {
-            Some(Ok(kept)) => kept.set_level(level.value().raw().into()),
-            Some(Err(_)) | None => return self.failed(entry, &Failure::Overload, Some(&id)),
-        }
+        self.conversations.enter(seat).set_level(level.value().raw().into());
         let params = [("level".into(), level)];
         let mut refused = None;
         for (at, server) in arrived.route.servers.iter().enumerate() {

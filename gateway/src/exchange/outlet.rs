@@ -3,13 +3,13 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use bytes::Bytes;
 use http::Response;
-use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::body::Body;
+use crate::budget::Room;
 use crate::conversation::RETRY;
+use crate::queue;
 use crate::replay::Replay;
 use crate::reply;
 use crate::sse;
@@ -21,15 +21,16 @@ const EVENTS: usize = 16;
 #[derive(Debug)]
 pub(super) enum Outlet {
     /// To the client while it is connected: in the modern era to hang up is to cancel.
-    Direct(mpsc::Sender<Bytes>),
+    Direct(queue::Sender),
     /// To a stream that is kept for a legacy client that comes back.
     Kept(Arc<Replay>),
 }
 
 impl Outlet {
-    /// An outlet to the client that is connected now, and the answer that carries it.
-    pub(super) fn direct() -> (Self, Response<Body>) {
-        let (events, body) = mpsc::channel(EVENTS);
+    /// An outlet to the client that is connected now, and the answer that carries it. As many bytes wait
+    /// for it as `room` has.
+    pub(super) fn direct(room: Room) -> (Self, Response<Body>) {
+        let (events, body) = queue::queue(Room { events: EVENTS, ..room });
         (Self::Direct(events), reply::events(Body::stream(body)))
     }
 

@@ -20,12 +20,14 @@ use super::{Gateway, Place, Route};
 use crate::audit::Entry;
 use crate::body::Body;
 use crate::client::Client;
+use crate::conversation::Seat;
 use crate::ending::{Ending, Outcome as Ended};
 use crate::failure::Failure;
 use crate::guardrail::Part;
 use crate::protocol::{Era, Version, method};
 use crate::reply;
 use crate::session::SessionKey;
+use crate::share::{Holder, Share};
 use crate::upstream::{self, Answer, Question, Step, Upstream, UpstreamError};
 use crate::wire::{self, Id, Notification, Outcome};
 
@@ -52,6 +54,8 @@ const RESULT: [&str; 10] = [
 pub(super) struct Call {
     pub(super) gateway: Arc<Gateway>,
     pub(super) caller: Arc<Principal>,
+    /// Whose share it takes.
+    pub(super) holder: Holder,
     pub(super) client: Arc<Client>,
     pub(super) route: Arc<Route>,
     pub(super) server: Arc<Upstream>,
@@ -76,6 +80,8 @@ pub(super) struct Frame {
     pub(super) progress: Option<Id>,
     pub(super) level: Option<Box<str>>,
     pub(super) session: Option<SessionKey>,
+    /// The place of the session among those with streams, until it is needed.
+    pub(super) seat: Option<Seat>,
     pub(super) cancelled: Cancellable,
     pub(super) started: Instant,
     pub(super) _place: Place,
@@ -88,8 +94,9 @@ pub(super) struct Underway {
     pub(super) frame: Frame,
     /// How far the server said it was.
     pub(super) progress: Option<f64>,
-    /// The name under which the call goes on waiting when the exchange ends.
-    pub(super) parked: Option<[u8; 16]>,
+    /// The name under which the call goes on waiting when the exchange ends, and the share of its caller
+    /// that it takes.
+    pub(super) parked: Option<([u8; 16], Share<Holder>)>,
     /// How often the server has asked what it may not.
     pub(super) refused: usize,
 }
@@ -141,7 +148,11 @@ impl Underway {
         loop {
             match self.next(late).await {
                 Ok(Next::Step(Step::Told(told))) => match self.visible(&told).await {
-                    Some(message) => return self.stream(Some(Ready::Message(message))),
+                    Some(message) => match self.open() {
+                        Some(opened) => return self.stream(opened, Some(Ready::Message(message))),
+                        // The call was made: it is answered without what is said on the way.
+                        None => self.untold(&told.method),
+                    },
                     None => continue,
                 },
                 Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
@@ -154,12 +165,26 @@ impl Underway {
                     };
                 }
                 Ok(Next::Step(Step::Rests(_))) if self.era() == Era::Modern => {}
-                Ok(Next::Step(step @ (Step::Asked(_) | Step::Rests(_)))) => {
-                    return self.stream(Some(Ready::Step(step)));
+                Ok(Next::Step(Step::Asked(asked))) => match self.open() {
+                    Some(opened) => {
+                        return self.stream(opened, Some(Ready::Step(Step::Asked(asked))));
+                    }
+                    None => {
+                        if let Err(failure) = self.cannot_ask(asked).await {
+                            return self.broken(&failure);
+                        }
+                    }
+                },
+                Ok(Next::Step(step @ Step::Rests(_))) => {
+                    if let Some(opened) = self.open() {
+                        return self.stream(opened, Some(Ready::Step(step)));
+                    }
                 }
                 Ok(Next::Refused(refusal)) => return self.broken(&Failure::Refused(refusal)),
-                Ok(Next::Late) if self.has_room() => return self.stream(None),
-                Ok(Next::Late) => late = None,
+                Ok(Next::Late) => match self.has_room().then(|| self.open()).flatten() {
+                    Some(opened) => return self.stream(opened, None),
+                    None => late = None,
+                },
                 Ok(Next::Step(Step::Final(outcome))) => {
                     return match self.released(outcome).await {
                         Ok((body, ending)) => {
@@ -225,19 +250,34 @@ impl Underway {
         kept.is_none_or(|kept| kept.has_room())
     }
 
-    /// Passes the steps on as they come.
-    fn stream(self, first: Option<Ready>) -> Response<Body> {
-        let (gateway, now) = (Arc::clone(&self.call.gateway), self.call.gateway.clock.instant());
-        let opened = match self.frame.session {
-            None => Some(Outlet::direct()),
-            Some(session) => {
-                let prime = self.frame.version == Version::V2025November;
-                let kept = gateway.conversations.enter(session).ok();
-                let stream = kept.and_then(|kept| kept.stream(false, now));
-                stream.and_then(|stream| Outlet::kept(stream, prime))
-            }
+    /// A stream for what is said on the way to the answer, and the answer that carries it; `None` when
+    /// the session or its caller has no room for another.
+    fn open(&mut self) -> Option<(Outlet, Response<Body>)> {
+        let gateway = Arc::clone(&self.call.gateway);
+        if self.frame.session.is_none() {
+            return Some(Outlet::direct(gateway.conversations.room(&self.call.holder)));
+        }
+        let kept = match self.frame.seat.take() {
+            Some(seat) => gateway.conversations.enter(seat),
+            None => gateway.conversations.find(self.frame.session?)?,
         };
-        let Some((outlet, response)) = opened else { return self.broken(&Failure::Overload) };
+        let prime = self.frame.version == Version::V2025November;
+        Outlet::kept(kept.stream(false, gateway.clock.instant())?, prime)
+    }
+
+    /// Notes that a client is not told something because there is no room for a stream.
+    fn untold(&self, method: &str) {
+        let (server, tool) = (self.call.server.name(), &self.call.tool);
+        tracing::debug!(%server, %tool, method, "no room for a stream; a message was dropped");
+    }
+
+    /// Passes the steps on as they come.
+    fn stream(
+        self,
+        (outlet, response): (Outlet, Response<Body>),
+        first: Option<Ready>,
+    ) -> Response<Body> {
+        let gateway = Arc::clone(&self.call.gateway);
         gateway.tasks.spawn(self.pump(first, outlet));
         response
     }
@@ -425,7 +465,7 @@ impl Underway {
         };
         let twice = Failure::Upstream(UpstreamError::Protocol("the server answered twice"));
         let due = self.call.due.take().ok_or(twice)?;
-        let (era, rule) = (self.era(), due.rule().clone());
+        let era = self.era();
         if let Reply::Result(said) | Reply::Error(said) = &reply {
             let (gateway, server) = (&self.call.gateway, self.call.server.name());
             let captured = gateway.captured_result(server, said, due.labelled()).await;
@@ -456,7 +496,7 @@ impl Underway {
         let id = &self.frame.id;
         if let Shown::Apart(result) = shown {
             let call = call.answer.verb() == Verb::Call;
-            match call.then(|| self.kept(&result, rule)).flatten() {
+            match call.then(|| self.kept(&result)).flatten() {
                 Some(body) => return Ok((body, ending)),
                 // The call was made: who is told that there was no room would make it again.
                 None => shown = Shown::Withheld(Finding::too_long()),
@@ -508,7 +548,7 @@ impl Underway {
         let Frame { mut entry, cancelled, started, .. } = frame;
         let (gateway, server) = (Arc::clone(&call.gateway), Arc::clone(&call.server));
         match parked {
-            Some(name) => gateway.park(name, call),
+            Some((name, share)) => gateway.park(name, call, share),
             None => drop(call),
         }
         drop(cancelled);

@@ -33,6 +33,7 @@ use crate::guardrail::Part;
 use crate::inbound::{Repeated, UseAsk};
 use crate::naming;
 use crate::protocol::{Era, meta};
+use crate::quota::Quota;
 use crate::reply;
 use crate::trace::Told;
 use crate::upstream::{Manner, Upstream};
@@ -76,7 +77,7 @@ impl Gateway {
         let (progress, level) = (ask.progress.take(), self.level(&arrived, ask.level.take()));
         let calls = ask.verb == Verb::Call;
         if ask.verb == Verb::Read && Self::is_kept(&ask.name) {
-            return self.read_kept(&arrived, &ask.name, record);
+            return self.read_kept(&arrived, &ask.name, record).await;
         }
         let admitted = match self.admit(&arrived, *ask, &mut record).await {
             Ok(admitted) => admitted,
@@ -98,6 +99,12 @@ impl Gateway {
             return self.subscribe(&arrived, &admitted, record).await;
         }
         let session = arrived.session.as_ref().map(|session| session.key);
+        // What the answer may need is there before anything is sent.
+        let seat = session.map(|session| self.conversations.seat(session, &arrived.holder));
+        let seat = match seat.transpose() {
+            Ok(seat) => seat,
+            Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
+        };
         let cancelled = match Cancellable::enter(&self, session, &id) {
             Ok(cancelled) => cancelled,
             Err(failure) => return self.refuse(&record, &failure),
@@ -118,6 +125,7 @@ impl Gateway {
             progress,
             level: level.clone(),
             session,
+            seat,
             cancelled,
             started,
             _place: place,
@@ -148,7 +156,11 @@ impl Gateway {
                 // What another configuration let out is not released under this one.
                 let ours = |parked: &Parked| Arc::ptr_eq(&parked.call.gateway, &self);
                 return match self.parking.remove(&name).filter(ours) {
-                    Some(parked) => parked.call.under(frame).resume(inputs).await,
+                    Some(Parked { call, share, .. }) => {
+                        // It may have to wait again.
+                        drop(share);
+                        call.under(frame).resume(inputs).await
+                    }
                     None => {
                         let gone = Failure::Params("the call this belongs to no longer waits");
                         self.failed(frame.entry, &gone, Some(&frame.id))
@@ -219,6 +231,7 @@ impl Gateway {
         let call = Call {
             tool: name,
             caller: Arc::clone(&arrived.caller.principal),
+            holder: arrived.holder.clone(),
             client,
             route: Arc::clone(&arrived.route),
             server,
@@ -461,17 +474,21 @@ impl Gateway {
         record: Box<Record>,
     ) -> Response<Body> {
         let id = arrived.id.as_ref();
+        let seat = arrived.session.as_ref();
+        let seat = seat.map(|session| self.conversations.seat(session.key, &arrived.holder));
+        let seat = match seat.transpose() {
+            Ok(seat) => seat,
+            Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
+        };
         let entry = match self.journal.open_read(record) {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), id),
         };
         let wanted = admitted.verb == Verb::Subscribe;
-        let kept = arrived.session.as_ref().map(|session| self.conversations.enter(session.key));
-        let watched = match &kept {
-            Some(Ok(kept)) => kept.watch(admitted.at, &admitted.name, wanted),
-            Some(Err(_)) | None => false,
-        };
-        if let Some(Ok(kept)) = kept.filter(|_| watched) {
+        let kept = seat.map(|seat| self.conversations.enter(seat));
+        let watched =
+            kept.as_ref().is_some_and(|kept| kept.watch(admitted.at, &admitted.name, wanted));
+        if let Some(kept) = kept.filter(|_| watched) {
             // Who is told that it has subscribed misses nothing from then on.
             drop(timeout(self.limits.connect_time, kept.settled(admitted.at)).await);
         }

@@ -9,6 +9,21 @@ use super::raw::RawLimits;
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
 
+/// Half of it, and never nothing: the share of one caller where none is given.
+const fn half(all: usize) -> usize {
+    all.div_ceil(2)
+}
+
+/// Three quarters of it: the share of one address, which may be a proxy with all clients behind it.
+const fn most_of(all: usize) -> usize {
+    all.saturating_sub(all / 4)
+}
+
+/// A quarter of it, and never nothing.
+const fn quarter(all: usize) -> usize {
+    all.div_ceil(4)
+}
+
 impl Default for Limits {
     fn default() -> Self {
         let seconds = Duration::from_secs;
@@ -20,7 +35,12 @@ impl Default for Limits {
             notification: MIB,
             request_head: 16 * KIB,
             connections: 4096,
+            connections_per_address: most_of(4096),
             in_flight: 1024,
+            in_flight_per_caller: half(1024),
+            unauthenticated_per_address: half(1024),
+            request_bodies: 256 * MIB,
+            request_bodies_per_caller: half(256 * MIB),
             request_time: seconds(10),
             connect_time: seconds(5),
             answer_time: seconds(60),
@@ -29,13 +49,20 @@ impl Default for Limits {
             tools: 2000,
             pages: 100,
             sessions: 10_000,
+            sessions_per_caller: half(10_000),
+            ended_sessions: 100_000,
+            ended_sessions_per_caller: half(100_000),
             list_time: seconds(10),
             input_time: seconds(600),
             parked: 1000,
+            parked_per_caller: half(1000),
             streams: 32,
+            event_streams: 4096,
+            event_streams_per_caller: half(4096),
             replay_events: 256,
             replay_bytes: MIB,
             replay_memory: 256 * MIB,
+            replay_memory_per_caller: half(256 * MIB),
             replay_time: seconds(300),
             write_time: seconds(30),
             batch: 50,
@@ -46,6 +73,7 @@ impl Default for Limits {
             tokens: 10_000,
             proofs: 100_000,
             kept_results: 64 * MIB,
+            kept_results_per_caller: quarter(64 * MIB),
             kept_time: seconds(600),
         }
     }
@@ -67,6 +95,17 @@ impl Compiler<'_> {
         let notification = size("notification", &raw.notification, usual.notification);
         let kept_results = size("keptResults", &raw.kept_results, usual.kept_results);
         let request_head = size("requestHead", &raw.request_head, usual.request_head);
+        let bodies = usual.request_bodies.max(request_body.saturating_mul(4));
+        let request_bodies = size("requestBodies", &raw.request_bodies, bodies);
+        let of_caller = &raw.request_bodies_per_caller;
+        let request_bodies_per_caller =
+            size("requestBodiesPerCaller", of_caller, half(request_bodies));
+        let of_caller = &raw.replay_memory_per_caller;
+        let replay_memory_per_caller =
+            size("replayMemoryPerCaller", of_caller, half(replay_memory));
+        let of_caller = &raw.kept_results_per_caller;
+        let kept_results_per_caller =
+            size("keptResultsPerCaller", of_caller, quarter(kept_results));
         let mut count = |key: &str, value: Option<usize>, usual| {
             if value == Some(0) {
                 self.report(&at(key), "zero lets nothing through", "give at least 1");
@@ -88,6 +127,45 @@ impl Compiler<'_> {
             count("processesPerCaller", per_caller, usual.processes_per_caller);
         let tokens = count("tokens", raw.tokens, usual.tokens);
         let proofs = count("proofs", raw.proofs, usual.proofs);
+        let (ended, streams_open) = (raw.ended_sessions, raw.event_streams);
+        let ended_sessions = count("endedSessions", ended, usual.ended_sessions);
+        let event_streams = count("eventStreams", streams_open, usual.event_streams);
+        let connections_per_address =
+            count("connectionsPerAddress", raw.connections_per_address, most_of(connections));
+        let in_flight_per_caller =
+            count("inFlightPerCaller", raw.in_flight_per_caller, half(in_flight));
+        let unauthenticated_per_address =
+            count("unauthenticatedPerAddress", raw.unauthenticated_per_address, half(in_flight));
+        let sessions_per_caller =
+            count("sessionsPerCaller", raw.sessions_per_caller, half(sessions));
+        let of_caller = raw.ended_sessions_per_caller;
+        let ended_sessions_per_caller =
+            count("endedSessionsPerCaller", of_caller, half(ended_sessions));
+        let parked_per_caller = count("parkedPerCaller", raw.parked_per_caller, half(parked));
+        let event_streams_per_caller =
+            count("eventStreamsPerCaller", raw.event_streams_per_caller, half(event_streams));
+        for (key, part, whole, all) in [
+            ("connectionsPerAddress", connections_per_address, "connections", connections),
+            ("inFlightPerCaller", in_flight_per_caller, "inFlight", in_flight),
+            ("unauthenticatedPerAddress", unauthenticated_per_address, "inFlight", in_flight),
+            ("requestBodiesPerCaller", request_bodies_per_caller, "requestBodies", request_bodies),
+            ("sessionsPerCaller", sessions_per_caller, "sessions", sessions),
+            ("endedSessionsPerCaller", ended_sessions_per_caller, "endedSessions", ended_sessions),
+            ("parkedPerCaller", parked_per_caller, "parked", parked),
+            ("eventStreamsPerCaller", event_streams_per_caller, "eventStreams", event_streams),
+            ("replayMemoryPerCaller", replay_memory_per_caller, "replayMemory", replay_memory),
+            ("keptResultsPerCaller", kept_results_per_caller, "keptResults", kept_results),
+        ] {
+            if part > all {
+                let message = format!("`{key}` is more than `{whole}`, which is for all");
+                self.report(&at(key), message, format!("give at most {all}"));
+            }
+        }
+        if request_bodies_per_caller < request_body {
+            let what =
+                "`requestBodiesPerCaller` is less than `requestBody`: no such body could be sent";
+            self.report(&at("requestBodiesPerCaller"), what, "give at least `requestBody`");
+        }
         let mut time = |key: &str, text: &Option<String>, usual| {
             self.time(&at(key), text.as_deref()).unwrap_or(usual)
         };
@@ -99,7 +177,12 @@ impl Compiler<'_> {
             notification,
             request_head: request_head.max(8 * KIB),
             connections,
+            connections_per_address,
             in_flight,
+            in_flight_per_caller,
+            unauthenticated_per_address,
+            request_bodies,
+            request_bodies_per_caller,
             request_time: time("requestTime", &raw.request_time, usual.request_time),
             connect_time: time("connectTime", &raw.connect_time, usual.connect_time),
             answer_time: time("answerTime", &raw.answer_time, usual.answer_time),
@@ -108,13 +191,20 @@ impl Compiler<'_> {
             tools,
             pages,
             sessions,
+            sessions_per_caller,
+            ended_sessions,
+            ended_sessions_per_caller,
             list_time: time("listTime", &raw.list_time, usual.list_time),
             input_time: time("inputTime", &raw.input_time, usual.input_time),
             parked,
+            parked_per_caller,
             streams,
+            event_streams,
+            event_streams_per_caller,
             replay_events,
             replay_bytes,
             replay_memory,
+            replay_memory_per_caller,
             replay_time: time("replayTime", &raw.replay_time, usual.replay_time),
             write_time: time("writeTime", &raw.write_time, usual.write_time),
             batch,
@@ -125,6 +215,7 @@ impl Compiler<'_> {
             tokens,
             proofs,
             kept_results,
+            kept_results_per_caller,
             kept_time: time("keptTime", &raw.kept_time, usual.kept_time),
         }
     }

@@ -437,10 +437,24 @@ pub(super) struct RawLimits {
     pub(super) notification: Option<String>,
     /// The head of one request. Default `16KiB`.
     pub(super) request_head: Option<String>,
-    /// Connections to one listener. Default 4096.
+    /// Connections of clients to all listeners. Default 4096.
     pub(super) connections: Option<usize>,
+    /// Connections of one IPv4 address or one IPv6 /64. Behind a reverse proxy every client has the
+    /// address of the proxy: then give it as many as there are. Default three quarters of `connections`.
+    pub(super) connections_per_address: Option<usize>,
     /// Requests that are being worked on. More are refused with 503. Default 1024.
     pub(super) in_flight: Option<usize>,
+    /// Requests of one caller that are being worked on. More are refused with 429. Default half of
+    /// `inFlight`.
+    pub(super) in_flight_per_caller: Option<usize>,
+    /// Requests of one IPv4 address or one IPv6 /64 whose sender is not authenticated yet. More are
+    /// refused with 429. Default half of `inFlight`.
+    pub(super) unauthenticated_per_address: Option<usize>,
+    /// Bytes of the bodies of all requests that are being worked on. Default `256MiB`, and no less than
+    /// four times `requestBody`.
+    pub(super) request_bodies: Option<String>,
+    /// Those of one caller. Default half of `requestBodies`.
+    pub(super) request_bodies_per_caller: Option<String>,
     /// Until the head of a request has come, and again until its body has. Default `10s`.
     pub(super) request_time: Option<String>,
     /// Until a server has taken a connection. Default `5s`.
@@ -455,9 +469,16 @@ pub(super) struct RawLimits {
     pub(super) tools: Option<usize>,
     /// Pages of one list. Default 100.
     pub(super) pages: Option<usize>,
-    /// Sessions that are known to have ended, sessions with streams, and calls of sessions that can
+    /// Sessions in use that have streams, subscriptions or a log level, and calls of sessions that can
     /// be cancelled. Default 10000.
     pub(super) sessions: Option<usize>,
+    /// Sessions of one caller that have them. Default half of `sessions`.
+    pub(super) sessions_per_caller: Option<usize>,
+    /// Sessions that are remembered to have ended before their time. A caller who ends more ends those
+    /// that it opened before. Default 100000.
+    pub(super) ended_sessions: Option<usize>,
+    /// Those of one caller. Default half of `endedSessions`.
+    pub(super) ended_sessions_per_caller: Option<usize>,
     /// Until every server of a route has listed what it offers; those that are late are left out.
     /// Default `10s`.
     pub(super) list_time: Option<String>,
@@ -465,19 +486,31 @@ pub(super) struct RawLimits {
     pub(super) input_time: Option<String>,
     /// Calls of modern clients that wait for such an answer. Default 1000.
     pub(super) parked: Option<usize>,
+    /// Those of one caller. Default half of `parked`.
+    pub(super) parked_per_caller: Option<usize>,
     /// Streams of one legacy session. Default 32.
     pub(super) streams: Option<usize>,
+    /// Event streams that are open and belong to no call: the stream of a session, `subscriptions/listen`,
+    /// HTTP+SSE. Default 4096.
+    pub(super) event_streams: Option<usize>,
+    /// Those of one caller. More are refused with 429. Default half of `eventStreams`.
+    pub(super) event_streams_per_caller: Option<usize>,
     /// Events of one stream that are kept for a client that comes back. Default 256.
     pub(super) replay_events: Option<usize>,
-    /// Their bytes. Default `1MiB`.
+    /// Bytes of one stream that wait to be read, or are kept for a client that comes back. A single event
+    /// may be longer. Default `1MiB`.
     pub(super) replay_bytes: Option<String>,
     /// Bytes that all streams keep together. Default `256MiB`.
     pub(super) replay_memory: Option<String>,
+    /// Bytes that all streams of one caller keep together. Default half of `replayMemory`.
+    pub(super) replay_memory_per_caller: Option<String>,
     /// How long they are kept when the client does not come back. Default `5m`.
     pub(super) replay_time: Option<String>,
     /// Bytes of results that are kept because they are too long for an answer (`size` with `over:
-    /// offload` in the policy). One caller gets a quarter at most. Default `64MiB`.
+    /// offload` in the policy). Default `64MiB`.
     pub(super) kept_results: Option<String>,
+    /// Those of one caller. Default a quarter of `keptResults`.
+    pub(super) kept_results_per_caller: Option<String>,
     /// How long they are kept. Default `10m`.
     pub(super) kept_time: Option<String>,
     /// How long a client may take nothing of what is written to it. Default `30s`.

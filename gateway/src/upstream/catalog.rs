@@ -79,11 +79,14 @@ impl Shelf {
         }
     }
 
-    /// Whether nothing in it was read within `age`.
-    pub(super) fn is_idle(&self, age: Duration) -> bool {
-        self.0
-            .iter()
-            .all(|slot| slot.held.load().as_ref().is_none_or(|held| held.at.elapsed() >= age))
+    /// Whether nothing in it is relied on any more: read within `age`, or within the time that its server
+    /// says it lasts, which counts up to `most`.
+    pub(super) fn is_spent(&self, age: Duration, most: Duration) -> bool {
+        let spent = |held: &Arc<Held>| {
+            let lasts = Duration::from_millis(held.listing.ttl()).min(most);
+            held.at.elapsed() >= age.max(lasts)
+        };
+        self.0.iter().all(|slot| slot.held.load().as_ref().is_none_or(spent))
     }
 }
 
@@ -186,7 +189,7 @@ impl Upstream {
             return Ok(self.shelves.get(&whom).unwrap_or(shelf));
         }
         // Clients that leave without a word leave their lists behind.
-        self.shelves.retain(|_, shelf| !shelf.is_idle(self.limits.catalog_age));
+        self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, Duration::ZERO));
         // With no room to keep it the list is read for every request: slower, not wrong.
         if let Err(full) = self.shelves.insert(whom, Arc::clone(&shelf)) {
             tracing::debug!(server = %self.name, %full, "the lists of a session are not kept");

@@ -330,7 +330,8 @@ impl Upstream {
             if let Transport::Channel(seats) = &self.transport {
                 seats.sweep(IDLE_PROCESS);
             }
-            self.shelves.retain(|_, shelf| !shelf.is_idle(IDLE));
+            // The lists of a session are large, and most clients leave without a word.
+            self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, IDLE));
         }
     }
 }

@@ -1,0 +1,311 @@
+//! The framing of requests as it stands on the wire.
+//!
+//! hyper takes `Content-Length` out of a request that has `Transfer-Encoding` too, merges lengths that
+//! are equal, and looks at the last transfer coding alone: what is left does not show that a proxy in
+//! front could have read the same bytes as other requests (RFC 9112, section 11.2; control C33). So the
+//! heads are looked at as they come in: a request is framed by exactly one `Content-Length`, by exactly
+//! one `Transfer-Encoding: chunked`, or has no body.
+//!
+//! Bodies are followed only where their framing has one meaning. After the first request that has not,
+//! nothing on the connection is taken: every request from there on is refused.
+
+use std::io;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::task::{Context, Poll};
+
+use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
+
+/// Longest line of a head or a chunk that is looked at, in bytes. The names and values that matter are
+/// shorter; of a longer line the beginning says which header it is.
+const LINE: usize = 128;
+/// Digits of the largest number that is taken for a length.
+const DIGITS: usize = 15;
+
+/// How many requests of a connection are framed well, and how many were asked about.
+#[derive(Debug, Default)]
+pub struct Framing {
+    good: AtomicU64,
+    asked: AtomicU64,
+}
+
+impl Framing {
+    /// Whether the next request is framed well. To be asked once for each request, in their order.
+    #[must_use]
+    pub fn next_is_good(&self) -> bool {
+        self.asked.fetch_add(1, Ordering::AcqRel) < self.good.load(Ordering::Acquire)
+    }
+}
+
+/// A connection whose heads are looked at.
+#[derive(Debug)]
+pub struct Watched<S> {
+    stream: S,
+    framing: Arc<Framing>,
+    place: Place,
+    line: Line,
+}
+
+/// The line that is being read.
+#[derive(Debug, Default)]
+struct Line {
+    /// Its beginning.
+    text: Vec<u8>,
+    /// It is longer than what is kept of it.
+    cut: bool,
+}
+
+/// What the head says about the body.
+#[derive(Clone, Copy, Debug, Default)]
+struct Head {
+    /// The first line is there.
+    begun: bool,
+    length: Option<u64>,
+    chunked: bool,
+    /// It says something that has no one meaning.
+    bad: bool,
+}
+
+/// Where in the requests the next byte stands.
+#[derive(Clone, Copy, Debug)]
+enum Place {
+    Head(Head),
+    /// So many bytes of a body are still to come.
+    Body(u64),
+    /// The line with the size of a chunk.
+    Size,
+    /// So many bytes of a chunk and its line end are still to come.
+    Chunk(u64),
+    /// The lines after the last chunk.
+    Trailer,
+    /// Nobody can say.
+    Lost,
+}
+
+impl<S> Watched<S> {
+    /// Looks at what comes in on `stream`, and says so in `framing`.
+    #[must_use]
+    pub fn new(stream: S, framing: Arc<Framing>) -> Self {
+        let place = Place::Head(Head::default());
+        Self { stream, framing, place, line: Line::default() }
+    }
+
+    fn look(&mut self, mut bytes: &[u8]) {
+        while !bytes.is_empty() {
+            match self.place {
+                Place::Lost => return,
+                Place::Body(left) => bytes = self.skip(bytes, left, Place::Body),
+                Place::Chunk(left) => bytes = self.skip(bytes, left, Place::Chunk),
+                Place::Head(_) | Place::Size | Place::Trailer => {
+                    let end = memchr::memchr(b'\n', bytes);
+                    let split = end.and_then(|end| bytes.split_at_checked(end + 1));
+                    let (part, rest) = split.unwrap_or((bytes, &[]));
+                    self.line.add(part);
+                    if end.is_some() {
+                        let line = std::mem::take(&mut self.line);
+                        self.place = self.after(&line);
+                    }
+                    bytes = rest;
+                }
+            }
+        }
+    }
+
+    /// Passes over bytes of a body; gives those that come after it.
+    fn skip<'a>(&mut self, bytes: &'a [u8], left: u64, place: fn(u64) -> Place) -> &'a [u8] {
+        let most = usize::try_from(left).unwrap_or(usize::MAX).min(bytes.len());
+        let left = left - most as u64;
+        self.place = match place(left) {
+            Place::Body(0) => Place::Head(Head::default()),
+            Place::Chunk(0) => Place::Size,
+            place => place,
+        };
+        bytes.get(most..).unwrap_or_default()
+    }
+
+    /// What comes after a line.
+    fn after(&self, line: &Line) -> Place {
+        let text = line.text.trim_ascii_end();
+        match self.place {
+            Place::Head(mut head) if !text.is_empty() || line.cut => {
+                head.read(text, line.cut);
+                Place::Head(head)
+            }
+            // Empty lines before a request are passed over (RFC 9112, section 2.2).
+            Place::Head(head) if !head.begun => Place::Head(head),
+            Place::Head(head) => {
+                if head.bad || head.chunked && head.length.is_some() {
+                    return Place::Lost;
+                }
+                self.framing.good.fetch_add(1, Ordering::AcqRel);
+                match head.length {
+                    _ if head.chunked => Place::Size,
+                    Some(left @ 1..) => Place::Body(left),
+                    Some(0) | None => Place::Head(Head::default()),
+                }
+            }
+            Place::Size => match size(text) {
+                Some(0) => Place::Trailer,
+                // With the line end after its data.
+                Some(size) => Place::Chunk(size + 2),
+                None => Place::Lost,
+            },
+            Place::Trailer if text.is_empty() && !line.cut => Place::Head(Head::default()),
+            place @ (Place::Trailer | Place::Body(_) | Place::Chunk(_) | Place::Lost) => place,
+        }
+    }
+}
+
+impl Line {
+    fn add(&mut self, part: &[u8]) {
+        let room = LINE.saturating_sub(self.text.len());
+        self.cut |= part.len() > room;
+        self.text.extend_from_slice(part.get(..room.min(part.len())).unwrap_or_default());
+    }
+}
+
+impl Head {
+    /// Reads a line that is not empty.
+    fn read(&mut self, line: &[u8], cut: bool) {
+        if !std::mem::replace(&mut self.begun, true) {
+            return;
+        }
+        let Some(colon) = memchr::memchr(b':', line) else { return };
+        let (name, value) = line.split_at_checked(colon).unwrap_or_default();
+        let value = value.get(1..).unwrap_or_default().trim_ascii();
+        if name.eq_ignore_ascii_case(b"content-length") {
+            let length = if cut { None } else { number(value, 10) };
+            self.bad |= length.is_none() || self.length.is_some();
+            self.length = length;
+        } else if name.eq_ignore_ascii_case(b"transfer-encoding") {
+            let chunked = !cut && value.eq_ignore_ascii_case(b"chunked");
+            self.bad |= !chunked || self.chunked;
+            self.chunked = true;
+        }
+    }
+}
+
+/// The size in the first line of a chunk; what an extension says is passed over.
+fn size(line: &[u8]) -> Option<u64> {
+    let digits = line.split(|byte| matches!(byte, b';' | b' ' | b'\t')).next()?;
+    number(digits, 16)
+}
+
+/// A number, written with digits alone.
+fn number(digits: &[u8], radix: u32) -> Option<u64> {
+    let fits = !digits.is_empty() && digits.len() <= DIGITS;
+    let plain = fits && digits.iter().all(|digit| char::from(*digit).is_digit(radix));
+    let text = std::str::from_utf8(digits).ok().filter(|_| plain)?;
+    u64::from_str_radix(text, radix).ok()
+}
+
+impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
+    fn poll_read(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        buffer: &mut ReadBuf<'_>,
+    ) -> Poll<io::Result<()>> {
+        let watched = self.get_mut();
+        let before = buffer.filled().len();
+        let read = Pin::new(&mut watched.stream).poll_read(cx, buffer);
+        watched.look(buffer.filled().get(before..).unwrap_or_default());
+        read
+    }
+}
+
+impl<S: AsyncWrite + Unpin> AsyncWrite for Watched<S> {
+    fn poll_write(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        bytes: &[u8],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write(cx, bytes)
+    }
+
+    fn poll_write_vectored(
+        self: Pin<&mut Self>,
+        cx: &mut Context<'_>,
+        parts: &[io::IoSlice<'_>],
+    ) -> Poll<io::Result<usize>> {
+        Pin::new(&mut self.get_mut().stream).poll_write_vectored(cx, parts)
+    }
+
+    fn is_write_vectored(&self) -> bool {
+        self.stream.is_write_vectored()
+    }
+
+    fn poll_flush(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_flush(cx)
+    }
+
+    fn poll_shutdown(self: Pin<&mut Self>, cx: &mut Context<'_>) -> Poll<io::Result<()>> {
+        Pin::new(&mut self.get_mut().stream).poll_shutdown(cx)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Framing, Watched};
+    use proptest::prelude::*;
+    use std::sync::Arc;
+    use std::sync::atomic::Ordering;
+
+    /// How many requests in `pieces` are framed well.
+    fn good<'a>(pieces: impl IntoIterator<Item = &'a [u8]>) -> u64 {
+        let framing = Arc::new(Framing::default());
+        let mut watched = Watched::new((), Arc::clone(&framing));
+        pieces.into_iter().for_each(|piece| watched.look(piece));
+        framing.good.load(Ordering::Relaxed)
+    }
+
+    const CHUNKED: &str = "POST / HTTP/1.1\r\nTransfer-Encoding: chunked\r\n\r\n\
+         3;x=y\r\na\r\n\r\n1f\r\ncontent-length: 9\r\n0123456789\r\n\r\n0\r\ncontent-length: 9\r\n\r\n";
+    const SIZED: &str =
+        "POST / HTTP/1.1\r\nHost: h\r\ncontent-LENGTH:  20 \r\n\r\nPOST / HTTP/1.1\r\n\r\n\n";
+    const PLAIN: &str = "\r\nGET /sse HTTP/1.1\r\nHost: h\r\n\r\n";
+
+    #[test]
+    fn one_length_or_one_chunked_is_good_and_bodies_are_no_heads() {
+        assert_eq!(CHUNKED.matches("0123456789").count(), 1);
+        for text in [CHUNKED, SIZED, PLAIN] {
+            assert_eq!(good([text.as_bytes()]), 1, "{text}");
+        }
+        let bad = [
+            "content-length: 1\r\ntransfer-encoding: chunked",
+            "transfer-encoding: chunked\r\ncontent-length: 1",
+            "content-length: 1\r\ncontent-length: 1",
+            "transfer-encoding: chunked\r\ntransfer-encoding: chunked",
+            "transfer-encoding: identity\r\ntransfer-encoding: chunked",
+            "transfer-encoding: identity, chunked",
+            "transfer-encoding: gzip, chunked",
+            "transfer-encoding: chunked, chunked",
+            "transfer-encoding: identity",
+            "transfer-encoding:",
+            "content-length: 1, 1",
+            "content-length: +1",
+            "content-length: 0x1",
+            "content-length: 1111111111111111",
+        ];
+        for headers in bad {
+            let text = format!("POST / HTTP/1.1\r\nHost: h\r\n{headers}\r\n\r\n{PLAIN}");
+            assert_eq!(good([text.as_bytes()]), 0, "{headers}");
+            assert_eq!(good([PLAIN.as_bytes(), text.as_bytes()]), 1, "{headers}");
+        }
+        let long = format!("GET / HTTP/1.1\r\nx: {}\r\ncontent-length: 0\r\n\r\n", "y".repeat(999));
+        assert_eq!(good([long.as_bytes(), SIZED.as_bytes()]), 2);
+    }
+
+    proptest! {
+        /// Wherever the bytes are cut, the same requests are seen.
+        #[test]
+        fn where_the_bytes_are_cut_makes_no_difference(
+            order in prop::collection::vec(0..3_usize, 1..6),
+            size in 1..40_usize,
+        ) {
+            let all: String = order.iter().map(|n| [CHUNKED, SIZED, PLAIN][*n]).collect();
+            let count = u64::try_from(order.len()).unwrap();
+            prop_assert_eq!(good(all.as_bytes().chunks(size)), count);
+        }
+    }
+}

@@ -1,0 +1,74 @@
+//! What callers compete for, and how much of it one of them may take.
+//!
+//! [`Quotas`] holds the shares of everything that is taken by requests and connections, for the life of
+//! the process: a change of the configuration gives nobody a second share. `docs/limits.md` has the table
+//! of all of them.
+
+use std::sync::Arc;
+
+use crate::settings::Limits;
+use crate::share::{Holder, Shares};
+
+/// Something of which one holder gets no more than a share.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Quota {
+    /// Requests whose sender is not authenticated yet, of one address.
+    Unauthenticated,
+    /// Requests that are worked on.
+    InFlight,
+    /// Bytes of the bodies of requests.
+    Bodies,
+    /// Calls that wait for their client to answer.
+    Parked,
+    /// Sessions in use.
+    Sessions,
+    /// Event streams that belong to no call.
+    Streams,
+}
+
+impl Quota {
+    /// The setting that bounds the share.
+    #[must_use]
+    pub const fn setting(self) -> &'static str {
+        match self {
+            Self::Unauthenticated => "unauthenticatedPerAddress",
+            Self::InFlight => "inFlightPerCaller",
+            Self::Bodies => "requestBodiesPerCaller",
+            Self::Parked => "parkedPerCaller",
+            Self::Sessions => "sessionsPerCaller",
+            Self::Streams => "eventStreamsPerCaller",
+        }
+    }
+}
+
+/// The shares of the process.
+#[derive(Debug)]
+pub struct Quotas {
+    /// Connections, by network.
+    pub connections: Arc<Shares<Holder>>,
+    /// Requests whose sender is not authenticated yet, by network.
+    pub unauthenticated: Arc<Shares<Holder>>,
+    /// Requests that are worked on, by caller.
+    pub in_flight: Arc<Shares<Holder>>,
+    /// Bytes of the bodies of requests, by caller.
+    pub bodies: Arc<Shares<Holder>>,
+    /// Calls that wait for their client to answer, by caller.
+    pub parked: Arc<Shares<Holder>>,
+    /// Event streams that belong to no call, by caller.
+    pub streams: Arc<Shares<Holder>>,
+}
+
+impl Quotas {
+    /// Nothing taken yet.
+    #[must_use]
+    pub fn new(limits: &Limits) -> Self {
+        Self {
+            connections: Shares::new(limits.connections, limits.connections_per_address),
+            unauthenticated: Shares::new(limits.in_flight, limits.unauthenticated_per_address),
+            in_flight: Shares::new(limits.in_flight, limits.in_flight_per_caller),
+            bodies: Shares::new(limits.request_bodies, limits.request_bodies_per_caller),
+            parked: Shares::new(limits.parked, limits.parked_per_caller),
+            streams: Shares::new(limits.event_streams, limits.event_streams_per_caller),
+        }
+    }
+}

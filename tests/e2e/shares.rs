@@ -1,0 +1,248 @@
+//! What callers compete for: one who takes its share leaves the rest to others, is told so, and is on
+//! record. `docs/limits.md` has the table.
+
+use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::Mutex;
+use std::sync::mpsc::{Sender, channel};
+
+use e2e::client::{Answer, Client, get, raw, read, until};
+use e2e::gateway::{ANA, BOB, Config, Gateway};
+use e2e::server::{Server, tool};
+use e2e::{ERAS, Era, PATIENCE, eventually};
+use serde_json::{Value, json};
+
+const ALL: &str =
+    "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
+
+/// A server with the tools `slow`, which is not answered before the sender is dropped, and `quick`.
+fn server(era: Era) -> (Server, Sender<()>) {
+    let (release, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let server = Server::with(era, json!([tool("slow"), tool("quick")]), move |call, stream| {
+        if call.tool() == "slow" {
+            drop(wait.lock().unwrap().recv());
+        }
+        stream.write_all(&call.text("done")).is_ok()
+    });
+    (server, release)
+}
+
+fn start(server: &Server, limits: &str) -> Gateway {
+    Config::of(&server.url()).policy(ALL).limits(limits).start()
+}
+
+/// Sends these bytes and does not wait for an answer.
+fn begun(gateway: &Gateway, bytes: &[u8]) -> TcpStream {
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+fn call(client: &Client, id: u64, tool: &str) -> Vec<u8> {
+    client.call_bytes(&json!(id), &json!({ "name": tool, "arguments": {} }))
+}
+
+fn refused(gateway: &Gateway, answer: &Answer, reason: &str) {
+    let told = (answer.status, answer.header("retry-after"));
+    assert_eq!(told, (429, Some("1")), "{answer:?}");
+    assert_eq!(answer.json()["error"]["data"]["reason"], reason, "{answer:?}");
+    let is = |record: &Value| record["reason"] == reason && record["outcome"] == "refused";
+    assert!(!gateway.recorded("the refusal", is).is_null());
+}
+
+fn end(client: &Client) -> Answer {
+    let text = String::from_utf8(client.bytes("x", None, "")).unwrap();
+    raw(client.address, text.replacen("POST", "DELETE", 1).as_bytes())
+}
+
+#[test]
+fn one_caller_leaves_requests_to_others() {
+    for era in ERAS {
+        let (server, release) = server(era);
+        let gateway = start(&server, "inFlight: 4");
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        let slow = [1, 2].map(|id| begun(&gateway, &call(&ana, id, "slow")));
+        eventually("both calls", || (server.tool_calls().len() == 2).then_some(()));
+        refused(&gateway, &ana.call("quick", &json!({})), "share-requests");
+        assert_eq!(bob.call("quick", &json!({})).json()["result"]["content"][0]["text"], "done");
+        // One who gives a session back is not held up by what it has begun in others.
+        if era == Era::Legacy {
+            assert_eq!(end(&ana).status, 200);
+        }
+        drop(release);
+        drop(slow);
+        let ana = || gateway.client(Era::Modern, ANA).call("quick", &json!({}));
+        eventually("the share is given back", || (ana().status == 200).then_some(()));
+    }
+}
+
+#[test]
+fn bodies_of_one_caller_leave_room_for_those_of_others() {
+    for era in ERAS {
+        let (server, _release) = server(era);
+        let limits = "requestBody: 64KiB\nrequestBodies: 128KiB\nrequestTime: 30s";
+        let gateway = start(&server, limits);
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        let text = "x".repeat(40_000);
+        let whole = |client: &Client| {
+            let params = json!({ "name": "quick", "arguments": { "text": text } });
+            client.call_bytes(&json!(1), &params)
+        };
+        // Most of a body comes, and then nothing.
+        let bytes = whole(&ana);
+        let slow = begun(&gateway, &bytes[..bytes.len() - 100]);
+        let over = eventually("the share is taken", || {
+            let answer = raw(gateway.address, &whole(&ana));
+            (answer.status != 200).then_some(answer)
+        });
+        refused(&gateway, &over, "share-bodies");
+        assert_eq!(raw(gateway.address, &whole(&bob)).status, 200);
+        drop(slow);
+        let again = || (raw(gateway.address, &whole(&ana)).status == 200).then_some(());
+        eventually("the share is given back", again);
+    }
+}
+
+#[test]
+fn one_address_does_not_take_every_connection() {
+    let (server, _release) = server(Era::Modern);
+    let gateway = start(&server, "connections: 8\nconnectionsPerAddress: 2");
+    let idle = [(), ()].map(|()| TcpStream::connect(gateway.address).unwrap());
+    let closed = || {
+        let mut third = TcpStream::connect(gateway.address).unwrap();
+        third.set_read_timeout(Some(PATIENCE)).unwrap();
+        let request = format!("GET /mcp HTTP/1.1\r\nhost: {}\r\n\r\n", gateway.address);
+        drop(third.write_all(request.as_bytes()));
+        matches!(third.read(&mut [0; 16]), Ok(0) | Err(_))
+    };
+    eventually("one too many is closed", || closed().then_some(()));
+    let counts = get(gateway.ops.unwrap(), "/metrics").body;
+    assert!(!counts.contains("portcullis_connections_refused_total 0"), "{counts}");
+    let said = gateway.log.lock().unwrap().clone();
+    assert!(said.contains("a connection was refused"), "{said}");
+    drop(idle);
+    eventually("there is room again", || (!closed()).then_some(()));
+}
+
+#[test]
+fn a_session_can_always_be_ended_whoever_has_ended_many() {
+    let (server, _release) = server(Era::Modern);
+    let gateway = start(&server, "endedSessions: 4");
+    let bob = gateway.client(Era::Legacy, BOB);
+    let other = gateway.client(Era::Legacy, BOB);
+    for _ in 0..40 {
+        let ana = gateway.client(Era::Legacy, ANA);
+        assert_eq!(end(&ana).status, 200);
+        assert_eq!(ana.call("quick", &json!({})).status, 404, "it has ended");
+    }
+    assert_eq!(end(&bob).status, 200);
+    assert_eq!(bob.call("quick", &json!({})).status, 404);
+    assert_eq!(other.call("quick", &json!({})).status, 200, "another session goes on");
+}
+
+/// A call for which there would be no conversation is not made.
+#[test]
+fn one_caller_leaves_conversations_to_others_and_nothing_is_refused_after_it_was_done() {
+    let (server, _release) = server(Era::Modern);
+    let gateway = start(&server, "sessions: 2");
+    let (first, second) = (gateway.client(Era::Legacy, ANA), gateway.client(Era::Legacy, ANA));
+    let bob = gateway.client(Era::Legacy, BOB);
+    let mut stream = first.stream(None);
+    until(&mut stream, "id: ");
+    refused(&gateway, &second.call("quick", &json!({})), "share-sessions");
+    assert!(server.tool_calls().is_empty(), "nothing was sent");
+    assert_eq!(first.call("quick", &json!({})).status, 200);
+    assert_eq!(bob.call("quick", &json!({})).json()["result"]["content"][0]["text"], "done");
+    assert_eq!(end(&first).status, 200);
+    drop(stream);
+    let again = || second.call("quick", &json!({})).json()["result"].is_object();
+    eventually("the share is given back", || again().then_some(()));
+}
+
+/// A call that has something to say on the way, and no stream to say it on, is answered all the same.
+#[test]
+fn a_call_without_room_for_a_stream_is_answered_as_one_object() {
+    let (go, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let server = Server::with(Era::Modern, json!([tool("work")]), move |call, stream| {
+        let head =
+            "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\nconnection: close\r\n\r\n";
+        let token = &call.body["params"]["_meta"]["progressToken"];
+        let told = json!({ "jsonrpc": "2.0", "method": "notifications/progress",
+            "params": { "progressToken": token, "progress": 1 } });
+        drop(stream.write_all(format!("{head}data: {told}\n\n").as_bytes()));
+        if call.body["params"]["arguments"]["wait"] == true {
+            drop(wait.lock().unwrap().recv());
+        }
+        let result =
+            json!({ "resultType": "complete", "content": [{ "type": "text", "text": "done" }] });
+        let done = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+        drop(stream.write_all(format!("data: {done}\n\n").as_bytes()));
+        false
+    });
+    let gateway = start(&server, "streams: 1");
+    let ana = gateway.client(Era::Legacy, ANA);
+    let params = |wait: bool| json!({ "name": "work", "arguments": { "wait": wait }, "_meta": { "progressToken": "t" } });
+    let mut first = begun(&gateway, &ana.call_bytes(&json!(1), &params(true)));
+    until(&mut first, "\"progress\":1");
+    let second = raw(gateway.address, &ana.call_bytes(&json!(2), &params(false)));
+    assert_eq!(second.status, 200, "{second:?}");
+    assert_eq!(second.header("content-type"), Some("application/json"), "{second:?}");
+    assert_eq!(second.json()["result"]["content"][0]["text"], "done");
+    drop(go);
+    until(&mut first, "done");
+}
+
+#[test]
+fn one_caller_leaves_event_streams_to_others() {
+    for era in ERAS {
+        let (server, _release) = server(Era::Modern);
+        let gateway = start(&server, "eventStreams: 2");
+        let open = |key: &str| -> TcpStream {
+            let client = gateway.client(era, key);
+            match era {
+                Era::Legacy => client.stream(None),
+                Era::Modern => {
+                    let filter = json!({ "notifications": { "toolsListChanged": true } });
+                    let body = client.message(&json!(1), "subscriptions/listen", filter);
+                    begun(&gateway, &client.bytes("subscriptions/listen", None, &body))
+                }
+            }
+        };
+        let mut ana = open(ANA);
+        until(&mut ana, "200 OK");
+        let over = read(&mut open(ANA));
+        assert_eq!((over.status, over.header("retry-after")), (429, Some("1")), "{over:?}");
+        assert_eq!(gateway.last()["reason"], "share-streams");
+        let mut bob = open(BOB);
+        until(&mut bob, "200 OK");
+        drop(ana);
+        eventually("the share is given back", || {
+            let mut again = open(ANA);
+            let mut head = [0; 12];
+            again.read_exact(&mut head).unwrap();
+            (&head == b"HTTP/1.1 200").then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_share_is_no_more_than_all_there_is() {
+    let (server, _release) = server(Era::Modern);
+    for limits in [
+        "inFlight: 2\n  inFlightPerCaller: 3",
+        "connections: 2\n  connectionsPerAddress: 3",
+        "replayMemory: 1MiB\n  replayMemoryPerCaller: 2MiB",
+        "keptResults: 1MiB\n  keptResultsPerCaller: 2MiB",
+        "requestBodies: 1MiB",
+    ] {
+        let limits = limits.replace("\n  ", "\n");
+        let output = Config::of(&server.url()).limits(&limits).refused();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned()
+            + &String::from_utf8_lossy(&output.stdout);
+        let key = limits.lines().last().unwrap().split(':').next().unwrap();
+        assert!(!output.status.success() && said.contains(key), "{limits}: {said}");
+    }
+}
