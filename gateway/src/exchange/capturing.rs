@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use policy::json::Fragment;
+use policy::labels::Concealed;
 use policy::name::ServerName;
 
 use super::Gateway;
@@ -18,7 +19,10 @@ impl Gateway {
     ) {
         let Some(capture) = self.capture else { return };
         let arguments = match arguments.filter(|_| capture.arguments) {
-            Some(arguments) => Some(self.excerpt(server, arguments, &[], capture.size).await),
+            Some(arguments) => {
+                let all = Concealed::default();
+                Some(self.excerpt(server, arguments, &all, capture.size).await)
+            }
             None => None,
         };
         let due = if capture.results { capture.size } else { 0 };
@@ -30,7 +34,7 @@ impl Gateway {
         &self,
         server: &ServerName,
         result: &Fragment,
-        labelled: &[Vec<Box<str>>],
+        labelled: &Concealed,
     ) -> Option<Excerpt> {
         let capture = self.capture.filter(|capture| capture.results)?;
         Some(self.excerpt(server, result, labelled, capture.size).await)
@@ -41,14 +45,14 @@ impl Gateway {
         &self,
         server: &ServerName,
         said: &Fragment,
-        labelled: &[Vec<Box<str>>],
+        labelled: &Concealed,
         most: usize,
     ) -> Excerpt {
         let text = if said.value().raw().len() < self.limits.inspected_inline {
             self.policy.recordable(server, said.value(), labelled)
         } else {
             let (policy, server) = (Arc::clone(&self.policy), server.clone());
-            let (said, labelled) = (said.clone(), labelled.to_vec());
+            let (said, labelled) = (said.clone(), labelled.clone());
             let look = move || policy.recordable(&server, said.value(), &labelled);
             tokio::task::spawn_blocking(look).await.unwrap_or_default()
         };

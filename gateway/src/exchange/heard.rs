@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use policy::inspect::Finding;
 use policy::json::Fragment;
+use policy::labels::Part;
 use policy::message::Reply;
 use policy::pipeline::{Expectation, Released, Shown};
 use policy::principal::Principal;
@@ -40,7 +41,8 @@ impl Gateway {
         looked.await.map_err(|_ended| Failure::Upstream(UpstreamError::Protocol(what)))
     }
 
-    /// What a server said, as `caller` may see it. What was found is counted, and added to `found`.
+    /// What a server said, as `caller` may see it, also by what its reply is held to that is `due`. What
+    /// was found is counted, and added to `found`.
     ///
     /// # Errors
     /// What was found, if it is withheld for it.
@@ -48,11 +50,12 @@ impl Gateway {
         &self,
         caller: &Principal,
         server: &Upstream,
-        said: Option<Fragment>,
+        (part, said): (Part, Option<Fragment>),
+        due: Option<&Expectation>,
         found: &mut Vec<Finding>,
     ) -> Result<Option<Fragment>, Finding> {
         let Some(said) = said else { return Ok(None) };
-        let released = self.policy.release_early(caller, server.name(), said);
+        let released = self.policy.release_early(caller, server.name(), said, part, due);
         match self.counted_parts(released, found) {
             Shown::Answer(Reply::Told(said)) => Ok(Some(said)),
             Shown::Withheld(finding) => Err(finding),
@@ -77,7 +80,8 @@ impl Gateway {
         told: &Notification,
     ) -> Option<Notification> {
         let mut found = Vec::new();
-        let params = self.heard(caller, server, told.params.clone(), &mut found);
+        let said = (Part::Params, told.params.clone());
+        let params = self.heard(caller, server, said, None, &mut found);
         for finding in &found {
             tracing::info!(server = %server.name(), method = %told.method, %finding, "found in what a server said");
         }
@@ -118,16 +122,17 @@ impl Gateway {
         caller: &Principal,
         server: &Upstream,
         asked: Asked,
+        due: Option<&Expectation>,
         found: &mut Vec<Finding>,
     ) -> Result<Asked, Finding> {
         let Asked { questions, result } = asked;
         // What is asked stands in the result too, and is counted once.
-        let result = self.heard(caller, server, result, found)?;
+        let result = self.heard(caller, server, (Part::Result, result), due, found)?;
         let mut again = Vec::new();
         let mut shown = Vec::with_capacity(questions.len());
         for Question { key, id, method, params } in questions {
             let found = if result.is_some() { &mut again } else { &mut *found };
-            let params = self.heard(caller, server, params, found)?;
+            let params = self.heard(caller, server, (Part::Params, params), due, found)?;
             shown.push(Question { key, id, method, params });
         }
         Ok(Asked { questions: shown, result })

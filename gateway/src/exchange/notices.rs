@@ -2,6 +2,7 @@
 
 use http::{Response, StatusCode};
 use policy::json::Fragment;
+use policy::labels::Part;
 use policy::name::ServerName;
 use policy::principal::Principal;
 
@@ -94,7 +95,8 @@ impl Gateway {
                 Ok(Some(Outcome::Error(error))) => {
                     let caller = &arrived.caller.principal;
                     let mut found = Vec::new();
-                    let error = self.heard(caller, server, Some(error), &mut found);
+                    let said = (Part::Error, Some(error));
+                    let error = self.heard(caller, server, said, None, &mut found);
                     refused = Some(error.map_err(Failure::Withheld));
                     if let Some(record) = entry.record() {
                         record.found(found);

@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 use http::Response;
 use policy::inspect::Finding;
 use policy::json::{Fragment, Value};
+use policy::labels::Part;
 use policy::message::{Reply, Verb};
 use policy::offer::Kind;
 use policy::pipeline::{Expectation, Shown};
@@ -330,8 +331,9 @@ impl Underway {
             return (legacy && granted.outcome.is_ok()).then(|| reply::told(&told, &[]));
         }
         let mut found = Vec::new();
-        let params =
-            call.gateway.heard(&call.caller, &call.server, told.params.clone(), &mut found);
+        let said = (Part::Params, told.params.clone());
+        let due = call.due.as_ref();
+        let params = call.gateway.heard(&call.caller, &call.server, said, due, &mut found);
         if let Some(record) = frame.entry.record() {
             record.found(found);
         }

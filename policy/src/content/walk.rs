@@ -210,7 +210,7 @@ impl Walk<'_, '_> {
 
     /// Looks at what is carried in base64; whether it was text.
     fn blob(&mut self, text: &str, at: &str) -> bool {
-        let Some(carried) = carried(text) else { return false };
+        let Some(carried) = coding::text(text) else { return false };
         self.string(&carried, at, Place::Inside);
         true
     }
@@ -249,18 +249,6 @@ fn shown(lens: &Lens<'_>, text: &str, place: Place) -> Glance {
 /// What the name of a member is, and how it is shown: nothing is put before or around it.
 fn named(lens: &Lens<'_>, name: &str) -> Glance {
     lens.cleaned(name)
-}
-
-/// The text that is carried in base64, if most of it is text: read as leniently as anybody might.
-fn carried(text: &str) -> Option<String> {
-    let plain: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    let bytes = coding::base64(&plain)?;
-    let carried = String::from_utf8_lossy(&bytes);
-    let odd = |c: &char| {
-        *c == '\u{fffd}' || c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{1b}')
-    };
-    let (all, odd) = (carried.chars().count(), carried.chars().filter(odd).count());
-    (odd * 10 <= all).then(|| carried.into_owned())
 }
 
 /// What a number is that stands for itself.
@@ -310,7 +298,8 @@ fn write(out: &mut Vec<u8>, lens: &Lens<'_>, value: Value<'_>, place: Place) {
         }),
         Kind::Object => write_members(out, value.members(), |out, (name, member)| {
             write_name(out, named(lens, &name).text.as_deref().unwrap_or(&name));
-            let blob = member.as_str().filter(|_| is_blob(&name)).and_then(|text| carried(&text));
+            let blob =
+                member.as_str().filter(|_| is_blob(&name)).and_then(|text| coding::text(&text));
             match blob.map(|carried| lens.glance(&carried).text) {
                 Some(Some(shown)) => write_string(out, &STANDARD.encode(shown)),
                 Some(None) => out.extend_from_slice(member.raw().as_bytes()),

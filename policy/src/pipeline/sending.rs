@@ -9,6 +9,7 @@ use crate::control::{Control, Ran};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::inspect::{Detector, Finding};
 use crate::json::{Bounds, Document, Fragment};
+use crate::labels::Concealed;
 use crate::message::{Call, Use, Verb};
 use crate::name::ServerName;
 use crate::offer::{Kind, Offer};
@@ -70,10 +71,8 @@ impl Policy {
         let known = self.registered(&call.server, Kind::Tool, &call.name).filter(|_| calls);
         let own = known.map(|known| &known.labels).into_iter();
         let labels = own.chain(offer.map(Offer::labels));
-        let hidden = labels.clone().flat_map(|labels| labels.hidden(may));
-        let labelled = labels.flat_map(|labels| labels.hidden(|_| false));
-        let [hidden, labelled] =
-            [hidden.map(<[_]>::to_vec).collect(), labelled.map(<[_]>::to_vec).collect()];
+        let hidden = Concealed::of(labels.clone(), may);
+        let labelled = Concealed::of(labels, |_| false);
         Terms { output, hidden, labelled, calls }
     }
 

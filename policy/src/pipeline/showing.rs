@@ -10,7 +10,7 @@ use crate::control::{Control, Ran};
 use crate::decision::Mode;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Bounds, Document, Fragment, Value, write_string};
-use crate::labels;
+use crate::labels::{self, Concealed, Part};
 use crate::message::Reply;
 use crate::name::ServerName;
 use crate::offer::Catalog;
@@ -43,9 +43,9 @@ impl Policy {
                     let ran = Ran::default();
                     return Released { reply, findings: vec![Finding::too_long()], ran };
                 }
-                self.heard(principal, &server, said, Reply::Error)
+                self.heard(principal, &server, said, Part::Error, &terms.hidden)
             }
-            Reply::Told(said) => self.heard(principal, &server, said, Reply::Told),
+            Reply::Told(said) => self.heard(principal, &server, said, Part::Params, &terms.hidden),
         }
     }
 
@@ -108,24 +108,39 @@ impl Policy {
         said: Fragment,
         fits: bool,
     ) -> Result<Unlabelled, Finding> {
-        let caller = principal.id.as_str();
-        let hidden: Vec<&[Box<str>]> = terms.hidden.iter().map(|at| &**at).collect();
-        let mark = |value: &str| self.contents.mark(server, caller, value);
-        let cut =
-            if hidden.is_empty() { None } else { labels::without(said.value(), &hidden, &mark) };
+        let cut = self.cut(principal, server, said, Part::Result, &terms.hidden)?;
+        let schema = terms.output.as_ref().filter(|_| fits && !cut.found.is_empty());
+        let said = match schema {
+            Some((schema, _)) => fitting(cut.said, schema)?,
+            None => cut.said,
+        };
+        Ok(Unlabelled { said, ..cut })
+    }
+
+    /// What a server says without what `hidden` names.
+    fn cut(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        said: Fragment,
+        part: Part,
+        hidden: &Concealed,
+    ) -> Result<Unlabelled, Finding> {
+        let mark = |value: &str| self.contents.mark(server, principal.id.as_str(), value);
+        let cut = if hidden.is_empty() {
+            None
+        } else {
+            labels::without(said.value(), part, hidden, &mark)
+        };
         let Some(cut) = cut else {
             return Ok(Unlabelled { said, values: BTreeSet::new(), found: Vec::new() });
         };
-        let document = Document::parse(cut.text.into(), &Bounds::ANSWER);
-        let document = document.map_err(|_unreadable| Finding::unchanged())?;
         if cut.full {
             return Err(Finding::unchanged());
         }
+        let document = Document::parse(cut.text.into(), &Bounds::ANSWER);
+        let document = document.map_err(|_unreadable| Finding::unchanged())?;
         let said = Fragment::whole(Arc::new(document));
-        let said = match terms.output.as_ref().filter(|_| fits) {
-            Some((schema, _)) => fitting(said, schema)?,
-            None => said,
-        };
         Ok(Unlabelled { said, values: cut.values, found: cut.findings })
     }
 
@@ -175,14 +190,28 @@ impl Policy {
     }
 
     /// May this be shown, which the server said before it replied, or without being asked? A reply
-    /// that is due is so still.
+    /// that is `due` is so still, and what its caller does not see in that is not seen here either.
     pub fn release_early(
         &self,
         principal: &Principal,
         server: &ServerName,
         told: Fragment,
+        part: Part,
+        due: Option<&Expectation>,
     ) -> Released {
-        self.heard(principal, server, told, Reply::Told)
+        let nothing = Concealed::default();
+        let hidden = due.map_or(&nothing, |due| &due.terms.hidden);
+        let released = self.heard(principal, server, told, part, hidden);
+        let reply = match released.reply {
+            Shown::Answer(Reply::Result(said) | Reply::Error(said)) => {
+                Shown::Answer(Reply::Told(said))
+            }
+            other @ (Shown::Answer(Reply::Told(_) | Reply::List(_))
+            | Shown::List(_)
+            | Shown::Withheld(_)
+            | Shown::Apart(_)) => other,
+        };
+        Released { reply, ..released }
     }
 
     /// Whether results of tools of `server` that are too long are kept to be read.
@@ -198,21 +227,34 @@ impl Policy {
     }
 
     /// What a server said, as it may be shown: every string of it was looked at.
-    pub(super) fn heard(
+    fn heard(
         &self,
         principal: &Principal,
         server: &ServerName,
         said: Fragment,
-        reply: fn(Fragment) -> Reply,
+        part: Part,
+        hidden: &Concealed,
     ) -> Released {
-        let seen =
-            self.contents.look(server, Direction::Result, principal.id.as_str(), said.value());
+        let ran = Ran::of(&[Control::Results]);
+        let Unlabelled { said, values, mut found } =
+            match self.cut(principal, server, said, part, hidden) {
+                Ok(unlabelled) => unlabelled,
+                Err(finding) => {
+                    let reply = Shown::Withheld(finding.clone());
+                    return Released { reply, findings: vec![finding], ran };
+                }
+            };
+        let (caller, value) = (principal.id.as_str(), said.value());
+        let seen = self.contents.look_without(server, caller, value, &values, false);
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
-        let reply = match passed {
-            Ok(said) => Shown::Answer(reply(said)),
-            Err(finding) => Shown::Withheld(finding),
+        found.extend(findings);
+        let reply = match (passed, part) {
+            (Err(finding), _) => Shown::Withheld(finding),
+            (Ok(said), Part::Result) => Shown::Answer(Reply::Result(said)),
+            (Ok(said), Part::Error) => Shown::Answer(Reply::Error(said)),
+            (Ok(said), Part::Params) => Shown::Answer(Reply::Told(said)),
         };
-        Released { reply, findings, ran: Ran::of(&[Control::Results]) }
+        Released { reply, findings: found, ran }
     }
 
     /// Shows a view again, if it was made for `principal`; the caller keeps views with the policy
