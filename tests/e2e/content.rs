@@ -553,3 +553,55 @@ fn it_makes_no_difference_in_how_many_pieces_an_answer_comes() {
         }
     }
 }
+
+#[test]
+fn a_key_is_known_whatever_stands_beside_it_in_both_directions() {
+    let body = "R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    let keys = [
+        format!("ghp_{body}"),
+        "AKIAQ3EGRZ7XK2MWPLVT".to_owned(),
+        format!("glpat-{}", &body[..20]),
+        format!("sk-ant-api03-{body}"),
+        format!("xoxb-123456789012-{}", &body[..24]),
+        format!("npm_{body}"),
+        format!("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{body}"),
+    ];
+    let beside =
+        [("/repos/", "/contents"), ("env.", ""), ("backup-", ""), ("my_", "/x"), ("a\\n", "\\nb")];
+    for era in ERAS {
+        let said = Said::default();
+        let server = server(era, &said);
+        let gateway = start(
+            &server,
+            "content: [{servers: [up], results: {secrets: block}, arguments: {secrets: block}}]",
+        );
+        let client = gateway.client(era, ANA);
+        for key in &keys {
+            for (before, behind) in beside {
+                let text = format!("see {before}{key}{behind} there");
+                let answer = client.call("work", &json!({ "path": text })).json();
+                assert_eq!(answer["result"]["isError"], true, "{text}: {answer}");
+                assert!(server.tool_calls().is_empty(), "{text}");
+            }
+        }
+        for key in &keys {
+            for (before, behind) in beside {
+                let text = format!("see {before}{key}{behind} there");
+                *said.lock().unwrap() =
+                    vec![json!({ "result": { "content": [{ "type": "text", "text": text }] } })];
+                let answer = client.call("work", &json!({}));
+                assert_eq!(answer.json()["result"]["isError"], true, "{text}: {}", answer.body);
+                assert!(!answer.body.contains(key), "{text}");
+            }
+        }
+        // Replaced is the key alone, and what stands beside it is shown.
+        let gateway = start(&server, "");
+        let path = format!("/repos/{}/contents", keys[0]);
+        *said.lock().unwrap() =
+            vec![json!({ "result": { "content": [{ "type": "text", "text": path }] } })];
+        let answer = gateway.client(era, ANA).call("work", &json!({})).json();
+        let shown = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        assert!(shown.starts_with("/repos/[REDACTED:github-token:"), "{shown}");
+        assert!(shown.ends_with("]/contents"), "{shown}");
+    }
+}

@@ -11,7 +11,7 @@ use aho_corasick::AhoCorasick;
 use memchr::memmem;
 
 use self::commands::flagged;
-use self::forms::format;
+use self::forms::{embedded, format};
 use super::lens::{Class, Found};
 use super::vendors;
 use crate::coding;
@@ -121,6 +121,12 @@ const fn is_part(byte: u8) -> bool {
 
 /// Adds what is found in `text`.
 pub(super) fn find(text: &str, out: &mut Vec<Found>) {
+    runs(text, out);
+    embedded(text, out);
+}
+
+/// Adds what is found in words, one by one.
+fn runs(text: &str, out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -289,6 +295,7 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     // Of a path the last part.
     if let Some((_, last)) = whole.rsplit_once('/')
         && last.len() >= SHORTEST
+        && !is_reference(last)
         && let Some(rule) = format(last)
     {
         return out.push(Found::new(Class::Secret, rule, end - padding - last.len(), end));

@@ -99,6 +99,52 @@ fn each_form_is_known_and_what_only_looks_like_it_is_not() {
 }
 
 #[test]
+fn a_key_is_found_whatever_stands_beside_it() {
+    let body = "R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    let token =
+        format!("eyJhbGciOiJIUzI1NiJ9.{}.{body}", "eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkFuYSJ9");
+    for (key, rule) in [
+        (format!("ghp_{body}"), "github-token"),
+        ("AKIAQ3EGRZ7XK2MWPLVT".to_owned(), "aws-access-key"),
+        (format!("glpat-{}", &body[..20]), "gitlab-token"),
+        (format!("sk-ant-api03-{body}"), "anthropic-key"),
+        (format!("xoxb-123456789012-{}", &body[..24]), "slack-token"),
+        (format!("npm_{body}"), "npm-token"),
+        (token, "jwt"),
+    ] {
+        for (before, behind) in [
+            ("/repos/", "/c"),
+            ("https://host.example/a/", "/b?c=d"),
+            ("env.", ""),
+            ("backup-", ""),
+            ("my_", "/x"),
+            ("a+", "+b"),
+            ("..", ".."),
+            ("x~", "!"),
+            ("line\\n", "\\nmore"),
+            ("q=a%3D", "%26b"),
+            ("\\u0022", "\\u0022"),
+            ("(", ")"),
+        ] {
+            let text = format!("{before}{key}{behind}");
+            assert!(found(&text).contains(&rule.to_owned()), "{text}: {:?}", found(&text));
+        }
+    }
+    // Names of files, words and identifiers that have a short prefix by chance.
+    for text in [
+        "/guides/key-in-2024-a-step-by-step-guide-for-everybody",
+        "/objects/key-3f2504e0-4f89-11d3-9a0c-0305e82c3301/x",
+        "https://docs.example/en/sk-learn-1-2-0-release-notes-of-the-library",
+        "/task-ant-colony-optimisation-2024-11-12-results-of-the-run",
+        "client_secret_of_the_application_that_is_registered_in_2024",
+        "iVBORw0KGgo/EAAAAAAAQAAOEJJTScQAAAAAAAKAAEAAAAAAAAAAThCSU0D9QAAAAAASAAv",
+        "AAgAAAAAAAQAAOEJJTScQAAAAAAAKAAEAAAAAAAAAAThCSU0D9QAAAAAASAAvZmYAAQBsZmYABgAAAAAAAQAvZmYAAQChmZo",
+    ] {
+        assert_eq!(found(text), [""; 0], "{text}");
+    }
+}
+
+#[test]
 fn what_is_split_or_encoded_once_is_found() {
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";
     let split: String = secret.chars().flat_map(|c| [c, '\u{200b}']).collect();
