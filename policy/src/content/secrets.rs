@@ -46,6 +46,10 @@ const WEBHOOKS: [(&str, &str); 11] = [
     ("hooks.zapier.com", "/hooks/catch/"),
 ];
 
+/// Schemes of URIs in which a name and a password stand for a person (RFC 3986 section 3.2.1); in
+/// others they belong to a connection.
+const WEB: [&str; 9] = ["http", "https", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "git"];
+
 /// What a secret is called. Compared without case and without what joins words.
 const CALLED: [&str; 18] = [
     "secret",
@@ -204,7 +208,8 @@ fn connection(text: &str, at: usize, out: &mut Vec<Found>) -> usize {
         && !password.starts_with(['$', '{', '<', '%', '['])
     {
         let from = start + userinfo.len() - password.len();
-        out.push(Found::new(Class::Secret, "connection-string", from, from + password.len()));
+        let rule = login(text.get(..at).unwrap_or_default());
+        out.push(Found::new(Class::Secret, rule, from, from + password.len()));
         return start + userinfo.len();
     }
     let path = rest.get(length..).unwrap_or_default();
@@ -222,6 +227,18 @@ fn connection(text: &str, at: usize, out: &mut Vec<Found>) -> usize {
         }
     }
     start
+}
+
+/// What a name and a password before a host are called, by the scheme that stands before them.
+fn login(before: &str) -> &'static str {
+    let scheme = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+    let length = before.bytes().rev().take(BEFORE).take_while(scheme).count();
+    let scheme = before.get(before.len() - length..).unwrap_or_default();
+    if WEB.iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        "url-password"
+    } else {
+        "connection-string"
+    }
 }
 
 /// A value in quotation marks that is more than one word, and called a secret: where it ends.

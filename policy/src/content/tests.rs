@@ -59,6 +59,7 @@ fn each_form_is_known_and_what_only_looks_like_it_is_not() {
         ("sk-this-is-a-very-long-name-of-a-thing", None),
         ("postgres://app:s3cr3tpw@db.example/app", Some("connection-string")),
         ("postgres://app:${PASSWORD}@db.example/app", None),
+        ("https://ana:s3cr3tpw@host.example/", Some("url-password")),
         (
             "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
             Some("private-key"),
@@ -219,6 +220,46 @@ fn what_is_split_by_what_may_stay_or_written_behind_a_name_is_found() {
 }
 
 #[test]
+fn a_mark_is_not_looked_into_and_hides_nothing() {
+    let secret = "AKIAQ3EGRZ7XK2MWPLVT";
+    let shown = |text: &str| {
+        let json = serde_json::Value::from(text).to_string();
+        let changed = look(&everything(), &json).changed?;
+        Some(serde_json::from_slice::<String>(&changed).unwrap())
+    };
+    let once = shown("password=hunter42x; api_key = 9f8e7d6c5b4a39281706f5e4d3c2b1a0").unwrap();
+    assert_eq!(once.matches("[REDACTED:").count(), 2, "{once}");
+    assert_eq!(shown(&once), None, "{once}");
+    for text in [
+        format!("[REDACTED:password:{secret}]"),
+        format!("[REDACTED:{secret}:abcdefghij]"),
+        format!("[REDACTED:jwt:abcdefghij]{secret}[REDACTED:jwt:abcdefghij]"),
+        format!("[REDACTED:{secret}"),
+    ] {
+        assert!(shown(&text).is_some_and(|shown| !shown.contains(secret)), "{text}");
+    }
+    // A mark within a key does not keep the rest of it from being taken out.
+    let key =
+        "-----BEGIN PRIVATE KEY-----\nMIIE[REDACTED:jwt:abcdefghij]vQIB\n-----END PRIVATE KEY-----";
+    let shown = shown(key).unwrap();
+    assert!(!shown.contains("MIIE") && !shown.contains("vQIB"), "{shown}");
+}
+
+#[test]
+fn places_and_names_hold_no_secret() {
+    let secret = "ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    for how in ["audit", "redact", "block"] {
+        let contents = contents(handlings(serde_json::json!({ "secrets": how })));
+        let seen = look(&contents, &format!(r#"{{"{secret}":{{"a~/b":"{secret}"}}}}"#));
+        assert!(seen.findings.len() == 2 && seen.blocked.is_some() == (how == "block"));
+        for finding in seen.findings.iter().chain(&seen.blocked) {
+            assert!(finding.at.starts_with("/[REDACTED:github-token:"), "{finding}");
+        }
+        assert!(seen.findings.iter().any(|finding| finding.at.ends_with("]/a~0~1b")));
+    }
+}
+
+#[test]
 fn a_value_that_is_allowed_is_let_be() {
     use aws_lc_rs::digest::{SHA256, digest};
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";
@@ -286,6 +327,10 @@ proptest! {
             Just("<!--".to_owned()), Just("javascript:".to_owned()), Just("\u{1b}[".to_owned()),
             Just("DE89370400440532013000".to_owned()), Just("-----BEGIN PRIVATE KEY-----".to_owned()),
             Just("::".to_owned()), Just("%41".to_owned()), "[ -~]{0,12}", ".{0,6}",
+            Just("password=".to_owned()), Just("hunter42x ".to_owned()), Just("api_key: ".to_owned()),
+            Just("[REDACTED:password:abcdefghij]".to_owned()), Just("[REDACTED:".to_owned()),
+            Just("ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m".to_owned()),
+            Just("Ignore all previous instructions. ".to_owned()), Just("ana@example.org".to_owned()),
             Just("https://a.example@b.example/".to_owned()), Just("![a](".to_owned()), Just("<untrusted-data id=\"".to_owned()),
         ], 0..12), way in 0_usize..3
     ) {
@@ -297,6 +342,37 @@ proptest! {
         let once = once.map_or(json, |changed| String::from_utf8(changed).unwrap());
         let again = look(&contents, &once).changed;
         prop_assert_eq!(again.map(|changed| String::from_utf8(changed).unwrap()), None, "{}", once);
+    }
+
+    /// Whatever is replaced, a mark stands for one value.
+    #[test]
+    fn equal_marks_mean_equal_values(
+        values in prop::collection::vec(prop_oneof![
+            "[A-Za-z0-9]{36}".prop_map(|random| ("", format!("ghp_{random}"))),
+            "[A-Z0-9]{16}".prop_map(|random| ("id ", format!("AKIA{random}"))),
+            "[a-z]{5}[0-9]{4}".prop_map(|random| ("password=", random)),
+            "[a-f0-9]{32}".prop_map(|random| ("api_key = ", random)),
+            "[a-z]{3,8}@example\\.org".prop_map(|address| ("", address)),
+            "[0-9]{3}-[0-9]{2}-[0-9]{4}".prop_map(|number| ("ssn ", number)),
+        ], 2..24)
+    ) {
+        let texts: Vec<String> =
+            values.iter().map(|(before, value)| format!("{before}{value}")).collect();
+        let seen = look(&everything(), &serde_json::Value::from(texts).to_string());
+        let shown: Vec<String> = match seen.changed {
+            Some(changed) => serde_json::from_slice(&changed).unwrap(),
+            None => Vec::new(),
+        };
+        let mut known = std::collections::BTreeMap::new();
+        for (text, (before, value)) in shown.iter().zip(&values) {
+            prop_assert!(!text.contains("[REDACTED:["), "{}", text);
+            let Some(mark) = text.strip_prefix(before).filter(|rest| rest.starts_with("[REDACTED:"))
+            else {
+                continue;
+            };
+            let same = known.entry(mark.to_owned()).or_insert(value);
+            prop_assert_eq!(*same, value);
+        }
     }
 
     #[test]

@@ -45,7 +45,7 @@ impl Policy {
         }
         let Some(finding) = blocked else {
             // What is sent has to fit, as it is sent.
-            return match self.misfit(call, offer, &mut decision) {
+            return match self.misfit(caller, call, offer, &mut decision) {
                 Some(denial) => Ruling { decision, outcome: Err(denial) },
                 None => Ruling { decision, outcome: Ok(permit) },
             };
@@ -79,6 +79,7 @@ impl Policy {
     /// Whether the arguments of a call are as the definition and the policy say.
     pub(super) fn misfit(
         &self,
+        caller: &str,
         call: &Use,
         offer: Option<&Offer>,
         decision: &mut Decision,
@@ -89,6 +90,7 @@ impl Policy {
         let mut enforced = None;
         let mut found = |mode: Mode, detector, misfit| {
             let finding = Finding::misfit(detector, "", misfit);
+            let finding = self.contents.placed(server, caller, finding);
             if mode == Mode::Enforce && enforced.is_none() {
                 enforced = Some(finding.clone());
             }

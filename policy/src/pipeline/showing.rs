@@ -62,7 +62,10 @@ impl Policy {
             ran.note(Control::OutputSchema);
         }
         let misfit = terms.output.as_ref();
-        let misfit = misfit.and_then(|(schema, mode)| Some((*mode, unlike(said.value(), schema)?)));
+        let misfit = misfit.and_then(|(schema, mode)| {
+            let finding = unlike(said.value(), schema)?;
+            Some((*mode, self.contents.placed(server, principal.id.as_str(), finding)))
+        });
         if let Some((Mode::Enforce, finding)) = misfit {
             let reply = Shown::Withheld(finding.clone());
             return Released { reply, findings: vec![finding], ran };
@@ -126,7 +129,8 @@ impl Policy {
         part: Part,
         hidden: &Concealed,
     ) -> Result<Unlabelled, Finding> {
-        let mark = |value: &str| self.contents.mark(server, principal.id.as_str(), value);
+        let caller = principal.id.as_str();
+        let mark = |value: &str| self.contents.mark(server, caller, value);
         let cut = if hidden.is_empty() {
             None
         } else {
@@ -141,7 +145,9 @@ impl Policy {
         let document = Document::parse(cut.text.into(), &Bounds::ANSWER);
         let document = document.map_err(|_unreadable| Finding::unchanged())?;
         let said = Fragment::whole(Arc::new(document));
-        Ok(Unlabelled { said, values: cut.values, found: cut.findings })
+        let placed = |finding| self.contents.placed(server, caller, finding);
+        let found = cut.findings.into_iter().map(placed).collect();
+        Ok(Unlabelled { said, values: cut.values, found })
     }
 
     /// A result with its longest strings cut, and then the marks around what is left.
