@@ -700,3 +700,25 @@ fn numbers_and_members_of_the_protocol_are_looked_at_too() {
         assert_eq!(call(&gateway, params).json()["result"]["isError"], true);
     }
 }
+
+#[test]
+fn a_key_in_a_long_encoded_run_is_found() {
+    let filler = "Nothing to see here. ".repeat(10_000);
+    for era in ERAS {
+        let said = Said::default();
+        let server = server(era, &said);
+        let gateway = start(&server, "");
+        let encoded = STANDARD.encode(format!("{filler} {SECRET} {filler}"));
+        *said.lock().unwrap() =
+            vec![json!({ "result": { "content": [{ "type": "text", "text": encoded }] } })];
+        let answer = gateway.client(era, ANA).call("work", &json!({})).json();
+        let shown = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        assert!(shown.starts_with("[REDACTED:aws-access-key:"), "{}", shown.len());
+        assert!(gateway.last()["found"].to_string().contains("aws-access-key"));
+        let gateway = start(&server, "content: [{servers: [up], arguments: {secrets: block}}]");
+        let before = server.tool_calls().len();
+        let answer = gateway.client(era, ANA).call("work", &json!({ "data": encoded })).json();
+        assert_eq!(answer["result"]["isError"], true);
+        assert_eq!(server.tool_calls().len(), before);
+    }
+}
