@@ -5,7 +5,7 @@
 //! stands in the result: most servers repeat their structured content as text. A text that may hold a
 //! labelled member and cannot be read is withheld.
 
-mod form;
+pub(crate) mod form;
 mod cut;
 
 use std::borrow::Cow;

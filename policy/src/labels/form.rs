@@ -12,7 +12,7 @@ const LINES: usize = 100_000;
 
 /// What a text is.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) enum Form {
+pub(crate) enum Form {
     /// It does not begin like JSON.
     Plain,
     /// Values, and where they stand in it.
@@ -22,7 +22,7 @@ pub(super) enum Form {
 }
 
 /// What `text` is, after a byte order mark, blanks, comments and the mark of a code block.
-pub(super) fn of(text: &str) -> Form {
+pub(crate) fn of(text: &str) -> Form {
     let (body, fenced) = body(text);
     if !body.starts_with(['{', '[', '"']) {
         return Form::Plain;
@@ -126,7 +126,7 @@ fn begins(text: &str) -> bool {
 
 /// Whether a text gives a value to one of these names as JSON does, wherever in it, also escaped once
 /// more. A name that is written with escapes could be any.
-pub(super) fn gives(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
+pub(crate) fn gives(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
     ["\"", "'", "&quot;"].iter().any(|quote| {
         let mut parts = text.split(quote).skip(1).peekable();
         while let Some(name) = parts.next() {
@@ -142,7 +142,7 @@ pub(super) fn gives(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
 }
 
 /// A name without what is not shown of it.
-pub(super) fn shown(name: &str) -> Cow<'_, str> {
+pub(crate) fn shown(name: &str) -> Cow<'_, str> {
     if name.contains(|c| Hidden::of(c).is_some()) {
         Cow::Owned(name.chars().filter(|c| Hidden::of(*c).is_none()).collect())
     } else {
