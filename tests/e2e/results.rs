@@ -468,6 +468,16 @@ fn guardrails_have_the_last_word() {
         // It is asked about what it is to be asked about.
         let only = open("deny", ", results: false, most: 200B");
         assert!(!call(&only, "nice") && call(&only, &"long".repeat(100)));
+        // Nor does it help to write more than it is asked about.
+        let padded = open("allow", ", most: 200B");
+        assert!(call(&padded, &"long".repeat(100)));
+        assert!(
+            padded.last()["found"].to_string().contains("`guard` cannot be asked"),
+            "{}",
+            padded.last()
+        );
+        *told.lock().unwrap() = texts(&[&"long".repeat(100)]);
+        assert!(call(&padded, "nice"));
     }
 }
 
