@@ -1,7 +1,8 @@
 //! Somebody outside who is asked whether something may pass (control C13).
 //!
 //! It is asked last: about what the policy permits, as it would be sent or shown. Its answer can only
-//! take away. What it does not answer in time is decided by what the configuration says.
+//! take away. What it does not answer in time is decided by what the configuration says; what is too
+//! long to be asked about does not pass, because a peer decides how long a message is.
 
 use std::borrow::Cow;
 
@@ -116,6 +117,16 @@ impl Guardrail {
     /// # Errors
     /// Why it may not pass.
     pub async fn ask(&self, question: Question<'_>) -> Result<Option<Finding>, Finding> {
+        let length = question.value.raw().len() + question.beside.len();
+        if length > self.most {
+            tracing::warn!(
+                guardrail = &*self.name,
+                length,
+                most = self.most,
+                "a message is longer than a guardrail is asked about"
+            );
+            return Err(self.finding("cannot be asked: the message is too long"));
+        }
         match self.verdict(question).await {
             Ok(None) => Ok(None),
             Ok(Some(reason)) => Err(self.finding(&format!("denies: {reason}"))),
@@ -138,9 +149,6 @@ impl Guardrail {
     /// `None` where it says that it may pass, and otherwise why not.
     async fn verdict(&self, question: Question<'_>) -> Result<Option<String>, FetchError> {
         let value = question.value.raw();
-        if value.len() + question.beside.len() > self.most {
-            return Err(FetchError::Long(self.most));
-        }
         let mut body = Vec::with_capacity(value.len() + question.beside.len() + 256);
         let mut object = Object::open(&mut body);
         object.text("direction", question.part.direction());

@@ -323,7 +323,7 @@ mod tests {
     async fn a_worker_that_is_held_does_not_hold_the_stop() {
         let (end, wait) = mpsc::channel::<()>();
         let quick = thread::spawn(|| {});
-        let held = thread::spawn(move || drop(wait.recv()));
+        let held = thread::spawn(move || wait.recv().unwrap_or_default());
         let stopped = joined(vec![quick, held], Duration::from_millis(1)).await;
         assert_eq!(stopped, Stopped::Abandoned);
         drop(end);

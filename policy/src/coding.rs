@@ -23,6 +23,18 @@ pub(crate) fn base64(text: &str) -> Option<Vec<u8>> {
     }
 }
 
+/// The text that base64 stands for, if most of it is text: blanks within it do not count.
+pub(crate) fn text(encoded: &str) -> Option<String> {
+    let plain: String = encoded.chars().filter(|c| !c.is_ascii_whitespace()).collect();
+    let bytes = base64(&plain)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let odd = |c: &char| {
+        *c == '\u{fffd}' || c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{1b}')
+    };
+    let (all, odd) = (text.chars().count(), text.chars().filter(odd).count());
+    (odd * 10 <= all).then(|| text.into_owned())
+}
+
 /// The bytes with percent escapes undone (RFC 3986 section 2.1), and how many there were.
 pub(crate) fn percent(text: &str) -> (Vec<u8>, usize) {
     let digit = |byte: Option<&u8>| {

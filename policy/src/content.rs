@@ -10,6 +10,7 @@ mod fence;
 mod handling;
 mod host;
 mod lens;
+mod mark;
 mod markup;
 mod media;
 mod named;
@@ -22,6 +23,7 @@ pub mod stretch;
 mod vendors;
 mod walk;
 
+use std::borrow::Cow;
 use std::collections::BTreeSet;
 
 use aho_corasick::{AhoCorasick, MatchKind};
@@ -38,7 +40,7 @@ use crate::mode::Mode;
 use crate::name::ServerName;
 use crate::pattern::Pattern;
 use crate::principal::Who;
-use crate::work::Budget;
+use crate::work::{Budget, USUAL_MOST};
 
 /// Most findings that are kept of one message and detector; all are acted on.
 const KEPT: usize = 16;
@@ -265,6 +267,19 @@ impl Contents {
         let whole = lens.cleaned(&text);
         let blocks = whole.findings.iter().any(|(_, done, _)| *done == Handling::Block);
         if blocks || budget.is_exhausted() { None } else { Some(whole.text.unwrap_or(text)) }
+    }
+
+    /// A finding whose place and words name no secret, whatever members are called.
+    pub(crate) fn placed(&self, server: &ServerName, caller: &str, finding: Finding) -> Finding {
+        let budget = Budget::for_bytes(0, USUAL_MOST);
+        let lens = self.lens(server, Direction::Result, caller, None, &budget);
+        let at = lens.place(&finding.at);
+        let note = match finding.note {
+            // Our own words.
+            Cow::Borrowed(note) => Cow::Borrowed(note),
+            Cow::Owned(note) => Cow::Owned(lens.told(&note)),
+        };
+        Finding { detector: finding.detector, at, note }
     }
 
     /// What stands for a value of a labelled member.

@@ -167,6 +167,12 @@ impl Finding {
         Self { detector: Detector::SensitiveFields, at, note }
     }
 
+    /// Of a text that may hold what is labelled, and that readers understand differently.
+    pub(crate) fn unread(at: &str) -> Self {
+        let note = Cow::Borrowed("may hold what is labelled, and cannot be read");
+        Self { detector: Detector::SensitiveFields, at: at.to_owned(), note }
+    }
+
     /// Of a result that is longer than results may be.
     #[must_use]
     pub const fn too_long() -> Self {

@@ -19,6 +19,7 @@ use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::definitions::Definitions;
 use crate::inspect::Finding;
 use crate::json::{Document, Fragment, Value};
+use crate::labels::Concealed;
 use crate::message::{Call, Reply, Use, Verb};
 use crate::name::{RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer, Place};
@@ -61,9 +62,9 @@ struct Terms {
     /// What the result has to be like, and what is done if it is not.
     output: Option<(Arc<Schema>, Mode)>,
     /// Members that this caller does not see.
-    hidden: Vec<Vec<Box<str>>>,
+    hidden: Concealed,
     /// Members that are labelled, whoever sees them.
-    labelled: Vec<Vec<Box<str>>>,
+    labelled: Concealed,
     /// It is a call of a tool, or what came of one.
     calls: bool,
 }

@@ -250,6 +250,35 @@ fn a_client_answers_its_own_questions_alone() {
     assert_eq!(heard.lock().unwrap().len(), 2);
 }
 
+/// What a client answers goes to a server, and is looked at as arguments are.
+#[test]
+fn a_secret_in_an_answer_is_not_sent() {
+    let secret = "AKIAQ3EGRZ7XK2MWPLVT";
+    let (server, heard) = legacy();
+    let policy = format!("{RULES}\ncontent: [{{servers: [up], arguments: {{secrets: block}}}}]");
+    let gateway = Config::of(&server.url()).policy(&policy).start();
+    let ana = able(&gateway, Era::Legacy, ANA);
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    stream.write_all(&ana.call_bytes(&json!(1), &json!({ "name": "ask" }))).unwrap();
+    let mut seen = String::new();
+    for (message, key) in [("first?", secret), ("second?", "harmless")] {
+        let id = asked(&mut stream, &mut seen, message);
+        let result = json!({ "action": "accept", "content": { "key": key } });
+        let body = json!({ "jsonrpc": "2.0", "id": id, "result": result });
+        let status = e2e::client::raw(ana.address, &ana.bytes("", None, &body.to_string())).status;
+        assert_eq!(status, 202);
+    }
+    e2e::eventually("the answer", || {
+        read_more(&mut stream, &mut seen);
+        seen.contains(r#""text":"both""#).then_some(())
+    });
+    let heard = heard.lock().unwrap();
+    assert!(heard[0]["error"].is_object(), "{heard:?}");
+    assert_eq!(heard[1]["result"]["content"]["key"], "harmless");
+    assert!(server.calls().iter().all(|call| !call.body.to_string().contains(secret)));
+}
+
 fn read_more(stream: &mut TcpStream, seen: &mut String) {
     use std::io::Read as _;
     let mut buffer = [0; 4096];

@@ -135,8 +135,10 @@ fn what_is_a_secret_by_its_name_is_not_recorded() {
     for era in ERAS {
         // Nothing in its words says that it is one.
         let secret = "correct horse battery staple";
+        let inner = json!({ "password": secret }).to_string();
         let said = json!({ "resultType": "complete", "structuredContent": { "note": "x",
-            "password": secret }, "content": [] });
+            "password": secret, "pin": { "secret-code": 48_151_623 } },
+            "content": [{ "type": "text", "text": inner }, { "type": "text", "text": format!("it is {inner}") }] });
         let up = server(era, &Arc::new(Mutex::new(said)));
         let gateway = start(&up, "capture: {arguments: true, results: true}");
         let called =
@@ -145,7 +147,7 @@ fn what_is_a_secret_by_its_name_is_not_recorded() {
         let (intent, _) = records(&gateway);
         assert!(intent["arguments"].as_str().unwrap().contains("a-friend"));
         let log = std::fs::read_to_string(gateway.audit()).unwrap();
-        assert!(!log.contains(secret), "{log}");
+        assert!(!log.contains(secret) && !log.contains("48151623"), "{log}");
     }
 }
 

@@ -553,3 +553,172 @@ fn it_makes_no_difference_in_how_many_pieces_an_answer_comes() {
         }
     }
 }
+
+#[test]
+fn a_key_is_known_whatever_stands_beside_it_in_both_directions() {
+    let body = "R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    let keys = [
+        format!("ghp_{body}"),
+        "AKIAQ3EGRZ7XK2MWPLVT".to_owned(),
+        format!("glpat-{}", &body[..20]),
+        format!("sk-ant-api03-{body}"),
+        format!("xoxb-123456789012-{}", &body[..24]),
+        format!("npm_{body}"),
+        format!("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{body}"),
+    ];
+    let beside =
+        [("/repos/", "/contents"), ("env.", ""), ("backup-", ""), ("my_", "/x"), ("a\\n", "\\nb")];
+    for era in ERAS {
+        let said = Said::default();
+        let server = server(era, &said);
+        let gateway = start(
+            &server,
+            "content: [{servers: [up], results: {secrets: block}, arguments: {secrets: block}}]",
+        );
+        let client = gateway.client(era, ANA);
+        for key in &keys {
+            for (before, behind) in beside {
+                let text = format!("see {before}{key}{behind} there");
+                let answer = client.call("work", &json!({ "path": text })).json();
+                assert_eq!(answer["result"]["isError"], true, "{text}: {answer}");
+                assert!(server.tool_calls().is_empty(), "{text}");
+            }
+        }
+        for key in &keys {
+            for (before, behind) in beside {
+                let text = format!("see {before}{key}{behind} there");
+                *said.lock().unwrap() =
+                    vec![json!({ "result": { "content": [{ "type": "text", "text": text }] } })];
+                let answer = client.call("work", &json!({}));
+                assert_eq!(answer.json()["result"]["isError"], true, "{text}: {}", answer.body);
+                assert!(!answer.body.contains(key), "{text}");
+            }
+        }
+        // Replaced is the key alone, and what stands beside it is shown.
+        let gateway = start(&server, "");
+        let path = format!("/repos/{}/contents", keys[0]);
+        *said.lock().unwrap() =
+            vec![json!({ "result": { "content": [{ "type": "text", "text": path }] } })];
+        let answer = gateway.client(era, ANA).call("work", &json!({})).json();
+        let shown = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        assert!(shown.starts_with("/repos/[REDACTED:github-token:"), "{shown}");
+        assert!(shown.ends_with("]/contents"), "{shown}");
+    }
+}
+
+#[test]
+fn what_was_replaced_is_shown_as_it_is_when_it_comes_again() {
+    for era in ERAS {
+        let said = Said::default();
+        let server = server(era, &said);
+        let gateway = start(&server, "");
+        let client = gateway.client(era, ANA);
+        let shown = |text: &str| {
+            *said.lock().unwrap() =
+                vec![json!({ "result": { "content": [{ "type": "text", "text": text }] } })];
+            let answer = client.call("work", &json!({})).json();
+            answer["result"]["content"][0]["text"].as_str().unwrap().to_owned()
+        };
+        let first = shown("password=hunter42x");
+        assert!(first.starts_with("password=[REDACTED:password:"), "{first}");
+        assert_eq!(first.matches("REDACTED").count(), 1, "{first}");
+        assert_eq!(shown(&first), first);
+        // Nobody hides a key behind what looks like a mark.
+        for text in
+            [format!("[REDACTED:password:{SECRET}]"), format!("[REDACTED:{SECRET}:abcdefghij]")]
+        {
+            assert!(!shown(&text).contains(SECRET), "{text}");
+        }
+    }
+}
+
+#[test]
+fn no_record_says_a_secret_that_is_the_name_of_a_member() {
+    let token = "ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    for era in ERAS {
+        let said = Said::default();
+        *said.lock().unwrap() = vec![json!({ "result": { "content": [],
+            "structuredContent": { token: { "deep": SECRET } } } })];
+        let server = server(era, &said);
+        let audits = "content: [{servers: [up], results: {secrets: audit}}]";
+        for (content, passes) in [
+            (audits, true),
+            ("", true),
+            ("content: [{servers: [up], arguments: {secrets: block}}]", false),
+        ] {
+            let gateway = start(&server, content);
+            let sent = json!({ token: { "deep": [SECRET] } });
+            let answer = gateway.client(era, ANA).call("work", &sent);
+            assert_eq!(answer.json()["result"]["isError"] != true, passes, "{}", answer.body);
+            if !passes {
+                assert!(!answer.body.contains(token), "{}", answer.body);
+            }
+            let log = std::fs::read_to_string(gateway.audit()).unwrap();
+            assert!(!log.contains(token) && !log.contains(SECRET), "{log}");
+            assert!(!gateway.log.lock().unwrap().contains(token));
+            let found = gateway.exchanges().pop().unwrap()["findings"].to_string();
+            assert!(found.contains("secrets at `/[REDACTED:github-token:"), "{found}");
+        }
+        // A password in a URI is one whatever the URI is for.
+        *said.lock().unwrap() = vec![json!({ "result": { "content": [{ "type": "text",
+            "text": "clone https://ana:s3cr3tpw@host.example/a.git" }] } })];
+        let gateway = start(&server, "");
+        let answer = gateway.client(era, ANA).call("work", &json!({})).json();
+        let shown = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        assert!(shown.contains("https://ana:[REDACTED:url-password:"), "{shown}");
+    }
+}
+
+#[test]
+fn numbers_and_members_of_the_protocol_are_looked_at_too() {
+    let digits = 4_539_148_803_436_467_u64;
+    for era in ERAS {
+        let said = Said::default();
+        *said.lock().unwrap() =
+            vec![json!({ "result": { "content": [], "structuredContent": { "card": digits } } })];
+        let server = server(era, &said);
+        let call =
+            |gateway: &Gateway, params: Value| gateway.client(era, ANA).ask("tools/call", params);
+        let gateway = start(
+            &server,
+            "content: [{servers: [up], arguments: {identifiers: block, secrets: block}}]",
+        );
+        let number = json!({ "name": "work", "arguments": { "card": digits } });
+        let meta =
+            json!({ "name": "work", "arguments": {}, "_meta": { "example.com/key": SECRET } });
+        for params in [number, meta] {
+            let answer = call(&gateway, params.clone());
+            assert_eq!(answer.json()["result"]["isError"], true, "{params}: {}", answer.body);
+            assert_eq!(gateway.last()["reason"], "content");
+        }
+        assert!(server.tool_calls().is_empty());
+        // And in what comes back.
+        let params = json!({ "name": "work", "arguments": {} });
+        let shown = call(&gateway, params.clone());
+        assert!(!shown.body.contains(&digits.to_string()), "{}", shown.body);
+        let gateway = start(&server, "content: [{servers: [up], results: {identifiers: block}}]");
+        assert_eq!(call(&gateway, params).json()["result"]["isError"], true);
+    }
+}
+
+#[test]
+fn a_key_in_a_long_encoded_run_is_found() {
+    let filler = "Nothing to see here. ".repeat(2_000);
+    for era in ERAS {
+        let said = Said::default();
+        let server = server(era, &said);
+        let gateway = start(&server, "");
+        let encoded = STANDARD.encode(format!("{filler} {SECRET} {filler}"));
+        *said.lock().unwrap() =
+            vec![json!({ "result": { "content": [{ "type": "text", "text": encoded }] } })];
+        let answer = gateway.client(era, ANA).call("work", &json!({})).json();
+        let shown = answer["result"]["content"][0]["text"].as_str().unwrap().to_owned();
+        assert!(shown.starts_with("[REDACTED:aws-access-key:"), "{}", shown.len());
+        assert!(gateway.last()["found"].to_string().contains("aws-access-key"));
+        let gateway = start(&server, "content: [{servers: [up], arguments: {secrets: block}}]");
+        let before = server.tool_calls().len();
+        let answer = gateway.client(era, ANA).call("work", &json!({ "data": encoded })).json();
+        assert_eq!(answer["result"]["isError"], true);
+        assert_eq!(server.tool_calls().len(), before);
+    }
+}

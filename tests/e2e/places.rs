@@ -136,10 +136,11 @@ fn what_a_client_says_of_itself_is_looked_at() {
                 let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": info });
                 let body =
                     json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
-                let bytes = Client { session: None, ..ana.clone() };
+                let mut stranger = ana.clone();
+                stranger.session = None;
                 e2e::client::raw(
                     gateway.address,
-                    &bytes.bytes("initialize", None, &body.to_string()),
+                    &stranger.bytes("initialize", None, &body.to_string()),
                 )
             }
             Era::Modern => {

@@ -201,7 +201,7 @@ fn a_config_map_whose_links_are_swapped_is_a_change() {
     fs::create_dir(&mounted).unwrap();
     swap(&mounted, 1, &text("read"));
     symlink("..data/gateway.yaml", mounted.join("gateway.yaml")).unwrap();
-    let mut command = std::process::Command::new(e2e::gateway::binary());
+    let mut command = Command::new(e2e::gateway::binary());
     command.args(["run", "-c"]).arg(mounted.join("gateway.yaml"));
     let gateway = Gateway::spawn(command, Folder::new(), audit.clone());
     let ana = gateway.client(Era::Modern, ANA);

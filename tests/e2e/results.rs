@@ -520,6 +520,16 @@ fn guardrails_have_the_last_word() {
         // It is asked about what it is to be asked about.
         let only = open("deny", ", results: false, most: 200B");
         assert!(!call(&only, "nice") && call(&only, &"long".repeat(100)));
+        // Nor does it help to write more than it is asked about.
+        let padded = open("allow", ", most: 200B");
+        assert!(call(&padded, &"long".repeat(100)));
+        assert!(
+            padded.last()["found"].to_string().contains("`guard` cannot be asked"),
+            "{}",
+            padded.last()
+        );
+        *told.lock().unwrap() = texts(&[&"long".repeat(100)]);
+        assert!(call(&padded, "nice"));
     }
 }
 
@@ -650,5 +660,163 @@ fn labelled_values_are_found_in_other_spellings_and_errors_take_their_place() {
             shown["content"][0]["text"].as_str().unwrap().starts_with("it is [REDACTED:"),
             "{shown}"
         );
+    }
+}
+
+/// A gateway before a server whose tools `work` and `person` answer with `said`, which is a whole message.
+fn saying(era: Era, said: Value, content: &str) -> Gateway {
+    use std::io::Write as _;
+    let mut person = tool("person");
+    person["outputSchema"] = json!({ "type": "object", "properties": {
+        "name": { "type": "string" }, "ssn": { "type": "string", "x-sensitive": "pii" } } });
+    let offers = json!({ "tools": [person] });
+    let server = Server::answering(
+        era,
+        move |_| offers.clone(),
+        move |call, stream| {
+            let mut message = said.clone();
+            message["jsonrpc"] = "2.0".into();
+            message["id"] = call.body["id"].clone();
+            stream.write_all(&e2e::server::ok(&message.to_string())).is_ok()
+        },
+    );
+    start(&server, content)
+}
+
+#[test]
+fn what_is_labelled_is_withheld_also_where_nobody_can_read_it() {
+    let ssn = "847-55-0192";
+    let inner = json!({ "name": "Ana", "ssn": ssn }).to_string();
+    let odd = [
+        format!("{{\"ssn\":\"{ssn}\",\"n\":NaN}}"),
+        format!("{{\"ssn\":\"{ssn}\",\"ssn\":\"{ssn}\"}}"),
+        format!("{{\"ssn\":\"{ssn}\",}}"),
+        format!("\u{feff}{inner}"),
+        format!("```json\n{inner}\n```"),
+        format!("// it is\n{inner}"),
+        format!("{inner}\n{inner}"),
+        format!("{}{inner}{}", "[".repeat(80), "]".repeat(80)),
+        Value::from(inner.clone()).to_string(),
+        json!({ "data": inner }).to_string(),
+        format!("The person is {inner}."),
+    ];
+    // The detectors of numbers of persons would find it for another reason.
+    let policy = "content: [{servers: [up], results: {identifiers: 'off', contacts: 'off'}, \
+        fields: [{label: pii, principals: ['group:ops']}]}]";
+    for era in ERAS {
+        let blob = STANDARD.encode(&inner);
+        let resource = json!({ "type": "resource", "resource": { "uri": "file:///a", "mimeType": "text/plain", "blob": blob } });
+        let mut all: Vec<Value> = odd.iter().map(|text| texts(&[text])).collect();
+        all.push(json!({ "resultType": "complete", "content": [resource] }));
+        all.push(
+            json!({ "resultType": "complete", "content": [], "_meta": { "a": [{ "ssn": ssn }] } }),
+        );
+        all.push(json!({ "resultType": "complete", "content": [{ "type": "text", "text": "x", "_meta": { "ssn": ssn } }] }));
+        all.push(json!({ "resultType": "complete", "content": [{ "type": "text", "text": "x" }],
+            "structuredContent": { "ssn": ssn, "by": { ssn: 1 } } }));
+        let mut messages: Vec<Value> =
+            all.into_iter().map(|result| json!({ "result": result })).collect();
+        messages.push(json!({ "error": { "code": -32000, "message": "failed", "data": { "person": { "ssn": ssn } } } }));
+        messages.push(json!({ "error": { "code": -32000, "message": inner } }));
+        for message in messages {
+            let gateway = saying(era, message.clone(), policy);
+            let shown = gateway.client(era, ANA).call("person", &json!({}));
+            assert!(
+                !shown.body.contains(ssn) && !shown.body.contains(&blob),
+                "{message}: {}",
+                shown.body
+            );
+            let found = gateway.last()["found"].to_string();
+            assert!(found.contains("sensitive-fields"), "{message}: {found}");
+            // Who may see the label sees what was said.
+            let shown = gateway.client(era, BOB).call("person", &json!({}));
+            assert!(
+                shown.body.contains(ssn) || shown.body.contains(&blob),
+                "{message}: {}",
+                shown.body
+            );
+        }
+        // What is no JSON and names no labelled member is shown.
+        for text in ["[INFO] read 7 rows", "[docs](https://docs.example/a)", "{\"name\":\"Ana\"}"] {
+            let gateway = saying(era, json!({ "result": texts(&[text]) }), policy);
+            let shown = gateway.client(era, ANA).call("person", &json!({})).json();
+            assert_eq!(shown["result"]["content"][0]["text"], text);
+        }
+    }
+}
+
+#[test]
+fn questions_and_results_of_tasks_are_held_to_the_labels_of_their_tool() {
+    let ssn = "847-55-0192";
+    let policy = "content: [{servers: [up], results: {identifiers: 'off', contacts: 'off'}}]";
+    let form = json!({ "type": "object", "properties": {
+        "ssn": { "type": "string", "default": ssn }, "ok": { "type": "boolean" } } });
+    let question = json!({ "method": "elicitation/create", "params": { "mode": "form",
+        "message": json!({ "ssn": ssn }).to_string(), "requestedSchema": form } });
+    let asks = json!({ "result": { "resultType": "input_required", "requestState": "s",
+        "inputRequests": { "q": question } } });
+    let gateway = saying(Era::Modern, asks, policy);
+    let client = Client::able(
+        gateway.address,
+        "/mcp",
+        Era::Modern,
+        Some(ANA),
+        &json!({ "elicitation": {} }),
+    );
+    let shown = client.call("person", &json!({}));
+    let asked = &shown.json()["result"]["inputRequests"]["q"]["params"];
+    assert_eq!(asked["requestedSchema"]["properties"]["ok"]["type"], "boolean", "{}", shown.body);
+    assert!(!shown.body.contains(ssn), "{}", shown.body);
+
+    for era in ERAS {
+        let task = json!({ "taskId": "t-7", "status": "working", "ttlMs": 1000, "createdAt": "x" });
+        let mut slow = tool("slow");
+        slow["outputSchema"] = json!({ "type": "object", "properties": {
+            "ssn": { "type": "string", "x-sensitive": true } } });
+        let server = Server::offering(era, json!({ "tools": [slow] }), move |call| {
+            let text = format!("```json\n{}\n```", json!({ "ssn": ssn }));
+            let done = json!({ "content": [{ "type": "text", "text": text }], "structuredContent": { "ssn": ssn } });
+            match (call.method(), era) {
+                ("tools/call", Era::Modern) => {
+                    let mut result = task.clone();
+                    result["resultType"] = "task".into();
+                    result
+                }
+                ("tools/call", Era::Legacy) => json!({ "task": task }),
+                ("tasks/get", Era::Modern) => {
+                    json!({ "resultType": "complete", "taskId": "t-7", "status": "completed", "result": done })
+                }
+                _ => done,
+            }
+        });
+        let gateway = start(&server, policy);
+        let able = json!({ "extensions": { "io.modelcontextprotocol/tasks": {} } });
+        let client = Client::able(gateway.address, "/mcp", era, Some(ANA), &able);
+        let answer = client.ask("tools/call", json!({ "name": "slow", "task": {} })).json();
+        let task = if era == Era::Modern { &answer["result"] } else { &answer["result"]["task"] };
+        let id = task["taskId"].as_str().unwrap_or_else(|| panic!("{answer}"));
+        let last = if era == Era::Modern { "tasks/get" } else { "tasks/result" };
+        let answer = client.ask(last, json!({ "taskId": id }));
+        assert!(answer.json()["result"].is_object(), "{}", answer.body);
+        assert!(!answer.body.contains(ssn), "{}", answer.body);
+        assert!(answer.body.contains("[REDACTED:sensitive-field:"), "{}", answer.body);
+    }
+}
+
+#[test]
+fn structured_content_that_is_null_is_held_to_the_schema() {
+    for era in ERAS {
+        let said = Said::default();
+        let server = server(era, &said);
+        let mut result = texts(&["nobody"]);
+        result["structuredContent"] = Value::Null;
+        *said.lock().unwrap() = result;
+        for (mode, shown) in [("audit", true), ("enforce", false)] {
+            let gateway =
+                start(&server, &format!("content: [{{servers: [up], outputSchema: {mode}}}]"));
+            let answer = gateway.client(era, ANA).call("person", &json!({})).json();
+            assert_eq!(answer["result"]["isError"] != true, shown, "{answer}");
+            assert!(gateway.last()["found"].to_string().contains("output-schema"), "{answer}");
+        }
     }
 }

@@ -21,7 +21,7 @@ fn server(era: Era) -> (Server, Sender<()>) {
     let wait = Mutex::new(wait);
     let server = Server::with(era, json!([tool("slow"), tool("quick")]), move |call, stream| {
         if call.tool() == "slow" {
-            drop(wait.lock().unwrap().recv());
+            wait.lock().unwrap().recv().unwrap_or_default();
         }
         stream.write_all(&call.text("done")).is_ok()
     });
@@ -174,7 +174,7 @@ fn a_call_without_room_for_a_stream_is_answered_as_one_object() {
             "params": { "progressToken": token, "progress": 1 } });
         drop(stream.write_all(format!("{head}data: {told}\n\n").as_bytes()));
         if call.body["params"]["arguments"]["wait"] == true {
-            drop(wait.lock().unwrap().recv());
+            wait.lock().unwrap().recv().unwrap_or_default();
         }
         let result =
             json!({ "resultType": "complete", "content": [{ "type": "text", "text": "done" }] });

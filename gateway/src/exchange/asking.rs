@@ -117,8 +117,8 @@ impl Underway {
     /// The questions as the client may see them.
     async fn shown(&mut self, asked: Asked) -> Result<Asked, Failure> {
         let mut found = Vec::new();
-        let Call { gateway, caller, server, .. } = &self.call;
-        let asked = gateway.asked(caller, server, asked, &mut found).await;
+        let Call { gateway, caller, server, due, .. } = &self.call;
+        let asked = gateway.asked(caller, server, asked, due.as_ref(), &mut found).await;
         if let Some(record) = self.frame.entry.record() {
             record.found(found);
         }

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use policy::json::Fragment;
+use policy::labels::Concealed;
 use policy::name::ServerName;
 use policy::work::Budget;
 
@@ -19,7 +20,10 @@ impl Gateway {
     ) {
         let Some(capture) = self.capture else { return };
         let arguments = match arguments.filter(|_| capture.arguments) {
-            Some(arguments) => Some(self.excerpt(server, arguments, &[], capture.size).await),
+            Some(arguments) => {
+                let all = Concealed::default();
+                Some(self.excerpt(server, arguments, &all, capture.size).await)
+            }
             None => None,
         };
         let due = if capture.results { capture.size } else { 0 };
@@ -31,7 +35,7 @@ impl Gateway {
         &self,
         server: &ServerName,
         result: &Fragment,
-        labelled: &[Vec<Box<str>>],
+        labelled: &Concealed,
     ) -> Option<Excerpt> {
         let capture = self.capture.filter(|capture| capture.results)?;
         Some(self.excerpt(server, result, labelled, capture.size).await)
@@ -42,7 +46,7 @@ impl Gateway {
         &self,
         server: &ServerName,
         said: &Fragment,
-        labelled: &[Vec<Box<str>>],
+        labelled: &Concealed,
         most: usize,
     ) -> Excerpt {
         let (bytes, most_work) = (said.value().span().len(), self.limits.inspection_work);
@@ -51,7 +55,7 @@ impl Gateway {
             self.policy.recordable(server, said.value(), labelled, &budget)
         } else {
             let (policy, name) = (Arc::clone(&self.policy), server.clone());
-            let (said, labelled) = (said.clone(), labelled.to_vec());
+            let (said, labelled) = (said.clone(), labelled.clone());
             let look =
                 move |budget: &Budget| policy.recordable(&name, said.value(), &labelled, budget);
             let looked = self.tasks.offload().run(server.as_str(), bytes, most_work, look).await;

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use policy::ask::{Decision, Edit, Reason, Refusal};
 use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
+use policy::labels::Part;
 use policy::message::Reply;
 use policy::pipeline::{Expectation, Policy, Released, Shown};
 use policy::principal::Principal;
@@ -15,7 +16,7 @@ use super::guarded::Matter;
 use super::{Gateway, Route};
 use crate::ending::{Ending, Outcome as Ended};
 use crate::failure::Failure;
-use crate::guardrail::Part;
+use crate::guardrail;
 use crate::offload::OffloadError;
 use crate::protocol::code;
 use crate::upstream::{Asked, Question, Upstream, UpstreamError};
@@ -72,7 +73,8 @@ impl Gateway {
         })
     }
 
-    /// What a server said, as `caller` may see it. What was found is counted, and added to `found`.
+    /// What a server said, as `caller` may see it, also by what its reply is held to that is `due`. What
+    /// was found is counted, and added to `found`.
     ///
     /// # Errors
     /// What was found, if it is withheld for it.
@@ -80,13 +82,15 @@ impl Gateway {
         &self,
         caller: &Arc<Principal>,
         server: &Upstream,
-        said: Option<Fragment>,
+        (part, said): (Part, Option<Fragment>),
+        due: Option<&Expectation>,
         found: &mut Vec<Finding>,
     ) -> Result<Option<Fragment>, Finding> {
         let Some(said) = said else { return Ok(None) };
         let (name, bytes) = (server.name().clone(), said.value().span().len());
+        let hidden = due.map(Expectation::hidden).cloned().unwrap_or_default();
         let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
-            policy.release_early(caller, &name, said, budget)
+            policy.release_early(caller, &name, (part, said), &hidden, budget)
         };
         self.early(caller, bytes, look, found).await
     }
@@ -132,7 +136,8 @@ impl Gateway {
         told: &Notification,
     ) -> Option<Notification> {
         let mut found = Vec::new();
-        let params = self.heard(caller, server, told.params.clone(), &mut found).await;
+        let said = (Part::Params, told.params.clone());
+        let params = self.heard(caller, server, said, None, &mut found).await;
         for finding in &found {
             tracing::info!(server = %server.name(), method = %told.method, %finding, "found in what a server said");
         }
@@ -200,7 +205,7 @@ impl Gateway {
             Err(finding) => return (Err(finding), found),
         };
         let value = answer.value();
-        let about = Matter { server, name, part: Part::Answers, value, beside: "" };
+        let about = Matter { server, name, part: guardrail::Part::Answers, value, beside: "" };
         let guarded = self.guarded(route, caller, about).await;
         match guarded {
             Ok(noted) => {
@@ -311,6 +316,7 @@ impl Gateway {
         caller: &Arc<Principal>,
         server: &Upstream,
         asked: Asked,
+        due: Option<&Expectation>,
         found: &mut Vec<Finding>,
     ) -> Result<Asked, Finding> {
         let Asked { questions, result } = asked;
@@ -318,8 +324,9 @@ impl Gateway {
         let result = match result {
             Some(result) => {
                 let (name, bytes) = (server.name().clone(), result.value().span().len());
+                let hidden = due.map(Expectation::hidden).cloned().unwrap_or_default();
                 let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
-                    policy.release_asking(caller, &name, result, budget)
+                    policy.release_asking(caller, &name, result, &hidden, budget)
                 };
                 self.early(caller, bytes, look, found).await?
             }
@@ -329,7 +336,7 @@ impl Gateway {
         let mut shown = Vec::with_capacity(questions.len());
         for Question { key, id, method, params } in questions {
             let found = if result.is_some() { &mut again } else { &mut *found };
-            let params = self.heard(caller, server, params, found).await?;
+            let params = self.heard(caller, server, (Part::Params, params), due, found).await?;
             shown.push(Question { key, id, method, params });
         }
         Ok(Asked { questions: shown, result })

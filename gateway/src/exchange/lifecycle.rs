@@ -7,6 +7,7 @@ use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
 use policy::decision::Mode;
 use policy::json::Fragment;
+use policy::labels::Part;
 use policy::offer::Kind;
 use policy::principal::Principal;
 use policy::work::Budget;
@@ -225,9 +226,15 @@ impl Gateway {
     ) -> Hello {
         let mut found = Vec::new();
         let info = shown.info.take();
-        shown.info = self.heard(caller, server, info, &mut found).await.unwrap_or_default();
+        shown.info = self
+            .heard(caller, server, (Part::Result, info), None, &mut found)
+            .await
+            .unwrap_or_default();
         let capabilities = shown.capabilities.clone();
-        shown.capabilities = match self.heard(caller, server, capabilities, &mut found).await {
+        shown.capabilities = match self
+            .heard(caller, server, (Part::Result, capabilities), None, &mut found)
+            .await
+        {
             Ok(capabilities) => capabilities,
             Err(_) => shown.usual_capabilities(),
         };

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use http::Response;
 use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
+use policy::labels::Part as SpokenPart;
 use policy::message::Reply;
 use policy::offer::Kind;
 use policy::pipeline::{Expectation, Permit, Policy, Shown, View};
@@ -145,7 +146,9 @@ impl Gateway {
         // INVARIANT: its parts were read by the same reader within the same bounds.
         let Ok(document) = Document::parse(out.into(), &Bounds::ANSWER) else { return Vec::new() };
         let said = Fragment::whole(Arc::new(document));
-        let heard = self.heard(&arrived.caller.principal, server, Some(said), found).await;
+        let heard = self
+            .heard(&arrived.caller.principal, server, (SpokenPart::Result, Some(said)), None, found)
+            .await;
         let Ok(Some(heard)) = heard else { return Vec::new() };
         let document = heard.document();
         let members = heard.value().members();

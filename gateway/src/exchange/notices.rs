@@ -2,6 +2,7 @@
 
 use http::{Response, StatusCode};
 use policy::json::Fragment;
+use policy::labels::Part;
 use policy::name::ServerName;
 use policy::principal::Principal;
 
@@ -99,7 +100,8 @@ impl Gateway {
                 Ok(Some(Outcome::Error(error))) => {
                     let caller = &arrived.caller.principal;
                     let mut found = Vec::new();
-                    let error = self.heard(caller, server, Some(error), &mut found).await;
+                    let said = (Part::Error, Some(error));
+                    let error = self.heard(caller, server, said, None, &mut found).await;
                     refused = Some(error.map_err(Failure::Withheld));
                     if let Some(record) = entry.record() {
                         record.found(found);

@@ -7,6 +7,7 @@ use http::Response;
 use policy::ask::Refusal;
 use policy::inspect::Finding;
 use policy::json::{Fragment, Value};
+use policy::labels::Part;
 use policy::message::{Reply, Verb};
 use policy::offer::Kind;
 use policy::pipeline::{Expectation, Shown};
@@ -23,7 +24,7 @@ use crate::client::Client;
 use crate::conversation::Seat;
 use crate::ending::{Ending, Outcome as Ended};
 use crate::failure::Failure;
-use crate::guardrail::Part;
+use crate::guardrail;
 use crate::protocol::{Era, Version, method};
 use crate::reply;
 use crate::session::SessionKey;
@@ -392,8 +393,9 @@ impl Underway {
             return (legacy && granted.outcome.is_ok()).then(|| reply::told(&told, &[]));
         }
         let mut found = Vec::new();
-        let params =
-            call.gateway.heard(&call.caller, &call.server, told.params.clone(), &mut found).await;
+        let said = (Part::Params, told.params.clone());
+        let due = call.due.as_ref();
+        let params = call.gateway.heard(&call.caller, &call.server, said, due, &mut found).await;
         if let Some(record) = frame.entry.record() {
             record.found(found);
         }
@@ -481,7 +483,7 @@ impl Underway {
         if let Shown::Answer(Reply::Result(said) | Reply::Error(said)) | Shown::Apart(said) = &shown
         {
             let (server, name, value) = (&*call.server, &*call.tool, said.value());
-            let about = Matter { server, name, part: Part::Result, value, beside: "" };
+            let about = Matter { server, name, part: guardrail::Part::Result, value, beside: "" };
             match call.gateway.guarded(&call.route, &call.caller, about).await {
                 Ok(noted) => found.extend(noted),
                 Err((finding, noted)) => {

@@ -8,9 +8,11 @@ use crate::coding;
 
 /// Shortest run that is decoded, in bytes.
 const SHORTEST: usize = 20;
-/// Longest run that is decoded, in bytes.
-const LONGEST: usize = 64 * 1024;
-/// Of a run, so much is decoded to see whether it is text, in bytes: a multiple of four.
+/// Longest piece of a run that is decoded at once, in bytes: a multiple of four.
+const PIECE: usize = 64 * 1024;
+/// By so much two pieces overlap, so that none cuts a key from both: a multiple of four.
+const OVERLAP: usize = 4096;
+/// Of a piece, so much is decoded to see whether it is text, in bytes: a multiple of four.
 const SAMPLE: usize = 64;
 
 /// Adds what is found in runs of `text` when they are decoded: each run as a whole.
@@ -34,21 +36,12 @@ pub(super) fn find(text: &str, canaries: Option<&AhoCorasick>, out: &mut Vec<Fou
             hex &= byte.is_ascii_hexdigit();
             continue;
         }
-        if at - from >= SHORTEST && at - from <= LONGEST {
+        if at - from >= SHORTEST {
             let run = text.get(from..at).unwrap_or_default();
-            let tail = run.rfind('/').map_or(0, |slash| slash + 1);
-            let ways: [(usize, Option<String>); 4] = [
-                (from, (escapes > 0).then(|| percent(run)).flatten()),
-                (from, hex.then(|| hexadecimal(run)).flatten()),
-                (from, base64(run)),
-                (from + tail, run.get(tail..).filter(|_| tail > 0).and_then(base64)),
-            ];
-            for (from, decoded) in ways {
-                if let Some(one) = decoded.and_then(|decoded| first(&decoded, canaries)) {
-                    out.push(Found::new(one.class, one.rule, from, at));
-                    break;
-                }
-            }
+            let mut seen = Decoded { canaries, kinds: Vec::new() };
+            let skipped = seen.run(run, escapes > 0, hex);
+            let kinds = seen.kinds.into_iter();
+            out.extend(kinds.map(|(class, rule)| Found::new(class, rule, from + skipped, at)));
         }
         (from, escapes, hex) = (at + 1, 0, true);
     }
@@ -79,31 +72,84 @@ fn has_run(bytes: &[u8]) -> bool {
     false
 }
 
-/// What says most of what is found in a decoded text.
-fn first(text: &str, canaries: Option<&AhoCorasick>) -> Option<Found> {
-    if canaries.is_some_and(|canaries| canaries.is_match(text)) {
-        return Some(Found::new(Class::Canary, "canary", 0, text.len()));
-    }
-    let mut found = Vec::new();
-    secrets::find(text, &mut found);
-    personal::find(text, &mut found);
-    found.into_iter().min_by_key(|one| match one.class {
-        Class::Secret => 0,
-        Class::Identifier => 1,
-        Class::Contact | Class::Canary | Class::Carried | Class::Field => 2,
-    })
+/// What is found in a run when it is decoded: one of each class, what says most first.
+struct Decoded<'a> {
+    canaries: Option<&'a AhoCorasick>,
+    kinds: Vec<(Class, &'static str)>,
 }
 
-/// Bytes as text, if it could be printed.
-fn printable(bytes: Vec<u8>) -> Option<String> {
-    let text = String::from_utf8(bytes).ok()?;
+impl Decoded<'_> {
+    /// Decodes a run in every way in which it could be encoded, until something is found; says how much
+    /// of its beginning does not belong to it.
+    fn run(&mut self, run: &str, has_escapes: bool, is_hex: bool) -> usize {
+        if has_escapes {
+            self.look(percent(run));
+        }
+        if self.kinds.is_empty() && is_hex {
+            pieces(run).for_each(|piece| self.look(hexadecimal(piece)));
+        }
+        if self.kinds.is_empty() {
+            self.base64(run);
+        }
+        let tail = run.rfind('/').map_or(0, |slash| slash + 1);
+        if self.kinds.is_empty() && tail > 0 {
+            self.base64(run.get(tail..).unwrap_or_default());
+            return tail;
+        }
+        0
+    }
+
+    fn base64(&mut self, run: &str) {
+        let run = run.trim_start_matches(['=', '%']).trim_end_matches('=');
+        pieces(run).for_each(|piece| self.look(base64(piece)));
+    }
+
+    fn look(&mut self, decoded: Option<String>) {
+        let Some(text) = decoded else { return };
+        let mut found = Vec::new();
+        if self.canaries.is_some_and(|canaries| canaries.is_match(&text)) {
+            found.push(Found::new(Class::Canary, "canary", 0, text.len()));
+        }
+        secrets::find(&text, &mut found);
+        personal::find(&text, &mut found);
+        for one in found {
+            if !self.kinds.iter().any(|(class, _)| *class == one.class) {
+                self.kinds.push((one.class, one.rule));
+            }
+        }
+        self.kinds.sort_by_key(|(class, _)| match class {
+            Class::Canary => 0,
+            Class::Secret => 1,
+            Class::Identifier => 2,
+            Class::Contact | Class::Carried | Class::Field => 3,
+        });
+    }
+}
+
+/// A run in pieces of bounded length.
+fn pieces(run: &str) -> impl Iterator<Item = &str> {
+    let starts = (0..run.len()).step_by(PIECE - OVERLAP);
+    starts.filter_map(move |from| run.get(from..run.len().min(from + PIECE)))
+}
+
+/// Bytes as text, if it could be printed; a character that a piece cuts does not count.
+fn printable(bytes: &[u8]) -> Option<String> {
+    let cut = bytes.iter().take(3).take_while(|byte| (0x80..0xc0).contains(*byte)).count();
+    let bytes = bytes.get(cut..)?;
+    let text = match std::str::from_utf8(bytes) {
+        Ok(text) => text,
+        Err(error) if error.error_len().is_none() => {
+            std::str::from_utf8(bytes.get(..error.valid_up_to())?).ok()?
+        }
+        Err(_binary) => return None,
+    };
     let control = |c: char| c.is_control() && !matches!(c, '\n' | '\r' | '\t');
-    (!text.contains(control)).then_some(text)
+    (!text.contains(control)).then(|| text.to_owned())
 }
 
 fn percent(run: &str) -> Option<String> {
     let (bytes, undone) = coding::percent(run);
-    if undone == 0 { None } else { printable(bytes) }
+    if undone == 0 { None } else { printable(&bytes) }
 }
 
 fn hexadecimal(run: &str) -> Option<String> {
@@ -113,11 +159,10 @@ fn hexadecimal(run: &str) -> Option<String> {
         _ => None,
     };
     let bytes: Option<Vec<u8>> = run.as_bytes().chunks(2).map(pair).collect();
-    printable(bytes?)
+    printable(&bytes?)
 }
 
 fn base64(run: &str) -> Option<String> {
-    let run = run.trim_start_matches(['=', '%']).trim_end_matches('=');
     // Most runs are words, paths or pictures: a glance at the start tells.
     let sample = run.get(..SAMPLE.min(run.len() / 4 * 4))?;
     let start = coding::base64(sample)?;
@@ -127,5 +172,5 @@ fn base64(run: &str) -> Option<String> {
     if !is_text {
         return None;
     }
-    printable(coding::base64(run)?)
+    printable(&coding::base64(run)?)
 }

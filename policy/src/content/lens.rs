@@ -9,17 +9,21 @@ use aws_lc_rs::digest::{Context, SHA256};
 use super::KEPT;
 use super::carried::Carried;
 use super::handling::{Direction, Handling};
+use super::mark::{self, Marks};
 use super::{encoded, fence, markup, orders, personal, secrets};
 use crate::coding::hex;
 use crate::hidden::{Hidden, TERMINAL, has_any, without_colours};
 use crate::inspect::{self, Detector};
 use crate::pattern::Pattern;
+use crate::pointer::{escaped, unescaped};
 use crate::work::{Budget, EACH_FOUND};
 
 /// Most passes over one string after the first: what takes more was made to take more.
 const PASSES: usize = 6;
 /// What one pass costs for each byte of a text in which nothing is found, in units.
 const PASS: usize = 8;
+/// What stands for a text that cannot be told.
+const WITHHELD: &str = "[withheld]";
 
 /// What class of data it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -352,7 +356,7 @@ impl Lens<'_> {
 
     /// The text without what is nobody's business, if there is any and it is to be replaced.
     fn redacted(&self, text: &str, seen: &mut Glance) -> Option<String> {
-        let mut found = self.all(text);
+        let mut found = self.outside_marks(text);
         if !self.budget.spend(found.len().saturating_mul(EACH_FOUND)) {
             return None;
         }
@@ -361,7 +365,7 @@ impl Lens<'_> {
             .then(|| -> String { text.chars().filter(|c| Hidden::of(*c).is_none()).collect() });
         let mut text = text;
         if let Some(bare) = bare.as_deref().filter(|bare| bare.len() < text.len()) {
-            let of_bare = self.all(bare);
+            let of_bare = self.outside_marks(bare);
             if of_bare.len() > found.len() {
                 (text, found) = (bare, of_bare);
             }
@@ -397,6 +401,17 @@ impl Lens<'_> {
         }
         out.push_str(text.get(done..).unwrap_or_default());
         changed.then_some(out)
+    }
+
+    /// The same without our own marks: a mark says what stood there, and is no value.
+    fn outside_marks(&self, text: &str) -> Vec<Found> {
+        let marks = Marks::in_text(text);
+        let found = self.all(&marks.masked(text)).into_iter();
+        let parts = |one: Found| {
+            let parts = marks.around(text, one.from..one.end).into_iter();
+            parts.map(move |part| Found { from: part.start, end: part.end, ..one })
+        };
+        found.flat_map(parts).collect()
     }
 
     /// Everything that is found in a text and looked for.
@@ -471,7 +486,9 @@ impl Lens<'_> {
         if handling == Handling::Off {
             return None;
         }
-        let order = orders::find(text, self.budget)?;
+        let marks = Marks::in_text(text);
+        let masked = marks.masked(text);
+        let order = orders::find(&masked, self.budget)?;
         seen.score = seen.score.max(order.value());
         if !order.is_one() {
             return None;
@@ -481,10 +498,14 @@ impl Lens<'_> {
             return None;
         }
         let (mut out, mut done) = (String::with_capacity(text.len()), 0);
-        for place in order.places(text) {
+        let places = order.places(&masked).into_iter();
+        for place in places.flat_map(|place| marks.around(text, place)) {
             out.push_str(text.get(done..place.start)?);
             out.push_str(&self.mark("instructions", text.get(place.clone())?));
             done = place.end;
+        }
+        if done == 0 {
+            return None;
         }
         out.push_str(text.get(done..)?);
         Some(out)
@@ -501,9 +522,22 @@ impl Lens<'_> {
             .any(|allowed| allowed.len() >= 16 && digest.starts_with(allowed.as_str()))
     }
 
-    /// What stands for a value: its name, and the same digits for the same value and caller.
+    /// What stands for a value: its name, and the same letters for the same value and caller.
     pub(super) fn mark(&self, rule: &str, value: &str) -> String {
-        format!("[REDACTED:{rule}:{}]", hex(self.digest(value).get(..2).unwrap_or_default()))
+        mark::of(rule, &self.digest(value))
+    }
+
+    /// A place as it may be told and written down: the name of a member can be a secret.
+    pub(super) fn place(&self, at: &str) -> String {
+        let shown = |part: &str| escaped(&self.told(&unescaped(part))).into_owned();
+        at.split('/').map(shown).collect::<Vec<_>>().join("/")
+    }
+
+    /// A text as it may be told and written down: without any value.
+    pub(super) fn told(&self, text: &str) -> String {
+        let glance = self.recorded().cleaned(text);
+        let blocked = glance.findings.iter().any(|(_, done, _)| *done == Handling::Block);
+        if blocked { WITHHELD.to_owned() } else { glance.text.unwrap_or_else(|| text.to_owned()) }
     }
 
     /// What a value is known by however it is grouped and written.

@@ -18,7 +18,7 @@ pub(super) struct Rule {
 }
 
 #[rustfmt::skip]
-pub(super) const RULES: [Rule; 23] = [
+pub(super) const RULES: [Rule; 25] = [
     Rule { weight: 120, weak: false, note: "sets earlier instructions aside",
         words: &["ignor", "disregard", "forget", "overrid", "bypass", "neglect", "discard", "do not follow", "do not obey", "stop following", "pay no attention", "set aside"],
         pattern: r#"(?im-u)\b(?:ignor(?:e|ing)|disregard(?:ing)?|forget|overrid(?:e|ing)|bypass|neglect|discard|do not (?:follow|obey)|stop following|pay no attention to|set aside)\b[^.\n]{0,25}?\b(?:(?:previous|prior|above|earlier|original|current|existing|preceding|all|any|your|these|those|the|my|his|her|their)\s+(?:\w+\s+){0,2}?(?:i\w{0,2}nstructions?|prompts?|directives?|commands?|guidelines|tasks?|context)|(?:previous|prior|your|user'?s?|original)\s+(?:messages?|requests?|questions?)|(?:everything|anything|all|what(?:ever)?)\b[^.\n]{0,20}\b(?:above|before|earlier|told|said|previous|prior))\b"# },
@@ -88,4 +88,10 @@ pub(super) const RULES: [Rule; 23] = [
     Rule { weight: 90, weak: false, note: "makes a call the condition of another",
         words: &["before using", "before calling", "before running", "before getting", "before attempting", "before any", "before executing", "asks to", "before invoking", "before calculating"],
         pattern: r#"(?i-u)\b(?:before (?:using|calling|running|getting|attempting|executing|invoking|calculating|any)|when(?:ever)? (?:a |the )?user asks to)\b[^.\n]{0,90}\b(?:you must|you need to|you have to|you should|always|must first|must instead)\b"# },
+    Rule { weight: 90, weak: false, note: "asks for a secret of its reader",
+        words: &["your ", "the user", "the caller"],
+        pattern: r#"(?i-u)\b(?:send|forward|e-?mail|post|submit|share|transmit|upload)\b (?:us |me |it |over )?(?:your|the user'?s|the caller'?s) (?:\w+ ){0,3}?(?:tokens?|api[ -]?keys?|passwords?|passphrases?|credentials?|secrets?|private keys?)\b[^.\n]{0,40}?\b(?:to|at|via)\b[^.\n]{0,12}?(?:https?://|[\w.+-]+@[\w-])"# },
+    Rule { weight: 90, weak: false, note: "has a tool of another server called",
+        words: &["other server", "other mcp server"],
+        pattern: r#"(?i-u)\b(?:call|invoke|use|run|execute|retry with|try)\b (?:the )?(?:(?:tool )?['"`][\w.:-]{3,60}['"`]|\w+_\w[\w.:-]{0,60})(?: tool)? (?:on|of|from) (?:the |an)?other (?:mcp )?server\b"# },
 ];

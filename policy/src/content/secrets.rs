@@ -11,7 +11,7 @@ use aho_corasick::AhoCorasick;
 use memchr::memmem;
 
 use self::commands::flagged;
-use self::forms::format;
+use self::forms::{embedded, format};
 use super::lens::{Class, Found};
 use super::vendors;
 use crate::coding;
@@ -45,6 +45,10 @@ const WEBHOOKS: [(&str, &str); 11] = [
     ("discord.com", "/api/webhooks/"),
     ("hooks.zapier.com", "/hooks/catch/"),
 ];
+
+/// Schemes of URIs in which a name and a password stand for a person (RFC 3986 section 3.2.1); in
+/// others they belong to a connection.
+const WEB: [&str; 9] = ["http", "https", "ws", "wss", "ftp", "ftps", "sftp", "ssh", "git"];
 
 /// What a secret is called. Compared without case and without what joins words.
 const CALLED: [&str; 18] = [
@@ -121,6 +125,12 @@ const fn is_part(byte: u8) -> bool {
 
 /// Adds what is found in `text`.
 pub(super) fn find(text: &str, out: &mut Vec<Found>) {
+    runs(text, out);
+    embedded(text, out);
+}
+
+/// Adds what is found in words, one by one.
+fn runs(text: &str, out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
     let mut at = 0;
     while let Some(byte) = bytes.get(at) {
@@ -198,7 +208,8 @@ fn connection(text: &str, at: usize, out: &mut Vec<Found>) -> usize {
         && !password.starts_with(['$', '{', '<', '%', '['])
     {
         let from = start + userinfo.len() - password.len();
-        out.push(Found::new(Class::Secret, "connection-string", from, from + password.len()));
+        let rule = login(text.get(..at).unwrap_or_default());
+        out.push(Found::new(Class::Secret, rule, from, from + password.len()));
         return start + userinfo.len();
     }
     let path = rest.get(length..).unwrap_or_default();
@@ -216,6 +227,18 @@ fn connection(text: &str, at: usize, out: &mut Vec<Found>) -> usize {
         }
     }
     start
+}
+
+/// What a name and a password before a host are called, by the scheme that stands before them.
+fn login(before: &str) -> &'static str {
+    let scheme = |b: &u8| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'.');
+    let length = before.bytes().rev().take(BEFORE).take_while(scheme).count();
+    let scheme = before.get(before.len() - length..).unwrap_or_default();
+    if WEB.iter().any(|known| scheme.eq_ignore_ascii_case(known)) {
+        "url-password"
+    } else {
+        "connection-string"
+    }
 }
 
 /// A value in quotation marks that is more than one word, and called a secret: where it ends.
@@ -289,6 +312,7 @@ fn word(text: &str, from: usize, end: usize, out: &mut Vec<Found>) {
     // Of a path the last part.
     if let Some((_, last)) = whole.rsplit_once('/')
         && last.len() >= SHORTEST
+        && !is_reference(last)
         && let Some(rule) = format(last)
     {
         return out.push(Found::new(Class::Secret, rule, end - padding - last.len(), end));

@@ -61,6 +61,7 @@ fn each_form_is_known_and_what_only_looks_like_it_is_not() {
         ("sk-this-is-a-very-long-name-of-a-thing", None),
         ("postgres://app:s3cr3tpw@db.example/app", Some("connection-string")),
         ("postgres://app:${PASSWORD}@db.example/app", None),
+        ("https://ana:s3cr3tpw@host.example/", Some("url-password")),
         (
             "-----BEGIN RSA PRIVATE KEY-----\nMIIE\n-----END RSA PRIVATE KEY-----",
             Some("private-key"),
@@ -101,6 +102,52 @@ fn each_form_is_known_and_what_only_looks_like_it_is_not() {
 }
 
 #[test]
+fn a_key_is_found_whatever_stands_beside_it() {
+    let body = "R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    let token =
+        format!("eyJhbGciOiJIUzI1NiJ9.{}.{body}", "eyJzdWIiOiIxMjM0NTY3ODkwIiwibmFtZSI6IkFuYSJ9");
+    for (key, rule) in [
+        (format!("ghp_{body}"), "github-token"),
+        ("AKIAQ3EGRZ7XK2MWPLVT".to_owned(), "aws-access-key"),
+        (format!("glpat-{}", &body[..20]), "gitlab-token"),
+        (format!("sk-ant-api03-{body}"), "anthropic-key"),
+        (format!("xoxb-123456789012-{}", &body[..24]), "slack-token"),
+        (format!("npm_{body}"), "npm-token"),
+        (token, "jwt"),
+    ] {
+        for (before, behind) in [
+            ("/repos/", "/c"),
+            ("https://host.example/a/", "/b?c=d"),
+            ("env.", ""),
+            ("backup-", ""),
+            ("my_", "/x"),
+            ("a+", "+b"),
+            ("..", ".."),
+            ("x~", "!"),
+            ("line\\n", "\\nmore"),
+            ("q=a%3D", "%26b"),
+            ("\\u0022", "\\u0022"),
+            ("(", ")"),
+        ] {
+            let text = format!("{before}{key}{behind}");
+            assert!(found(&text).contains(&rule.to_owned()), "{text}: {:?}", found(&text));
+        }
+    }
+    // Names of files, words and identifiers that have a short prefix by chance.
+    for text in [
+        "/guides/key-in-2024-a-step-by-step-guide-for-everybody",
+        "/objects/key-3f2504e0-4f89-11d3-9a0c-0305e82c3301/x",
+        "https://docs.example/en/sk-learn-1-2-0-release-notes-of-the-library",
+        "/task-ant-colony-optimisation-2024-11-12-results-of-the-run",
+        "client_secret_of_the_application_that_is_registered_in_2024",
+        "iVBORw0KGgo/EAAAAAAAQAAOEJJTScQAAAAAAAKAAEAAAAAAAAAAThCSU0D9QAAAAAASAAv",
+        "AAgAAAAAAAQAAOEJJTScQAAAAAAAKAAEAAAAAAAAAAThCSU0D9QAAAAAASAAvZmYAAQBsZmYABgAAAAAAAQAvZmYAAQChmZo",
+    ] {
+        assert_eq!(found(text), [""; 0], "{text}");
+    }
+}
+
+#[test]
 fn what_is_split_or_encoded_once_is_found() {
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";
     let split: String = secret.chars().flat_map(|c| [c, '\u{200b}']).collect();
@@ -110,6 +157,33 @@ fn what_is_split_or_encoded_once_is_found() {
     assert_eq!(found(&hex), ["aws-access-key"]);
     assert_eq!(found("a%3D%41KIAQ3EGRZ7XK2MWPLVT"), ["aws-access-key"]);
     assert_eq!(found("dXNlIEFLSUFRM0VHUlo3WEsyTVdQTFZUIG5vdw=="), ["aws-access-key"]);
+}
+
+#[test]
+fn a_long_encoded_run_hides_nothing() {
+    use base64::Engine as _;
+    let secret = "AKIAQ3EGRZ7XK2MWPLVT";
+    let filler = "Nothing to see here. ".repeat(4000);
+    // Also where a piece ends, and where a piece cuts a character.
+    for (at, filler) in [
+        (0, filler.clone()),
+        (49_140, filler.clone()),
+        (80_000, filler.clone()),
+        (60_000, filler.replace('.', "\u{e9}")),
+    ] {
+        let (before, behind) = filler.split_at(filler.floor_char_boundary(at));
+        let text = format!("{before} {secret} {behind}");
+        let base64 = base64::engine::general_purpose::STANDARD.encode(&text);
+        assert!(base64.len() > 100 * 1024);
+        assert!(found(&base64).contains(&"aws-access-key".to_owned()), "{at}");
+    }
+    let hex: String = format!("{filler} {secret}").bytes().map(|b| format!("{b:02x}")).collect();
+    assert!(found(&hex).contains(&"aws-access-key".to_owned()));
+    // A canary beside a key does not keep it from being replaced.
+    let both = base64::engine::general_purpose::STANDARD.encode(format!("canary-7f3a {secret}"));
+    let contents = Contents::default().with_canaries(&["canary-7f3a".to_owned()]).unwrap();
+    let seen = look(&contents, &format!("\"{both}\""));
+    assert!(seen.changed.is_some_and(|shown| !String::from_utf8(shown).unwrap().contains(&both)));
 }
 
 #[test]
@@ -188,6 +262,46 @@ fn what_is_split_by_what_may_stay_or_written_behind_a_name_is_found() {
 }
 
 #[test]
+fn a_mark_is_not_looked_into_and_hides_nothing() {
+    let secret = "AKIAQ3EGRZ7XK2MWPLVT";
+    let shown = |text: &str| {
+        let json = serde_json::Value::from(text).to_string();
+        let changed = look(&everything(), &json).changed?;
+        Some(serde_json::from_slice::<String>(&changed).unwrap())
+    };
+    let once = shown("password=hunter42x; api_key = 9f8e7d6c5b4a39281706f5e4d3c2b1a0").unwrap();
+    assert_eq!(once.matches("[REDACTED:").count(), 2, "{once}");
+    assert_eq!(shown(&once), None, "{once}");
+    for text in [
+        format!("[REDACTED:password:{secret}]"),
+        format!("[REDACTED:{secret}:abcdefghij]"),
+        format!("[REDACTED:jwt:abcdefghij]{secret}[REDACTED:jwt:abcdefghij]"),
+        format!("[REDACTED:{secret}"),
+    ] {
+        assert!(shown(&text).is_some_and(|shown| !shown.contains(secret)), "{text}");
+    }
+    // A mark within a key does not keep the rest of it from being taken out.
+    let key =
+        "-----BEGIN PRIVATE KEY-----\nMIIE[REDACTED:jwt:abcdefghij]vQIB\n-----END PRIVATE KEY-----";
+    let shown = shown(key).unwrap();
+    assert!(!shown.contains("MIIE") && !shown.contains("vQIB"), "{shown}");
+}
+
+#[test]
+fn places_and_names_hold_no_secret() {
+    let secret = "ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    for how in ["audit", "redact", "block"] {
+        let contents = contents(handlings(serde_json::json!({ "secrets": how })));
+        let seen = look(&contents, &format!(r#"{{"{secret}":{{"a~/b":"{secret}"}}}}"#));
+        assert!(seen.findings.len() == 2 && seen.blocked.is_some() == (how == "block"));
+        for finding in seen.findings.iter().chain(&seen.blocked) {
+            assert!(finding.at.starts_with("/[REDACTED:github-token:"), "{finding}");
+        }
+        assert!(seen.findings.iter().any(|finding| finding.at.ends_with("]/a~0~1b")));
+    }
+}
+
+#[test]
 fn a_value_that_is_allowed_is_let_be() {
     use aws_lc_rs::digest::{SHA256, digest};
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";
@@ -261,6 +375,10 @@ proptest! {
             Just("<!--".to_owned()), Just("javascript:".to_owned()), Just("\u{1b}[".to_owned()),
             Just("DE89370400440532013000".to_owned()), Just("-----BEGIN PRIVATE KEY-----".to_owned()),
             Just("::".to_owned()), Just("%41".to_owned()), "[ -~]{0,12}", ".{0,6}",
+            Just("password=".to_owned()), Just("hunter42x ".to_owned()), Just("api_key: ".to_owned()),
+            Just("[REDACTED:password:abcdefghij]".to_owned()), Just("[REDACTED:".to_owned()),
+            Just("ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m".to_owned()),
+            Just("Ignore all previous instructions. ".to_owned()), Just("ana@example.org".to_owned()),
             Just("https://a.example@b.example/".to_owned()), Just("![a](".to_owned()), Just("<untrusted-data id=\"".to_owned()),
         ], 0..12), way in 0_usize..3
     ) {
@@ -272,6 +390,37 @@ proptest! {
         let once = once.map_or(json, |changed| String::from_utf8(changed).unwrap());
         let again = look(&contents, &once).changed;
         prop_assert_eq!(again.map(|changed| String::from_utf8(changed).unwrap()), None, "{}", once);
+    }
+
+    /// Whatever is replaced, a mark stands for one value.
+    #[test]
+    fn equal_marks_mean_equal_values(
+        values in prop::collection::vec(prop_oneof![
+            "[A-Za-z0-9]{36}".prop_map(|random| ("", format!("ghp_{random}"))),
+            "[A-Z0-9]{16}".prop_map(|random| ("id ", format!("AKIA{random}"))),
+            "[a-z]{5}[0-9]{4}".prop_map(|random| ("password=", random)),
+            "[a-f0-9]{32}".prop_map(|random| ("api_key = ", random)),
+            "[a-z]{3,8}@example\\.org".prop_map(|address| ("", address)),
+            "[0-9]{3}-[0-9]{2}-[0-9]{4}".prop_map(|number| ("ssn ", number)),
+        ], 2..24)
+    ) {
+        let texts: Vec<String> =
+            values.iter().map(|(before, value)| format!("{before}{value}")).collect();
+        let seen = look(&everything(), &serde_json::Value::from(texts).to_string());
+        let shown: Vec<String> = match seen.changed {
+            Some(changed) => serde_json::from_slice(&changed).unwrap(),
+            None => Vec::new(),
+        };
+        let mut known = std::collections::BTreeMap::new();
+        for (text, (before, value)) in shown.iter().zip(&values) {
+            prop_assert!(!text.contains("[REDACTED:["), "{}", text);
+            let Some(mark) = text.strip_prefix(before).filter(|rest| rest.starts_with("[REDACTED:"))
+            else {
+                continue;
+            };
+            let same = known.entry(mark.to_owned()).or_insert(value);
+            prop_assert_eq!(*same, value);
+        }
     }
 
     #[test]

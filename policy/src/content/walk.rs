@@ -246,12 +246,17 @@ impl Walk<'_, '_> {
 
     fn note(&mut self, detector: Detector, handling: Handling, note: Cow<'static, str>, at: &str) {
         let same = self.seen.findings.iter().filter(|known| known.detector == detector).count();
-        if handling == Handling::Block && self.seen.blocked.is_none() {
-            let (at, note) = (at.to_owned(), note.clone());
+        let blocks = handling == Handling::Block && self.seen.blocked.is_none();
+        if !blocks && same >= KEPT {
+            return;
+        }
+        let at = self.lens.place(at);
+        if blocks {
+            let (at, note) = (at.clone(), note.clone());
             self.seen.blocked = Some(Finding { detector, at, note });
         }
         if same < KEPT {
-            self.seen.findings.push(Finding { detector, at: at.to_owned(), note });
+            self.seen.findings.push(Finding { detector, at, note });
         }
     }
 }

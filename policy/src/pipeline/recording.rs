@@ -4,14 +4,20 @@ use std::collections::BTreeSet;
 
 use super::{Expectation, Policy};
 use crate::json::{Bounds, Document, Value};
-use crate::labels;
+use crate::labels::{self, Concealed, Part};
 use crate::name::ServerName;
 use crate::work::Budget;
 
 impl Expectation {
+    /// What of the result its caller does not see.
+    #[must_use]
+    pub const fn hidden(&self) -> &Concealed {
+        &self.terms.hidden
+    }
+
     /// Where the result has members that are labelled as sensitive, whoever may see them.
     #[must_use]
-    pub fn labelled(&self) -> &[Vec<Box<str>>] {
+    pub const fn labelled(&self) -> &Concealed {
         &self.terms.labelled
     }
 }
@@ -25,12 +31,15 @@ impl Policy {
         &self,
         server: &ServerName,
         value: Value<'_>,
-        labelled: &[Vec<Box<str>>],
+        labelled: &Concealed,
         budget: &Budget,
     ) -> Option<String> {
-        let labelled: Vec<&[Box<str>]> = labelled.iter().map(|at| &**at).collect();
         let mark = |value: &str| self.contents.mark(server, "", value);
-        let cut = if labelled.is_empty() { None } else { labels::without(value, &labelled, &mark) };
+        let cut = if labelled.is_empty() {
+            None
+        } else {
+            labels::without(value, Part::Result, labelled, &mark)
+        };
         let Some(cut) = cut else {
             return self.contents.recorded(server, value, &BTreeSet::new(), budget);
         };

@@ -10,6 +10,7 @@ use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::declared;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Bounds, Document, Fragment};
+use crate::labels::Concealed;
 use crate::message::{Call, Use, Verb};
 use crate::name::ServerName;
 use crate::offer::{Kind, Offer};
@@ -63,7 +64,7 @@ impl Policy {
         }
         let Some(finding) = blocked else {
             // What is sent has to fit, as it is sent.
-            return match self.misfit(call, offer, &mut decision, budget) {
+            return match self.misfit(caller, call, offer, &mut decision, budget) {
                 Some(denial) => Ruling { decision, outcome: Err(denial) },
                 None => Ruling { decision, outcome: Ok(permit) },
             };
@@ -89,16 +90,15 @@ impl Policy {
         let known = self.registered(&call.server, Kind::Tool, &call.name).filter(|_| calls);
         let own = known.map(|known| &known.labels).into_iter();
         let labels = own.chain(offer.map(Offer::labels));
-        let hidden = labels.clone().flat_map(|labels| labels.hidden(may));
-        let labelled = labels.flat_map(|labels| labels.hidden(|_| false));
-        let [hidden, labelled] =
-            [hidden.map(<[_]>::to_vec).collect(), labelled.map(<[_]>::to_vec).collect()];
+        let hidden = Concealed::of(labels.clone(), may);
+        let labelled = Concealed::of(labels, |_| false);
         Terms { output, hidden, labelled, calls }
     }
 
     /// Whether the arguments of a call are as the definition and the policy say.
     pub(super) fn misfit(
         &self,
+        caller: &str,
         call: &Use,
         offer: Option<&Offer>,
         decision: &mut Decision,
@@ -110,6 +110,7 @@ impl Policy {
         let mut enforced = None;
         let mut found = |mode: Mode, detector, misfit| {
             let finding = Finding::misfit(detector, "", misfit);
+            let finding = self.contents.placed(server, caller, finding);
             if mode == Mode::Enforce && enforced.is_none() {
                 enforced = Some(finding.clone());
             }

@@ -10,7 +10,7 @@ use crate::control::{Control, Ran};
 use crate::decision::Mode;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Bounds, Document, Fragment, Value, write_string};
-use crate::labels;
+use crate::labels::{self, Concealed, Part};
 use crate::message::Reply;
 use crate::name::ServerName;
 use crate::offer::Catalog;
@@ -25,6 +25,15 @@ struct Unlabelled {
     /// The values that were taken out, which may stand elsewhere too.
     values: BTreeSet<String>,
     found: Vec<Finding>,
+}
+
+/// Something that a server says, beside the result of a call.
+struct Heard {
+    said: Fragment,
+    /// Which part of a message it is.
+    part: Part,
+    /// Which strings in it are sealed.
+    answer: Answer,
 }
 
 impl Policy {
@@ -53,10 +62,12 @@ impl Policy {
                     let ran = Ran::default();
                     return Released { reply, findings: vec![Finding::too_long()], ran };
                 }
-                self.heard(principal, &server, (said, Answer::Plain), Reply::Error, budget)
+                let said = Heard { said, part: Part::Error, answer: Answer::Plain };
+                self.heard(principal, &server, said, &terms.hidden, budget)
             }
             Reply::Told(said) => {
-                self.heard(principal, &server, (said, Answer::Plain), Reply::Told, budget)
+                let said = Heard { said, part: Part::Params, answer: Answer::Plain };
+                self.heard(principal, &server, said, &terms.hidden, budget)
             }
         }
     }
@@ -75,8 +86,10 @@ impl Policy {
             ran.note(Control::OutputSchema);
         }
         let misfit = terms.output.as_ref();
-        let misfit =
-            misfit.and_then(|(schema, mode)| Some((*mode, unlike(said.value(), schema, budget)?)));
+        let misfit = misfit.and_then(|(schema, mode)| {
+            let finding = unlike(said.value(), schema, budget)?;
+            Some((*mode, self.contents.placed(server, principal.id.as_str(), finding)))
+        });
         if let Some((Mode::Enforce, finding)) = misfit {
             let reply = Shown::Withheld(finding.clone());
             return Released { reply, findings: vec![finding], ran };
@@ -134,29 +147,47 @@ impl Policy {
         fits: bool,
         budget: &Budget,
     ) -> Result<Unlabelled, Finding> {
+        let cut = self.cut(principal, server, said, (Part::Result, &terms.hidden), budget)?;
+        let schema = terms.output.as_ref().filter(|_| fits && !cut.found.is_empty());
+        let said = match schema {
+            Some((schema, _)) => fitting(cut.said, schema, budget)?,
+            None => cut.said,
+        };
+        Ok(Unlabelled { said, ..cut })
+    }
+
+    /// What a server says without what `hidden` names.
+    fn cut(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        said: Fragment,
+        (part, hidden): (Part, &Concealed),
+        budget: &Budget,
+    ) -> Result<Unlabelled, Finding> {
         let caller = principal.id.as_str();
-        let hidden: Vec<&[Box<str>]> = terms.hidden.iter().map(|at| &**at).collect();
         // Each value is held against each label.
         if !budget.spend(said.value().span().len().saturating_mul(hidden.len())) {
             return Err(Finding::over_budget());
         }
         let mark = |value: &str| self.contents.mark(server, caller, value);
-        let cut =
-            if hidden.is_empty() { None } else { labels::without(said.value(), &hidden, &mark) };
+        let cut = if hidden.is_empty() {
+            None
+        } else {
+            labels::without(said.value(), part, hidden, &mark)
+        };
         let Some(cut) = cut else {
             return Ok(Unlabelled { said, values: BTreeSet::new(), found: Vec::new() });
         };
-        let document = Document::parse(cut.text.into(), &Bounds::ANSWER);
-        let document = document.map_err(|_unreadable| Finding::unchanged())?;
         if cut.full {
             return Err(Finding::unchanged());
         }
+        let document = Document::parse(cut.text.into(), &Bounds::ANSWER);
+        let document = document.map_err(|_unreadable| Finding::unchanged())?;
         let said = Fragment::whole(Arc::new(document));
-        let said = match terms.output.as_ref().filter(|_| fits) {
-            Some((schema, _)) => fitting(said, schema, budget)?,
-            None => said,
-        };
-        Ok(Unlabelled { said, values: cut.values, found: cut.findings })
+        let placed = |finding| self.contents.placed(server, caller, finding);
+        let found = cut.findings.into_iter().map(placed).collect();
+        Ok(Unlabelled { said, values: cut.values, found })
     }
 
     /// A result with its longest strings cut, and then the marks around what is left.
@@ -206,15 +237,27 @@ impl Policy {
     }
 
     /// May this be shown, which the server said before it replied, or without being asked? A reply
-    /// that is due is so still.
+    /// that is `due` is so still, and what its caller does not see in that is not seen here either.
     pub fn release_early(
         &self,
         principal: &Principal,
         server: &ServerName,
-        told: Fragment,
+        (part, told): (Part, Fragment),
+        hidden: &Concealed,
         budget: &Budget,
     ) -> Released {
-        self.heard(principal, server, (told, Answer::Plain), Reply::Told, budget)
+        let said = Heard { said: told, part, answer: Answer::Plain };
+        let released = self.heard(principal, server, said, hidden, budget);
+        let reply = match released.reply {
+            Shown::Answer(Reply::Result(said) | Reply::Error(said)) => {
+                Shown::Answer(Reply::Told(said))
+            }
+            other @ (Shown::Answer(Reply::Told(_) | Reply::List(_))
+            | Shown::List(_)
+            | Shown::Withheld(_)
+            | Shown::Apart(_)) => other,
+        };
+        Released { reply, ..released }
     }
 
     /// May this result be shown, with which the server asks for something first? Its state is not looked
@@ -224,9 +267,19 @@ impl Policy {
         principal: &Principal,
         server: &ServerName,
         asking: Fragment,
+        hidden: &Concealed,
         budget: &Budget,
     ) -> Released {
-        self.heard(principal, server, (asking, Answer::Asking), Reply::Told, budget)
+        let said = Heard { said: asking, part: Part::Result, answer: Answer::Asking };
+        let released = self.heard(principal, server, said, hidden, budget);
+        let reply = match released.reply {
+            Shown::Answer(Reply::Result(said)) => Shown::Answer(Reply::Told(said)),
+            other @ (Shown::Answer(Reply::Told(_) | Reply::List(_) | Reply::Error(_))
+            | Shown::List(_)
+            | Shown::Withheld(_)
+            | Shown::Apart(_)) => other,
+        };
+        Released { reply, ..released }
     }
 
     /// Whether results of tools of `server` that are too long are kept to be read.
@@ -242,22 +295,35 @@ impl Policy {
     }
 
     /// What a server said, as it may be shown: every string of it was looked at.
-    pub(super) fn heard(
+    fn heard(
         &self,
         principal: &Principal,
         server: &ServerName,
-        (said, answer): (Fragment, Answer),
-        reply: fn(Fragment) -> Reply,
+        heard: Heard,
+        hidden: &Concealed,
         budget: &Budget,
     ) -> Released {
-        let caller = principal.id.as_str();
-        let seen = self.contents.look_but(server, caller, said.value(), answer.sealed(), budget);
+        let Heard { said, part, answer } = heard;
+        let ran = Ran::of(&[Control::Results]);
+        let Unlabelled { said, values, mut found } =
+            match self.cut(principal, server, said, (part, hidden), budget) {
+                Ok(unlabelled) => unlabelled,
+                Err(finding) => {
+                    let reply = Shown::Withheld(finding.clone());
+                    return Released { reply, findings: vec![finding], ran };
+                }
+            };
+        let (caller, how) = (principal.id.as_str(), (false, answer.sealed()));
+        let seen = self.contents.look_without(server, caller, said.value(), &values, how, budget);
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
-        let reply = match passed {
-            Ok(said) => Shown::Answer(reply(said)),
-            Err(finding) => Shown::Withheld(finding),
+        found.extend(findings);
+        let reply = match (passed, part) {
+            (Err(finding), _) => Shown::Withheld(finding),
+            (Ok(said), Part::Result) => Shown::Answer(Reply::Result(said)),
+            (Ok(said), Part::Error) => Shown::Answer(Reply::Error(said)),
+            (Ok(said), Part::Params) => Shown::Answer(Reply::Told(said)),
         };
-        Released { reply, findings, ran: Ran::of(&[Control::Results]) }
+        Released { reply, findings: found, ran }
     }
 
     /// Shows a view again, if it was made for `principal`; the caller keeps views with the policy

@@ -27,7 +27,8 @@ pub(in crate::settings) struct RawGuardrail {
     /// It is asked about results of calls. Default `true`.
     #[serde(default = "yes")]
     pub(in crate::settings) results: bool,
-    /// Longest message it is asked about; there is no answer about a longer one. Default `1MiB`.
+    /// Longest message it is asked about: a longer one does not pass, also with `onFailure: allow`.
+    /// Default `1MiB`.
     pub(in crate::settings) most: Option<String>,
     /// How it is reached.
     #[serde(default)]

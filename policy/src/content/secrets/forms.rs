@@ -2,11 +2,24 @@
 
 use std::sync::LazyLock;
 
+use aho_corasick::AhoCorasick;
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 
-use super::{distinct, is_placeholder};
+use super::{distinct, is_placeholder, is_uuid};
 use crate::coding;
+use crate::content::lens::{Class, Found};
+
+/// How a JSON Web Token begins: `{"` in base64.
+const TOKEN: &str = "eyJ";
+/// Of a word that begins within another one so much is looked at, in bytes.
+const SAMPLE: usize = 160;
+/// Longest header of a token that begins within a word, in bytes.
+const TOKEN_HEADER: usize = 1024;
+/// Shortest part of a key that looks random by itself.
+const RANDOM: usize = 10;
+/// From this length on a prefix stands for itself, whatever stands before it.
+const DISTINCTIVE: usize = 5;
 
 /// What a word of a vendor begins with, how long it is at least, and what it is.
 #[rustfmt::skip]
@@ -77,6 +90,125 @@ static BY_FIRST: LazyLock<Vec<Vec<usize>>> = LazyLock::new(|| {
     (0..=255).map(begins).collect()
 });
 
+/// Every prefix, in the order of [`PREFIXES`], and then that of a token.
+static STARTS: LazyLock<Option<AhoCorasick>> = LazyLock::new(|| {
+    let prefixes = PREFIXES.iter().map(|(prefix, ..)| *prefix);
+    AhoCorasick::new(prefixes.chain([TOKEN])).ok()
+});
+
+/// Adds keys with a vendor's prefix and tokens that stand within other words: in a path, behind a name
+/// and a dot or a dash, behind an escape. One pass, and a bounded look at each start.
+pub(super) fn embedded(text: &str, out: &mut Vec<Found>) {
+    let Some(starts) = STARTS.as_ref() else { return };
+    let bytes = text.as_bytes();
+    // Where the last key ends; where the word does that was looked at last, and its punctuation begins.
+    let (mut done, mut end, mut stop) = (0, 0, 0);
+    for one in starts.find_overlapping_iter(bytes) {
+        let from = one.start();
+        if from < done {
+            continue;
+        }
+        if from >= end {
+            let rest = bytes.get(from..).unwrap_or_default();
+            end = from + rest.iter().take_while(|byte| is_body(**byte)).count();
+            let word = text.get(from..end).unwrap_or_default();
+            stop = from + word.trim_end_matches(['.', '-']).len();
+        }
+        let word = text.get(from..stop).unwrap_or_default();
+        let rule = match PREFIXES.get(one.pattern().as_usize()) {
+            Some(known) => within(bytes, from, word, known),
+            None => is_alone(bytes, from).then(|| token(word)).flatten(),
+        };
+        if let Some(rule) = rule {
+            out.push(Found::new(Class::Secret, rule, from, from + word.len()));
+            done = from + word.len();
+        }
+    }
+}
+
+const fn is_body(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'-' | b'.')
+}
+
+/// Whether what begins here is no part of a longer word: no letter or digit stands before it but those
+/// of an escape.
+fn is_alone(bytes: &[u8], from: usize) -> bool {
+    let before = bytes.get(..from).unwrap_or_default();
+    let hex = |part: &[u8]| part.iter().all(u8::is_ascii_hexdigit);
+    match before {
+        [] => true,
+        [.., last] if !last.is_ascii_alphanumeric() => true,
+        [.., b'\\', b'n' | b'r' | b't' | b'b' | b'f'] => true,
+        [.., b'%', one, two] if hex(&[*one, *two]) => true,
+        _ => matches!(before.last_chunk::<6>(), Some([b'\\', b'u', rest @ ..]) if hex(rest)),
+    }
+}
+
+/// What a word is that begins within another one and has a prefix. It is held to more than a word by
+/// itself: names of files and data in base64 have short prefixes by chance.
+fn within(
+    bytes: &[u8],
+    from: usize,
+    word: &str,
+    (prefix, least, rule): &(&str, usize, &'static str),
+) -> Option<&'static str> {
+    let ends = prefix.ends_with(['-', '_', '.']);
+    let distinctive = ends && prefix.len() >= DISTINCTIVE;
+    let glued = distinctive || matches!(*rule, "github-token" | "npm-token");
+    (word.len() >= *least && (glued || is_alone(bytes, from))).then_some(())?;
+    let rest = word.get(prefix.len()..word.len().min(SAMPLE.max(*least)))?;
+    let letters = |text: &str| text.bytes().take_while(u8::is_ascii_alphanumeric).count();
+    let before = from.checked_sub(1).and_then(|at| bytes.get(at)).copied().unwrap_or(b' ');
+    let fits = match *rule {
+        "aws-access-key" => {
+            letters(word.get(..SAMPLE.min(word.len()))?) == 20
+                && rest.bytes().take(20 - prefix.len()).all(is_upper)
+        }
+        "google-api-key" => word.len() == *least,
+        // Such letters stand in much that is base64.
+        _ if !ends => !matches!(before, b'/' | b'+'),
+        // And such in what is base64 for a URL.
+        _ if !distinctive && matches!(before, b'-' | b'_') => {
+            prefix.ends_with('.') || letters(rest) >= least - prefix.len()
+        }
+        _ => true,
+    };
+    let named = !distinctive && is_uuid(rest);
+    let random = rest.split(|c: char| !c.is_ascii_alphanumeric()).any(is_random);
+    (fits && !named && random && looks_made(rest)).then_some(*rule)
+}
+
+const fn is_upper(byte: u8) -> bool {
+    byte.is_ascii_uppercase() || byte.is_ascii_digit()
+}
+
+/// Whether letters and digits are no word and no number.
+fn is_random(part: &str) -> bool {
+    let digits = part.bytes().filter(u8::is_ascii_digit).count();
+    let cases = |pair: &&[u8]| {
+        matches!(pair, [a, b] if a.is_ascii_lowercase() && b.is_ascii_uppercase()
+            || a.is_ascii_uppercase() && b.is_ascii_lowercase())
+    };
+    let changes = part.as_bytes().windows(2).filter(cases).count();
+    part.len() >= RANDOM && (digits >= 2 && digits < part.len() || changes * 4 >= part.len())
+}
+
+/// Whether what stands behind a prefix was made by a machine: not of words, and no placeholder.
+fn looks_made(rest: &str) -> bool {
+    let mut words = rest.split(['-', '_', '.']).filter(|part| part.len() >= 3);
+    let spoken = words.all(|part| part.bytes().all(|b| b.is_ascii_lowercase()));
+    !spoken && distinct(rest) >= 5 && !is_placeholder(rest)
+}
+
+/// What a word is that begins as a token does.
+fn token(word: &str) -> Option<&'static str> {
+    let head = word.get(..word.len().min(TOKEN_HEADER))?;
+    let (head, _) = head.split_once('.')?;
+    let (_, payload) = word.split_once('.')?;
+    let payload = payload.get(..10).is_some_and(|begins| !begins.contains('.'));
+    (head.len() >= 10 && payload && is_header(head)).then_some("jwt")
+}
+
 /// What a word is by its form.
 pub(super) fn format(word: &str) -> Option<&'static str> {
     let begins = |at: &usize| {
@@ -87,14 +219,8 @@ pub(super) fn format(word: &str) -> Option<&'static str> {
     let known = word.bytes().next().and_then(|byte| BY_FIRST.get(usize::from(byte)));
     if let Some((prefix, _, rule)) = known.into_iter().flatten().find_map(begins) {
         let rest = word.get(prefix.len()..).unwrap_or_default();
-        let upper = *rule != "aws-access-key"
-            || rest
-                .bytes()
-                .take(20 - prefix.len())
-                .all(|b| b.is_ascii_uppercase() || b.is_ascii_digit());
-        let words = rest.split(['-', '_', '.']).filter(|part| part.len() >= 3);
-        let spoken = words.clone().all(|part| part.bytes().all(|b| b.is_ascii_lowercase()));
-        return (upper && !spoken && distinct(rest) >= 5 && !is_placeholder(rest)).then_some(rule);
+        let upper = *rule != "aws-access-key" || rest.bytes().take(20 - prefix.len()).all(is_upper);
+        return (upper && looks_made(rest)).then_some(rule);
     }
     let mut parts = word.split('.');
     let token = |part: Option<&str>, least| {
@@ -167,4 +293,15 @@ fn is_header(part: &str) -> bool {
     let header = URL_SAFE_NO_PAD.decode(part).unwrap_or_default();
     let text = std::str::from_utf8(&header).unwrap_or_default();
     text.starts_with('{') && text.trim_end().ends_with('}') && text.contains("\"alg\"")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{PREFIXES, STARTS};
+
+    #[test]
+    fn every_prefix_is_looked_for() {
+        let starts = STARTS.as_ref().unwrap();
+        assert_eq!(starts.patterns_len(), PREFIXES.len() + 1);
+    }
 }

@@ -1,0 +1,233 @@
+//! What a text is to a lenient reader of JSON: nothing, one value or one on each line, or something
+//! that begins like JSON and that readers understand differently.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use crate::hidden::Hidden;
+use crate::json::{Bounds, Document};
+
+/// Most lines of a text that are read as a value each: with more it counts as one that cannot be read.
+const LINES: usize = 100_000;
+
+/// What a text is.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Form {
+    /// It does not begin like JSON.
+    Plain,
+    /// Values, and where they stand in it.
+    Json(Vec<Range<usize>>),
+    /// It begins like JSON and cannot be read strictly, so nobody can say what it holds.
+    Odd,
+}
+
+/// What `text` is, after a byte order mark, blanks, comments and the mark of a code block.
+pub(crate) fn of(text: &str) -> Form {
+    let (body, fenced) = body(text);
+    if !body.starts_with(['{', '[', '"']) {
+        return Form::Plain;
+    }
+    let from = text.len() - body.len();
+    let mut whole = body.trim_end_matches(is_blank);
+    if fenced {
+        whole = whole.trim_end_matches(['`', '~']).trim_end_matches(is_blank);
+    }
+    if is_json(whole) {
+        return Form::Json(vec![from..from + whole.len()]);
+    }
+    if let Some(lines) = lines(whole, from) {
+        return Form::Json(lines);
+    }
+    if begins(body) { Form::Odd } else { Form::Plain }
+}
+
+fn is_json(text: &str) -> bool {
+    Document::parse(text.to_owned().into(), &Bounds::ANSWER).is_ok()
+}
+
+/// The values of JSON Lines: every line that is not blank is one.
+fn lines(text: &str, from: usize) -> Option<Vec<Range<usize>>> {
+    let (mut found, mut at) = (Vec::new(), from);
+    for line in text.split_inclusive('\n') {
+        let start = line.trim_start_matches(is_blank);
+        let value = start.trim_end_matches(is_blank);
+        let begins = at + line.len() - start.len();
+        at += line.len();
+        if value.is_empty() {
+            continue;
+        }
+        (found.len() < LINES && is_json(value)).then_some(())?;
+        found.push(begins..begins + value.len());
+    }
+    (found.len() > 1).then_some(found)
+}
+
+fn is_blank(c: char) -> bool {
+    c.is_whitespace() || Hidden::of(c).is_some()
+}
+
+/// The text without what may stand before JSON, and whether that was the mark of a code block.
+fn body(text: &str) -> (&str, bool) {
+    let (mut rest, mut fenced) = (text, false);
+    loop {
+        let next = without_comments(rest);
+        let next = match next.strip_prefix("```").or_else(|| next.strip_prefix("~~~")) {
+            Some(block) if !fenced => {
+                fenced = true;
+                behind(block, "\n")
+            }
+            Some(_) | None => next,
+        };
+        if next.len() == rest.len() {
+            return (rest, fenced);
+        }
+        rest = next;
+    }
+}
+
+/// The text without blanks and comments at its beginning, in the ways of JSON5 and YAML.
+fn without_comments(text: &str) -> &str {
+    let mut rest = text;
+    loop {
+        rest = rest.trim_start_matches(is_blank);
+        rest = match rest.strip_prefix("/*") {
+            Some(comment) => behind(comment, "*/"),
+            None if rest.starts_with("//") || rest.starts_with('#') => behind(rest, "\n"),
+            None => return rest,
+        };
+    }
+}
+
+/// What stands behind the first `end`.
+fn behind<'a>(text: &'a str, end: &str) -> &'a str {
+    text.split_once(end).map_or("", |(_, rest)| rest)
+}
+
+/// Whether a text begins as an object or a list does, also where it goes on as no JSON does. A link in
+/// Markdown, a mark in a log and a placeholder do not.
+fn begins(text: &str) -> bool {
+    let (mut rest, mut lists) = (text, false);
+    while let Some(inner) = rest.strip_prefix('[') {
+        (rest, lists) = (without_comments(inner), true);
+    }
+    if let Some(inner) = rest.strip_prefix('{') {
+        let inner = without_comments(inner);
+        let name = |c: char| c.is_alphanumeric() || matches!(c, '_' | '$' | '-' | '.' | '\\');
+        let key = inner.trim_start_matches(name);
+        return inner.starts_with(['"', '\'', '}'])
+            || key.len() < inner.len() && without_comments(key).starts_with(':');
+    }
+    let scalar = |c: char| c.is_alphanumeric() || matches!(c, '.' | '+' | '-');
+    let word = rest.trim_start_matches(scalar);
+    lists
+        && (rest.starts_with(['"', '\''])
+            || word.len() < rest.len() && without_comments(word).starts_with(','))
+}
+
+/// Whether a text gives a value to one of these names as JSON does, wherever in it, also escaped once
+/// more. A name that is written with escapes could be any.
+pub(crate) fn gives(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
+    ["\"", "'", "&quot;"].iter().any(|quote| {
+        let mut parts = text.split(quote).skip(1).peekable();
+        while let Some(name) = parts.next() {
+            let name = name.trim_end_matches('\\');
+            let known = name.contains("\\u") || is_known(&shown(name));
+            let given = |rest: &&str| rest.trim_start_matches(is_blank).starts_with([':', '=']);
+            if known && parts.peek().is_some_and(given) {
+                return true;
+            }
+        }
+        false
+    })
+}
+
+/// A name without what is not shown of it.
+pub(crate) fn shown(name: &str) -> Cow<'_, str> {
+    if name.contains(|c| Hidden::of(c).is_some()) {
+        Cow::Owned(name.chars().filter(|c| Hidden::of(*c).is_none()).collect())
+    } else {
+        Cow::Borrowed(name)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Form, gives, of};
+
+    #[test]
+    fn json_is_found_behind_what_may_stand_before_it() {
+        for (before, behind) in [
+            ("", ""),
+            ("\u{feff} \n", "\n"),
+            ("```json\n", "\n```\n"),
+            ("// a\n/* b */ ", ""),
+            ("# a\n```\n", "```"),
+        ] {
+            let text = format!("{before}{{\"a\":1}}{behind}");
+            let range = before.len()..before.len() + 7;
+            assert_eq!(of(&text), Form::Json(vec![range]), "{text}");
+        }
+        assert_eq!(of("{\"a\":1}\n\n [2]\n"), Form::Json(vec![0..7, 10..13]));
+        assert_eq!(of("\"a\""), Form::Json(vec![0..3]));
+    }
+
+    #[test]
+    fn what_begins_like_json_and_is_none_is_odd() {
+        for text in [
+            "{\"a\":NaN}",
+            "{\"a\":1,}",
+            "{\"a\":1,\"a\":2}",
+            "{'a':1}",
+            "{a: 1}",
+            "{/* x */ a: 1}",
+            "{\"a\":1} and more",
+            "{\"a\":1}\n{\"a\":2",
+            "[{\"a\":NaN}]",
+            "[NaN, {\"a\":1}]",
+            "[\"a\", 'b']",
+            "[ [ {a:1} ] ]",
+        ] {
+            assert_eq!(of(text), Form::Odd, "{text}");
+        }
+        let deep = format!("{}1{}", "{\"a\":".repeat(80), "}".repeat(80));
+        assert_eq!(of(&deep), Form::Odd);
+    }
+
+    #[test]
+    fn ordinary_texts_are_plain() {
+        for text in [
+            "",
+            "A sentence.",
+            "[link](https://a.example)",
+            "[INFO] it began",
+            "[2026-01-01 10:00:00] GET /",
+            "[[wiki]] page",
+            "[x] done",
+            "{name} is a placeholder",
+            "{{ mustache }}",
+            "\"Well\", she said",
+            "# Title\n\nA text",
+            "```sh\nls\n```",
+        ] {
+            assert_eq!(of(text), Form::Plain, "{text}");
+        }
+    }
+
+    #[test]
+    fn a_value_that_is_given_to_a_name_is_found_in_any_text() {
+        let known = |name: &str| name == "ssn";
+        for text in [
+            "So: {\"ssn\": 1}",
+            "'ssn' : 1",
+            "{\\\"ssn\\\":1}",
+            "x {\"s\\u0073n\":1}",
+            "a &quot;ssn&quot;: 1",
+            "\"s\u{200b}sn\":1",
+        ] {
+            assert!(gives(text, known), "{text}");
+        }
+        for text in ["the ssn: 1", "\"ssn\" is a name", "\"name\": \"ssn\""] {
+            assert!(!gives(text, known), "{text}");
+        }
+    }
+}

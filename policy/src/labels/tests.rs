@@ -1,0 +1,198 @@
+use serde_json::{Value, json};
+
+use super::{Concealed, Labels, Part, without};
+use crate::json::{Bounds, Document};
+
+fn document(json: &Value) -> Document {
+    Document::parse(json.to_string().into(), &Bounds::MESSAGE).unwrap()
+}
+
+fn labels(schema: &Value) -> Labels {
+    Labels::of_schema(document(schema).root())
+}
+
+fn paths(labels: &Labels, may: impl Fn(&str) -> bool) -> Vec<String> {
+    Concealed::of([labels], may).paths.iter().map(|at| at.join("/")).collect()
+}
+
+/// What is shown of a part, with `#` for what is not.
+fn shown(labels: &Labels, part: Part, said: &Value) -> Option<String> {
+    let document = document(said);
+    let concealed = Concealed::of([labels], |_| false);
+    let cut = without(document.root(), part, &concealed, &|_| "#".to_owned())?;
+    Some(String::from_utf8(cut.text).unwrap())
+}
+
+fn of_pointers(pointers: &[&str]) -> Labels {
+    let mut labels = Labels::default();
+    for at in pointers {
+        labels.add(at, "pii");
+    }
+    labels
+}
+
+#[test]
+fn labels_are_read_wherever_a_schema_has_them() {
+    let schema = json!({
+        "properties": {
+            "name": {}, "ssn": { "x-sensitive": "pii" }, "key": { "x-sensitive": true },
+            "rows": { "items": { "$ref": "#/$defs/row" } }, "open": { "x-data-class": "public" },
+        },
+        "allOf": [{ "properties": { "pay": { "x-data-class": "restricted" } } }],
+        "$defs": { "row": { "properties": { "iban": { "x-sensitive": "bank" }, "next": { "$ref": "#/$defs/row" } } } },
+    });
+    let labels = labels(&schema);
+    // What is too deep to be read counts as labelled.
+    let (deep, hidden): (Vec<_>, Vec<_>) = paths(&labels, |label| label == "bank")
+        .into_iter()
+        .partition(|at| at.split('/').count() > super::DEPTH);
+    assert_eq!((hidden, deep.len()), (["key", "pay", "ssn"].map(str::to_owned).to_vec(), 2));
+    assert!(paths(&labels, |_| false).contains(&"rows/*/next/iban".to_owned()));
+    // What cannot be read labels everything.
+    let wide: serde_json::Map<_, _> =
+        (0..2000).map(|n| (n.to_string(), json!({ "x-sensitive": true }))).collect();
+    let labels = self::labels(&json!({ "properties": wide }));
+    assert!(paths(&labels, |_| false).contains(&String::new()));
+    // What has no labels has none, however deep it is.
+    let schema = json!({ "properties": { "next": { "$ref": "#" } } });
+    assert!(self::labels(&schema).is_empty());
+    // What is said of names is said of what has them.
+    let schema = json!({ "properties": { "of": { "propertyNames": { "x-sensitive": true } } } });
+    assert_eq!(paths(&self::labels(&schema), |_| false), ["of"]);
+}
+
+#[test]
+fn values_are_replaced_where_they_stand_and_in_json() {
+    let labels = of_pointers(&["/rows/*/ssn", "/pin"]);
+    let row = json!({ "rows": [{ "ssn": "123-45", "name": "Ana" }], "pin": 7, "ok": null });
+    let result = json!({
+        "content": [{ "type": "text", "text": row.to_string() }, { "type": "text", "text": "of 123-45" }],
+        "structuredContent": row, "isError": false,
+    });
+    let result = document(&result);
+    let concealed = Concealed::of([&labels], |_| false);
+    let cut = without(result.root(), Part::Result, &concealed, &|_| "#".to_owned()).unwrap();
+    let text = String::from_utf8(cut.text).unwrap();
+    assert_eq!(
+        text,
+        r##"{"content":[{"text":"{\"ok\":null,\"pin\":\"#\",\"rows\":[{\"name\":\"Ana\",\"ssn\":\"#\"}]}","type":"text"},{"text":"of 123-45","type":"text"}],"isError":false,"structuredContent":{"ok":null,"pin":"#","rows":[{"name":"Ana","ssn":"#"}]}}"##
+    );
+    assert_eq!(cut.values.into_iter().collect::<Vec<_>>(), ["123-45"]);
+    assert_eq!(cut.findings.len(), 4);
+    let open = Concealed::of([&labels], |_| true);
+    assert!(without(result.root(), Part::Result, &open, &|_| String::new()).is_none());
+}
+
+#[test]
+fn a_text_that_begins_like_json_and_cannot_be_read_is_withheld() {
+    let labels = of_pointers(&["/ssn"]);
+    let content = |text: &str| json!({ "content": [{ "type": "text", "text": text }] });
+    let inner = json!({ "ssn": "123-45" }).to_string();
+    for text in [
+        r#"{"ssn":"123-45","n":NaN}"#.to_owned(),
+        r#"{"ssn":"123-45","ssn":"1"}"#.to_owned(),
+        r#"{"ssn":"123-45",}"#.to_owned(),
+        "{'ssn':'123-45'}".to_owned(),
+        "{ssn:'123-45'}".to_owned(),
+        format!("\u{feff}{inner}"),
+        format!("```json\n{inner}\n```"),
+        format!("```json\n{inner}\n```\nThat is all."),
+        format!("// a note\n{inner}"),
+        format!("{inner}\n{inner}"),
+        format!("{inner}\n{{\"ssn\":\"123-45\""),
+        format!("{}{inner}{}", "[".repeat(100), "]".repeat(100)),
+        Value::from(inner.clone()).to_string(),
+        json!({ "data": inner }).to_string(),
+        json!({ "data": json!({ "data": inner }).to_string() }).to_string(),
+        format!("The person: {inner}"),
+        r#"{"s\u0073n":"123-45"}"#.to_owned(),
+        "{\"s\u{200b}sn\":\"123-45\"}".to_owned(),
+    ] {
+        let shown = shown(&labels, Part::Result, &content(&text));
+        assert!(shown.is_some_and(|shown| !shown.contains("123-45")), "{text}");
+    }
+    for text in [
+        "A person.",
+        "[link](https://a.example)",
+        "[INFO] ssn: read",
+        "The `ssn` is not shown.",
+        r#"{"name":"Ana"}"#,
+        r#"[1, 2]"#,
+    ] {
+        assert_eq!(shown(&labels, Part::Result, &content(text)), None, "{text}");
+    }
+}
+
+#[test]
+fn labels_reach_every_part_of_what_a_server_says() {
+    let labels = of_pointers(&["/rows/*/ssn"]);
+    let row = json!({ "ssn": "123-45" });
+    let base64 = |text: &str| {
+        use base64::Engine as _;
+        base64::engine::general_purpose::STANDARD.encode(text)
+    };
+    let form = json!({ "type": "object", "properties": { "ssn": { "type": "string", "default": "123-45" } } });
+    let asks = json!({ "method": "elicitation/create", "params": { "mode": "form", "message": row.to_string(), "requestedSchema": form } });
+    for (part, said) in [
+        (Part::Result, json!({ "_meta": { "a": [row] } })),
+        (Part::Result, json!({ "x-more": row })),
+        (Part::Result, json!({ "content": [{ "type": "text", "text": "", "_meta": row }] })),
+        (
+            Part::Result,
+            json!({ "content": [{ "type": "resource", "resource": { "uri": "a:b", "blob": base64(&row.to_string()) } }] }),
+        ),
+        (
+            Part::Result,
+            json!({ "content": [{ "type": "resource", "resource": { "uri": "a:b", "text": row.to_string() } }] }),
+        ),
+        (
+            Part::Result,
+            json!({ "taskId": "t", "result": { "structuredContent": { "rows": [row] } } }),
+        ),
+        (
+            Part::Result,
+            json!({ "taskId": "t", "error": { "code": 1, "message": row.to_string() } }),
+        ),
+        (Part::Result, json!({ "resultType": "input_required", "inputRequests": { "q": asks } })),
+        (Part::Error, json!({ "code": 1, "message": "failed", "data": { "person": row } })),
+        (Part::Error, json!({ "code": 1, "message": row.to_string() })),
+        (Part::Params, json!({ "progressToken": 1, "progress": 1, "message": row.to_string() })),
+        (Part::Params, json!({ "level": "info", "data": row })),
+        (Part::Params, asks["params"].clone()),
+    ] {
+        let shown = shown(&labels, part, &said);
+        assert!(shown.as_ref().is_some_and(|shown| !shown.contains("123-45")), "{said}: {shown:?}");
+        assert!(!shown.is_some_and(|shown| shown.contains(&base64(&row.to_string()))), "{said}");
+    }
+}
+
+#[test]
+fn a_name_within_what_is_labelled_is_data_unless_the_schema_declares_it() {
+    let labels = labels(&json!({ "properties": { "pay": {
+        "x-sensitive": true, "properties": { "currency": {} } } } }));
+    let said = json!({ "structuredContent": { "pay": { "Ana": 1, "currency": "EUR" } } });
+    assert_eq!(
+        shown(&labels, Part::Result, &said).unwrap(),
+        r##"{"structuredContent":{"pay":{"#":"#","currency":"#"}}}"##
+    );
+}
+
+#[test]
+fn a_label_of_everything_leaves_no_text() {
+    let labels = of_pointers(&[""]);
+    let said = json!({ "content": [{ "type": "text", "text": "it is 7" }], "isError": false });
+    assert_eq!(
+        shown(&labels, Part::Result, &said).unwrap(),
+        r##"{"content":[{"text":"#","type":"text"}],"isError":false}"##
+    );
+}
+
+#[test]
+fn what_the_structured_content_repeats_is_arranged_alike() {
+    // `name` is labelled in rows alone.
+    let labels = of_pointers(&["/rows/*/name"]);
+    let content = json!({ "rows": [{ "name": "Ana" }], "site": { "name": "Oslo" } });
+    let said = json!({ "structuredContent": content, "content": [{ "type": "text", "text": content.to_string() }] });
+    let shown = shown(&labels, Part::Result, &said).unwrap();
+    assert!(shown.matches("Oslo").count() == 2 && !shown.contains("Ana"), "{shown}");
+}
