@@ -256,7 +256,7 @@ fn a_secret_in_an_answer_is_not_sent() {
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";
     let (server, heard) = legacy();
     let policy = format!("{RULES}\ncontent: [{{servers: [up], arguments: {{secrets: block}}}}]");
-    let gateway = Config::of(&server.url()).policy(&policy).start();
+    let gateway = Config::asked(&server.url()).policy(&policy).start();
     let ana = able(&gateway, Era::Legacy, ANA);
     let mut stream = TcpStream::connect(gateway.address).unwrap();
     stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
@@ -303,7 +303,7 @@ fn asked(stream: &mut TcpStream, seen: &mut String, message: &str) -> Value {
 #[test]
 fn one_caller_leaves_room_for_calls_of_others_that_wait() {
     let (server, _heard) = legacy();
-    let gateway = Config::of(&server.url()).policy(RULES).limits("parked: 2").start();
+    let gateway = Config::asked(&server.url()).policy(RULES).limits("parked: 2").start();
     let (ana, bob) = (able(&gateway, Era::Modern, ANA), able(&gateway, Era::Modern, BOB));
     let arguments = |n: u64| json!({ "n": n });
     let waits = |answer: &Value| answer["result"]["resultType"] == "input_required";

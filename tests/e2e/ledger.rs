@@ -448,6 +448,7 @@ fn a_log_that_is_removed_while_it_is_written_goes_on_in_a_new_file_that_says_so(
         let folder = Folder::new();
         let (config, key) = signed(&server, &folder);
         let mut gateway = config.start();
+        gateway.is_tampered = true;
         let ana = gateway.client(era, ANA);
         assert_eq!(ana.call("read", &json!({})).status, 200);
         let before = gateway.log().len();
@@ -481,7 +482,8 @@ fn while_the_log_is_gone_and_cannot_be_begun_anew_nothing_is_done() {
         let server = Server::echo(era, &["read"]);
         let folder = Folder::new();
         let (config, _, place) = movable(&server, &folder);
-        let gateway = config.start();
+        let mut gateway = config.start();
+        gateway.is_tampered = true;
         let ana = gateway.client(era, ANA);
         assert_eq!(ana.call("read", &json!({})).status, 200);
         fs::remove_dir_all(&place).unwrap();
@@ -520,8 +522,10 @@ fn a_log_that_comes_back_goes_on_and_nothing_is_written_to_what_stood_in_its_pla
     assert_eq!(gateway.ended(), Some(0));
     let (whole, report) = verified(&["--key", &key], &[&file]);
     assert!(whole, "{report}");
+    drop(gateway);
     // One that is emptied in place is lost as well.
     let mut gateway = config.start();
+    gateway.is_tampered = true;
     calls(&gateway, 3);
     fs::OpenOptions::new().write(true).truncate(true).open(&file).unwrap();
     eventually("the loss to be on record", || {

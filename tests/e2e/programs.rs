@@ -22,7 +22,7 @@ const OPEN: &str =
 fn asker(limits: &str) -> Config {
     let script = root().join("tests/sdk/asker.py");
     let servers = format!(
-        "- {{name: up, command: python3, args: ['{}'], sharing: perSession, protocol: legacy}}",
+        "- {{name: up, command: python3, args: ['{}'], sharing: perSession, protocol: legacy, serverRequests: {{forms: {{secrets: allow}}}}}}",
         script.display()
     );
     Config::with(&servers, "[up]").policy(OPEN).limits(limits)

@@ -487,7 +487,9 @@ fn what_a_connection_was_found_to_be_is_found_again() {
         assert!(call(1).json()["result"].is_object());
         assert!(call(2).json()["result"].is_object(), "the connection is kept");
         // The same key is no longer in the group that may call.
-        reloaded(&gateway, &file, "principal: ana, groups: [dev]", "principal: ana, groups: [ops]");
+        let (ana, bob) = ("principal: ana, groups: [dev]", "principal: bob, groups: [ops]");
+        reloaded(&gateway, &file, bob, "principal: bob, groups: [dev, ops]");
+        reloaded(&gateway, &file, ana, "principal: ana, groups: [ops]");
         assert!(call(3).json()["result"].is_null(), "{era:?}");
         // Nobody has the key any more.
         reloaded(&gateway, &file, "sha256: 5434d1fb", "sha256: 6434d1fb");
@@ -501,7 +503,9 @@ fn a_call_that_waits_for_its_client_ends_with_its_configuration() {
     let (server, heard) = asking::legacy();
     let folder = Folder::new();
     let file = folder.path().join("gateway.yaml");
-    let gateway = config(&server, &folder, "ask").start_at(&file);
+    let mut asks = config(&server, &folder, "ask");
+    asks.servers = Config::asked(&server.url()).servers;
+    let gateway = asks.start_at(&file);
     let ana: Client = asking::able(&gateway, Era::Modern, ANA);
     let asked = ana.call("ask", &json!({})).json();
     assert_eq!(asked["result"]["resultType"], "input_required", "{asked}");

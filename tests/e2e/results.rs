@@ -36,7 +36,7 @@ fn texts(texts: &[&str]) -> Value {
 }
 
 fn start(server: &Server, content: &str) -> Gateway {
-    Config::of(&server.url()).policy(&format!("{content}\n{OPEN}")).start()
+    Config::asked(&server.url()).policy(&format!("{content}\n{OPEN}")).start()
 }
 
 /// The first text of the answer to a call.
@@ -296,6 +296,7 @@ fn a_result_that_is_kept_is_read_only_while_its_call_would_be_allowed() {
         let folder = Folder::new();
         let file = folder.path().join("gateway.yaml");
         let revoked = folder.path().join("portcullis.revoked");
+        std::fs::write(&revoked, "{}\n").unwrap();
         let size = "content: [{servers: [up], size: {most: 600, over: offload}}]";
         let mut config = Config::of(&server.url()).policy(&format!("{size}\n{OPEN}"));
         config.more = format!("revocations: {{file: '{}'}}", revoked.display());

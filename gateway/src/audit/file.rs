@@ -460,6 +460,9 @@ impl Sink for FileSink {
         // One `write`: whoever reads the file at the same time sees whole lines.
         match file.write(line) {
             Ok(written) if written == line.len() => {
+                if self.first.is_none() && self.bytes == 0 {
+                    self.first = Place::of(line).map(|(place, _)| place.seq);
+                }
                 self.bytes += line.len() as u64;
                 self.unsynced = true;
                 Ok(())

@@ -255,8 +255,9 @@ impl Bearer {
     ) -> Result<Accepted, TokenError> {
         let mut now = self.clock.now();
         let last = asked.memo.and_then(|memo| memo.last(token));
-        let verified = match last.filter(|last| self.holds(last, now)) {
-            Some(verified) => verified,
+        // What was found out for this request is good for it, however short it is remembered.
+        let (verified, until) = match last.filter(|last| self.holds(last, now)) {
+            Some(verified) => (Arc::clone(&verified), verified.until),
             None => {
                 let verified = self.verified(resource, token, asked.peer, now).await?;
                 if let Some(memo) = asked.memo {
@@ -264,10 +265,11 @@ impl Bearer {
                 }
                 // Finding it out may have taken a while.
                 now = self.clock.now();
-                verified
+                let until = if verified.good.is_some() { verified.ends } else { verified.until };
+                (verified, until)
             }
         };
-        if verified.until <= now {
+        if until <= now {
             return Err(TokenError::Expired);
         }
         if !self.place(&verified).is_some_and(|(place, _)| resource.issuers.contains(&place)) {
