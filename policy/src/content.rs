@@ -269,6 +269,11 @@ impl Contents {
         if blocks || budget.is_exhausted() { None } else { Some(whole.text.unwrap_or(text)) }
     }
 
+    /// A number that changes whenever a text may be found to be something that it was not before.
+    pub(crate) fn learned(&self) -> u64 {
+        self.carried.learned()
+    }
+
     /// A finding whose place and words name no secret, whatever members are called.
     pub(crate) fn placed(&self, server: &ServerName, caller: &str, finding: Finding) -> Finding {
         let budget = Budget::for_bytes(0, USUAL_MOST);

@@ -516,7 +516,8 @@ fn guardrails_have_the_last_word() {
         let asked = guard.calls().len();
         drop(denies.client(era, ANA).ask("tools/call", json!({ "name": "work" })));
         let questions = guard.calls().split_off(asked);
-        assert_eq!(questions[0].body["value"], json!({}));
+        let question = questions.iter().find(|call| call.body["part"] == "request").unwrap();
+        assert_eq!(question.body["value"], json!({}));
         // It is asked about what it is to be asked about.
         let only = open("deny", ", results: false, most: 200B");
         assert!(!call(&only, "nice") && call(&only, &"long".repeat(100)));
