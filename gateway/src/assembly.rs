@@ -26,7 +26,7 @@ use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
 use crate::conversation::Conversations;
 use crate::door::Door;
-use crate::exchange::{Gateway, Parked, Route};
+use crate::exchange::{Gateway, Introductions, Parked, Route};
 use crate::fetch::FetchError;
 use crate::guardrail::Guardrail;
 use crate::identity::Identity;
@@ -301,6 +301,7 @@ impl Lasting {
             sessions: Arc::clone(&self.sessions),
             routes: routes(&settings, &upstreams, &world)?,
             policy,
+            introductions: Introductions::default(),
             configuration: digest.as_str().into(),
             journal: Arc::clone(&self.journal),
             capture: settings.audit.capture,

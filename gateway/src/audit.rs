@@ -351,13 +351,13 @@ impl Journal {
         Ok(Entry { journal: Arc::clone(self), record: Some(record) })
     }
 
-    /// Records an exchange that ended before anything was sent. Where its caller is known it has a record of its
-    /// own; of callers that are not known, many are recorded together.
+    /// Records an exchange that ended before anything was sent. Where its caller is known and let in it has a
+    /// record of its own; of other callers, many are recorded together.
     ///
     /// # Errors
     /// When a sink does not take it.
     pub fn refused(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
-        if record.principal.is_some() {
+        if record.principal.is_some() && !Kind::is_turned_away(ending) {
             return self.ended(record, ending);
         }
         let now = self.clock.instant();

@@ -13,7 +13,12 @@ mod outlet;
 mod detached;
 mod guarded;
 mod underway;
+mod inspected;
 mod heard;
+mod unasked;
+mod answers;
+mod questions;
+mod introductions;
 mod introduced;
 mod apart;
 mod asking;
@@ -77,6 +82,7 @@ use crate::x509::Certificate;
 
 pub use asking::Parked;
 use framed::framed;
+pub use introductions::Introductions;
 pub use route::Route;
 use underway::Call;
 
@@ -94,6 +100,8 @@ pub struct Gateway {
     pub routes: HashMap<Box<str>, Arc<Route>>,
     /// May it be?
     pub policy: Arc<Policy>,
+    /// What clients said of themselves, and was found to pass under this policy.
+    pub introductions: Introductions,
     /// Under which configuration: its digest, in every record.
     pub configuration: Arc<str>,
     /// What was decided, and what came of it?
@@ -301,7 +309,8 @@ impl Gateway {
             record.version = Some(session.version);
         }
         if let Some(client) = &inbound.client {
-            inbound.client = Some(self.introduced(&caller.principal, &route, client, record)?);
+            let known = self.introduced(&caller.principal, &route, client, record).await?;
+            inbound.client = Some(known);
         }
         Ok(Arrived { caller, holder, route, session, inbound, id, batched: false, door })
     }

@@ -37,6 +37,8 @@ pub struct Guardrail {
 /// What sort of thing a guardrail is asked about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Part {
+    /// What a client says of itself.
+    Client,
     /// What a client asks for.
     Request,
     /// What a client answers to what a server asked.
@@ -48,13 +50,14 @@ pub enum Part {
 impl Part {
     const fn direction(self) -> &'static str {
         match self {
-            Self::Request | Self::Answers => "arguments",
+            Self::Client | Self::Request | Self::Answers => "arguments",
             Self::Result => "result",
         }
     }
 
     const fn as_str(self) -> &'static str {
         match self {
+            Self::Client => "client",
             Self::Request => "request",
             Self::Answers => "answers",
             Self::Result => "result",
@@ -107,7 +110,7 @@ impl Guardrail {
     #[must_use]
     pub const fn judges(&self, part: Part) -> bool {
         match part {
-            Part::Request | Part::Answers => self.arguments,
+            Part::Client | Part::Request | Part::Answers => self.arguments,
             Part::Result => self.results,
         }
     }

@@ -117,13 +117,21 @@ impl Default for Profile {
 
 /// What is done about what servers say and callers send: the first profile that a server is of, or
 /// the default one.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub struct Contents {
     profiles: Vec<Profile>,
     other: Profile,
     key: [u8; 32],
     canaries: Option<AhoCorasick>,
     carried: Carried,
+    /// Whether the arguments of some server are searched for what another gave.
+    carries: bool,
+}
+
+impl Default for Contents {
+    fn default() -> Self {
+        Self::new(Vec::new())
+    }
 }
 
 /// What was seen in one message, and what has become of it.
@@ -143,7 +151,17 @@ impl Contents {
     /// What these profiles say, the first one first.
     #[must_use]
     pub fn new(profiles: Vec<Profile>) -> Self {
-        Self { profiles, ..Self::default() }
+        let (other, all) = (Profile::default(), Pattern::new("*"));
+        // Where an entry is of all servers, nothing is left to the default one.
+        let whole = profiles.iter().any(|profile| profile.servers.contains(&all));
+        let usual = Some(&other).filter(|_| !whole);
+        let searches = |profile: &Profile| {
+            let (detector, direction) = (Detector::CarriedData, Direction::Argument);
+            profile.arguments.of(detector, direction, false) != Handling::Off
+        };
+        let carries = profiles.iter().chain(usual).any(searches);
+        let (key, canaries, carried) = ([0; 32], None, Carried::default());
+        Self { profiles, other, key, canaries, carried, carries }
     }
 
     /// The same with a key that keeps values from being guessed by their marks.
@@ -269,6 +287,11 @@ impl Contents {
         if blocks || budget.is_exhausted() { None } else { Some(whole.text.unwrap_or(text)) }
     }
 
+    /// A number that changes whenever a text may be found to be something that it was not before.
+    pub(crate) fn learned(&self) -> u64 {
+        self.carried.learned()
+    }
+
     /// A finding whose place and words name no secret, whatever members are called.
     pub(crate) fn placed(&self, server: &ServerName, caller: &str, finding: Finding) -> Finding {
         let budget = Budget::for_bytes(0, USUAL_MOST);
@@ -316,6 +339,7 @@ impl Contents {
             canaries: self.canaries.as_ref(),
             labelled,
             carried: &self.carried,
+            remembers: self.carries && direction == Direction::Result,
             server: server.as_str(),
             key: &self.key,
             caller,

@@ -4,6 +4,7 @@
 //! itself, and patterns are matched in linear time.
 
 mod cost;
+mod patterns;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -24,9 +25,15 @@ const WORD: usize = 100;
 /// finding.
 const TOLD: u64 = 16 << 20;
 
-/// A schema, ready to be asked.
+/// Why nothing fits a schema that cannot be used.
+const UNUSABLE: &str = "the schema in the definition cannot be used";
+/// The same where making it ready would cost too much.
+const PATTERNS: &str =
+    "the schema in the definition has more patterns, or larger ones, than are matched";
+
+/// A schema, ready to be asked, or why nothing fits it.
 #[derive(Debug)]
-pub struct Schema(Option<Ready>);
+pub struct Schema(Result<Ready, &'static str>);
 
 /// A schema as it was read, by which the cost of a check is told, and made ready.
 #[derive(Debug)]
@@ -51,10 +58,14 @@ impl Schema {
         let mut parts = 0;
         let small = plain(schema, &mut parts).filter(|_| parts <= PARTS);
         let small = small.filter(|schema| Walk::new(schema).cost().is_some());
-        let options = jsonschema::options().with_pattern_options(PatternOptions::regex());
-        Self(small.and_then(|schema| {
-            let validator = options.build(&schema).ok()?;
-            Some(Ready { schema, validator })
+        Self(small.ok_or(UNUSABLE).and_then(|schema| {
+            if !patterns::are_few(&schema) {
+                return Err(PATTERNS);
+            }
+            let matched = PatternOptions::regex().size_limit(patterns::LARGE);
+            let options = jsonschema::options().with_pattern_options(matched);
+            let validator = options.build(&schema).map_err(|_error| UNUSABLE)?;
+            Ok(Ready { schema, validator })
         }))
     }
 
@@ -98,8 +109,9 @@ impl Schema {
 
     fn fits(&self, value: &serde_json::Value, budget: &Budget) -> Result<(), Misfit> {
         let of_all = |note: &str| Err(Misfit { at: String::new(), note: note.to_owned() });
-        let Some(Ready { schema, validator }) = &self.0 else {
-            return of_all("the schema in the definition cannot be used");
+        let Ready { schema, validator } = match &self.0 {
+            Ok(ready) => ready,
+            Err(why) => return of_all(why),
         };
         let before = budget.spent();
         if !cost::spend(schema, value, budget) {
@@ -329,6 +341,21 @@ mod tests {
         let tree = r##"{"type":"object","properties":{"left":{"$ref":"#"},"right":{"$ref":"#"},"n":{"type":"number"}}}"##;
         assert_eq!(check(tree, r#"{"left":{"left":{"n":1}}}"#), Ok(()));
         assert!(check(tree, r#"{"left":{"left":{"n":"x"}}}"#).is_err());
+    }
+
+    #[test]
+    fn a_schema_whose_patterns_cost_too_much_is_not_made_ready_and_says_why() {
+        let part = |n| format!(r#""p{n}":{{"pattern":"^x{n}[ab]{{1,4000}}$"}}"#);
+        let schema = |count| {
+            let parts: Vec<_> = (0..count).map(part).collect();
+            format!(r#"{{"properties":{{{}}}}}"#, parts.join(","))
+        };
+        assert_eq!(check(&schema(4), r#"{"p0":"x0a"}"#), Ok(()));
+        let (_, note) = check(&schema(400), "{}").unwrap_err();
+        assert!(note.contains("patterns"), "{note}");
+        // One that stands for more than any may.
+        let (_, note) = check(r#"{"pattern":"(?:[^a]{1000}){1000}"}"#, "{}").unwrap_err();
+        assert_eq!(note, super::UNUSABLE);
     }
 
     #[test]

@@ -22,8 +22,12 @@ use crate::pins::Pins;
 
 use likeness::{Forms, Words};
 
-/// Most things that are compared with each other because they are alike at first sight.
+/// Most things of one server that are compared with others because they are alike at first sight. It is
+/// counted by server, so that none can keep the things of another from being compared; of what is over it
+/// nobody can tell what it is like, and it counts as alike.
 const GROUP: usize = 64;
+/// Most pairs of names that are compared letter by letter.
+const NEAR: usize = 1_000_000;
 /// Most likenesses of one thing that are kept.
 const KEPT: usize = 16;
 /// Words in a row that make two texts worth comparing.
@@ -217,7 +221,8 @@ impl Shadowing {
 pub struct Conflict {
     /// In which way.
     pub likeness: Likeness,
-    /// The other: its server and its name. A server alone for [`Likeness::Prefix`].
+    /// The other: its server and its name. A server alone for [`Likeness::Prefix`]. Nothing for
+    /// [`Likeness::Reserved`], and where there were too many others to compare it with all of them.
     pub rival: Option<(ServerName, Box<str>)>,
 }
 
@@ -225,6 +230,8 @@ impl fmt::Display for Conflict {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(self.likeness.note())?;
         match &self.rival {
+            // There were too many to compare it with all of them.
+            None if self.likeness.is_mutual() => f.write_str(" too many others"),
             None => Ok(()),
             Some((server, name)) if name.is_empty() => write!(f, " `{server}`"),
             Some((server, name)) => write!(f, " `{}` of `{server}`", name.escape_debug()),
@@ -323,6 +330,47 @@ fn item<'a>(server: &'a ServerName, offer: &'a Offer) -> Item<'a> {
     Item { server, offer, forms, words: Words::of(offer.definition()) }
 }
 
+/// Things that are alike at first sight, by their place among all, in order.
+#[derive(Default)]
+struct Group {
+    members: Vec<usize>,
+    /// How many of the server whose things come last.
+    own: usize,
+}
+
+impl Group {
+    /// Adds the thing at `n`, if there is room for one more of its server. The things of a server come
+    /// one after another.
+    fn takes(&mut self, items: &[Item<'_>], n: usize) -> bool {
+        let server = |n: &usize| items.get(*n).map(|item| item.server);
+        match self.members.last() {
+            Some(last) if *last == n => return true,
+            Some(last) if server(last) == server(&n) => {}
+            Some(_) | None => self.own = 0,
+        }
+        let room = self.own < GROUP;
+        if room {
+            self.own += 1;
+            self.members.push(n);
+        }
+        room
+    }
+
+    /// Every two of different servers.
+    fn pairs<'a>(
+        &self,
+        items: &'a [Item<'a>],
+    ) -> impl Iterator<Item = (&'a Item<'a>, &'a Item<'a>)> {
+        let at = |n: &usize| items.get(*n);
+        self.members.iter().enumerate().filter_map(move |(n, one)| Some((n, at(one)?))).flat_map(
+            move |(n, one)| {
+                let others = self.members.iter().skip(n + 1).filter_map(at);
+                others.filter(|other| other.server != one.server).map(move |other| (one, other))
+            },
+        )
+    }
+}
+
 struct Finder<'a> {
     items: &'a [Item<'a>],
     found: &'a mut Conflicts,
@@ -349,32 +397,37 @@ impl<'a> Finder<'a> {
         self.note(other, likeness, Some((one.server, one.offer.name().as_str())));
     }
 
+    /// Notes that something could not be compared with everything that it could be like.
+    fn uncompared(&mut self, item: &Item<'a>, likeness: Likeness) {
+        self.note(item, likeness, None);
+    }
+
     /// Names that are the same in some form.
     fn names(&mut self) {
+        let items = self.items;
         let reserved = RESERVED.map(|name| Forms::of(name).skeleton);
-        let mut groups: BTreeMap<&str, Vec<&'a Item<'a>>> = BTreeMap::new();
-        for item in self.items {
+        let mut groups: BTreeMap<&str, Group> = BTreeMap::new();
+        for (n, item) in items.iter().enumerate() {
             let group = groups.entry(item.forms.skeleton.as_str()).or_default();
-            if group.len() < GROUP {
-                group.push(item);
+            if !group.takes(items, n) {
+                self.uncompared(item, Likeness::Confusable);
             }
             if reserved.contains(&item.forms.skeleton) {
                 self.note(item, Likeness::Reserved, None);
             }
         }
         for group in groups.values() {
-            for (n, one) in group.iter().enumerate() {
-                for other in group.iter().skip(n + 1).filter(|other| other.server != one.server) {
-                    self.both(one, other, one.forms.likeness(&other.forms));
-                }
+            for (one, other) in group.pairs(items) {
+                self.both(one, other, one.forms.likeness(&other.forms));
             }
         }
     }
 
     /// Names that differ in one letter: what both become when one letter is taken out is the same.
     fn neighbours(&mut self) {
-        let mut groups: BTreeMap<String, Vec<usize>> = BTreeMap::new();
-        for (n, item) in self.items.iter().enumerate() {
+        let items = self.items;
+        let mut groups: BTreeMap<String, Group> = BTreeMap::new();
+        for (n, item) in items.iter().enumerate() {
             let letters: Vec<char> = item.forms.compatible.chars().collect();
             if !(SHORTEST..=64).contains(&letters.len()) {
                 continue;
@@ -382,27 +435,25 @@ impl<'a> Finder<'a> {
             for without in 0..=letters.len() {
                 let rest = letters.iter().enumerate().filter(|(at, _)| *at != without);
                 let group = groups.entry(rest.map(|(_, letter)| letter).collect()).or_default();
-                if group.len() < GROUP && group.last() != Some(&n) {
-                    group.push(n);
+                if !group.takes(items, n) {
+                    self.uncompared(item, Likeness::OneLetter);
                 }
             }
         }
-        let mut seen = BTreeSet::new();
-        for group in groups.values().filter(|group| group.len() > 1) {
-            for (at, one) in group.iter().enumerate() {
-                for other in group.iter().skip(at + 1) {
-                    let pair = (*one.min(other), *one.max(other));
-                    let (Some(a), Some(b)) = (self.items.get(*one), self.items.get(*other)) else {
-                        continue;
-                    };
-                    let near = a.server != b.server
-                        && a.forms.skeleton != b.forms.skeleton
-                        && likeness::one_letter(&a.forms.compatible, &b.forms.compatible);
-                    if near && seen.insert(pair) {
-                        self.both(a, b, Likeness::OneLetter);
-                    }
+        let mut left = NEAR;
+        for group in groups.values() {
+            for (one, other) in group.pairs(items).take(left) {
+                let near = one.forms.skeleton != other.forms.skeleton
+                    && likeness::one_letter(&one.forms.compatible, &other.forms.compatible);
+                if near {
+                    self.both(one, other, Likeness::OneLetter);
                 }
             }
+            let over = group.pairs(items).nth(left).is_some();
+            for item in group.members.iter().filter_map(|n| items.get(*n)).filter(|_| over) {
+                self.uncompared(item, Likeness::OneLetter);
+            }
+            left = left.saturating_sub(group.pairs(items).take(left).count());
         }
     }
 
@@ -421,26 +472,34 @@ impl<'a> Finder<'a> {
 
     /// Descriptions that are nearly the same: those that share a run of words are compared.
     fn descriptions(&mut self) {
-        let mut runs: BTreeMap<u64, Vec<usize>> = BTreeMap::new();
+        let items = self.items;
+        let mut runs: BTreeMap<u64, Group> = BTreeMap::new();
         let mut pairs = BTreeSet::new();
-        for (n, item) in self.items.iter().enumerate().filter(|(_, i)| i.words.all.len() >= FEWEST)
-        {
+        let long = items.iter().enumerate().filter(|(_, item)| item.words.all.len() >= FEWEST);
+        for (n, item) in long {
+            let (mut found, mut full) = (false, false);
             for run in item.words.runs(RUN) {
                 let group = runs.entry(run).or_default();
-                if group.len() >= GROUP || group.last() == Some(&n) {
+                if group.members.last() == Some(&n) {
                     continue;
                 }
-                let others = group.iter().filter(|other| {
-                    self.items.get(**other).is_some_and(|other| other.server != item.server)
-                });
-                if pairs.len() < PAIRS {
-                    pairs.extend(others.map(|other| (*other, n)));
+                let of = |other: &usize| items.get(*other).map(|other| other.server);
+                let others = group.members.iter().filter(|other| of(*other) != Some(item.server));
+                for other in others {
+                    full |= pairs.len() >= PAIRS && !pairs.contains(&(*other, n));
+                    if !full {
+                        pairs.insert((*other, n));
+                    }
                 }
-                group.push(n);
+                // One run that it can be found by is enough: what is nearly the same shares most of them.
+                found |= group.takes(items, n);
+            }
+            if full || !found {
+                self.uncompared(item, Likeness::Description);
             }
         }
         for (one, other) in pairs {
-            if let (Some(one), Some(other)) = (self.items.get(one), self.items.get(other))
+            if let (Some(one), Some(other)) = (items.get(one), items.get(other))
                 && one.words.is_like(&other.words)
             {
                 self.both(one, other, Likeness::Description);

@@ -6,7 +6,7 @@ use std::process::Command;
 use std::sync::{Condvar, Mutex};
 
 use e2e::client::{Client, get, raw};
-use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
 use e2e::server::{Server, answer};
 use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
@@ -131,6 +131,40 @@ fn who_has_no_credential_costs_few_records_and_each_request_is_counted() {
         assert!(String::from_utf8_lossy(&events).contains("\"count\":"));
         assert_eq!(crate::ledger::misfits(&events), "");
         assert!(shown.contains(" refused ") && shown.contains("from 127.0.0.1"), "{shown}");
+    }
+}
+
+#[test]
+fn who_was_revoked_or_asks_for_no_route_costs_few_records_and_each_request_is_counted() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let revoked = folder.path().join("revoked.yaml");
+        fs::write(&revoked, "principals: [ana]\n").unwrap();
+        let mut config = Config::of(&server.url());
+        config.refusals = "{}".to_owned();
+        config.more = format!("revocations: {{file: '{}'}}", revoked.display());
+        let mut gateway = config.start();
+        let post = |path: &str, key: &str| {
+            let mut client = Client::silent(gateway.address, path, era, &[]);
+            client.headers.push(("authorization".to_owned(), format!("Bearer {key}")));
+            let body = client.message(&json!(1), "tools/list", json!({}));
+            raw(gateway.address, &client.bytes("tools/list", None, &body)).status
+        };
+        for _ in 0..100 {
+            assert_eq!(post("/mcp", ANA), 401);
+            assert_eq!(post("/nowhere", BOB), 404);
+        }
+        gateway.terminate();
+        assert_eq!(gateway.ended(), Some(0));
+        for (reason, who) in [("credential-revoked", "ana"), ("unknown-route", "bob")] {
+            let (alone, counted) = recorded(&gateway, reason);
+            assert!((4..=8).contains(&alone), "{alone} of {reason} have a record each");
+            assert_eq!(alone as u64 + counted, 100, "none is lost");
+            // The first say who it was.
+            let first = gateway.exchanges().into_iter().find(|r| r["reason"] == reason).unwrap();
+            assert_eq!(first["principal"], who);
+        }
     }
 }
 

@@ -588,6 +588,52 @@ fn an_approval_is_of_one_program() {
     }
 }
 
+/// A server over stdio with one tool, as a script.
+const SCRIPT: &str = r#"
+import json, sys
+
+TOOL = {"name": "echo", "description": "A tool.", "inputSchema": {"type": "object"}}
+RESULTS = {
+    "initialize": {
+        "protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
+        "serverInfo": {"name": "script", "version": "1"},
+    },
+    "tools/list": {"tools": [TOOL]},
+    "tools/call": {"content": [{"type": "text", "text": "done"}]},
+}
+for line in sys.stdin:
+    message = json.loads(line)
+    if "id" not in message:
+        continue
+    known = RESULTS.get(message["method"])
+    answer = {"result": known} if known else {"error": {"code": -32601, "message": "no such method"}}
+    print(json.dumps({"jsonrpc": "2.0", "id": message["id"], **answer}), flush=True)
+"#;
+
+#[test]
+fn an_approval_is_of_the_script_that_an_interpreter_runs() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let lock = lockfile(&folder);
+        let (script, data) = (folder.path().join("server.py"), folder.path().join("notes.txt"));
+        fs::write(&script, SCRIPT).unwrap();
+        fs::write(&data, "one").unwrap();
+        let args = format!("['{}', '{}']", script.display(), data.display());
+        let servers = format!("- {{name: up, command: python3, args: {args}}}");
+        let config = Config::with(&servers, "[up]").policy(OPEN).approved(&lock);
+        // What it works with may change.
+        fs::write(&data, "two").unwrap();
+        assert_eq!(config.start().client(era, ANA).tools(), ["echo"]);
+        // The same interpreter with another script that says the same of itself.
+        fs::write(&script, format!("{SCRIPT}# changed\n")).unwrap();
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        assert_eq!(client.tools(), [""; 0]);
+        assert_eq!(client.call("echo", &json!({})).code(), -32602);
+        assert_eq!(gateway.last()["reason"], "server-identity");
+    }
+}
+
 #[test]
 fn what_is_done_about_a_change_goes_by_its_class() {
     for era in ERAS {

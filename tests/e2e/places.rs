@@ -237,6 +237,76 @@ fn a_guardrail_is_asked_about_all_that_a_caller_chooses() {
     }
 }
 
+#[test]
+fn what_a_client_says_of_itself_is_put_to_guardrails_before_any_server_is_told() {
+    for era in ERAS {
+        let (server, guard) = (quiet(era), guard());
+        let gateway = guarded(Config::of(&server.url()), &guard);
+        let mut ana = gateway.client(era, ANA);
+        ana.capabilities = json!({ "experimental": { "x": { "y": "bad-value" } } });
+        // A call reads the list of its server first, and that request says who the client is, too.
+        let answers = match era {
+            Era::Legacy => vec![ana.hello()],
+            Era::Modern => vec![
+                ana.ask("tools/list", json!({})),
+                ana.ask("server/discover", json!({})),
+                ana.call("work", &json!({})),
+            ],
+        };
+        for answer in answers {
+            assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{era:?}: {answer:?}");
+        }
+        assert!(!reached(&server, "bad-value"));
+        assert!(gateway.last()["found"].to_string().contains("guardrail"), "{}", gateway.last());
+        let asked = guard.calls().into_iter().rfind(|call| call.body["part"] == "client").unwrap();
+        let said = &asked.body["value"]["clientCapabilities"];
+        assert_eq!(said, &ana.capabilities, "{}", asked.body);
+    }
+}
+
+#[test]
+fn guardrails_are_asked_once_about_a_client_that_says_the_same_again() {
+    let (server, guard) = (quiet(Era::Modern), guard());
+    let gateway = guarded(Config::of(&server.url()), &guard);
+    let mut ana = gateway.client(Era::Modern, ANA);
+    let asked = || guard.calls().iter().filter(|call| call.body["part"] == "client").count();
+    ana.capabilities = json!({ "experimental": { "x": { "y": "one" } } });
+    for _ in 0..3 {
+        assert_eq!(ana.ask("tools/list", json!({})).code(), 0);
+    }
+    assert_eq!(asked(), 1);
+    ana.capabilities = json!({ "experimental": { "x": { "y": "two" } } });
+    assert_eq!(ana.ask("tools/list", json!({})).code(), 0);
+    assert_eq!(asked(), 2);
+}
+
+#[test]
+fn guardrails_are_asked_about_the_resources_that_a_client_wants_to_watch() {
+    let (server, guard) = (quiet(Era::Modern), guard());
+    let gateway = guarded(Config::of(&server.url()), &guard);
+    let ana = gateway.client(Era::Modern, ANA);
+    let filter = json!({ "resourceSubscriptions": ["file:///bad-value"] });
+    let answer = ana.ask("subscriptions/listen", json!({ "notifications": filter }));
+    assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{answer:?}");
+    assert!(!reached(&server, "bad-value"));
+}
+
+#[test]
+fn guardrails_are_asked_about_a_notification_that_only_the_two_ends_know() {
+    let (server, guard) = (quiet(Era::Legacy), guard());
+    let gateway = guarded(Config::of(&server.url()), &guard);
+    let ana = gateway.client(Era::Legacy, ANA);
+    let tell = |text: &str| {
+        let body = json!({ "jsonrpc": "2.0", "method": "vendor/told", "params": { "x": text } });
+        let bytes = ana.bytes("vendor/told", None, &body.to_string());
+        assert_eq!(e2e::client::raw(gateway.address, &bytes).status, 202);
+    };
+    tell("bad-value");
+    assert_eq!(gateway.last()["reason"], "content", "{}", gateway.last());
+    tell("nice-value");
+    assert!(reached(&server, "nice-value") && !reached(&server, "bad-value"));
+}
+
 type Script = Arc<Mutex<Value>>;
 
 /// A server whose tool asks what the script says, and ends with what it was told.

@@ -444,6 +444,19 @@ fn what_one_server_gave_is_not_carried_to_another() {
                 .is_null()
         );
         assert!(!send(&gateway.client(era, BOB), CARD));
+        // What nothing is done about where it comes from is known all the same where it must not go.
+        let unseen = "{servers: [crm], results: {secrets: 'off', identifiers: 'off'}}";
+        *told.lock().unwrap() = texts(&[&format!("Card {CARD}, {SECRET}")]);
+        let gateway = open(&format!("content: [{unseen}]"));
+        let client = gateway.client(era, ANA);
+        assert!(!send(&client, CARD) && !send(&client, SECRET));
+        assert!(client.call("crm__work", &json!({})).body.contains(SECRET));
+        assert!(gateway.last()["found"].is_null(), "{}", gateway.last());
+        let before = other.tool_calls().len();
+        assert!(send(&client, CARD) && send(&client, SECRET));
+        assert!(gateway.last()["findings"].to_string().contains("carried-data"));
+        assert_eq!(other.tool_calls().len(), before);
+        *told.lock().unwrap() = texts(&[&format!("Card {CARD}, {canary}")]);
         let off = "{servers: [web], arguments: {carriedData: 'off', canaries: audit}}";
         let gateway = open(&format!("content: [{shown}, {off}]"));
         let client = gateway.client(era, ANA);
@@ -517,7 +530,8 @@ fn guardrails_have_the_last_word() {
         let asked = guard.calls().len();
         drop(denies.client(era, ANA).ask("tools/call", json!({ "name": "work" })));
         let questions = guard.calls().split_off(asked);
-        assert_eq!(questions[0].body["value"], json!({}));
+        let question = questions.iter().find(|call| call.body["part"] == "request").unwrap();
+        assert_eq!(question.body["value"], json!({}));
         // It is asked about what it is to be asked about.
         let only = open("deny", ", results: false, most: 200B");
         assert!(!call(&only, "nice") && call(&only, &"long".repeat(100)));

@@ -1,7 +1,7 @@
-//! Requests of callers that are not known, counted where there are many.
+//! Requests of callers that are not let in, counted where there are many.
 //!
-//! Whoever has no credential decides how many requests it sends, so a record for each would let it decide how much
-//! is written. The first few of an address with one outcome and reason have a record each; those after them are
+//! A caller without a credential, or with one that was revoked, decides how many requests it sends, and so does one
+//! that asks for a route that does not exist; a record for each would let it decide how much is written. The first few of an address with one outcome and reason have a record each; those after them are
 //! counted and recorded together, once an interval. With `each`, `interval` and `tracked` as configured at most
 //! `tracked * (each + 1)` records and a few for all other addresses are written in an interval.
 
@@ -61,6 +61,14 @@ pub(super) struct Kind {
 }
 
 impl Kind {
+    /// Whether requests that end so are counted where there are many, although their caller is known: it may
+    /// use nothing, or has asked for what nobody may use.
+    pub(super) const fn is_turned_away(ending: Ending) -> bool {
+        // These two are decided before the body is read.
+        let Some(reason) = ending.reason else { return false };
+        matches!(reason.as_bytes(), b"credential-revoked" | b"unknown-route")
+    }
+
     pub(super) fn of(record: &Record, ending: Ending) -> Self {
         let Ending { outcome, status, reason, .. } = ending;
         Self { address: Address::of(record.peer.ip()), outcome, reason, status }

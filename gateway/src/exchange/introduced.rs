@@ -1,41 +1,82 @@
 //! What a client says of itself, as the servers of its route may be told it.
 //!
 //! It is passed on with every request to a modern server and with the handshake of a legacy one, lists
-//! included, so it is looked at when it comes: once in a legacy session, with every message of a modern
-//! client.
+//! and the lists that a call is decided by included, so it is looked at before anything else is done: once
+//! in a legacy session, and with each message of a modern client that says something else than before.
 
 use std::sync::Arc;
 
+use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
 use policy::principal::Principal;
 use policy::work::Budget;
 
+use super::guarded::Matter;
+use super::introductions::{Introduction, Passed};
 use super::{Gateway, Route};
 use crate::audit::Record;
 use crate::client::Client;
 use crate::failure::Failure;
-use crate::wire::DecodeError;
+use crate::guardrail::Part;
+use crate::upstream::Upstream;
+use crate::wire::{DecodeError, Object};
 
 impl Gateway {
     /// The client as every server of the route that the caller may use may be told of it.
     ///
     /// # Errors
     /// When something in it may not be sent to one of them.
-    pub(super) fn introduced(
+    pub(super) async fn introduced(
         &self,
-        caller: &Principal,
+        caller: &Arc<Principal>,
         route: &Route,
         client: &Arc<Client>,
         record: &mut Record,
     ) -> Result<Arc<Client>, Failure> {
-        let mut client = Arc::clone(client);
         if client.says_nothing() {
-            return Ok(client);
+            return Ok(Arc::clone(client));
         }
-        for server in &route.servers {
-            if !self.policy.grants_any(caller, server.name()) {
-                continue;
-            }
+        let granted = route.servers.iter().enumerate();
+        let granted = granted.filter(|(_, one)| self.policy.grants_any(caller, one.name()));
+        let (places, servers): (Vec<usize>, Vec<&Arc<Upstream>>) = granted.unzip();
+        if servers.is_empty() {
+            return Ok(Arc::clone(client));
+        }
+        let said = Introduction {
+            route: Arc::clone(&route.path),
+            servers: places.into(),
+            caller: Arc::clone(caller),
+            client: Arc::clone(client),
+        };
+        // Read before anything is looked at: what is learned meanwhile is not taken for known.
+        let (now, learned) = (self.clock.instant(), self.policy.learned());
+        if let Some(passed) = self.introductions.find(&said, (now, learned)) {
+            self.metrics.content(&passed.found);
+            record.found(passed.found.clone());
+            return Ok(Arc::clone(&passed.client));
+        }
+        let (client, found) = self.told_of(caller, &servers, client, record)?;
+        let mut answered = true;
+        for server in servers {
+            answered &= self.vouched(route, (&**caller, &**server), &client, record).await?;
+        }
+        if answered {
+            let passed = Passed { client: Arc::clone(&client), found, at: now, learned };
+            self.introductions.keep(said, Arc::new(passed));
+        }
+        Ok(client)
+    }
+
+    /// The client as the detectors let each of these servers be told of it, and what they found.
+    fn told_of(
+        &self,
+        caller: &Principal,
+        servers: &[&Arc<Upstream>],
+        client: &Arc<Client>,
+        record: &mut Record,
+    ) -> Result<(Arc<Client>, Vec<Finding>), Failure> {
+        let (mut client, mut all) = (Arc::clone(client), Vec::new());
+        for server in servers {
             let mut look = |text: &str| {
                 let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
                 let unread = |error| Failure::Decode(DecodeError::Json(error));
@@ -44,6 +85,7 @@ impl Gateway {
                 let budget = Budget::for_bytes(0, self.limits.inspection_work);
                 let (sent, found) = self.policy.answerable(caller, server.name(), said, &budget);
                 self.metrics.content(&found);
+                all.extend(found.iter().cloned());
                 record.found(found);
                 let sent = sent.map_err(Failure::Unsent)?;
                 let changed = (sent.value().raw() != text).then(|| sent.value().raw().to_owned());
@@ -55,6 +97,43 @@ impl Gateway {
                 client = Arc::new(client.told(capabilities.as_deref(), info.as_deref()));
             }
         }
-        Ok(client)
+        Ok((client, all))
+    }
+
+    /// Whether the guardrails of the route have all answered, and let `server` be told of the client.
+    async fn vouched(
+        &self,
+        route: &Route,
+        (caller, server): (&Principal, &Upstream),
+        client: &Client,
+        record: &mut Record,
+    ) -> Result<bool, Failure> {
+        if route.guardrails.is_empty() {
+            return Ok(true);
+        }
+        let mut said = Vec::new();
+        let mut object = Object::open(&mut said);
+        object.raw("clientCapabilities", client.capabilities());
+        if let Some(info) = client.said_info() {
+            object.raw("clientInfo", info);
+        }
+        object.close();
+        // INVARIANT: its parts were read by the same reader within the same bounds.
+        let unread = |error| Failure::Decode(DecodeError::Json(error));
+        let said = Document::parse(said.into(), &Bounds::ANSWER).map_err(unread)?;
+        let name = record.method.clone().unwrap_or_default();
+        let (part, value) = (Part::Client, said.root());
+        let about = Matter { server, name: &name, part, value, beside: "" };
+        match self.guarded(route, caller, about).await {
+            Ok(found) => {
+                let answered = found.is_empty();
+                record.found(found);
+                Ok(answered)
+            }
+            Err((finding, found)) => {
+                record.found(found);
+                Err(Failure::Unsent(finding))
+            }
+        }
     }
 }

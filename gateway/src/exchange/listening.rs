@@ -6,7 +6,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::Response;
 use policy::inspect::Finding;
-use policy::json::{Fragment, Value};
+use policy::json::{Bounds, Document, Fragment, Value};
 use policy::message::{Use, Verb};
 use policy::name::ServerName;
 use policy::offer::Kind;
@@ -17,6 +17,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 use tokio_util::sync::CancellationToken;
 
+use super::guarded::Matter;
 use super::outlet::Outlet;
 use super::{Arrived, Gateway, Place, Route};
 use crate::audit::{Entry, Record};
@@ -24,13 +25,14 @@ use crate::body::Body;
 use crate::conversation::{Conversation, RETRY};
 use crate::ending::Ending;
 use crate::failure::Failure;
+use crate::guardrail::Part;
 use crate::naming;
 use crate::protocol::{code, method};
 use crate::quota::Quota;
 use crate::replay::{self, Replay};
 use crate::reply;
 use crate::upstream::{Asked, Feed, Heard, Party, Question, Replier, Upstream, Wants};
-use crate::wire::{self, Id, Notification};
+use crate::wire::{self, Id, Notification, Object};
 
 /// Messages of all servers that wait for one listener.
 const WAITING: usize = 64;
@@ -139,8 +141,12 @@ impl Gateway {
             ));
         }
         self.metrics.content(&found);
+        let agreed = self.agreed_to(&arrived, &wanted, &mut found).await;
         if let Some(record) = entry.record() {
             record.found(found);
+        }
+        if let Err(finding) = agreed {
+            return self.failed(entry, &Failure::Unsent(finding), Some(&id));
         }
         let mut opening = Vec::new();
         for (at, server, wants) in wanted {
@@ -165,6 +171,42 @@ impl Gateway {
         let caller = Arc::clone(&arrived.caller.principal);
         self.tasks.spawn(gateway.carry(feeds, outlet, route, caller, id.clone()));
         self.shown(entry, Ending::answered(), Some(&id), response)
+    }
+
+    /// Asks the guardrails of the route about the resources that servers would be told to watch: a caller
+    /// chooses their names. What is to be recorded is added to `found`.
+    ///
+    /// # Errors
+    /// Why one of the servers may not be told.
+    async fn agreed_to(
+        &self,
+        arrived: &Arrived,
+        wanted: &[(usize, &Arc<Upstream>, Wants)],
+        found: &mut Vec<Finding>,
+    ) -> Result<(), Finding> {
+        let (caller, route) = (&arrived.caller.principal, &arrived.route);
+        if route.guardrails.is_empty() {
+            return Ok(());
+        }
+        for (_, server, wants) in wanted.iter().filter(|(_, _, wants)| wants.names_resources()) {
+            let mut filter = Vec::new();
+            let mut object = Object::open(&mut filter);
+            wants.show(&mut object);
+            object.close();
+            // INVARIANT: its parts were read by the same reader within the same bounds.
+            let filter = Document::parse(filter.into(), &Bounds::ANSWER);
+            let filter = filter.map_err(|_error| Finding::too_long())?;
+            let (part, value) = (Part::Request, filter.root());
+            let about = Matter { server, name: method::LISTEN, part, value, beside: "" };
+            match self.guarded(route, caller, about).await {
+                Ok(noted) => found.extend(noted),
+                Err((finding, noted)) => {
+                    found.extend(noted);
+                    return Err(finding);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// What of a filter the caller may have of one server.

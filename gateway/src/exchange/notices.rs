@@ -155,9 +155,13 @@ impl Gateway {
         mut record: Box<Record>,
     ) -> Response<Body> {
         let admitted = match self.admit(&arrived, *ask, &mut record).await {
+            Ok(admitted) => self.agreed(&arrived, &admitted, &mut record).await.map(|()| admitted),
+            Err(failure) => Err(failure),
+        };
+        let admitted = match admitted {
             Ok(admitted) => admitted,
             // Nobody waits for an answer; that it went nowhere is on record.
-            Err(failure @ Failure::Denied(..)) => {
+            Err(failure @ (Failure::Denied(..) | Failure::Unsent(_))) => {
                 let ending = Ending { status: 202, ..failure.ending(&failure.public(None)) };
                 return match self.journal.refused(&record, ending) {
                     Ok(()) => reply::empty(StatusCode::ACCEPTED),

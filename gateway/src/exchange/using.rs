@@ -247,7 +247,7 @@ impl Gateway {
     }
 
     /// Whether the guardrails of the route let the arguments pass.
-    async fn agreed(
+    pub(super) async fn agreed(
         &self,
         arrived: &Arrived,
         admitted: &Admitted,

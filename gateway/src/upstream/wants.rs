@@ -52,6 +52,12 @@ impl Wants {
         self.kinds.is_empty() && self.resources.is_empty() && !self.everything
     }
 
+    /// Whether it names resources, in words of whoever wants it.
+    #[must_use]
+    pub const fn names_resources(&self) -> bool {
+        !self.resources.is_empty()
+    }
+
     /// Whether everything a server says to the session is wanted.
     #[must_use]
     pub const fn everything(&self) -> bool {

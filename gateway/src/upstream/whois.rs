@@ -1,7 +1,8 @@
 //! Who a server is: what an approval is bound to.
 //!
 //! For a URL it is where it leads and what its certificate has to prove; every connection is held to
-//! that. For a program it is the file that is started, and its digest (threats T1004 and T1207).
+//! that. For a program it is the file that is started, and its digest; for one that runs what its arguments
+//! name, the digest of that as well (threats T1004 and T1207).
 
 use std::env;
 use std::ffi::OsString;
@@ -12,6 +13,7 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
+use super::scripts;
 use crate::hex;
 use crate::settings::{Program, Reach, Server, UNREADABLE, Value};
 
@@ -46,11 +48,28 @@ pub(super) fn of_url(server: &Server) -> Option<String> {
 
 /// Who a program is that is looked for in `path`, or in our own. Reads all of it.
 pub(super) fn of_program(program: &Program, path: Option<OsString>) -> String {
-    let path = resolved(program, path);
-    match path.and_then(|path| Ok((digest(&path)?, path))) {
-        Ok((digest, path)) => format!("program {} sha256:{digest}", path.display()),
-        Err(error) => format!("{UNREADABLE} {}: {}", program.command, error.kind()),
+    let known = resolved(program, path).and_then(|path| {
+        let (digest, run) = (hex::encode(&digest(&path)?), ran(program)?);
+        Ok(format!("program {} sha256:{digest}{run}", path.display()))
+    });
+    known.unwrap_or_else(|error| format!("{UNREADABLE} {}: {}", program.command, error.kind()))
+}
+
+/// What the program runs that its arguments name: how many files, and one digest of their paths and digests.
+fn ran(program: &Program) -> io::Result<String> {
+    let files = scripts::of(program)?;
+    if files.is_empty() {
+        return Ok(String::new());
     }
+    let mut all = Context::new(&SHA256);
+    for file in &files {
+        let path = file.as_os_str().as_encoded_bytes();
+        all.update(&(path.len() as u64).to_be_bytes());
+        all.update(path);
+        all.update(&digest(file)?);
+    }
+    let all = hex::encode(all.finish().as_ref());
+    Ok(format!(" running {} sha256:{all}", files.len()))
 }
 
 /// The file that is started: as the system looks for it.
@@ -69,7 +88,7 @@ fn resolved(program: &Program, path: Option<OsString>) -> io::Result<PathBuf> {
     found.ok_or(io::ErrorKind::NotFound)?.canonicalize()
 }
 
-fn digest(path: &Path) -> io::Result<String> {
+fn digest(path: &Path) -> io::Result<Vec<u8>> {
     // A pipe in its place would keep this thread.
     if !path.metadata()?.is_file() {
         return Err(io::Error::new(io::ErrorKind::InvalidInput, "it is not a regular file"));
@@ -80,7 +99,7 @@ fn digest(path: &Path) -> io::Result<String> {
     loop {
         let read = file.read(&mut buffer)?;
         if read == 0 {
-            return Ok(hex::encode(context.finish().as_ref()));
+            return Ok(context.finish().as_ref().to_vec());
         }
         context.update(buffer.get(..read).unwrap_or_default());
     }

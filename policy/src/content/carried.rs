@@ -4,6 +4,7 @@
 //! Kept are digests under a random key, so many for each caller and server, in memory alone.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Mutex, PoisonError};
 
 /// Most values that are kept of what one server gave one caller; the oldest goes first.
@@ -20,6 +21,8 @@ type Digest = [u8; DIGEST];
 pub(super) struct Carried {
     // Taken only where a secret was found; that is no hot path.
     kept: Mutex<Kept>,
+    /// How many values were new.
+    learned: AtomicU64,
 }
 
 /// A caller and a server.
@@ -57,7 +60,13 @@ impl Carried {
             if values.len() > VALUES {
                 values.pop_front();
             }
+            self.learned.fetch_add(1, Ordering::Release);
         }
+    }
+
+    /// How many values were new until now: while this is the same, the same text is found to be the same.
+    pub(super) fn learned(&self) -> u64 {
+        self.learned.load(Ordering::Acquire)
     }
 
     /// Whether `caller` has it from a server other than `server`, and not from that one too.
@@ -89,8 +98,13 @@ mod tests {
         assert!(!carried.is_of_another("ana", "crm", b"12345678"));
         assert!(!carried.is_of_another("bob", "web", b"12345678"));
         assert!(!carried.is_of_another("ana", "web", b"87654321"));
+        let learned = carried.learned();
         carried.keep("ana", "web", b"12345678");
         assert!(!carried.is_of_another("ana", "web", b"12345678"));
+        assert!(carried.learned() > learned);
+        let learned = carried.learned();
+        carried.keep("ana", "web", b"12345678");
+        assert_eq!(carried.learned(), learned, "nothing was new");
     }
 
     #[test]

@@ -85,6 +85,9 @@ pub(super) struct Lens<'a> {
     /// Values that are labelled, which this caller does not see.
     pub(super) labelled: Option<&'a AhoCorasick>,
     pub(super) carried: &'a Carried,
+    /// Whether what is found is kept in mind, also by detectors that are off: it may not go to servers
+    /// for which it is searched.
+    pub(super) remembers: bool,
     pub(super) server: &'a str,
     pub(super) key: &'a [u8; 32],
     pub(super) caller: &'a str,
@@ -205,6 +208,7 @@ impl Lens<'_> {
         let how =
             |detector| if values.contains(&detector) { Handling::Redact } else { Handling::Off };
         self.handlings = Self::DETECTORS.map(how);
+        self.remembers = false;
         self
     }
 
@@ -417,11 +421,12 @@ impl Lens<'_> {
     /// Everything that is found in a text and looked for.
     fn all(&self, text: &str) -> Vec<Found> {
         let (mut found, on) = (Vec::new(), |detector| self.how(detector) != Handling::Off);
-        if on(Detector::Secrets) || on(Detector::CarriedData) {
+        let carries = on(Detector::CarriedData) || self.remembers;
+        if on(Detector::Secrets) || carries {
             secrets::find(text, &mut found);
         }
         let persons = on(Detector::Identifiers) || on(Detector::Contacts);
-        if persons || on(Detector::CarriedData) {
+        if persons || carries {
             personal::find(text, &mut found);
         }
         if persons || on(Detector::Secrets) || self.canaries.is_some() {
@@ -429,7 +434,7 @@ impl Lens<'_> {
         }
         self.listed(text, &mut found);
         found.retain(|one| {
-            let carried = on(Detector::CarriedData) && one.class != Class::Contact;
+            let carried = carries && one.class != Class::Contact;
             (on(one.class.detector()) || carried) && !self.allows(text, one)
         });
         found
@@ -460,10 +465,11 @@ impl Lens<'_> {
             for one in found.iter() {
                 let shown = !matches!(self.of(one.class), Handling::Redact | Handling::Block);
                 let kept = matches!(one.class, Class::Secret | Class::Identifier);
-                if kept && shown {
+                if kept && shown && self.remembers {
                     self.carried.keep(self.caller, self.server, &self.known_by(&value(one)));
                 }
             }
+            found.retain(|one| self.of(one.class) != Handling::Off);
             return;
         }
         let mut carried = Vec::new();

@@ -367,7 +367,8 @@ fn number(lens: &Lens<'_>, raw: &str) -> Option<Found> {
     }
     let digits = raw.len() >= DIGITS && raw.bytes().all(|byte| byte.is_ascii_digit());
     let on = |class| lens.of(class) != Handling::Off;
-    if !digits || !on(Class::Identifier) && !on(Class::Carried) {
+    let looked = on(Class::Identifier) || on(Class::Carried) || lens.remembers;
+    if !digits || !looked {
         return None;
     }
     let mut found = Vec::new();

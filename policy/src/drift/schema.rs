@@ -1,5 +1,7 @@
 //! JSON Schemas, compared by what they admit.
 
+use std::collections::BTreeSet;
+
 use super::{Differ, Risk, is_set, opt_members, pointer, same};
 use crate::json::Value;
 
@@ -232,13 +234,14 @@ impl Differ {
         if !known(old) || !known(new) {
             return self.other(at, old, new);
         }
-        let admits = |types: &[String], wanted: &String| {
-            types.contains(wanted) || (wanted == "integer" && types.contains(&"number".to_owned()))
+        let admits = |types: &BTreeSet<String>, wanted: &String| {
+            types.contains(wanted) || (wanted == "integer" && types.contains("number"))
         };
         let (risk, what) = match (list(old), list(new)) {
             (None, _) => (Risk::Narrowing, "a type is now given"),
             (Some(_), None) => (Risk::Widening, "any type is admitted"),
             (Some(old), Some(new)) => {
+                let old = old.into_iter().collect();
                 if new.iter().all(|one| admits(&old, one)) {
                     (Risk::Narrowing, "fewer types are admitted")
                 } else {

@@ -174,6 +174,13 @@ impl Policy {
         passed(seen, answer, &Bounds::MESSAGE)
     }
 
+    /// A number that changes whenever the detectors may judge what is sent in another way than before:
+    /// their configuration never changes, but they learn what callers were shown.
+    #[must_use]
+    pub fn learned(&self) -> u64 {
+        self.contents.learned()
+    }
+
     /// Whether a server may be told these texts of the trace a caller is in, and what was found in them.
     /// A trace is left out where something in it would be replaced.
     ///

@@ -183,7 +183,12 @@ impl Words {
             let (common, all) = (one.intersection(other).count(), one.union(other).count());
             common * parts >= all * of
         };
-        shared(&self.all, &other.all, 4, 5) && shared(&self.parameters, &other.parameters, 1, 2)
+        // Where one has many more words than the other, too few are shared.
+        let (few, many) =
+            (self.all.len().min(other.all.len()), self.all.len().max(other.all.len()));
+        few * 5 >= many * 4
+            && shared(&self.all, &other.all, 4, 5)
+            && shared(&self.parameters, &other.parameters, 1, 2)
     }
 }
 

@@ -1,0 +1,104 @@
+//! What a client answers to what a server asked, as it may be sent.
+
+use std::sync::Arc;
+
+use policy::inspect::Finding;
+use policy::json::Fragment;
+use policy::pipeline::Policy;
+use policy::principal::Principal;
+use policy::work::Budget;
+
+use super::guarded::Matter;
+use super::unasked::denied;
+use super::{Gateway, Route};
+use crate::ending::Ending;
+use crate::guardrail;
+use crate::upstream::Upstream;
+use crate::wire::Outcome;
+
+impl Gateway {
+    /// What a client answered to a question, as it may be sent; `None` if it may not. And what was found
+    /// in it, by the detectors and by the guardrails of the route.
+    pub(super) async fn sent(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Route,
+        (server, asked): (&Upstream, &str),
+        outcome: Outcome,
+    ) -> (Option<Outcome>, Vec<Finding>) {
+        let (answer, wrap): (_, fn(Fragment) -> Outcome) = match outcome {
+            Outcome::Result(result) => (result, Outcome::Result),
+            Outcome::Error(error) => (error, Outcome::Error),
+        };
+        let (sent, found) = self.answerable(caller, route, (server, asked), answer).await;
+        for finding in &found {
+            tracing::info!(server = %server.name(), %finding, "found in what a client answered");
+        }
+        (sent.ok().map(wrap), found)
+    }
+
+    /// The same for an answer that is waited for beside the exchange: what was found in it is a record of
+    /// its own, without which it is not sent.
+    pub(super) async fn answered_to(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        about: (&Upstream, &str),
+        outcome: Outcome,
+    ) -> Option<Outcome> {
+        let (sent, found) = self.sent(caller, route, about, outcome).await;
+        let recorded = self.noted(caller, route, about, (sent.is_some(), found));
+        sent.filter(|_| recorded)
+    }
+
+    /// What a client answers to a server, as it may be sent, and what was found in it.
+    pub(super) async fn answerable(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Route,
+        (server, name): (&Upstream, &str),
+        answer: Fragment,
+    ) -> (Result<Fragment, Finding>, Vec<Finding>) {
+        let (to, bytes) = (server.name().clone(), answer.value().span().len());
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            policy.answerable(caller, &to, answer, budget)
+        };
+        let Ok((sent, mut found)) = self.inspect(caller, bytes, look).await else {
+            return (Err(Finding::over_budget()), vec![Finding::over_budget()]);
+        };
+        self.metrics.content(&found);
+        let answer = match sent {
+            Ok(answer) => answer,
+            Err(finding) => return (Err(finding), found),
+        };
+        let value = answer.value();
+        let about = Matter { server, name, part: guardrail::Part::Answers, value, beside: "" };
+        let guarded = self.guarded(route, caller, about).await;
+        match guarded {
+            Ok(noted) => {
+                found.extend(noted);
+                (Ok(answer), found)
+            }
+            Err((finding, noted)) => {
+                found.extend(noted);
+                (Err(finding), found)
+            }
+        }
+    }
+
+    /// Records what was found in an answer to a question that belongs to no exchange, or to one that goes
+    /// on by itself; whether it may be sent for that.
+    pub(super) fn noted(
+        &self,
+        caller: &Arc<Principal>,
+        route: &Arc<Route>,
+        (server, asked): (&Upstream, &str),
+        (sends, found): (bool, Vec<Finding>),
+    ) -> bool {
+        if found.is_empty() {
+            return true;
+        }
+        let ending = if sends { Ending::answered() } else { denied("content") };
+        self.on_record(caller, route, (server, asked), found, ending)
+    }
+}

@@ -1,0 +1,65 @@
+//! Where messages are looked at: on the thread that serves the client, or beside it.
+
+use std::sync::Arc;
+
+use policy::message::Reply;
+use policy::pipeline::{Expectation, Policy, Released};
+use policy::principal::Principal;
+use policy::work::Budget;
+
+use super::Gateway;
+use crate::failure::Failure;
+use crate::offload::OffloadError;
+use crate::upstream::UpstreamError;
+
+impl Gateway {
+    /// Looks at a message of so many bytes, of which `caller` is the cause: here if it is short, and beside
+    /// the threads that serve clients if it is not. What it may cost is in proportion to its length.
+    ///
+    /// # Errors
+    /// When it could not be looked at.
+    pub(super) async fn inspect<T, F>(
+        &self,
+        caller: &Arc<Principal>,
+        bytes: usize,
+        look: F,
+    ) -> Result<T, OffloadError>
+    where
+        T: Send + 'static,
+        F: FnOnce(&Policy, &Arc<Principal>, &Budget) -> T + Send + 'static,
+    {
+        let most = self.limits.inspection_work;
+        if bytes < self.limits.inspected_inline {
+            return Ok(look(&self.policy, caller, &Budget::for_bytes(bytes, most)));
+        }
+        let (policy, principal) = (Arc::clone(&self.policy), Arc::clone(caller));
+        let look = move |budget: &Budget| look(&policy, &principal, budget);
+        self.tasks.offload().run(caller.id.as_str(), bytes, most, look).await
+    }
+
+    /// An answer as `caller` may see it.
+    ///
+    /// # Errors
+    /// When it could not be looked at: then nobody sees it.
+    pub(super) async fn inspected(
+        &self,
+        caller: &Arc<Principal>,
+        due: Expectation,
+        reply: Reply,
+    ) -> Result<Released, Failure> {
+        let bytes = match &reply {
+            Reply::Result(said) | Reply::Error(said) | Reply::Told(said) => {
+                said.value().span().len()
+            }
+            Reply::List(_) => 0,
+        };
+        let look = |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            policy.release(caller, due, reply, budget)
+        };
+        self.inspect(caller, bytes, look).await.map_err(|error| {
+            tracing::warn!(error = %crate::report::Chain(&error), "an answer was withheld");
+            let what = "the answer could not be looked at";
+            Failure::Upstream(UpstreamError::Protocol(what))
+        })
+    }
+}
