@@ -313,7 +313,7 @@ fn a_long_question_is_asked_and_one_that_is_too_long_is_withheld() {
 #[test]
 fn text_that_expands_is_withheld_and_takes_no_more_memory_than_others() {
     for era in ERAS {
-        // Each of these letters, of three bytes, is 33 bytes when it is normalised.
+        // Each of these letters is eleven times as long when it is normalised.
         let expanding = text(&repeated("\u{fdfa}", 15_000_000));
         let (server, seen) = gathering(era, vec![expanding; 3], tool("big"));
         let gateway = start(&server, "", "");
