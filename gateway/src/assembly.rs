@@ -211,7 +211,8 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let clock: Arc<dyn Clock> = Arc::new(System);
     let (tasks, limits) = (Tasks::default(), settings.limits);
     let secure = settings.listeners.iter().filter(|one| one.tls.is_some()).map(|one| &*one.name);
-    let metrics = Arc::new(Metrics::new(clock.now()).with_certificates(secure));
+    let metrics = Metrics::new(clock.now()).with_certificates(secure);
+    let metrics = Arc::new(metrics.with_inspections(tasks.offload().counts()));
     let counts = Arc::clone(&metrics);
     let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counts);
     let collector = settings.telemetry.otlp.as_ref().map(|otlp| collector(otlp, &world));

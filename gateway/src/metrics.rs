@@ -19,6 +19,7 @@ use policy::inspect::{Detector, Finding};
 use policy::lock::State;
 
 use crate::ending::Outcome;
+use crate::offload::Counts;
 
 use evaluations::Evaluations;
 use series::{Names, Series};
@@ -258,6 +259,8 @@ pub struct Metrics {
     pub revocations_usable: AtomicU64,
     /// When the certificate of each listener ends, in seconds since 1970.
     certificates: Vec<(Box<str>, AtomicU64)>,
+    /// Messages that are inspected beside the threads that serve clients.
+    inspections: Arc<Counts>,
     /// Lists that lacked the part of some server.
     pub partial_lists: Counter,
     /// Records that were taken.
@@ -342,6 +345,7 @@ impl Metrics {
             pins: ArcSwap::default(),
             revocations_usable: AtomicU64::new(1),
             certificates: Vec::new(),
+            inspections: Arc::default(),
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
@@ -463,6 +467,12 @@ impl Metrics {
     pub fn with_certificates<'a>(self, listeners: impl IntoIterator<Item = &'a str>) -> Self {
         let listener = |name: &str| (name.into(), AtomicU64::new(0));
         Self { certificates: listeners.into_iter().map(listener).collect(), ..self }
+    }
+
+    /// The same, with these counts of what is inspected beside the threads that serve clients.
+    #[must_use]
+    pub fn with_inspections(self, inspections: Arc<Counts>) -> Self {
+        Self { inspections, ..self }
     }
 
     /// Notes when the certificate of a listener ends, in seconds since 1970.
@@ -615,6 +625,24 @@ impl Metrics {
                 "",
                 "Connections of clients.",
                 one(gauge(&self.connections)),
+            ),
+            family(
+                "portcullis.inspections_in_flight",
+                "",
+                "Messages that are inspected beside the threads that serve clients, or wait for it.",
+                one(Value::Gauge(self.inspections.in_flight())),
+            ),
+            family(
+                "portcullis.inspections_offloaded",
+                "",
+                "Messages that were given to the threads that inspect beside those that serve.",
+                one(Value::Sum(self.inspections.offloaded())),
+            ),
+            family(
+                "portcullis.inspections_refused",
+                "",
+                "Messages that were withheld because too many bytes were being inspected.",
+                one(Value::Sum(self.inspections.refused())),
             ),
             family(
                 "portcullis.workers_stalled",

@@ -7,6 +7,7 @@
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
@@ -41,15 +42,61 @@ pub enum OffloadError {
 
 type Job = Box<dyn FnOnce() + Send>;
 
+/// What is counted of the messages that are given to the threads.
+#[derive(Debug, Default)]
+pub struct Counts {
+    offloaded: AtomicU64,
+    refused: AtomicU64,
+    in_flight: AtomicU64,
+}
+
+impl Counts {
+    /// Messages that the threads have taken.
+    #[must_use]
+    pub fn offloaded(&self) -> u64 {
+        self.offloaded.load(Ordering::Relaxed)
+    }
+
+    /// Messages for which there was no room, or no share of its caller.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// Messages that are with the threads now, or wait for them.
+    #[must_use]
+    pub fn in_flight(&self) -> u64 {
+        self.in_flight.load(Ordering::Relaxed)
+    }
+}
+
+/// A message that is with the threads, or waits for them.
+struct InFlight(Arc<Counts>);
+
+impl InFlight {
+    fn begin(counts: &Arc<Counts>) -> Self {
+        counts.in_flight.fetch_add(1, Ordering::Relaxed);
+        Self(Arc::clone(counts))
+    }
+}
+
+impl Drop for InFlight {
+    fn drop(&mut self) {
+        self.0.in_flight.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// The threads, which are started when the first message needs them.
 pub struct Offload {
     jobs: OnceLock<Option<SyncSender<Job>>>,
     shares: Arc<Shares<Box<str>>>,
+    counts: Arc<Counts>,
 }
 
 impl Default for Offload {
     fn default() -> Self {
-        Self { jobs: OnceLock::new(), shares: Shares::new(BYTES, BYTES_OF_ONE) }
+        let shares = Shares::new(BYTES, BYTES_OF_ONE);
+        Self { jobs: OnceLock::new(), shares, counts: Arc::default() }
     }
 }
 
@@ -60,6 +107,12 @@ impl fmt::Debug for Offload {
 }
 
 impl Offload {
+    /// What is counted of it.
+    #[must_use]
+    pub fn counts(&self) -> Arc<Counts> {
+        Arc::clone(&self.counts)
+    }
+
     /// Computes `work` for a message of `bytes` bytes, of which `caller` is the cause. It may spend at
     /// most the units that a message of this length may cost, and `most`. Dropping the future ends it.
     ///
@@ -77,14 +130,21 @@ impl Offload {
         T: Send + 'static,
         F: FnOnce(&Budget) -> T + Send + 'static,
     {
-        let share = self.shares.take(&caller.into(), bytes).map_err(OffloadError::Share)?;
-        let jobs = self.jobs.get_or_init(start).as_ref().ok_or(OffloadError::Full)?;
+        let refused = |error: OffloadError| {
+            self.counts.refused.fetch_add(1, Ordering::Relaxed);
+            error
+        };
+        let share = self.shares.take(&caller.into(), bytes);
+        let share = share.map_err(|none| refused(OffloadError::Share(none)))?;
+        let jobs = self.jobs.get_or_init(start).as_ref();
+        let jobs = jobs.ok_or_else(|| refused(OffloadError::Full))?;
         let (done, result) = oneshot::channel();
         let waiting = Waiting(Cancel::default());
         let cancel = waiting.0.clone();
+        let in_flight = InFlight::begin(&self.counts);
         let job = move || {
             // The bytes are with the thread for as long as it computes, whether or not anybody waits.
-            let _share = share;
+            let (_share, _in_flight) = (share, in_flight);
             if cancel.is_cancelled() {
                 return;
             }
@@ -92,7 +152,8 @@ impl Offload {
             // Nobody may be there any more, and then nobody needs it.
             drop(done.send(work(&budget)));
         };
-        jobs.try_send(Box::new(job)).map_err(|_full| OffloadError::Full)?;
+        jobs.try_send(Box::new(job)).map_err(|_full| refused(OffloadError::Full))?;
+        self.counts.offloaded.fetch_add(1, Ordering::Relaxed);
         let computed = result.await.map_err(|_ended| OffloadError::Failed);
         drop(waiting);
         computed
@@ -168,6 +229,8 @@ mod tests {
             started.await.unwrap();
             let more = offload.run("ana", 1, USUAL_MOST, |_| ()).await;
             assert!(matches!(more, Err(OffloadError::Share(_))));
+            let counts = offload.counts();
+            assert_eq!((counts.offloaded(), counts.refused(), counts.in_flight()), (1, 1, 1));
             drop(end);
         };
         let (long, ()) = tokio::join!(long, others);

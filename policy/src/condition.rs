@@ -28,15 +28,17 @@ const LENGTH: usize = 2048;
 const NESTING: usize = 32;
 /// Most bytes of arguments that an expression with a loop is given.
 const LOOP_INPUT: usize = 16 * 1024;
-/// Largest automaton of one regular expression, in bytes, compiled and at run time.
-const PATTERN: usize = 1 << 20;
+/// Largest automaton of one regular expression, in bytes, compiled and at run time: what the library
+/// allows by default. Counted repetitions of `\w` are large, because it has every letter of Unicode:
+/// `[\w.+-]{1,64}` is one that people write.
+const PATTERN: usize = 10 << 20;
 /// What one byte of a text that a regular expression is asked about costs at most, in units: the slowest
 /// engine of the library takes time by the size of the pattern.
 const MATCH: usize = 64;
-/// What one byte of arguments costs that an expression reads, in units, and one that it loops over: an
-/// item is two bytes at least, and costs some microseconds.
+/// What one byte of arguments costs that an expression reads, in units.
 const READ: usize = 16;
-const LOOPED: usize = 512;
+/// What one turn of a loop costs, in units: it takes about a microsecond.
+const TURN: usize = 1024;
 /// Most units that the regular expressions of one evaluation may cost.
 const MOST_MATCHED: usize = 64 << 20;
 /// What an expression may read.
@@ -191,8 +193,9 @@ impl Condition {
                     return Outcome::Error;
                 }
                 Arguments::Given(value, budget) => {
-                    let each = if self.loops { LOOPED } else { READ };
-                    if !budget.spend(value.span().len().saturating_mul(each)) {
+                    let turns = if self.loops { values(value) } else { 0 };
+                    let cost = value.span().len().saturating_mul(READ);
+                    if !budget.spend(cost.saturating_add(turns.saturating_mul(TURN))) {
                         return Outcome::Error;
                     }
                     from_json(value)
@@ -432,6 +435,14 @@ fn risk(known: Option<&Registered>) -> Cel {
         ("idempotent", Cel::Bool(known.idempotent)),
         ("retries", Cel::Int(known.retries.into())),
     ])
+}
+
+/// How many values stand in one, at any depth, and itself: a loop over a part of it has no more turns.
+///
+/// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+fn values(value: Value<'_>) -> usize {
+    let members = value.members().map(|(_, member)| values(member));
+    1 + members.chain(value.items().map(values)).sum::<usize>()
 }
 
 /// As CEL sees JSON: an integer that fits is an `int`, else a `uint`, else a `double`.

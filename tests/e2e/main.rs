@@ -21,6 +21,7 @@ mod cli;
 mod compat;
 mod content;
 mod conformance;
+mod costs;
 mod deploy;
 mod deputy;
 mod egress;

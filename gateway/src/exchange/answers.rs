@@ -64,7 +64,9 @@ impl Gateway {
             policy.answerable(caller, &to, answer, budget)
         };
         let Ok((sent, mut found)) = self.inspect(caller, bytes, look).await else {
-            return (Err(Finding::over_budget()), vec![Finding::over_budget()]);
+            let mut found = Vec::new();
+            let finding = self.unseen(Finding::over_budget(), &mut found);
+            return (Err(finding), found);
         };
         self.metrics.content(&found);
         let answer = match sent {

@@ -48,18 +48,23 @@ impl Gateway {
         found: &mut Vec<Finding>,
     ) -> Result<Option<Fragment>, Finding> {
         if bytes > self.limits.notification {
-            found.push(Finding::too_long());
-            return Err(Finding::too_long());
+            return Err(self.unseen(Finding::too_long(), found));
         }
         let Ok(released) = self.inspect(caller, bytes, look).await else {
-            found.push(Finding::over_budget());
-            return Err(Finding::over_budget());
+            return Err(self.unseen(Finding::over_budget(), found));
         };
         match self.counted_parts(released, found) {
             Shown::Answer(Reply::Told(said)) => Ok(Some(said)),
             Shown::Withheld(finding) => Err(finding),
             Shown::Answer(_) | Shown::List(_) | Shown::Apart(_) => Ok(None),
         }
+    }
+
+    /// What is found of what nobody has looked at: it is counted, and added to `found`.
+    fn unseen(&self, finding: Finding, found: &mut Vec<Finding>) -> Finding {
+        self.metrics.content([&finding]);
+        found.push(finding.clone());
+        finding
     }
 
     /// What may be shown of what was released. What was found is counted, and added to `found`.

@@ -7,11 +7,14 @@ use crate::json::{Bounds, Document};
 use crate::name::{GroupName, PrincipalId, ServerName};
 use crate::offer::Kind;
 use crate::principal::Principal;
-use crate::work::Budget;
+use crate::work::{Budget, USUAL_MOST};
 
 fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
+    within(expression, arguments, &Budget::unlimited())
+}
+
+fn within(expression: &str, arguments: Option<&str>, budget: &Budget) -> Outcome {
     let condition = Condition::compile(expression).unwrap();
-    let budget = Budget::unlimited();
     let principal = Principal::new(
         PrincipalId::parse("ana").unwrap(),
         BTreeSet::from([GroupName::parse("dev").unwrap()]),
@@ -20,7 +23,7 @@ fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
     let text = Bytes::from(arguments.unwrap_or("null").to_owned());
     let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
     let arguments = match arguments {
-        Some(_) => Arguments::Given(document.root(), &budget),
+        Some(_) => Arguments::Given(document.root(), budget),
         None => Arguments::Unknown,
     };
     condition.evaluate(Subject {
@@ -69,6 +72,34 @@ fn a_loop_over_more_than_its_bound_is_an_error() {
     let many = format!("{{\"list\":[{}1]}}", "1,".repeat(20_000));
     assert_eq!(evaluate("arguments.list.all(x, x == 1)", Some(&many)), Outcome::Error);
     assert_eq!(evaluate("size(arguments.list) == 20001", Some(&many)), Outcome::Holds);
+}
+
+#[test]
+fn a_loop_over_what_it_may_be_given_fits_in_what_its_message_may_cost() {
+    let rule = r#"arguments.to.all(t, t.matches(r"^[\w.+-]{1,64}@corp\.example$"))"#;
+    let with =
+        |last: &str| format!(r#"{{"to":[{}"{last}"]}}"#, r#""ana@corp.example","#.repeat(780));
+    for (last, expected) in
+        [("bob@corp.example", Outcome::Holds), ("bob@else.example", Outcome::Fails)]
+    {
+        let given = with(last);
+        assert!((14_000..16_000).contains(&given.len()), "{}", given.len());
+        let budget = Budget::for_bytes(given.len(), USUAL_MOST);
+        assert_eq!(within(rule, Some(&given), &budget), expected);
+        assert!(!budget.is_exhausted());
+    }
+    // Where every second byte is an item there are more turns than the message may cost.
+    let given = format!(r#"{{"to":[{}1]}}"#, "1,".repeat(7_500));
+    let budget = Budget::for_bytes(given.len(), USUAL_MOST);
+    assert_eq!(within("arguments.to.all(n, n == 1)", Some(&given), &budget), Outcome::Error);
+    assert!(budget.is_exhausted());
+}
+
+#[test]
+fn a_pattern_that_is_too_large_does_not_compile() {
+    let refused = Condition::compile(r#"arguments.a.matches(r"\w{1,5000}")"#).unwrap_err();
+    assert!(matches!(refused, ConditionError::Regex { .. }), "{refused}");
+    assert!(refused.to_string().contains("size limit"), "{refused}");
 }
 
 #[test]
