@@ -253,7 +253,7 @@ impl Access {
             // What speaks of nothing is covered by everything.
             (None, _) | (_, None) => (0..self.rules.len()).collect(),
         };
-        places.into_iter().filter_map(|place| Some((place, self.rules.get(place)?)))
+        places.into_iter().filter_map(move |place| Some((place, self.rules.get(place)?)))
     }
 
     /// The places of all rules that can concern `subject`; in order.
@@ -269,7 +269,7 @@ impl Access {
     }
 
     fn at(&self, places: &[usize]) -> impl Iterator<Item = &Rule> {
-        places.iter().filter_map(|place| self.rules.get(*place))
+        places.iter().filter_map(move |place| self.rules.get(*place))
     }
 }
 

@@ -639,7 +639,7 @@ fn a_file_of_checkpoints_that_is_removed_or_cut_is_begun_anew_and_still_proves_t
         let (whole, report) = verified(&trusted, &[&log]);
         assert!(whole, "{report}");
         let text = fs::read_to_string(&log).unwrap();
-        let end = text.match_indices("\"event\":\"checkpoint\"").nth_back(1).unwrap().0;
+        let end = text.rmatch_indices("\"event\":\"checkpoint\"").nth(1).unwrap().0;
         let end = text[end..].find('\n').unwrap() + end + 1;
         fs::write(&log, &text[..end]).unwrap();
         assert!(!verified(&trusted, &[&log]).0, "the end was cut off");
