@@ -518,6 +518,7 @@ pub(crate) fn journal(
         resumed,
         checkpoints,
         checkpoint_file,
+        volume: crate::audit::volume,
         policy: format!("sha256:{}", settings.digest),
         digest_key: key.map(|key| key.expose().as_bytes().to_vec()),
         refusals: audit.refusals,

@@ -52,6 +52,7 @@ use spool::Spool;
 pub use agreement::{disagreement, last_kept};
 pub use captured::{Captured, Excerpt};
 pub use checkpoint_file::CheckpointFile;
+use checkpoint_file::{Kept, Lapse};
 pub use deliver::{Delivery, Receiver, deliver};
 pub use file::{FileSink, Resumed, Trusted};
 pub use ledger::{Checkpoints, Ledger, Slot};
@@ -60,7 +61,7 @@ pub use record::{
     Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, Verdict, written,
 };
 pub use sink::{Sink, write_to_stdout};
-pub use watch::{Lost, Watch};
+pub use watch::{Lost, Space, Volume, Watch, volume};
 
 /// How digests of arguments begin.
 const DIGEST: &[u8] = b"hmac-sha256:";
@@ -114,7 +115,9 @@ pub struct Journal {
     needed: Vec<Spool>,
     spools: Vec<Spool>,
     /// To who keeps checkpoints apart from the log.
-    checkpoint_file: Option<Spool>,
+    checkpoint_file: Option<Kept>,
+    /// Says what room there is on the volume of a file.
+    volume: Volume,
     /// Files that a crash of the machine would still lose something of: whoever has it syncs them.
     syncing: Mutex<Vec<(Box<str>, Arc<File>)>>,
     clock: Arc<dyn Clock>,
@@ -166,6 +169,8 @@ pub struct Parts {
     pub checkpoints: Checkpoints,
     /// Where checkpoints are kept apart from the log.
     pub checkpoint_file: Option<CheckpointFile>,
+    /// Says what room there is on the volume of a file.
+    pub volume: Volume,
     /// Names the configuration in records that belong to no exchange.
     pub policy: String,
     /// The key of argument digests.
@@ -199,6 +204,7 @@ impl Journal {
             resumed,
             checkpoints,
             checkpoint_file,
+            volume,
             policy,
             digest_key,
             refusals,
@@ -220,6 +226,7 @@ impl Journal {
             spools: spools.into_iter().map(|(_, spool)| spool).collect(),
             ledger: Mutex::new(Ledger::new(chain, sinks, checkpoints, checkpoint_file.is_some())),
             checkpoint_file: None,
+            volume,
             syncing: Mutex::default(),
             clock,
             metrics,
@@ -266,12 +273,12 @@ impl Journal {
     }
 
     /// Where the first checkpoint cannot be kept nothing is begun.
-    fn begin(&self, checkpoints: CheckpointFile) -> Result<Spool, AuditError> {
+    fn begin(&self, checkpoints: CheckpointFile) -> Result<Kept, AuditError> {
         let Unsynced { files, notes } = self.ledger().unsynced();
         for (sink, file) in files {
             file.sync_data().map_err(|cause| AuditError::Sink { sink, cause })?;
         }
-        let failed = |cause| AuditError::Sink { sink: "checkpoints".into(), cause };
+        let failed = |cause| AuditError::Sink { sink: checkpoint_file::NAME.into(), cause };
         checkpoints.begin(&notes).map_err(failed)
     }
 
@@ -459,7 +466,7 @@ impl Journal {
                 return tracing::error!("the last records were not synced");
             }
             if let Some(file) = &self.checkpoint_file {
-                file.drained().await;
+                file.spool().drained().await;
             }
             if self.ledger().is_sent() {
                 return;
@@ -584,6 +591,7 @@ impl Journal {
     /// What is done each turn.
     fn turn(&self, rare: bool) {
         self.watch();
+        self.watch_checkpoints();
         self.summarise(false);
         if rare {
             self.retire();
@@ -607,7 +615,7 @@ impl Journal {
             if watch.known.is_some() || watch.lost().is_some() {
                 self.look(n);
             } else {
-                scarce |= watch.is_scarce();
+                scarce |= watch.is_scarce(self.volume);
             }
         }
         if self.scarce.swap(scarce, Ordering::Relaxed) != scarce {
@@ -644,6 +652,33 @@ impl Journal {
         }
     }
 
+    /// Looks whether the file of checkpoints is still what it was. Calls go on without it, as they do where it takes
+    /// nothing: the log has its checkpoints.
+    fn watch_checkpoints(&self) {
+        let Some(Lapse { what, is_new, begun }) =
+            self.checkpoint_file.as_ref().and_then(Kept::look)
+        else {
+            return;
+        };
+        let (sink, words) = (checkpoint_file::NAME, what.to_string());
+        if is_new {
+            self.metrics.audit_files_lost.add(1);
+            let (sink, what) = (Some(sink), Some(&*words));
+            self.complain(self.event(&Event { event: "lost", sink, what, ..Event::default() }));
+        }
+        match begun {
+            Ok(()) => tracing::error!(
+                %sink, what = %words,
+                "audit_file_lost: another was begun in its place with the last checkpoint"
+            ),
+            Err(error) if is_new => tracing::error!(
+                %sink, what = %words, %error,
+                "audit_file_lost: checkpoints are not kept apart from the log until there can be another"
+            ),
+            Err(_) => {}
+        }
+    }
+
     /// What a crash of the machine must not lose.
     fn sync(&self) {
         // One at a time: what a checkpoint is over is on the disk before it is sent.
@@ -661,8 +696,8 @@ impl Journal {
         });
         if let Some(file) = &self.checkpoint_file {
             // What is there still was sent a turn ago.
-            let mut late = file.held();
-            let sent = notes.is_empty() || owed.is_empty() && checkpoint_file::send(file, &notes);
+            let mut late = file.spool().held();
+            let sent = notes.is_empty() || owed.is_empty() && file.send(&notes);
             if !sent {
                 late += notes.iter().map(String::len).sum::<usize>();
                 self.ledger().unsent(notes);

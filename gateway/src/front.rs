@@ -251,7 +251,9 @@ async fn respond(
         Some(served) => {
             Box::pin(old.answer(&gateway, &door, &peer, request, (served, place))).await
         }
-        None => gateway.exchange(door, peer, request, place).await,
+        // Apart as well: a connection keeps room for what it waits for as long as it lasts, and many last for hours
+        // as a stream whose head has long been sent.
+        None => Box::pin(gateway.exchange(door, peer, request, place)).await,
     };
     if let Some(origin) = origin {
         let headers = response.headers_mut();

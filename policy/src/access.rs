@@ -1,5 +1,7 @@
 //! Who may call what. A `forbid` beats every `allow`; no `allow` means no.
 
+mod index;
+
 use std::sync::Arc;
 
 use crate::condition::{Condition, Outcome, Subject};
@@ -10,6 +12,8 @@ use crate::offer::Kind;
 use crate::pattern::Pattern;
 use crate::principal::{Principal, Wanted, Who};
 use crate::uri;
+
+use index::Index;
 
 /// What a rule says.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
@@ -155,13 +159,18 @@ impl Rule {
 #[derive(Debug, Default)]
 pub struct Access {
     rules: Vec<Rule>,
+    index: Index,
 }
 
 impl Access {
     /// The rules; their order has no meaning. None at all allow nothing.
     #[must_use]
-    pub const fn new(rules: Vec<Rule>) -> Self {
-        Self { rules }
+    pub fn new(rules: Vec<Rule>) -> Self {
+        let mut index = Index::default();
+        for (place, rule) in rules.iter().enumerate() {
+            index.add(place, &rule.principals, |kind| rule.things.of(kind));
+        }
+        Self { rules, index }
     }
 
     /// The rules, in the order of the configuration.
@@ -184,7 +193,8 @@ impl Access {
                 && !rule.things.of(kind).is_empty()
                 && rule.speaks_of(principal, server)
         };
-        self.rules.iter().find(allows).map(|rule| &rule.id)
+        let places = self.index.of_kind(principal, kind);
+        self.at(&places).find(allows).map(|rule| &rule.id)
     }
 
     /// What is decided whatever the arguments are, which are not known; `None` where it depends on them.
@@ -193,7 +203,7 @@ impl Access {
         // The best that could become of it, and the worst.
         let best = self.decide(subject).decision.effect;
         let mut worst = Tally::default();
-        for rule in self.rules.iter().filter(|rule| rule.concerns(subject)) {
+        for rule in self.at(&self.candidates(subject)).filter(|rule| rule.concerns(subject)) {
             let outcome = match (rule.outcome(subject), rule.says) {
                 (Outcome::Depends, Says::Forbid) => Outcome::Holds,
                 (Outcome::Depends, Says::Allow) => Outcome::Fails,
@@ -211,12 +221,55 @@ impl Access {
     #[must_use]
     pub fn decide(&self, subject: Subject<'_>) -> Decided {
         let mut tally = Tally::default();
-        for rule in self.rules.iter().filter(|rule| rule.concerns(subject)) {
+        for rule in self.at(&self.candidates(subject)).filter(|rule| rule.concerns(subject)) {
             tally.count(rule, rule.outcome(subject), subject.principal);
         }
         let for_any_arguments = !tally.depends;
         let contact = tally.denied.as_ref().and_then(|(rule, _)| rule.contact.clone());
         Decided { decision: tally.conclude(), for_any_arguments, contact }
+    }
+
+    /// Every `allow` that some `forbid` without a condition makes void, with that `forbid`: their
+    /// places in the order of the configuration.
+    pub(crate) fn void(&self) -> Vec<(usize, usize)> {
+        let acts = |rule: &Rule, says: Says| rule.says == says && rule.mode == Mode::Enforce;
+        let allows = self.rules.iter().enumerate().filter(|(_, rule)| acts(rule, Says::Allow));
+        let voided = |(n, allow): (usize, &Rule)| {
+            let voids = |(_, rule): &(usize, &Rule)| {
+                acts(rule, Says::Forbid) && rule.when.is_none() && rule.covers(allow)
+            };
+            self.around(allow).find(voids).map(|(m, _)| (n, m))
+        };
+        allows.filter_map(voided).collect()
+    }
+
+    /// Every rule that can speak of whatever `narrow` speaks of, with its place; in order.
+    pub(crate) fn around(&self, narrow: &Rule) -> impl Iterator<Item = (usize, &Rule)> {
+        let first = |kind| narrow.things.of(kind).first().map(|pattern| (kind, pattern));
+        let named =
+            [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method].into_iter().find_map(first);
+        let places = match (narrow.principals.first(), named) {
+            (Some(who), Some((kind, pattern))) => self.index.around(who, kind, pattern),
+            // What speaks of nothing is covered by everything.
+            (None, _) | (_, None) => (0..self.rules.len()).collect(),
+        };
+        places.into_iter().filter_map(move |place| Some((place, self.rules.get(place)?)))
+    }
+
+    /// The places of all rules that can concern `subject`; in order.
+    fn candidates(&self, subject: Subject<'_>) -> Vec<usize> {
+        let Subject { principal, kind, name, .. } = subject;
+        if matches!(kind, Kind::Resource | Kind::Template) {
+            // A `forbid` also names it by every form that servers may take for the same; the first form
+            // is the name itself.
+            let forms = uri::related(name);
+            return self.index.about(principal, kind, forms.iter().map(|form| &**form));
+        }
+        self.index.about(principal, kind, [name])
+    }
+
+    fn at(&self, places: &[usize]) -> impl Iterator<Item = &Rule> {
+        places.iter().filter_map(move |place| self.rules.get(*place))
     }
 }
 
@@ -316,3 +369,6 @@ fn told(rule: &Rule) -> Told {
     }
     Told::Rule { rule: Some(rule.id.clone()), contact: rule.contact.clone() }
 }
+
+#[cfg(test)]
+mod tests;

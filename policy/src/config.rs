@@ -213,7 +213,9 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
         .enumerate()
         .filter_map(|(n, raw)| compiler.rule(n, raw, contact.as_ref()))
         .collect();
-    compiler.covered(&rules);
+    let (places, rules): (Vec<_>, Vec<_>) = rules.into_iter().unzip();
+    let access = Access::new(rules);
+    compiler.covered(&places, &access);
     compiler.shadowing(&raw.shadowing);
     compiler.definitions(raw.definitions);
     let contents = compiler.contents(raw.content, &raw.canaries);
@@ -221,14 +223,10 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
     if !compiler.problems.is_empty() {
         return Err(compiler.problems);
     }
-    Ok(Policy::new(
-        Access::new(rules.into_iter().map(|(_, rule)| rule).collect()),
-        raw.definitions,
-        contact,
-    )
-    .with_shadowing(raw.shadowing)
-    .with_contents(contents)
-    .with_constraints(constraints))
+    Ok(Policy::new(access, raw.definitions, contact)
+        .with_shadowing(raw.shadowing)
+        .with_contents(contents)
+        .with_constraints(constraints))
 }
 
 struct Compiler<'a> {
@@ -548,24 +546,19 @@ impl Compiler<'_> {
         found
     }
 
-    /// Reports every `allow` that some `forbid` without a condition makes void.
-    fn covered(&mut self, rules: &[(usize, Rule)]) {
-        let acts = |says| {
-            move |(_, rule): &&(usize, Rule)| rule.says == says && rule.mode == Mode::Enforce
-        };
-        for (n, allow) in rules.iter().filter(acts(Says::Allow)) {
-            let void = |(_, forbid): &&(usize, Rule)| forbid.when.is_none() && forbid.covers(allow);
-            if let Some((_, forbid)) = rules.iter().filter(acts(Says::Forbid)).find(void) {
-                let message = format!(
-                    "rule `{}` can never apply: `{}` forbids all of it",
-                    allow.id, forbid.id
-                );
-                self.report(
-                    format!("/rules/{n}/id"),
-                    message,
-                    "remove one of the two, or narrow the `forbid`",
-                );
-            }
+    /// Reports every `allow` that some `forbid` without a condition makes void; `places` are those of
+    /// the rules in the file.
+    fn covered(&mut self, places: &[usize], access: &Access) {
+        for (allow, forbid) in access.void() {
+            let rule = |n: usize| access.rules().get(n).map(|rule| &rule.id);
+            let (Some(n), Some(allow), Some(forbid)) =
+                (places.get(allow), rule(allow), rule(forbid))
+            else {
+                continue;
+            };
+            let message = format!("rule `{allow}` can never apply: `{forbid}` forbids all of it");
+            let help = "remove one of the two, or narrow the `forbid`";
+            self.report(format!("/rules/{n}/id"), message, help);
         }
     }
 }

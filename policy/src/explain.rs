@@ -126,8 +126,7 @@ impl Access {
                 continue;
             }
             // Of two that say the same, the later one is superfluous.
-            let others = self.rules().iter().enumerate();
-            let mut covering = others.filter(|(m, other)| {
+            let mut covering = self.around(rule).filter(|(m, other)| {
                 *m != n && says_all_of(other, rule) && (*m < n || !says_all_of(rule, other))
             });
             if let Some((_, other)) = covering.next() {

@@ -25,6 +25,17 @@ enum Shape {
     Glob,
 }
 
+/// How what a pattern stands for can be looked up.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sought<'a> {
+    /// One name.
+    Name(&'a str),
+    /// Names with this beginning; with the empty one all names.
+    Beginning(&'a str),
+    /// Each name has to be compared.
+    Other,
+}
+
 impl ServerName {
     /// Whether one of these speaks of it: of that of the self-test only one that names it.
     #[must_use]
@@ -69,6 +80,17 @@ impl Pattern {
     #[must_use]
     pub fn as_str(&self) -> &str {
         &self.text
+    }
+
+    /// How what it stands for can be looked up.
+    pub(crate) fn sought(&self) -> Sought<'_> {
+        match self.shape {
+            Shape::Exact => Sought::Name(&self.text),
+            Shape::Any | Shape::Beginning => {
+                self.text.strip_suffix('*').map_or(Sought::Other, Sought::Beginning)
+            }
+            Shape::Glob => Sought::Other,
+        }
     }
 
     /// Whether it stands for `name`.

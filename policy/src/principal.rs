@@ -126,7 +126,7 @@ impl Principal {
 }
 
 /// Whom a rule speaks of.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Who {
     /// Every authenticated caller.
     Anyone,

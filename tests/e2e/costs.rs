@@ -61,7 +61,7 @@ fn gathering(era: Era, results: Vec<Value>, big: Value) -> (Server, Receiver<()>
         let answer = call.result(&results[next.fetch_add(1, Ordering::AcqRel) % results.len()]);
         gate.wait();
         let sent = stream.write_all(&answer).is_ok();
-        drop(written.lock().unwrap().send(()));
+        written.lock().unwrap().send(()).unwrap_or_default();
         sent
     });
     (server, seen)
@@ -190,7 +190,7 @@ fn telling(era: Era, messages: Vec<Value>) -> (Server, Receiver<()>) {
             drop(stream.write_all(format!("data: {message}\n\n").as_bytes()));
             // The gateway reads on when it has looked at what it has.
             if n == 0 {
-                drop(written.lock().unwrap().send(()));
+                written.lock().unwrap().send(()).unwrap_or_default();
             }
         }
         let done = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": text("all told") });

@@ -599,6 +599,58 @@ fn checkpoints_reach_their_file_while_the_gateway_runs_and_none_is_lost() {
 }
 
 #[test]
+fn a_file_of_checkpoints_that_is_removed_or_cut_is_begun_anew_and_still_proves_the_end() {
+    for (era, cut) in [(Era::Legacy, false), (Era::Modern, false), (Era::Modern, true)] {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let (config, key) = signed(&server, &folder);
+        let heads = folder.path().join("checkpoints");
+        let mut gateway = config.start();
+        let ana = gateway.client(era, ANA);
+        for _ in 0..10 {
+            assert_eq!(ana.call("read", &json!({})).status, 200);
+        }
+        if cut {
+            // What is written after the cut, and before it is seen, would hide it: nothing is on its way.
+            eventually("the checkpoints to be written", || {
+                let signed = gateway.log().into_iter().rev();
+                let last = signed.filter_map(|record| Some(record["note"].as_str()?.to_owned()));
+                let kept = fs::read_to_string(&heads).unwrap();
+                last.take(1).all(|note| kept.contains(&note)).then_some(())
+            });
+            fs::OpenOptions::new().write(true).open(&heads).unwrap().set_len(0).unwrap();
+        } else {
+            fs::remove_file(&heads).unwrap();
+        }
+        let lost = eventually("the loss to be on record", || {
+            gateway.log().into_iter().find(|record| record["event"] == "lost")
+        });
+        assert_eq!(lost["sink"], "checkpoints", "{lost}");
+        let what = if cut { "cut" } else { "removed" };
+        assert!(lost["what"].as_str().unwrap().contains(what), "{lost}");
+        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        assert!(metrics.contains("portcullis_audit_files_lost_total 1\n"), "{metrics}");
+        eventually("a line in the log", || {
+            gateway.log.lock().unwrap().contains("audit_file_lost").then_some(())
+        });
+        assert_eq!(ana.call("read", &json!({})).status, 200);
+        assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
+        gateway.terminate();
+        assert_eq!(gateway.ended(), Some(0));
+        // The new file is worth as much as the old one: it covers all records, and a log without its end is not whole.
+        let (log, heads) = (gateway.audit().to_owned(), heads.display().to_string());
+        let trusted = ["--key", &*key, "--checkpoint", &*heads];
+        let (whole, report) = verified(&trusted, &[&log]);
+        assert!(whole, "{report}");
+        let text = fs::read_to_string(&log).unwrap();
+        let end = text.rmatch_indices("\"event\":\"checkpoint\"").nth(1).unwrap().0;
+        let end = text[end..].find('\n').unwrap() + end + 1;
+        fs::write(&log, &text[..end]).unwrap();
+        assert!(!verified(&trusted, &[&log]).0, "the end was cut off");
+    }
+}
+
+#[test]
 fn what_stands_between_checkpoints_takes_none_of_them_with_it() {
     let server = Server::echo(Era::Modern, &["read"]);
     let folder = Folder::new();

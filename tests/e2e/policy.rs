@@ -66,6 +66,37 @@ fn the_list_and_the_calls_follow_the_rules() {
 }
 
 #[test]
+fn ten_thousand_rules_are_read_and_each_of_them_acts() {
+    let allow = |n: usize| {
+        format!(
+            "- {{id: allow-{n}, effect: allow, principals: ['group:dev', 'principal:ana'], \
+             servers: [up], tools: [made_{n}, 'read_{n}_*'], resources: ['note:///{n}']}}\n"
+        )
+    };
+    let forbid = |n: usize| {
+        format!(
+            "- {{id: forbid-{n}, effect: forbid, principals: ['*'], servers: ['*'], \
+             tools: [read_{n}_secret, 'made_{n}_*']}}\n"
+        )
+    };
+    let rules: String = (0..5000).map(|n| allow(n) + &forbid(n)).collect();
+    let policy = format!("contact: sec@example.com\nrules:\n{rules}");
+    for era in ERAS {
+        let server =
+            Server::echo(era, &["made_4999", "read_0_file", "read_4999_secret", "read_5000_x"]);
+        let gateway = Config::of(&server.url()).policy(&policy).start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.tools(), ["made_4999", "read_0_file"]);
+        let allowed = ana.call("made_4999", &json!({ "text": "hello" }));
+        assert_eq!(allowed.json()["result"]["content"][0]["text"], "hello", "{era:?}");
+        assert_eq!(gateway.last()["rule"], "allow-4999");
+        assert_eq!(ana.call("read_4999_secret", &json!({})).code(), -32602);
+        assert_eq!(gateway.last()["rule"], "forbid-4999");
+        assert_eq!(server.tool_calls().len(), 1);
+    }
+}
+
+#[test]
 fn hidden_and_unknown_look_the_same() {
     for era in ERAS {
         let server = Server::echo(era, &TOOLS);

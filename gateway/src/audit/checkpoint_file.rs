@@ -3,14 +3,20 @@
 
 use std::fs::File;
 use std::io::{self, Write as _};
-use std::path::Path;
+use std::path::{Path, PathBuf};
+use std::slice;
+use std::sync::{Arc, Mutex, PoisonError};
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::file::appending;
 use super::sink::{Apart, Sink as _};
 use super::spool::{Outlet, Spool};
+use super::watch::{Lost, Watch};
 
+/// How the file is called in records and in the log.
+pub(super) const NAME: &str = "checkpoints";
 /// Most bytes of checkpoints that wait for a file that is slow or gone: some two thousand.
 const WAITING: usize = 512 * 1024;
 /// What stands before some of them and after each: whatever a crash or somebody else has left there does not
@@ -20,11 +26,45 @@ const APART: &str = "\n\n";
 /// The file, until it is begun.
 #[derive(Debug)]
 pub struct CheckpointFile {
+    path: PathBuf,
     file: File,
     /// It is a file, not a pipe or a device.
     regular: bool,
     spool: Spool,
     outlet: Outlet,
+}
+
+/// The file, once it is begun.
+#[derive(Debug)]
+pub(super) struct Kept {
+    path: PathBuf,
+    regular: bool,
+    /// What is written to; another where that was lost.
+    out: Arc<ArcSwap<File>>,
+    spool: Spool,
+    state: Mutex<State>,
+}
+
+/// What is known of the file.
+#[derive(Debug)]
+struct State {
+    /// The last checkpoint that was sent: it proves what all before it do.
+    last: Option<String>,
+    /// The most bytes that were seen in it. It only grows.
+    length: u64,
+    /// What became of it, until another is begun.
+    lost: Option<Lost>,
+}
+
+/// The file is not what it was.
+#[derive(Debug)]
+pub(super) struct Lapse {
+    /// What became of it.
+    pub(super) what: Lost,
+    /// It was not known before.
+    pub(super) is_new: bool,
+    /// Whether another was begun in its place.
+    pub(super) begun: io::Result<()>,
 }
 
 impl CheckpointFile {
@@ -35,8 +75,8 @@ impl CheckpointFile {
     pub fn open(path: &Path) -> io::Result<Self> {
         let (options, regular) = appending(path);
         let file = options.open(path)?;
-        let (spool, outlet) = Spool::new("checkpoints", WAITING);
-        Ok(Self { file, regular, spool, outlet })
+        let (spool, outlet) = Spool::new(NAME, WAITING);
+        Ok(Self { path: path.to_owned(), file, regular, spool, outlet })
     }
 
     /// Writes the first of them, and whatever is put into the spool from then on, on a thread of its
@@ -44,26 +84,134 @@ impl CheckpointFile {
     ///
     /// # Errors
     /// When the first are not taken, or there can be no more threads.
-    pub(super) fn begin(self, first: &[String]) -> io::Result<Spool> {
-        let Self { mut file, regular, spool, outlet } = self;
+    pub(super) fn begin(self, first: &[String]) -> io::Result<Kept> {
+        let Self { path, mut file, regular, spool, outlet } = self;
         file.write_all(&joined(first))?;
         if regular {
             file.sync_data()?;
         }
-        Apart { name: "checkpoints", out: file, synced: regular, outlet }.start()?;
-        Ok(spool)
+        let length = file.metadata()?.len();
+        let out = Arc::new(ArcSwap::from_pointee(file));
+        Apart { name: NAME, out: Arc::clone(&out), synced: regular, outlet }.start()?;
+        let state = Mutex::new(State { last: first.last().cloned(), length, lost: None });
+        Ok(Kept { path, regular, out, spool, state })
     }
 }
 
-/// Puts these into the spool; `false` where it has no room for them.
-pub(super) fn send(spool: &Spool, notes: &[String]) -> bool {
-    let text = joined(notes);
-    let room = spool.room(text.len());
-    room && spool.clone().append(&text).is_ok()
+impl Kept {
+    /// What waits to be written.
+    pub(super) fn spool(&self) -> &Spool {
+        &self.spool
+    }
+
+    /// Puts these into the spool; `false` where it has no room for them.
+    pub(super) fn send(&self, notes: &[String]) -> bool {
+        let sent = self.put(notes);
+        if sent && let Some(last) = notes.last() {
+            self.state.lock().unwrap_or_else(PoisonError::into_inner).last = Some(last.clone());
+        }
+        sent
+    }
+
+    /// Looks whether the file is still what it was. One that is not is begun anew with the last checkpoint.
+    pub(super) fn look(&self) -> Option<Lapse> {
+        if !self.regular {
+            return None;
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (path, file) = (self.path.clone(), self.out.load_full());
+        let watch = Watch { path, file, bytes: state.length, known: None };
+        let Some(what) = watch.lost() else {
+            state.length = watch.file.metadata().map_or(state.length, |found| found.len());
+            state.lost = None;
+            return None;
+        };
+        let is_new = state.lost.replace(what).is_none();
+        let begun = self.begin_anew(what, &mut state);
+        Some(Lapse { what, is_new, begun })
+    }
+
+    fn begin_anew(&self, what: Lost, state: &mut State) -> io::Result<()> {
+        if what != Lost::Cut {
+            let (options, regular) = appending(&self.path);
+            if !regular {
+                return Err(io::Error::other("what stands at its path is not a file"));
+            }
+            self.out.store(Arc::new(options.open(&self.path)?));
+        }
+        state.length = self.out.load().metadata()?.len();
+        state.lost = None;
+        // Where there is no room for it, later ones wait to be written.
+        if let Some(last) = &state.last {
+            self.put(slice::from_ref(last));
+        }
+        Ok(())
+    }
+
+    fn put(&self, notes: &[String]) -> bool {
+        let text = joined(notes);
+        let room = self.spool.room(text.len());
+        room && self.spool.clone().append(&text).is_ok()
+    }
 }
 
 /// Notes as they stand in a file, one after the other.
 fn joined(notes: &[String]) -> Bytes {
     let notes = notes.iter().flat_map(|note| [note, "\n"]);
     std::iter::once(APART).chain(notes).collect::<String>().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{CheckpointFile, Kept};
+    use crate::audit::watch::Lost;
+    use std::fs;
+    use std::path::Path;
+    use std::time::Duration;
+
+    fn lines(path: &Path) -> Vec<String> {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        text.lines().filter(|line| !line.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Waits until all that was sent is on the disk.
+    fn written(kept: &Kept) {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().build().unwrap();
+        runtime.block_on(async {
+            tokio::time::timeout(Duration::from_secs(20), kept.spool().drained()).await.unwrap();
+        });
+    }
+
+    #[test]
+    fn a_file_of_checkpoints_that_is_lost_is_begun_anew_with_the_last_of_them() {
+        let name = format!("portcullis-checkpoints-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        fs::create_dir_all(&folder).unwrap();
+        let path = folder.join("checkpoints");
+        let kept = CheckpointFile::open(&path).unwrap().begin(&["one".to_owned()]).unwrap();
+        assert!(kept.send(&["two".to_owned(), "three".to_owned()]));
+        written(&kept);
+        assert!(kept.look().is_none());
+        assert_eq!(lines(&path), ["one", "two", "three"]);
+
+        fs::remove_file(&path).unwrap();
+        let lapse = kept.look().unwrap();
+        assert!(lapse.is_new && lapse.begun.is_ok() && lapse.what == Lost::Removed, "{lapse:?}");
+        assert!(kept.send(&["four".to_owned()]));
+        written(&kept);
+        assert_eq!(lines(&path), ["three", "four"]);
+        assert!(kept.look().is_none());
+
+        fs::OpenOptions::new().write(true).open(&path).unwrap().set_len(0).unwrap();
+        assert_eq!(kept.look().map(|lapse| lapse.what), Some(Lost::Cut));
+        written(&kept);
+        assert_eq!(lines(&path), ["four"]);
+
+        fs::remove_file(&path).unwrap();
+        fs::create_dir(&path).unwrap();
+        let lapse = kept.look().unwrap();
+        assert!(lapse.is_new && lapse.begun.is_err() && lapse.what == Lost::Removed, "{lapse:?}");
+        assert!(!kept.look().unwrap().is_new, "it is said once");
+        fs::remove_dir_all(&folder).unwrap();
+    }
 }

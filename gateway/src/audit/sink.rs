@@ -9,6 +9,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::SystemTime;
 
+use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::runtime::Builder;
 
@@ -83,6 +84,7 @@ pub trait Sink: fmt::Debug + Send {
 pub fn write_to_stdout(outlet: Outlet) -> io::Result<()> {
     // Without the buffer of the library: what was taken is known to the byte.
     let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
+    let out = Arc::new(ArcSwap::from_pointee(out));
     Apart { name: "audit-stdout", out, synced: false, outlet }.start()
 }
 
@@ -91,7 +93,8 @@ pub fn write_to_stdout(outlet: Outlet) -> io::Result<()> {
 #[derive(Debug)]
 pub(super) struct Apart {
     pub(super) name: &'static str,
-    pub(super) out: File,
+    /// What is written to; somebody else may put another in its place.
+    pub(super) out: Arc<ArcSwap<File>>,
     /// Nothing is delivered before it is on the disk.
     pub(super) synced: bool,
     pub(super) outlet: Outlet,
@@ -122,7 +125,8 @@ impl Apart {
             for line in batch {
                 self.line(line).await;
             }
-            match if self.synced { self.out.sync_data() } else { Ok(()) } {
+            let out = self.out.load_full();
+            match if self.synced { out.sync_data() } else { Ok(()) } {
                 Ok(()) => return,
                 // What the disk has refused it has forgotten: it is written once more.
                 Err(error) => self.failed(&error, failures).await,
@@ -133,7 +137,8 @@ impl Apart {
     async fn line(&mut self, line: &Bytes) {
         let (mut rest, mut failures) = (&**line, 0);
         while !rest.is_empty() {
-            match self.out.write(rest) {
+            let out = self.out.load_full();
+            match (&*out).write(rest) {
                 Ok(written @ 1..) => rest = rest.get(written..).unwrap_or_default(),
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 failed => {

@@ -65,18 +65,37 @@ impl Watch {
         }
     }
 
-    /// Whether what is left on its volume is kept for the records of calls.
+    /// Whether what is left on its volume, as `volume` says it, is kept for the records of calls. A volume that says
+    /// nothing has room: a record that it does not take is refused all the same.
     #[must_use]
-    pub fn is_scarce(&self) -> bool {
-        let Ok(volume) = fstatvfs(&*self.file) else { return false };
-        let bytes = |blocks: u64| blocks.saturating_mul(volume.f_frsize);
-        bytes(volume.f_bavail) < RESERVED.min(bytes(volume.f_blocks) / 4)
+    pub fn is_scarce(&self, volume: Volume) -> bool {
+        volume(&self.file).is_some_and(|Space { free, all }| free < RESERVED.min(all / 4))
     }
+}
+
+/// What a volume has, in bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Space {
+    /// What is left for us.
+    pub free: u64,
+    /// All of it.
+    pub all: u64,
+}
+
+/// Says what the volume of a file has, where that can be known.
+pub type Volume = fn(&File) -> Option<Space>;
+
+/// What the system says of the volume of `file`.
+#[must_use]
+pub fn volume(file: &File) -> Option<Space> {
+    let volume = fstatvfs(file).ok()?;
+    let bytes = |blocks: u64| blocks.saturating_mul(volume.f_frsize);
+    Some(Space { free: bytes(volume.f_bavail), all: bytes(volume.f_blocks) })
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Lost, Watch};
+    use super::{Lost, Space, Volume, Watch, volume};
     use std::fs::{self, File};
     use std::io::Write as _;
     use std::sync::Arc;
@@ -104,5 +123,25 @@ mod tests {
         assert_eq!(watch.lost(), Some(Lost::Removed));
         fs::remove_dir_all(&folder).unwrap();
         assert_eq!(watch.lost(), Some(Lost::Removed));
+    }
+    #[test]
+    fn what_is_left_for_calls_is_64_mib_or_a_quarter_of_a_small_volume() {
+        const MIB: u64 = 1024 * 1024;
+        let path = std::env::temp_dir().join(format!("portcullis-room-{}", std::process::id()));
+        let file = Arc::new(File::create(&path).unwrap());
+        assert!(volume(&file).is_some_and(|space| space.free <= space.all && space.all > 0));
+        let watch = Watch { path: path.clone(), file, bytes: 0, known: None };
+        let cases: [(Volume, bool); 6] = [
+            (|_| Some(Space { free: 64 * MIB, all: 1000 * MIB }), false),
+            (|_| Some(Space { free: 64 * MIB - 1, all: 1000 * MIB }), true),
+            (|_| Some(Space { free: 10 * MIB, all: 40 * MIB }), false),
+            (|_| Some(Space { free: 10 * MIB - 1, all: 40 * MIB }), true),
+            (|_| Some(Space { free: 0, all: 0 }), false),
+            (|_| None, false),
+        ];
+        for (n, (space, scarce)) in cases.into_iter().enumerate() {
+            assert_eq!(watch.is_scarce(space), scarce, "case {n}");
+        }
+        fs::remove_file(&path).unwrap();
     }
 }

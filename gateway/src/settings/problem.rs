@@ -7,6 +7,9 @@ use std::ops::Range;
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
 use serde::Serialize;
 
+/// Most problems that are shown to a person: who mends these reads the file again.
+const SHOWN: usize = 100;
+
 /// One thing wrong with a configuration file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Problem {
@@ -76,7 +79,7 @@ impl Problems {
     pub fn human(&self, colour: bool) -> String {
         let renderer = if colour { Renderer::styled() } else { Renderer::plain() };
         let mut out = String::new();
-        for problem in &self.found {
+        for problem in self.found.iter().take(SHOWN) {
             let (line, column) = self.place(problem.span.start);
             let start = problem.span.start.min(self.text.len());
             let end = problem.span.end.clamp(start, self.text.len());
@@ -99,20 +102,27 @@ impl Problems {
                 writeln!(out, "{rendered}\n --> {place}\n").unwrap_or_default();
             }
         }
+        if let Some(more @ 1..) = self.found.len().checked_sub(SHOWN) {
+            writeln!(out, "{more} more are not shown\n").unwrap_or_default();
+        }
         out
     }
 
     /// For a program: a JSON array.
     #[must_use]
     pub fn json(&self) -> String {
-        let entries: Vec<_> = self.found.iter().map(|problem| self.entry(problem)).collect();
+        let (mut line, mut start) = (1, 0);
+        let mut entries = Vec::new();
+        // They are in the order of the file, so each is looked for from the one before.
+        for Problem { span, message, help } in &self.found {
+            let at = span.start.min(self.text.len());
+            let between = self.text.get(start..at).unwrap_or_default();
+            line += between.matches('\n').count();
+            start += between.rfind('\n').map_or(0, |end| end + 1);
+            let column = self.text.get(start..at).unwrap_or_default().chars().count() + 1;
+            entries.push(Entry { file: &self.file, line, column, message, help });
+        }
         serde_json::to_string_pretty(&entries).unwrap_or_default()
-    }
-
-    fn entry<'a>(&'a self, problem: &'a Problem) -> Entry<'a> {
-        let (line, column) = self.place(problem.span.start);
-        let Problem { message, help, .. } = problem;
-        Entry { file: &self.file, line, column, message, help }
     }
 
     fn place(&self, byte: usize) -> (usize, usize) {

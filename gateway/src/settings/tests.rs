@@ -185,7 +185,9 @@ fn what_is_not_yaml_is_refused_with_its_place() {
     let bomb = "a: &a [1,1,1,1,1,1,1,1,1,1]\nb: &b [*a,*a,*a,*a,*a,*a,*a,*a,*a,*a]\n\
                 c: &c [*b,*b,*b,*b,*b,*b,*b,*b,*b,*b]\nd: &d [*c,*c,*c,*c,*c,*c,*c,*c,*c,*c]\n\
                 e: &e [*d,*d,*d,*d,*d,*d,*d,*d,*d,*d]\nf: [*e,*e,*e,*e,*e,*e,*e,*e,*e,*e]\n";
-    assert_eq!(problems(bomb)[0], "1:1: more than 100000 values; split the configuration");
+    let refused = &problems(bomb)[0];
+    assert!(refused.starts_with("6:"), "{refused}");
+    assert!(refused.contains("the aliases repeat more than 1048576 bytes"), "{refused}");
     assert!(
         problems(&format!("{}{}", "[".repeat(100), "]".repeat(100)))[0].contains("nested deeper")
     );

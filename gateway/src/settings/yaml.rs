@@ -12,10 +12,12 @@ use serde_json::{Map, Number, Value};
 
 use super::problem::Problem;
 
-/// Most values in one file, those that aliases repeat included.
-const NODES: usize = 100_000;
-/// Most values in a file that a program has written.
-const MANY: usize = 2_000_000;
+/// Longest file, in bytes. What is read of it takes time and memory in proportion.
+const BYTES: usize = 16 * 1024 * 1024;
+/// Longest file that a program has written, in bytes.
+const MANY: usize = 64 * 1024 * 1024;
+/// Most bytes that the aliases of one file repeat; each value counts as one byte more than its text.
+const REPEATED: usize = 1024 * 1024;
 /// Mappings and sequences inside each other.
 const DEPTH: usize = 32;
 /// Most problems of one file: who mends these reads it again.
@@ -55,7 +57,7 @@ pub(super) struct Scalar {
 
 /// Parses `text`.
 pub(super) fn parse(text: &str) -> Result<Node, Vec<Problem>> {
-    parse_within(text, NODES)
+    parse_within(text, BYTES)
 }
 
 /// Parses a `text` that a program has written, and that may be large.
@@ -63,15 +65,19 @@ pub(super) fn parse_large(text: &str) -> Result<Node, Vec<Problem>> {
     parse_within(text, MANY)
 }
 
-fn parse_within(text: &str, nodes: usize) -> Result<Node, Vec<Problem>> {
+fn parse_within(text: &str, bytes: usize) -> Result<Node, Vec<Problem>> {
+    if text.len() > bytes {
+        let message = format!("the file has {} bytes, and at most {bytes} are read", text.len());
+        let help = "say the same in less: a pattern, or a group, takes the place of many names";
+        return Err(vec![Problem::new(0..0, message, help)]);
+    }
     let mut builder = Builder {
         places: Places::new(text),
         stack: Vec::new(),
         anchors: BTreeMap::new(),
         root: None,
-        count: 0,
-        limit: nodes,
-        second: false,
+        repeated: 0,
+        stopped: false,
         problems: Vec::new(),
     };
     for event in Parser::new_from_str(text) {
@@ -85,15 +91,7 @@ fn parse_within(text: &str, nodes: usize) -> Result<Node, Vec<Problem>> {
                 break;
             }
         }
-        if builder.second || builder.problems.len() >= PROBLEMS {
-            break;
-        }
-        if !builder.problems.is_empty() && builder.count > nodes {
-            break;
-        }
-        if builder.count > nodes {
-            let message = format!("more than {nodes} values");
-            builder.problems.push(Problem::new(0..0, message, "split the configuration"));
+        if builder.stopped || builder.problems.len() >= PROBLEMS {
             break;
         }
     }
@@ -135,23 +133,27 @@ impl Node {
     pub(super) fn place(&self, pointer: &str) -> Range<usize> {
         let mut node = self;
         for segment in segments(pointer) {
-            let child = match &node.kind {
-                Kind::Scalar(_) => None,
-                Kind::Sequence(items) => segment.parse::<usize>().ok().and_then(|at| items.get(at)),
-                Kind::Mapping(members) => {
-                    members.iter().find(|(key, _)| key.text == segment).map(|(_, node)| node)
-                }
-            };
-            let Some(child) = child else { break };
+            let Some(child) = node.child(&segment) else { break };
             node = child;
         }
         node.span.clone()
     }
 
+    /// The item or the member that a segment of a pointer names.
+    fn child(&self, segment: &str) -> Option<&Self> {
+        match &self.kind {
+            Kind::Scalar(_) => None,
+            Kind::Sequence(items) => items.get(segment.parse::<usize>().ok()?),
+            Kind::Mapping(members) => {
+                members.iter().find(|(key, _)| key.text == segment).map(|(_, node)| node)
+            }
+        }
+    }
+
     /// Where the key of a member is written.
     pub(super) fn key_place(&self, pointer: &str, key: &str) -> Range<usize> {
-        let mut copy = self.clone();
-        let found = copy.at_mut(pointer).and_then(|node| match &node.kind {
+        let node = segments(pointer).try_fold(self, |node, segment| node.child(&segment));
+        let found = node.and_then(|node| match &node.kind {
             Kind::Mapping(members) => members.iter().find(|(k, _)| k.text == key),
             Kind::Scalar(_) | Kind::Sequence(_) => None,
         });
@@ -206,11 +208,10 @@ struct Builder {
     stack: Vec<(Open, Range<usize>, usize)>,
     anchors: BTreeMap<usize, (Node, usize)>,
     root: Option<Node>,
-    count: usize,
-    /// Most values.
-    limit: usize,
-    /// There is more than one document; nothing after the first is read.
-    second: bool,
+    /// Bytes that aliases have repeated.
+    repeated: usize,
+    /// What follows is not read: it is nested too deeply, repeats too much, or is a second document.
+    stopped: bool,
     problems: Vec<Problem>,
 }
 
@@ -222,13 +223,20 @@ impl Builder {
             Event::DocumentStart(_) if self.root.is_some() => {
                 let help = "keep one document in a file";
                 self.problems.push(Problem::new(span, "a second document", help));
-                self.second = true;
+                self.stopped = true;
             }
             Event::DocumentStart(_) => {}
             Event::Alias(anchor) => {
-                let Some((mut node, size)) = self.anchors.get(&anchor).cloned() else { return };
-                self.count += size;
-                node.span = span;
+                let Some((node, size)) = self.anchors.get(&anchor) else { return };
+                self.repeated = self.repeated.saturating_add(*size);
+                if self.repeated > REPEATED {
+                    let message = format!("the aliases repeat more than {REPEATED} bytes");
+                    let help = "write out what is repeated, or repeat less of it";
+                    self.problems.push(Problem::new(span, message, help));
+                    self.stopped = true;
+                    return;
+                }
+                let node = Node { kind: node.kind.clone(), span };
                 self.place(node, 0);
             }
             Event::Scalar(text, style, anchor, tag) => {
@@ -253,7 +261,7 @@ impl Builder {
         if self.stack.len() >= DEPTH {
             let message = format!("nested deeper than {DEPTH} levels");
             self.problems.push(Problem::new(span.clone(), message, "flatten it"));
-            self.count = self.limit + 1;
+            self.stopped = true;
         }
         self.stack.push((open, span, anchor));
     }
@@ -269,7 +277,6 @@ impl Builder {
     }
 
     fn place(&mut self, node: Node, anchor: usize) {
-        self.count += 1;
         if anchor > 0 {
             self.anchors.insert(anchor, (node.clone(), size(&node)));
         }
@@ -312,11 +319,14 @@ impl Builder {
     }
 }
 
+/// The bytes of a value, as [`REPEATED`] counts them.
 fn size(node: &Node) -> usize {
     1 + match &node.kind {
-        Kind::Scalar(_) => 0,
+        Kind::Scalar(scalar) => scalar.text.len(),
         Kind::Sequence(items) => items.iter().map(size).sum(),
-        Kind::Mapping(members) => members.iter().map(|(_, node)| size(node)).sum(),
+        Kind::Mapping(members) => {
+            members.iter().map(|(key, node)| 1 + key.text.len() + size(node)).sum::<usize>()
+        }
     }
 }
 
@@ -386,7 +396,7 @@ impl Places {
 
 #[cfg(test)]
 mod tests {
-    use super::{PROBLEMS, Places, parse};
+    use super::{BYTES, PROBLEMS, Places, parse};
 
     #[test]
     fn a_place_is_found_among_characters_of_every_width() {
@@ -410,6 +420,23 @@ mod tests {
     fn only_so_many_problems_are_told() {
         let text = "a: 1\n".repeat(90_000);
         assert_eq!(parse(&text).unwrap_err().len(), PROBLEMS);
+    }
+
+    #[test]
+    fn many_values_are_read_and_too_many_bytes_are_not() {
+        let many = "- {a: 1, b: [x, y]}\n".repeat(50_000);
+        drop(parse(&many).unwrap());
+        let problems = parse(&"#".repeat(BYTES + 1)).unwrap_err();
+        assert!(problems[0].message.contains("at most 16777216 are read"), "{problems:?}");
+    }
+
+    #[test]
+    fn a_long_text_is_not_repeated_without_end() {
+        let text = format!("a: &a {}\nb: [{}]\n", "x".repeat(300_000), "*a, ".repeat(100_000));
+        let problems = parse(&text).unwrap_err();
+        assert_eq!(problems.len(), 1);
+        assert!(problems[0].message.contains("the aliases repeat more than"), "{problems:?}");
+        drop(parse("a: &a {k: v}\nb: *a\nc: *a\n").unwrap());
     }
 
     #[test]

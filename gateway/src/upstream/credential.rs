@@ -221,6 +221,13 @@ impl Credentials {
         drop(self.tokens.remove(&[0; 32]));
     }
 
+    /// Forgets tokens that are not good any more and that nobody waits for.
+    pub(super) fn sweep(&self) {
+        let now = self.clock.now();
+        self.tokens.retain(|_, slot| Arc::strong_count(slot) > 1 || slot.good(now).is_some());
+        self.used.retain(|_, until| *until > now);
+    }
+
     /// The token under `name`, got with `ask` if there is none that is good; never good for longer
     /// than the one it was got for.
     async fn held<F>(

@@ -191,6 +191,11 @@ impl Http {
         self.credentials.shown(outgoing.subject).await.map(drop)
     }
 
+    /// Forgets tokens that are of no use any more.
+    pub(super) fn sweep(&self) {
+        self.credentials.sweep();
+    }
+
     async fn exchange(
         &self,
         method: Method,

@@ -34,6 +34,8 @@ const WAITING: usize = 256;
 const IDLE_PROCESS: Duration = Duration::from_secs(1800);
 /// Most standing sessions of one caller with one server.
 const OF_ONE: usize = 16;
+/// How long it is relied on what a server has said of itself to one caller.
+const KNOWN: Duration = Duration::from_secs(3600);
 /// How often it is looked at.
 const SWEEP: Duration = Duration::from_secs(60);
 
@@ -327,9 +329,12 @@ impl Upstream {
             for (leg, age) in idle {
                 self.close(&Party::gateway(), &leg, age).await;
             }
-            if let Transport::Channel(seats) = &self.transport {
-                seats.sweep(IDLE_PROCESS);
+            match &self.transport {
+                Transport::Channel(seats) => seats.sweep(IDLE_PROCESS),
+                Transport::Http(http) => http.sweep(),
             }
+            // Who has gone must not take the room of who comes: those who are still there ask once more.
+            self.known_by.retain(|_, known| known.since.elapsed() < KNOWN);
             // The lists of a session are large, and most clients leave without a word.
             self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, IDLE));
         }
