@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -31,6 +32,13 @@ fn switchable(config: Config, folder: &Folder) -> Config {
     config.ops = format!("{{address: '127.0.0.1:0', token: {{fromFile: '{}'}}}}", token.display());
     config.more = format!("revocations: {{file: '{}'}}", file.display());
     config
+}
+
+/// Writes a file in one step: whoever looks at it sees all of what was there before, or all of this.
+fn put(file: &Path, text: &str) {
+    let next = file.with_extension("put");
+    fs::write(&next, text).unwrap();
+    fs::rename(next, file).unwrap();
 }
 
 fn change(gateway: &Gateway, method: &str, token: &str, body: &Value) -> Answer {
@@ -334,13 +342,14 @@ fn a_file_says_what_is_revoked_and_is_watched() {
         assert_eq!(ana(), 200);
         fs::write(&file, "principals:\n  - ana\n").unwrap();
         eventually("the revocation", || (ana() == 401).then_some(()));
-        // A file that cannot be read changes nothing, and says so.
+        let complaints = |what: &str| gateway.log.lock().unwrap().matches(what).count();
+        // A file that cannot be read changes nothing, and says so. Each is put in place whole, so that it is
+        // complained about once, and each round waits for a complaint of its own.
         for broken in ["principals: ana\n", "principal: [ana]\n", "tools: [no-slash]\n", ":\n"] {
-            fs::write(&file, broken).unwrap();
+            let before = complaints("revocations cannot be read");
+            put(&file, broken);
             eventually("the complaint", || {
-                let said =
-                    gateway.log.lock().unwrap().matches("revocations cannot be read").count();
-                (said > 0).then_some(())
+                (complaints("revocations cannot be read") > before).then_some(())
             });
             assert_eq!(ana(), 401, "{broken}");
         }
@@ -358,10 +367,9 @@ fn a_file_says_what_is_revoked_and_is_watched() {
         let listed = change(&gateway, "GET", "operator-secret", &json!({})).json();
         assert_eq!(listed["principals"], json!(["ana"]));
         // A file that was cut short lifts nothing.
-        fs::write(&file, "").unwrap();
-        eventually("the complaint", || {
-            gateway.log.lock().unwrap().contains("is empty").then_some(())
-        });
+        let before = complaints("is empty");
+        put(&file, "");
+        eventually("the complaint", || (complaints("is empty") > before).then_some(()));
         assert_eq!(ana(), 401);
         let events = gateway.records();
         assert!(events.iter().any(|event| event["event"] == "revoked"), "{events:?}");
