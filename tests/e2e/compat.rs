@@ -194,11 +194,7 @@ fn every_capability_in_every_cell() {
     }
     assert!(wrong.is_empty(), "{}\n{} wrong", wrong.join("\n"), wrong.len());
     let text = matrix(&all);
-    let file = root().join("docs/compatibility.md");
-    if std::env::var_os("PORTCULLIS_BLESS").is_some() {
-        fs::write(&file, &text).unwrap();
-    }
-    assert_eq!(fs::read_to_string(file).unwrap(), text);
+    golden::compare([(&*root().join("docs/compatibility.md"), &*text)]);
 }
 
 /// The page.
