@@ -457,7 +457,8 @@ fn guardrails_have_the_last_word() {
         let told = Said::default();
         let server = server(era, &told);
         *told.lock().unwrap() = texts(&["fine"]);
-        // Denies what has `bad` in it, says nothing to `odd`, and hangs up on `gone`.
+        // Denies what has `bad` in it, says nothing to `odd`, and hangs up on `gone`. To `failing` it says that
+        // it may pass, in an answer whose status says that something went wrong.
         let guard = Server::start(|call, stream| {
             use std::io::Write as _;
             let text = call.body.to_string();
@@ -467,7 +468,11 @@ fn guardrails_have_the_last_word() {
                 () if text.contains("bad") => json!({ "verdict": "deny", "reason": "smells" }),
                 () => json!({ "verdict": "allow" }),
             };
-            stream.write_all(&answer("200 OK", "application/json", &body.to_string())).is_ok()
+            let status = match text.split_once("failing-") {
+                Some((_, rest)) => format!("{} Other", rest.get(..3).unwrap()),
+                None => "200 OK".to_owned(),
+            };
+            stream.write_all(&answer(&status, "application/json", &body.to_string())).is_ok()
         });
         let open = |on_failure: &str, more: &str| {
             let mut config = Config::of(&server.url()).policy(OPEN);
@@ -502,6 +507,10 @@ fn guardrails_have_the_last_word() {
             denies.last()
         );
         assert!(call(&denies, "odd") && call(&denies, "gone"));
+        for status in ["201", "203", "206", "400", "500", "503"] {
+            assert!(call(&denies, &format!("failing-{status}")), "{status}");
+            assert!(denies.last()["found"].to_string().contains("gave no answer"), "{status}");
+        }
         assert_eq!(server.tool_calls().len(), before);
         assert_eq!(denies.last()["reason"], "content");
         assert!(!call(&allows, "odd"));
