@@ -326,11 +326,20 @@ fn a_result_that_is_kept_is_read_only_while_its_call_would_be_allowed() {
         let denied = read(&uri);
         assert!(denied["result"].is_null() && denied["error"].is_object(), "{denied}");
         assert_eq!(gateway.last()["outcome"], "denied");
-        // And so it is when the tool is revoked.
+        // It is back for calls that are made from now on, until the tool is revoked.
         config.policy = config.policy.replace("effect: forbid", "effect: allow");
         config.write(&file, gateway.audit());
         gateway.hang_up();
         eventually("the change", || changes(3));
+        // Nor is it read when something else of the policy has changed: what was let out under other rules may
+        // hold what these would not let out.
+        let uri = kept();
+        assert!(read(&uri)["result"].is_object());
+        config.policy = config.policy.replace("most: 600", "most: 700");
+        config.write(&file, gateway.audit());
+        gateway.hang_up();
+        eventually("the change", || changes(4));
+        assert!(read(&uri)["error"].is_object(), "{}", read(&uri));
         let uri = kept();
         assert!(read(&uri)["result"].is_object());
         std::fs::write(&revoked, "tools: [up/work]").unwrap();

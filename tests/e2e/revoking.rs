@@ -18,6 +18,7 @@ use e2e::tls::{client, tunnel};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
+use crate::introspection::replaced;
 use crate::tokens::{believing, knock};
 
 /// How soon streams of what is revoked have to end.
@@ -222,6 +223,36 @@ fn a_call_under_way_is_cut_with_its_tool() {
         stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
         stream.write_all(&alice.call_bytes(&json!(1), &params)).unwrap();
         until(&mut stream, "begun");
+        revoke(&gateway, &json!({ "tools": ["up/slow"] }));
+        assert!(until_last(&mut stream) < SOON, "{era:?}");
+    }
+}
+
+/// A configuration that is no longer in force goes on for the calls that began under it.
+#[test]
+fn a_call_from_before_a_change_is_cut_when_its_tool_is_revoked() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let tools = json!([{ "name": "slow", "inputSchema": { "type": "object" } }]);
+        let server = Server::with(era, tools, |_, stream| {
+            let event = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"begun\"}}\n\n";
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+            drop(stream.write_all(format!("{head}{event}").as_bytes()));
+            drop(stream.read(&mut [0; 64]));
+            false
+        });
+        let config = switchable(Config::of(&server.url()), &folder);
+        let file = folder.path().join("gateway.yaml");
+        let gateway = config.start_at(&file);
+        let ana = gateway.client(era, ANA);
+        let params = json!({ "name": "slow", "arguments": {}, "_meta": { "io.modelcontextprotocol/logLevel": "info" } });
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+        stream.write_all(&ana.call_bytes(&json!(1), &params)).unwrap();
+        until(&mut stream, "begun");
+        let mut other = config.clone();
+        other.policy = config.policy.replace("sec@example.com", "other@example.com");
+        replaced(&gateway, &file, &other);
         revoke(&gateway, &json!({ "tools": ["up/slow"] }));
         assert!(until_last(&mut stream) < SOON, "{era:?}");
     }

@@ -10,8 +10,11 @@ use crate::principal::Principal;
 use crate::work::Budget;
 
 fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
+    within(&Budget::unlimited(), expression, arguments)
+}
+
+fn within(budget: &Budget, expression: &str, arguments: Option<&str>) -> Outcome {
     let condition = Condition::compile(expression).unwrap();
-    let budget = Budget::unlimited();
     let principal = Principal::new(
         PrincipalId::parse("ana").unwrap(),
         BTreeSet::from([GroupName::parse("dev").unwrap()]),
@@ -20,7 +23,7 @@ fn evaluate(expression: &str, arguments: Option<&str>) -> Outcome {
     let text = Bytes::from(arguments.unwrap_or("null").to_owned());
     let document = Document::parse(text, &Bounds::MESSAGE).unwrap();
     let arguments = match arguments {
-        Some(_) => Arguments::Given(document.root(), &budget),
+        Some(_) => Arguments::Given(document.root(), budget),
         None => Arguments::Unknown,
     };
     condition.evaluate(Subject {
@@ -69,6 +72,19 @@ fn a_loop_over_more_than_its_bound_is_an_error() {
     let many = format!("{{\"list\":[{}1]}}", "1,".repeat(20_000));
     assert_eq!(evaluate("arguments.list.all(x, x == 1)", Some(&many)), Outcome::Error);
     assert_eq!(evaluate("size(arguments.list) == 20001", Some(&many)), Outcome::Holds);
+}
+
+#[test]
+fn what_is_read_and_matched_is_taken_from_the_budget() {
+    let arguments = format!(r#"{{"path":"{}"}}"#, "x".repeat(100));
+    let with = |limit, expression| within(&Budget::new(limit), expression, Some(&arguments));
+    // Reading costs 16 units a byte, and matching 64 units a byte of what is matched.
+    let reads = "arguments.path.startsWith('x')";
+    assert_eq!(with(1_000, reads), Outcome::Error);
+    assert_eq!(with(4_000, reads), Outcome::Holds);
+    let matches = "arguments.path.matches('^x+$')";
+    assert_eq!(with(4_000, matches), Outcome::Error);
+    assert_eq!(with(20_000, matches), Outcome::Holds);
 }
 
 #[test]
