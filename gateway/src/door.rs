@@ -200,12 +200,16 @@ mod tests {
     use std::collections::HashMap;
 
     fn admits(uri: &str, headers: &[(&str, &str)]) -> Result<(), &'static str> {
+        admits_at("127.0.0.1:8080", uri, headers)
+    }
+
+    fn admits_at(address: &str, uri: &str, headers: &[(&str, &str)]) -> Result<(), &'static str> {
         let listener = Listener {
             public: None,
             tls: None,
             forwarded: None,
             name: "main".into(),
-            address: "127.0.0.1:8080".parse().unwrap(),
+            address: address.parse().unwrap(),
             schemes: Vec::new(),
             hosts: ["localhost", "127.0.0.1", "[::1]", "gw.example"].map(Into::into).into(),
             origins: ["https://good.example".into()].into(),
@@ -243,6 +247,20 @@ mod tests {
             let (head, ()) = request.body(()).unwrap().into_parts();
             let came = door.admit(&head).map_err(|failure| failure.reason());
             assert_eq!(came, expected, "{host} {origin:?}");
+        }
+    }
+
+    #[test]
+    fn a_page_of_the_listener_itself_may_call_on_loopback_alone() {
+        let own = [("host", "gw.example:8080"), ("origin", "http://gw.example:8080")];
+        for address in ["127.0.0.1:8080", "127.9.9.9:8080", "[::1]:8080"] {
+            assert_eq!(admits_at(address, "/mcp", &own), Ok(()), "{address}");
+        }
+        // Elsewhere anybody may have put a page there: only origins that are listed may call.
+        for address in ["192.0.2.7:8080", "0.0.0.0:8080", "[::]:8080", "[2001:db8::7]:8080"] {
+            assert_eq!(admits_at(address, "/mcp", &own), Err("origin"), "{address}");
+            let listed = [own[0], ("origin", "https://good.example")];
+            assert_eq!(admits_at(address, "/mcp", &listed), Ok(()), "{address}");
         }
     }
 

@@ -354,6 +354,29 @@ mod tests {
     }
 
     #[test]
+    fn what_has_ended_is_remembered_until_it_would_have_expired() {
+        let clock = Arc::default();
+        let sessions = sessions(&[], &clock);
+        let (ana, bob) = (who("ana"), who("bob"));
+        let ended = |who: &Arc<Principal>| {
+            let id = sessions.seal(who, "/mcp", Version::V2025June, Client::gateway(), &[]);
+            let id = id.unwrap();
+            sessions.end(&sessions.open(&id, who, "/mcp").unwrap(), who);
+            id
+        };
+        // One that is remembered by itself, and more of one caller than are.
+        let one = ended(&bob);
+        let many: Vec<_> = (0..20).map(|_| ended(&ana)).collect();
+        assert!(sessions.before.length() > 0);
+        for second in [0, 30, 59] {
+            clock.0.store(second, Ordering::Relaxed);
+            sessions.sweep();
+            assert!(sessions.open(&one, &bob, "/mcp").is_err(), "{second}");
+            assert!(many.iter().all(|id| sessions.open(id, &ana, "/mcp").is_err()), "{second}");
+        }
+    }
+
+    #[test]
     fn a_session_opens_for_its_owner_on_its_route_until_it_ends() {
         let clock = Arc::default();
         let sessions = sessions(&[], &clock);

@@ -1,34 +1,96 @@
 //! What belongs to one caller, one conversation and one listener, and to no other.
 
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::TcpStream;
+use std::sync::{Arc, Condvar, Mutex};
+
 use e2e::client::{Client, raw, until};
 use e2e::gateway::{ANA, Config};
-use e2e::server::Server;
-use e2e::{ERAS, Era};
+use e2e::server::{Server, greeting, tool, with_header};
+use e2e::{ERAS, Era, eventually};
 use serde_json::json;
+
+/// Tells whoever waits that it is time.
+type Signal = Arc<(Mutex<bool>, Condvar)>;
+
+/// A legacy server that says on each stream that is listened to, once it is time, that its tools have changed.
+fn telling(signal: &Signal) -> Server {
+    let signal = Arc::clone(signal);
+    Server::start(move |call, stream| {
+        let bytes = match call.method() {
+            "" if call.head.starts_with("GET") => {
+                let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n";
+                let (is_time, turn) = &*signal;
+                let listened = stream.write_all(head.as_bytes()).is_ok();
+                drop(turn.wait_while(is_time.lock().unwrap(), |is_time| !*is_time).unwrap());
+                let news =
+                    json!({ "jsonrpc": "2.0", "method": "notifications/tools/list_changed" });
+                let event = format!("data: {news}\n\n");
+                let told = write!(stream, "{:x}\r\n{event}\r\n", event.len()).is_ok();
+                // The stream stays open until the gateway ends it.
+                return listened && told && stream.read(&mut [0]).is_err();
+            }
+            "initialize" => with_header(
+                &call.result(&json!({
+                    "protocolVersion": "2025-11-25", "capabilities": { "tools": { "listChanged": true } },
+                    "serverInfo": { "name": "fake", "version": "1" },
+                })),
+                "mcp-session-id: upstream-session\r\n",
+            ),
+            "tools/list" => call.result(&json!({ "tools": [tool("echo")] })),
+            "tools/call" => call.text("done"),
+            _ => greeting(call, Era::Legacy),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+/// What has come on a stream that has not ended.
+fn so_far(stream: &TcpStream) -> String {
+    stream.set_nonblocking(true).unwrap();
+    let (mut seen, mut buffer) = (String::new(), [0; 4096]);
+    loop {
+        match (&mut &*stream).read(&mut buffer) {
+            Ok(0) => panic!("the stream has ended after {seen}"),
+            Ok(read) => seen.push_str(&String::from_utf8_lossy(&buffer[..read])),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return seen,
+            Err(error) => panic!("{error}"),
+        }
+    }
+}
 
 #[test]
 fn a_second_stream_of_a_session_does_not_take_the_place_of_the_first() {
     // AV-64
-    let server = Server::echo(Era::Legacy, &["echo"]);
+    let signal = Signal::default();
+    let server = telling(&signal);
     let gateway = Config::of(&server.url()).start();
     let ana = gateway.client(Era::Legacy, ANA);
     let (mut first, mut second) = (ana.stream(None), ana.stream(None));
     until(&mut first, "text/event-stream");
     until(&mut second, "text/event-stream");
-    // Each goes on by itself: a call of the session is answered meanwhile, and neither has ended.
+    // Each goes on by itself: a call of the session is answered meanwhile.
     assert_eq!(ana.call("echo", &json!({})).status, 200);
-    for stream in [&first, &second] {
-        stream.set_nonblocking(true).unwrap();
-        let mut rest = [0; 4096];
-        loop {
-            match std::io::Read::read(&mut &*stream, &mut rest) {
-                Ok(0) => panic!("a stream has ended"),
-                Ok(_) => {}
-                Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => break,
-                Err(error) => panic!("{error}"),
-            }
+    let (is_time, turn) = &*signal;
+    *is_time.lock().unwrap() = true;
+    turn.notify_all();
+    // What is said to the session comes on one of them, once, and neither has ended when it has come.
+    // SPEC 2025-11-25 basic/transports#multiple-connections
+    let streams = [first, second];
+    let mut seen = [String::new(), String::new()];
+    let count = |seen: &[String; 2]| seen.concat().matches("list_changed").count();
+    eventually("the news", || {
+        for (seen, stream) in seen.iter_mut().zip(&streams) {
+            seen.push_str(&so_far(stream));
         }
+        (count(&seen) > 0).then_some(())
+    });
+    // Had it been sent on both, the other one would have come by the time a later call is answered.
+    assert_eq!(ana.call("echo", &json!({})).status, 200);
+    for (seen, stream) in seen.iter_mut().zip(&streams) {
+        seen.push_str(&so_far(stream));
     }
+    assert_eq!(count(&seen), 1, "{seen:?}");
 }
 
 #[test]

@@ -503,14 +503,16 @@ fn whoever_shows_a_certificate_and_something_else_is_judged_by_that() {
 fn a_caller_ends_with_the_certificate_that_a_proxy_has_told() {
     for era in ERAS {
         let (server, pki) = (Server::echo(era, &["echo"]), Pki::new("clients"));
-        let mut config = Config::of(&server.url()).policy(POLICY);
-        config.listener = "forwardedCertificate: {addresses: [127.0.0.1]}".to_owned();
-        config.authentication = "[certificate, apiKey]".to_owned();
-        config.identity = "certificates: [{names: ['uri:urn:*'], groups: [dev]}]".to_owned();
+        let issuer = Issuer::start();
+        let mut config = believing(&server, &issuer.item("corp", "")).policy(POLICY);
+        config.listener.push_str("\nforwardedCertificate: {addresses: [127.0.0.1]}");
+        config.authentication = "[certificate, apiKey, oauth]".to_owned();
+        config.identity.push_str("certificates: [{names: ['uri:urn:*'], groups: [dev]}]");
         let gateway = config.start();
-        let key = format!("Bearer {ANA}");
-        // The certificate alone, and a key that was shown together with it.
-        for more in [vec![], vec![("authorization", &*key)]] {
+        let (key, token) = (format!("Bearer {ANA}"), format!("Bearer {}", issuer.good("alice")));
+        // The certificate alone, and with a key or a token that was shown together with it. The token is good for
+        // longer than the certificate.
+        for more in [vec![], vec![("authorization", &*key)], vec![("authorization", &*token)]] {
             let files = pki.issue(&Leaf { seconds: Some(4), ..Leaf::uri("urn:a") });
             let told = told(&files);
             let headers = [vec![("client-cert", &*told)], more].concat();

@@ -4,6 +4,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use e2e::gateway::{Folder, Gateway, binary, root};
+use e2e::golden;
 use e2e::server::Server;
 use e2e::{ERAS, eventually};
 use serde_json::{Value, json};
@@ -19,11 +20,7 @@ fn out(output: &Output) -> String {
 #[test]
 fn the_shipped_schema_is_the_one_the_program_prints() {
     let printed = out(&portcullis(&["schema"]));
-    let file = root().join("config/portcullis.schema.json");
-    if std::env::var_os("PORTCULLIS_BLESS").is_some() {
-        fs::write(&file, &printed).unwrap();
-    }
-    assert_eq!(printed, fs::read_to_string(file).unwrap(), "run the tests with PORTCULLIS_BLESS=1");
+    golden::compare([(&*root().join("config/portcullis.schema.json"), &*printed)]);
 }
 
 #[test]
@@ -252,18 +249,9 @@ fn the_era_makes_no_difference_to_the_quickstart() {
 
 #[test]
 fn chapters_that_are_made_from_the_code_are_as_the_code_is() {
-    for (chapter, file) in [("verbs", "docs/verbs.md"), ("keys", "docs/keys.md")] {
-        let printed = out(&portcullis(&["reference", chapter]));
-        let file = root().join(file);
-        if std::env::var_os("PORTCULLIS_BLESS").is_some() {
-            fs::write(&file, &printed).unwrap();
-        }
-        assert_eq!(
-            printed,
-            fs::read_to_string(file).unwrap(),
-            "run the tests with PORTCULLIS_BLESS=1"
-        );
-    }
+    let chapters = [("verbs", "docs/verbs.md"), ("keys", "docs/keys.md")]
+        .map(|(chapter, file)| (root().join(file), out(&portcullis(&["reference", chapter]))));
+    golden::compare(chapters.iter().map(|(file, printed)| (&**file, &**printed)));
     let folder = Folder::new();
     let pages = folder.path().join("man");
     assert!(portcullis(&["man", pages.to_str().unwrap()]).status.success());

@@ -9,6 +9,7 @@ use std::process::Command;
 use std::sync::Mutex;
 
 use e2e::gateway::{ANA, Config, Folder, root};
+use e2e::golden;
 use serde_json::Value;
 
 use crate::peers::{Http, peers};
@@ -194,11 +195,7 @@ fn every_capability_in_every_cell() {
     }
     assert!(wrong.is_empty(), "{}\n{} wrong", wrong.join("\n"), wrong.len());
     let text = matrix(&all);
-    let file = root().join("docs/compatibility.md");
-    if std::env::var_os("PORTCULLIS_BLESS").is_some() {
-        fs::write(&file, &text).unwrap();
-    }
-    assert_eq!(fs::read_to_string(file).unwrap(), text);
+    golden::compare([(&*root().join("docs/compatibility.md"), &*text)]);
 }
 
 /// The page.

@@ -8,6 +8,7 @@ use std::path::PathBuf;
 use std::process::Command;
 
 use e2e::gateway::{Folder, Gateway, binary, root};
+use e2e::golden;
 use serde_json::Value;
 
 use crate::peers::{Http, peers};
@@ -255,11 +256,7 @@ fn the_suite_sees_through_the_gateway_what_it_sees_without() {
     }
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
     let text = page(&played);
-    let file = root().join("docs/conformance.md");
-    if std::env::var_os("PORTCULLIS_BLESS").is_some() {
-        fs::write(&file, &text).unwrap();
-    }
-    assert_eq!(fs::read_to_string(file).unwrap(), text);
+    golden::compare([(&*root().join("docs/conformance.md"), &*text)]);
 }
 
 impl Run {

@@ -722,3 +722,71 @@ fn a_key_in_a_long_encoded_run_is_found() {
         assert_eq!(server.tool_calls().len(), before);
     }
 }
+
+/// A tool whose schemas are costly to hold a list against: each item is compared with each branch.
+fn costly(era: Era, result: &Value) -> Server {
+    let branches: Vec<Value> = (0..100).map(|n| json!({ "const": n })).collect();
+    let items = json!({ "items": { "anyOf": branches } });
+    let schema = json!({ "type": "object", "properties": { "list": items } });
+    let mut tool = tool("work");
+    (tool["inputSchema"], tool["outputSchema"]) = (schema.clone(), schema);
+    let mut result = result.clone();
+    result["resultType"] = "complete".into();
+    Server::offering(era, json!({ "tools": [tool] }), move |_| result.clone())
+}
+
+#[test]
+fn what_costs_more_to_look_at_than_it_may_does_not_pass_whatever_the_mode() {
+    let long = "The report lists every build of the last week. ".repeat(2_000);
+    let list: Vec<usize> = (0..100).collect();
+    let text = |text: &str| json!({ "content": [{ "type": "text", "text": text }], "structuredContent": {} });
+    let listed = json!({ "content": [], "structuredContent": { "list": list } });
+    let audit = "content: [{servers: [up], inputSchema: audit, outputSchema: audit, \
+        results: {secrets: audit}, arguments: {secrets: audit}}]";
+    for (era, content) in
+        [(Era::Legacy, ""), (Era::Legacy, audit), (Era::Modern, ""), (Era::Modern, audit)]
+    {
+        let open = |result: &Value, limits: &str| {
+            let server = costly(era, result);
+            let config = Config::of(&server.url()).policy(&format!("{content}\n{OPEN}"));
+            (config.limits(limits).start(), server)
+        };
+        let call = |gateway: &Gateway, arguments: &Value| {
+            gateway.client(era, ANA).call("work", arguments).json()["result"].clone()
+        };
+        let withheld = |gateway: &Gateway, shown: &Value| {
+            let found = gateway.last()["found"].to_string();
+            assert_eq!(shown["isError"], true, "{era:?} {content}: {found}");
+            assert!(found.contains("costs more to "), "{era:?} {content}: {found}");
+            assert!(!shown.to_string().contains("every build"), "{era:?} {content}");
+        };
+        let little = "inspectionWork: 300000";
+        let (gateway, upstream) = open(&text("short"), little);
+        assert_eq!(call(&gateway, &json!({ "list": [1, 2] }))["content"][0]["text"], "short");
+        // What is sent: a long text, and what is long to hold against the schema.
+        let before = upstream.tool_calls().len();
+        for arguments in [json!({ "text": long }), json!({ "list": list })] {
+            withheld(&gateway, &call(&gateway, &arguments));
+        }
+        assert_eq!(upstream.tool_calls().len(), before);
+        // What comes back.
+        for result in [&text(&long), &listed] {
+            let (gateway, _server) = open(result, little);
+            withheld(&gateway, &call(&gateway, &json!({})));
+            // With the usual limit it is looked at to its end and passes.
+            let (gateway, _server) = open(result, "");
+            let shown = call(&gateway, &json!({ "text": long, "list": list }));
+            assert_ne!(shown["isError"], true, "{era:?} {content}: {}", gateway.last()["found"]);
+        }
+        // An error of the server is looked at as an answer is.
+        let said = Said::default();
+        *said.lock().unwrap() = vec![json!({ "error": { "code": -32000, "message": long } })];
+        let failing = server(era, &said);
+        for (limits, passes) in [(little, false), ("", true)] {
+            let config = Config::of(&failing.url()).policy(&format!("{content}\n{OPEN}"));
+            let gateway = config.limits(limits).start();
+            let shown = gateway.client(era, ANA).call("work", &json!({})).body;
+            assert_eq!(shown.contains("every build"), passes, "{era:?} {content}: {limits}");
+        }
+    }
+}

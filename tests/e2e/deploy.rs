@@ -8,6 +8,8 @@ fn checked(what: &str) -> String {
     let python = root().join("tests/.peers/deploy/venv/bin/python");
     let mut command = Command::new(python);
     command.arg(root().join("tests/deploy/check.py")).arg(what).arg("--portcullis").arg(binary());
+    // A tool that tests/setup installs and that is not there is a failure.
+    command.arg("--strict");
     let output = command.output().unwrap();
     let said = [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat();
     assert!(output.status.success(), "{said}");

@@ -842,6 +842,18 @@ fn a_log_written_anew_around_genuine_checkpoints_is_seen() {
     let foreign = |tree: &Tree| signer.note("aabbccddeeff0011", tree);
     let (whole, what) = passes(&made(&records, &key, &foreign));
     assert!(!whole && what.contains("not of this log"), "{what}");
+    // With the key of the gateway another log can be made that is good for itself. It is not the one of which
+    // checkpoints were kept elsewhere.
+    let another = made(&forged, &key, &own);
+    assert_eq!(passes(&another), (true, String::new()));
+    let (heads, witness) =
+        (folder.path().join("heads"), folder.path().join("heads").display().to_string());
+    fs::write(&heads, notes.borrow()[1..].join("\n")).unwrap();
+    let agrees = |lines: &[String]| {
+        fs::write(&file, lines.join("\n") + "\n").unwrap();
+        verified(&["--key", &key, "--checkpoint", &witness], &[&file]).0
+    };
+    assert!(agrees(&good) && !agrees(&another));
     // It is over fewer records than come before it.
     let earlier = |tree: &Tree| {
         let size = usize::try_from(tree.size()).unwrap();

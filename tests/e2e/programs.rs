@@ -118,7 +118,14 @@ fn one_caller_does_not_take_the_processes_of_others() {
         echo(&clients[2], "still mine");
         eventually("the first has ended", || (gateway.children().len() == 3).then_some(()));
         // Somebody else has room.
-        echo(&gateway.client(era, BOB), "another's");
+        let bob = gateway.client(era, BOB);
+        echo(&bob, "another's");
+        // What one caller opens next ends a process of its own, also where another's was used least lately.
+        echo(&clients[1], "still mine");
+        echo(&clients[2], "still mine");
+        let more = json!({ "roots": {}, "sampling": {} });
+        echo(&Client::able(gateway.address, "/mcp", era, Some(ANA), &more), "one more");
+        echo(&bob, "still another's");
         if era == Era::Modern {
             // A client without sessions does not notice.
             echo(&clients[0], "again");

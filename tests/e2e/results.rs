@@ -327,11 +327,20 @@ fn a_result_that_is_kept_is_read_only_while_its_call_would_be_allowed() {
         let denied = read(&uri);
         assert!(denied["result"].is_null() && denied["error"].is_object(), "{denied}");
         assert_eq!(gateway.last()["outcome"], "denied");
-        // And so it is when the tool is revoked.
+        // It is back for calls that are made from now on, until the tool is revoked.
         config.policy = config.policy.replace("effect: forbid", "effect: allow");
         config.write(&file, gateway.audit());
         gateway.hang_up();
         eventually("the change", || changes(3));
+        // Nor is it read when something else of the policy has changed: what was let out under other rules may
+        // hold what these would not let out.
+        let uri = kept();
+        assert!(read(&uri)["result"].is_object());
+        config.policy = config.policy.replace("most: 600", "most: 700");
+        config.write(&file, gateway.audit());
+        gateway.hang_up();
+        eventually("the change", || changes(4));
+        assert!(read(&uri)["error"].is_object(), "{}", read(&uri));
         let uri = kept();
         assert!(read(&uri)["result"].is_object());
         std::fs::write(&revoked, "tools: [up/work]").unwrap();
@@ -471,7 +480,8 @@ fn guardrails_have_the_last_word() {
         let told = Said::default();
         let server = server(era, &told);
         *told.lock().unwrap() = texts(&["fine"]);
-        // Denies what has `bad` in it, says nothing to `odd`, and hangs up on `gone`.
+        // Denies what has `bad` in it, says nothing to `odd`, and hangs up on `gone`. To `failing` it says that
+        // it may pass, in an answer whose status says that something went wrong.
         let guard = Server::start(|call, stream| {
             use std::io::Write as _;
             let text = call.body.to_string();
@@ -481,7 +491,11 @@ fn guardrails_have_the_last_word() {
                 () if text.contains("bad") => json!({ "verdict": "deny", "reason": "smells" }),
                 () => json!({ "verdict": "allow" }),
             };
-            stream.write_all(&answer("200 OK", "application/json", &body.to_string())).is_ok()
+            let status = match text.split_once("failing-") {
+                Some((_, rest)) => format!("{} Other", rest.get(..3).unwrap()),
+                None => "200 OK".to_owned(),
+            };
+            stream.write_all(&answer(&status, "application/json", &body.to_string())).is_ok()
         });
         let open = |on_failure: &str, more: &str| {
             let mut config = Config::of(&server.url()).policy(OPEN);
@@ -516,6 +530,10 @@ fn guardrails_have_the_last_word() {
             denies.last()
         );
         assert!(call(&denies, "odd") && call(&denies, "gone"));
+        for status in ["201", "203", "206", "400", "500", "503"] {
+            assert!(call(&denies, &format!("failing-{status}")), "{status}");
+            assert!(denies.last()["found"].to_string().contains("gave no answer"), "{status}");
+        }
         assert_eq!(server.tool_calls().len(), before);
         assert_eq!(denies.last()["reason"], "content");
         assert!(!call(&allows, "odd"));

@@ -4,6 +4,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::symlink;
+use std::path::Path;
 use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
@@ -17,6 +18,7 @@ use e2e::tls::{client, tunnel};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
+use crate::introspection::replaced;
 use crate::tokens::{believing, knock};
 
 /// How soon streams of what is revoked have to end.
@@ -31,6 +33,13 @@ fn switchable(config: Config, folder: &Folder) -> Config {
     config.ops = format!("{{address: '127.0.0.1:0', token: {{fromFile: '{}'}}}}", token.display());
     config.more = format!("revocations: {{file: '{}'}}", file.display());
     config
+}
+
+/// Writes a file in one step: whoever looks at it sees all of what was there before, or all of this.
+fn put(file: &Path, text: &str) {
+    let next = file.with_extension("put");
+    fs::write(&next, text).unwrap();
+    fs::rename(next, file).unwrap();
 }
 
 fn change(gateway: &Gateway, method: &str, token: &str, body: &Value) -> Answer {
@@ -219,6 +228,36 @@ fn a_call_under_way_is_cut_with_its_tool() {
     }
 }
 
+/// A configuration that is no longer in force goes on for the calls that began under it.
+#[test]
+fn a_call_from_before_a_change_is_cut_when_its_tool_is_revoked() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let tools = json!([{ "name": "slow", "inputSchema": { "type": "object" } }]);
+        let server = Server::with(era, tools, |_, stream| {
+            let event = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/message\",\"params\":{\"level\":\"info\",\"data\":\"begun\"}}\n\n";
+            let head = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+            drop(stream.write_all(format!("{head}{event}").as_bytes()));
+            drop(stream.read(&mut [0; 64]));
+            false
+        });
+        let config = switchable(Config::of(&server.url()), &folder);
+        let file = folder.path().join("gateway.yaml");
+        let gateway = config.start_at(&file);
+        let ana = gateway.client(era, ANA);
+        let params = json!({ "name": "slow", "arguments": {}, "_meta": { "io.modelcontextprotocol/logLevel": "info" } });
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+        stream.write_all(&ana.call_bytes(&json!(1), &params)).unwrap();
+        until(&mut stream, "begun");
+        let mut other = config.clone();
+        other.policy = config.policy.replace("sec@example.com", "other@example.com");
+        replaced(&gateway, &file, &other);
+        revoke(&gateway, &json!({ "tools": ["up/slow"] }));
+        assert!(until_last(&mut stream) < SOON, "{era:?}");
+    }
+}
+
 #[test]
 fn what_is_left_of_a_route_goes_on() {
     for era in ERAS {
@@ -334,13 +373,14 @@ fn a_file_says_what_is_revoked_and_is_watched() {
         assert_eq!(ana(), 200);
         fs::write(&file, "principals:\n  - ana\n").unwrap();
         eventually("the revocation", || (ana() == 401).then_some(()));
-        // A file that cannot be read changes nothing, and says so.
+        let complaints = |what: &str| gateway.log.lock().unwrap().matches(what).count();
+        // A file that cannot be read changes nothing, and says so. Each is put in place whole, so that it is
+        // complained about once, and each round waits for a complaint of its own.
         for broken in ["principals: ana\n", "principal: [ana]\n", "tools: [no-slash]\n", ":\n"] {
-            fs::write(&file, broken).unwrap();
+            let before = complaints("revocations cannot be read");
+            put(&file, broken);
             eventually("the complaint", || {
-                let said =
-                    gateway.log.lock().unwrap().matches("revocations cannot be read").count();
-                (said > 0).then_some(())
+                (complaints("revocations cannot be read") > before).then_some(())
             });
             assert_eq!(ana(), 401, "{broken}");
         }
@@ -358,10 +398,9 @@ fn a_file_says_what_is_revoked_and_is_watched() {
         let listed = change(&gateway, "GET", "operator-secret", &json!({})).json();
         assert_eq!(listed["principals"], json!(["ana"]));
         // A file that was cut short lifts nothing.
-        fs::write(&file, "").unwrap();
-        eventually("the complaint", || {
-            gateway.log.lock().unwrap().contains("is empty").then_some(())
-        });
+        let before = complaints("is empty");
+        put(&file, "");
+        eventually("the complaint", || (complaints("is empty") > before).then_some(()));
         assert_eq!(ana(), 401);
         let events = gateway.records();
         assert!(events.iter().any(|event| event["event"] == "revoked"), "{events:?}");

@@ -105,23 +105,51 @@ mod tests {
     use bytes::Bytes;
     use policy::json::{Bounds, Document, Fragment};
     use policy::message::{Use, Verb};
-    use policy::name::{PrincipalId, ServerName};
+    use policy::name::{ClientId, PrincipalId, ServerName};
     use policy::principal::Principal;
     use std::sync::Arc;
     use std::time::{Duration, UNIX_EPOCH};
 
     fn bound(who: &str, route: &str, server: &str, tool: &str, arguments: &'static str) -> Bound {
+        let who = Principal::new(PrincipalId::parse(who).unwrap(), [].into());
+        Bound::new(&who, route.to_owned(), &call(server, tool, arguments))
+    }
+
+    fn call(server: &str, tool: &str, arguments: &'static str) -> Use {
         let document = Document::parse(Bytes::from(arguments), &Bounds::MESSAGE).unwrap();
-        let call = Use {
+        Use {
             server: ServerName::parse(server).unwrap(),
             verb: Verb::Call,
             name: tool.into(),
             arguments: Some(Fragment::whole(Arc::new(document))),
             extra: Vec::new(),
             meta: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn a_state_opens_for_the_same_client_and_key_alone() {
+        let sealer = Sealer::new(&[]).unwrap();
+        let now = UNIX_EPOCH + Duration::from_secs(1_800_000_000);
+        let through = |client: Option<&str>, key: Option<&str>| {
+            let mut who = Principal::new(PrincipalId::parse("ana").unwrap(), [].into());
+            who.claims.client = client.map(|client| ClientId::parse(client).unwrap());
+            who.claims.thumbprint = key.map(Into::into);
+            Bound::new(&who.bound(), "/mcp a".to_owned(), &call("a", "pay", "{}"))
         };
-        let who = Principal::new(PrincipalId::parse(who).unwrap(), [].into());
-        Bound::new(&who, route.to_owned(), &call)
+        let ours = through(Some("app"), Some("k1"));
+        let text = ours.seal(&sealer, &State::Again, now, Duration::from_secs(60)).unwrap();
+        let opens = |bound: Bound| bound.open(&sealer, &text, now).is_some();
+        assert!(opens(through(Some("app"), Some("k1"))));
+        for (client, key) in [
+            (None, None),
+            (Some("app"), None),
+            (None, Some("k1")),
+            (Some("app"), Some("k2")),
+            (Some("other"), Some("k1")),
+        ] {
+            assert!(!opens(through(client, key)), "{client:?} {key:?}");
+        }
     }
 
     #[test]

@@ -208,11 +208,14 @@ fn era_table() {
     for (what, headers, body) in rows {
         writeln!(table, "{what}: {}", outcome(&headers, body)).unwrap();
     }
-    if std::env::var_os("PORTCULLIS_BLESS").is_some() {
+    let known = include_str!("era_table.txt");
+    if table != known && std::env::var_os("PORTCULLIS_BLESS").is_some() {
+        assert!(std::env::var_os("CI").is_none(), "PORTCULLIS_BLESS is set together with CI");
         std::fs::write(concat!(env!("CARGO_MANIFEST_DIR"), "/src/inbound/era_table.txt"), &table)
             .unwrap();
     }
-    assert_eq!(table, include_str!("era_table.txt"));
+    // Also where it was written just now: a run that writes it has not checked it.
+    assert_eq!(table, known);
 }
 
 #[test]

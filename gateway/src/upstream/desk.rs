@@ -301,6 +301,17 @@ mod tests {
     }
 
     #[test]
+    fn a_question_that_names_a_request_without_a_client_is_refused() {
+        for serves in [Serves::Caller, Serves::Session] {
+            let desk = Desk::new(serves, 8);
+            // Such as the gateway's own for a list.
+            let mut own = desk.wait(1, false).unwrap();
+            assert!(matches!(desk.deliver(question(Some(1))), Delivered::Refused(_)));
+            assert!(!has(&mut own));
+        }
+    }
+
+    #[test]
     fn a_session_of_one_client_may_be_asked_and_a_shared_connection_never() {
         let (desk, mut first, mut second) = calls(Serves::Session);
         assert!(matches!(desk.deliver(question(None)), Delivered::Done));

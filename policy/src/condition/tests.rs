@@ -103,6 +103,19 @@ fn a_pattern_that_is_too_large_does_not_compile() {
 }
 
 #[test]
+fn what_is_read_and_matched_is_taken_from_the_budget() {
+    let arguments = format!(r#"{{"path":"{}"}}"#, "x".repeat(100));
+    let with = |limit, expression| within(expression, Some(&arguments), &Budget::new(limit));
+    // Reading costs 16 units a byte, and matching 64 units a byte of what is matched.
+    let reads = "arguments.path.startsWith('x')";
+    assert_eq!(with(1_000, reads), Outcome::Error);
+    assert_eq!(with(4_000, reads), Outcome::Holds);
+    let matches = "arguments.path.matches('^x+$')";
+    assert_eq!(with(4_000, matches), Outcome::Error);
+    assert_eq!(with(20_000, matches), Outcome::Holds);
+}
+
+#[test]
 fn what_could_cost_too_much_does_not_compile() {
     let compile = |text: &str| Condition::compile(text).unwrap_err();
     assert_eq!(

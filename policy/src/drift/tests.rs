@@ -167,6 +167,20 @@ fn a_text_that_says_the_opposite_is_not_a_matter_of_spelling() {
 }
 
 #[test]
+fn the_gravest_change_is_not_lost_among_many() {
+    let of = |value: u8, read_only: bool| {
+        let many = (0..100).map(|n| (format!("a{n:02}"), json!(value)));
+        let mut tool: serde_json::Map<_, _> = many.collect();
+        tool.insert("annotations".to_owned(), json!({ "readOnlyHint": read_only }));
+        Value::from(tool)
+    };
+    let found = risks(Subject::Offer(Kind::Tool), &of(1, true), &of(2, false));
+    assert_eq!(found.len(), super::MOST);
+    assert_eq!(found.iter().max(), Some(&Risk::Annotation));
+    assert_eq!(found.iter().min(), Some(&Risk::Other));
+}
+
+#[test]
 fn the_arguments_of_a_prompt() {
     let base = json!({ "name": "p", "arguments": [
         { "name": "a", "description": "One." }, { "name": "b", "description": "Two." } ] });

@@ -62,6 +62,19 @@ fn labels_are_read_wherever_a_schema_has_them() {
 }
 
 #[test]
+fn a_reference_that_is_not_followed_labels_everything() {
+    for keyword in ["$dynamicRef", "$recursiveRef"] {
+        let schema = json!({ "properties": {
+            "open": { keyword: "#person" }, "key": { "x-sensitive": true } } });
+        assert!(paths(&labels(&schema), |_| false).contains(&String::new()), "{keyword}");
+    }
+    // Also one that leads to nothing.
+    let schema = json!({ "properties": {
+        "open": { "$ref": "#/$defs/none" }, "key": { "x-sensitive": true } } });
+    assert!(paths(&labels(&schema), |_| false).contains(&String::new()));
+}
+
+#[test]
 fn values_are_replaced_where_they_stand_and_in_json() {
     let labels = of_pointers(&["/rows/*/ssn", "/pin"]);
     let row = json!({ "rows": [{ "ssn": "123-45", "name": "Ana" }], "pin": 7, "ok": null });

@@ -195,14 +195,17 @@ fn access_matrix() {
             }
         }
     }
-    if std::env::var_os("PORTCULLIS_BLESS").is_some() {
+    let known = include_str!("access_matrix.txt");
+    if table != known && std::env::var_os("PORTCULLIS_BLESS").is_some() {
+        assert!(std::env::var_os("CI").is_none(), "PORTCULLIS_BLESS is set together with CI");
         std::fs::write(
             concat!(env!("CARGO_MANIFEST_DIR"), "/src/pipeline/access_matrix.txt"),
             &table,
         )
         .unwrap();
     }
-    assert_eq!(table, include_str!("access_matrix.txt"));
+    // Also where it was written just now: a run that writes it has not checked it.
+    assert_eq!(table, known);
 }
 
 #[test]
