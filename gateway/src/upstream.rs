@@ -144,12 +144,14 @@ impl Upstream {
             let (all, each) = (limits.processes, limits.processes_per_caller);
             Transport::Channel(Seats::new(opener, server.own, all, each))
         };
-        let target = |uri: &Uri| {
+        let target = |uri: &Uri| -> Result<Target, UpstreamError> {
             let secure = uri.scheme_str() == Some("https");
             let tls = secure.then(|| world.tls(&server.tls)).transpose();
             let tls = tls.map_err(UpstreamError::World)?;
-            let target = Target::new(uri, server.egress.clone(), tls, limits.connect_time);
-            target.map_err(UpstreamError::from)
+            let target = Target::new(uri, server.egress.clone(), tls, limits.connect_time)?;
+            let terms = limits.http2_of_servers();
+            let old = server.tls.http1_alone;
+            Ok(if old { target } else { target.multiplexed(terms, tasks.clone()) })
         };
         if let Some(identity) = whois::of_url(server) {
             keeper.identified(&name, &identity);
