@@ -14,6 +14,7 @@ pub mod authority;
 pub mod canary;
 pub mod client;
 pub mod gateway;
+pub mod http2;
 pub mod issuer;
 pub mod pki;
 pub mod server;
