@@ -1,7 +1,7 @@
 //! HTTP/2, as it is spoken with clients ([`server`]) and with servers ([`client`]).
 //!
-//! The protocol itself is the `h2` crate's. This module decides what a peer may cost: [`frames`] counts on
-//! the wire what the crate does not bound, [`upkeep`] bounds how long a connection may stand still.
+//! The protocol itself is the `h2` crate's. This module decides what a peer may cost: `frames` counts on
+//! the wire what the crate does not bound, `upkeep` bounds how long a connection may stand still.
 //! `docs/decisions/0012-http2-bounded-on-the-wire.md` says which bound is whose (vectors PV-29 to PV-32;
 //! control C33).
 
@@ -106,7 +106,7 @@ impl Http2Error {
 #[derive(Debug)]
 pub struct Received {
     stream: RecvStream,
-    /// Bytes that are still to come, where the peer says so. `h2` sees to it that it keeps its word.
+    /// Bytes that are still to come, where the peer says so. `h2` resets a stream whose body differs.
     left: Option<u64>,
 }
 
@@ -130,7 +130,7 @@ impl http_body::Body for Received {
         let body = self.get_mut();
         let Some(data) = ready!(body.stream.poll_data(cx)) else { return Poll::Ready(None) };
         let taken = data.and_then(|data| {
-            // Whoever takes it has a bound on bodies: the peer may send as much again.
+            // The reader of the body has a bound of its own, so the peer may send as much again.
             body.stream.flow_control().release_capacity(data.len())?;
             body.left = body.left.map(|left| left.saturating_sub(data.len() as u64));
             Ok(Frame::data(data))

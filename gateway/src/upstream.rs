@@ -144,14 +144,12 @@ impl Upstream {
             let (all, each) = (limits.processes, limits.processes_per_caller);
             Transport::Channel(Seats::new(opener, server.own, all, each))
         };
-        let target = |uri: &Uri| -> Result<Target, UpstreamError> {
+        let target = |uri: &Uri| {
             let secure = uri.scheme_str() == Some("https");
             let tls = secure.then(|| world.tls(&server.tls)).transpose();
             let tls = tls.map_err(UpstreamError::World)?;
-            let target = Target::new(uri, server.egress.clone(), tls, limits.connect_time)?;
-            let terms = limits.http2_of_servers();
-            let old = server.tls.http1_alone;
-            Ok(if old { target } else { target.multiplexed(terms, tasks.clone()) })
+            let target = Target::new(uri, server.egress.clone(), tls, limits.connect_time);
+            target.map_err(UpstreamError::from)
         };
         if let Some(identity) = whois::of_url(server) {
             keeper.identified(&name, &identity);
@@ -166,7 +164,10 @@ impl Upstream {
             .map(|bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now())));
         let transport = match &server.reach {
             Reach::Http(uri) => {
-                Transport::Http(Http::new(uri, target(uri)?, credentials, extra, limits)?)
+                let (target, terms) = (target(uri)?, limits.http2_of_servers());
+                let alone = server.tls.http1_alone;
+                let target = if alone { target } else { target.multiplexed(terms, tasks.clone()) };
+                Transport::Http(Http::new(uri, target, credentials, extra, limits)?)
             }
             Reach::Old(uri) => {
                 let old = Old::new(

@@ -756,6 +756,10 @@ fn hostile(files: &e2e::pki::Files, deed: Deed, times: usize) -> SocketAddr {
     })
 }
 
+fn row(what: &'static str, deed: Deed) -> (&'static str, Deed) {
+    (what, deed)
+}
+
 /// Sends the same until the connection is closed.
 fn for_ever(wire: &mut Wire, bytes: &[u8]) {
     let many = bytes.repeat(100);
@@ -764,7 +768,6 @@ fn for_ever(wire: &mut Wire, bytes: &[u8]) {
 
 #[test]
 fn a_hostile_server_fails_its_callers_within_the_limits_and_nobody_else() {
-    let row = |what: &'static str, deed: Deed| (what, deed);
     let rows = [
         row("a reset", |wire, stream| {
             wire.send(&frame(kind::RST_STREAM, 0, stream, &CANCEL.to_be_bytes()));
@@ -824,16 +827,13 @@ fn a_hostile_server_fails_its_callers_within_the_limits_and_nobody_else() {
 
 #[test]
 fn a_request_that_a_server_has_not_looked_at_is_sent_once_more() {
-    for refused in [true, false] {
-        let deed: Deed = if refused {
-            |wire, stream| {
-                wire.send(&frame(kind::RST_STREAM, 0, stream, &REFUSED_STREAM.to_be_bytes()));
-            }
-        } else {
-            |wire, _| {
-                wire.send(&frame(kind::GOAWAY, 0, 0, &[0; 8]));
-            }
-        };
+    fn refuses(wire: &mut Wire, stream: u32) {
+        wire.send(&frame(kind::RST_STREAM, 0, stream, &REFUSED_STREAM.to_be_bytes()));
+    }
+    fn leaves(wire: &mut Wire, _: u32) {
+        wire.send(&frame(kind::GOAWAY, 0, 0, &[0; 8]));
+    }
+    for (_, deed) in [row("a stream is refused", refuses), row("the server leaves", leaves)] {
         let pki = authority();
         let files = pki.issue(&Leaf::local());
         // A server that refuses again is not asked a third time.

@@ -57,8 +57,8 @@ async fn sender(to: SocketAddr, config: &Arc<ClientConfig>) -> SendRequest<Bytes
     sender
 }
 
-/// A place on loopback from which every request goes on to `to`, over one connection of HTTP/2. Whoever
-/// hangs up there resets a stream.
+/// A place on loopback from which every request goes on to `to`, over one connection of HTTP/2. A client
+/// that hangs up there resets its stream.
 ///
 /// # Panics
 /// When there is no such connection.
@@ -366,15 +366,23 @@ async fn relay(
 
 /// Types of frames (RFC 9113, section 6).
 pub mod kind {
-    #![expect(missing_docs, reason = "they are named as in the RFC")]
+    /// The body.
     pub const DATA: u8 = 0;
+    /// The head.
     pub const HEADERS: u8 = 1;
+    /// Said to be ignored.
     pub const PRIORITY: u8 = 2;
+    /// The end of a stream.
     pub const RST_STREAM: u8 = 3;
+    /// What an end allows.
     pub const SETTINGS: u8 = 4;
+    /// A question, or its answer.
     pub const PING: u8 = 6;
+    /// The end of the connection.
     pub const GOAWAY: u8 = 7;
+    /// Room for more of a body.
     pub const WINDOW_UPDATE: u8 = 8;
+    /// More of a head.
     pub const CONTINUATION: u8 = 9;
 }
 

@@ -1,7 +1,7 @@
 //! Connections to servers that speak HTTP/2: many requests share one.
 //!
-//! A task drives a connection, on the scheduler of the worker that made it. It ends when nobody can use the
-//! connection any more, or when the server makes it cost more than it may.
+//! A task drives each connection, on the scheduler of the worker that made it. It ends when the connection
+//! has been unused for a while, or when the server exceeds a bound.
 
 use std::future::{Future as _, poll_fn};
 use std::pin::{Pin, pin};
@@ -23,8 +23,8 @@ use super::upkeep::{Due, Upkeep};
 use super::{FRAME, Flood, Http2Error, Received, Terms, WINDOW};
 use crate::task::Tasks;
 
-/// No more requests are put on a connection from which nothing has come for so long while others wait on it:
-/// they are not to hang where these hang.
+/// A connection that has requests under way and has received nothing for so long takes no new ones: it may
+/// be dead, and a new request should not have to wait until that is known.
 const SILENCE: Duration = Duration::from_secs(10);
 /// Marks a connection that takes no more requests, above the number of those it has.
 const CLOSED: usize = 1 << (usize::BITS - 1);
@@ -194,7 +194,8 @@ impl Seat {
         let mut sender = self.shared.sender.clone();
         poll_fn(|cx| sender.poll_ready(cx)).await?;
         let (response, stream) = sender.send_request(Request::from_parts(head, ()), ends)?;
-        let (mut response, mut upload) = (pin!(response), pin!(upload(body, stream)));
+        let mut response = pin!(response);
+        let mut upload = pin!(upload(body, stream));
         let mut sent = ends;
         // A server may answer before it has read everything.
         let answered = poll_fn(|cx| {
@@ -276,8 +277,8 @@ fn builder(terms: &Terms) -> Builder {
         usize::try_from(bounds.streams).unwrap_or(usize::MAX),
         usize::try_from(bounds.resets).unwrap_or(usize::MAX),
     );
-    // Who reads slowly fills the window of one stream, and must not fill that of the connection, which
-    // others read from.
+    // A slow reader fills the window of its stream. It must not fill that of the connection, which the
+    // other streams need.
     let all = bounds.window.saturating_mul(bounds.streams).min(WINDOW);
     let mut builder = Builder::new();
     builder

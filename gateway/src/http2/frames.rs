@@ -266,7 +266,7 @@ impl<S: AsyncRead + Unpin> AsyncRead for Watched<S> {
     ) -> Poll<io::Result<()>> {
         let watched = self.get_mut();
         if watched.watch.flood().is_some() {
-            // Whoever drives the connection looks at the flood after each poll: nobody has to be woken.
+            // The task that drives the connection checks for a flood after each poll, so it needs no waker.
             return Poll::Pending;
         }
         let before = buffer.filled().len();

@@ -32,7 +32,7 @@ const CLOSING: Duration = Duration::from_secs(1);
 pub struct Means {
     /// Its bounds.
     pub terms: Terms,
-    /// Those whom its requests are worked on by.
+    /// The tasks that work on its requests.
     pub tasks: Tasks,
     /// The time of day, for answers.
     pub clock: Arc<dyn Clock>,

@@ -29,7 +29,7 @@ pub(super) struct Upkeep {
     watch: Arc<Watch>,
     terms: Terms,
     /// How long the connection is kept without a stream.
-    pub(super) idle_time: Duration,
+    idle_time: Duration,
     /// When there was last seen to be a stream.
     used: Instant,
     pings: Option<PingPong>,
@@ -88,7 +88,7 @@ impl Upkeep {
     /// When the next thing is due; without a name it is a ping.
     fn next(&self, streams: bool) -> (Instant, Option<Due>) {
         let bounds = &self.terms.bounds;
-        let next = match self.pinged {
+        let next = match self.pinged.filter(|_| streams) {
             Some(pinged) => (pinged + bounds.ping_timeout, Some(Due::Silent)),
             None if streams => (self.watch.heard() + bounds.ping_time, None),
             None => (self.used + self.idle_time, Some(Due::Idle)),
@@ -105,7 +105,7 @@ impl Upkeep {
         if let Some(pings) = &mut self.pings {
             // It fails where the connection has ended, which the connection says itself.
             drop(pings.send_ping(Ping::opaque()));
-            // So that the answer wakes whoever drives the connection.
+            // Registers the waker: the answer wakes the task that drives the connection.
             drop(pings.poll_pong(cx));
         }
     }
