@@ -15,6 +15,7 @@ use http::header::{
 };
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
+use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
@@ -202,7 +203,7 @@ where
         .max_buf_size(64 * 1024);
     let framing = Arc::new(Framing::default());
     let stream = Watched::new(stream, Arc::clone(&framing));
-    let answer = service_fn(move |request| {
+    let answer = service_fn(move |request: Request<Incoming>| {
         let (served, peer, framed) = (served.clone(), peer.clone(), framing.next_is_good());
         async move { Ok::<_, Infallible>(respond(served, peer, request, framed).await) }
     });
