@@ -453,9 +453,13 @@ fn frames_out_of_place_end_their_stream_or_the_connection() {
             [open(1), frame(kind::WINDOW_UPDATE, 0, 1, &most)].concat(),
             vec![FLOW_CONTROL_ERROR],
         ),
-        ("a short ping", frame(kind::PING, 0, 0, &[0; 7]), vec![FRAME_SIZE_ERROR]),
+        ("a short ping", frame(kind::PING, 0, 0, &[0; 7]), vec![FRAME_SIZE_ERROR, PROTOCOL_ERROR]),
         ("settings of a stream", frame(kind::SETTINGS, 0, 1, &[]), vec![PROTOCOL_ERROR]),
-        ("half a setting", frame(kind::SETTINGS, 0, 0, &[0; 5]), vec![FRAME_SIZE_ERROR]),
+        (
+            "half a setting",
+            frame(kind::SETTINGS, 0, 0, &[0; 5]),
+            vec![FRAME_SIZE_ERROR, PROTOCOL_ERROR],
+        ),
         ("a long frame", frame(kind::PING, 0, 0, &[0; 16_385]), vec![FRAME_SIZE_ERROR]),
         ("the end of no list", frame(kind::CONTINUATION, 4, 1, &[]), vec![PROTOCOL_ERROR]),
         (
@@ -509,7 +513,8 @@ fn floods() -> Vec<Flood> {
     };
     let provoked = move |n: u32| {
         let (stream, head) = begun(n);
-        [head, frame(kind::WINDOW_UPDATE, 0, stream, &[0; 4])].concat()
+        let most = ((1_u32 << 31) - 1).to_be_bytes();
+        [head, frame(kind::WINDOW_UPDATE, 0, stream, &most)].concat()
     };
     let more = frame(kind::CONTINUATION, 0, 1, &packed(&[("x", "y")]));
     vec![

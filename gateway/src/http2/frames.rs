@@ -246,13 +246,17 @@ impl<S> Watched<S> {
     }
 
     fn went(&mut self, bytes: &[u8]) {
-        let Self { outgoing, control, resets, .. } = self;
+        let Self { outgoing, control, resets, watch, .. } = self;
         outgoing.look(bytes, |head| match head.kind {
             kind::HEADERS => {
                 control.earn(EARNED);
                 resets.earn(1);
             }
             kind::DATA => control.earn(EARNED),
+            // A peer can make us reset streams for what it sends on them (CVE-2025-8671).
+            kind::RST_STREAM if !resets.spend(Instant::now()) => {
+                watch.flood.get_or_init(|| Flood::Resets);
+            }
             _ => {}
         });
     }
@@ -395,6 +399,19 @@ mod tests {
         ] {
             assert_eq!(taken(&one), most, "{one:?}");
         }
+    }
+
+    #[test]
+    fn resets_that_a_peer_provokes_are_paid_for_and_those_behind_an_answer_are_not() {
+        let (mut watched, watch) = Watched::of_client((), &bounds());
+        let reset = frame(RST_STREAM, 0, 4);
+        for _ in 0..100 {
+            watched.went(&frame(HEADERS, 4, 1));
+            watched.went(&reset);
+        }
+        assert_eq!(watch.flood(), None);
+        (0..30).for_each(|_| watched.went(&reset));
+        assert_eq!(watch.flood(), Some(Flood::Resets));
     }
 
     #[test]
