@@ -10,7 +10,6 @@ use bytes::Bytes;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONNECTION, CONTENT_TYPE, HOST, TE, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, StatusCode, Uri};
 use http_body_util::{BodyExt as _, Full, Limited};
-use hyper::body::Body as _;
 use hyper::client::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use rustls::ClientConfig;
@@ -156,9 +155,9 @@ impl Endpoint {
         map.insert(TE, HeaderValue::from_static("trailers"));
         let stream = TokioIo::new(self.target.stream().await?);
         let shaken = http2::handshake(TokioExecutor::new(), stream).await;
-        let (mut sender, connection) = shaken.map_err(LinkError::Broken)?;
+        let (mut sender, connection) = shaken.map_err(LinkError::from)?;
         let exchange = async {
-            let response = sender.send_request(request).await.map_err(LinkError::Broken)?;
+            let response = sender.send_request(request).await.map_err(LinkError::from)?;
             let (head, body) = response.into_parts();
             let collected = Limited::new(body, self.limit).collect().await;
             let collected = collected.map_err(|_broken| FetchError::Answer("it broke off"))?;
@@ -174,7 +173,7 @@ impl Endpoint {
         tokio::select! {
             done = exchange => done,
             broken = connection => match broken {
-                Err(error) => Err(LinkError::Broken(error).into()),
+                Err(error) => Err(LinkError::from(error).into()),
                 Ok(()) => Err(FetchError::Answer("the connection was closed")),
             },
         }
@@ -186,7 +185,7 @@ impl Endpoint {
         headers: HeaderMap,
         body: Bytes,
     ) -> Result<Fetched, FetchError> {
-        let mut request = Request::new(Full::new(body));
+        let mut request = Request::new(body);
         *request.method_mut() = method;
         *request.uri_mut() = self.path.clone();
         let map = request.headers_mut();
@@ -200,7 +199,7 @@ impl Endpoint {
         let mut link = self.target.connect().await?;
         let (head, mut body) = link.send(request).await?.into_parts();
         let long = |_| FetchError::Long(self.limit);
-        let mut pieces = Pieces::expecting(body.size_hint().lower(), self.limit).map_err(long)?;
+        let mut pieces = Pieces::expecting(body.expected(), self.limit).map_err(long)?;
         while let Some(frame) = link.frame(&mut body).await {
             if let Ok(piece) = frame?.into_data() {
                 pieces.push(piece).map_err(long)?;

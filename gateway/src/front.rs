@@ -7,12 +7,14 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use bytes::Bytes;
 use http::header::{
     ACCESS_CONTROL_ALLOW_HEADERS, ACCESS_CONTROL_ALLOW_METHODS, ACCESS_CONTROL_ALLOW_ORIGIN,
-    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS, VARY,
+    ACCESS_CONTROL_EXPOSE_HEADERS, ACCESS_CONTROL_MAX_AGE, ACCESS_CONTROL_REQUEST_HEADERS,
+    CONTENT_LENGTH, HOST, VARY,
 };
 use http::request::Parts;
-use http::{HeaderValue, Method, Request, Response, StatusCode};
+use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use hyper::body::Incoming;
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
@@ -24,6 +26,8 @@ use crate::body::Body;
 use crate::door::{Door, Peer};
 use crate::failure::Failure;
 use crate::framing::{Framing, Watched};
+use crate::http2::server::Means;
+use crate::http2::{self, Received};
 use crate::live::{Generation, Live};
 use crate::log_limit::LogLimit;
 use crate::metrics::Metrics;
@@ -35,14 +39,17 @@ use crate::resource::WELL_KNOWN;
 use crate::settings::Limits;
 use crate::share::{Holder, Share};
 use crate::task::Tasks;
+use crate::tls;
 
 /// How long the acceptor rests when the machine has no room for another connection.
 const REST: Duration = Duration::from_millis(50);
 /// Most headers of one request.
 const HEADERS: usize = 100;
-/// Log lines about connections that are closed at once, and about those without TLS: both are anybody's to cause.
+/// Log lines about connections that are closed at once, about those without TLS, and about those that cost
+/// more than they may: all are anybody's to cause.
 static CLOSED: LogLimit = LogLimit::new(1, 5);
 static UNSHAKEN: LogLimit = LogLimit::new(1, 20);
+static FLOODED: LogLimit = LogLimit::new(1, 5);
 
 /// Serves a worker's share of a listener until the gateway is asked to stop.
 pub fn begin(
@@ -138,7 +145,13 @@ async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share
                     let ends = peer.certificate.as_ref().map(|shown| shown.ends);
                     let left = ends.map(|ends| ends.duration_since(clock.now()));
                     let left = left.map(Result::unwrap_or_default);
-                    let served = connection(served, limits, stream, peer);
+                    let served = async {
+                        if tls::is_http2(&stream) {
+                            multiplexed(served, limits, stream, peer).await;
+                        } else {
+                            connection(served, limits, stream, peer).await;
+                        }
+                    };
                     match left {
                         Some(left) => drop(tokio::time::timeout(left, served).await),
                         None => served.await,
@@ -190,7 +203,7 @@ where
         .max_buf_size(64 * 1024);
     let framing = Arc::new(Framing::default());
     let stream = Watched::new(stream, Arc::clone(&framing));
-    let answer = service_fn(move |request| {
+    let answer = service_fn(move |request: Request<Incoming>| {
         let (served, peer, framed) = (served.clone(), peer.clone(), framing.next_is_good());
         async move { Ok::<_, Infallible>(respond(served, peer, request, framed).await) }
     });
@@ -216,12 +229,68 @@ where
     }
 }
 
-async fn respond(
-    served: Served,
-    peer: Peer,
-    request: Request<Incoming>,
-    framed: bool,
-) -> Response<Body> {
+/// Serves a connection that speaks HTTP/2: each of its requests is one as any other.
+async fn multiplexed<S>(served: Served, limits: Limits, stream: S, peer: Peer)
+where
+    S: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let Some((now, door)) = served.now() else { return };
+    let (metrics, clock) = (Arc::clone(&now.gateway.metrics), Arc::clone(&now.gateway.clock));
+    let (listener, address) = (Arc::clone(&door.name), peer.address);
+    // A connection may outlive the configuration it came under.
+    drop((now, door));
+    let terms = limits.http2_of_clients();
+    let means = Means { terms, tasks: served.tasks.clone(), clock: Arc::clone(&clock) };
+    let answer = move |request: Request<Received>| {
+        let (served, peer) = (served.clone(), peer.clone());
+        async move {
+            if request.headers().len() > HEADERS {
+                // What hyper says to a client of HTTP/1.1, and `h2` where they are too long.
+                return reply::empty(StatusCode::REQUEST_HEADER_FIELDS_TOO_LARGE);
+            }
+            let framed = has_one_length(request.headers());
+            respond(served, peer, named(request), framed).await
+        }
+    };
+    let ended = http2::server::serve(stream, Arc::new(means), answer).await;
+    let Err(error) = ended else { return };
+    let flood = error.is_flood();
+    let error = crate::report::Chain(&error);
+    if !flood {
+        tracing::debug!(peer = %address, %error, "a connection ended early");
+        return;
+    }
+    metrics.http2_floods.add(1);
+    if let Some(suppressed) = FLOODED.allow(clock.instant()) {
+        let peer = address.ip();
+        tracing::warn!(%listener, %peer, %error, suppressed, "a connection cost more than it may");
+    }
+}
+
+/// Whether the length of a body is told once at most. `h2` refuses lengths that differ and bodies that have
+/// another; the same one told twice is refused here, as in HTTP/1.1.
+fn has_one_length(headers: &HeaderMap) -> bool {
+    headers.get_all(CONTENT_LENGTH).iter().count() < 2
+}
+
+/// The request with its host where HTTP/1.1 has it. One that tells it in both places keeps both, and is let
+/// in only if they agree.
+///
+/// RFC 9113, section 8.3.1
+fn named<B>(mut request: Request<B>) -> Request<B> {
+    let authority = request.uri().authority();
+    let host = authority.and_then(|authority| HeaderValue::from_str(authority.as_str()).ok());
+    if let Some(host) = host.filter(|_| !request.headers().contains_key(HOST)) {
+        request.headers_mut().insert(HOST, host);
+    }
+    request
+}
+
+async fn respond<B>(served: Served, peer: Peer, request: Request<B>, framed: bool) -> Response<Body>
+where
+    B: http_body::Body<Data = Bytes> + Unpin,
+    B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+{
     let Some((now, door)) = served.now() else {
         return reply::empty(StatusCode::SERVICE_UNAVAILABLE);
     };

@@ -24,6 +24,7 @@ pub mod budget;
 pub mod replay;
 pub mod queue;
 pub mod body;
+pub mod http2;
 pub mod rates;
 pub mod egress;
 pub mod x509;

@@ -1,8 +1,9 @@
-//! One HTTP/1.1 connection to somebody else, driven by whoever uses it.
+//! A connection to somebody else, or the place of one request on a connection that others share.
 //!
-//! There is no task behind a connection: the exchange that holds it polls it, so an answer crosses
-//! no queue on its way, and dropping it in mid-answer closes it, which a modern server takes for
-//! the cancellation it is.
+//! There is no task behind a connection of HTTP/1.1: the exchange that holds it polls it, so an answer
+//! crosses no queue on its way, and dropping it in mid-answer closes it, which a modern server takes for
+//! the cancellation it is. Where TLS has agreed on HTTP/2 a connection is driven by a task of its own
+//! ([`crate::http2::client`]), and dropping a [`Link`] in mid-answer resets its stream.
 
 use std::future::{Future as _, poll_fn};
 use std::io;
@@ -13,7 +14,9 @@ use std::task::{Context, Poll};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http::{Request, Response, Uri};
+use http::header::HOST;
+use http::uri::{Authority, Scheme};
+use http::{Request, Response, Uri, Version};
 use http_body::{Body as _, Frame};
 use http_body_util::Full;
 use hyper::body::Incoming;
@@ -28,6 +31,9 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::egress::{self, Egress};
+use crate::http2::client::{Seat, Shared, is_unprocessed};
+use crate::http2::{self, Terms};
+use crate::task::Tasks;
 
 /// How long an unused connection is kept. Servers close theirs after five seconds and more; one
 /// that is about to be closed must not be used for a call that cannot be repeated.
@@ -35,6 +41,8 @@ const IDLE: Duration = Duration::from_secs(4);
 /// Most bytes of the head of an answer, and of what is read of its body at once: every connection
 /// holds one such buffer.
 const BUFFER: usize = 16 * 1024;
+/// Most bytes of the head of an answer over HTTP/2.
+pub const HEAD: u32 = 16 * 1024;
 
 /// Why there is no connection, or none any more.
 #[derive(Debug, thiserror::Error)]
@@ -55,7 +63,22 @@ pub enum LinkError {
     Identity(#[source] io::Error),
     /// The connection broke.
     #[error("the connection broke")]
-    Broken(#[source] hyper::Error),
+    Broken(#[source] Box<dyn std::error::Error + Send + Sync>),
+    /// The server has not looked at the request, so it can be sent again.
+    #[error("the server did not take the request")]
+    Unprocessed(#[source] h2::Error),
+}
+
+impl From<hyper::Error> for LinkError {
+    fn from(error: hyper::Error) -> Self {
+        Self::Broken(error.into())
+    }
+}
+
+impl From<h2::Error> for LinkError {
+    fn from(error: h2::Error) -> Self {
+        if is_unprocessed(&error) { Self::Unprocessed(error) } else { Self::Broken(error.into()) }
+    }
 }
 
 /// Where and how to connect.
@@ -67,6 +90,8 @@ pub struct Target {
     tls: Option<(Arc<ClientConfig>, ServerName<'static>)>,
     connect_time: Duration,
     lookup: Lookup,
+    /// How HTTP/2 is spoken, where it may be.
+    http2: Option<(Terms, Tasks)>,
 }
 
 /// Who is asked what a name stands for.
@@ -112,8 +137,20 @@ impl Target {
             None => None,
         };
         let port = uri.port_u16().unwrap_or(if secure { 443 } else { 80 });
-        let lookup = Lookup::Machine;
-        Ok(Self { host: host.into(), port, egress, tls, connect_time, lookup })
+        let (lookup, http2) = (Lookup::Machine, None);
+        Ok(Self { host: host.into(), port, egress, tls, connect_time, lookup, http2 })
+    }
+
+    /// The same, and where TLS is spoken the server may choose HTTP/2. Its connections are driven by `tasks`.
+    #[must_use]
+    pub fn multiplexed(mut self, terms: Terms, tasks: Tasks) -> Self {
+        if let Some((config, _)) = &mut self.tls {
+            let mut offers = ClientConfig::clone(config);
+            offers.alpn_protocols = vec![http2::ALPN.to_vec(), http2::ALPN_OLD.to_vec()];
+            *config = Arc::new(offers);
+            self.http2 = Some((terms, tasks));
+        }
+        self
     }
 
     /// Whether connections are by TLS.
@@ -130,19 +167,23 @@ impl Target {
         let connected = timeout(self.connect_time, self.stream()).await;
         let late = |_| LinkError::Connect(io::ErrorKind::TimedOut.into());
         let stream = connected.map_err(late)??;
+        if let Some((terms, tasks)) = self.http2.as_ref().filter(|_| stream.is_http2()) {
+            let shared = Shared::begin(stream, *terms, IDLE, tasks).await?;
+            let closed = || LinkError::Connect(io::ErrorKind::ConnectionAborted.into());
+            return Ok(Link::Shared(shared.enter().ok_or_else(closed)?));
+        }
         let mut builder = http1::Builder::new();
         builder.max_buf_size(BUFFER);
-        let handshake = builder.handshake(TokioIo::new(stream)).await;
-        let (sender, connection) = handshake.map_err(LinkError::Broken)?;
-        Ok(Link {
+        let (sender, connection) = builder.handshake(TokioIo::new(stream)).await?;
+        Ok(Link::Own(Own {
             sender,
             connection: Box::pin(connection),
             closed: false,
             idle_since: Instant::now(),
-        })
+        }))
     }
 
-    /// The bytes of a connection, for a protocol that is not HTTP/1.1.
+    /// The bytes of a connection, for a protocol that is spoken elsewhere.
     ///
     /// # Errors
     /// When there is no connection.
@@ -173,13 +214,51 @@ fn refused(error: io::Error) -> LinkError {
     }
 }
 
-/// A connection.
+/// A connection, or a part in one.
 #[derive(Debug)]
-pub struct Link {
+pub enum Link {
+    /// A connection of HTTP/1.1: one request after the other.
+    Own(Own),
+    /// The place of one request on a connection of HTTP/2.
+    Shared(Seat),
+}
+
+/// A connection of HTTP/1.1.
+#[derive(Debug)]
+pub struct Own {
     sender: SendRequest<Full<Bytes>>,
     connection: Pin<Box<Connection<TokioIo<Stream>, Full<Bytes>>>>,
     closed: bool,
     idle_since: Instant,
+}
+
+/// The body of an answer, to be read with [`Link::frame`].
+#[derive(Debug)]
+pub enum Answer {
+    /// That of a connection of HTTP/1.1.
+    Own(Incoming),
+    /// That of a stream of HTTP/2.
+    Shared(http2::Received),
+}
+
+impl Answer {
+    /// Whether all of it has been read.
+    #[must_use]
+    pub fn is_over(&self) -> bool {
+        match self {
+            Self::Own(body) => body.is_end_stream(),
+            Self::Shared(body) => body.is_end_stream(),
+        }
+    }
+
+    /// How many bytes there are at least.
+    #[must_use]
+    pub fn expected(&self) -> u64 {
+        match self {
+            Self::Own(body) => body.size_hint().lower(),
+            Self::Shared(body) => body.size_hint().lower(),
+        }
+    }
 }
 
 impl Link {
@@ -187,7 +266,61 @@ impl Link {
     ///
     /// # Errors
     /// When the connection breaks.
-    pub async fn send(
+    pub async fn send(&mut self, request: Request<Bytes>) -> Result<Response<Answer>, LinkError> {
+        match self {
+            Self::Own(own) => Ok(own.send(request.map(Full::new)).await?.map(Answer::Own)),
+            Self::Shared(seat) => Ok(seat.send(multiplexed(request)?).await?.map(Answer::Shared)),
+        }
+    }
+
+    /// The next part of the body of an answer.
+    pub async fn frame(&mut self, body: &mut Answer) -> Option<Result<Frame<Bytes>, LinkError>> {
+        let frame = poll_fn(|cx| {
+            if let Self::Own(own) = self {
+                drive(&mut own.connection, &mut own.closed, cx);
+            }
+            match body {
+                Answer::Own(body) => {
+                    let frame = Pin::new(body).poll_frame(cx);
+                    frame.map(|frame| frame.map(|frame| frame.map_err(LinkError::from)))
+                }
+                Answer::Shared(body) => {
+                    let frame = Pin::new(body).poll_frame(cx);
+                    frame.map(|frame| frame.map(|frame| frame.map_err(broken)))
+                }
+            }
+        });
+        frame.await
+    }
+
+    /// Whether it can take another request; asked when it comes back and when it is taken again. The place
+    /// on a shared connection is that of one request.
+    pub async fn is_usable(&mut self) -> bool {
+        match self {
+            Self::Own(own) => own.is_usable().await,
+            Self::Shared(_) => false,
+        }
+    }
+
+    /// Starts the time after which it is no longer used.
+    pub fn rest(&mut self) {
+        if let Self::Own(own) = self {
+            own.idle_since = Instant::now();
+        }
+    }
+
+    /// The connection that others may share.
+    #[must_use]
+    pub fn shared(&self) -> Option<&Shared> {
+        match self {
+            Self::Own(_) => None,
+            Self::Shared(seat) => Some(seat.shared()),
+        }
+    }
+}
+
+impl Own {
+    async fn send(
         &mut self,
         request: Request<Full<Bytes>>,
     ) -> Result<Response<Incoming>, LinkError> {
@@ -197,31 +330,34 @@ impl Link {
             drive(connection, closed, cx);
             response.as_mut().poll(cx)
         });
-        answered.await.map_err(LinkError::Broken)
+        Ok(answered.await?)
     }
 
-    /// The next part of the body of an answer.
-    pub async fn frame(&mut self, body: &mut Incoming) -> Option<Result<Frame<Bytes>, LinkError>> {
-        let frame = poll_fn(|cx| {
-            drive(&mut self.connection, &mut self.closed, cx);
-            Pin::new(&mut *body).poll_frame(cx)
-        });
-        frame.await.map(|frame| frame.map_err(LinkError::Broken))
-    }
-
-    /// Whether it can take another request; asked when it comes back and when it is taken again.
-    pub async fn is_usable(&mut self) -> bool {
+    async fn is_usable(&mut self) -> bool {
         let usable = poll_fn(|cx| {
             drive(&mut self.connection, &mut self.closed, cx);
             Poll::Ready(!self.closed && self.sender.is_ready())
         });
         usable.await && self.idle_since.elapsed() < IDLE
     }
+}
 
-    /// Starts the time after which it is no longer used.
-    pub fn rest(&mut self) {
-        self.idle_since = Instant::now();
-    }
+/// An answer that has begun and broke: the request was looked at, whatever the error says.
+fn broken(error: h2::Error) -> LinkError {
+    LinkError::Broken(error.into())
+}
+
+/// The same request for HTTP/2, which names the host in the URI (RFC 9113, section 8.3.1).
+fn multiplexed(request: Request<Bytes>) -> Result<Request<Bytes>, LinkError> {
+    let invalid = || LinkError::Connect(io::ErrorKind::InvalidInput.into());
+    let (mut head, body) = request.into_parts();
+    let host = head.headers.remove(HOST).ok_or_else(invalid)?;
+    let mut uri = head.uri.into_parts();
+    uri.scheme = Some(Scheme::HTTPS);
+    uri.authority = Some(Authority::try_from(host.as_bytes()).map_err(|_unusable| invalid())?);
+    head.uri = Uri::from_parts(uri).map_err(|_unusable| invalid())?;
+    head.version = Version::HTTP_2;
+    Ok(Request::from_parts(head, body))
 }
 
 /// Lets the connection read and write. An error of its own shows up in the request or the body.
@@ -240,6 +376,16 @@ fn drive(
 pub(crate) enum Stream {
     Plain(TcpStream),
     Tls(Box<TlsStream<TcpStream>>),
+}
+
+impl Stream {
+    /// Whether HTTP/2 was agreed on.
+    fn is_http2(&self) -> bool {
+        match self {
+            Self::Plain(_) => false,
+            Self::Tls(stream) => stream.get_ref().1.alpn_protocol() == Some(http2::ALPN),
+        }
+    }
 }
 
 impl AsyncRead for Stream {

@@ -237,6 +237,8 @@ pub struct Metrics {
     pub connections_refused: Counter,
     /// Connections on which no TLS could be agreed on.
     pub handshakes_failed: Counter,
+    /// Connections of HTTP/2 that were ended because they cost more than they may.
+    pub http2_floods: Counter,
     /// Streams that were cut because the right to them had ended.
     pub streams_cut: Counter,
     /// Connections to the operator's listener that were closed because there were too many.
@@ -334,6 +336,7 @@ impl Metrics {
             connections: AtomicU64::new(0),
             connections_refused: Counter::default(),
             handshakes_failed: Counter::default(),
+            http2_floods: Counter::default(),
             streams_cut: Counter::default(),
             ops_refused: Counter::default(),
             workers_stalled: AtomicU64::new(0),
@@ -767,6 +770,11 @@ impl Metrics {
                 "portcullis.tls_handshake_failures",
                 "Connections on which no TLS could be agreed on.",
                 &self.handshakes_failed,
+            ),
+            (
+                "portcullis.http2_floods",
+                "Connections of HTTP/2 that were ended because they cost more than they may.",
+                &self.http2_floods,
             ),
             (
                 "portcullis.partial_lists",

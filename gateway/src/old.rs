@@ -9,7 +9,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::request::Parts;
 use http::{HeaderMap, Method, Request, Response, StatusCode, Uri};
-use hyper::body::Incoming;
 use policy::principal::Principal;
 
 use crate::body::Body;
@@ -110,14 +109,18 @@ impl Old {
     }
 
     /// Answers a request for the end `end` of the route `route`.
-    pub async fn answer(
+    pub async fn answer<B>(
         self: &Arc<Self>,
         gateway: &Arc<Gateway>,
         door: &Arc<Door>,
         peer: &Peer,
-        request: Request<Incoming>,
+        request: Request<B>,
         ((route, end), mut place): ((&str, End), Place),
-    ) -> Response<Body> {
+    ) -> Response<Body>
+    where
+        B: http_body::Body<Data = Bytes> + Unpin,
+        B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
+    {
         let (head, body) = request.into_parts();
         let (caller, peer, mut record) = match gateway.greet(door, peer, route, &head).await {
             Ok(greeted) => greeted,

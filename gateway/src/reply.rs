@@ -229,7 +229,8 @@ pub fn tool_error(id: &Id, era: Era, message: &str) -> Body {
     out.into()
 }
 
-/// The response, as the last of its connection unless that can go on (RFC 9112 section 9.6).
+/// The response, as the last of its connection unless that can go on (RFC 9112 section 9.6). Over HTTP/2 a
+/// stream has no other request after it, and [`crate::http2::server`] takes the header out.
 #[must_use]
 pub fn last_unless(goes_on: bool, mut response: Response<Body>) -> Response<Body> {
     if !goes_on {

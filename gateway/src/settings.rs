@@ -42,6 +42,8 @@ use policy::pipeline::Policy;
 use policy::principal::Wanted;
 
 use crate::egress::Egress;
+use crate::http2;
+use crate::link;
 use crate::naming::Prefix;
 use crate::sandbox::Plan;
 
@@ -316,6 +318,26 @@ pub struct Limits {
     pub lame_duck_time: Duration,
     pub tokens: usize,
     pub proofs: usize,
+    pub http2: http2::Bounds,
+}
+
+impl Limits {
+    /// The bounds of a connection of a client that speaks HTTP/2.
+    #[must_use]
+    pub fn http2_of_clients(&self) -> http2::Terms {
+        http2::Terms {
+            bounds: self.http2,
+            head: u32::try_from(self.request_head).unwrap_or(u32::MAX),
+            head_time: self.request_time,
+            write_time: self.write_time,
+        }
+    }
+
+    /// The bounds of a connection to a server that speaks HTTP/2.
+    #[must_use]
+    pub fn http2_of_servers(&self) -> http2::Terms {
+        http2::Terms { head: link::HEAD, head_time: self.answer_time, ..self.http2_of_clients() }
+    }
 }
 
 /// Compiles the configuration `text`; `file` is its name in messages.

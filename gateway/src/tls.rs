@@ -25,6 +25,7 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
 
+use crate::http2;
 use crate::identity::is_named;
 use crate::pem::{self, PemError};
 use crate::settings::{Clients, ListenerTls};
@@ -127,6 +128,12 @@ impl Acceptor {
     }
 }
 
+/// Whether HTTP/2 was agreed on in the handshake.
+#[must_use]
+pub fn is_http2<S>(stream: &TlsStream<S>) -> bool {
+    stream.get_ref().1.alpn_protocol() == Some(http2::ALPN)
+}
+
 fn files(settings: &ListenerTls) -> impl Iterator<Item = &std::path::Path> {
     let clients = settings.clients.as_ref();
     let own = [&settings.own.certificate, &settings.own.key];
@@ -163,7 +170,9 @@ fn current(settings: &ListenerTls, now: SystemTime) -> Result<Current, TlsError>
         Some(clients) => builder.with_client_cert_verifier(Arc::<Verifier>::clone(clients)),
     };
     let mut config = builder.with_cert_resolver(Arc::new(One(identity)));
-    config.alpn_protocols = vec![b"http/1.1".to_vec()];
+    let offered: &[&[u8]] =
+        if settings.http2 { &[http2::ALPN, http2::ALPN_OLD] } else { &[http2::ALPN_OLD] };
+    config.alpn_protocols = offered.iter().map(|protocol| protocol.to_vec()).collect();
     config.max_early_data_size = 0;
     if clients.is_some() {
         config.session_storage = Arc::new(NoServerSessionStorage {});

@@ -165,7 +165,10 @@ impl Upstream {
             .map(|bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now())));
         let transport = match &server.reach {
             Reach::Http(uri) => {
-                Transport::Http(Http::new(uri, target(uri)?, credentials, extra, limits)?)
+                let (target, terms) = (target(uri)?, limits.http2_of_servers());
+                let alone = server.tls.http1_alone;
+                let target = if alone { target } else { target.multiplexed(terms, tasks.clone()) };
+                Transport::Http(Http::new(uri, target, credentials, extra, limits)?)
             }
             Reach::Old(uri) => {
                 let old = Old::new(

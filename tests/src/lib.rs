@@ -15,6 +15,7 @@ pub mod canary;
 pub mod client;
 pub mod gateway;
 pub mod golden;
+pub mod http2;
 pub mod issuer;
 pub mod pki;
 pub mod server;

@@ -14,7 +14,7 @@ use tokio_rustls::{TlsAcceptor, TlsConnector};
 
 use crate::pki::{Files, Pki};
 
-static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
+pub(crate) static RUNTIME: LazyLock<Runtime> = LazyLock::new(|| {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap()
 });
 
@@ -91,7 +91,7 @@ pub struct Front {
     config: Arc<Mutex<Arc<ServerConfig>>>,
 }
 
-fn server(files: &Files, clients: Option<&Pki>) -> Arc<ServerConfig> {
+pub(crate) fn server(files: &Files, clients: Option<&Pki>) -> Arc<ServerConfig> {
     let (chain, key) = files.read();
     let provider = Arc::new(default_provider());
     let builder = ServerConfig::builder_with_provider(Arc::clone(&provider))

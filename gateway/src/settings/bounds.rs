@@ -4,7 +4,8 @@ use std::time::Duration;
 
 use super::Limits;
 use super::compile::Compiler;
-use super::raw::RawLimits;
+use super::raw::{RawHttp2, RawLimits};
+use crate::http2;
 
 const KIB: usize = 1024;
 const MIB: usize = 1024 * KIB;
@@ -72,6 +73,18 @@ impl Default for Limits {
             lame_duck_time: Duration::ZERO,
             tokens: 10_000,
             proofs: 100_000,
+            http2: http2::Bounds {
+                streams: 100,
+                resets: 200,
+                control: 1000,
+                window: 256 * 1024,
+                connection_window: 1024 * 1024,
+                send_buffer: 256 * KIB,
+                answers: 128 * MIB,
+                idle_time: seconds(60),
+                ping_time: seconds(30),
+                ping_timeout: seconds(60),
+            },
             kept_results: 64 * MIB,
             kept_results_per_caller: quarter(64 * MIB),
             kept_time: seconds(600),
@@ -166,6 +179,7 @@ impl Compiler<'_> {
                 "`requestBodiesPerCaller` is less than `requestBody`: no such body could be sent";
             self.report(&at("requestBodiesPerCaller"), what, "give at least `requestBody`");
         }
+        let http2 = self.http2(&raw.http2, &usual.http2, response_body);
         let mut time = |key: &str, text: &Option<String>, usual| {
             self.time(&at(key), text.as_deref()).unwrap_or(usual)
         };
@@ -212,11 +226,59 @@ impl Compiler<'_> {
             processes_per_caller,
             drain_time: time("drainTime", &raw.drain_time, usual.drain_time),
             lame_duck_time: time("lameDuckTime", &raw.lame_duck_time, usual.lame_duck_time),
+            http2,
             tokens,
             proofs,
             kept_results,
             kept_results_per_caller,
             kept_time: time("keptTime", &raw.kept_time, usual.kept_time),
+        }
+    }
+
+    fn http2(
+        &mut self,
+        raw: &RawHttp2,
+        usual: &http2::Bounds,
+        response_body: usize,
+    ) -> http2::Bounds {
+        let at = |key: &str| format!("/limits/http2/{key}");
+        let mut count = |key: &str, value: Option<usize>, usual| {
+            let number = value.map_or(Some(usual), |value| u32::try_from(value).ok());
+            let number = number.filter(|number| (1..=1_000_000).contains(number));
+            if number.is_none() {
+                let message = "zero lets nothing through, and more than a million bounds nothing";
+                self.report(&at(key), message, "give 1 to 1000000");
+            }
+            number.unwrap_or(usual)
+        };
+        let streams = count("streams", raw.streams, usual.streams);
+        let resets = count("resets", raw.resets, usual.resets);
+        let control = count("control", raw.control, usual.control);
+        let mut size = |key: &str, text: &Option<String>, usual| {
+            self.size(&at(key), text.as_deref()).unwrap_or(usual)
+        };
+        // No size is more than 1 GiB. What RFC 9113 starts with is the least.
+        let window = |bytes: usize| u32::try_from(bytes).unwrap_or(http2::WINDOW).max(65_535);
+        let usual_bytes = |bytes: u32| usize::try_from(bytes).unwrap_or(usize::MAX);
+        let stream = size("window", &raw.window, usual_bytes(usual.window));
+        let all = usual_bytes(usual.connection_window);
+        let connection = size("connectionWindow", &raw.connection_window, all);
+        let send_buffer = size("sendBuffer", &raw.send_buffer, usual.send_buffer);
+        let answers = size("answers", &raw.answers, usual.answers.max(response_body));
+        let mut time = |key: &str, text: &Option<String>, usual| {
+            self.time(&at(key), text.as_deref()).unwrap_or(usual)
+        };
+        http2::Bounds {
+            streams,
+            resets,
+            control,
+            window: window(stream),
+            connection_window: window(connection),
+            send_buffer,
+            answers,
+            idle_time: time("idleTime", &raw.idle_time, usual.idle_time),
+            ping_time: time("pingTime", &raw.ping_time, usual.ping_time),
+            ping_timeout: time("pingTimeout", &raw.ping_timeout, usual.ping_timeout),
         }
     }
 

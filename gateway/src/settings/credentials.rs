@@ -46,6 +46,8 @@ pub struct ServerTls {
     pub spiffe: Option<SpiffeId>,
     /// The certificate it is shown.
     pub own: Option<OwnCertificate>,
+    /// HTTP/2 is not offered to it.
+    pub http1_alone: bool,
 }
 
 /// What a server is shown so that it lets us in.
@@ -210,7 +212,8 @@ impl Compiler<'_> {
             self.report(&format!("{at}/spiffeId"), message, help);
         }
         let own = raw.certificate.and_then(|raw| self.own(&format!("{at}/certificate"), &raw));
-        ServerTls { authorities, keys, spiffe, own }
+        let http1_alone = raw.http2 == Some(false);
+        ServerTls { authorities, keys, spiffe, own, http1_alone }
     }
 
     fn credential(

@@ -61,6 +61,8 @@ pub struct ListenerTls {
     pub old: bool,
     /// What clients show.
     pub clients: Option<Clients>,
+    /// Whether clients may choose HTTP/2.
+    pub http2: bool,
 }
 
 /// Certificates of clients.
@@ -277,7 +279,8 @@ impl Compiler<'_> {
         let own = RawOwnCertificate { certificate: raw.certificate.clone(), key: raw.key.clone() };
         let own = self.own(at, &own);
         let clients = raw.clients.as_ref().map(|raw| self.clients(&format!("{at}/clients"), raw));
-        Some(ListenerTls { own: own?, old: raw.minimum_version == RawTlsVersion::V12, clients })
+        let (old, http2) = (raw.minimum_version == RawTlsVersion::V12, raw.http2 != Some(false));
+        Some(ListenerTls { own: own?, old, clients, http2 })
     }
 
     fn clients(&mut self, at: &str, raw: &RawClients) -> Clients {

@@ -526,9 +526,44 @@ pub(super) struct RawLimits {
     pub(super) tokens: Option<usize>,
     /// Proofs of possession that are remembered so that none is used twice. Default 100000.
     pub(super) proofs: Option<usize>,
+    /// Connections that speak HTTP/2, with clients and with servers.
+    #[serde(default)]
+    pub(super) http2: RawHttp2,
     /// How long in-flight requests may take to end when the gateway is stopped. Default `10s`.
     pub(super) drain_time: Option<String>,
     /// How long the gateway goes on as before when it is told to stop, no longer ready: until those who
     /// send it clients have noticed. Without it, it does not.
     pub(super) lame_duck_time: Option<String>,
+}
+
+/// The bounds of one connection that speaks HTTP/2.
+#[derive(Debug, Default, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawHttp2 {
+    /// Requests that are under way on one connection. A client is refused the next stream; to a server
+    /// another connection is made. Default 100.
+    pub(super) streams: Option<usize>,
+    /// Streams that a client may reset beyond those that were answered, and streams that are reset for
+    /// what it sends on them. As many again are allowed within ten seconds. A client that resets more
+    /// loses the connection. Default 200.
+    pub(super) resets: Option<usize>,
+    /// Frames that carry nothing: pings, settings, priorities, window updates, empty data, frames that go
+    /// on with a list of headers. As many again are allowed within ten seconds, and ten for each frame
+    /// that the peer is sent. A peer that sends more loses the connection. Default 1000.
+    pub(super) control: Option<usize>,
+    /// Bytes of one body that a peer may send before they are read. Default `256KiB`.
+    pub(super) window: Option<String>,
+    /// Those of all bodies of one client's connection. Default `1MiB`.
+    pub(super) connection_window: Option<String>,
+    /// Bytes of one body that wait to be written. Default `256KiB`.
+    pub(super) send_buffer: Option<String>,
+    /// Bytes of answers that wait on one client's connection because it does not read them. The next
+    /// stream is reset. Default `128MiB`, and no less than `responseBody`.
+    pub(super) answers: Option<String>,
+    /// How long a client's connection is kept without a request. Default `60s`.
+    pub(super) idle_time: Option<String>,
+    /// After how long without a byte a peer that has requests under way is sent a ping. Default `30s`.
+    pub(super) ping_time: Option<String>,
+    /// How long a peer may take to answer it. Default `60s`.
+    pub(super) ping_timeout: Option<String>,
 }

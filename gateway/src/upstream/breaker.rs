@@ -200,7 +200,9 @@ impl UpstreamError {
     /// Whether it is the server that failed, and not what was asked, who asked, or what it is shown.
     const fn says(&self) -> Says {
         match self {
-            Self::Link(LinkError::Connect(_) | LinkError::Broken(_))
+            Self::Link(
+                LinkError::Connect(_) | LinkError::Broken(_) | LinkError::Unprocessed(_),
+            )
             | Self::Start(_)
             | Self::Exited
             | Self::Stalled

@@ -110,7 +110,9 @@ impl UpstreamError {
             Self::Unauthorized(_) => "upstream-unauthorized",
             Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
             Self::Timeout(_) => "upstream-timeout",
-            Self::Link(LinkError::Broken(_)) | Self::Incomplete => "upstream-broken",
+            Self::Link(LinkError::Broken(_) | LinkError::Unprocessed(_)) | Self::Incomplete => {
+                "upstream-broken"
+            }
             Self::Status(_) => "upstream-status",
             Self::ContentType
             | Self::TooLong(_)

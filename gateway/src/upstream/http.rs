@@ -1,23 +1,25 @@
 //! A server that speaks Streamable HTTP.
 
 use std::collections::VecDeque;
+use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use http_body_util::Full;
-use hyper::body::{Body as _, Incoming};
 use policy::json::Bounds;
-use tokio::time::{Instant, timeout_at};
+use tokio::sync::Mutex;
+use tokio::time::{Instant, timeout, timeout_at};
 
 use super::credential::Credentials;
 use super::error::UpstreamError;
 use super::request::Outgoing;
 use crate::body::Pieces;
-use crate::link::{Link, Target};
+use crate::http2::client::{Seat, Shared};
+use crate::link::{Answer, Link, LinkError, Target};
 use crate::protocol::{Era, header};
 use crate::settings::Limits;
 use crate::sse;
@@ -26,6 +28,8 @@ use crate::wire::{self, Message, headers};
 
 /// Most connections to one server that each worker keeps without using them.
 const KEPT: usize = 256;
+/// Most connections to one server that requests of one worker share.
+const SHARED: usize = 64;
 
 /// After how long to come back to a server that does not say.
 const RETRY: Duration = Duration::from_secs(1);
@@ -41,7 +45,55 @@ pub(super) struct Http {
     /// Connections that wait to be used again, by worker: a connection belongs to the scheduler it
     /// was made under.
     idle: Vec<Arc<ArrayQueue<Link>>>,
+    /// Connections of HTTP/2, by worker.
+    shared: Vec<Sharing>,
+    /// The last connection was one that requests share.
+    shares: AtomicBool,
     limits: Limits,
+}
+
+/// The connections that requests of one worker share. They are those of one entry of `servers`: what that
+/// shows to its server and believes of it is the same for all of them.
+#[derive(Debug)]
+struct Sharing {
+    connections: ArrayQueue<Shared>,
+    /// Held while one more is made, so that those who come meanwhile share it.
+    connecting: Mutex<()>,
+}
+
+impl Sharing {
+    fn new() -> Self {
+        Self { connections: ArrayQueue::new(SHARED), connecting: Mutex::default() }
+    }
+
+    /// A place on one of the connections.
+    fn seat(&self) -> Option<Seat> {
+        for _ in 0..self.connections.len() {
+            let shared = self.connections.pop()?;
+            let seat = shared.enter();
+            if shared.is_open() {
+                self.add(shared);
+            }
+            if seat.is_some() {
+                return seat;
+            }
+        }
+        None
+    }
+
+    /// With enough connections shared already, this one serves the request it was made for.
+    fn add(&self, shared: Shared) {
+        drop(self.connections.push(shared));
+    }
+}
+
+/// Which connection a request goes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Over {
+    /// Any that there is.
+    Any,
+    /// A new one.
+    New,
 }
 
 /// What a server answers with, message by message.
@@ -49,7 +101,7 @@ pub(super) struct Http {
 pub(super) struct HttpAnswer {
     link: Option<Link>,
     idle: Arc<ArrayQueue<Link>>,
-    body: Incoming,
+    body: Answer,
     content: Content,
     limit: usize,
     /// The session id in the head of the answer.
@@ -104,6 +156,8 @@ impl Http {
             path: path.parse().map_err(|_unusable| invalid)?,
             base,
             idle: (0..task::places()).map(|_| Arc::new(ArrayQueue::new(KEPT))).collect(),
+            shared: (0..task::places()).map(|_| Sharing::new()).collect(),
+            shares: AtomicBool::new(false),
             limits,
         })
     }
@@ -135,7 +189,7 @@ impl Http {
     fn answer(
         &self,
         link: Link,
-        response: Response<Incoming>,
+        response: Response<Answer>,
         outgoing: &Outgoing<'_>,
     ) -> Result<HttpAnswer, UpstreamError> {
         let (head, body) = response.into_parts();
@@ -175,7 +229,7 @@ impl Http {
         let (mut link, response) = self.exchange(Method::POST, outgoing).await?;
         let status = response.status();
         let mut body = response.into_body();
-        if body.is_end_stream() || link.frame(&mut body).await.is_none() {
+        if body.is_over() || link.frame(&mut body).await.is_none() {
             give_back(&self.idle(), link).await;
         }
         if status.is_success() { Ok(()) } else { Err(UpstreamError::Status(status.as_u16())) }
@@ -200,20 +254,21 @@ impl Http {
         &self,
         method: Method,
         outgoing: &Outgoing<'_>,
-    ) -> Result<(Link, Response<Incoming>), UpstreamError> {
+    ) -> Result<(Link, Response<Answer>), UpstreamError> {
         self.let_in(&method, outgoing, None).await
     }
 
     /// Sends a request with what the server wants to be shown; once more with something newer when
     /// it does not take that. What it answers then is not passed on: where to get a token from it is
-    /// for us to know, not for the client (vector AV-51).
+    /// for us to know, not for the client (vector AV-51). Once more, too, where the server says that it
+    /// has not looked at the request, over a connection that it has not said to be ending.
     async fn let_in(
         &self,
         method: &Method,
         outgoing: &Outgoing<'_>,
         last: Option<&str>,
-    ) -> Result<(Link, Response<Incoming>), UpstreamError> {
-        let mut again = self.credentials.are_renewable();
+    ) -> Result<(Link, Response<Answer>), UpstreamError> {
+        let (mut again, mut over) = (self.credentials.are_renewable(), Over::Any);
         loop {
             let shown = self.credentials.shown(outgoing.subject).await?;
             let mut request = self.request(method, outgoing);
@@ -229,8 +284,14 @@ impl Http {
             if let Some((name, value)) = &shown {
                 map.insert(name, value.clone());
             }
-            let mut link = self.link().await?;
-            let response = link.send(request).await?;
+            let mut link = self.link(over).await?;
+            let response = match link.send(request).await {
+                Err(LinkError::Unprocessed(_)) if over == Over::Any => {
+                    over = Over::New;
+                    continue;
+                }
+                answered => answered?,
+            };
             match (response.status(), shown) {
                 (StatusCode::UNAUTHORIZED, Some((_, value))) if again => {
                     self.credentials.forget(outgoing.subject, &value);
@@ -248,19 +309,44 @@ impl Http {
         self.idle.get(task::place()).cloned().unwrap_or_else(|| Arc::new(ArrayQueue::new(1)))
     }
 
-    async fn link(&self) -> Result<Link, UpstreamError> {
+    async fn link(&self, over: Over) -> Result<Link, UpstreamError> {
+        let sharing = self.shared.get(task::place());
+        let (Some(sharing), Over::Any) = (sharing, over) else {
+            return Ok(self.target.connect().await?);
+        };
         let idle = self.idle();
         while let Some(mut link) = idle.pop() {
             if link.is_usable().await {
                 return Ok(link);
             }
         }
-        Ok(self.target.connect().await?)
+        if let Some(seat) = sharing.seat() {
+            return Ok(Link::Shared(seat));
+        }
+        // Where requests share a connection they wait for the one that is being made, and no longer than
+        // making one may take.
+        let _turn = if self.shares.load(Ordering::Relaxed) {
+            let turn = timeout(self.limits.connect_time, sharing.connecting.lock()).await;
+            let late = |_| LinkError::Connect(io::ErrorKind::TimedOut.into());
+            let turn = turn.map_err(late)?;
+            if let Some(seat) = sharing.seat() {
+                return Ok(Link::Shared(seat));
+            }
+            Some(turn)
+        } else {
+            None
+        };
+        let link = self.target.connect().await?;
+        if let Some(shared) = link.shared() {
+            sharing.add(shared.clone());
+        }
+        self.shares.store(link.shared().is_some(), Ordering::Relaxed);
+        Ok(link)
     }
 
-    fn request(&self, method: &Method, outgoing: &Outgoing<'_>) -> Request<Full<Bytes>> {
+    fn request(&self, method: &Method, outgoing: &Outgoing<'_>) -> Request<Bytes> {
         let body = if *method == Method::POST { outgoing.body.clone() } else { Bytes::new() };
-        let mut request = Request::new(Full::new(body));
+        let mut request = Request::new(body);
         *request.method_mut() = method.clone();
         *request.uri_mut() = self.path.clone();
         let map = request.headers_mut();
@@ -297,7 +383,7 @@ impl Http {
     fn content(
         &self,
         headers: &HeaderMap,
-        body: &Incoming,
+        body: &Answer,
     ) -> Result<Option<Content>, UpstreamError> {
         if headers.get(CONTENT_ENCODING).is_some_and(|encoding| encoding != "identity") {
             return Ok(None);
@@ -312,7 +398,7 @@ impl Http {
             return Ok(None);
         }
         let limit = self.limits.response_body;
-        let pieces = Pieces::expecting(body.size_hint().lower(), limit);
+        let pieces = Pieces::expecting(body.expected(), limit);
         let pieces = pieces.map_err(|_long| UpstreamError::TooLong(limit))?;
         Ok(Some(Content::Json(pieces)))
     }
@@ -379,7 +465,7 @@ impl HttpAnswer {
     pub(super) async fn finish(mut self) {
         const SOON: Duration = Duration::from_secs(1);
         let Some(link) = &mut self.link else { return };
-        let rest = tokio::time::timeout(SOON, link.frame(&mut self.body)).await;
+        let rest = timeout(SOON, link.frame(&mut self.body)).await;
         if matches!(rest, Ok(None)) {
             self.release().await;
         }

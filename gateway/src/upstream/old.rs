@@ -8,8 +8,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use http_body_util::Full;
-use hyper::body::Incoming;
 use policy::json::Bounds;
 use policy::name::ServerName;
 use tokio::sync::mpsc;
@@ -20,7 +18,7 @@ use super::credential::Credentials;
 use super::desk::Serves;
 use super::error::UpstreamError;
 use super::noise::Noise;
-use crate::link::{Link, Target};
+use crate::link::{Answer, Link, Target};
 use crate::settings::Limits;
 use crate::sse;
 use crate::task::Tasks;
@@ -91,7 +89,7 @@ impl Old {
 
     async fn open(&self) -> Result<(Stream, Uri), UpstreamError> {
         let mut link = self.target.connect().await?;
-        let mut request = Request::new(Full::new(Bytes::new()));
+        let mut request = Request::new(Bytes::new());
         let path = self.uri.path_and_query().map_or("/", |path| path.as_str());
         *request.uri_mut() = relative(path)?;
         let map = request.headers_mut();
@@ -150,7 +148,7 @@ fn host(uri: &Uri) -> Result<HeaderValue, UpstreamError> {
 
 struct Stream {
     link: Link,
-    body: Incoming,
+    body: Answer,
     decoder: sse::Decoder,
     waiting: std::collections::VecDeque<sse::Event>,
     limit: usize,
@@ -231,7 +229,7 @@ impl Sender {
             }
             None => self.target.connect().await?,
         };
-        let mut request = Request::new(Full::new(line));
+        let mut request = Request::new(line);
         *request.method_mut() = Method::POST;
         *request.uri_mut() = self.endpoint.clone();
         let map = request.headers_mut();

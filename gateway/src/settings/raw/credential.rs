@@ -18,6 +18,8 @@ pub(in crate::settings) struct RawServerTls {
     pub(in crate::settings) spiffe_id: Option<String>,
     /// The certificate it is shown.
     pub(in crate::settings) certificate: Option<RawOwnCertificate>,
+    /// Whether the server may choose HTTP/2. Default `true`; without it HTTP/1.1 is spoken.
+    pub(in crate::settings) http2: Option<bool>,
 }
 
 /// What a server is shown so that it lets us in: exactly one of its members.

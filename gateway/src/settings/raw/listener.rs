@@ -61,6 +61,8 @@ pub(in crate::settings) struct RawTls {
     pub(in crate::settings) minimum_version: RawTlsVersion,
     /// Certificates of clients. Without it none is asked for.
     pub(in crate::settings) clients: Option<RawClients>,
+    /// Whether clients may choose HTTP/2. Default `true`; without it HTTP/1.1 is spoken.
+    pub(in crate::settings) http2: Option<bool>,
 }
 
 /// A version of TLS.
