@@ -4,6 +4,7 @@
 //! itself, and patterns are matched in linear time.
 
 mod cost;
+mod keywords;
 mod patterns;
 
 use std::borrow::Cow;
@@ -13,6 +14,7 @@ use jsonschema::error::{TypeKind, ValidationErrorKind};
 use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::{Map, Number};
 
+use self::keywords::Holds;
 use crate::json::{Kind, Value};
 use crate::work::Budget;
 
@@ -131,56 +133,81 @@ impl Schema {
 /// How often the parts of a schema may be looked at for one value: a schema whose references double
 /// at every step is not used (vector PV-38).
 const STEPS: usize = 50_000;
-/// Members whose schemas are for the value itself, and not for a part of it.
-const IN_PLACE: [&str; 8] =
-    ["allOf", "anyOf", "oneOf", "not", "if", "then", "else", "dependentSchemas"];
+/// How deep parts and references may lead into each other: the walk is recursive, and so is the validator.
+const DEEP: usize = 256;
 
 /// Goes through a schema as a validator would, without a value.
 struct Walk<'a> {
     root: &'a serde_json::Value,
     /// What a reference costs; `None` while it is looked at.
     known: BTreeMap<&'a str, Option<usize>>,
+    depth: usize,
 }
 
 impl<'a> Walk<'a> {
     const fn new(root: &'a serde_json::Value) -> Self {
-        Self { root, known: BTreeMap::new() }
+        Self { root, known: BTreeMap::new(), depth: 0 }
     }
 
-    /// How many parts are looked at, with every reference followed; `None` for too many, and for a
-    /// schema that refers to itself without going on to a part of the value: it would never end.
+    /// How many parts are looked at, with every reference followed; `None` for too many, for references
+    /// that lead nowhere, and for a schema that refers to itself without going on to a part of the value:
+    /// it would never end.
     fn cost(mut self) -> Option<usize> {
         self.part(self.root)
     }
 
     fn part(&mut self, schema: &'a serde_json::Value) -> Option<usize> {
+        self.depth += 1;
+        let cost = if self.depth > DEEP { None } else { self.keywords(schema) };
+        self.depth -= 1;
+        cost.filter(|cost| *cost <= STEPS)
+    }
+
+    fn keywords(&mut self, schema: &'a serde_json::Value) -> Option<usize> {
         let mut cost = 1_usize;
-        match schema {
-            serde_json::Value::Object(members) => {
-                for (name, member) in members {
-                    match (name.as_str(), member.as_str()) {
-                        ("$ref", Some(to)) => cost += self.reference(to)?,
-                        ("$dynamicRef" | "$recursiveRef", _) => return None,
-                        (
-                            "enum" | "const" | "default" | "examples" | "$defs" | "definitions",
-                            _,
-                        ) => {}
-                        (name, _) if IN_PLACE.contains(&name) => cost += self.part(member)?,
-                        _ => cost += self.inside(member)?,
+        for (keyword, value) in schema.as_object().into_iter().flatten() {
+            let held = keywords::holds(keyword);
+            match held {
+                Holds::Reference => cost += self.reference(value.as_str()?)?,
+                Holds::Same | Holds::SameList | Holds::SameMap => {
+                    for part in &*keywords::schemas(held, value) {
+                        cost += self.part(part)?;
                     }
                 }
-            }
-            serde_json::Value::Array(items) => {
-                for item in items {
-                    cost += self.part(item)?;
+                Holds::Inside | Holds::InsideList | Holds::InsideMap => {
+                    for part in &*keywords::schemas(held, value) {
+                        cost += self.inside(part)?;
+                    }
                 }
+                Holds::Definitions => {
+                    for part in &*keywords::schemas(held, value) {
+                        self.defined(part)?;
+                    }
+                }
+                Holds::Name if value.is_string() && !std::ptr::eq(schema, self.root) => {
+                    return None;
+                }
+                Holds::Dynamic => return None,
+                Holds::Name | Holds::Data => {}
             }
-            serde_json::Value::Null
-            | serde_json::Value::Bool(_)
-            | serde_json::Value::Number(_)
-            | serde_json::Value::String(_) => {}
         }
-        (cost <= STEPS).then_some(cost)
+        Some(cost)
+    }
+
+    /// A definition that nothing may refer to: it costs nothing, and has no name by which the validator
+    /// could find it.
+    fn defined(&mut self, schema: &'a serde_json::Value) -> Option<()> {
+        self.depth += 1;
+        (self.depth <= DEEP).then_some(())?;
+        for (keyword, value) in schema.as_object().into_iter().flatten() {
+            let held = keywords::holds(keyword);
+            (held != Holds::Name || !value.is_string()).then_some(())?;
+            for part in &*keywords::schemas(held, value) {
+                self.defined(part)?;
+            }
+        }
+        self.depth -= 1;
+        Some(())
     }
 
     /// What is for a part of the value: there a reference may lead back, because values end.
@@ -204,9 +231,8 @@ impl<'a> Walk<'a> {
             None => {}
         }
         self.known.insert(to, None);
-        // What is not found here is refused when the schema is made ready.
-        let target = to.strip_prefix('#').and_then(|pointer| self.root.pointer(pointer));
-        let cost = target.map_or(Some(1), |target| self.part(target))?;
+        let target = keywords::target(self.root, to)?;
+        let cost = self.part(target)?;
         self.known.insert(to, Some(cost));
         Some(cost)
     }
@@ -334,10 +360,24 @@ mod tests {
             r##"{"anyOf":[{"$ref":"#"},{"type":"string"}]}"##.to_owned(),
             r##"{"$defs":{"a":{"not":{"$ref":"#/$defs/b"}},"b":{"$ref":"#/$defs/a"}},"$ref":"#/$defs/a"}"##.to_owned(),
             r##"{"$dynamicRef":"#x"}"##.to_owned(),
+            // A member of `properties` is a schema, whatever its name is.
+            r##"{"properties":{"default":{"$ref":"#/$defs/l"}},"$defs":{"l":{"allOf":[{"$ref":"#/$defs/l"}]}}}"##.to_owned(),
+            r##"{"$ref":"#/$defs/a","$defs":{"a":{"dependencies":{"x":{"$ref":"#/$defs/a"}}}}}"##.to_owned(),
+            // Names that the validator follows and the price does not.
+            r##"{"$ref":"#n","$defs":{"a":{"$anchor":"n","type":"object"}}}"##.to_owned(),
+            r##"{"$ref":"b.json","$defs":{"a":{"$id":"b.json","type":"object"}}}"##.to_owned(),
+            r##"{"properties":{"a":{"$id":"c.json","$ref":"#/$defs/a"}},"$defs":{"a":{}}}"##.to_owned(),
+            format!(r##"{{"$defs":{{{}}},"$ref":"#/%24defs/a39"}}"##, doubling.replace("$defs", "%24defs")),
             format!(r##"{{"$defs":{{{doubling}}},"$ref":"#/$defs/a39"}}"##),
         ] {
             assert!(check(&schema, "{}").is_err(), "{schema}");
         }
+        // A chain of references is no loop, and too long for a stack all the same.
+        let chain = (1..4000).fold(r#""c0":{}"#.to_owned(), |all, n| {
+            format!(r##"{all},"c{n}":{{"allOf":[{{"$ref":"#/$defs/c{}"}}]}}"##, n - 1)
+        });
+        let chain = format!(r##"{{"$defs":{{{chain}}},"$ref":"#/$defs/c3999"}}"##);
+        assert!(check(&chain, "{}").is_err());
         let tree = r##"{"type":"object","properties":{"left":{"$ref":"#"},"right":{"$ref":"#"},"n":{"type":"number"}}}"##;
         assert_eq!(check(tree, r#"{"left":{"left":{"n":1}}}"#), Ok(()));
         assert!(check(tree, r#"{"left":{"left":{"n":"x"}}}"#).is_err());

@@ -4,8 +4,11 @@
 //! A walk through both as the validator does, counting the parts of the schema that are applied to each
 //! part of the value. It spends from the budget before the validator runs, and stops with it.
 
+use std::cell::Cell;
+
 use serde_json::Value;
 
+use super::keywords::{self, Holds};
 use crate::work::Budget;
 
 /// What applying one part of a schema to one part of a value costs, in units.
@@ -15,43 +18,37 @@ const MATCH: usize = 16;
 /// What one item costs that is compared with others, in units.
 const COMPARED: usize = 16;
 
+/// How deep parts may be applied within parts, of the schema and of the value together: the validator is
+/// recursive as this walk is, and a value may be deep as well as a schema.
+const DEEP: usize = 512;
+
 /// Spends what checking `value` against `schema` costs; `false` when that is too much.
-///
-/// INVARIANT: a schema whose references never end is refused when it is made ready, and the parser bounds
-/// the depth of values, so the recursion is bounded.
 pub(super) fn spend(root: &Value, value: &Value, budget: &Budget) -> bool {
-    Walk { root, budget }.part(root, value)
+    Walk { root, budget, depth: Cell::new(0) }.part(root, value)
 }
 
 struct Walk<'a> {
     root: &'a Value,
     budget: &'a Budget,
+    depth: Cell<usize>,
 }
 
 impl<'a> Walk<'a> {
     fn part(&self, schema: &'a Value, value: &Value) -> bool {
+        let depth = self.depth.get();
+        if depth >= DEEP {
+            return false;
+        }
         let Value::Object(members) = schema else { return self.budget.spend(STEP) };
-        self.budget.spend(STEP.saturating_mul(1 + members.len()))
-            && members.iter().all(|(keyword, part)| self.keyword(keyword, part, schema, value))
+        self.depth.set(depth + 1);
+        let fits = self.budget.spend(STEP.saturating_mul(1 + members.len()))
+            && members.iter().all(|(keyword, part)| self.keyword(keyword, part, schema, value));
+        self.depth.set(depth);
+        fits
     }
 
     fn keyword(&self, keyword: &str, part: &'a Value, schema: &'a Value, value: &Value) -> bool {
         match keyword {
-            "$ref" => {
-                let pointer = part.as_str().and_then(|to| to.strip_prefix('#'));
-                let target = pointer.and_then(|pointer| self.root.pointer(pointer));
-                target.is_none_or(|target| self.part(target, value))
-            }
-            "not" | "if" | "then" | "else" => self.part(part, value),
-            "allOf" | "anyOf" | "oneOf" => {
-                part.as_array().into_iter().flatten().all(|part| self.part(part, value))
-            }
-            "dependentSchemas" | "dependencies" => {
-                let parts = part.as_object().into_iter().flatten();
-                parts
-                    .filter(|(name, _)| value.get(name).is_some())
-                    .all(|(_, p)| self.part(p, value))
-            }
             "properties" => part.as_object().into_iter().flatten().all(|(name, part)| {
                 self.budget.spend(STEP)
                     && value.get(name).is_none_or(|value| self.part(part, value))
@@ -64,26 +61,17 @@ impl<'a> Walk<'a> {
             "propertyNames" => Self::members(value).all(|(name, _)| {
                 self.budget.spend(name.len()) && self.part(part, &Value::String(name.clone()))
             }),
-            "additionalProperties" => {
-                // Each name is looked for among the others.
-                Self::members(value).all(|(_, value)| self.part(part, value))
-            }
-            "unevaluatedProperties" => {
+            "unevaluatedProperties" | "unevaluatedItems" => {
                 let each = self.in_place(schema, value);
                 Self::members(value)
-                    .all(|(_, value)| self.budget.spend(each) && self.part(part, value))
+                    .map(|(_, member)| member)
+                    .chain(Self::items(value))
+                    .all(|value| self.budget.spend(each) && self.part(part, value))
             }
-            "unevaluatedItems" => {
-                let each = self.in_place(schema, value);
-                Self::items(value).all(|value| self.budget.spend(each) && self.part(part, value))
+            "items" | "prefixItems" if part.is_array() => {
+                let parts = part.as_array().into_iter().flatten();
+                parts.zip(Self::items(value)).all(|(part, value)| self.part(part, value))
             }
-            "items" | "prefixItems" | "additionalItems" => match part {
-                Value::Array(parts) => {
-                    parts.iter().zip(Self::items(value)).all(|(part, value)| self.part(part, value))
-                }
-                part => Self::items(value).all(|value| self.part(part, value)),
-            },
-            "contains" => Self::items(value).all(|value| self.part(part, value)),
             "pattern" | "format" => {
                 let length = value.as_str().map_or(0, str::len);
                 self.budget.spend(length.saturating_mul(MATCH))
@@ -96,7 +84,25 @@ impl<'a> Walk<'a> {
             }
             "const" => !is_container(value) || self.compared(part),
             "uniqueItems" => self.compared(value),
-            _ => true,
+            _ => match keywords::holds(keyword) {
+                Holds::Reference => {
+                    // One that leads nowhere was refused when the schema was made ready.
+                    let target = part.as_str().and_then(|to| keywords::target(self.root, to));
+                    target.is_some_and(|target| self.part(target, value))
+                }
+                held @ (Holds::Same | Holds::SameList | Holds::SameMap) => {
+                    keywords::schemas(held, part).iter().all(|part| self.part(part, value))
+                }
+                held @ (Holds::Inside | Holds::InsideList | Holds::InsideMap) => {
+                    keywords::schemas(held, part).iter().all(|part| {
+                        Self::members(value)
+                            .map(|(_, member)| member)
+                            .chain(Self::items(value))
+                            .all(|value| self.part(part, value))
+                    })
+                }
+                Holds::Definitions | Holds::Name | Holds::Dynamic | Holds::Data => true,
+            },
         }
     }
 
