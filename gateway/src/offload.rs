@@ -1,37 +1,47 @@
 //! Threads that compute beside those that serve clients: inspecting long messages, reading long lists.
 //!
 //! A peer chooses what is inspected, so what inspecting costs must not hold up anybody else. There are
-//! few such threads, they run at a lower priority than those that serve, and each caller may have only a
-//! share of the bytes that are with them. What nobody waits for any more ends at the next unit of work it
-//! spends ([`Budget`]). The threads are not waited for when the process ends.
+//! few such threads, they run at a lower priority than those that serve, each holder may have only a share
+//! of the bytes that are with them, and the holders have their turns. What nobody waits for any more ends
+//! at the next unit of work it spends ([`Budget`]). The threads are not waited for when the process ends.
+
+mod turns;
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, OnceLock};
 use std::thread;
+use std::time::Duration;
 
 use policy::work::{Budget, Cancel};
 use tokio::sync::oneshot;
+use tokio::time::timeout;
+
+use self::turns::Turns;
 
 use crate::share::{NoShare, Shares};
 
 /// Most bytes of messages that are with the threads or wait for them.
 pub const BYTES: usize = 256 * 1024 * 1024;
-/// Most of them of one caller.
+/// Most of them of one holder.
 pub const BYTES_OF_ONE: usize = BYTES / 4;
 /// Most messages that wait.
 const WAITING: usize = 4096;
+/// How long a result is waited for, the turns of others included.
+const PATIENCE: Duration = Duration::from_secs(60);
 /// How much lower the priority of the threads is than that of those that serve (`nice`).
 const NICE: i32 = 10;
 
 /// Why something was not computed.
 #[derive(Clone, Copy, Debug, thiserror::Error)]
 pub enum OffloadError {
-    /// The caller has its share of bytes under inspection.
+    /// The holder has its share of bytes under inspection.
     #[error("too many bytes are being inspected")]
     Share(#[source] NoShare),
+    /// Others, or the computation itself, took too long.
+    #[error("the inspection did not end within {} seconds", PATIENCE.as_secs())]
+    Late,
     /// There are more messages than may wait, or no threads.
     #[error("too many messages wait to be inspected")]
     Full,
@@ -41,6 +51,16 @@ pub enum OffloadError {
 }
 
 type Job = Box<dyn FnOnce() + Send>;
+type Queue = Arc<Turns<Cause, Job>>;
+
+/// Who is the cause of what is computed, and has a share of it.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub enum Cause {
+    /// A caller, by the id of its principal.
+    Caller(Box<str>),
+    /// A server, by its name: of what it offers to everybody.
+    Server(Box<str>),
+}
 
 /// What is counted of the messages that are given to the threads.
 #[derive(Debug, Default)]
@@ -88,15 +108,15 @@ impl Drop for InFlight {
 
 /// The threads, which are started when the first message needs them.
 pub struct Offload {
-    jobs: OnceLock<Option<SyncSender<Job>>>,
-    shares: Arc<Shares<Box<str>>>,
+    queue: OnceLock<Option<Queue>>,
+    shares: Arc<Shares<Cause>>,
     counts: Arc<Counts>,
 }
 
 impl Default for Offload {
     fn default() -> Self {
         let shares = Shares::new(BYTES, BYTES_OF_ONE);
-        Self { jobs: OnceLock::new(), shares, counts: Arc::default() }
+        Self { queue: OnceLock::new(), shares, counts: Arc::default() }
     }
 }
 
@@ -113,15 +133,15 @@ impl Offload {
         Arc::clone(&self.counts)
     }
 
-    /// Computes `work` for a message of `bytes` bytes, of which `caller` is the cause. It may spend at
-    /// most the units that a message of this length may cost, and `most`. Dropping the future ends it.
+    /// Computes `work` for a message of `bytes` bytes. It may spend at most the units that a message of this
+    /// length may cost, and `most`. Dropping the future ends it.
     ///
     /// # Errors
-    /// When the caller has too many bytes with the threads, when too many messages wait, and when the
-    /// computation panics.
+    /// When its cause has too many bytes with the threads, when too many messages wait, when it takes too
+    /// long, and when the computation panics.
     pub async fn run<T, F>(
         &self,
-        caller: &str,
+        cause: Cause,
         bytes: usize,
         most: u64,
         work: F,
@@ -134,10 +154,10 @@ impl Offload {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
             error
         };
-        let share = self.shares.take(&caller.into(), bytes);
+        let share = self.shares.take(&cause, bytes);
         let share = share.map_err(|none| refused(OffloadError::Share(none)))?;
-        let jobs = self.jobs.get_or_init(start).as_ref();
-        let jobs = jobs.ok_or_else(|| refused(OffloadError::Full))?;
+        let queue = self.queue.get_or_init(start).as_ref();
+        let queue = queue.ok_or_else(|| refused(OffloadError::Full))?;
         let (done, result) = oneshot::channel();
         let waiting = Waiting(Cancel::default());
         let cancel = waiting.0.clone();
@@ -152,11 +172,14 @@ impl Offload {
             // Nobody may be there any more, and then nobody needs it.
             drop(done.send(work(&budget)));
         };
-        jobs.try_send(Box::new(job)).map_err(|_full| refused(OffloadError::Full))?;
+        if !queue.push(cause, Box::new(job)) {
+            return Err(refused(OffloadError::Full));
+        }
         self.counts.offloaded.fetch_add(1, Ordering::Relaxed);
-        let computed = result.await.map_err(|_ended| OffloadError::Failed);
+        let computed = timeout(PATIENCE, result).await;
         drop(waiting);
-        computed
+        let computed = computed.map_err(|_elapsed| refused(OffloadError::Late))?;
+        computed.map_err(|_ended| OffloadError::Failed)
     }
 }
 
@@ -170,9 +193,8 @@ impl Drop for Waiting {
 }
 
 /// Starts half as many threads as there are processors; `None` if there can be none.
-fn start() -> Option<SyncSender<Job>> {
-    let (jobs, queue) = sync_channel::<Job>(WAITING);
-    let queue = Arc::new(Mutex::new(queue));
+fn start() -> Option<Queue> {
+    let queue: Queue = Arc::new(Turns::new(WAITING));
     let count = thread::available_parallelism().map_or(1, usize::from).div_ceil(2);
     let mut started = 0;
     for n in 0..count {
@@ -183,17 +205,16 @@ fn start() -> Option<SyncSender<Job>> {
             Err(error) => tracing::error!(%error, "a thread for inspections could not be started"),
         }
     }
-    (started > 0).then_some(jobs)
+    (started > 0).then_some(queue)
 }
 
-fn serve(queue: &Mutex<Receiver<Job>>) {
+fn serve(queue: &Turns<Cause, Job>) -> ! {
     // Linux applies this to the thread alone. Without it the threads compete as equals.
     if let Err(error) = rustix::process::nice(NICE) {
         tracing::warn!(%error, "the priority of inspections could not be lowered");
     }
     loop {
-        let job = queue.lock().unwrap_or_else(PoisonError::into_inner).recv();
-        let Ok(job) = job else { return };
+        let job = queue.pop();
         // A panic drops the sender of the result, and whoever waits withholds the message.
         if catch_unwind(AssertUnwindSafe(job)).is_err() {
             tracing::error!("an inspection failed; the message was withheld");
@@ -203,16 +224,20 @@ fn serve(queue: &Mutex<Receiver<Job>>) {
 
 #[cfg(test)]
 mod tests {
-    use super::{BYTES_OF_ONE, Offload, OffloadError};
+    use super::{BYTES_OF_ONE, Cause, Offload, OffloadError};
     use policy::work::USUAL_MOST;
+
+    fn caller(name: &str) -> Cause {
+        Cause::Caller(name.into())
+    }
 
     #[tokio::test]
     async fn what_is_computed_comes_back_and_a_panic_withholds_only_its_own_message() {
         let offload = Offload::default();
         let failed: Result<(), _> =
-            offload.run("ana", 1, USUAL_MOST, |_| panic!("as planned")).await;
+            offload.run(caller("ana"), 1, USUAL_MOST, |_| panic!("as planned")).await;
         assert!(matches!(failed, Err(OffloadError::Failed)));
-        let spent = offload.run("ana", 1, USUAL_MOST, |budget| budget.spend(1)).await;
+        let spent = offload.run(caller("ana"), 1, USUAL_MOST, |budget| budget.spend(1)).await;
         assert!(spent.is_ok_and(|enough| enough));
     }
 
@@ -221,13 +246,13 @@ mod tests {
         let offload = Offload::default();
         let (begun, started) = tokio::sync::oneshot::channel();
         let (end, ended) = std::sync::mpsc::channel::<()>();
-        let long = offload.run("ana", BYTES_OF_ONE, USUAL_MOST, move |_| {
+        let long = offload.run(caller("ana"), BYTES_OF_ONE, USUAL_MOST, move |_| {
             begun.send(()).unwrap_or_default();
             ended.recv().unwrap_or_default();
         });
         let others = async {
             started.await.unwrap();
-            let more = offload.run("ana", 1, USUAL_MOST, |_| ()).await;
+            let more = offload.run(caller("ana"), 1, USUAL_MOST, |_| ()).await;
             assert!(matches!(more, Err(OffloadError::Share(_))));
             let counts = offload.counts();
             assert_eq!((counts.offloaded(), counts.refused(), counts.in_flight()), (1, 1, 1));
@@ -235,7 +260,7 @@ mod tests {
         };
         let (long, ()) = tokio::join!(long, others);
         assert!(long.is_ok());
-        assert!(offload.run("bob", 1, USUAL_MOST, |_| ()).await.is_ok());
+        assert!(offload.run(caller("bob"), 1, USUAL_MOST, |_| ()).await.is_ok());
     }
 
     #[tokio::test]
@@ -243,7 +268,7 @@ mod tests {
         let offload = Offload::default();
         let (begun, started) = tokio::sync::oneshot::channel();
         let (end, ended) = tokio::sync::oneshot::channel();
-        let mut work = Box::pin(offload.run("ana", 1, u64::MAX, move |budget| {
+        let mut work = Box::pin(offload.run(caller("ana"), 1, u64::MAX, move |budget| {
             begun.send(()).unwrap_or_default();
             while budget.spend(0) {}
             end.send(()).unwrap_or_default();

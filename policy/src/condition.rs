@@ -102,7 +102,7 @@ pub struct Condition {
     program: Program,
     reads_arguments: bool,
     reads_risk: bool,
-    loops: bool,
+    loops: Loops,
     /// The literal patterns of `matches`, compiled.
     patterns: Arc<BTreeMap<String, Regex>>,
 }
@@ -171,7 +171,9 @@ impl Condition {
         let reads_arguments = references.has_variable("arguments");
         let reads_risk = references.has_variable("risk");
         let mut patterns = BTreeMap::new();
-        let loops = Shape { patterns: &mut patterns }.of(program.expression(), None)? > 0;
+        let mut shape = Shape { patterns: &mut patterns, loops: Loops::default() };
+        shape.of(program.expression(), None)?;
+        let loops = shape.loops;
         Ok(Self { program, reads_arguments, reads_risk, loops, patterns: Arc::new(patterns) })
     }
 
@@ -189,13 +191,18 @@ impl Condition {
             let arguments = match subject.arguments {
                 Arguments::Unknown => return Outcome::Depends,
                 Arguments::None => map([]),
-                Arguments::Given(value, _) if self.loops && value.span().len() > LOOP_INPUT => {
+                Arguments::Given(value, _)
+                    if self.loops.count > 0 && value.span().len() > LOOP_INPUT =>
+                {
                     return Outcome::Error;
                 }
                 Arguments::Given(value, budget) => {
-                    let turns = if self.loops { values(value) } else { 0 };
-                    let cost = value.span().len().saturating_mul(READ);
-                    if !budget.spend(cost.saturating_add(turns.saturating_mul(TURN))) {
+                    let read = value.span().len().saturating_mul(READ);
+                    let turns = if self.loops.count > 0 { values(value) } else { 0 };
+                    // A turn that reads the arguments may look through all of them.
+                    let turn = if self.loops.rereads { TURN.saturating_add(read) } else { TURN };
+                    let turns = turns.saturating_mul(turn).saturating_mul(self.loops.count);
+                    if !budget.spend(read.saturating_add(turns)) {
                         return Outcome::Error;
                     }
                     from_json(value)
@@ -286,6 +293,15 @@ fn matches(
 /// Walks an expression before it is used: what it may not do is refused, and its patterns are compiled.
 struct Shape<'a> {
     patterns: &'a mut BTreeMap<String, Regex>,
+    loops: Loops,
+}
+
+/// The loops of an expression, which stand side by side.
+#[derive(Clone, Copy, Debug, Default)]
+struct Loops {
+    count: usize,
+    /// A turn of one of them reads the arguments, and not only what it loops over.
+    rereads: bool,
 }
 
 impl Shape<'_> {
@@ -302,6 +318,7 @@ impl Shape<'_> {
             Expr::Ident(name) => {
                 let known =
                     VARIABLES.contains(&name.as_str()) || scope.is_some_and(|s| s.has(name));
+                self.loops.rereads |= scope.is_some() && name == "arguments";
                 known.then_some(0).ok_or_else(|| ConditionError::Variable(name.clone()))
             }
             Expr::Select(select) => self.of(&select.operand, scope),
@@ -322,6 +339,7 @@ impl Shape<'_> {
                 if self.deepest(body, Some(&within))? > 0 {
                     return Err(ConditionError::NestedLoop);
                 }
+                self.loops.count += 1;
                 Ok(self.of(&inner.iter_range, scope)?.max(1))
             }
         }

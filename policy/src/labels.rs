@@ -112,12 +112,6 @@ impl Concealed {
         self.paths.is_empty()
     }
 
-    /// How many places there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.paths.len()
-    }
-
     /// Whether a name is one that a schema declares.
     fn declares(&self, name: &str) -> bool {
         self.declared.iter().any(|names| names.contains(name))

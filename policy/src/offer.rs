@@ -122,7 +122,7 @@ impl Offer {
         };
         let definition = definition.fragment(document);
         let schemas = known.map(|known| known.schemas.clone()).unwrap_or_default();
-        let cleaned = OnceLock::new();
+        let cleaned = known.map(|known| known.cleaned.clone()).unwrap_or_default();
         Ok(Self { kind, name, uri, definition, digest, findings, mirrored, cleaned, schemas })
     }
 
@@ -160,6 +160,12 @@ impl Offer {
     #[must_use]
     pub const fn digest(&self) -> Option<Digest> {
         self.digest
+    }
+
+    /// Whether it is known what it is without what is taken out of it.
+    #[must_use]
+    pub fn is_cleaned(&self) -> bool {
+        self.findings.is_empty() || self.cleaned.get().is_some()
     }
 
     /// What it is without what is taken out of it, worked out once.
@@ -331,6 +337,13 @@ impl Catalog {
     #[must_use]
     pub fn offers(&self) -> &[Offer] {
         &self.offers
+    }
+
+    /// How many bytes of definitions have to be cleaned before it is shown.
+    #[must_use]
+    pub fn uncleaned(&self) -> usize {
+        let left = self.offers.iter().filter(|offer| !offer.is_cleaned());
+        left.map(|offer| offer.definition().span().len()).sum()
     }
 
     /// The one called `name`.

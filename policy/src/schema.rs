@@ -22,6 +22,8 @@ use crate::work::Budget;
 const PARTS: usize = 5000;
 /// Longest word of a schema or of arguments that is told, in bytes.
 const WORD: usize = 100;
+/// Longest place that is told, in bytes.
+const PLACE: usize = 512;
 
 /// Most units that a check may have cost for its failure to be told in detail: telling costs a multiple of
 /// finding.
@@ -240,7 +242,8 @@ impl<'a> Walk<'a> {
 
 #[expect(clippy::wildcard_enum_match_arm, reason = "what is not named here is told alike")]
 fn misfit(error: &ValidationError<'_>) -> Misfit {
-    let at = error.instance_path().to_string();
+    let mut at = error.instance_path().to_string();
+    at.truncate(at.floor_char_boundary(PLACE));
     let word = |text: &str| {
         text.get(..text.floor_char_boundary(WORD)).unwrap_or_default().escape_debug().to_string()
     };

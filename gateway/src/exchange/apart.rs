@@ -144,12 +144,12 @@ impl Gateway {
                     (Policy::of_stranger().0, false)
                 } else {
                     let listing = listing.map_err(Failure::Upstream)?;
-                    let sent = call.arguments.iter().map(|part| part.value().span().len()).sum();
                     let catalog = Arc::clone(listing.catalog());
+                    let bytes = self.to_inspect(&call, catalog.offer(&call.name));
                     let admit = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
                         policy.admit(caller, Some(&*catalog), call, budget)
                     };
-                    let ruling = self.inspect(principal, sent, admit).await;
+                    let ruling = self.inspect(principal, bytes, admit).await;
                     let ruling = ruling.map_err(|_refused| Failure::Overload)?;
                     // Nothing is sent with the permit: it says that the call would be allowed.
                     (ruling.decision, ruling.outcome.is_ok())

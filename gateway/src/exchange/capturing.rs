@@ -5,6 +5,8 @@ use std::sync::Arc;
 use policy::json::Fragment;
 use policy::labels::Concealed;
 use policy::name::ServerName;
+use policy::pipeline::Policy;
+use policy::principal::Principal;
 use policy::work::Budget;
 
 use super::Gateway;
@@ -19,10 +21,11 @@ impl Gateway {
         record: &mut Record,
     ) {
         let Some(capture) = self.capture else { return };
+        let caller = record.principal.clone();
         let arguments = match arguments.filter(|_| capture.arguments) {
             Some(arguments) => {
                 let all = Concealed::default();
-                Some(self.excerpt(server, arguments, &all, capture.size).await)
+                Some(self.excerpt(caller.as_ref(), server, (arguments, &all), capture.size).await)
             }
             None => None,
         };
@@ -33,34 +36,31 @@ impl Gateway {
     /// What of a result is taken down: as the server said it, whatever its caller is shown.
     pub(super) async fn captured_result(
         &self,
+        caller: &Arc<Principal>,
         server: &ServerName,
         result: &Fragment,
         labelled: &Concealed,
     ) -> Option<Excerpt> {
         let capture = self.capture.filter(|capture| capture.results)?;
-        Some(self.excerpt(server, result, labelled, capture.size).await)
+        Some(self.excerpt(Some(caller), server, (result, labelled), capture.size).await)
     }
 
     /// What is long is looked at beside the threads that serve clients.
     async fn excerpt(
         &self,
+        caller: Option<&Arc<Principal>>,
         server: &ServerName,
-        said: &Fragment,
-        labelled: &Concealed,
+        (said, labelled): (&Fragment, &Concealed),
         most: usize,
     ) -> Excerpt {
-        let (bytes, most_work) = (said.value().span().len(), self.limits.inspection_work);
-        let text = if bytes < self.limits.inspected_inline {
-            let budget = Budget::for_bytes(bytes, most_work);
-            self.policy.recordable(server, said.value(), labelled, &budget)
-        } else {
-            let (policy, name) = (Arc::clone(&self.policy), server.clone());
-            let (said, labelled) = (said.clone(), labelled.clone());
-            let look =
-                move |budget: &Budget| policy.recordable(&name, said.value(), &labelled, budget);
-            let looked = self.tasks.offload().run(server.as_str(), bytes, most_work, look).await;
-            looked.unwrap_or_default()
+        // Arguments are captured of callers that are known alone.
+        let Some(caller) = caller else { return Excerpt::withheld() };
+        let (name, said, labelled) = (server.clone(), said.clone(), labelled.clone());
+        let bytes = said.value().span().len();
+        let look = move |policy: &Policy, _: &Arc<Principal>, budget: &Budget| {
+            policy.recordable(&name, said.value(), &labelled, budget)
         };
+        let text = self.inspect(caller, bytes, look).await.ok().flatten();
         text.map_or_else(Excerpt::withheld, |text| Excerpt::of(&text, most))
     }
 }

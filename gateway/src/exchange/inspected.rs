@@ -2,14 +2,15 @@
 
 use std::sync::Arc;
 
-use policy::message::Reply;
+use policy::message::{Reply, Use};
+use policy::offer::Offer;
 use policy::pipeline::{Expectation, Policy, Released};
 use policy::principal::Principal;
 use policy::work::Budget;
 
 use super::Gateway;
 use crate::failure::Failure;
-use crate::offload::OffloadError;
+use crate::offload::{Cause, OffloadError};
 use crate::upstream::UpstreamError;
 
 impl Gateway {
@@ -34,7 +35,20 @@ impl Gateway {
         }
         let (policy, principal) = (Arc::clone(&self.policy), Arc::clone(caller));
         let look = move |budget: &Budget| look(&policy, &principal, budget);
-        self.tasks.offload().run(caller.id.as_str(), bytes, most, look).await
+        let cause = Cause::Caller(caller.id.as_str().into());
+        self.tasks.offload().run(cause, bytes, most, look).await
+    }
+
+    /// How many bytes have to be looked at for a decision about `call`. Where the schema or the cleaned
+    /// definition of `offer` is worked out for it, it counts as long: that costs what the server makes of it.
+    pub(super) fn to_inspect(&self, call: &Use, offer: Option<&Offer>) -> usize {
+        let more = || call.extra.iter().chain(&call.meta);
+        let names: usize = more().map(|(name, _)| name.len()).sum();
+        let parts = call.arguments.iter().chain(more().map(|(_, value)| value));
+        let sent: usize = parts.map(|part| part.value().span().len()).sum();
+        let bytes = sent.saturating_add(names).saturating_add(call.name.len());
+        let ready = offer.is_none_or(|offer| offer.is_ready() && offer.is_cleaned());
+        if ready { bytes } else { bytes.max(self.limits.inspected_inline) }
     }
 
     /// An answer as `caller` may see it.

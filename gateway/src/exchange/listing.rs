@@ -10,8 +10,9 @@ use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
 use policy::labels::Part as SpokenPart;
 use policy::message::Reply;
-use policy::offer::Kind;
+use policy::offer::{Catalog, Kind};
 use policy::pipeline::{Expectation, Permit, Policy, Shown, View};
+use policy::principal::Principal;
 use policy::work::{Budget, USUAL_MOST};
 use tokio::time::timeout;
 
@@ -21,6 +22,7 @@ use crate::body::Body;
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::naming::{self, Naming};
+use crate::offload::OffloadError;
 use crate::protocol::Era;
 use crate::reply;
 use crate::upstream::{Listing, Party, Upstream, UpstreamError, Written};
@@ -91,6 +93,11 @@ impl Gateway {
             return self.failed(entry, &Failure::Upstream(error), Some(&id));
         }
         let parts_are_empty = parts.is_empty();
+        for part in &parts {
+            if self.clean(&arrived, part.listing.catalog()).await.is_err() {
+                return self.failed(entry, &Failure::Overload, Some(&id));
+            }
+        }
         let shown = match self.written(&arrived, kind, parts) {
             Ok(shown) => shown,
             Err(error) => return self.failed(entry, &Failure::Upstream(error), Some(&id)),
@@ -123,6 +130,20 @@ impl Gateway {
             if streamed && era == Era::Legacy { reply::one_event(response) } else { response };
         let reason = if missing.is_empty() { None } else { Some("partial") };
         self.shown(entry, Ending { reason, ..Ending::answered() }, Some(&id), response)
+    }
+
+    /// Works out what is shown of definitions from which something is taken out, beside the threads that
+    /// serve clients where that is long.
+    async fn clean(&self, arrived: &Arrived, catalog: &Arc<Catalog>) -> Result<(), OffloadError> {
+        let bytes = catalog.uncleaned();
+        if bytes == 0 {
+            return Ok(());
+        }
+        let catalog = Arc::clone(catalog);
+        let clean = move |policy: &Policy, _: &Arc<Principal>, budget: &Budget| {
+            policy.clean_all(&catalog, budget);
+        };
+        self.inspect(&arrived.caller.principal, bytes, clean).await
     }
 
     /// The members that a list has beside what is listed, as its caller may see them: all of one list, and
@@ -220,7 +241,7 @@ impl Gateway {
     /// What was written for an equal caller is shown again: same listing, same policy.
     fn shown_again(
         &self,
-        principal: &policy::principal::Principal,
+        principal: &Principal,
         part: Part,
         naming: &Naming,
     ) -> Result<Shelved, UpstreamError> {

@@ -470,7 +470,8 @@ impl Underway {
         let era = self.era();
         if let Reply::Result(said) | Reply::Error(said) = &reply {
             let (gateway, server) = (&self.call.gateway, self.call.server.name());
-            let captured = gateway.captured_result(server, said, due.labelled()).await;
+            let captured =
+                gateway.captured_result(&self.call.caller, server, said, due.labelled()).await;
             let record = self.frame.entry.record();
             if let Some(known) = record.and_then(|record| record.captured.as_mut()) {
                 known.result = captured;

@@ -397,13 +397,7 @@ impl Gateway {
             state.ok_or(Failure::Params("`requestState` is not one that was given for this"))
         });
         let arguments = call.arguments.clone();
-        let more = || call.extra.iter().chain(&call.meta);
-        let names: usize = more().map(|(name, _)| name.len()).sum::<usize>() + call.name.len();
-        let parts = arguments.iter().chain(more().map(|(_, value)| value));
-        let sent = parts.map(|part| part.value().span().len()).sum::<usize>() + names;
-        // A schema that is compiled for this call costs what its server makes of it.
-        let ready = catalog.and_then(|catalog| catalog.offer(&name)).is_none_or(Offer::is_ready);
-        let bytes = if ready { sent } else { sent.max(self.limits.inspected_inline) };
+        let bytes = self.to_inspect(&call, catalog.and_then(|catalog| catalog.offer(&name)));
         let offers = listing.as_ref().map(|listing| Arc::clone(listing.catalog()));
         let admit = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
             policy.admit(caller, offers.as_deref(), call, budget)

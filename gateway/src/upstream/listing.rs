@@ -16,7 +16,7 @@ use policy::work::Budget;
 use super::error::UpstreamError;
 use crate::masking;
 use crate::naming::Naming;
-use crate::offload::Offload;
+use crate::offload::{Cause, Offload};
 use crate::settings::Limits;
 use crate::wire;
 
@@ -226,7 +226,7 @@ impl Pages {
             let next = self.read(&result, budget)?;
             Ok((self, next))
         };
-        let taken = offload.run(server.as_str(), bytes, most, take).await;
+        let taken = offload.run(Cause::Server(server.as_str().into()), bytes, most, take).await;
         taken.unwrap_or(Err(UpstreamError::Protocol("the list could not be read")))
     }
 

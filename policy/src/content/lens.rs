@@ -543,7 +543,11 @@ impl Lens<'_> {
     pub(super) fn told(&self, text: &str) -> String {
         let glance = self.recorded().cleaned(text);
         let blocked = glance.findings.iter().any(|(_, done, _)| *done == Handling::Block);
-        if blocked { WITHHELD.to_owned() } else { glance.text.unwrap_or_else(|| text.to_owned()) }
+        // What was not looked at to its end is not told.
+        if blocked || self.budget.is_exhausted() {
+            return WITHHELD.to_owned();
+        }
+        glance.text.unwrap_or_else(|| text.to_owned())
     }
 
     /// What a value is known by however it is grouped and written.

@@ -13,6 +13,7 @@ use crate::coding;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Kind, Value, write_items, write_members, write_name, write_string};
 use crate::pointer::{escaped, unescaped};
+use crate::work::Budget;
 
 /// Where in a message: what the protocol keeps for itself, and what it shows to the model, it has in
 /// certain places only. Told by how deep it is, and not by its name as it is told, which is cut where
@@ -93,17 +94,11 @@ pub(super) fn look(lens: &Lens<'_>, value: Value<'_>, sealed: &[&str]) -> Seen {
     let mut at = String::new();
     walk.value(value, &mut at, Place::Top);
     let Walk { mut seen, dirty, .. } = walk;
-    if lens.budget.is_exhausted() {
-        let finding = Finding::over_budget();
-        seen.findings.push(finding.clone());
-        seen.blocked = Some(finding);
-    }
+    seen.block_incomplete(lens.budget);
     if dirty && seen.blocked.is_none() {
         let mut out = Vec::with_capacity(value.raw().len());
         write(&mut out, (lens, sealed), value, Place::Top);
-        if lens.budget.is_exhausted() {
-            seen.blocked = Some(Finding::over_budget());
-        }
+        seen.block_incomplete(lens.budget);
         seen.changed = Some(out);
     }
     seen
@@ -119,7 +114,18 @@ pub(super) fn text(lens: &Lens<'_>, text: &str) -> Seen {
     }
     let mut seen = walk.seen;
     seen.changed = glance.text.map(String::into_bytes);
+    seen.block_incomplete(lens.budget);
     seen
+}
+
+impl Seen {
+    /// Blocks what could not be looked at to its end.
+    fn block_incomplete(&mut self, budget: &Budget) {
+        if budget.is_exhausted() && !self.findings.contains(&Finding::over_budget()) {
+            self.findings.push(Finding::over_budget());
+            self.blocked = Some(Finding::over_budget());
+        }
+    }
 }
 
 struct Walk<'a, 'b> {

@@ -14,12 +14,12 @@ use crate::inspect::Finding;
 use crate::json::{Bounds, Document};
 use crate::mode::Treatment;
 use crate::name::ServerName;
-use crate::offer::{Kind, Offer};
+use crate::offer::{Catalog, Kind, Offer};
 use crate::pins::Pins;
 use crate::principal::Principal;
 use crate::shadow::Shadows;
 use crate::uri::{ResourceUri, UriError};
-use crate::work::Budget;
+use crate::work::{Budget, USUAL_MOST};
 
 impl Policy {
     /// The first finding for which a text is withheld, whoever asks.
@@ -37,10 +37,22 @@ impl Policy {
     /// # Errors
     /// What is found after that.
     pub fn cleaned(&self, offer: &Offer) -> Result<Option<Arc<Document>>, Finding> {
-        offer.cleaned(|| self.clean(offer))
+        let length = offer.definition().span().len();
+        offer.cleaned(|| self.clean(offer, &Budget::for_bytes(length, USUAL_MOST)))
     }
 
-    pub(super) fn clean(&self, offer: &Offer) -> Result<Option<Arc<Document>>, Finding> {
+    /// Works out what [`Self::cleaned`] gives for every definition of a catalogue, at the cost of `budget`.
+    pub fn clean_all(&self, catalog: &Catalog, budget: &Budget) {
+        for offer in catalog.offers().iter().filter(|offer| !offer.is_cleaned()) {
+            drop(offer.cleaned(|| self.clean(offer, budget)));
+        }
+    }
+
+    pub(super) fn clean(
+        &self,
+        offer: &Offer,
+        budget: &Budget,
+    ) -> Result<Option<Arc<Document>>, Finding> {
         let strips =
             |finding: &Finding| self.definitions.treatment(finding.detector) == Treatment::Strip;
         let Some(first) = offer.findings().iter().find(|finding| strips(finding)) else {
@@ -50,7 +62,7 @@ impl Policy {
         // INVARIANT: cleaning makes nothing longer than its bounds.
         let document = Document::parse(text.into(), &Bounds::ANSWER);
         let document = document.map_err(|_error| first.clone())?;
-        match self.withholds(&inspect::text(document.root(), &Budget::unlimited())) {
+        match self.withholds(&inspect::text(document.root(), budget)) {
             Some(left) => Err(left.clone()),
             None => Ok(Some(Arc::new(document))),
         }
