@@ -113,7 +113,7 @@ impl Config {
     /// The same for a server that may ask for whatever it wants that is not refused in any case.
     #[must_use]
     pub fn asked(url: &str) -> Self {
-        let requests = "{forms: {}, urls: {hosts: ['*']}, sampling: {}, roots: {}}";
+        let requests = "{forms: {secrets: allow}, urls: {hosts: ['*']}, sampling: {}, roots: {}}";
         Self::with(&format!("- {{name: up, url: '{url}', serverRequests: {requests}}}"), "[up]")
     }
 

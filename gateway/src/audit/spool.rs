@@ -91,7 +91,7 @@ impl Spool {
     /// Whether it has room beside what is kept for the records of calls.
     #[must_use]
     pub fn has_room_beside_calls(&self) -> bool {
-        self.room(self.limit / RESERVED)
+        self.room(self.limit / RESERVED + 1)
     }
 
     /// Bytes that are not delivered.

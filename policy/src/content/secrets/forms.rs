@@ -116,7 +116,12 @@ pub(super) fn embedded(text: &str, out: &mut Vec<Found>) {
         }
         let word = text.get(from..stop).unwrap_or_default();
         let rule = match PREFIXES.get(one.pattern().as_usize()) {
-            Some(known) => within(bytes, from, word, known),
+            Some(known) => within(bytes, from, word, known).map(|rule| {
+                // A shorter prefix ends first: the longest says most about whose key it is.
+                let longer = PREFIXES.iter().filter(|(prefix, ..)| word.starts_with(prefix));
+                let longest = longer.max_by_key(|(prefix, ..)| prefix.len());
+                longest.and_then(|known| within(bytes, from, word, known)).unwrap_or(rule)
+            }),
             None => is_alone(bytes, from).then(|| token(word)).flatten(),
         };
         if let Some(rule) = rule {
