@@ -243,7 +243,8 @@ impl Bridge {
     async fn exchange(&self, request: Request<Full<Bytes>>) -> Response<Body> {
         let (gateway, door) = (Arc::clone(&self.gateway), Arc::clone(&self.door));
         match gateway.enter(&self.peer) {
-            Ok(place) => gateway.exchange(door, self.peer.clone(), request, place).await,
+            // Apart: it is larger than what else a message of this transport keeps.
+            Ok(place) => Box::pin(gateway.exchange(door, self.peer.clone(), request, place)).await,
             Err(failure) => gateway.turned_away(&self.door, &self.peer, &failure),
         }
     }

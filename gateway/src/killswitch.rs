@@ -191,7 +191,7 @@ impl Killswitch {
     /// Puts another configuration in force, in which the same is revoked from the first request on.
     pub fn succeed(&self, generation: Generation) {
         let held = self.held();
-        generation.gateway.revoke(held.all());
+        generation.gateway.revoke(&held.all());
         self.live.replace(generation);
     }
 

@@ -102,8 +102,8 @@ impl Live {
     pub fn revoke(&self, revoked: &Revoked) {
         let before = self.before.lock().unwrap_or_else(PoisonError::into_inner).clone();
         for gateway in before.iter().filter_map(Weak::upgrade) {
-            gateway.revoke(revoked.clone());
+            gateway.revoke(revoked);
         }
-        self.now().gateway.revoke(revoked.clone());
+        self.now().gateway.revoke(revoked);
     }
 }

@@ -70,7 +70,7 @@ impl Rehearsal {
     pub fn new(settings: &mut Settings) -> Result<Self, StartError> {
         let policy = std::mem::take(&mut settings.policy);
         if let Some(file) = &settings.revocations {
-            policy.revoke(Arc::new(revoked::read(file)?));
+            policy.revoke(&revoked::read(file)?);
         }
         let lock = Arc::new(locked(&settings.pins)?);
         let mode = settings.pins.mode;

@@ -307,8 +307,8 @@ impl Policy {
     }
 
     /// From now on `revoked` is no longer to be used, and nothing else is.
-    pub fn revoke(&self, revoked: Arc<Revoked>) {
-        self.revoked.store(Arc::new(Revoked::clone(&revoked).indexed()));
+    pub fn revoke(&self, revoked: &Revoked) {
+        self.revoked.store(Arc::new(revoked.clone().indexed()));
     }
 
     /// What is no longer to be used.

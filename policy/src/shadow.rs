@@ -484,7 +484,7 @@ impl<'a> Finder<'a> {
                     continue;
                 }
                 let of = |other: &usize| items.get(*other).map(|other| other.server);
-                let others = group.members.iter().filter(|other| of(*other) != Some(item.server));
+                let others = group.members.iter().filter(|other| of(other) != Some(item.server));
                 for other in others {
                     full |= pairs.len() >= PAIRS && !pairs.contains(&(*other, n));
                     if !full {

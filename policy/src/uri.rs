@@ -132,7 +132,7 @@ pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
     let folded = folded(canonical);
     let mut forms = vec![Cow::Borrowed(canonical)];
     let mut add = |form: Cow<'_, str>| {
-        if !forms.iter().any(|known| *known == form) {
+        if !forms.contains(&form) {
             forms.push(Cow::Owned(form.into_owned()));
         }
     };

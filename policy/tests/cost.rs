@@ -3,6 +3,8 @@
 //! Work is counted, not timed: every detector spends units from a budget, and the units of a text that
 //! is 64 times as long may be no more than four times as many for each byte.
 
+#![expect(clippy::unwrap_used, reason = "a test says with a panic that it fails")]
+
 use std::fmt::Write as _;
 
 use policy::content::{Contents, Direction, Profile};

@@ -91,12 +91,11 @@ impl Gateway {
     }
 
     /// From now on `revoked` is no longer to be used, and streams of it end.
-    pub fn revoke(&self, revoked: Revoked) {
-        let revoked = Arc::new(revoked);
-        self.policy.revoke(Arc::clone(&revoked));
+    pub fn revoke(&self, revoked: &Revoked) {
+        self.policy.revoke(revoked);
         self.revoking.send_replace(());
         for server in self.routes.values().flat_map(|route| &route.servers) {
-            server.cut(&revoked);
+            server.cut(revoked);
         }
     }
 }

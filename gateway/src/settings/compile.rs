@@ -189,13 +189,13 @@ impl Compiler<'_> {
     }
 
     /// A secret in a variable, which is kept from programs.
-    pub(super) fn from_env(&mut self, variable: String) -> SecretRef {
+    pub(super) fn secret_in_variable(&mut self, variable: String) -> SecretRef {
         self.uses.variables.insert(variable.clone());
         SecretRef::Env(variable)
     }
 
     /// A secret in a file, which is kept from programs.
-    pub(super) fn from_file(&mut self, file: String) -> SecretRef {
+    pub(super) fn secret_in_file(&mut self, file: String) -> SecretRef {
         let file = PathBuf::from(file);
         self.uses.files.push(file.clone());
         SecretRef::File(file)
@@ -203,8 +203,8 @@ impl Compiler<'_> {
 
     pub(super) fn secret(&mut self, at: &str, raw: RawSecret) -> Option<SecretRef> {
         match (raw.from_env, raw.from_file) {
-            (Some(variable), None) => Some(self.from_env(variable)),
-            (None, Some(file)) => Some(self.from_file(file)),
+            (Some(variable), None) => Some(self.secret_in_variable(variable)),
+            (None, Some(file)) => Some(self.secret_in_file(file)),
             _ => {
                 let help = "give exactly one of `fromEnv` and `fromFile`";
                 self.report(at, "it is not clear where the secret is", help);

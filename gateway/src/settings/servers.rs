@@ -317,8 +317,8 @@ impl Compiler<'_> {
         let RawVariable { name, value, from_env, from_file } = raw;
         let value = match (value, from_env, from_file) {
             (Some(value), None, None) => Value::Literal(value),
-            (None, Some(variable), None) => Value::Secret(self.from_env(variable)),
-            (None, None, Some(file)) => Value::Secret(self.from_file(file)),
+            (None, Some(variable), None) => Value::Secret(self.secret_in_variable(variable)),
+            (None, None, Some(file)) => Value::Secret(self.secret_in_file(file)),
             _ => {
                 let help = "give exactly one of `value`, `fromEnv` and `fromFile`";
                 self.report(

@@ -109,9 +109,9 @@ fn a_key_is_found_whatever_stands_beside_it() {
     for (key, rule) in [
         (format!("ghp_{body}"), "github-token"),
         ("AKIAQ3EGRZ7XK2MWPLVT".to_owned(), "aws-access-key"),
-        (format!("glpat-{}", &body[..20]), "gitlab-token"),
+        (format!("glpat-{}", &body.get(..20).unwrap()), "gitlab-token"),
         (format!("sk-ant-api03-{body}"), "anthropic-key"),
-        (format!("xoxb-123456789012-{}", &body[..24]), "slack-token"),
+        (format!("xoxb-123456789012-{}", &body.get(..24).unwrap()), "slack-token"),
         (format!("npm_{body}"), "npm-token"),
         (token, "jwt"),
     ] {

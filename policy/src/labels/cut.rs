@@ -21,6 +21,11 @@ use crate::json::{
 };
 use crate::pointer::escaped;
 
+/// Writes the value of a member: to where, its name, the value, and the place it stands at.
+type WriteMember<'f, Cut> = &'f mut dyn FnMut(&mut Cut, &mut Vec<u8>, &str, Value<'_>, &mut String);
+/// Writes an item in the same way.
+type WriteItem<'f, Cut> = &'f mut dyn FnMut(&mut Cut, &mut Vec<u8>, Value<'_>, &mut String);
+
 /// Shortest value that is looked for elsewhere in the result, in bytes.
 const SHORTEST: usize = 4;
 /// Most values that are, and their bytes together: with more the result is withheld.
@@ -258,7 +263,7 @@ impl<'t> Cut<'t> {
         out: &mut Vec<u8>,
         object: Value<'_>,
         at: &mut String,
-        each: &mut dyn FnMut(&mut Self, &mut Vec<u8>, &str, Value<'_>, &mut String),
+        each: WriteMember<'_, Self>,
     ) {
         if !object.is_object() {
             return self.loose(out, object, at);
@@ -278,7 +283,7 @@ impl<'t> Cut<'t> {
         out: &mut Vec<u8>,
         list: Value<'_>,
         at: &mut String,
-        each: &mut dyn FnMut(&mut Self, &mut Vec<u8>, Value<'_>, &mut String),
+        each: WriteItem<'_, Self>,
     ) {
         let length = at.len();
         write_items(out, list.items().enumerate(), |out, (n, item)| {

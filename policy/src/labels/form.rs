@@ -33,7 +33,7 @@ pub(crate) fn of(text: &str) -> Form {
         whole = whole.trim_end_matches(['`', '~']).trim_end_matches(is_blank);
     }
     if is_json(whole) {
-        return Form::Json(vec![from..from + whole.len()]);
+        return Form::Json(std::iter::once(from..from + whole.len()).collect());
     }
     if let Some(lines) = lines(whole, from) {
         return Form::Json(lines);
@@ -168,7 +168,7 @@ mod tests {
             assert_eq!(of(&text), Form::Json(vec![range]), "{text}");
         }
         assert_eq!(of("{\"a\":1}\n\n [2]\n"), Form::Json(vec![0..7, 10..13]));
-        assert_eq!(of("\"a\""), Form::Json(vec![0..3]));
+        assert_eq!(of("\"a\""), Form::Json(std::iter::once(0..3).collect()));
     }
 
     #[test]

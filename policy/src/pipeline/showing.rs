@@ -132,7 +132,9 @@ impl Policy {
                 found.push(Finding::over_budget());
                 Shown::Withheld(Finding::over_budget())
             }
-            reply => reply,
+            reply @ (Shown::Answer(_) | Shown::Apart(_) | Shown::List(_) | Shown::Withheld(_)) => {
+                reply
+            }
         };
         Released { reply, findings: found, ran }
     }
