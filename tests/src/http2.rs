@@ -126,7 +126,7 @@ async fn head(stream: &mut (impl AsyncRead + Unpin), rest: &mut Vec<u8>) -> Opti
 }
 
 async fn more(stream: &mut (impl AsyncRead + Unpin), rest: &mut Vec<u8>) -> Option<()> {
-    let mut buffer = [0; 16384];
+    let mut buffer = vec![0; 16384];
     match stream.read(&mut buffer).await {
         Ok(read @ 1..) => {
             rest.extend_from_slice(&buffer[..read]);
@@ -515,7 +515,7 @@ impl Wire {
 
     /// Reads some bytes, without writing any: a peer that has closed its end may have said why before.
     fn more(&mut self) -> Option<()> {
-        let mut buffer = [0; 16384];
+        let mut buffer = vec![0; 16384];
         loop {
             match self.connection.reader().read(&mut buffer) {
                 Ok(0) => return None,
