@@ -430,6 +430,12 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
             (secret("password"), "ask-secret"),
             (secret("apiToken"), "ask-secret"),
             (secret("p\u{430}ssword"), "ask-secret"),
+            (form(&json!({ "password": { "type": "string", "enum": [] } })), "ask-secret"),
+            (form(&json!({ "password": { "type": "string", "enum": null } })), "ask-secret"),
+            (
+                form(&json!({ "passwords": { "type": "array", "items": { "type": "string" } } })),
+                "ask-secret",
+            ),
             (page("javascript:alert(1)"), "ask-url"),
             (page("http://login.example.com/"), "ask-url"),
             (page("https://169.254.169.254/latest/meta-data"), "ask-url"),
@@ -445,6 +451,77 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
             assert!(!answer.body.contains(&method), "{era:?} {code}: {answer:?}");
             assert!(record["found"].to_string().contains(code), "{era:?} {code}: {record}");
         }
+    }
+}
+
+#[test]
+fn a_form_that_costs_more_to_judge_than_it_may_is_not_asked() {
+    for era in ERAS {
+        let script = Script::default();
+        let server = asking(era, &script);
+        let config = Config::asked(&server.url()).policy(OPEN).limits("inspectionWork: 1500000");
+        let gateway = config.start();
+        let said = |words: usize| {
+            form(&json!({ "name": { "type": "string", "description": "ab1 ".repeat(words) } }))
+        };
+        let (answer, record) = called(&gateway, era, &script, said(15_000));
+        assert!(!answer.body.contains("ab1"), "{era:?}: {answer:?}");
+        assert!(record["found"].to_string().contains("ask-unjudged"), "{era:?}: {record}");
+        if era == Era::Modern {
+            let (answer, _) = called(&gateway, era, &script, said(10));
+            assert!(answer.body.contains("ab1"), "{answer:?}");
+        }
+    }
+}
+
+/// A server whose tool gives what the script says, a result or an error.
+fn answering(era: Era, script: &Script) -> Server {
+    let script = Arc::clone(script);
+    Server::with(era, json!([tool("work")]), move |call, stream| {
+        let mut said = script.lock().unwrap().clone();
+        said["jsonrpc"] = "2.0".into();
+        said["id"] = call.body["id"].clone();
+        stream.write_all(&e2e::server::ok(&said.to_string())).is_ok()
+    })
+}
+
+#[test]
+fn no_more_is_asked_at_once_than_may_be_wherever_it_is_asked() {
+    for era in ERAS {
+        let script = Script::default();
+        let server = answering(era, &script);
+        let gateway = Config::asked(&server.url()).policy(OPEN).start();
+        let plain = json!({ "name": { "type": "string" } });
+        let questions = |count: usize| -> Value {
+            let all = (0..count).map(|n| (format!("q{n}"), form(&plain)));
+            Value::Object(all.collect())
+        };
+        // Beside a result, and in the state of a task.
+        let beside = |count: usize| json!({ "result": { "resultType": "complete", "content": [], "inputRequests": questions(count) } });
+        let in_two = |count: usize| {
+            let half = questions(count / 2);
+            json!({ "result": { "resultType": "complete", "content": [],
+                "inputRequests": questions(count - count / 2), "task": { "inputRequests": half } } })
+        };
+        for said in [beside(33), in_two(33)] {
+            let (answer, record) = called(&gateway, era, &script, said);
+            assert!(!answer.body.contains("elicitation/create"), "{era:?}: {answer:?}");
+            assert_eq!(record["reason"], "ask-count", "{era:?}: {record}");
+        }
+        for said in [beside(32), in_two(32)] {
+            let (_, record) = called(&gateway, era, &script, said);
+            assert_ne!(record["reason"], "ask-count", "{era:?}: {record}");
+        }
+        // In the error with which a user is sent to pages first.
+        let pages = |count: usize| {
+            let page = page("https://login.example.com/")["params"].clone();
+            json!({ "error": { "code": -32042, "message": "first", "data": { "elicitations": vec![page; count] } } })
+        };
+        let (answer, record) = called(&gateway, era, &script, pages(33));
+        assert!(!answer.body.contains("login.example.com"), "{era:?}: {answer:?}");
+        assert_eq!(record["reason"], "ask-count", "{era:?}: {record}");
+        let (_, record) = called(&gateway, era, &script, pages(32));
+        assert_ne!(record["reason"], "ask-count", "{era:?}: {record}");
     }
 }
 

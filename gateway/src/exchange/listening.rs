@@ -539,7 +539,7 @@ impl Listener {
         let Some(server) = self.server() else { return };
         let question = Question { key: "".into(), id: None, method: asked.into(), params };
         let question = Asked { questions: vec![question], result: None };
-        let params = match self.gateway.judged(server, question) {
+        let params = match self.gateway.judged(&self.caller, server, question).await {
             Ok(asked) => asked.questions.into_iter().next().and_then(|question| question.params),
             Err(refusal) => {
                 self.gateway.refused_to(&self.caller, &self.route, (&**server, asked), refusal);
