@@ -77,7 +77,7 @@ use request::{Outgoing, Speaker};
 use seat::{Opener, Seats};
 use standing::{Key, Standing};
 use turn::Turn;
-pub use wants::{Wants, changed, flag};
+pub use wants::{RESOURCES, Wants, changed, flag};
 
 /// The first id used towards a server. All have ten digits for a long time to come, so that two
 /// answers that say the same differ in those digits alone.
