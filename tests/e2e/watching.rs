@@ -162,10 +162,10 @@ fn what_a_listener_names_has_the_budget_of_one_message() {
         drop(go);
         let server = telling(era, wait);
         let all = RULES.replace(OPEN, "*");
-        let gateway = Config::of(&server.url()).policy(&all).limits("inspectionWork: 3000000");
+        let gateway = Config::of(&server.url()).policy(&all).limits("inspectionWork: 1500000");
         let gateway = gateway.start();
         let ana = gateway.client(Era::Modern, ANA);
-        let long = "word/".repeat(500);
+        let long = "word/".repeat(380);
         let long: Vec<_> = (0..256).map(|n| format!("{OPEN}/{n}/{long}")).collect();
         let wanted = json!({ "notifications": { "resourceSubscriptions": long } });
         let withheld = ana.ask("subscriptions/listen", wanted).json();

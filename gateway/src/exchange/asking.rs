@@ -10,7 +10,6 @@ use std::time::Instant;
 
 use http::Response;
 use policy::ask::{AT_ONCE, Reason, Refusal};
-use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment, Value};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -78,10 +77,7 @@ impl Underway {
 
     /// Puts on record that a server may not ask what it asked.
     fn note(&mut self, refusal: Refusal) {
-        let server = self.call.server.name();
-        tracing::warn!(%server, %refusal, "a server may not ask this of clients");
-        let finding = Finding::unasked(refusal.at, refusal.reason.code());
-        self.call.gateway.metrics.content([&finding]);
+        let finding = self.call.gateway.not_asked(&self.call.server, refusal);
         if let Some(record) = self.frame.entry.record() {
             record.found(vec![finding]);
         }
