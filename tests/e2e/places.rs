@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e2e::client::{Answer, Client};
-use e2e::gateway::{ANA, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Gateway};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
@@ -278,6 +278,43 @@ fn guardrails_are_asked_once_about_a_client_that_says_the_same_again() {
     ana.capabilities = json!({ "experimental": { "x": { "y": "two" } } });
     assert_eq!(ana.ask("tools/list", json!({})).code(), 0);
     assert_eq!(asked(), 2);
+}
+
+#[test]
+fn what_is_shown_to_a_caller_does_not_put_a_client_to_guardrails_again() {
+    let keys = std::sync::atomic::AtomicU8::new(b'A');
+    let offers = json!({ "tools": [tool("work")] });
+    let server = Server::offering(Era::Modern, offers, move |_| {
+        // Each call shows a key that was not shown before.
+        let last = keys.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let text = format!("the key is AKIAQ3EGRZ7XK2MWPLV{}", char::from(last));
+        json!({ "resultType": "complete", "content": [{ "type": "text", "text": text }] })
+    });
+    let guard = guard();
+    let mut config = Config::of(&server.url());
+    config.routes = format!(
+        "- {{path: /mcp, servers: [up], guardrails: [{{name: guard, url: '{}', onFailure: deny}}]}}",
+        guard.url()
+    );
+    let shows = "content: [{servers: [up], results: {secrets: audit}}]";
+    let gateway = config.policy(&format!("{shows}\n{OPEN}")).start();
+    let asked = || guard.calls().iter().filter(|call| call.body["part"] == "client").count();
+    let (mut ana, bob) = (gateway.client(Era::Modern, ANA), gateway.client(Era::Modern, BOB));
+    ana.capabilities = json!({ "experimental": { "x": { "y": "one" } } });
+    assert_eq!(ana.ask("tools/list", json!({})).code(), 0);
+    let before = asked();
+    // The other caller says nothing of itself.
+    for caller in [&bob, &ana, &bob] {
+        let answer = caller.call("work", &json!({}));
+        assert!(answer.body.contains("AKIAQ3EGRZ7XK2MWPLV"), "{answer:?}");
+        assert_eq!(ana.ask("tools/list", json!({})).code(), 0);
+    }
+    let of_ana =
+        |call: &e2e::server::Call| call.body["principal"] == "ana" && call.body["part"] == "client";
+    assert_eq!(guard.calls().iter().filter(|call| of_ana(call)).count(), before);
+    ana.capabilities = json!({ "experimental": { "x": { "y": "two" } } });
+    assert_eq!(ana.ask("tools/list", json!({})).code(), 0);
+    assert!(asked() > before, "another introduction is another question");
 }
 
 #[test]
