@@ -46,7 +46,7 @@ use crate::task::Tasks;
 
 use chain::{Chain, content_of};
 use record::{Counted, Event};
-use refusals::{Kind, Refusals, Summary};
+use refusals::{Address, Kind, Refusals, Summary};
 use spool::Spool;
 
 pub use agreement::{disagreement, last_kept};
@@ -131,6 +131,8 @@ pub struct Journal {
     scarce: AtomicBool,
     /// What callers ask that are not known.
     refusals: Refusals,
+    /// What servers ask outside of calls that they may not.
+    unasked: Refusals,
     /// A file was begun anew: there may be one too many.
     turned: Notify,
     observer: Option<Arc<dyn Observer>>,
@@ -239,6 +241,8 @@ impl Journal {
             failing: AtomicBool::new(false),
             scarce: AtomicBool::new(false),
             refusals: Refusals::new(refusals),
+            // There are as many servers as are configured.
+            unasked: Refusals::new(settings::Refusals { tracked: usize::MAX, ..refusals }),
             turned: Notify::new(),
             observer,
             witness: ArcSwapOption::empty(),
@@ -310,7 +314,7 @@ impl Journal {
     /// How many records there are in the chain, and requests that are recorded together or will be.
     #[must_use]
     pub fn accounted(&self) -> u64 {
-        self.ledger().tree().size() + self.refusals.counted()
+        self.ledger().tree().size() + self.refusals.counted() + self.unasked.counted()
     }
 
     /// Tells this one as well how exchanges that are on record have ended, or nobody any more.
@@ -358,20 +362,46 @@ impl Journal {
         Ok(Entry { journal: Arc::clone(self), record: Some(record) })
     }
 
-    /// Records an exchange that ended before anything was sent. Where its caller is known and let in it has a
-    /// record of its own; of other callers, many are recorded together.
+    /// Records an exchange that ended before anything was sent. Where its caller is known it has a record of its
+    /// own; of other callers, many are recorded together.
     ///
     /// # Errors
     /// When a sink does not take it.
     pub fn refused(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
-        if record.principal.is_some() && !Kind::is_turned_away(ending) {
-            return self.ended(record, ending);
+        match record.principal {
+            Some(_) => self.ended(record, ending),
+            None => self.turned_away(record, ending),
         }
+    }
+
+    /// Records a request of a caller that is not let in, whether or not it is known: many are recorded together.
+    ///
+    /// # Errors
+    /// When a sink does not take it.
+    pub fn turned_away(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
+        self.among(&self.refusals, &Kind::of(record, ending), (record, ending))
+    }
+
+    /// Records that `server` has asked outside of calls what it may not ask: many are recorded together.
+    ///
+    /// # Errors
+    /// When a sink does not take it.
+    pub fn unasked(&self, server: &str, record: &Record, ending: Ending) -> Result<(), AuditError> {
+        self.among(&self.unasked, &Kind::of_server(server, ending), (record, ending))
+    }
+
+    /// Records the first of a kind, and counts those after it.
+    fn among(
+        &self,
+        refusals: &Refusals,
+        kind: &Kind,
+        (record, ending): (&Record, Ending),
+    ) -> Result<(), AuditError> {
         let now = self.clock.instant();
-        let (kind, at) = (Kind::of(record, ending), (now, record.time));
-        if self.refusals.is_alone(kind, at, self.has_room_beside_calls()) {
+        let at = (now, record.time);
+        if refusals.is_alone(kind, at, self.has_room_beside_calls()) {
             // What is not taken now is recorded together with those after it, though another sink may have it.
-            return self.ended(record, ending).inspect_err(|_| self.refusals.count(kind, at));
+            return self.ended(record, ending).inspect_err(|_| refusals.count(kind, at));
         }
         self.metrics.audit_summarised.add(1);
         self.count(record, ending, now);
@@ -402,27 +432,40 @@ impl Journal {
                 || self.ledger().room(CALL).is_err())
     }
 
-    /// Records what was counted of callers that are not known: what is due, or all of it.
+    /// Records what was counted of callers that are not known, and of servers: what is due, or all of it.
     fn summarise(&self, all: bool) {
         if !all && !self.has_room_beside_calls() {
             return;
         }
         let now = self.clock.instant();
-        let mut left = self.refusals.due(now, all).into_iter();
-        for summary in left.by_ref() {
-            let Err(error) = self.summary(&summary) else { continue };
-            self.refusals.give_back(&summary, now);
-            self.complain(Err(error));
-            break;
+        for refusals in [&self.refusals, &self.unasked] {
+            let mut left = refusals.due(now, all).into_iter();
+            for summary in left.by_ref() {
+                let Err(error) = self.summary(&summary) else { continue };
+                refusals.give_back(&summary, now);
+                self.complain(Err(error));
+                break;
+            }
+            left.for_each(|summary| refusals.give_back(&summary, now));
         }
-        left.for_each(|summary| self.refusals.give_back(&summary, now));
     }
 
     fn summary(&self, summary: &Summary) -> Result<(), AuditError> {
-        let Summary { kind, count, since } = *summary;
+        let Summary { kind, count, since } = summary;
         let Kind { address, outcome, reason, status } = kind;
-        let address = address.to_string();
-        let counted = Some(Counted { address, count, since, outcome, reason, status });
+        let (server, address) = match address {
+            Address::Server(server) => (Some(Arc::clone(server)), None),
+            Address::Of(_) | Address::Other => (None, Some(address.to_string())),
+        };
+        let counted = Some(Counted {
+            address,
+            server,
+            count: *count,
+            since: *since,
+            outcome: *outcome,
+            reason: *reason,
+            status: *status,
+        });
         self.event(&Event { event: "refusals", counted, ..Event::default() })
     }
 

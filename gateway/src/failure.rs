@@ -226,6 +226,48 @@ impl Failure {
         !matches!(self, Self::BodyLength(_) | Self::BodyTime | Self::BodyBroken(_) | Self::Framing)
     }
 
+    /// Whether requests that end so are counted where there are many, although their caller is known: it may
+    /// use nothing, or has asked for what nobody may use. Both are decided before the body is read.
+    #[must_use]
+    pub const fn is_turned_away(&self) -> bool {
+        match self {
+            Self::Route => true,
+            Self::Authn(stranger) => matches!(stranger.error, AuthnError::Revoked),
+            Self::Host
+            | Self::Origin
+            | Self::Upgrade
+            | Self::StepUp(..)
+            | Self::Verb
+            | Self::Rate(_)
+            | Self::Overload
+            | Self::Share(_)
+            | Self::Framing
+            | Self::MediaType
+            | Self::Accept
+            | Self::BodyLength(_)
+            | Self::BodyTime
+            | Self::BodyBroken(_)
+            | Self::Decode(_)
+            | Self::Shape(_)
+            | Self::HeaderMismatch(_)
+            | Self::Version { .. }
+            | Self::Params(_)
+            | Self::Removed
+            | Self::Method
+            | Self::Session(_)
+            | Self::Replay
+            | Self::Duplicate
+            | Self::Denied(..)
+            | Self::Withheld(_)
+            | Self::Unsent(_)
+            | Self::Refused(_)
+            | Self::Unasked(_)
+            | Self::Unanswered
+            | Self::Audit(_)
+            | Self::Upstream(_) => false,
+        }
+    }
+
     /// Whether a call may be made with other arguments.
     #[must_use]
     pub fn is_about_arguments(&self) -> bool {

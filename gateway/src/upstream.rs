@@ -77,7 +77,7 @@ use request::{Outgoing, Speaker};
 use seat::{Opener, Seats};
 use standing::{Key, Standing};
 use turn::Turn;
-pub use wants::{Wants, changed, flag};
+pub use wants::{RESOURCES, Wants, changed, flag};
 
 /// The first id used towards a server. All have ten digits for a long time to come, so that two
 /// answers that say the same differ in those digits alone.
@@ -95,6 +95,8 @@ pub struct Upstream {
     /// What it may ask of clients.
     asks: Asks,
     counts: Arc<OfServer>,
+    /// How much is logged about what it says.
+    about: Noise,
     breaker: Option<Arc<Breaker>>,
     /// Compares what it says with what was approved.
     keeper: Arc<Keeper>,
@@ -198,6 +200,7 @@ impl Upstream {
             limits,
             identity: identity(server),
             asks: server.asks.clone(),
+            about: Noise::about(Arc::clone(&counts)),
             counts,
             breaker,
             keeper,
@@ -234,6 +237,12 @@ impl Upstream {
     #[must_use]
     pub const fn asks(&self) -> &Asks {
         &self.asks
+    }
+
+    /// Whether a line about what it says may be logged at `now`, and how many were not since the last one.
+    #[must_use]
+    pub fn may_log(&self, now: std::time::Instant) -> Option<u64> {
+        self.about.allow(now.into())
     }
 
     /// Whether it can be spoken to in the name of a caller alone, and not in our own.

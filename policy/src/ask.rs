@@ -7,11 +7,13 @@
 mod form;
 mod url;
 
+use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
 
 use crate::json::{Kind, Value};
 use crate::pattern::Pattern;
+use crate::work::Budget;
 
 /// The method with which a user is asked.
 const ELICIT: &str = "elicitation/create";
@@ -19,6 +21,9 @@ const ELICIT: &str = "elicitation/create";
 const SAMPLE: &str = "sampling/createMessage";
 /// The method with which folders are asked for.
 const ROOTS: &str = "roots/list";
+
+/// Most that a server may ask at once.
+pub const AT_ONCE: usize = 32;
 
 /// Longest elicitation, in bytes.
 const ELICITATION: usize = 64 * 1024;
@@ -101,17 +106,6 @@ pub enum Over {
     Cut,
 }
 
-/// What becomes of a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Decision {
-    /// It may be asked.
-    Deliver,
-    /// It may be asked with these changes.
-    Cut(Vec<Edit>),
-    /// It is not asked.
-    Refuse(Refusal),
-}
-
 /// A change: what stands at these bytes of the document becomes this.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Edit {
@@ -136,12 +130,24 @@ pub enum Reason {
     Size,
     /// It is no such request.
     Malformed,
+    /// More is asked at once than may be ([`AT_ONCE`]).
+    Count,
+    /// It could not be judged to its end.
+    Unjudged,
 }
 
 impl Reason {
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 6] =
-        ["ask-not-configured", "ask-secret", "ask-url", "ask-context", "ask-size", "ask-malformed"];
+    pub const CODES: [&str; 8] = [
+        "ask-not-configured",
+        "ask-secret",
+        "ask-url",
+        "ask-context",
+        "ask-size",
+        "ask-malformed",
+        "ask-count",
+        "ask-unjudged",
+    ];
 
     /// The stable code for clients, metrics and the audit log.
     #[must_use]
@@ -153,6 +159,8 @@ impl Reason {
             Self::Context => "ask-context",
             Self::Size => "ask-size",
             Self::Malformed => "ask-malformed",
+            Self::Count => "ask-count",
+            Self::Unjudged => "ask-unjudged",
         }
     }
 
@@ -166,6 +174,8 @@ impl Reason {
             Self::Context => "the request wants the context of other servers",
             Self::Size => "the request is larger than it may be",
             Self::Malformed => "the request is not as the protocol says",
+            Self::Count => "more is asked at once than may be",
+            Self::Unjudged => "the request could not be judged to its end",
         }
     }
 }
@@ -179,6 +189,14 @@ pub struct Refusal {
     pub at: &'static str,
 }
 
+impl Refusal {
+    /// Of what nobody could judge: it costs more than it may, or there is no room to judge it now.
+    #[must_use]
+    pub const fn unjudged() -> Self {
+        refuse(Reason::Unjudged, "")
+    }
+}
+
 impl fmt::Display for Refusal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}: {}", self.reason.code(), self.reason.note())
@@ -190,30 +208,52 @@ const fn refuse(reason: Reason, at: &'static str) -> Refusal {
 }
 
 impl Asks {
-    /// What becomes of a request of the server.
-    #[must_use]
-    pub fn decide(&self, method: &str, params: Option<Value<'_>>) -> Decision {
-        let decided = match method {
-            ELICIT => self.elicitation(params),
-            SAMPLE => self.sampling(params),
+    /// What has to be changed in each of the requests that the server makes at once, which may be asked
+    /// only together: methods with their parameters.
+    ///
+    /// # Errors
+    /// Why one of them is not asked, or that there are more than [`AT_ONCE`].
+    pub fn decide_all<'a>(
+        &self,
+        asked: impl IntoIterator<Item = (Cow<'a, str>, Option<Value<'a>>)>,
+        budget: &Budget,
+    ) -> Result<Vec<Vec<Edit>>, Refusal> {
+        let mut all = Vec::new();
+        for (method, params) in asked {
+            if all.len() == AT_ONCE {
+                return Err(refuse(Reason::Count, ""));
+            }
+            all.push(self.decide(&method, params, budget)?);
+        }
+        Ok(all)
+    }
+
+    /// What has to be changed in a request before it is asked.
+    fn decide(
+        &self,
+        method: &str,
+        params: Option<Value<'_>>,
+        budget: &Budget,
+    ) -> Result<Vec<Edit>, Refusal> {
+        let edits = match method {
+            ELICIT => self.elicitation(params, budget),
+            SAMPLE => self.sampling(params, budget),
             ROOTS if self.roots => Ok(Vec::new()),
             _ => Err(refuse(Reason::NotConfigured, "")),
         };
-        match decided {
-            Err(refusal) => Decision::Refuse(refusal),
-            Ok(edits) if edits.is_empty() => Decision::Deliver,
-            Ok(edits) => Decision::Cut(edits),
-        }
+        // What was not read to its end is not what it was taken for, whatever that was.
+        if budget.is_exhausted() { Err(Refusal::unjudged()) } else { edits }
     }
 
-    fn elicitation(&self, params: Option<Value<'_>>) -> Result<Vec<Edit>, Refusal> {
+    fn elicitation(
+        &self,
+        params: Option<Value<'_>>,
+        budget: &Budget,
+    ) -> Result<Vec<Edit>, Refusal> {
         if self.forms.is_none() && self.urls.is_none() {
             return Err(refuse(Reason::NotConfigured, ""));
         }
-        let params = plain(params)?;
-        if params.raw().len() > ELICITATION {
-            return Err(refuse(Reason::Size, ""));
-        }
+        let params = plain(params, ELICITATION, budget)?;
         let malformed = |at| refuse(Reason::Malformed, at);
         let mode = match params.get("mode") {
             None => None,
@@ -227,7 +267,8 @@ impl Asks {
                 if params.get("url").is_some() {
                     return Err(malformed("/url"));
                 }
-                let asks = forms.secrets == Secrets::Refuse && form::asks_for_secret(params);
+                let asks =
+                    forms.secrets == Secrets::Refuse && form::asks_for_secret(params, budget);
                 if asks { Err(refuse(Reason::Secret, "/requestedSchema")) } else { Ok(Vec::new()) }
             }
             Some("url") => {
@@ -244,13 +285,10 @@ impl Asks {
         }
     }
 
-    fn sampling(&self, params: Option<Value<'_>>) -> Result<Vec<Edit>, Refusal> {
+    fn sampling(&self, params: Option<Value<'_>>, budget: &Budget) -> Result<Vec<Edit>, Refusal> {
         let sampling = self.sampling.as_ref();
         let sampling = sampling.ok_or(refuse(Reason::NotConfigured, ""))?;
-        let params = plain(params)?;
-        if params.raw().len() > sampling.size {
-            return Err(refuse(Reason::Size, ""));
-        }
+        let params = plain(params, sampling.size, budget)?;
         let messages = params.get("messages").filter(|value| value.kind() == Kind::Array);
         let messages = messages.ok_or(refuse(Reason::Malformed, "/messages"))?;
         if messages.items().count() > sampling.messages {
@@ -279,10 +317,22 @@ impl Asks {
     }
 }
 
-/// The params, if no client could read in them what the decision does not.
-fn plain(params: Option<Value<'_>>) -> Result<Value<'_>, Refusal> {
+/// The params, if they are of at most `most` bytes, and no client could read in them what the decision does
+/// not.
+fn plain<'a>(
+    params: Option<Value<'a>>,
+    most: usize,
+    budget: &Budget,
+) -> Result<Value<'a>, Refusal> {
     let params = params.filter(|params| params.is_object());
     let params = params.ok_or(refuse(Reason::Malformed, ""))?;
+    // It is read only where it is short.
+    if params.raw().len() > most {
+        return Err(refuse(Reason::Size, ""));
+    }
+    if !budget.spend(params.raw().len()) {
+        return Err(Refusal::unjudged());
+    }
     let odd = |name: &str| READ.iter().any(|read| read.eq_ignore_ascii_case(name) && *read != name);
     let spelled = params.members().all(|(name, _)| !odd(&name));
     if spelled { Ok(params) } else { Err(refuse(Reason::Malformed, "")) }

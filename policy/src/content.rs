@@ -29,6 +29,7 @@ use std::collections::BTreeSet;
 use aho_corasick::{AhoCorasick, MatchKind};
 
 use self::carried::Carried;
+pub use self::carried::Learned;
 pub use self::handling::{Direction, Handling, Handlings};
 pub(crate) use self::host::note as authority_note;
 use self::lens::Lens;
@@ -290,6 +291,11 @@ impl Contents {
     /// A number that changes whenever a text may be found to be something that it was not before.
     pub(crate) fn learned(&self) -> u64 {
         self.carried.learned()
+    }
+
+    /// The same for texts that `caller` sends.
+    pub(crate) fn learned_of(&self, caller: &str) -> Learned {
+        self.carried.learned_of(caller)
     }
 
     /// A finding whose place and words name no secret, whatever members are called.

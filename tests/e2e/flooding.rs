@@ -1,13 +1,13 @@
 //! Nobody fills the log, the audit log or the disk by sending much of what is refused or unasked.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::process::Command;
 use std::sync::{Condvar, Mutex};
 
 use e2e::client::{Client, get, raw};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
-use e2e::server::{Server, answer};
+use e2e::server::{Server, answer, with_header};
 use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
 
@@ -38,6 +38,11 @@ for line in sys.stdin:
     send({"id": message["id"], **answer})
     sys.stdout.flush()
 "#;
+
+const CANARY: &str = "canary-7f3a9c21";
+/// What a server says with the canary in it is withheld.
+const WITHHOLDING: &str = "canaries: [canary-7f3a9c21]\ncontent: [{servers: [up], results: {canaries: block}}]\n\
+    rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
 
 #[test]
 fn a_server_that_sends_answers_nobody_asked_for_does_not_fill_the_log() {
@@ -226,4 +231,75 @@ fn lines_of_the_log_about_records_that_are_not_taken_are_few() {
     eventually("it to work again", || (ana.call("read", &json!({})).status == 200).then_some(()));
     drop(gateway);
     drop(reader);
+}
+
+/// How many questions the server below asks on the stream of a session.
+const QUESTIONS: usize = 100;
+
+/// A legacy server that asks on the stream of a session what it may not, and says the same as often.
+fn asking() -> Server {
+    let no = answer("400 Bad Request", "text/plain", "no");
+    Server::start(move |call, stream| {
+        let bytes = match call.method() {
+            "initialize" => with_header(
+                &call.result(&json!({
+                    "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                    "serverInfo": { "name": "fake", "version": "1" },
+                })),
+                "mcp-session-id: s\r\n",
+            ),
+            "server/discover" => no.clone(),
+            "tools/list" => call.result(&json!({ "tools": [] })),
+            "" if call.head.starts_with("GET") => {
+                let mut text = "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\
+                                connection: close\r\n\r\n"
+                    .to_owned();
+                for n in 0..QUESTIONS {
+                    let params = json!({ "message": "your key?", "level": "info", "data": CANARY });
+                    let told = json!({ "jsonrpc": "2.0", "method": "notifications/message",
+                        "params": params });
+                    let asked = json!({ "jsonrpc": "2.0", "id": format!("q-{n}"),
+                        "method": "elicitation/create", "params": params });
+                    text.push_str(&format!("data: {told}\n\ndata: {asked}\n\n"));
+                }
+                let mut rest = [0];
+                return stream.write_all(text.as_bytes()).is_ok()
+                    && stream.read(&mut rest).is_err();
+            }
+            _ => b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec(),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+// Only a legacy session has a stream on which servers ask.
+#[test]
+fn a_server_that_asks_again_and_again_costs_few_records_and_few_lines_of_the_log() {
+    let server = asking();
+    let mut config = Config::of(&server.url());
+    config.refusals = "{}".to_owned();
+    let mut gateway = config.policy(WITHHOLDING).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let stream = ana.stream(None);
+    eventually("each question is refused", || {
+        let calls = server.calls();
+        let told = calls.iter().filter(|call| call.body["error"]["code"] == -31403).count();
+        (told == QUESTIONS).then_some(())
+    });
+    drop(stream);
+    gateway.terminate();
+    assert_eq!(gateway.ended(), Some(0));
+    let (alone, counted) = recorded(&gateway, "ask-not-configured");
+    assert!((4..=8).contains(&alone), "{alone} have a record each");
+    assert_eq!(alone as u64 + counted, QUESTIONS as u64, "none is lost");
+    let log = gateway.log();
+    let summary = log.iter().find(|record| record["event"] == "refusals").unwrap();
+    assert_eq!((&summary["server"], &summary["address"]), (&json!("up"), &Value::Null));
+    let log = gateway.log.lock().unwrap().clone();
+    for said in ["may not ask this of clients", "a notification was withheld"] {
+        assert!(log.lines().filter(|line| line.contains(said)).count() < 40, "{said}");
+    }
+    let mut command = Command::new(binary());
+    let events = command.args(["audit", "export", "--event", "refusals"]).arg(gateway.audit());
+    assert_eq!(crate::ledger::misfits(&events.output().unwrap().stdout), "");
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e2e::client::{Answer, Client};
-use e2e::gateway::{ANA, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Gateway};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
@@ -281,6 +281,43 @@ fn guardrails_are_asked_once_about_a_client_that_says_the_same_again() {
 }
 
 #[test]
+fn what_is_shown_to_a_caller_does_not_put_a_client_to_guardrails_again() {
+    let keys = std::sync::atomic::AtomicU8::new(b'A');
+    let offers = json!({ "tools": [tool("work")] });
+    let server = Server::offering(Era::Modern, offers, move |_| {
+        // Each call shows a key that was not shown before.
+        let last = keys.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let text = format!("the key is AKIAQ3EGRZ7XK2MWPLV{}", char::from(last));
+        json!({ "resultType": "complete", "content": [{ "type": "text", "text": text }] })
+    });
+    let guard = guard();
+    let mut config = Config::of(&server.url());
+    config.routes = format!(
+        "- {{path: /mcp, servers: [up], guardrails: [{{name: guard, url: '{}', onFailure: deny}}]}}",
+        guard.url()
+    );
+    let shows = "content: [{servers: [up], results: {secrets: audit}}]";
+    let gateway = config.policy(&format!("{shows}\n{OPEN}")).start();
+    let asked = || guard.calls().iter().filter(|call| call.body["part"] == "client").count();
+    let (mut ana, bob) = (gateway.client(Era::Modern, ANA), gateway.client(Era::Modern, BOB));
+    ana.capabilities = json!({ "experimental": { "x": { "y": "one" } } });
+    assert_eq!(ana.ask("tools/list", json!({})).code(), 0);
+    let before = asked();
+    // The other caller says nothing of itself.
+    for caller in [&bob, &ana, &bob] {
+        let answer = caller.call("work", &json!({}));
+        assert!(answer.body.contains("AKIAQ3EGRZ7XK2MWPLV"), "{answer:?}");
+        assert_eq!(ana.ask("tools/list", json!({})).code(), 0);
+    }
+    let of_ana =
+        |call: &e2e::server::Call| call.body["principal"] == "ana" && call.body["part"] == "client";
+    assert_eq!(guard.calls().iter().filter(|call| of_ana(call)).count(), before);
+    ana.capabilities = json!({ "experimental": { "x": { "y": "two" } } });
+    assert_eq!(ana.ask("tools/list", json!({})).code(), 0);
+    assert!(asked() > before, "another introduction is another question");
+}
+
+#[test]
 fn guardrails_are_asked_about_the_resources_that_a_client_wants_to_watch() {
     let (server, guard) = (quiet(Era::Modern), guard());
     let gateway = guarded(Config::of(&server.url()), &guard);
@@ -430,6 +467,12 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
             (secret("password"), "ask-secret"),
             (secret("apiToken"), "ask-secret"),
             (secret("p\u{430}ssword"), "ask-secret"),
+            (form(&json!({ "password": { "type": "string", "enum": [] } })), "ask-secret"),
+            (form(&json!({ "password": { "type": "string", "enum": null } })), "ask-secret"),
+            (
+                form(&json!({ "passwords": { "type": "array", "items": { "type": "string" } } })),
+                "ask-secret",
+            ),
             (page("javascript:alert(1)"), "ask-url"),
             (page("http://login.example.com/"), "ask-url"),
             (page("https://169.254.169.254/latest/meta-data"), "ask-url"),
@@ -445,6 +488,77 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
             assert!(!answer.body.contains(&method), "{era:?} {code}: {answer:?}");
             assert!(record["found"].to_string().contains(code), "{era:?} {code}: {record}");
         }
+    }
+}
+
+#[test]
+fn a_form_that_costs_more_to_judge_than_it_may_is_not_asked() {
+    for era in ERAS {
+        let script = Script::default();
+        let server = asking(era, &script);
+        let config = Config::asked(&server.url()).policy(OPEN).limits("inspectionWork: 1500000");
+        let gateway = config.start();
+        let said = |words: usize| {
+            form(&json!({ "name": { "type": "string", "description": "ab1 ".repeat(words) } }))
+        };
+        let (answer, record) = called(&gateway, era, &script, said(15_000));
+        assert!(!answer.body.contains("ab1"), "{era:?}: {answer:?}");
+        assert!(record["found"].to_string().contains("ask-unjudged"), "{era:?}: {record}");
+        if era == Era::Modern {
+            let (answer, _) = called(&gateway, era, &script, said(10));
+            assert!(answer.body.contains("ab1"), "{answer:?}");
+        }
+    }
+}
+
+/// A server whose tool gives what the script says, a result or an error.
+fn answering(era: Era, script: &Script) -> Server {
+    let script = Arc::clone(script);
+    Server::with(era, json!([tool("work")]), move |call, stream| {
+        let mut said = script.lock().unwrap().clone();
+        said["jsonrpc"] = "2.0".into();
+        said["id"] = call.body["id"].clone();
+        stream.write_all(&e2e::server::ok(&said.to_string())).is_ok()
+    })
+}
+
+#[test]
+fn no_more_is_asked_at_once_than_may_be_wherever_it_is_asked() {
+    for era in ERAS {
+        let script = Script::default();
+        let server = answering(era, &script);
+        let gateway = Config::asked(&server.url()).policy(OPEN).start();
+        let plain = json!({ "name": { "type": "string" } });
+        let questions = |count: usize| -> Value {
+            let all = (0..count).map(|n| (format!("q{n}"), form(&plain)));
+            Value::Object(all.collect())
+        };
+        // Beside a result, and in the state of a task.
+        let beside = |count: usize| json!({ "result": { "resultType": "complete", "content": [], "inputRequests": questions(count) } });
+        let in_two = |count: usize| {
+            let half = questions(count / 2);
+            json!({ "result": { "resultType": "complete", "content": [],
+                "inputRequests": questions(count - count / 2), "task": { "inputRequests": half } } })
+        };
+        for said in [beside(33), in_two(33)] {
+            let (answer, record) = called(&gateway, era, &script, said);
+            assert!(!answer.body.contains("elicitation/create"), "{era:?}: {answer:?}");
+            assert_eq!(record["reason"], "ask-count", "{era:?}: {record}");
+        }
+        for said in [beside(32), in_two(32)] {
+            let (_, record) = called(&gateway, era, &script, said);
+            assert_ne!(record["reason"], "ask-count", "{era:?}: {record}");
+        }
+        // In the error with which a user is sent to pages first.
+        let pages = |count: usize| {
+            let page = page("https://login.example.com/")["params"].clone();
+            json!({ "error": { "code": -32042, "message": "first", "data": { "elicitations": vec![page; count] } } })
+        };
+        let (answer, record) = called(&gateway, era, &script, pages(33));
+        assert!(!answer.body.contains("login.example.com"), "{era:?}: {answer:?}");
+        assert_eq!(record["reason"], "ask-count", "{era:?}: {record}");
+        let (_, record) = called(&gateway, era, &script, pages(32));
+        assert_ne!(record["reason"], "ask-count", "{era:?}: {record}");
     }
 }
 

@@ -125,3 +125,52 @@ fn only_who_may_read_a_resource_is_told_that_it_changes() {
         }
     }
 }
+
+#[test]
+fn a_listener_names_no_more_resources_than_may_be_whether_or_not_it_may_have_them() {
+    for era in ERAS {
+        let (go, wait) = channel();
+        drop(go);
+        let server = telling(era, wait);
+        let gateway =
+            Config::of(&server.url()).policy(RULES).limits("inspectionWork: 9000000").start();
+        let ana = gateway.client(Era::Modern, ANA);
+        let listen = |uris: Vec<String>| {
+            let wanted = json!({ "notifications": { "resourceSubscriptions": uris } });
+            let body = ana.message(&json!("listen"), "subscriptions/listen", wanted);
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            stream.write_all(&ana.bytes("subscriptions/listen", None, &body)).unwrap();
+            stream
+        };
+        let denied = |count: usize| (0..count).map(|n| format!("{CLOSED}/{n}")).collect::<Vec<_>>();
+        for uris in [denied(257), vec![OPEN.to_owned(); 257]] {
+            let refused = e2e::client::read(&mut listen(uris));
+            assert_eq!((refused.status, refused.code()), (400, -32602), "{era:?}: {refused:?}");
+            assert_eq!(gateway.last()["reason"], "params", "{era:?}");
+        }
+        for uris in [denied(256), vec![OPEN.to_owned(); 256]] {
+            until(&mut listen(uris), "subscriptions/acknowledged");
+        }
+    }
+}
+
+#[test]
+fn what_a_listener_names_has_the_budget_of_one_message() {
+    for era in ERAS {
+        let (go, wait) = channel();
+        drop(go);
+        let server = telling(era, wait);
+        let all = RULES.replace(OPEN, "*");
+        let gateway = Config::of(&server.url()).policy(&all).limits("inspectionWork: 1500000");
+        let gateway = gateway.start();
+        let ana = gateway.client(Era::Modern, ANA);
+        let long = "word/".repeat(380);
+        let long: Vec<_> = (0..256).map(|n| format!("{OPEN}/{n}/{long}")).collect();
+        let wanted = json!({ "notifications": { "resourceSubscriptions": long } });
+        let withheld = ana.ask("subscriptions/listen", wanted).json();
+        assert_eq!(withheld["error"]["data"]["reason"], "content", "{era:?}: {withheld}");
+        let record = gateway.last();
+        assert!(record["found"].to_string().contains("inspection-budget"), "{era:?}: {record}");
+    }
+}

@@ -251,6 +251,9 @@ fn endpoint(event: &mut Object<'_>, record: &Record<'_>) {
         let is_one = address.parse::<IpAddr>().is_ok();
         write_ascii(endpoint.key(if is_one { "ip" } else { "name" }), &address);
     }
+    // What a server asks by itself comes from it.
+    let server = record.text("server").filter(|_| peer.is_empty());
+    member(&mut endpoint, "name", server);
     if let Some((host, port)) = peer.rsplit_once(':') {
         write_ascii(endpoint.key("ip"), host.trim_matches(['[', ']']));
         if let Ok(port) = port.parse::<u16>() {

@@ -528,11 +528,13 @@ pub(super) struct Event<'a> {
     pub(super) what: Option<&'a str>,
 }
 
-/// Requests of callers that are not known, recorded together.
+/// Requests of callers that are not known, or of a server, recorded together.
 #[derive(Clone, Debug)]
 pub(super) struct Counted {
     /// Where they came from.
-    pub(super) address: String,
+    pub(super) address: Option<String>,
+    /// The server that made them.
+    pub(super) server: Option<Arc<str>>,
     /// How many they are.
     pub(super) count: u64,
     /// When the first of them came.
@@ -557,7 +559,7 @@ impl Event<'_> {
         let mut out = Vec::with_capacity(512);
         let line = &mut Object::open(&mut out);
         let counted = self.counted.as_ref();
-        foreign(line, "address", counted.map(|counted| &*counted.address));
+        foreign(line, "address", counted.and_then(|counted| counted.address.as_deref()));
         if let Some(bytes) = self.bytes {
             number(line, "bytes", bytes as u64);
         }
@@ -587,6 +589,7 @@ impl Event<'_> {
         line.text("policy", policy);
         foreign(line, "reason", counted.and_then(|counted| counted.reason));
         line.text("schema", SCHEMA);
+        foreign(line, "server", counted.and_then(|counted| counted.server.as_deref()));
         if let Some(counted) = counted {
             line.show("since", &humantime::format_rfc3339_micros(counted.since));
         }
@@ -631,7 +634,8 @@ mod tests {
             note: Some("n\n\u{2014}"),
             tree: Some(&tree),
             counted: Some(Counted {
-                address: "192.0.2.1".to_owned(),
+                address: Some("192.0.2.1".to_owned()),
+                server: Some("up".into()),
                 count: 2,
                 since: UNIX_EPOCH,
                 outcome: Outcome::Refused,

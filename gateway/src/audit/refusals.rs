@@ -1,15 +1,19 @@
-//! Requests of callers that are not let in, counted where there are many.
+//! Requests of callers that are not let in, and requests of servers that they may not make outside of calls,
+//! counted where there are many.
 //!
 //! A caller without a credential, or with one that was revoked, decides how many requests it sends, and so does one
 //! that asks for a route that does not exist; a record for each would let it decide how much is written. The first few of an address with one outcome and reason have a record each; those after them are
 //! counted and recorded together, once an interval. With `each`, `interval` and `tracked` as configured at most
 //! `tracked * (each + 1)` records and a few for all other addresses are written in an interval.
+//!
+//! A server decides as well how often it asks clients on streams that belong to no call. What it may not ask is
+//! counted in the same way, by server and reason.
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::net::{IpAddr, Ipv6Addr};
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use super::record::Record;
@@ -20,10 +24,12 @@ use crate::settings;
 const NETWORK: u128 = u128::MAX << 64;
 
 /// Where requests came from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Address {
     /// From this address, or for IPv6 from this network.
     Of(IpAddr),
+    /// From a configured server.
+    Server(Arc<str>),
     /// From addresses that are not told apart.
     Other,
 }
@@ -42,13 +48,14 @@ impl fmt::Display for Address {
         match self {
             Self::Of(IpAddr::V4(ip)) => write!(f, "{ip}"),
             Self::Of(IpAddr::V6(ip)) => write!(f, "{ip}/64"),
+            Self::Server(name) => f.write_str(name),
             Self::Other => f.write_str("other"),
         }
     }
 }
 
 /// What is counted together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Kind {
     /// Where the requests came from.
     pub(super) address: Address,
@@ -61,14 +68,13 @@ pub(super) struct Kind {
 }
 
 impl Kind {
-    /// Whether requests that end so are counted where there are many, although their caller is known: it may
-    /// use nothing, or has asked for what nobody may use.
-    pub(super) const fn is_turned_away(ending: Ending) -> bool {
-        // These two are decided before the body is read.
-        let Some(reason) = ending.reason else { return false };
-        matches!(reason.as_bytes(), b"credential-revoked" | b"unknown-route")
+    /// Of what the server called `name` has asked.
+    pub(super) fn of_server(name: &str, ending: Ending) -> Self {
+        let Ending { outcome, status, reason, .. } = ending;
+        Self { address: Address::Server(name.into()), outcome, reason, status }
     }
 
+    /// Of a request, by where it came from.
     pub(super) fn of(record: &Record, ending: Ending) -> Self {
         let Ending { outcome, status, reason, .. } = ending;
         Self { address: Address::of(record.peer.ip()), outcome, reason, status }
@@ -76,7 +82,7 @@ impl Kind {
 }
 
 /// Requests that are recorded together.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Summary {
     /// What they have in common.
     pub(super) kind: Kind,
@@ -117,7 +123,7 @@ impl Refusals {
     /// `room`; otherwise it is counted.
     pub(super) fn is_alone(
         &self,
-        kind: Kind,
+        kind: &Kind,
         (now, time): (Instant, SystemTime),
         room: bool,
     ) -> bool {
@@ -133,7 +139,7 @@ impl Refusals {
     }
 
     /// Counts a request whose own record was not taken.
-    pub(super) fn count(&self, kind: Kind, (now, time): (Instant, SystemTime)) {
+    pub(super) fn count(&self, kind: &Kind, (now, time): (Instant, SystemTime)) {
         self.tally(&mut self.tallies(), kind, (now, time)).add(1, time);
         self.counted.fetch_add(1, Ordering::Relaxed);
     }
@@ -150,7 +156,7 @@ impl Refusals {
                 return false;
             }
             let count = std::mem::take(&mut tally.count);
-            due.push(Summary { kind: *kind, count, since: tally.since });
+            due.push(Summary { kind: kind.clone(), count, since: tally.since });
             tally.begun = now;
             true
         });
@@ -159,7 +165,8 @@ impl Refusals {
 
     /// Takes back what could not be recorded, to be recorded later.
     pub(super) fn give_back(&self, summary: &Summary, now: Instant) {
-        let Summary { kind, count, since } = *summary;
+        let Summary { kind, count, since } = summary;
+        let (count, since) = (*count, *since);
         self.tally(&mut self.tallies(), kind, (now, since)).add(count, since);
     }
 
@@ -171,11 +178,14 @@ impl Refusals {
     fn tally<'a>(
         &self,
         tallies: &'a mut BTreeMap<Kind, Tally>,
-        kind: Kind,
+        kind: &Kind,
         (begun, since): (Instant, SystemTime),
     ) -> &'a mut Tally {
-        let is_tracked = tallies.contains_key(&kind) || tallies.len() < self.limits.tracked;
-        let kind = if is_tracked { kind } else { Kind { address: Address::Other, ..kind } };
+        let is_tracked = tallies.contains_key(kind) || tallies.len() < self.limits.tracked;
+        let mut kind = kind.clone();
+        if !is_tracked {
+            kind.address = Address::Other;
+        }
         tallies.entry(kind).or_insert(Tally { begun, alone: 0, count: 0, since })
     }
 
@@ -196,7 +206,7 @@ impl Tally {
 mod tests {
     use super::{Address, Kind, Refusals};
     use crate::clock::{Clock as _, System};
-    use crate::ending::Outcome;
+    use crate::ending::{Ending, Outcome};
     use crate::settings;
     use std::net::IpAddr;
     use std::time::{Duration, Instant, UNIX_EPOCH};
@@ -218,8 +228,11 @@ mod tests {
         let (mut alone, mut counted) = (0, 0);
         for second in 0..60 {
             for _ in 0..1000 {
-                alone +=
-                    u64::from(refusals.is_alone(kind("192.0.2.1"), (at(second), UNIX_EPOCH), true));
+                alone += u64::from(refusals.is_alone(
+                    &kind("192.0.2.1"),
+                    (at(second), UNIX_EPOCH),
+                    true,
+                ));
             }
             let due = refusals.due(at(second), false);
             assert!(due.len() <= 1);
@@ -230,7 +243,7 @@ mod tests {
         assert_eq!(refusals.counted(), counted);
         // After a quiet interval it begins anew.
         assert!(refusals.due(at(80), false).is_empty());
-        assert!(refusals.is_alone(kind("192.0.2.1"), (at(80), UNIX_EPOCH), true));
+        assert!(refusals.is_alone(&kind("192.0.2.1"), (at(80), UNIX_EPOCH), true));
     }
 
     #[test]
@@ -240,7 +253,7 @@ mod tests {
         let mut alone = 0;
         for n in 0..=255 {
             for _ in 0..10 {
-                alone += u64::from(refusals.is_alone(kind(&format!("192.0.2.{n}")), at, true));
+                alone += u64::from(refusals.is_alone(&kind(&format!("192.0.2.{n}")), at, true));
             }
         }
         let due = refusals.due(now, true);
@@ -256,7 +269,7 @@ mod tests {
         let (refusals, now) = refusals();
         let at = (now, UNIX_EPOCH);
         let alone = (0..100)
-            .filter(|n| refusals.is_alone(kind(&format!("2001:db8:0:1:{n:x}::{n:x}")), at, true));
+            .filter(|n| refusals.is_alone(&kind(&format!("2001:db8:0:1:{n:x}::{n:x}")), at, true));
         assert_eq!(alone.count(), 2);
         let due = refusals.due(now, true);
         assert_eq!(due[0].kind.address.to_string(), "2001:db8:0:1::/64");
@@ -267,14 +280,31 @@ mod tests {
     fn what_has_no_room_or_is_not_taken_is_counted_until_it_is() {
         let (refusals, now) = refusals();
         let at = |seconds| (now, UNIX_EPOCH + Duration::from_secs(seconds));
-        assert!(!refusals.is_alone(kind("192.0.2.1"), at(1), false));
-        refusals.count(kind("192.0.2.1"), at(2));
+        assert!(!refusals.is_alone(&kind("192.0.2.1"), at(1), false));
+        refusals.count(&kind("192.0.2.1"), at(2));
         let due = refusals.due(now, true);
         let [summary] = &due[..] else { panic!("{due:?}") };
         assert_eq!((summary.count, summary.since), (2, at(1).1));
         refusals.give_back(summary, now);
-        assert!(!refusals.is_alone(kind("192.0.2.1"), at(3), false));
+        assert!(!refusals.is_alone(&kind("192.0.2.1"), at(3), false));
         let due = refusals.due(now, true);
         assert_eq!((due[0].count, due[0].since), (3, at(1).1));
+    }
+
+    #[test]
+    fn what_a_server_asks_is_counted_by_server_and_reason() {
+        let (refusals, now) = refusals();
+        let at = (now, UNIX_EPOCH);
+        let of = |server: &str, reason| {
+            let ending = Ending { reason: Some(reason), ..Ending::answered() };
+            Kind::of_server(server, ending)
+        };
+        let alone = (0..100).filter(|_| refusals.is_alone(&of("crm", "ask-url"), at, true));
+        assert_eq!(alone.count(), 2);
+        assert!(refusals.is_alone(&of("crm", "ask-secret"), at, true));
+        assert!(refusals.is_alone(&of("web", "ask-url"), at, true));
+        let due = refusals.due(now, true);
+        let [summary] = &due[..] else { panic!("{due:?}") };
+        assert_eq!((summary.count, summary.kind.address.to_string()), (98, "crm".to_owned()));
     }
 }

@@ -511,8 +511,10 @@ fn words(record: Value<'_>) -> Vec<u8> {
         (Some(one), None) | (None, Some(one)) => word(&one),
         (None, None) => {}
     }
-    if let (Some(count), Some(address)) = (text("count"), text("address")) {
-        word(&format!("{count} from {address}"));
+    match (text("count"), text("address")) {
+        (Some(count), Some(address)) => word(&format!("{count} from {address}")),
+        (Some(count), None) => word(&format!("{count} times")),
+        (None, _) => {}
     }
     let why: Vec<_> = ["reason", "rule", "what"].iter().filter_map(|name| text(name)).collect();
     if !why.is_empty() {

@@ -9,8 +9,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use http::Response;
-use policy::ask::{Decision, Reason, Refusal};
-use policy::inspect::Finding;
+use policy::ask::{AT_ONCE, Reason, Refusal};
 use policy::json::{Bounds, Document, Fragment, Value};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
@@ -58,7 +57,8 @@ impl Underway {
     /// goes on.
     pub(super) async fn permitted(&mut self, asked: Asked) -> Option<Next> {
         let ids: Vec<_> = asked.questions.iter().filter_map(|asked| asked.id.clone()).collect();
-        let refusal = match self.call.gateway.judged(&self.call.server, asked) {
+        let Call { gateway, caller, server, .. } = &self.call;
+        let refusal = match gateway.judged(caller, server, asked).await {
             Ok(asked) => return Some(Next::Step(Step::Asked(asked))),
             Err(refusal) => refusal,
         };
@@ -77,10 +77,7 @@ impl Underway {
 
     /// Puts on record that a server may not ask what it asked.
     fn note(&mut self, refusal: Refusal) {
-        let server = self.call.server.name();
-        tracing::warn!(%server, %refusal, "a server may not ask this of clients");
-        let finding = Finding::unasked(refusal.at, refusal.reason.code());
-        self.call.gateway.metrics.content([&finding]);
+        let finding = self.call.gateway.not_asked(&self.call.server, refusal);
         if let Some(record) = self.frame.entry.record() {
             record.found(vec![finding]);
         }
@@ -88,22 +85,26 @@ impl Underway {
 
     /// Holds what a server asks in a result that is no question itself, such as the state of a task, to
     /// what it may ask. There is no place there to ask for less.
-    pub(super) fn asks_in(&mut self, result: &Fragment) -> Result<(), Failure> {
-        let value = result.value();
+    pub(super) async fn asks_in(&mut self, result: &Fragment) -> Result<(), Failure> {
+        let (value, document) = (result.value(), result.document());
         let holders = [Some(value), value.get("task"), value.get("result")];
         let asked = holders.into_iter().flatten().filter_map(|holder| holder.get("inputRequests"));
-        for (_, question) in asked.flat_map(Value::members) {
+        let put = asked.flat_map(Value::members).map(|(_, question)| {
             let method = question.get("method").and_then(Value::as_str).unwrap_or_default();
-            let asks = self.call.server.asks();
-            let refusal = match asks.decide(&method, question.get("params")) {
-                Decision::Deliver => continue,
-                Decision::Cut(_) => Refusal { reason: Reason::Size, at: "" },
-                Decision::Refuse(refusal) => refusal,
-            };
-            self.note(refusal);
-            return Err(Failure::Refused(refusal));
+            (method.into(), question.get("params").map(|params| params.fragment(&document)))
+        });
+        let put: Vec<_> = put.take(AT_ONCE + 1).collect();
+        if put.is_empty() {
+            return Ok(());
         }
-        Ok(())
+        let Call { gateway, caller, server, .. } = &self.call;
+        let refusal = match gateway.edits(caller, server, put).await {
+            Ok(edits) if edits.iter().all(Vec::is_empty) => return Ok(()),
+            Ok(_) => Refusal { reason: Reason::Size, at: "" },
+            Err(refusal) => refusal,
+        };
+        self.note(refusal);
+        Err(Failure::Refused(refusal))
     }
 
     fn another_round(&mut self) -> Result<(), Failure> {
@@ -321,13 +322,12 @@ impl Underway {
         }
         let document = error.document();
         let list = value.get("data")?.get("elicitations")?;
-        let asks = self.call.server.asks();
-        let refused =
-            list.items().find_map(|params| match asks.decide(method::ELICIT, Some(params)) {
-                Decision::Refuse(refusal) => Some(refusal),
-                Decision::Deliver | Decision::Cut(_) => None,
-            });
-        if let Some(refusal) = refused {
+        let put = list.items().take(AT_ONCE + 1);
+        let put = put.map(|params| (method::ELICIT.into(), Some(params.fragment(&document))));
+        let put: Vec<_> = put.collect();
+        let Call { gateway, caller, server, .. } = &self.call;
+        let judged = gateway.edits(caller, server, put).await;
+        if let Err(refusal) = judged {
             self.note(refusal);
             return Some(Err(Failure::Refused(refusal)));
         }
@@ -340,7 +340,7 @@ impl Underway {
             method: method::ELICIT.into(),
             params: Some(params.fragment(&document)),
         };
-        let questions: Vec<_> = list.items().take(ROUNDS).enumerate().map(question).collect();
+        let questions: Vec<_> = list.items().enumerate().map(question).collect();
         let questions = match self.shown(Asked { questions, result: None }).await {
             Ok(asked) => asked.questions,
             Err(failure) => return Some(Err(failure)),

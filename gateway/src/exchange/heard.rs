@@ -86,13 +86,19 @@ impl Gateway {
         let mut found = Vec::new();
         let said = (Part::Params, told.params.clone());
         let params = self.heard(caller, server, said, None, &mut found).await;
+        // How often and how much it says is for the server to decide.
+        let name = server.name();
         for finding in &found {
-            tracing::info!(server = %server.name(), method = %told.method, %finding, "found in what a server said");
+            if let Some(suppressed) = server.may_log(self.clock.instant()) {
+                tracing::info!(server = %name, method = %told.method, %finding, suppressed, "found in what a server said");
+            }
         }
         match params {
             Ok(params) => Some(Notification { method: told.method.clone(), params }),
             Err(finding) => {
-                tracing::warn!(server = %server.name(), method = %told.method, %finding, "a notification was withheld");
+                if let Some(suppressed) = server.may_log(self.clock.instant()) {
+                    tracing::warn!(server = %name, method = %told.method, %finding, suppressed, "a notification was withheld");
+                }
                 None
             }
         }

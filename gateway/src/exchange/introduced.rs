@@ -5,6 +5,7 @@
 //! in a legacy session, and with each message of a modern client that says something else than before.
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 
 use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
@@ -49,22 +50,39 @@ impl Gateway {
             client: Arc::clone(client),
         };
         // Read before anything is looked at: what is learned meanwhile is not taken for known.
-        let (now, learned) = (self.clock.instant(), self.policy.learned());
-        if let Some(passed) = self.introductions.find(&said, (now, learned)) {
-            self.metrics.content(&passed.found);
-            record.found(passed.found.clone());
-            return Ok(Arc::clone(&passed.client));
+        let (now, of_all) = (self.clock.instant(), self.policy.learned());
+        let of_caller = || self.policy.learned_of(caller);
+        let before = self.introductions.find(&said);
+        let current = before.as_ref().filter(|passed| passed.is_current(of_all, of_caller));
+        let (told, found, learned) = match current {
+            Some(passed) => {
+                self.metrics.content(&passed.found);
+                record.found(passed.found.clone());
+                if passed.agreed(now).is_some() {
+                    return Ok(Arc::clone(&passed.client));
+                }
+                (Arc::clone(&passed.client), passed.found.clone(), passed.learned)
+            }
+            None => {
+                let learned = of_caller();
+                let (told, found) = self.told_of(caller, &servers, client, record)?;
+                (told, found, learned)
+            }
+        };
+        // Guardrails have agreed to what servers are told, whatever the detectors have learned since.
+        let same = before.as_ref().filter(|passed| passed.client == told);
+        let mut agreed = same.and_then(|passed| passed.agreed(now));
+        if agreed.is_none() {
+            let mut answered = true;
+            for server in servers {
+                answered &= self.vouched(route, (&**caller, &**server), &told, record).await?;
+            }
+            agreed = answered.then_some(now);
         }
-        let (client, found) = self.told_of(caller, &servers, client, record)?;
-        let mut answered = true;
-        for server in servers {
-            answered &= self.vouched(route, (&**caller, &**server), &client, record).await?;
-        }
-        if answered {
-            let passed = Passed { client: Arc::clone(&client), found, at: now, learned };
-            self.introductions.keep(said, Arc::new(passed));
-        }
-        Ok(client)
+        let (client, of_all) = (Arc::clone(&told), AtomicU64::new(of_all));
+        let passed = Passed { client, found, agreed, learned, of_all };
+        self.introductions.keep(said, Arc::new(passed));
+        Ok(told)
     }
 
     /// The client as the detectors let each of these servers be told of it, and what they found.

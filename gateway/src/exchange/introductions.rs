@@ -7,9 +7,11 @@
 use std::fmt;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use arc_swap::ArcSwapOption;
+use policy::content::Learned;
 use policy::inspect::Finding;
 use policy::principal::Principal;
 
@@ -37,11 +39,34 @@ pub(super) struct Passed {
     pub(super) client: Arc<Client>,
     /// What was found in what it said and let pass.
     pub(super) found: Vec<Finding>,
-    /// When the guardrails of the route have agreed.
-    pub(super) at: Instant,
-    /// What the detectors knew of values that must not be sent elsewhere; see
+    /// When the guardrails of the route have agreed; `None` if not all of them have answered.
+    pub(super) agreed: Option<Instant>,
+    /// What the detectors knew of values that the caller must not send elsewhere; see
+    /// [`Policy::learned_of`](policy::pipeline::Policy::learned_of).
+    pub(super) learned: Learned,
+    /// What they knew of all callers when that was last seen to be the same; see
     /// [`Policy::learned`](policy::pipeline::Policy::learned).
-    pub(super) learned: u64,
+    pub(super) of_all: AtomicU64,
+}
+
+impl Passed {
+    /// Whether the detectors still find the same. `of_all` is what they know of all callers, and was read before
+    /// `of_caller` is, which takes a lock: it is asked for only where something was learned of anybody.
+    pub(super) fn is_current(&self, of_all: u64, of_caller: impl FnOnce() -> Learned) -> bool {
+        if self.of_all.load(Ordering::Acquire) == of_all {
+            return true;
+        }
+        let is_same = of_caller() == self.learned;
+        if is_same {
+            self.of_all.store(of_all, Ordering::Release);
+        }
+        is_same
+    }
+
+    /// When the guardrails have agreed, if they need not be asked again at `now`.
+    pub(super) fn agreed(&self, now: Instant) -> Option<Instant> {
+        self.agreed.filter(|at| now.saturating_duration_since(*at) < AGREED)
+    }
 }
 
 #[derive(Debug)]
@@ -71,16 +96,11 @@ impl fmt::Debug for Introductions {
 }
 
 impl Introductions {
-    /// What passed of this introduction, if it did not too long ago and the detectors knew no less.
-    pub(super) fn find(
-        &self,
-        said: &Introduction,
-        (now, learned): (Instant, u64),
-    ) -> Option<Arc<Passed>> {
+    /// What passed of this introduction before.
+    pub(super) fn find(&self, said: &Introduction) -> Option<Arc<Passed>> {
         let known = self.slot(said)?.load();
         let Known { said: before, passed } = &**known.as_ref()?;
-        let fresh = now.saturating_duration_since(passed.at) < AGREED && passed.learned == learned;
-        (fresh && before == said).then(|| Arc::clone(passed))
+        (before == said).then(|| Arc::clone(passed))
     }
 
     /// Remembers what passed.
@@ -102,10 +122,12 @@ mod tests {
     use super::{AGREED, Introduction, Introductions, Passed};
     use crate::client::Client;
     use crate::clock::{Clock as _, System};
+    use policy::content::Learned;
     use policy::name::{GroupName, PrincipalId};
     use policy::principal::Principal;
     use std::sync::Arc;
-    use std::time::Duration;
+    use std::sync::atomic::AtomicU64;
+    use std::time::{Duration, Instant};
 
     fn said(groups: &[&str], info: &str, servers: &[usize]) -> Introduction {
         let groups = groups.iter().map(|group| GroupName::parse(group).unwrap()).collect();
@@ -117,28 +139,42 @@ mod tests {
         }
     }
 
+    fn passed(client: &Arc<Client>, agreed: Option<Instant>) -> Passed {
+        let (client, learned) = (Arc::clone(client), Learned::default());
+        Passed { client, found: Vec::new(), agreed, learned, of_all: AtomicU64::new(7) }
+    }
+
     #[test]
     fn an_introduction_is_known_again_by_all_that_it_was_judged_by() {
         let (known, now) = (Introductions::default(), System.instant());
         let first = said(&["dev"], r#"{"name":"a"}"#, &[0]);
-        assert!(known.find(&first, (now, 0)).is_none());
-        let client = Arc::clone(&first.client);
-        let passed = Arc::new(Passed { client, found: Vec::new(), at: now, learned: 7 });
-        known.keep(first.clone(), passed);
-        assert!(known.find(&said(&["dev"], r#"{"name":"a"}"#, &[0]), (now, 7)).is_some());
+        assert!(known.find(&first).is_none());
+        known.keep(first.clone(), Arc::new(passed(&first.client, Some(now))));
+        assert!(known.find(&said(&["dev"], r#"{"name":"a"}"#, &[0])).is_some());
         for other in [
             said(&["ops"], r#"{"name":"a"}"#, &[0]),
             said(&["dev"], r#"{"name":"b"}"#, &[0]),
             said(&["dev"], r#"{"name":"a"}"#, &[0, 1]),
             Introduction { route: "/two".into(), ..first.clone() },
         ] {
-            assert!(known.find(&other, (now, 7)).is_none(), "{other:?}");
+            assert!(known.find(&other).is_none(), "{other:?}");
         }
-        // The detectors know more, or guardrails are to be asked again.
-        assert!(known.find(&first, (now, 8)).is_none());
-        assert!(known.find(&first, (now + AGREED - Duration::from_millis(1), 7)).is_some());
-        assert!(known.find(&first, (now + AGREED, 7)).is_none());
         // Another policy is another generation, which remembers nothing.
-        assert!(Introductions::default().find(&first, (now, 7)).is_none());
+        assert!(Introductions::default().find(&first).is_none());
+    }
+
+    #[test]
+    fn the_word_of_guardrails_counts_for_a_minute_and_that_of_the_detectors_until_they_learn() {
+        let now = System.instant();
+        let first = said(&["dev"], r#"{"name":"a"}"#, &[0]);
+        let agreed = passed(&first.client, Some(now));
+        assert_eq!(agreed.agreed(now + AGREED - Duration::from_millis(1)), Some(now));
+        assert_eq!(agreed.agreed(now + AGREED), None);
+        assert_eq!(passed(&first.client, None).agreed(now), None);
+        let never = || -> Learned { panic!("nothing was learned of anybody") };
+        assert!(agreed.is_current(7, never));
+        // Something was learned of another caller: that is looked up once.
+        assert!(agreed.is_current(8, Learned::default));
+        assert!(agreed.is_current(8, never));
     }
 }

@@ -10,7 +10,7 @@ use policy::json::{Bounds, Document, Fragment, Value};
 use policy::message::{Use, Verb};
 use policy::name::ServerName;
 use policy::offer::Kind;
-use policy::pipeline::{Permit, Ruling};
+use policy::pipeline::{Permit, Policy, Ruling};
 use policy::principal::Principal;
 use policy::work::{Budget, USUAL_MOST};
 use tokio::sync::mpsc;
@@ -31,11 +31,13 @@ use crate::protocol::{code, method};
 use crate::quota::Quota;
 use crate::replay::{self, Replay};
 use crate::reply;
-use crate::upstream::{Asked, Feed, Heard, Party, Question, Replier, Upstream, Wants};
+use crate::upstream::{Asked, Feed, Heard, Party, Question, RESOURCES, Replier, Upstream, Wants};
 use crate::wire::{self, Id, Notification, Object};
 
 /// Messages of all servers that wait for one listener.
 const WAITING: usize = 64;
+/// What a client is told that wants to listen for more resources than one listener may.
+const TOO_MANY: &str = "a listener may name 256 resources";
 /// The lists whose changes can be listened for.
 const LISTS: [Kind; 3] = [Kind::Tool, Kind::Prompt, Kind::Resource];
 
@@ -124,6 +126,10 @@ impl Gateway {
         place: Place,
     ) -> Response<Body> {
         let id = arrived.id.clone().unwrap_or(Id::Number(0));
+        // Also those count that the caller may not have, or names twice: each is looked at.
+        if watched(filter.value()).nth(RESOURCES).is_some() {
+            return self.refuse(&record, &Failure::Params(TOO_MANY));
+        }
         let standing = match self.standing(&arrived.holder) {
             Ok(standing) => standing,
             Err(failure) => return self.refuse(&record, &failure),
@@ -132,24 +138,17 @@ impl Gateway {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), Some(&id)),
         };
-        let (mut wanted, mut found) = (Vec::new(), Vec::new());
-        for (at, server) in arrived.route.servers.iter().enumerate() {
-            wanted.push((
-                at,
-                server,
-                self.wanted(&arrived, at, server, filter.value(), &mut found),
-            ));
-        }
-        self.metrics.content(&found);
-        let agreed = self.agreed_to(&arrived, &wanted, &mut found).await;
+        let mut found = Vec::new();
+        let wanted = self.wanted(&arrived, &filter, &mut found).await;
         if let Some(record) = entry.record() {
             record.found(found);
         }
-        if let Err(finding) = agreed {
-            return self.failed(entry, &Failure::Unsent(finding), Some(&id));
-        }
+        let wanted = match wanted {
+            Ok(wanted) => wanted,
+            Err(finding) => return self.failed(entry, &Failure::Unsent(finding), Some(&id)),
+        };
         let mut opening = Vec::new();
-        for (at, server, wants) in wanted {
+        for (at, (server, wants)) in arrived.route.servers.iter().zip(wanted).enumerate() {
             if !wants.is_empty() {
                 opening.push(server.listen(wants, &entry, arrived.party(at)));
             }
@@ -181,14 +180,15 @@ impl Gateway {
     async fn agreed_to(
         &self,
         arrived: &Arrived,
-        wanted: &[(usize, &Arc<Upstream>, Wants)],
+        wanted: &[Wants],
         found: &mut Vec<Finding>,
     ) -> Result<(), Finding> {
         let (caller, route) = (&arrived.caller.principal, &arrived.route);
         if route.guardrails.is_empty() {
             return Ok(());
         }
-        for (_, server, wants) in wanted.iter().filter(|(_, _, wants)| wants.names_resources()) {
+        let servers = route.servers.iter().zip(wanted);
+        for (server, wants) in servers.filter(|(_, wants)| wants.names_resources()) {
             let mut filter = Vec::new();
             let mut object = Object::open(&mut filter);
             wants.show(&mut object);
@@ -209,44 +209,36 @@ impl Gateway {
         Ok(())
     }
 
-    /// What of a filter the caller may have of one server.
-    fn wanted(
+    /// What of a filter the caller may have of each server of its route, as far as the guardrails of the
+    /// route agree. What is to be recorded is added to `found`.
+    ///
+    /// # Errors
+    /// Why none of the servers may be told.
+    async fn wanted(
         &self,
         arrived: &Arrived,
-        at: usize,
-        server: &Arc<Upstream>,
-        filter: Value<'_>,
+        filter: &Fragment,
         found: &mut Vec<Finding>,
-    ) -> Wants {
-        let principal = &arrived.caller.principal;
-        let mut wants = Wants::default();
-        for kind in LISTS {
-            let flag = crate::upstream::flag(kind).and_then(|flag| filter.get(flag));
-            if flag.and_then(Value::as_bool) == Some(true) {
-                let permit = self.policy.admit_list(principal, server.name(), kind).outcome;
-                if let Ok(permit) = permit {
-                    wants.add(permit);
-                }
-            }
-        }
-        let resources = filter.get("resourceSubscriptions").into_iter().flat_map(Value::items);
-        for uri in resources.filter_map(Value::as_str) {
-            let own = if arrived.route.servers.len() == 1 {
-                Some(&*uri)
-            } else {
-                naming::unscheme(server.name(), &uri)
-            };
-            let ruling = own.map(|own| self.watching(principal, server.name(), own));
-            let permit = ruling.and_then(|ruling| {
-                found.extend(ruling.decision.findings);
-                ruling.outcome.ok()
-            });
-            if permit.is_some_and(|permit| !wants.add(permit)) {
-                tracing::debug!(server = %server.name(), at, "too many resources to listen for");
-                break;
-            }
-        }
-        wants
+    ) -> Result<Vec<Wants>, Finding> {
+        let (route, filter) = (Arc::clone(&arrived.route), filter.clone());
+        let bytes = filter.value().raw().len();
+        let look = move |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
+            let mut found = Vec::new();
+            let wanted: Vec<_> = (0..route.servers.len())
+                .map(|at| {
+                    permitted(policy, caller, (&*route, at), filter.value(), &mut found, budget)
+                })
+                .collect();
+            (wanted, found, budget.is_exhausted())
+        };
+        let looked = self.inspect(&arrived.caller.principal, bytes, look).await;
+        let Ok((wanted, seen, false)) = looked else {
+            return Err(self.unseen(Finding::over_budget(), found));
+        };
+        self.metrics.content(&seen);
+        found.extend(seen);
+        self.agreed_to(arrived, &wanted, found).await?;
+        Ok(wanted)
     }
 
     /// The right to be told when a resource changes: that of reading it.
@@ -256,19 +248,8 @@ impl Gateway {
         server: &ServerName,
         uri: &str,
     ) -> Option<Permit> {
-        self.watching(principal, server, uri).outcome.ok()
-    }
-
-    fn watching(&self, principal: &Principal, server: &ServerName, uri: &str) -> Ruling<Permit> {
-        let call = Use {
-            server: server.clone(),
-            verb: Verb::Subscribe,
-            name: uri.into(),
-            arguments: None,
-            extra: Vec::new(),
-            meta: Vec::new(),
-        };
-        self.policy.admit(principal, None, call, &Budget::for_bytes(0, USUAL_MOST))
+        let budget = Budget::for_bytes(uri.len(), USUAL_MOST);
+        watching(&self.policy, principal, (server, uri), &budget).outcome.ok()
     }
 
     /// Carries what servers say to a modern client, until it hangs up or the gateway stops.
@@ -338,6 +319,68 @@ impl Gateway {
             () = self.tasks.stopping() => false,
         }
     }
+}
+
+/// The resources that a filter names.
+fn watched(filter: Value<'_>) -> impl Iterator<Item = Value<'_>> {
+    filter.get("resourceSubscriptions").into_iter().flat_map(Value::items)
+}
+
+/// What of a filter the caller may have of the server at one place of a route.
+fn permitted(
+    policy: &Policy,
+    caller: &Principal,
+    (route, at): (&Route, usize),
+    filter: Value<'_>,
+    found: &mut Vec<Finding>,
+    budget: &Budget,
+) -> Wants {
+    let mut wants = Wants::default();
+    let Some(server) = route.servers.get(at) else { return wants };
+    for kind in LISTS {
+        let flag = crate::upstream::flag(kind).and_then(|flag| filter.get(flag));
+        if flag.and_then(Value::as_bool) == Some(true) {
+            let permit = policy.admit_list(caller, server.name(), kind).outcome;
+            if let Ok(permit) = permit {
+                wants.add(permit);
+            }
+        }
+    }
+    for uri in watched(filter).filter_map(Value::as_str) {
+        let own = match route.servers.len() {
+            1 => Some(&*uri),
+            _ => naming::unscheme(server.name(), &uri),
+        };
+        let Some(own) = own else { continue };
+        let ruling = watching(policy, caller, (server.name(), own), budget);
+        if budget.is_exhausted() {
+            // Nothing of this is used: the filter was not read to its end.
+            return Wants::default();
+        }
+        found.extend(ruling.decision.findings);
+        if let Ok(permit) = ruling.outcome {
+            // INVARIANT: a filter that names more than there is room for is refused before.
+            wants.add(permit);
+        }
+    }
+    wants
+}
+
+fn watching(
+    policy: &Policy,
+    principal: &Principal,
+    (server, uri): (&ServerName, &str),
+    budget: &Budget,
+) -> Ruling<Permit> {
+    let call = Use {
+        server: server.clone(),
+        verb: Verb::Subscribe,
+        name: uri.into(),
+        arguments: None,
+        extra: Vec::new(),
+        meta: Vec::new(),
+    };
+    policy.admit(principal, None, call, budget)
 }
 
 /// Hands on what a server says and the client wants, while there is somebody to hand it to; and at
@@ -539,7 +582,7 @@ impl Listener {
         let Some(server) = self.server() else { return };
         let question = Question { key: "".into(), id: None, method: asked.into(), params };
         let question = Asked { questions: vec![question], result: None };
-        let params = match self.gateway.judged(server, question) {
+        let params = match self.gateway.judged(&self.caller, server, question).await {
             Ok(asked) => asked.questions.into_iter().next().and_then(|question| question.params),
             Err(refusal) => {
                 self.gateway.refused_to(&self.caller, &self.route, (&**server, asked), refusal);

@@ -1,8 +1,9 @@
 //! What a server asks of clients, as far as it may ask it and as a caller may see it.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
-use policy::ask::{Decision, Edit, Reason, Refusal};
+use policy::ask::{Edit, Reason, Refusal};
 use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
 use policy::labels::Part;
@@ -18,17 +19,15 @@ impl Gateway {
     ///
     /// # Errors
     /// Why it may not: then nothing of it is asked.
-    pub(super) fn judged(&self, server: &Upstream, asked: Asked) -> Result<Asked, Refusal> {
+    pub(super) async fn judged(
+        &self,
+        caller: &Arc<Principal>,
+        server: &Arc<Upstream>,
+        asked: Asked,
+    ) -> Result<Asked, Refusal> {
         let Asked { questions, result } = asked;
-        let mut edits = Vec::with_capacity(questions.len());
-        for question in &questions {
-            let params = question.params.as_ref().map(Fragment::value);
-            edits.push(match server.asks().decide(&question.method, params) {
-                Decision::Deliver => Vec::new(),
-                Decision::Cut(edits) => edits,
-                Decision::Refuse(refusal) => return Err(refusal),
-            });
-        }
+        let put = questions.iter().map(|one| (one.method.clone(), one.params.clone())).collect();
+        let edits = self.edits(caller, server, put).await?;
         if edits.iter().all(Vec::is_empty) {
             return Ok(Asked { questions, result });
         }
@@ -51,6 +50,33 @@ impl Gateway {
         };
         let questions = questions.into_iter().map(again).collect();
         Ok(Asked { questions, result: Some(result) })
+    }
+
+    /// What has to be changed in each of these questions of a server, given as methods with their
+    /// parameters.
+    ///
+    /// # Errors
+    /// Why one of them may not be asked: then none is.
+    pub(super) async fn edits(
+        &self,
+        caller: &Arc<Principal>,
+        server: &Arc<Upstream>,
+        put: Vec<(Box<str>, Option<Fragment>)>,
+    ) -> Result<Vec<Vec<Edit>>, Refusal> {
+        let length = |params: &Fragment| params.value().raw().len();
+        let lengths = put.iter().filter_map(|(_, params)| params.as_ref().map(length));
+        let (bytes, server) = (lengths.sum(), Arc::clone(server));
+        let look = move |_: &Policy, _: &Arc<Principal>, budget: &Budget| {
+            let put = put.iter().map(|(method, params)| {
+                (Cow::Borrowed(&**method), params.as_ref().map(Fragment::value))
+            });
+            server.asks().decide_all(put, budget)
+        };
+        let decided = self.inspect(caller, bytes, look).await;
+        decided.unwrap_or_else(|error| {
+            tracing::warn!(error = %crate::report::Chain(&error), "a question was not judged");
+            Err(Refusal::unjudged())
+        })
     }
 
     /// Questions as `caller` may see them.

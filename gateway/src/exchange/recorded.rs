@@ -36,7 +36,12 @@ impl Gateway {
     /// Answers and records a request that came to nothing.
     pub(super) fn refuse(&self, record: &Record, failure: &Failure) -> Response<Body> {
         let public = failure.public(record.version.map(Version::era));
-        if let Err(error) = self.journal.refused(record, failure.ending(&public)) {
+        let ending = failure.ending(&public);
+        let recorded = match failure.is_turned_away() {
+            true => self.journal.turned_away(record, ending),
+            false => self.journal.refused(record, ending),
+        };
+        if let Err(error) = recorded {
             // It is refused all the same; only the reason changes.
             return self.unrecorded(record, error);
         }

@@ -1,4 +1,4 @@
-//! Records of questions, and of answers to them, that belong to no exchange.
+//! Questions that are not asked, and records of questions and answers that belong to no exchange.
 
 use std::sync::Arc;
 
@@ -12,7 +12,20 @@ use crate::protocol::code;
 use crate::upstream::Upstream;
 
 impl Gateway {
-    /// Records that a server may not ask what it asked outside of a call.
+    /// What is found of a request that a server may not make: it is counted, and logged as often as the server
+    /// may be.
+    pub(super) fn not_asked(&self, server: &Upstream, refusal: Refusal) -> Finding {
+        if let Some(suppressed) = server.may_log(self.clock.instant()) {
+            let server = server.name();
+            tracing::warn!(%server, %refusal, suppressed, "a server may not ask this of clients");
+        }
+        let finding = Finding::unasked(refusal.at, refusal.reason.code());
+        self.metrics.content([&finding]);
+        finding
+    }
+
+    /// Records that a server may not ask what it asked outside of a call. How often it asks is for the server to
+    /// decide, so many are recorded together.
     pub(super) fn refused_to(
         &self,
         caller: &Arc<Principal>,
@@ -20,11 +33,13 @@ impl Gateway {
         (server, asked): (&Upstream, &str),
         refusal: Refusal,
     ) {
-        tracing::warn!(server = %server.name(), asked, %refusal, "a server may not ask this of clients");
-        let finding = Finding::unasked(refusal.at, refusal.reason.code());
-        self.metrics.content([&finding]);
+        let mut record = self.listening(caller, route, server.name());
+        record.method = Some(asked.into());
+        record.found(vec![self.not_asked(server, refusal)]);
         let ending = denied(refusal.reason.code());
-        self.on_record(caller, route, (server, asked), vec![finding], ending);
+        if let Err(error) = self.journal.unasked(server.name().as_str(), &record, ending) {
+            self.journal.log_lost(&error, "not recorded");
+        }
     }
 
     /// Records what was found in a message of a session that belongs to no exchange; whether it could be.
@@ -41,7 +56,7 @@ impl Gateway {
         record.found(found);
         let recorded = self.journal.refused(&record, ending);
         if let Err(error) = &recorded {
-            tracing::error!(error = %crate::report::Chain(error), "not recorded");
+            self.journal.log_lost(error, "not recorded");
         }
         recorded.is_ok()
     }

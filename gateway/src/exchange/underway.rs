@@ -452,7 +452,7 @@ impl Underway {
         let (reply, ending) = match outcome {
             Outcome::Result(result) => {
                 let ending = judged(&result, self.call.client.takes_tasks())?;
-                self.asks_in(&result)?;
+                self.asks_in(&result).await?;
                 (Reply::Result(result), ending)
             }
             Outcome::Error(error) => {

@@ -4,6 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use policy::ask::AT_ONCE;
 use policy::json::{Fragment, Value};
 use policy::message::{Use, Verb};
 use tokio::time::{Instant, sleep, timeout_at};
@@ -22,8 +23,6 @@ use crate::wire::{self, Id, Message, Notification, Outcome};
 const ATTEMPTS: u32 = 5;
 /// How long is waited for log lines of a call that has been answered on another connection.
 const TRAILING: Duration = Duration::from_millis(25);
-/// Most questions in one result.
-const QUESTIONS: usize = 32;
 
 /// The answer to a call, step by step.
 #[derive(Debug)]
@@ -419,7 +418,7 @@ fn questions(result: &Fragment) -> Result<Vec<Question>, UpstreamError> {
     let mut questions = Vec::new();
     for (key, question) in asked.into_iter().flat_map(Value::members) {
         let method = question.get("method").and_then(Value::as_str);
-        let Some(method) = method.filter(|_| questions.len() < QUESTIONS) else {
+        let Some(method) = method.filter(|_| questions.len() < AT_ONCE) else {
             return wrong("the server asks what is no question, or too much at once");
         };
         let params = question.get("params").map(|params| params.fragment(&document));

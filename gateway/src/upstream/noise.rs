@@ -17,6 +17,9 @@ use crate::secret::Secret;
 /// Lines a second of one server that are logged, after a burst. A server that starts says some dozens.
 const PER_SECOND: u32 = 20;
 const BURST: u32 = 200;
+/// Lines a second about what one server says or asks outside of calls, after a burst.
+const ABOUT_PER_SECOND: u32 = 1;
+const ABOUT_BURST: u32 = 20;
 /// Characters of one line that are logged.
 const LONGEST: usize = 4096;
 /// Bytes of a line that are looked at: a secret that is cut off at the end of what is shown is still found.
@@ -36,6 +39,11 @@ pub(super) struct Noise {
 impl Noise {
     pub(super) fn new(counts: Arc<OfServer>) -> Arc<Self> {
         Arc::new(Self { limit: LogLimit::new(PER_SECOND, BURST), counts })
+    }
+
+    /// The same for lines about what it says, which it must not hide behind its own.
+    pub(super) fn about(counts: Arc<OfServer>) -> Self {
+        Self { limit: LogLimit::new(ABOUT_PER_SECOND, ABOUT_BURST), counts }
     }
 
     /// Whether a line may be logged, and how many were not since the last one; counted if it may not.

@@ -8,8 +8,8 @@ use policy::pipeline::Permit;
 use crate::protocol::method;
 use crate::wire::{Notification, Object};
 
-/// Most resources one listener waits for.
-const RESOURCES: usize = 256;
+/// Most resources one listener waits for, and may name.
+pub const RESOURCES: usize = 256;
 
 /// What somebody wants to be told of one server. Made of permits alone.
 #[derive(Clone, Debug, Default)]

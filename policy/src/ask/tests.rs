@@ -1,6 +1,9 @@
-use super::{Asks, Decision, Forms, Over, Reason, Sampling, Urls};
+use std::borrow::Cow;
+
+use super::{AT_ONCE, Asks, Forms, Over, Reason, Sampling, Urls};
 use crate::json::{Bounds, Document};
 use crate::pattern::Pattern;
+use crate::work::{Budget, USUAL_MOST};
 
 fn everything(over: Over) -> Asks {
     Asks {
@@ -14,10 +17,11 @@ fn everything(over: Over) -> Asks {
 /// The code of the refusal, `cut`, or nothing.
 fn decided(asks: &Asks, method: &str, params: &str) -> &'static str {
     let document = Document::parse(params.to_owned().into(), &Bounds::ANSWER).unwrap();
-    match asks.decide(method, Some(document.root())) {
-        Decision::Deliver => "",
-        Decision::Cut(_) => "cut",
-        Decision::Refuse(refusal) => refusal.reason.code(),
+    let budget = Budget::for_bytes(params.len(), USUAL_MOST);
+    match asks.decide(method, Some(document.root()), &budget) {
+        Ok(edits) if edits.is_empty() => "",
+        Ok(_) => "cut",
+        Err(refusal) => refusal.reason.code(),
     }
 }
 
@@ -27,7 +31,7 @@ fn nothing_may_be_asked_unless_it_is_said() {
         assert_eq!(decided(&Asks::default(), method, "{}"), "ask-not-configured", "{method}");
     }
     let all = everything(Over::Refuse);
-    assert_eq!(all.decide("roots/list", None), Decision::Deliver);
+    assert_eq!(all.decide("roots/list", None, &Budget::unlimited()), Ok(Vec::new()));
     assert_eq!(decided(&all, "vendor/ask", "{}"), "ask-not-configured");
     let only = Asks { forms: Some(Forms::default()), ..Asks::default() };
     let url = r#"{"mode":"url","url":"https://login.example.com/"}"#;
@@ -82,6 +86,25 @@ fn every_reason_has_its_code() {
         Reason::Context,
         Reason::Size,
         Reason::Malformed,
+        Reason::Count,
+        Reason::Unjudged,
     ];
     assert_eq!(all.map(Reason::code), Reason::CODES);
+}
+
+#[test]
+fn what_is_asked_at_once_has_a_bound_and_one_budget() {
+    let all = everything(Over::Refuse);
+    let form = r#"{"message":"sure?","requestedSchema":{"properties":{"a":{"type":"string"}}}}"#;
+    let document = Document::parse(form.to_owned().into(), &Bounds::ANSWER).unwrap();
+    let ask = |count: usize, budget: &Budget| {
+        let one = || (Cow::Borrowed("elicitation/create"), Some(document.root()));
+        let decided = all.decide_all(std::iter::repeat_with(one).take(count), budget);
+        decided.map(|edits| edits.len()).map_err(|refusal| refusal.reason)
+    };
+    let enough = Budget::for_bytes(AT_ONCE * form.len(), USUAL_MOST);
+    assert_eq!(ask(AT_ONCE, &enough), Ok(AT_ONCE));
+    assert_eq!(ask(AT_ONCE + 1, &Budget::unlimited()), Err(Reason::Count));
+    assert_eq!(ask(1, &Budget::new(5000)), Ok(1));
+    assert_eq!(ask(AT_ONCE, &Budget::new(5000)), Err(Reason::Unjudged));
 }

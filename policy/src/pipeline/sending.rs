@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use super::{Permit, Policy, Ruling, Terms};
 use crate::constraint::Constraint;
-use crate::content::{Direction, Seen};
+use crate::content::{Direction, Learned, Seen};
 use crate::control::{Control, Ran};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::declared;
@@ -179,6 +179,13 @@ impl Policy {
     #[must_use]
     pub fn learned(&self) -> u64 {
         self.contents.learned()
+    }
+
+    /// The same for what `principal` sends. It takes a lock that others wait for: ask only where
+    /// [`learned`](Self::learned) has changed.
+    #[must_use]
+    pub fn learned_of(&self, principal: &Principal) -> Learned {
+        self.contents.learned_of(principal.id.as_str())
     }
 
     /// Whether a server may be told these texts of the trace a caller is in, and what was found in them.

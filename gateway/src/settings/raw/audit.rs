@@ -40,6 +40,7 @@ pub(in crate::settings) struct RawCapture {
 
 /// How requests of callers that are not known are recorded: the first of an address with one outcome and reason
 /// one by one, those after them in one record that counts them. Requests of known callers have a record each in any case.
+/// What a server asks outside of calls and may not ask is recorded in the same way, by server and reason.
 #[derive(Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(in crate::settings) struct RawRefusals {
