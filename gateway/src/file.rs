@@ -11,12 +11,12 @@ use std::io::{self, Read as _, Write as _};
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _, fchown};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::time::Interval;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::time::{Instant, Interval, timeout_at};
 
 use crate::task::Tasks;
 use crate::{hex, seal};
@@ -174,6 +174,15 @@ pub fn lock(file: &Path) -> io::Result<File> {
 /// When it cannot be written, or is a symbolic link or something else that is not a regular file; then
 /// it is as it was.
 pub fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
+    replace_while(file, text, || true)
+}
+
+/// The same, if `wanted` still says so when the new file has been written and is about to take the place of the
+/// old one: the last moment at which nothing has changed.
+///
+/// # Errors
+/// As [`replace`], and when it is no longer wanted ([`io::ErrorKind::TimedOut`]).
+pub fn replace_while(file: &Path, text: &[u8], wanted: impl FnOnce() -> bool) -> io::Result<()> {
     let former = match fs::symlink_metadata(file) {
         Ok(data) if data.is_symlink() => {
             return Err(io::Error::other("it is a symbolic link; name the file that it leads to"));
@@ -185,7 +194,9 @@ pub fn replace(file: &Path, text: &[u8]) -> io::Result<()> {
     };
     let random: [u8; 8] = seal::random().map_err(io::Error::other)?;
     let next = beside(file, &format!(".{}.next", hex::encode(&random)));
-    let written = fill(&next, text, former.as_ref()).and_then(|()| fs::rename(&next, file));
+    let given_up = || io::Error::new(io::ErrorKind::TimedOut, "the change was given up");
+    let written = fill(&next, text, former.as_ref())
+        .and_then(|()| if wanted() { fs::rename(&next, file) } else { Err(given_up()) });
     if let Err(error) = written {
         if let Err(error) = fs::remove_file(&next) {
             tracing::debug!(%error, file = %next.display(), "what was half written is still there");
@@ -232,16 +243,13 @@ pub enum Stalled {
 }
 
 /// Does work on files in the blocking pool, one piece at a time: a file system that does not answer holds one
-/// thread and not a new one at each turn.
-#[derive(Clone, Debug, Default)]
-pub struct Aside(Arc<AtomicBool>);
+/// thread and not a new one for each piece.
+#[derive(Clone, Debug)]
+pub struct Aside(Arc<Semaphore>);
 
-/// Says that the thread is free again, also when its work ends in a panic.
-struct Free(Arc<AtomicBool>);
-
-impl Drop for Free {
-    fn drop(&mut self) {
-        self.0.store(false, Ordering::Release);
+impl Default for Aside {
+    fn default() -> Self {
+        Self(Arc::new(Semaphore::new(1)))
     }
 }
 
@@ -255,20 +263,42 @@ impl Aside {
         within: Duration,
         work: impl FnOnce() -> T + Send + 'static,
     ) -> Result<T, Stalled> {
-        if self.0.swap(true, Ordering::AcqRel) {
-            return Err(Stalled::Busy);
+        let turn = Arc::clone(&self.0).try_acquire_owned().map_err(|_taken| Stalled::Busy)?;
+        done(turn, Instant::now() + within, work).await
+    }
+
+    /// The same, after earlier work: the wait for it is a part of the time.
+    ///
+    /// # Errors
+    /// When there is no result in time; after [`Stalled::Busy`] the work was not begun.
+    pub async fn in_turn<T: Send + 'static>(
+        &self,
+        within: Duration,
+        work: impl FnOnce() -> T + Send + 'static,
+    ) -> Result<T, Stalled> {
+        let end = Instant::now() + within;
+        match timeout_at(end, Arc::clone(&self.0).acquire_owned()).await {
+            Ok(Ok(turn)) => done(turn, end, work).await,
+            Ok(Err(_)) | Err(_) => Err(Stalled::Busy),
         }
-        let free = Free(Arc::clone(&self.0));
-        let running = tokio::task::spawn_blocking(move || {
-            let done = work();
-            drop(free);
-            done
-        });
-        match tokio::time::timeout(within, running).await {
-            Ok(Ok(done)) => Ok(done),
-            Ok(Err(_)) => Err(Stalled::Broken),
-            Err(_) => Err(Stalled::Late),
-        }
+    }
+}
+
+/// The result of `work`, if there is one before `end`. The turn ends with the work, also in a panic, and not with
+/// the one who waits.
+async fn done<T: Send + 'static>(
+    turn: OwnedSemaphorePermit,
+    end: Instant,
+    work: impl FnOnce() -> T + Send + 'static,
+) -> Result<T, Stalled> {
+    let running = tokio::task::spawn_blocking(move || {
+        let _turn = turn;
+        work()
+    });
+    match timeout_at(end, running).await {
+        Ok(Ok(done)) => Ok(done),
+        Ok(Err(_)) => Err(Stalled::Broken),
+        Err(_) => Err(Stalled::Late),
     }
 }
 
@@ -281,7 +311,7 @@ mod tests {
     use std::sync::mpsc;
     use std::time::Duration;
 
-    use super::{Aside, Stalled, lock, lock_of, read, replace, text};
+    use super::{Aside, Stalled, lock, lock_of, read, replace, replace_while, text};
     use crate::{hex, seal};
 
     fn folder() -> PathBuf {
@@ -332,6 +362,11 @@ mod tests {
         assert_eq!(fs::read_to_string(&file).unwrap(), "new");
         assert_eq!(fs::metadata(&file).unwrap().permissions().mode() & 0o777, 0o640);
         assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
+        // One that is given up at the last moment changes nothing either.
+        let given_up = replace_while(&file, b"newer", || false).unwrap_err();
+        assert_eq!(given_up.kind(), ErrorKind::TimedOut);
+        assert_eq!(fs::read_to_string(&file).unwrap(), "new");
+        assert_eq!(fs::read_dir(&folder).unwrap().count(), 1);
         fs::remove_dir_all(folder).unwrap();
     }
 
@@ -365,5 +400,19 @@ mod tests {
             tokio::task::yield_now().await;
         }
         assert_eq!(aside.run(long, || 7).await, Ok(7));
+    }
+
+    #[tokio::test]
+    async fn work_that_waits_for_its_turn_is_done_after_earlier_work_or_never() {
+        let (aside, (end, wait)) = (Aside::default(), mpsc::channel::<()>());
+        let stuck = aside.run(Duration::ZERO, move || wait.recv().unwrap_or_default()).await;
+        assert_eq!(stuck, Err(Stalled::Late));
+        let (ran, runs) = mpsc::channel();
+        let late = aside.in_turn(Duration::ZERO, move || ran.send(())).await;
+        assert!(matches!(late, Err(Stalled::Busy)), "{late:?}");
+        let next = aside.in_turn(Duration::from_secs(20), || 7);
+        end.send(()).unwrap();
+        assert_eq!(next.await, Ok(7));
+        assert!(runs.recv().is_err(), "what was given up before its turn is not begun");
     }
 }

@@ -10,7 +10,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,7 +34,7 @@ use settled::{Mark, Settled, Step};
 const MOST: usize = 10_000;
 /// What is read of a change: the lists and their entries, and not much more.
 const BOUNDS: Bounds = Bounds { depth: 4, nodes: 6 * MOST, key: 64, number: 32 };
-/// How long a change of the file may take before the answer says that it is not written.
+/// How long a change of the file may take, with the wait for earlier ones, before it is given up.
 const WRITE: Duration = Duration::from_secs(5);
 
 /// What was revoked, and where that is written down.
@@ -48,6 +48,21 @@ pub struct Killswitch {
     held: Mutex<Held>,
     /// Who reads or writes the file; never taken by a thread that serves.
     turn: Mutex<()>,
+    /// Changes of the file, one after the other.
+    changes: Aside,
+}
+
+/// Settles whether a change of the file still takes effect: the thread that is about to replace the file
+/// claims it, and so does the request that no longer waits. The first of them decides, so that a change that
+/// was answered as refused never happens later.
+#[derive(Debug, Default)]
+struct Decision(AtomicBool);
+
+impl Decision {
+    /// Whether this is the first claim.
+    fn claim(&self) -> bool {
+        !self.0.swap(true, Ordering::AcqRel)
+    }
 }
 
 #[derive(Debug, Default)]
@@ -79,16 +94,7 @@ pub enum Act {
     Lift,
 }
 
-impl Act {
-    fn on(self, all: &mut Revoked, change: &Revoked) {
-        match self {
-            Self::Revoke => all.add(change),
-            Self::Lift => all.remove(change),
-        }
-    }
-}
-
-/// Why a change is refused; then nothing has changed.
+/// Why a change is refused; then nothing has changed, but for [`ChangeError::Undecided`].
 #[derive(Debug, thiserror::Error)]
 pub enum ChangeError {
     /// It cannot be read.
@@ -111,6 +117,11 @@ pub enum ChangeError {
     /// The file goes on saying it.
     #[error("the file of revocations names it and could not be written; nothing was changed")]
     Unwritten,
+    /// The file is being replaced, and the file system does not say that it was.
+    #[error(
+        "the file of revocations is being replaced and the file system does not answer; ask what is revoked before you try again"
+    )]
+    Undecided,
 }
 
 /// What became of a change.
@@ -138,6 +149,16 @@ pub enum EditError {
 /// # Errors
 /// When it cannot be locked, read or written; then it is as it was.
 pub fn edit(path: &Path, change: impl FnOnce(&mut Revoked)) -> Result<Revoked, EditError> {
+    edit_while(path, change, || true)
+}
+
+/// The same, if `wanted` still says so when the new text is on the disk and is about to take the place of the
+/// old one.
+fn edit_while(
+    path: &Path,
+    change: impl FnOnce(&mut Revoked),
+    wanted: impl FnOnce() -> bool,
+) -> Result<Revoked, EditError> {
     let failed = |error| EditError::Write(path.display().to_string().into(), error);
     // Given up with the file handle, also when this fails.
     let _lock = file::lock(path).map_err(failed)?;
@@ -147,7 +168,7 @@ pub fn edit(path: &Path, change: impl FnOnce(&mut Revoked)) -> Result<Revoked, E
     if text.len() as u64 > revoked::LONGEST {
         return Err(EditError::Read(RevokedError::Long(path.display().to_string().into())));
     }
-    file::replace(path, text.as_bytes()).map_err(failed)?;
+    file::replace_while(path, text.as_bytes(), wanted).map_err(failed)?;
     Ok(all)
 }
 
@@ -171,7 +192,8 @@ impl Killswitch {
             });
         }
         let (held, turn) = (Mutex::new(held), Mutex::default());
-        let switch = Self { live, tasks, metrics, clock, file, held, turn };
+        let changes = Aside::default();
+        let switch = Self { live, tasks, metrics, clock, file, held, turn, changes };
         switch.apply(&switch.held());
         Ok(switch)
     }
@@ -294,7 +316,7 @@ impl Killswitch {
     /// Revokes `change`, or takes it back.
     ///
     /// # Errors
-    /// When the file goes on saying what is taken back; then nothing has changed.
+    /// When the file goes on saying what is taken back, or may do so.
     pub async fn change(self: &Arc<Self>, change: Revoked, act: Act) -> Result<Kept, ChangeError> {
         {
             let mut held = self.held();
@@ -313,24 +335,31 @@ impl Killswitch {
         }
         let path = self.file.clone();
         let Some(path) = path else { return Ok(Kept::Unwritten) };
-        let switch = Arc::clone(self);
-        let written = tokio::task::spawn_blocking(move || switch.write(&path, &change, act));
-        let error = match tokio::time::timeout(WRITE, written).await {
-            Ok(Ok(Ok(()))) => return Ok(Kept::Written),
-            Ok(Ok(Err(error))) => Chain(&error).to_string(),
-            Ok(Err(_)) => "the work broke off".to_owned(),
-            Err(_) => file::Stalled::Late.to_string(),
+        let (switch, decision) = (Arc::clone(self), Arc::new(Decision::default()));
+        let decided = Arc::clone(&decision);
+        let work = move || switch.write(&path, &change, act, &decided);
+        let (error, is_settled) = match self.changes.in_turn(WRITE, work).await {
+            Ok(Ok(())) => return Ok(Kept::Written),
+            Ok(Err(error)) => (Chain(&error).to_string(), true),
+            Err(stalled) => (stalled.to_string(), decision.claim()),
         };
         tracing::error!(%error, "revocations could not be written");
         match act {
-            Act::Lift => Err(ChangeError::Unwritten),
+            Act::Lift if is_settled => Err(ChangeError::Unwritten),
+            Act::Lift => Err(ChangeError::Undecided),
             Act::Revoke => Ok(Kept::Unwritten),
         }
     }
 
-    /// Writes a change into the file. What is in force goes with it: the file may be half written by somebody
-    /// who does not take the lock, and what it lacks for that must not be lost.
-    fn write(&self, path: &Path, change: &Revoked, act: Act) -> Result<(), EditError> {
+    /// Writes a change into the file, unless it was given up meanwhile. What is in force goes with it: the file
+    /// may be half written by somebody who does not take the lock, and what it lacks for that must not be lost.
+    fn write(
+        &self,
+        path: &Path,
+        change: &Revoked,
+        act: Act,
+        decision: &Decision,
+    ) -> Result<(), EditError> {
         let _turn = self.turn();
         let (known, added) = {
             let held = self.held();
@@ -338,10 +367,15 @@ impl Killswitch {
             known.add(&held.added);
             (known, held.added.clone())
         };
-        let all = edit(path, |all| {
+        let change = |all: &mut Revoked| {
             all.add(&known);
-            act.on(all, change);
-        })?;
+            match act {
+                // It is in force, and so in what is known, unless it was lifted while this waited.
+                Act::Revoke => {}
+                Act::Lift => all.remove(change),
+            }
+        };
+        let all = edit_while(path, change, || decision.claim())?;
         let mut held = self.held();
         // It is in the file now: taking an entry out there lifts it.
         held.added.remove(&added);

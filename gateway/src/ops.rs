@@ -323,7 +323,7 @@ fn refused(error: &ChangeError) -> Response<Body> {
             StatusCode::BAD_REQUEST
         }
         ChangeError::NotRevoked(_) => StatusCode::NOT_FOUND,
-        ChangeError::Unwritten => StatusCode::SERVICE_UNAVAILABLE,
+        ChangeError::Unwritten | ChangeError::Undecided => StatusCode::SERVICE_UNAVAILABLE,
     };
     text(status, format!("{error}\n"))
 }

@@ -35,7 +35,7 @@ use rustix::thread::{
 };
 use seccompiler::{
     BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter,
+    SeccompRule, TargetArch, apply_filter, sock_filter,
 };
 use serde::{Deserialize, Serialize};
 
@@ -75,7 +75,7 @@ const DEVICES: [&str; 5] = ["/dev/null", "/dev/zero", "/dev/full", "/dev/random"
 
 /// System calls that no server needs: those that look into or change other processes, change the machine
 /// or its view of files, load code into the kernel, or are known for what was done with them.
-const TAKEN: [i64; 43] = [
+const TAKEN: [i64; 45] = [
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
     libc::SYS_process_vm_writev,
@@ -108,6 +108,7 @@ const TAKEN: [i64; 43] = [
     libc::SYS_finit_module,
     libc::SYS_delete_module,
     libc::SYS_kexec_load,
+    KEXEC_FILE_LOAD,
     libc::SYS_reboot,
     libc::SYS_swapon,
     libc::SYS_swapoff,
@@ -119,11 +120,28 @@ const TAKEN: [i64; 43] = [
     libc::SYS_quotactl,
     libc::SYS_syslog,
     libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
 ];
+/// `kexec_file_load`, which `libc` does not name for every target that the gateway is built for.
+const KEXEC_FILE_LOAD: i64 = if cfg!(target_arch = "x86_64") { 320 } else { 294 };
+/// What `clone` makes besides a process: the namespaces of `unshare`.
+const NAMESPACES: [libc::c_int; 7] = [
+    libc::CLONE_NEWNS,
+    libc::CLONE_NEWCGROUP,
+    libc::CLONE_NEWUTS,
+    libc::CLONE_NEWIPC,
+    libc::CLONE_NEWUSER,
+    libc::CLONE_NEWPID,
+    libc::CLONE_NEWNET,
+];
+/// The bit that the numbers of the x32 ABI have. Linux says of such a call that it is one of x86-64, and it
+/// does the same as the call without the bit.
+const X32: u32 = 0x4000_0000;
 
 /// Those of them that ordinary programs need for processes and users of their own: debuggers and
 /// browsers. They do not reach the gateway: Landlock keeps a program from looking into processes that are
-/// not its own, and the gateway cannot be looked into by processes of its user.
+/// not its own, and the gateway cannot be looked into by processes of its user. With `unshare` goes `clone`
+/// with new namespaces.
 const SPARED: [i64; 5] = [
     libc::SYS_ptrace,
     libc::SYS_process_vm_readv,
@@ -517,31 +535,71 @@ fn applied(filter: &BpfProgram) -> Result<(), SandboxError> {
     apply_filter(filter).map_err(|error| SandboxError::Seccomp(error.to_string()))
 }
 
-/// The filter: what is taken is refused with EPERM, everything else is allowed.
+/// The filter: what is taken is refused with EPERM, what [`absent`] says with ENOSYS, and everything else is
+/// allowed.
 fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
     let failed = |error: seccompiler::BackendError| SandboxError::Seccomp(error.to_string());
     let spared = |call: &i64| plan.rest != Files::Listed && SPARED.contains(call);
     let taken = TAKEN.iter().filter(|call| !spared(call));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
         taken.map(|call| (*call, Vec::new())).collect();
+    // The lower half of the first argument.
+    let first = |operator, value: libc::c_int| {
+        let value = u64::from(value.unsigned_abs());
+        let condition = SeccompCondition::new(0, SeccompCmpArgLen::Dword, operator, value)?;
+        SeccompRule::new(vec![condition])
+    };
+    let namespaces = !spared(&libc::SYS_unshare);
+    if namespaces {
+        let flags = NAMESPACES.iter().map(|flag| {
+            let mask = u64::from(flag.unsigned_abs());
+            first(SeccompCmpOp::MaskedEq(mask), *flag)
+        });
+        rules.insert(libc::SYS_clone, flags.collect::<Result<_, _>>().map_err(failed)?);
+    }
     if plan.network == Network::None {
-        let unix = u64::try_from(libc::AF_UNIX).unwrap_or_default();
-        let other = SeccompCondition::new(0, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, unix);
-        let rule = SeccompRule::new(vec![other.map_err(failed)?]).map_err(failed)?;
-        rules.insert(libc::SYS_socket, vec![rule]);
+        let other = first(SeccompCmpOp::Ne, libc::AF_UNIX).map_err(failed)?;
+        rules.insert(libc::SYS_socket, vec![other]);
     }
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(failed)?;
     let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch).map_err(failed)?;
-    filter.try_into().map_err(failed)
+    let filter: BpfProgram = filter.try_into().map_err(failed)?;
+    Ok(absent(namespaces).into_iter().chain(filter).collect())
+}
+
+/// The beginning of the filter: calls that are answered as if the kernel did not have them, so that a library
+/// takes another. `SeccompFilter` knows one answer and compares whole numbers, so these are instructions of
+/// classic BPF (`linux/bpf_common.h`); a call they do not name goes on behind them.
+///
+/// * `clone3` has its flags in memory, which a filter cannot read: `clone` is taken instead, whose
+///   flags it reads.
+/// * Numbers of the x32 ABI, which are others than those that are compared.
+fn absent(namespaces: bool) -> Vec<sock_filter> {
+    let (load, equal, at_least, answer) = (0x20, 0x15, 0x35, 0x06);
+    let step = |code, k, jt, jf| sock_filter { code, jt, jf, k };
+    let no_such_call = || {
+        let errno = SeccompAction::Errno(libc::ENOSYS.unsigned_abs());
+        step(answer, u32::from(errno), 0, 0)
+    };
+    // The number of the call is the first member of `struct seccomp_data`.
+    let mut program = vec![step(load, 0, 0, 0)];
+    if cfg!(target_arch = "x86_64") {
+        // A tracer writes the number -1 where it has done the call itself.
+        program.extend([step(at_least, X32, 0, 2), step(equal, u32::MAX, 1, 0), no_such_call()]);
+    }
+    if namespaces && let Ok(clone3) = u32::try_from(libc::SYS_clone3) {
+        program.extend([step(equal, clone3, 0, 1), no_such_call()]);
+    }
+    program
 }
 
 #[cfg(test)]
 mod tests {
-    use super::{Files, Network, Plan, SPARED, filter};
+    use super::{Files, KEXEC_FILE_LOAD, NAMESPACES, Network, Plan, SPARED, filter};
 
     /// The system calls that are to be refused: written down once more, so that none is lost.
-    const REFUSED: [i64; 43] = [
+    const REFUSED: [i64; 45] = [
         libc::SYS_acct,
         libc::SYS_add_key,
         libc::SYS_adjtimex,
@@ -560,12 +618,14 @@ mod tests {
         libc::SYS_io_uring_register,
         libc::SYS_io_uring_setup,
         libc::SYS_kcmp,
+        KEXEC_FILE_LOAD,
         libc::SYS_kexec_load,
         libc::SYS_keyctl,
         libc::SYS_mount,
         libc::SYS_mount_setattr,
         libc::SYS_move_mount,
         libc::SYS_name_to_handle_at,
+        libc::SYS_open_by_handle_at,
         libc::SYS_open_tree,
         libc::SYS_perf_event_open,
         libc::SYS_pidfd_getfd,
@@ -641,5 +701,50 @@ mod tests {
         assert_eq!(socket(&strict, libc::AF_UNIX), allowed);
         assert_eq!(socket(&strict, libc::AF_INET), refused);
         assert_eq!(socket(&usual, libc::AF_INET), allowed);
+    }
+    #[test]
+    fn no_namespace_is_made_with_another_call_than_unshare() {
+        let (refused, absent, allowed) =
+            (0x0005_0001, 0x0005_0000 | libc::ENOSYS.unsigned_abs(), 0x7fff_0000);
+        let strict = plan(Files::Listed, Network::Any);
+        let usual = Plan::usual();
+        // As glibc starts a thread, and a process that waits for its child.
+        let thread = libc::CLONE_VM
+            | libc::CLONE_FS
+            | libc::CLONE_FILES
+            | libc::CLONE_SIGHAND
+            | libc::CLONE_THREAD
+            | libc::CLONE_SYSVSEM
+            | libc::CLONE_SETTLS
+            | libc::CLONE_PARENT_SETTID
+            | libc::CLONE_CHILD_CLEARTID;
+        let process = libc::CLONE_VM | libc::CLONE_VFORK | libc::SIGCHLD;
+        for flags in [thread, process, libc::SIGCHLD] {
+            let flags = flags.unsigned_abs();
+            assert_eq!(answer(&strict, libc::SYS_clone, flags), allowed, "{flags:#x}");
+            for namespace in NAMESPACES {
+                let flags = flags | namespace.unsigned_abs();
+                assert_eq!(answer(&strict, libc::SYS_clone, flags), refused, "{flags:#x}");
+                assert_eq!(answer(&usual, libc::SYS_clone, flags), allowed, "{flags:#x}");
+            }
+        }
+        assert_eq!(answer(&strict, libc::SYS_clone3, 0), absent);
+        assert_eq!(answer(&usual, libc::SYS_clone3, 0), allowed, "unshare is spared as well");
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn the_numbers_of_another_abi_are_no_way_round_the_filter() {
+        use super::X32;
+
+        let absent = 0x0005_0000 | libc::ENOSYS.unsigned_abs();
+        for plan in [plan(Files::Listed, Network::None), Plan::usual()] {
+            for call in REFUSED.into_iter().chain([libc::SYS_read, libc::SYS_clone]) {
+                assert_eq!(answer(&plan, call | i64::from(X32), 0), absent, "{call}");
+            }
+            // Calls that x32 alone has begin at 512.
+            assert_eq!(answer(&plan, i64::from(X32) + 512, 0), absent);
+            assert_eq!(answer(&plan, i64::from(u32::MAX), 0), 0x7fff_0000, "done by a tracer");
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! What was approved is what is shown and called, and nothing else (controls C10 and C22).
 
 use std::fs;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -631,6 +632,41 @@ fn an_approval_is_of_the_script_that_an_interpreter_runs() {
         assert_eq!(client.tools(), [""; 0]);
         assert_eq!(client.call("echo", &json!({})).code(), -32602);
         assert_eq!(gateway.last()["reason"], "server-identity");
+    }
+}
+
+#[test]
+fn an_approval_is_of_the_script_whatever_stands_before_it() {
+    // None of these names has the ending of a source.
+    for (command, before, start) in [
+        ("bash", "-e, ", ""),
+        ("env", "A=b, bash, -eu, ", ""),
+        ("nice", "-n, '5', ", ""),
+        ("timeout", "'600', nohup, python3, ", "server"),
+    ] {
+        let folder = Folder::new();
+        let lock = lockfile(&folder);
+        let (server, start_file) = (folder.path().join("server"), folder.path().join("start"));
+        fs::write(&server, SCRIPT).unwrap();
+        let text = format!("#!/bin/sh\nexec python3 '{}'\n", server.display());
+        fs::write(&start_file, &text).unwrap();
+        fs::set_permissions(&start_file, fs::Permissions::from_mode(0o755)).unwrap();
+        let run = if start.is_empty() { &start_file } else { &server };
+        let args = format!("[{before}'{}']", run.display());
+        let servers = format!("- {{name: up, command: {command}, args: {args}}}");
+        let config = Config::with(&servers, "[up]").policy(OPEN).approved(&lock);
+        for era in ERAS {
+            assert_eq!(config.start().client(era, ANA).tools(), ["echo"], "{command} {before}");
+        }
+        let said = fs::read_to_string(run).unwrap();
+        fs::write(run, format!("{said}# changed\n")).unwrap();
+        let gateway = config.start();
+        for era in ERAS {
+            let client = gateway.client(era, ANA);
+            assert_eq!(client.tools(), [""; 0], "{command} {before}");
+            assert_eq!(client.call("echo", &json!({})).code(), -32602);
+            assert_eq!(gateway.last()["reason"], "server-identity");
+        }
     }
 }
 

@@ -134,6 +134,64 @@ fn one_caller_does_not_take_the_processes_of_others() {
 }
 
 #[test]
+fn callers_that_have_every_process_and_do_not_use_them_make_room_for_others() {
+    let exe = binary();
+    let servers = format!(
+        "- {{name: up, command: '{}', args: [canary], sharing: perSession}}",
+        exe.display()
+    );
+    for era in ERAS {
+        let config = Config::with(&servers, "[up]").policy(OPEN);
+        let gateway = config.limits("processes: 2\nprocessesPerCaller: 2").start();
+        let echo = |client: &Client, text: &str| {
+            let answer = client.call("echo", &json!({ "text": text })).json();
+            assert_eq!(answer["result"]["content"][0]["text"], text, "{era:?} {answer}");
+        };
+        let able = |key: &str, able: Value| {
+            let client = Client::able(gateway.address, "/mcp", era, Some(key), &able);
+            echo(&client, key);
+        };
+        able(ANA, json!({ "roots": {} }));
+        able(ANA, json!({ "sampling": {} }));
+        // Both of hers, and the one that everybody shares.
+        let first = eventually("her processes are there", || {
+            Some(gateway.children()).filter(|children| children.len() == 3)
+        });
+        able(BOB, json!({ "roots": {} }));
+        let left: Vec<_> = eventually("one of hers has ended", || {
+            let now = gateway.children();
+            let left: Vec<_> = first.iter().filter(|id| now.contains(id)).copied().collect();
+            (left.len() == 2).then_some(left)
+        });
+        // Now he has as many as she has: his next one takes the place of his own.
+        able(BOB, json!({ "sampling": {} }));
+        let now = eventually("one of his has ended", || {
+            let now = gateway.children();
+            (now.len() == 3).then_some(now)
+        });
+        assert!(left.iter().all(|id| now.contains(id)), "{era:?}: {left:?} {now:?}");
+    }
+}
+
+#[test]
+fn a_process_that_is_in_use_makes_no_room_for_others() {
+    let folder = Folder::new();
+    let gateway = asker("processes: 1\nprocessesPerCaller: 1\ninputTime: 20s").start();
+    let first = able(&gateway, Era::Modern, ANA);
+    let busy = arguments("one", &folder);
+    let first = thread::spawn(move || first.call("ask", &busy).json());
+    waits("one", &folder);
+    let other = able(&gateway, Era::Modern, BOB);
+    let refused = other.call("ask", &arguments("two", &folder));
+    assert!(refused.json()["error"].is_object(), "{}", refused.body);
+    let record = gateway.recorded("the refusal", |record| record["reason"] == "upstream-crowded");
+    assert_eq!(record["principal"], "bob");
+    go("one", &folder);
+    let answer = first.join().unwrap();
+    assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
+}
+
+#[test]
 fn a_caller_whose_processes_are_all_in_use_is_refused_and_others_are_not() {
     let folder = Folder::new();
     let gateway = asker("processes: 3\nprocessesPerCaller: 1\ninputTime: 20s").start();

@@ -525,6 +525,47 @@ fn no_link_is_followed_to_write_revocations() {
 }
 
 #[test]
+fn a_lift_that_was_refused_does_not_happen_later() {
+    let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
+    let gateway = switchable(Config::of(&server.url()), &folder).start();
+    let entries = [
+        json!({ "principals": ["ana"] }),
+        json!({ "servers": ["up"] }),
+        json!({ "tools": ["up/echo"] }),
+    ];
+    entries.iter().for_each(|entry| revoke(&gateway, entry));
+    // Somebody else holds the lock. The first lifts stop waiting for it after two seconds each; the last one has
+    // the lock still to wait for when its time is over.
+    let lock = folder.path().join("revoked.yaml.lock");
+    let lock = fs::File::options().read(true).write(true).open(lock).unwrap();
+    lock.lock().unwrap();
+    std::thread::scope(|scope| {
+        let lift = |entry: &Value| change(&gateway, "DELETE", "operator-secret", entry);
+        let lifts: Vec<_> = entries.iter().map(|entry| scope.spawn(move || lift(entry))).collect();
+        for lift in lifts {
+            let answer = lift.join().unwrap();
+            assert_eq!(answer.status, 503, "{answer:?}");
+            assert!(answer.body.contains("nothing was changed"), "{answer:?}");
+        }
+    });
+    lock.unlock().unwrap();
+    // Changes are made one after the other: when a later one is in the file, the earlier ones have ended.
+    eventually("a later change to be written", || {
+        let body = json!({ "principals": ["bob"] });
+        let answer = change(&gateway, "POST", "operator-secret", &body);
+        (answer.json()["written"] == true).then_some(())
+    });
+    let all = listed(&gateway);
+    assert_eq!(all["principals"], json!(["ana", "bob"]), "{all}");
+    assert_eq!((&all["servers"], &all["tools"]), (&json!(["up"]), &json!(["up/echo"])), "{all}");
+    let text = fs::read_to_string(folder.path().join("revoked.yaml")).unwrap();
+    for entry in ["\"ana\"", "\"up\"", "\"up/echo\""] {
+        assert!(text.contains(entry), "{entry}: {text}");
+    }
+    ERAS.iter().for_each(|era| assert_eq!(of_ana(&gateway, *era), 401));
+}
+
+#[test]
 fn files_that_would_destroy_each_other_are_refused_at_the_start() {
     let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
     let path = |name: &str| folder.path().join(name);

@@ -59,7 +59,7 @@ impl Tried<'_> {
 }
 
 /// The system calls that are to be refused, written down once more.
-const REFUSED: [i64; 43] = [
+const REFUSED: [i64; 45] = [
     libc::SYS_acct,
     libc::SYS_add_key,
     libc::SYS_adjtimex,
@@ -78,12 +78,14 @@ const REFUSED: [i64; 43] = [
     libc::SYS_io_uring_register,
     libc::SYS_io_uring_setup,
     libc::SYS_kcmp,
+    if cfg!(target_arch = "x86_64") { 320 } else { 294 }, // kexec_file_load
     libc::SYS_kexec_load,
     libc::SYS_keyctl,
     libc::SYS_mount,
     libc::SYS_mount_setattr,
     libc::SYS_move_mount,
     libc::SYS_name_to_handle_at,
+    libc::SYS_open_by_handle_at,
     libc::SYS_open_tree,
     libc::SYS_perf_event_open,
     libc::SYS_pidfd_getfd,
@@ -262,6 +264,60 @@ fn a_program_reads_writes_and_reaches_what_it_may() {
         let any = boxed("mode: required, read: [READ], network: any").start();
         let kept = Tried::of(&any, era);
         assert!(!kept.to("connect", &elsewhere).0 && !kept.to("udp", "").0);
+    }
+}
+
+#[test]
+fn a_program_makes_no_namespace_and_still_starts_threads_and_processes() {
+    for era in ERAS {
+        let strict = boxed("mode: required, read: [READ], network: any").start();
+        let kept = Tried::of(&strict, era);
+        for (call, flags) in [
+            (libc::SYS_clone, libc::CLONE_NEWUSER),
+            (libc::SYS_clone, libc::CLONE_NEWNS | libc::SIGCHLD),
+            (libc::SYS_clone, libc::CLONE_NEWNET | libc::CLONE_NEWPID),
+        ] {
+            let (failed, text) = kept.to("call", &format!("{call} {flags}"));
+            assert!(failed && text.contains("Operation not permitted"), "{flags:#x}: {text}");
+        }
+        // Its flags cannot be seen, so it is as if the kernel did not have it; libraries take `clone`.
+        let mut absent = vec![libc::SYS_clone3];
+        if cfg!(target_arch = "x86_64") {
+            // Of the x32 ABI.
+            absent.extend([libc::SYS_getpid, libc::SYS_unshare].map(|call| call | 0x4000_0000));
+        }
+        for call in absent {
+            let (failed, text) = kept.to("call", &call.to_string());
+            assert!(failed && text.contains("Function not implemented"), "{call}: {text}");
+        }
+        for (what, arg) in [("threads", "8"), ("child", "/etc/hosts"), ("forks", "4")] {
+            let (failed, text) = kept.to(what, arg);
+            assert!(!failed, "{what}: {text}");
+        }
+    }
+}
+
+#[test]
+fn the_runners_of_packages_start_threads_and_processes_in_a_sandbox() {
+    // Node starts threads before it runs anything, and its package runner is a program of it.
+    for (runner, arguments) in [
+        (
+            "node",
+            "-e 'const {Worker}=require(\"worker_threads\");new Worker(\"process.exit(0)\",{eval:true}).on(\"exit\",c=>process.exit(c))'",
+        ),
+        ("node", "-e 'process.exit(require(\"child_process\").spawnSync(\"/bin/true\").status)'"),
+        ("npx", "--version"),
+    ] {
+        let found = Command::new("sh").args(["-c", &format!("command -v {runner}")]).output();
+        let path = String::from_utf8(found.unwrap().stdout).unwrap();
+        // Where it is not installed, or not where every program may read, there is nothing to show.
+        if !path.starts_with("/usr/") {
+            continue;
+        }
+        let strict = boxed("mode: required, read: [READ], network: any").start();
+        let kept = Tried::of(&strict, Era::Legacy);
+        let (failed, text) = kept.to("shell", &format!("{runner} {arguments}"));
+        assert!(!failed, "{runner} {arguments}: {text}");
     }
 }
 

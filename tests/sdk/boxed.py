@@ -29,9 +29,33 @@ def attempt(what, arg):
         return "a socket"
     if what == "call":
         libc = ctypes.CDLL(None, use_errno=True)
-        if libc.syscall(int(arg), 0, 0, 0, 0, 0, 0) == -1:
+        # The number, and its first argument.
+        call, _, first = arg.partition(" ")
+        if libc.syscall(ctypes.c_long(int(call)), ctypes.c_long(int(first or 0)), 0, 0, 0, 0, 0) == -1:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         return "called"
+    if what == "threads":
+        import threading
+        done = []
+        threads = [threading.Thread(target=done.append, args=(n,)) for n in range(int(arg))]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert len(done) == int(arg)
+        return "done"
+    if what == "forks":
+        for _ in range(int(arg)):
+            child = os.fork()
+            if child == 0:
+                os._exit(7)
+            assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
+        return "done"
+    if what == "shell":
+        said = subprocess.run(["/bin/sh", "-c", arg], capture_output=True, text=True, timeout=15)
+        if said.returncode:
+            raise OSError(said.returncode, said.stderr[-500:])
+        return said.stdout[:100]
     if what == "environ":
         return open(f"/proc/{os.getppid()}/environ").read()[:20]
     if what == "signal":

@@ -1,13 +1,18 @@
-//! What a program runs that its arguments name: the script behind an interpreter, or the folder of a package
-//! behind a launcher. It can be changed while the program that is started stays the same (threat T1207).
+//! What a program runs that its arguments name: the script behind an interpreter, the folder of a package
+//! behind a launcher, or the program behind one that only starts another. It can be changed while the program
+//! that is started stays the same (threat T1207).
 //!
-//! Arguments name data as well, which may change, so only interpreters and launchers are looked at, and of
+//! Arguments name data as well, which may change, so only the programs below are looked at, and of
 //! their arguments only those that name code: a file with the ending of a source, the first argument
-//! that is no option, and the values of options that say what is run.
+//! that is no option, and the values of options that say what is run. Which those are differs: `-e` has the
+//! program in the next argument for Perl, and is a switch for a shell.
 
-use std::ffi::OsStr;
+use std::collections::VecDeque;
+use std::env;
+use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::io;
+use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use crate::settings::Program;
@@ -18,12 +23,375 @@ const FILES: usize = 512;
 const BYTES: u64 = 64 << 20;
 /// Most folders within each other.
 const DEPTH: usize = 8;
-/// Beginnings of the names of programs that run what their arguments name; a version may follow.
-const RUNNERS: [&str; 26] = [
-    "python", "pypy", "node", "deno", "bun", "bunx", "npx", "npm", "pnpm", "yarn", "tsx",
-    "ts-node", "uv", "uvx", "pipx", "bash", "sh", "dash", "zsh", "ruby", "perl", "php", "java",
-    "dotnet", "lua", "pwsh",
+/// Most programs that start one another.
+const STARTS: usize = 8;
+
+/// What an option means for the arguments after it.
+#[derive(Clone, Copy)]
+enum Means {
+    /// Its value says nothing of what is run.
+    Value,
+    /// The same, and the value is a part of the same argument or there is none.
+    Attached,
+    /// Its value is run as well.
+    Run,
+    /// The same for a folder that other arguments are relative to.
+    Folder,
+    /// Its value is what is run, and other arguments are for that.
+    Last,
+    /// Its value is a list of paths that are run, with colons between them.
+    List,
+    /// Its value is a module or the text of a program, and other arguments are for that.
+    Text,
+    /// Its value is the beginning of a command.
+    Words,
+}
+
+use Means::{Attached, Folder, Last, List, Run, Text, Value, Words};
+
+/// What a program does with its first argument that is no option.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum First {
+    /// It is a file that is run: one that is not there is the value of an option that is not known here.
+    File,
+    /// It is something that is run: a file, a folder, or a name. What follows is for that.
+    Thing,
+    /// It is a command, whose arguments follow.
+    Command,
+}
+
+/// A program that runs what its arguments name.
+struct Runner {
+    /// Beginnings of its names; a version may follow.
+    names: &'static [&'static str],
+    /// Options that are more than a switch.
+    options: &'static [(&'static str, Means)],
+    /// Options of one letter can stand in one argument.
+    clusters: bool,
+    first: First,
+    /// First arguments that say what is done, and not with what.
+    verbs: &'static [&'static str],
+}
+
+static RUNNERS: [Runner; 15] = [
+    Runner {
+        names: &["python", "pypy"],
+        options: &[
+            ("-m", Text),
+            ("-c", Text),
+            ("-X", Value),
+            ("-W", Value),
+            ("--check-hash-based-pycs", Value),
+        ],
+        clusters: true,
+        first: First::File,
+        verbs: &[],
+    },
+    Runner {
+        names: &["node", "tsx", "ts-node"],
+        options: &[
+            ("-e", Text),
+            ("--eval", Text),
+            ("-p", Text),
+            ("-pe", Text),
+            ("--print", Text),
+            ("-r", Run),
+            ("--require", Run),
+            ("--import", Run),
+            ("--loader", Run),
+            ("--experimental-loader", Run),
+            ("-C", Value),
+            ("--conditions", Value),
+            ("-P", Value),
+            ("--project", Value),
+            ("--tsconfig", Value),
+            ("--title", Value),
+        ],
+        clusters: false,
+        first: First::File,
+        verbs: &["watch"],
+    },
+    Runner {
+        names: &["bash", "sh", "dash", "zsh", "ksh"],
+        options: &[
+            ("-c", Text),
+            ("-o", Value),
+            ("-O", Value),
+            ("--rcfile", Run),
+            ("--init-file", Run),
+        ],
+        clusters: true,
+        first: First::File,
+        verbs: &[],
+    },
+    Runner {
+        names: &["ruby"],
+        options: &[
+            ("-e", Text),
+            ("-r", Run),
+            ("-C", Folder),
+            ("-I", Value),
+            ("-E", Value),
+            ("-F", Attached),
+            ("-K", Attached),
+            ("-T", Attached),
+            ("-W", Attached),
+            ("-i", Attached),
+            ("-x", Attached),
+            ("-0", Attached),
+        ],
+        clusters: true,
+        first: First::File,
+        verbs: &[],
+    },
+    Runner {
+        names: &["perl"],
+        options: &[
+            ("-e", Text),
+            ("-E", Text),
+            ("-I", Value),
+            ("-C", Attached),
+            ("-D", Attached),
+            ("-F", Attached),
+            ("-M", Attached),
+            ("-V", Attached),
+            ("-i", Attached),
+            ("-l", Attached),
+            ("-m", Attached),
+            ("-x", Attached),
+            ("-0", Attached),
+        ],
+        clusters: true,
+        first: First::File,
+        verbs: &[],
+    },
+    Runner {
+        names: &["php"],
+        options: &[
+            ("-r", Text),
+            ("--run", Text),
+            ("-R", Text),
+            ("-f", Last),
+            ("--file", Last),
+            ("-F", Last),
+            ("-c", Value),
+            ("-d", Value),
+            ("-t", Value),
+            ("-S", Value),
+            ("-z", Run),
+        ],
+        clusters: true,
+        first: First::File,
+        verbs: &[],
+    },
+    Runner {
+        names: &["lua"],
+        // A script follows what stands in the argument.
+        options: &[("-e", Value), ("-l", Value)],
+        clusters: false,
+        first: First::File,
+        verbs: &[],
+    },
+    Runner {
+        names: &["java"],
+        options: &[
+            ("-jar", Last),
+            ("-cp", List),
+            ("-classpath", List),
+            ("--class-path", List),
+            ("-p", List),
+            ("--module-path", List),
+            ("-m", Text),
+            ("--module", Text),
+            ("--add-modules", Value),
+            ("--add-opens", Value),
+            ("--add-exports", Value),
+        ],
+        clusters: false,
+        first: First::Thing,
+        verbs: &[],
+    },
+    Runner {
+        names: &["dotnet"],
+        options: &[
+            ("--project", Folder),
+            ("-c", Value),
+            ("--configuration", Value),
+            ("-f", Value),
+            ("--framework", Value),
+            ("--launch-profile", Value),
+            ("--additionalprobingpath", Value),
+        ],
+        clusters: false,
+        first: First::Thing,
+        verbs: &["run", "exec", "watch"],
+    },
+    Runner {
+        names: &["pwsh"],
+        options: &[
+            ("-File", Last),
+            ("-file", Last),
+            ("-f", Last),
+            ("-Command", Text),
+            ("-command", Text),
+            ("-c", Text),
+            ("-EncodedCommand", Text),
+            ("-e", Text),
+            ("-ExecutionPolicy", Value),
+            ("-WorkingDirectory", Folder),
+        ],
+        clusters: false,
+        first: First::File,
+        verbs: &[],
+    },
+    Runner {
+        names: &["deno"],
+        options: &[
+            ("-c", Value),
+            ("--config", Value),
+            ("--import-map", Run),
+            ("--preload", Run),
+            ("--cwd", Folder),
+        ],
+        clusters: false,
+        first: First::Thing,
+        verbs: &["run", "task", "serve", "x"],
+    },
+    Runner {
+        names: &["bun", "bunx"],
+        options: &[
+            ("-e", Text),
+            ("--eval", Text),
+            ("-p", Text),
+            ("--print", Text),
+            ("-r", Run),
+            ("--require", Run),
+            ("--import", Run),
+            ("--preload", Run),
+            ("--cwd", Folder),
+            ("--package", Value),
+        ],
+        clusters: false,
+        first: First::Command,
+        verbs: &["run", "x", "exec", "start"],
+    },
+    Runner {
+        names: &["npx", "npm", "pnpm", "pnpx", "yarn"],
+        options: &[
+            ("-c", Text),
+            ("--call", Text),
+            ("--prefix", Folder),
+            ("--cwd", Folder),
+            ("--dir", Folder),
+            ("-C", Folder),
+            ("-p", Value),
+            ("--package", Value),
+            ("-w", Value),
+            ("--workspace", Value),
+            ("--registry", Value),
+            ("--cache", Value),
+            ("--userconfig", Value),
+        ],
+        clusters: false,
+        first: First::Command,
+        verbs: &["run", "run-script", "exec", "x", "dlx", "start"],
+    },
+    Runner {
+        names: &["uv", "uvx"],
+        options: &[
+            ("-m", Text),
+            ("--module", Text),
+            ("--from", Run),
+            ("--with-editable", Run),
+            ("--directory", Folder),
+            ("--project", Folder),
+            ("--with", Value),
+            ("--with-requirements", Value),
+            ("-p", Value),
+            ("--python", Value),
+            ("--package", Value),
+            ("--extra", Value),
+            ("--group", Value),
+            ("--env-file", Value),
+            ("--index", Value),
+            ("--index-url", Value),
+            ("--extra-index-url", Value),
+            ("--default-index", Value),
+            ("-i", Value),
+            ("--config-file", Value),
+            ("--cache-dir", Value),
+        ],
+        clusters: true,
+        first: First::Command,
+        verbs: &["run", "tool", "x"],
+    },
+    Runner {
+        names: &["pipx"],
+        options: &[
+            ("--spec", Run),
+            ("--python", Value),
+            ("--index-url", Value),
+            ("-i", Value),
+            ("--pip-args", Value),
+        ],
+        clusters: false,
+        first: First::Command,
+        verbs: &["run"],
+    },
 ];
+
+/// A program that does nothing but start another one.
+struct Wrapper {
+    name: &'static str,
+    options: &'static [(&'static str, Means)],
+    /// How many arguments that are no options stand before the command.
+    before: usize,
+}
+
+static WRAPPERS: [Wrapper; 9] = [
+    Wrapper {
+        name: "env",
+        options: &[
+            ("-u", Value),
+            ("--unset", Value),
+            ("-C", Folder),
+            ("--chdir", Folder),
+            ("-a", Value),
+            ("--argv0", Value),
+            ("-S", Words),
+            ("--split-string", Words),
+        ],
+        before: 0,
+    },
+    Wrapper { name: "nice", options: &[("-n", Value), ("--adjustment", Value)], before: 0 },
+    Wrapper { name: "nohup", options: &[], before: 0 },
+    Wrapper { name: "setsid", options: &[], before: 0 },
+    Wrapper {
+        name: "stdbuf",
+        options: &[
+            ("-i", Value),
+            ("--input", Value),
+            ("-o", Value),
+            ("--output", Value),
+            ("-e", Value),
+            ("--error", Value),
+        ],
+        before: 0,
+    },
+    Wrapper {
+        name: "timeout",
+        options: &[("-k", Value), ("--kill-after", Value), ("-s", Value), ("--signal", Value)],
+        before: 1,
+    },
+    Wrapper {
+        name: "ionice",
+        options: &[("-c", Value), ("--class", Value), ("-n", Value), ("--classdata", Value)],
+        before: 0,
+    },
+    Wrapper { name: "tini", options: &[("-p", Value), ("-e", Value)], before: 0 },
+    Wrapper { name: "dumb-init", options: &[("-r", Value), ("--rewrite", Value)], before: 0 },
+];
+
 /// Endings of files that are run.
 const SOURCES: [&str; 19] = [
     "py", "pyz", "js", "mjs", "cjs", "ts", "mts", "cts", "jsx", "tsx", "sh", "bash", "rb", "pl",
@@ -44,87 +412,222 @@ const MANIFESTS: [&str; 10] = [
 ];
 /// Folders below that of a package whose files are not its own.
 const OTHERS: [&str; 2] = ["node_modules", "__pycache__"];
-/// Options whose value says what is run.
-const RUN: [&str; 10] = [
-    "--from",
-    "--directory",
-    "--project",
-    "--prefix",
-    "--cwd",
-    "--require",
-    "-r",
-    "--import",
-    "--loader",
-    "-jar",
-];
-/// Of these, the ones whose value is a folder that other arguments are relative to.
-const FOLDERS: [&str; 4] = ["--directory", "--project", "--prefix", "--cwd"];
-/// Options whose value says nothing of what is run.
-const VALUED: [&str; 11] = [
-    "-X",
-    "-W",
-    "-C",
-    "--with",
-    "--with-requirements",
-    "--python",
-    "-p",
-    "--package",
-    "--index",
-    "--index-url",
-    "--extra-index-url",
-];
-/// Options after which no file is run: the program is a module, or stands in the argument.
-const PROGRAMS: [&str; 5] = ["-m", "-c", "-e", "--eval", "--call"];
-/// First arguments that say what is done, and not with what.
-const VERBS: [&str; 7] = ["run", "exec", "tool", "x", "dlx", "start", "task"];
 
-/// The files that a program runs besides itself, each once, in order.
+/// The files that a program runs besides itself, each once, in order. Programs are looked for in `path`, or in
+/// our own.
 ///
 /// # Errors
 /// When one of them cannot be read, or there are more than can be told.
-pub(super) fn of(program: &Program) -> io::Result<Vec<PathBuf>> {
-    if !is_runner(&program.command) {
-        return Ok(Vec::new());
-    }
-    let here = program.directory.clone().unwrap_or_default();
-    let mut folders = vec![here.clone()];
-    let mut named: Vec<(&str, bool)> = Vec::new();
-    let (mut first, mut option) = (true, None);
-    for argument in &program.args {
-        let (name, value) = match argument.split_once('=') {
-            Some((name, value)) if name.starts_with('-') => (Some(name), value),
-            _ if argument.starts_with('-') => {
-                let name = argument.as_str();
-                option = Some(name).filter(|name| RUN.contains(name) || VALUED.contains(name));
-                first &= !PROGRAMS.contains(&name);
-                continue;
-            }
-            _ => (option.take(), argument.as_str()),
+pub(super) fn of(program: &Program, path: Option<&OsStr>) -> io::Result<Vec<PathBuf>> {
+    let mut line = Line {
+        command: program.command.clone(),
+        words: program.args.iter().cloned().collect(),
+        folders: vec![program.directory.clone().unwrap_or_default()],
+        path: path.map(OsStr::to_owned),
+        found: Found::default(),
+    };
+    for _ in 0..STARTS {
+        let goes_on = match Kind::of(&line.command) {
+            Kind::Wrapper(wrapper) => line.start(wrapper),
+            Kind::Runner(runner) => line.run(runner)?,
+            Kind::Other => false,
         };
-        if name.is_some_and(|name| FOLDERS.contains(&name)) {
-            folders.push(here.join(value));
-        }
-        let runs = name.is_some_and(|name| RUN.contains(&name));
-        let exists = || folders.iter().any(|folder| folder.join(value).exists());
-        let verb = name.is_none() && VERBS.contains(&value) && !exists();
-        named.push((value, runs || first && name.is_none() && !verb));
-        first &= name.is_some() || verb;
-    }
-    let mut found = Found::default();
-    for (value, is_run) in named {
-        for folder in &folders {
-            found.add(&folder.join(value), is_run)?;
+        if !goes_on {
+            let mut files = line.found.files;
+            files.sort();
+            files.dedup();
+            return Ok(files);
         }
     }
-    found.files.sort();
-    found.files.dedup();
-    Ok(found.files)
+    let what = "more programs start one another than an approval can be bound to";
+    Err(io::Error::new(io::ErrorKind::FileTooLarge, what))
 }
 
-fn is_runner(command: &str) -> bool {
-    let name = Path::new(command).file_name().and_then(OsStr::to_str).unwrap_or_default();
-    let version = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || c == '.');
-    RUNNERS.iter().any(|runner| name.strip_prefix(runner).is_some_and(version))
+/// The file of a program: as the system looks for it, from `folder`, in `path` or in our own.
+pub(super) fn look_up(command: &str, folder: &Path, path: Option<&OsStr>) -> io::Result<PathBuf> {
+    let command = Path::new(command);
+    if command.components().count() > 1 {
+        return folder.join(command).canonicalize();
+    }
+    let path = path.map(OsStr::to_owned).or_else(|| env::var_os("PATH")).unwrap_or_default();
+    let starts = |file: &PathBuf| {
+        let data = file.metadata();
+        data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
+    };
+    let found = env::split_paths(&path).map(|folder| folder.join(command)).find(starts);
+    found.ok_or(io::ErrorKind::NotFound)?.canonicalize()
+}
+
+/// What is known of a program by its name.
+enum Kind {
+    Runner(&'static Runner),
+    Wrapper(&'static Wrapper),
+    Other,
+}
+
+impl Kind {
+    fn of(command: &str) -> Self {
+        let name = Path::new(command).file_name().and_then(OsStr::to_str).unwrap_or_default();
+        let version = |rest: &str| rest.chars().all(|c| c.is_ascii_digit() || c == '.');
+        let is_named = |start: &&str| name.strip_prefix(*start).is_some_and(version);
+        if let Some(wrapper) = WRAPPERS.iter().find(|wrapper| wrapper.name == name) {
+            return Self::Wrapper(wrapper);
+        }
+        let runner = RUNNERS.iter().find(|runner| runner.names.iter().any(is_named));
+        runner.map_or(Self::Other, Self::Runner)
+    }
+}
+
+/// An argument that is an option, and what it means.
+enum Opt<'a> {
+    /// A switch.
+    Switch,
+    /// Its value is in the same argument.
+    With(Means, &'a str),
+    /// Its value is the next argument.
+    Next(Means),
+}
+
+/// Reads an argument that begins with `-`.
+fn option<'a>(word: &'a str, options: &[(&str, Means)], clusters: bool) -> Opt<'a> {
+    let means = |name: &str| options.iter().find(|(known, _)| *known == name).map(|(_, m)| *m);
+    if let Some(means) = means(word) {
+        return if matches!(means, Attached) { Opt::Switch } else { Opt::Next(means) };
+    }
+    if let Some((name, value)) = word.split_once('=')
+        && (name.starts_with("--") || means(name).is_some())
+    {
+        return Opt::With(means(name).unwrap_or(Value), value);
+    }
+    let letters = word.strip_prefix('-').filter(|rest| clusters && !rest.starts_with('-'));
+    let Some(letters) = letters else { return Opt::Switch };
+    let mut rest = letters.chars();
+    while let Some(letter) = rest.next() {
+        match (means(&format!("-{letter}")), rest.as_str()) {
+            (Some(Attached), _) => return Opt::Switch,
+            (Some(means), "") => return Opt::Next(means),
+            (Some(means), value) => return Opt::With(means, value),
+            (None, _) => {}
+        }
+    }
+    Opt::Switch
+}
+
+/// A command with its arguments, and what was found to be run so far.
+struct Line {
+    command: String,
+    words: VecDeque<String>,
+    /// Where the names of files may begin.
+    folders: Vec<PathBuf>,
+    path: Option<OsString>,
+    found: Found,
+}
+
+impl Line {
+    fn exists(&self, name: &str) -> bool {
+        self.folders.iter().any(|folder| folder.join(name).exists())
+    }
+
+    fn enter(&mut self, folder: &str) {
+        if let Some(here) = self.folders.first() {
+            self.folders.push(here.join(folder));
+        }
+    }
+
+    /// Goes on to the command that a wrapper starts; whether there is one. Its file counts as run.
+    fn start(&mut self, wrapper: &Wrapper) -> bool {
+        let (mut before, mut options) = (wrapper.before, true);
+        while let Some(word) = self.words.pop_front() {
+            if options && word == "--" {
+                options = false;
+            } else if options && word.starts_with('-') {
+                let (means, value) = match option(&word, wrapper.options, true) {
+                    Opt::Switch => continue,
+                    Opt::With(means, value) => (means, value.to_owned()),
+                    Opt::Next(means) => (means, self.words.pop_front().unwrap_or_default()),
+                };
+                match means {
+                    Folder => self.enter(&value),
+                    Words => {
+                        let words = value.split_whitespace().rev();
+                        words.for_each(|word| self.words.push_front(word.to_owned()));
+                    }
+                    Value | Attached | Run | Last | List | Text => {}
+                }
+            } else if wrapper.name == "env"
+                && let Some((name, value)) = word.split_once('=')
+            {
+                if name == "PATH" {
+                    self.path = Some(value.into());
+                }
+            } else if before > 0 {
+                before -= 1;
+            } else {
+                let path = self.path.as_deref();
+                // One that is not there cannot be started either.
+                let file = self.folders.iter().find_map(|from| look_up(&word, from, path).ok());
+                self.found.files.extend(file);
+                self.command = word;
+                return true;
+            }
+        }
+        false
+    }
+
+    /// Finds what a runner runs; whether that is another command, which is gone on to.
+    fn run(&mut self, runner: &Runner) -> io::Result<bool> {
+        let mut named: Vec<(String, bool)> = Vec::new();
+        // Whether an option can be the runner's own, and the next other argument what is run.
+        let (mut own, mut first, mut goes_on) = (true, true, false);
+        while let Some(word) = self.words.pop_front() {
+            if own && word == "--" {
+                own = false;
+                continue;
+            }
+            if word.starts_with('-') && word != "-" {
+                let read =
+                    if own { option(&word, runner.options, runner.clusters) } else { Opt::Switch };
+                let (means, value) = match read {
+                    Opt::With(means, value) => (means, value.to_owned()),
+                    Opt::Next(means) => (means, self.words.pop_front().unwrap_or_default()),
+                    Opt::Switch => match word.split_once('=') {
+                        Some((_, value)) => (Value, value.to_owned()),
+                        None => continue,
+                    },
+                };
+                match means {
+                    Folder => self.enter(&value),
+                    Last | Text => (first, own) = (false, false),
+                    Value | Attached | Run | List | Words => {}
+                }
+                if matches!(means, List) {
+                    named.extend(value.split(':').map(|path| (path.to_owned(), true)));
+                } else {
+                    named.push((value, matches!(means, Run | Folder | Last)));
+                }
+                continue;
+            }
+            let exists = self.exists(&word);
+            if first && !exists && runner.verbs.contains(&&*word) {
+                continue;
+            }
+            let is_command = first && !exists && runner.first == First::Command;
+            if is_command && !matches!(Kind::of(&word), Kind::Other) {
+                (self.command, goes_on) = (word, true);
+                break;
+            }
+            named.push((word, first));
+            first = first && runner.first == First::File && !exists;
+            // A package manager takes its own options anywhere.
+            own = own && (first || runner.first == First::Command);
+        }
+        for (value, is_run) in named.iter().filter(|(value, _)| !value.is_empty()) {
+            for folder in &self.folders {
+                self.found.add(&folder.join(value), *is_run)?;
+            }
+        }
+        Ok(goes_on)
+    }
 }
 
 fn is_source(path: &Path) -> bool {
@@ -186,7 +689,9 @@ impl Found {
 mod tests {
     use super::{FILES, of};
     use crate::settings::Program;
+    use std::ffi::OsStr;
     use std::fs;
+    use std::os::unix::fs::PermissionsExt as _;
     use std::path::PathBuf;
 
     struct Folder(PathBuf);
@@ -220,9 +725,10 @@ mod tests {
             let command = words.next().unwrap();
             let (args, directory) = (words.collect(), Some(self.0.clone()));
             let program = Program { command, args, env: Vec::new(), directory, sandbox: None };
-            let files = of(&program).unwrap().into_iter();
-            let files = files.map(|file| file.strip_prefix(&self.0).unwrap().display().to_string());
-            files.collect()
+            let files = of(&program, None).unwrap();
+            // An interpreter that is started by another program is elsewhere.
+            let own = files.iter().filter_map(|file| file.strip_prefix(&self.0).ok());
+            own.map(|file| file.display().to_string()).collect()
         }
     }
 
@@ -249,6 +755,38 @@ mod tests {
             ("server-of-its-own server.py", &[]),
             ("python3 -m server data.db", &[]),
             ("python3 -u server.py data.db", &["server.py"]),
+            // What an option means is the interpreter's own affair.
+            ("bash -e ./tool data.db", &["tool"]),
+            ("bash -euo pipefail ./tool data.db", &["tool"]),
+            ("bash --norc -O extglob ./tool", &["tool"]),
+            ("bash -ec tool data.db", &[]),
+            ("sh -c tool", &[]),
+            ("perl -e tool data.db", &[]),
+            ("perl -ne tool data.db", &[]),
+            ("perl -Idata tool data.db", &["tool"]),
+            ("ruby -r./hook.js tool", &["hook.js", "tool"]),
+            ("lua -e x=1 tool", &["tool"]),
+            ("node -p tool", &[]),
+            ("node --unheard-of value tool data.db", &["tool"]),
+            ("python3 -Im server data.db", &[]),
+            ("python3 -Xdev -W ignore tool data.db", &["tool"]),
+            ("python3 tool -c data.db", &["tool"]),
+            ("java -jar tool data.db", &["tool"]),
+            ("java -cp tool:pkg Main data.db", &["pkg/package.json", "pkg/src/main.js", "tool"]),
+            ("php -r tool", &[]),
+            ("php -f tool data.db", &["tool"]),
+            // What starts another program is looked through.
+            ("env -i A=b python3 server.py data.db", &["server.py"]),
+            ("env -u HOME -- bash -e ./tool", &["tool"]),
+            ("/usr/bin/env -S bash -e ./tool", &["tool"]),
+            ("env -C pkg node src/main.js", &["pkg/src/main.js"]),
+            ("nice -n 5 nohup setsid -w ./tool data.db", &["tool"]),
+            ("nice -5 python3 tool", &["tool"]),
+            ("timeout -k 5 60 stdbuf -oL python3 tool data.db", &["tool"]),
+            ("tini -g -- bash ./tool", &["tool"]),
+            ("uv run --with mcp bash -e ./tool data.db", &["tool"]),
+            ("npx -y tsx tool data.db", &["tool"]),
+            ("npm run serve --prefix ./pkg", &["pkg/package.json", "pkg/src/main.js"]),
         ] {
             assert_eq!(folder.run(line), expected, "{line}");
         }
@@ -263,6 +801,29 @@ mod tests {
         let (args, directory) = (vec!["./pkg".to_owned()], Some(folder.0.clone()));
         let command = "node".to_owned();
         let program = Program { command, args, env: Vec::new(), directory, sandbox: None };
-        assert!(of(&program).is_err());
+        assert!(of(&program, None).is_err());
+    }
+    #[test]
+    fn a_program_that_another_one_starts_is_found_as_the_system_finds_it() {
+        let folder = Folder::new("found-by-path");
+        let tool = folder.0.join("tool");
+        fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
+        let run = |args: &[&str], path: Option<&OsStr>| {
+            let args = args.iter().map(|&arg| arg.to_owned()).collect();
+            let command = "env".to_owned();
+            let program =
+                Program { command, args, env: Vec::new(), directory: None, sandbox: None };
+            of(&program, path).unwrap()
+        };
+        assert_eq!(run(&["tool"], Some(folder.0.as_os_str())), [tool.clone()]);
+        assert_eq!(run(&[&format!("PATH={}", folder.0.display()), "tool"], None), [tool]);
+        assert!(run(&["no-such-tool-anywhere"], None).is_empty());
+    }
+
+    #[test]
+    fn programs_that_start_one_another_without_end_are_an_error() {
+        let (command, args) = ("nice".to_owned(), vec!["nice".to_owned(); 100]);
+        let program = Program { command, args, env: Vec::new(), directory: None, sandbox: None };
+        assert!(of(&program, None).is_err());
     }
 }

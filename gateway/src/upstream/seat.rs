@@ -1,8 +1,10 @@
 //! Channels to a server: one that everybody shares, and one for each session where the server is
-//! set up so. Of the latter one caller has a share; when it wants more, its longest unused one ends.
+//! set up so. Of the latter one caller has a share; when it wants more, its longest unused one ends. When all are
+//! taken, the longest unused one of the caller that has the most ends.
 //! A channel that ends is opened again by the next request, after a pause that grows
 //! while it keeps ending.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex as Cell, MutexGuard, PoisonError};
@@ -18,7 +20,7 @@ use super::error::UpstreamError;
 use super::old::Old;
 use super::party::Party;
 use super::program::Starter;
-use crate::share::Shares;
+use crate::share::{NoShare, Shares};
 
 /// The first pause before a channel is opened again, and the longest.
 const PAUSE: Duration = Duration::from_millis(250);
@@ -133,13 +135,13 @@ impl Seats {
         Ok(channel)
     }
 
-    /// A place for one more channel of a caller, in the place of its longest unused one if need be.
+    /// A place for one more channel of a caller, in the place of an unused one if need be.
     async fn room(&self, holder: &Arc<str>) -> Result<Held, UpstreamError> {
         let refused = match self.shares.take(holder, 1) {
             Ok(share) => return Ok(Held::new(share)),
             Err(refused) => refused,
         };
-        if let Some(gone) = self.evict(holder)
+        if let Some(gone) = self.evict(holder, refused)
             && timeout(ENDING, gone.cancelled()).await.is_ok()
             && let Ok(share) = self.shares.take(holder, 1)
         {
@@ -148,15 +150,27 @@ impl Seats {
         Err(UpstreamError::Processes(refused))
     }
 
-    /// Ends the longest unused channel of a caller that nobody waits or listens on; what tells when it
-    /// has ended.
-    fn evict(&self, holder: &str) -> Option<CancellationToken> {
+    /// Ends a channel that nobody waits or listens on to make room for one of `holder`; what tells when it has
+    /// ended.
+    fn evict(&self, holder: &str, refused: NoShare) -> Option<CancellationToken> {
         let mut sessions = self.sessions();
-        let idle = sessions
-            .iter()
-            .filter(|(_, seat)| &*seat.holder == holder && seat.channel.is_idle(Duration::ZERO));
-        let oldest = idle.min_by_key(|(_, seat)| seat.channel.last_used())?.0.clone();
-        let evicted = sessions.remove(&oldest)?;
+        let idle = sessions.iter().filter(|(_, seat)| seat.channel.is_idle(Duration::ZERO));
+        let idle = idle.map(|(session, seat)| (session, &*seat.holder, seat.channel.last_used()));
+        let session = match refused {
+            NoShare::Holder { .. } => {
+                let own = idle.filter(|(_, whose, _)| *whose == holder);
+                own.min_by_key(|(_, _, used)| *used)?.0
+            }
+            NoShare::All { .. } => {
+                let mut counts: BTreeMap<&str, usize> = BTreeMap::new();
+                for seat in sessions.values() {
+                    *counts.entry(&seat.holder).or_default() += 1;
+                }
+                crowding(holder, &counts, idle)?
+            }
+        };
+        let session = session.clone();
+        let evicted = sessions.remove(&session)?;
         evicted.channel.over.cancel();
         evicted.channel.gone()
     }
@@ -198,5 +212,44 @@ impl Seats {
             }
             Opener::Old(old) => old.connect(generation, serves, held).await,
         }
+    }
+}
+
+/// Which of these unused channels makes room for `holder` where all are taken: the longest unused one of the
+/// caller that has the most. It is the holder's own, or of a caller that has more: nobody takes from a caller
+/// that has as few, so callers that compete end with as many each.
+fn crowding<'a, T, U: Ord + Copy>(
+    holder: &str,
+    counts: &BTreeMap<&str, usize>,
+    idle: impl Iterator<Item = (T, &'a str, U)>,
+) -> Option<T> {
+    let count = |whose: &str| counts.get(whose).copied().unwrap_or_default();
+    let own = count(holder);
+    let candidates = idle.filter(|(_, whose, _)| *whose == holder || count(whose) > own);
+    let first = candidates.min_by_key(|(_, whose, used)| (Reverse(count(whose)), *used));
+    first.map(|(channel, _, _)| channel)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::crowding;
+
+    #[test]
+    fn room_is_made_by_the_caller_that_has_the_most_and_never_by_one_that_has_fewer() {
+        let counts = BTreeMap::from([("ana", 3), ("bob", 2), ("eve", 3)]);
+        let all = [(1, "ana", 30), (2, "ana", 10), (3, "bob", 1), (4, "eve", 20)];
+        let chosen = |holder: &str, idle: &[u32]| {
+            crowding(holder, &counts, all.into_iter().filter(|(id, ..)| idle.contains(id)))
+        };
+        assert_eq!(chosen("dan", &[1, 2, 3, 4]), Some(2), "of those with the most, the oldest");
+        assert_eq!(chosen("dan", &[1, 3]), Some(1), "one that is used is not ended");
+        assert_eq!(chosen("dan", &[3]), Some(3));
+        assert_eq!(chosen("bob", &[1, 3]), Some(1));
+        assert_eq!(chosen("bob", &[3]), Some(3), "its own");
+        assert_eq!(chosen("ana", &[1, 4]), Some(1), "its own, and not of one that has as many");
+        assert_eq!(chosen("ana", &[3, 4]), None);
+        assert_eq!(chosen("dan", &[]), None);
     }
 }

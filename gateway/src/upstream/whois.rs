@@ -4,12 +4,10 @@
 //! that. For a program it is the file that is started, and its digest; for one that runs what its arguments
 //! name, the digest of that as well (threats T1004 and T1207).
 
-use std::env;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::os::unix::fs::PermissionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use aws_lc_rs::digest::{Context, SHA256};
 
@@ -48,16 +46,18 @@ pub(super) fn of_url(server: &Server) -> Option<String> {
 
 /// Who a program is that is looked for in `path`, or in our own. Reads all of it.
 pub(super) fn of_program(program: &Program, path: Option<OsString>) -> String {
-    let known = resolved(program, path).and_then(|path| {
-        let (digest, run) = (hex::encode(&digest(&path)?), ran(program)?);
-        Ok(format!("program {} sha256:{digest}{run}", path.display()))
+    let folder = program.directory.clone().unwrap_or_default();
+    let started = scripts::look_up(&program.command, &folder, path.as_deref());
+    let known = started.and_then(|file| {
+        let (digest, run) = (hex::encode(&digest(&file)?), ran(program, path.as_deref())?);
+        Ok(format!("program {} sha256:{digest}{run}", file.display()))
     });
     known.unwrap_or_else(|error| format!("{UNREADABLE} {}: {}", program.command, error.kind()))
 }
 
 /// What the program runs that its arguments name: how many files, and one digest of their paths and digests.
-fn ran(program: &Program) -> io::Result<String> {
-    let files = scripts::of(program)?;
+fn ran(program: &Program, path: Option<&OsStr>) -> io::Result<String> {
+    let files = scripts::of(program, path)?;
     if files.is_empty() {
         return Ok(String::new());
     }
@@ -70,22 +70,6 @@ fn ran(program: &Program) -> io::Result<String> {
     }
     let all = hex::encode(all.finish().as_ref());
     Ok(format!(" running {} sha256:{all}", files.len()))
-}
-
-/// The file that is started: as the system looks for it.
-fn resolved(program: &Program, path: Option<OsString>) -> io::Result<PathBuf> {
-    let command = Path::new(&program.command);
-    if command.components().count() > 1 {
-        let folder = program.directory.clone().unwrap_or_default();
-        return folder.join(command).canonicalize();
-    }
-    let path = path.or_else(|| env::var_os("PATH")).unwrap_or_default();
-    let starts = |file: &PathBuf| {
-        let data = file.metadata();
-        data.is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0)
-    };
-    let found = env::split_paths(&path).map(|folder| folder.join(command)).find(starts);
-    found.ok_or(io::ErrorKind::NotFound)?.canonicalize()
 }
 
 fn digest(path: &Path) -> io::Result<Vec<u8>> {
