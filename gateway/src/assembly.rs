@@ -37,7 +37,7 @@ use crate::pinning::Keeper;
 use crate::quota::Quotas;
 use crate::rates::Rates;
 use crate::resource::Resource;
-use crate::sandbox::SandboxError;
+use crate::sandbox::{self, SandboxError};
 use crate::seal::{SealError, Sealer};
 use crate::secret::Secret;
 use crate::session::{SessionKey, Sessions};
@@ -338,6 +338,9 @@ impl Lasting {
                 tracing::warn!(server = %name, "it has no sandbox: it can do what the gateway can");
                 continue;
             };
+            if let Some(sealed) = sandbox::shown(&plan.sealed()) {
+                tracing::info!(server = %name, "it {sealed}");
+            }
             let Err(cause) = plan.check() else { continue };
             if plan.required {
                 return Err(StartError::Sandbox { name, cause });

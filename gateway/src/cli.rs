@@ -35,7 +35,7 @@ use gateway::report::Chain;
 use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
 use gateway::service;
-use gateway::settings::{self, Problems, Purpose, Reach, Settings, SinkTarget};
+use gateway::settings::{self, Problems, Protocol, Purpose, Reach, Server, Settings, SinkTarget};
 use gateway::start::{self, Running, Source, StartError, Stopped};
 use gateway::watchdog::{ABANDONED, Begins, Watchdog};
 use tokio::signal::unix::{SignalKind, signal};
@@ -93,6 +93,9 @@ enum Verb {
         /// How problems are shown.
         #[arg(long, value_enum, default_value_t = Format::Human)]
         format: Format,
+        /// It is for another machine: secrets, and what a sandbox needs, do not have to be on this one.
+        #[arg(long)]
+        elsewhere: bool,
     },
     /// Propose what servers say and offer now for approval, in the lockfile; and look at, approve,
     /// revoke and sign what stands there.
@@ -214,7 +217,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Man { folder } => manual::man(&folder),
         Verb::Reference { what } => print(&manual::reference(what)),
         Verb::Stdio { config, route } => serve_inside(&config, route.as_deref()),
-        Verb::Validate { file, format } => validate(&file, format),
+        Verb::Validate { file, format, elsewhere } => validate(&file, format, elsewhere),
         Verb::Pin(pin) => pin::run(pin),
         Verb::Scan(scan) => scan::run(&scan),
         Verb::Inspect(inspect) => inspect::run(&inspect),
@@ -286,17 +289,30 @@ fn coloured() -> bool {
     io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none()
 }
 
-fn validate(file: &Path, format: Format) -> ExitCode {
+fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
     };
-    match (load(file, &text), format) {
+    let purpose = if elsewhere { Purpose::Reading } else { Purpose::Checking };
+    match (load_for(purpose, file, &text), format) {
         (Ok(settings), Format::Human) => {
-            sandboxes(&settings);
+            if let Some(warning) = sandbox::privileged().filter(|_| !elsewhere) {
+                say(&format!("warning: {warning}"));
+            }
+            questions(&settings);
+            if !sandboxes(&settings) && !elsewhere {
+                return ExitCode::from(INVALID);
+            }
             print("valid\n")
         }
-        (Ok(_), Format::Json) => print("[]\n"),
+        (Ok(settings), Format::Json) => {
+            if !elsewhere && programs(&settings).any(|(_, plan)| is_impossible(plan)) {
+                say("error: a sandbox that is `required` cannot be enforced on this machine");
+                return ExitCode::from(INVALID);
+            }
+            print("[]\n")
+        }
         (Err(problems), Format::Human) => invalid(&problems),
         (Err(problems), Format::Json) => {
             print(&format!("{}\n", problems.json()));
@@ -305,22 +321,61 @@ fn validate(file: &Path, format: Format) -> ExitCode {
     }
 }
 
-/// Says which programs are not kept where they could be, here.
-fn sandboxes(settings: &Settings) {
+/// The programs behind the gateway, and their sandboxes.
+fn programs(settings: &Settings) -> impl Iterator<Item = (&Server, Option<&Plan>)> {
+    settings.servers.iter().filter_map(|server| match &server.reach {
+        Reach::Stdio(program) => Some((server, program.sandbox.as_ref())),
+        Reach::Http(_) | Reach::Old(_) => None,
+    })
+}
+
+/// Whether a program would not be started, here.
+fn is_impossible(plan: Option<&Plan>) -> bool {
+    plan.is_some_and(|plan| plan.required && plan.check().is_err())
+}
+
+/// Says which programs are not kept where they could be, here. Whether all could be started.
+fn sandboxes(settings: &Settings) -> bool {
+    let mut possible = true;
+    for (server, plan) in programs(settings) {
+        let name = &server.name;
+        let Some(plan) = plan else {
+            say(&format!(
+                "warning: the server `{name}` has no sandbox: it can do what the gateway can"
+            ));
+            continue;
+        };
+        if let Err(error) = plan.check() {
+            let error = Chain(&error);
+            if plan.required {
+                possible = false;
+                say(&format!("error: the sandbox of the server `{name}` cannot be had: {error}"));
+            } else {
+                say(&format!(
+                    "warning: the sandbox of the server `{name}` is not complete on this machine: {error}"
+                ));
+            }
+        }
+        if let Some(sealed) = sandbox::shown(&plan.sealed()) {
+            say(&format!("note: the server `{name}` {sealed}"));
+        }
+    }
+    possible
+}
+
+/// Says which servers may ask what they will not be able to.
+fn questions(settings: &Settings) {
     for server in &settings.servers {
-        let Reach::Stdio(program) = &server.reach else { continue };
-        let checked = program.sandbox.as_ref().map(Plan::check);
-        match checked {
-            None => say(&format!(
-                "warning: the server `{}` has no sandbox: it can do what the gateway can",
+        let shared = matches!(server.reach, Reach::Stdio(_)) && !server.own;
+        let asks = &server.asks;
+        let asks =
+            asks.forms.is_some() || asks.urls.is_some() || asks.sampling.is_some() || asks.roots;
+        if shared && asks && server.protocol != Protocol::Modern {
+            say(&format!(
+                "warning: `serverRequests` of the server `{}`: a program that callers share can ask nobody where it speaks a \
+                 revision before 2026-07-28; write `sharing: perSession`, or `protocol: modern` if it speaks that",
                 server.name
-            )),
-            Some(Err(error)) => say(&format!(
-                "warning: the sandbox of the server `{}` is not complete on this machine: {}",
-                server.name,
-                Chain(&error)
-            )),
-            Some(Ok(())) => {}
+            ));
         }
     }
 }
@@ -348,13 +403,16 @@ fn variable(name: &str) -> Option<String> {
 }
 
 fn load(file: &Path, text: &str) -> Result<Settings, Problems> {
-    settings::load(&file.display().to_string(), text, &variable)
+    load_for(Purpose::Reading, file, text)
+}
+
+fn load_for(purpose: Purpose, file: &Path, text: &str) -> Result<Settings, Problems> {
+    settings::load_for(purpose, &file.display().to_string(), text, &variable)
 }
 
 /// The same, to serve clients with.
 fn load_to_serve(file: &Path, text: &str) -> Result<Settings, Problems> {
-    let file = file.display().to_string();
-    settings::load_for(Purpose::Serving, &file, text, &variable)
+    load_for(Purpose::Serving, file, text)
 }
 
 /// The configuration, or the code to end with when it is not valid.
@@ -388,7 +446,7 @@ fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
         Ok(text) => text,
         Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
     };
-    let settings = match load(file, &text) {
+    let settings = match load_for(Purpose::Checking, file, &text) {
         Ok(settings) => settings,
         Err(problems) => return invalid(&problems),
     };

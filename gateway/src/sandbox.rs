@@ -16,7 +16,9 @@ use std::convert::Infallible;
 use std::ffi::OsString;
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
-use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{
+    DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _,
+};
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -26,6 +28,7 @@ use landlock::{
     PathBeneath, Ruleset, RulesetAttr as _, RulesetCreated, RulesetCreatedAttr as _, RulesetError,
     RulesetStatus, Scope,
 };
+use rustix::fs::access;
 use rustix::process::{
     DumpableBehavior, Resource, Rlimit, geteuid, set_dumpable_behavior, setrlimit,
 };
@@ -39,7 +42,9 @@ use seccompiler::{
 };
 use serde::{Deserialize, Serialize};
 
+pub(crate) use self::around::is_of_the_system;
 use self::around::{Access, Around};
+use crate::report::Chain;
 
 /// The verb of the command line that becomes a program.
 pub const VERB: &str = "__sandbox";
@@ -171,6 +176,10 @@ const PRIVILEGES: [CapabilitySet; 15] = [
     CapabilitySet::AUDIT_CONTROL,
 ];
 
+/// Folders that are told of in which a program can make nothing new.
+const TOLD: usize = 16;
+/// Names that are tried for a folder for temporary files.
+const FOLDERS: usize = 8;
 /// Folders in which package runners keep what they fetch, in the home of the user.
 const CACHES: [&str; 4] = [".cache", ".config", ".local", ".npm"];
 
@@ -191,18 +200,35 @@ pub fn conceal() -> io::Result<()> {
     Ok(())
 }
 
-/// What of the files of this machine a program may open.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+/// What is said of the folders of [`Plan::sealed`], after the name of the server; nothing where there are none.
+#[must_use]
+pub fn shown(sealed: &[PathBuf]) -> Option<String> {
+    let names: Vec<_> = sealed.iter().map(|folder| format!("`{}`", folder.display())).collect();
+    (!names.is_empty()).then(|| {
+        format!(
+            "can make no new file directly in {}: a file of the gateway is there or below; see docs/sandbox.md, \
+             \"A folder to write in\"",
+            names.join(", ")
+        )
+    })
+}
+
+/// Why the gateway is not to run as root; nothing where it does not.
+#[must_use]
+pub fn privileged() -> Option<&'static str> {
+    geteuid().is_root().then_some(
+        "the gateway runs as root: do not run it as root, but as a user of its own, so that a program without a sandbox \
+         cannot read its memory",
+    )
+}
+
+/// What of the files of this machine a program may open; never the gateway's own.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Files {
     /// What every program needs, and what is listed.
     Listed,
-    /// Everything that the user may, but the gateway's own files.
-    Any {
-        /// What cannot be opened.
-        hidden: Vec<PathBuf>,
-        /// What cannot be changed.
-        fixed: Vec<PathBuf>,
-    },
+    /// Everything that the user may.
+    Any,
 }
 
 /// What a program may reach.
@@ -227,6 +253,10 @@ pub struct Plan {
     pub read: Vec<PathBuf>,
     /// What it may read and write.
     pub write: Vec<PathBuf>,
+    /// What it cannot open, wherever it is listed: the gateway's own files.
+    pub hidden: Vec<PathBuf>,
+    /// What it cannot change, wherever it is listed.
+    pub fixed: Vec<PathBuf>,
     /// What it may reach.
     pub network: Network,
     /// Bytes of memory of each of its processes.
@@ -241,13 +271,13 @@ pub struct Plan {
 #[derive(Debug, thiserror::Error)]
 pub enum SandboxError {
     /// The kernel does not do it.
-    #[error("Landlock: {0}")]
+    #[error("Landlock cannot be set up")]
     Landlock(#[from] RulesetError),
     /// A path cannot be opened.
-    #[error("`{0}` cannot be opened: {1}")]
+    #[error("`{0}` cannot be opened")]
     Path(PathBuf, #[source] io::Error),
     /// Rights of a privileged user cannot be taken away.
-    #[error("privileges cannot be given up: {0}")]
+    #[error("privileges cannot be given up")]
     Privileges(#[source] rustix::io::Errno),
     /// The kernel does it in part.
     #[error("the kernel enforces it in part")]
@@ -256,11 +286,17 @@ pub enum SandboxError {
     #[error("seccomp: {0}")]
     Seccomp(String),
     /// A limit cannot be set.
-    #[error("a limit cannot be set: {0}")]
+    #[error("a limit cannot be set")]
     Limit(#[source] rustix::io::Errno),
     /// The program cannot be started.
-    #[error("the program cannot be started: {0}")]
-    Start(#[source] io::Error),
+    #[error("the program `{0}` cannot be started")]
+    Start(String, #[source] io::Error),
+    /// The program cannot be started because its sandbox does not open it, or what it is run by.
+    #[error(
+        "the program `{0}` cannot be run inside its sandbox; list its folder, and that of its interpreter, under \
+         `sandbox: {{read: [..]}}`"
+    )]
+    Closed(String, #[source] io::Error),
 }
 
 impl Plan {
@@ -270,9 +306,11 @@ impl Plan {
     pub const fn usual() -> Self {
         Self {
             required: false,
-            rest: Files::Any { hidden: Vec::new(), fixed: Vec::new() },
+            rest: Files::Any,
             read: Vec::new(),
             write: Vec::new(),
+            hidden: Vec::new(),
+            fixed: Vec::new(),
             network: Network::Any,
             memory: None,
             processes: None,
@@ -280,12 +318,44 @@ impl Plan {
         }
     }
 
-    /// The same plan, that keeps `hidden` and `fixed` back besides where everything else is open.
-    pub fn keep_back(&mut self, more: &[PathBuf], unchanged: &[PathBuf]) {
-        if let Files::Any { hidden, fixed } = &mut self.rest {
-            hidden.extend_from_slice(more);
-            fixed.extend_from_slice(unchanged);
-        }
+    /// The same plan, that keeps `hidden` and `fixed` back, whatever is open or listed.
+    pub fn keep_back(&mut self, hidden: &[PathBuf], fixed: &[PathBuf]) {
+        self.hidden.extend_from_slice(hidden);
+        self.fixed.extend_from_slice(fixed);
+    }
+
+    /// Whether `path`, which is listed to be read, or to be changed too, is kept back all the same.
+    #[must_use]
+    pub fn keeps_back(&self, path: &Path, changed: bool) -> bool {
+        let access = if changed { Access::Full } else { Access::Read };
+        self.around().left(path, access) != Some(access)
+    }
+
+    /// A path that is listed and is not there.
+    ///
+    /// # Errors
+    /// When there is one: the first of them.
+    pub fn present(&self) -> Result<(), SandboxError> {
+        let absent = |path: &PathBuf| {
+            fs::metadata(path).err().map(|error| SandboxError::Path(path.clone(), error))
+        };
+        self.read.iter().chain(&self.write).find_map(absent).map_or(Ok(()), Err)
+    }
+
+    /// Folders in which the program could make files if none of the gateway's own files were in them or
+    /// below them, and now cannot. In order, and no more than [`TOLD`] of them.
+    #[must_use]
+    pub fn sealed(&self) -> Vec<PathBuf> {
+        let around = self.around();
+        let listed: Vec<_> = self.write.iter().map(|path| around::real(path)).collect();
+        let open = |folder: &Path| match self.rest {
+            Files::Any => !is_of_the_system(folder),
+            Files::Listed => listed.iter().any(|path| folder.starts_with(path)),
+        };
+        // Where the user may make nothing there is nothing to miss.
+        let writable = |folder: &Path| access(folder, rustix::fs::Access::WRITE_OK).is_ok();
+        let folders = around.on_the_way().into_iter();
+        folders.filter(|folder| open(folder) && writable(folder)).take(TOLD).collect()
     }
 
     /// The command line that becomes `command` under this plan.
@@ -314,10 +384,10 @@ impl Plan {
     /// # Errors
     /// When it cannot, or only in part.
     pub fn check(&self) -> Result<(), SandboxError> {
-        let around = self.around();
-        self.ruleset(true, around.as_ref())?;
+        // What is open makes no difference to what the kernel can do.
+        self.ruleset(true, &self.around())?;
         filter(self)?;
-        Ok(())
+        self.present()
     }
 
     /// Gives up what it does not say, and becomes the program. Says what could not be given up.
@@ -343,43 +413,96 @@ impl Plan {
         }
         let mut program = Command::new(command);
         let around = self.around();
-        if let Some(around) = &around {
-            program.envs(own_folders(around).map(|folder| ("TMPDIR", folder)));
+        match self.own_folders(&around) {
+            Ok(folder) => {
+                program.envs(folder.map(|folder| ("TMPDIR", folder)));
+            }
+            Err(folder) => complain(&format!(
+                "no folder for temporary files could be made in `{}`, where the gateway's own files are: set `TMPDIR` \
+                 in `env` to a folder that the program can write",
+                folder.display()
+            )),
         }
         // What was made for it has to be seen.
-        let around = around.map(Around::looked);
-        for folder in around.iter().flat_map(|around| &around.crowded) {
+        let around = self.opened(around);
+        for folder in &around.crowded {
             complain(&format!("`{}` has too many entries; not all are open", folder.display()));
         }
-        match self.enforce(around.as_ref()) {
+        let runnable = is_runnable(command);
+        match self.enforce(&around) {
             Ok(()) => {}
             Err(error) if self.required => return Err(error),
-            Err(error) => complain(&format!("the sandbox is not complete: {error}")),
+            Err(error) => complain(&format!("the sandbox is not complete: {}", Chain(&error))),
         }
-        Err(SandboxError::Start(program.args(args).exec()))
+        let error = program.args(args).exec();
+        // One that could be run a moment ago is kept from it by what was given up since.
+        Err(if runnable && error.kind() == io::ErrorKind::PermissionDenied {
+            SandboxError::Closed(command.to_owned(), error)
+        } else {
+            SandboxError::Start(command.to_owned(), error)
+        })
     }
 
-    /// What is kept back of the machine's files, where not only those that are listed are open.
-    fn around(&self) -> Option<Around> {
-        let Files::Any { hidden, fixed } = &self.rest else { return None };
-        let mut fixed = fixed.clone();
+    /// What is kept back of the machine's files.
+    fn around(&self) -> Around {
+        let mut fixed = self.fixed.clone();
         fixed.extend(std::env::current_exe());
-        Some(Around::new(hidden, &fixed, geteuid().is_root()))
+        Around::new(&self.hidden, &fixed, geteuid().is_root())
+    }
+
+    /// The same, with what is open now.
+    fn opened(&self, mut around: Around) -> Around {
+        match self.rest {
+            Files::Any => around.look(),
+            Files::Listed => {
+                USUAL.iter().for_each(|path| around.open(Path::new(path), Access::Read));
+            }
+        }
+        self.read.iter().for_each(|path| around.open(path, Access::Read));
+        self.write.iter().for_each(|path| around.open(path, Access::Full));
+        around
+    }
+
+    /// Where nothing new can be made in the folder for temporary files, a folder in it for programs; and in a
+    /// home likewise those of package runners. The folder for temporary files where none could be had.
+    fn own_folders(&self, around: &Around) -> Result<Option<PathBuf>, PathBuf> {
+        let opens = |folder: &Path| {
+            self.rest == Files::Any || self.write.iter().any(|path| folder.starts_with(path))
+        };
+        let home = std::env::var_os("HOME").map(PathBuf::from);
+        if let Some(home) = home.filter(|home| opens(home) && around.is_on_the_way(home)) {
+            // One that is there already is what is wanted; without one a program may get by.
+            CACHES.iter().for_each(|name| drop(private().create(home.join(name))));
+        }
+        let temporary = std::env::temp_dir();
+        if !opens(&temporary) || !around.is_on_the_way(&temporary) {
+            return Ok(None);
+        }
+        let user = geteuid().as_raw();
+        // The first name may be taken by somebody else.
+        let names = (0..FOLDERS).map(|n| match n {
+            0 => format!("portcullis-programs-{user}"),
+            n => format!("portcullis-programs-{user}-{n}"),
+        });
+        let found = names.map(|name| temporary.join(name)).find(|folder| is_made(folder, user));
+        found.map(Some).ok_or(temporary)
     }
 
     /// Gives up everything that can be given up, and says what could not be.
-    fn enforce(&self, around: Option<&Around>) -> Result<(), SandboxError> {
-        // Each is done whether or not the others could be: what runs all the same runs with less.
-        let filter = filter(self);
+    fn enforce(&self, around: &Around) -> Result<(), SandboxError> {
+        // Each is done whether or not the others could be: what runs all the same runs with less. What is not
+        // there is not opened.
+        let (present, filter) = (self.present(), filter(self));
         let given_up = [
             give_up_privileges(),
             self.restrict(around),
             filter.and_then(|filter| applied(&filter)),
+            present,
         ];
         given_up.into_iter().collect()
     }
 
-    fn restrict(&self, around: Option<&Around>) -> Result<(), SandboxError> {
+    fn restrict(&self, around: &Around) -> Result<(), SandboxError> {
         let status = self.ruleset(self.required, around)?.restrict_self()?;
         match status.ruleset {
             RulesetStatus::FullyEnforced => Ok(()),
@@ -391,11 +514,7 @@ impl Plan {
         }
     }
 
-    fn ruleset(
-        &self,
-        required: bool,
-        around: Option<&Around>,
-    ) -> Result<RulesetCreated, SandboxError> {
+    fn ruleset(&self, required: bool, around: &Around) -> Result<RulesetCreated, SandboxError> {
         let level = if required { CompatLevel::HardRequirement } else { CompatLevel::BestEffort };
         // Linux 6.7: files, and TCP. What came later is taken where it is there.
         let mut ruleset = Ruleset::default()
@@ -406,8 +525,8 @@ impl Plan {
         }
         // An abstract socket is a part of the network that ordinary programs use.
         let scope: BitFlags<Scope> = match (&self.rest, &self.network) {
-            (Files::Any { .. }, Network::Any) => BitFlags::from(Scope::Signal),
-            (Files::Any { .. } | Files::Listed, _) => Scope::AbstractUnixSocket | Scope::Signal,
+            (Files::Any, Network::Any) => BitFlags::from(Scope::Signal),
+            (Files::Any | Files::Listed, _) => Scope::AbstractUnixSocket | Scope::Signal,
         };
         let mut created = ruleset
             .set_compatibility(CompatLevel::BestEffort)
@@ -416,35 +535,19 @@ impl Plan {
             .create()?
             .set_compatibility(CompatLevel::BestEffort);
         let read = AccessFs::from_read(ABI::V5);
-        match around {
-            Some(around) => {
-                for (path, access) in &around.rules {
-                    let access: BitFlags<AccessFs> = match access {
-                        Access::List => BitFlags::from(AccessFs::ReadDir),
-                        Access::Read => read,
-                        Access::Full => AccessFs::from_all(ABI::V5),
-                    };
-                    // The entry itself: it may have become a link since it was looked at.
-                    created = allow(created, path, access, Open { follow: false, needed: false })?;
-                }
-            }
-            None => {
-                let usual = Open { follow: true, needed: false };
-                for path in USUAL {
-                    created = allow(created, Path::new(path), read, usual)?;
-                }
-                for path in DEVICES {
-                    let access = AccessFs::ReadFile | AccessFs::WriteFile;
-                    created = allow(created, Path::new(path), access, usual)?;
-                }
-            }
+        for (path, access) in &around.rules {
+            let access: BitFlags<AccessFs> = match access {
+                Access::List => BitFlags::from(AccessFs::ReadDir),
+                Access::Read => read,
+                Access::Full => AccessFs::from_all(ABI::V5),
+            };
+            created = allow(created, path, access)?;
         }
-        let listed = Open { follow: true, needed: true };
-        for path in &self.read {
-            created = allow(created, path, read, listed)?;
-        }
-        for path in &self.write {
-            created = allow(created, path, AccessFs::from_all(ABI::V5), listed)?;
+        if self.rest == Files::Listed {
+            for path in DEVICES {
+                let access = AccessFs::ReadFile | AccessFs::WriteFile;
+                created = allow(created, Path::new(path), access)?;
+            }
         }
         if let Network::Ports(ports) = &self.network {
             for port in ports {
@@ -455,31 +558,17 @@ impl Plan {
     }
 }
 
-/// How a path is opened that a rule is about.
-#[derive(Clone, Copy)]
-struct Open {
-    /// Links are followed.
-    follow: bool,
-    /// It has to be there.
-    needed: bool,
-}
-
+/// Opens `path` itself, if it is there: it may have become a link since it was looked at.
 fn allow(
     ruleset: RulesetCreated,
     path: &Path,
     access: BitFlags<AccessFs>,
-    open: Open,
 ) -> Result<RulesetCreated, SandboxError> {
-    let follow = if open.follow { 0 } else { libc::O_NOFOLLOW };
-    let flags = libc::O_PATH | libc::O_CLOEXEC | follow;
+    let flags = libc::O_PATH | libc::O_CLOEXEC | libc::O_NOFOLLOW;
     let opened = OpenOptions::new().read(true).custom_flags(flags).open(path);
     let opened: io::Result<(File, fs::Metadata)> =
         opened.and_then(|file| file.metadata().map(|metadata| (file, metadata)));
-    let (file, metadata) = match opened {
-        Ok(opened) => opened,
-        Err(error) if open.needed => return Err(SandboxError::Path(path.to_owned(), error)),
-        Err(_) => return Ok(ruleset),
-    };
+    let Ok((file, metadata)) = opened else { return Ok(ruleset) };
     if metadata.file_type().is_symlink() {
         return Ok(ruleset);
     }
@@ -491,27 +580,38 @@ fn allow(
     Ok(ruleset.add_rule(PathBeneath::new(file, access))?)
 }
 
-/// Where nothing new can be made in the folder for temporary files, a folder in it for programs; and in a
-/// home likewise those of package runners.
-fn own_folders(around: &Around) -> Option<PathBuf> {
+/// Whether the user may run `command`, which is looked for in `PATH` if it is a mere name.
+fn is_runnable(command: &str) -> bool {
+    let may = |path: &Path| access(path, rustix::fs::Access::EXEC_OK).is_ok();
+    if command.contains('/') {
+        return may(Path::new(command));
+    }
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).any(|folder| may(&folder.join(command)))
+}
+
+/// What makes a folder that nobody else can look into.
+fn private() -> DirBuilder {
     let mut builder = DirBuilder::new();
     builder.mode(0o700);
-    let home = std::env::var_os("HOME").map(PathBuf::from);
-    if let Some(home) = home.filter(|home| around.is_on_the_way(home)) {
-        // One that is there already is what is wanted; without one a program may get by.
-        CACHES.iter().for_each(|name| drop(builder.create(home.join(name))));
-    }
-    let temporary = std::env::temp_dir();
-    if !around.is_on_the_way(&temporary) {
-        return None;
-    }
-    let user = geteuid();
-    let folder = temporary.join(format!("portcullis-programs-{}", user.as_raw()));
-    drop(builder.create(&folder));
-    // Somebody else may have made it.
-    let found = fs::symlink_metadata(&folder).ok()?;
-    let ours = found.is_dir() && found.uid() == user.as_raw() && found.mode() & 0o077 == 0;
-    ours.then_some(folder)
+    builder
+}
+
+/// Makes `folder` for `user` alone. One that is there is taken if nobody else could have put anything in it,
+/// and closed to others.
+fn is_made(folder: &Path, user: u32) -> bool {
+    drop(private().create(folder));
+    let closed = || -> io::Result<bool> {
+        let flags = libc::O_DIRECTORY | libc::O_NOFOLLOW | libc::O_CLOEXEC;
+        let found = OpenOptions::new().read(true).custom_flags(flags).open(folder)?;
+        let metadata = found.metadata()?;
+        if metadata.uid() != user || metadata.mode() & 0o022 != 0 {
+            return Ok(false);
+        }
+        found.set_permissions(fs::Permissions::from_mode(0o700))?;
+        Ok(true)
+    };
+    closed().unwrap_or(false)
 }
 
 /// Takes away from a privileged user what no program needs, also for what it starts.

@@ -264,6 +264,9 @@ pub struct RouteOauth {
 /// Longest configuration that is read while the gateway runs, in bytes.
 pub const LONGEST: u64 = 16 * 1024 * 1024;
 
+/// Longest file with a secret in it that is read, in bytes.
+pub const SECRET: u64 = 1024 * 1024;
+
 /// How the identity of a program begins that cannot be read: it is nobody's.
 pub const UNREADABLE: &str = "unreadable program";
 
@@ -355,8 +358,10 @@ pub fn load(
 /// What a configuration is read for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Purpose {
-    /// To see what it says.
+    /// To see what it says, wherever it is to be served.
     Reading,
+    /// To say whether it could be served here: with secrets and files that are there.
+    Checking,
     /// To serve clients: with what the self-test needs.
     Serving,
 }
@@ -386,19 +391,13 @@ pub fn load_for(
     let wanted = purpose == Purpose::Serving
         && json.get("selftest").is_some_and(|section| !section.is_null());
     let key = wanted.then(|| selftest::add(&mut json)).flatten();
+    let here = (purpose != Purpose::Reading).then_some(variables);
     let compiled = serde_json::from_value(json)
         .ok()
-        .map(|raw| compile::settings(raw, &root, Path::new(file), key));
+        .map(|raw| compile::settings(raw, &root, Path::new(file), key, here));
     match compiled {
         Some(Ok(mut settings)) if problems.is_empty() => {
             settings.own.variables.extend(named.into_inner());
-            settings.own.files.push(PathBuf::from(file));
-            settings.own = std::mem::take(&mut settings.own).absolute();
-            for server in &mut settings.servers {
-                if let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &mut server.reach {
-                    plan.keep_back(&settings.own.files, &settings.own.believed);
-                }
-            }
             Ok(settings)
         }
         Some(Err(more)) => {

@@ -20,6 +20,7 @@ use crate::live::Live;
 use crate::old::Old;
 use crate::ops::{self, Ops};
 use crate::reload::Reloader;
+use crate::sandbox;
 use crate::secret::Secret;
 use crate::selftest::Tester;
 use crate::service;
@@ -73,6 +74,9 @@ fn launch(
     if !listens {
         settings.listeners.clear();
         settings.ops = None;
+    }
+    if let Some(warning) = sandbox::privileged() {
+        tracing::warn!("{warning}");
     }
     let (lasting, listeners) = lasting(&settings)?;
     let lasting = Arc::new(lasting);

@@ -83,7 +83,15 @@ pub async fn survey(
             survey
         }
     };
-    let surveys = join_all(upstreams.iter().zip(&settings.servers).map(ask)).await;
+    let mut surveys = join_all(upstreams.iter().zip(&settings.servers).map(ask)).await;
+    // After that every program has ended, and has been heard to its end.
     front::drain(&tasks, settings.limits.drain_time).await;
+    for (survey, upstream) in surveys.iter_mut().zip(&upstreams) {
+        let said = upstream.last_words();
+        if let Some(why) = survey.failed.as_mut().filter(|_| !said.is_empty()) {
+            why.push_str("; the last lines of its error output:");
+            said.iter().for_each(|line| why.extend(["\n    | ", line.as_str()]));
+        }
+    }
     Ok(surveys)
 }

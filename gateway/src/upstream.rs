@@ -89,6 +89,8 @@ pub struct Upstream {
     name: ServerName,
     protocol: Protocol,
     transport: Transport,
+    /// What a program says that goes to the log.
+    noise: Option<Arc<Noise>>,
     limits: Limits,
     /// Its name, and a digest of where it is: what belongs to one is nothing to another of that name.
     identity: Box<str>,
@@ -165,6 +167,7 @@ impl Upstream {
         let breaker = server
             .circuit_breaker
             .map(|bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now())));
+        let mut heard = None;
         let transport = match &server.reach {
             Reach::Http(uri) => {
                 let (target, terms) = (target(uri)?, limits.http2_of_servers());
@@ -187,6 +190,7 @@ impl Upstream {
             Reach::Stdio(program) => {
                 let program = Program { env: Vec::new(), ..program.clone() };
                 let noise = Noise::new(Arc::clone(&counts));
+                heard = Some(Arc::clone(&noise));
                 let starter =
                     Starter::new(name.clone(), program, env, limits, tasks.clone(), noise);
                 let starter = starter.known_to(Arc::clone(&keeper));
@@ -197,6 +201,7 @@ impl Upstream {
             name,
             protocol: server.protocol,
             transport,
+            noise: heard,
             limits,
             identity: identity(server),
             asks: server.asks.clone(),
@@ -249,6 +254,12 @@ impl Upstream {
     #[must_use]
     pub const fn asks_callers(&self) -> bool {
         self.asks_callers
+    }
+
+    /// What the last program of it that has ended said last on its error output, line by line.
+    #[must_use]
+    pub fn last_words(&self) -> Vec<String> {
+        self.noise.as_ref().map(|noise| noise.last()).unwrap_or_default()
     }
 
     /// What it says of itself, in each era that it speaks; and whether it was heard in each, or has

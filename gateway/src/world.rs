@@ -14,12 +14,10 @@ use crate::file;
 use crate::metrics::Metrics;
 use crate::pem::{self, PemError};
 use crate::secret::Secret;
-use crate::settings::{Limits, OwnCertificate, SecretRef, ServerTls, Way};
+use crate::settings::{Limits, OwnCertificate, SECRET, SecretRef, ServerTls, Way};
 use crate::task::Tasks;
 use crate::trust::{Own, Trust};
 
-/// Longest file of a secret, in bytes.
-const SECRET: u64 = 1024 * 1024;
 /// Most bytes of an answer of an authorization server.
 const ANSWER: usize = 256 * 1024;
 /// How long an authorization server may take.

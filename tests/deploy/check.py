@@ -141,7 +141,7 @@ def validate(portcullis, where, text, beside=()):
         environment = {
             **os.environ, "PORTCULLIS_API_KEY_SHA256": "ab" * 32, "CREDENTIALS_DIRECTORY": str(folder / "credentials"),
         }
-        must(where, portcullis, "validate", folder / "etc" / "gateway.yaml", env=environment)
+        must(where, portcullis, "validate", "--elsewhere", folder / "etc" / "gateway.yaml", env=environment)
 
 
 def check_configurations(portcullis):

@@ -3,7 +3,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use e2e::gateway::{Folder, Gateway, binary, root};
+use e2e::gateway::{Config, Folder, Gateway, binary, root};
 use e2e::golden;
 use e2e::server::Server;
 use e2e::{ERAS, eventually};
@@ -32,7 +32,7 @@ fn every_shipped_configuration_is_valid() {
     assert!(files.len() >= 4, "{files:?}");
     for file in files {
         let output = Command::new(binary())
-            .arg("validate")
+            .args(["validate", "--elsewhere"])
             .arg(&file)
             .envs([("LISTEN", "127.0.0.1:8080"), ("UPSTREAM", "http://127.0.0.1:9000/mcp")])
             .output()
@@ -486,4 +486,27 @@ fn a_service_manager_is_told_how_things_stand() {
     gateway.terminate();
     told("STOPPING=1");
     assert_eq!(gateway.ended(), Some(0));
+}
+
+#[test]
+fn a_secret_that_is_not_there_is_shown_where_it_is_asked_for() {
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    for (secret, place) in [
+        ("fromEnv: PORTCULLIS_NO_SUCH_SECRET", "`PORTCULLIS_NO_SUCH_SECRET`"),
+        ("fromFile: /no/such/secret", "`/no/such/secret`"),
+        ("fromFile: /dev/null", "`/dev/null`"),
+    ] {
+        let mut config = Config::with("- {name: up, command: cat}", "[up]");
+        config.ops = format!("{{address: '127.0.0.1:0', token: {{{secret}}}}}");
+        config.write(&file, &folder.path().join("audit.jsonl"));
+        let path = file.display().to_string();
+        for arguments in [&["validate", &path][..], &["run", "-c", &path]] {
+            let output = portcullis(arguments);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert_eq!(output.status.code(), Some(3), "{said}");
+            assert!(said.contains(place) && said.contains("gateway.yaml:2:"), "{said}");
+        }
+        assert!(portcullis(&["validate", "--elsewhere", &path]).status.success());
+    }
 }

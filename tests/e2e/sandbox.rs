@@ -208,7 +208,7 @@ fn a_program_reads_writes_and_reaches_what_it_may() {
         let plain = boxed("mode: off").start();
         let free = Tried::of(&plain, era);
         let strict = format!(
-            "mode: required, read: [READ, '{}'], write: ['{}'], openFiles: 64",
+            "mode: required, read: [READ, '{}'], write: ['{}'], network: none, openFiles: 64",
             at("shared"),
             at("out")
         );
@@ -325,16 +325,28 @@ fn the_runners_of_packages_start_threads_and_processes_in_a_sandbox() {
 fn a_sandbox_that_cannot_be_had_stops_the_start_where_it_is_required() {
     let required = boxed("mode: required, read: [READ, /no/such/folder]");
     let output = required.refused();
-    assert_eq!(output.status.code(), Some(1));
+    assert_eq!(output.status.code(), Some(3));
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(
-        said.contains("the sandbox of the server `up` cannot be had: `/no/such/folder`"),
-        "{said}"
-    );
+    let why = "`/no/such/folder` cannot be opened: No such file";
+    assert!(said.contains(why) && said.contains("gateway.yaml:"), "{said}");
+    assert_eq!(said.matches("(os error 2)").count(), 1, "{said}");
+    // It is found before the start, unless the configuration is for another machine.
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    required.write(&file, &folder.path().join("audit.jsonl"));
+    for (more, code) in [(None, Some(3)), (Some("--elsewhere"), Some(0))] {
+        let mut command = Command::new(e2e::gateway::binary());
+        let output = command.arg("validate").arg(&file).args(more).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.code() == code && said.contains("/no/such/folder"), "{said}");
+    }
     // Where it is preferred, the program runs, and that it is not kept is on record.
     let gateway = boxed("mode: preferred, read: [READ, /no/such/folder]").start();
     let tried = Tried::of(&gateway, Era::Modern);
     assert!(!tried.to("read", "/etc/hosts").0);
+    // What can be enforced is.
+    let own = gateway.audit().display().to_string();
+    assert!(tried.to("read", &own).0);
     let record = gateway.records().into_iter().find(|record| record["event"] == "sandbox").unwrap();
     assert!(record["what"].as_str().unwrap().contains("server up: `/no/such/folder`"), "{record}");
     assert!(gateway.log.lock().unwrap().contains("its sandbox is not complete"));
@@ -345,6 +357,8 @@ fn mistakes_in_a_sandbox_are_shown_where_they_are() {
     for (sandbox, problem) in [
         ("mode: required, read: [relative]", "`relative` is no absolute path"),
         ("mode: required, network: any, ports: [1]", "it may reach every port already"),
+        ("mode: preferred, files: any, read: [/srv]", "it may read every file already"),
+        ("mode: preferred, files: any, write: [/srv]", "it may change what is here already"),
         ("mode: required, openFiles: 0", "nothing can be done with none"),
         ("read: []", "`mode` is missing"),
         ("mode: off, network: any", "nothing is enforced without a sandbox"),
@@ -352,5 +366,154 @@ fn mistakes_in_a_sandbox_are_shown_where_they_are() {
         let output = boxed(sandbox).refused();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == Some(3) && said.contains(problem), "{said}");
+    }
+}
+
+#[test]
+fn a_folder_that_is_listed_is_open_but_for_the_gateways_own_files() {
+    for era in ERAS {
+        for mode in ["required", "preferred"] {
+            let folder = Folder::new();
+            let at = |name: &str| folder.path().join(name).display().to_string();
+            for (name, text) in [("key", "a secret"), ("notes", "plain notes")] {
+                fs::write(at(name), text).unwrap();
+            }
+            fs::create_dir(at("work")).unwrap();
+            let mut config = boxed(&format!("mode: {mode}, read: [READ], write: ['{}']", at("")));
+            let env = format!(", env: [{{name: KEY, fromFile: '{}'}}]}}", at("key"));
+            config.servers = format!("{}{env}", config.servers.strip_suffix('}').unwrap());
+            config.audit = Some(folder.path().join("audit.jsonl"));
+            let gateway = config.start_at(&folder.path().join("gateway.yaml"));
+            let kept = Tried::of(&gateway, era);
+            for (what, arg) in [
+                ("read", at("notes")),
+                ("write", at("notes")),
+                ("list", at("")),
+                ("write", at("work/new")),
+                ("read", at("work/new")),
+            ] {
+                let (failed, text) = kept.to(what, &arg);
+                assert!(!failed, "{what} {arg}: {text}");
+            }
+            for file in ["gateway.yaml", "audit.jsonl", "portcullis.lock", "key", "key.copy"] {
+                for what in ["read", "write"] {
+                    let (failed, text) = kept.to(what, &at(file));
+                    assert!(failed, "{what} {file}: {text}");
+                }
+            }
+            assert_eq!(fs::read_to_string(at("key")).unwrap(), "a secret");
+            let log = gateway.log.lock().unwrap().clone();
+            assert!(log.contains("it can make no new file directly in"), "{log}");
+        }
+    }
+}
+
+#[test]
+fn one_of_the_gateways_own_files_cannot_be_listed() {
+    let folder = Folder::new();
+    let key = folder.path().join("key").display().to_string();
+    fs::write(&key, "a secret").unwrap();
+    for list in ["read", "write"] {
+        let mut config = boxed(&format!("mode: preferred, {list}: ['{key}']"));
+        let env = format!(", env: [{{name: KEY, fromFile: '{key}'}}]}}");
+        config.servers = format!("{}{env}", config.servers.strip_suffix('}').unwrap());
+        let output = config.refused();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{said}");
+        assert!(said.contains("is one of the gateway's own files"), "{said}");
+    }
+}
+
+#[test]
+fn a_key_of_a_sandbox_that_is_not_written_changes_nothing() {
+    let folder = Folder::new();
+    let file = folder.path().join("notes").display().to_string();
+    fs::write(&file, "plain notes").unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let there = listener.local_addr().unwrap().to_string();
+    for (sandbox, reads, connects) in [
+        ("mode: required", true, true),
+        ("mode: required, processes: 10000", true, true),
+        ("mode: required, network: none", true, false),
+        ("mode: required, read: [READ]", false, true),
+        ("mode: required, files: listed, read: [READ], network: none", false, false),
+    ] {
+        let gateway = boxed(sandbox).start();
+        let kept = Tried::of(&gateway, Era::Modern);
+        assert_eq!(!kept.to("read", &file).0, reads, "{sandbox}");
+        assert_eq!(!kept.to("connect", &there).0, connects, "{sandbox}");
+    }
+}
+
+#[test]
+fn folders_in_which_a_program_can_make_nothing_new_are_named_before_the_start() {
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    boxed("").write(&file, &folder.path().join("audit.jsonl"));
+    let said = |arguments: &[&str]| {
+        let output =
+            Command::new(e2e::gateway::binary()).args(arguments).arg(&file).output().unwrap();
+        [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat()
+    };
+    let named = format!("`{}`", fs::canonicalize(folder.path()).unwrap().display());
+    for arguments in [&["validate"][..], &["run", "--dry-run", "-c"]] {
+        let said = said(arguments);
+        let told = said.contains("can make no new file directly in") && said.contains(&named);
+        assert!(told, "{arguments:?}: {said}");
+    }
+}
+
+#[test]
+fn a_folder_for_temporary_files_that_is_there_already_is_closed_or_passed_over() {
+    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    let user = fs::metadata("/proc/self").unwrap().uid();
+    for (mode, used) in [(0o755, ""), (0o777, "-1")] {
+        let (folder, audits) = (Folder::new(), Folder::new());
+        let folder = fs::canonicalize(folder.path()).map(|path| (folder, path)).unwrap();
+        let first = folder.1.join(format!("portcullis-programs-{user}"));
+        fs::create_dir(&first).unwrap();
+        fs::set_permissions(&first, fs::Permissions::from_mode(mode)).unwrap();
+        let (file, audit) = (folder.1.join("gateway.yaml"), audits.path().join("audit.jsonl"));
+        boxed("").write(&file, &audit);
+        let mut command = Command::new(e2e::gateway::binary());
+        command.args(["run", "-c"]).arg(&file).env("TMPDIR", &folder.1);
+        let gateway = Gateway::spawn(command, audits, audit);
+        let tried = Tried::of(&gateway, Era::Modern);
+        let wanted = folder.1.join(format!("portcullis-programs-{user}{used}"));
+        assert_eq!(tried.to("tmpdir", ""), (false, wanted.display().to_string()));
+        assert!(!tried.to("write", &wanted.join("new").display().to_string()).0);
+        assert_eq!(fs::metadata(&wanted).unwrap().mode() & 0o777, 0o700);
+    }
+}
+
+#[test]
+fn a_program_that_its_sandbox_does_not_open_says_so() {
+    use std::os::unix::fs::PermissionsExt as _;
+    let folder = Folder::new();
+    let script = folder.path().join("server");
+    fs::write(&script, "#!/bin/sh\necho it was run >&2\nexit 3\n").unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+    let script = script.display();
+    for (sandbox, why) in [
+        (", sandbox: {mode: required, files: listed}", "cannot be run inside its sandbox"),
+        ("", "it was run"),
+    ] {
+        let server = format!("- {{name: up, command: '{script}'{sandbox}}}");
+        let mut config = Config::with(&server, "[up]");
+        config.pins = format!("{{file: '{}'}}", folder.path().join("lock").display());
+        for verb in [&["pin"][..], &["scan"], &["run", "--dry-run"]] {
+            let output = config.tried(verb);
+            let said = [output.stdout, output.stderr]
+                .map(|said| String::from_utf8(said).unwrap())
+                .concat();
+            assert!(said.contains(why) && said.contains("could not be asked"), "{verb:?}: {said}");
+        }
+        let gateway = config.start();
+        e2e::eventually("the log says why the program ended", || {
+            let log = gateway.log.lock().unwrap();
+            let told =
+                |line: &str| line.contains("program ended with an error") && line.contains(why);
+            log.lines().any(told).then_some(())
+        });
     }
 }

@@ -71,6 +71,8 @@ def attempt(what, arg):
         with tempfile.NamedTemporaryFile() as file:
             file.write(b"written")
         return "written"
+    if what == "tmpdir":
+        return os.environ["TMPDIR"]
     if what == "core":
         import resource
         return str(resource.getrlimit(resource.RLIMIT_CORE)[1])

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use gateway::clock::{Clock as _, System};
 use gateway::report::Chain;
-use gateway::sandbox::{Files, Network, Plan};
+use gateway::sandbox::{self, Files, Network, Plan};
 use gateway::settings::lockfile::{self, LockError};
 use gateway::settings::{Reach, Scheme, Settings, SinkTarget};
 use gateway::survey::Survey;
@@ -89,7 +89,11 @@ fn frame(settings: &Settings) -> String {
     }
     for server in &settings.servers {
         let Reach::Stdio(program) = &server.reach else { continue };
-        line("sandbox", format!("{}: {}", server.name, kept(program.sandbox.as_ref())));
+        let plan = program.sandbox.as_ref();
+        line("sandbox", format!("{}: {}", server.name, kept(plan)));
+        if let Some(sealed) = plan.and_then(|plan| sandbox::shown(&plan.sealed())) {
+            line("", format!("{}: it {sealed}", server.name));
+        }
     }
     for sink in &settings.audit.sinks {
         let to = match &sink.to {
@@ -120,8 +124,8 @@ fn frame(settings: &Settings) -> String {
 fn kept(plan: Option<&Plan>) -> String {
     let Some(plan) = plan else { return "none: it can do what the gateway can".to_owned() };
     let files = match plan.rest {
-        Files::Listed => "the files that are listed",
-        Files::Any { .. } => "all files but the gateway's own",
+        Files::Listed => "the files that are listed but the gateway's own",
+        Files::Any => "all files but the gateway's own",
     };
     let network = match &plan.network {
         Network::None => "no network",

@@ -1,9 +1,10 @@
-//! Everything on this machine but the gateway's own files.
+//! What is open on this machine to a program: everything or what is listed, but never the gateway's own files.
 //!
 //! Landlock opens folders with all that is in them and cannot close a part again. So what is open is told
 //! folder by folder: every folder on the way to a file that is kept back can be listed, and each of its
 //! other entries is opened by itself. What is made directly in such a folder later is not open.
 
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -24,7 +25,7 @@ const NO_FILES: [&str; 2] = ["/dev", "/proc"];
 const NUMBERED: [&str; 3] = ["nvidia", "video", "kfd"];
 
 /// What can be done with one path, and with all that is below it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Access {
     /// Folders can be listed.
     List,
@@ -55,7 +56,7 @@ pub(super) struct Around {
 }
 
 impl Around {
-    /// Everything but `hidden`, which cannot be opened, and `fixed`, which cannot be changed.
+    /// Nothing is open yet. `hidden` cannot be opened, and `fixed` cannot be changed.
     pub(super) fn new(hidden: &[PathBuf], fixed: &[PathBuf], privileged: bool) -> Self {
         let mut around = Self { privileged, ..Self::default() };
         // Found in this order: what is both is hidden.
@@ -67,10 +68,35 @@ impl Around {
         around
     }
 
-    /// Looks at what there is now.
-    pub(super) fn looked(mut self) -> Self {
+    /// Opens everything that there is now.
+    pub(super) fn look(&mut self) {
         self.folder(Path::new("/"), Access::Full);
-        self
+    }
+
+    /// Opens what `path` leads to, with what is below it.
+    pub(super) fn open(&mut self, path: &Path, access: Access) {
+        let path = real(path);
+        let Some(left) = self.left(&path, access) else { return };
+        if path.is_dir() && self.splits(&path, left) {
+            self.folder(&path, left);
+        } else {
+            self.rules.push((path, left));
+        }
+    }
+
+    /// What is left of `access` to a path itself, which may be kept back, as may be a folder that it is in.
+    pub(super) fn left(&self, path: &Path, access: Access) -> Option<Access> {
+        let path = real(path);
+        let entries = path.ancestors().filter_map(|one| Some((one.parent()?, one.file_name()?)));
+        let mut kept = entries
+            .filter_map(|(folder, name)| self.kept.iter().find(|kept| kept.is(folder, name)));
+        kept.try_fold(access, |access, kept| kept.access.map(|left| left.min(access)))
+    }
+
+    /// The folders that something hidden is in, from the top down, each once.
+    pub(super) fn on_the_way(&self) -> BTreeSet<PathBuf> {
+        let hidden = self.kept.iter().filter(|kept| kept.access.is_none());
+        hidden.flat_map(|kept| kept.path.ancestors().skip(1)).map(Path::to_owned).collect()
     }
 
     /// Whether something that is kept back is in `folder`, so that nothing new can be made in it.
@@ -104,7 +130,7 @@ impl Around {
             let kept = self.kept.iter().find(|kept| kept.is(folder, &name));
             match kept.map(|kept| kept.access) {
                 Some(left) => self.rules.extend(left.map(|left| (path, left))),
-                None if path == Path::new("/dev") => self.devices(&path),
+                None if path == Path::new("/dev") => self.devices(&path, access),
                 None if kind.is_dir() && self.splits(&path, access) => self.folder(&path, access),
                 None => self.rules.push((path, access)),
             }
@@ -119,14 +145,14 @@ impl Around {
         if system || kernel { Access::Read } else { access }
     }
 
-    fn devices(&mut self, folder: &Path) {
+    fn devices(&mut self, folder: &Path, access: Access) {
         self.rules.push((folder.to_owned(), Access::List));
         let entries = fs::read_dir(folder).into_iter().flatten().flatten().take(ENTRIES);
         let known = |name: &str| {
             DEVICES.contains(&name) || NUMBERED.iter().any(|begins| name.starts_with(begins))
         };
         let entries = entries.filter(|entry| entry.file_name().to_str().is_some_and(known));
-        self.rules.extend(entries.map(|entry| (entry.path(), Access::Full)));
+        self.rules.extend(entries.map(|entry| (entry.path(), access)));
     }
 }
 
@@ -157,8 +183,13 @@ impl Kept {
     }
 }
 
+/// Whether `folder` is one that holds the system, or in one.
+pub(crate) fn is_of_the_system(folder: &Path) -> bool {
+    SYSTEM.iter().any(|system| folder.starts_with(system))
+}
+
 /// Where a path leads, as far as there is something.
-fn real(path: &Path) -> PathBuf {
+pub(super) fn real(path: &Path) -> PathBuf {
     if let Ok(real) = fs::canonicalize(path) {
         return real;
     }
@@ -205,7 +236,8 @@ mod tests {
         std::os::unix::fs::symlink(folder.join("keys"), folder.join("link")).unwrap();
         let folder = fs::canonicalize(folder).unwrap();
         let at = |name: &str| folder.join(name);
-        let around = Around::new(&[at("keys")], &[at("run")], true).looked();
+        let mut around = Around::new(&[at("keys")], &[at("run")], true);
+        around.look();
         let of = |path: &Path| {
             around.rules.iter().find(|(known, _)| known == path).map(|(_, access)| *access)
         };
@@ -216,6 +248,37 @@ mod tests {
         assert_eq!((of(&folder), of(Path::new("/"))), (Some(Access::List), Some(Access::List)));
         assert_eq!(of(Path::new("/usr")), Some(Access::Read));
         assert!(around.is_on_the_way(&folder) && !around.is_on_the_way(&at("data")));
+        assert!(
+            around.on_the_way().contains(&folder) && !around.on_the_way().contains(&at("data"))
+        );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn what_is_listed_is_open_but_for_what_is_kept_back_of_it() {
+        let folder = std::env::temp_dir().join(format!("portcullis-listed-{}", std::process::id()));
+        fs::create_dir_all(folder.join("registry/mirror")).unwrap();
+        for name in ["keys", "code.py", "run"] {
+            fs::write(folder.join(name), "").unwrap();
+        }
+        let folder = fs::canonicalize(folder).unwrap();
+        let at = |name: &str| folder.join(name);
+        let opened = |path: &Path, access: Access| {
+            let mut around = Around::new(&[at("keys"), at("registry")], &[at("run")], false);
+            around.open(path, access);
+            around.rules
+        };
+        let all = opened(&folder, Access::Full);
+        let of = |name: &str| all.iter().find(|(path, _)| *path == at(name)).map(|(_, open)| *open);
+        assert_eq!(all.first(), Some(&(folder.clone(), Access::List)));
+        assert_eq!((of("code.py"), of("run")), (Some(Access::Full), Some(Access::Read)));
+        assert_eq!((of("keys"), of("registry")), (None, None));
+        // Each by itself: a copy beside it, and what is in a folder that is hidden, too.
+        for closed in ["keys", "keys.lock", "registry", "registry/mirror"] {
+            assert!(opened(&at(closed), Access::Read).is_empty(), "{closed}");
+        }
+        assert_eq!(opened(&at("run"), Access::Full), [(at("run"), Access::Read)]);
+        assert_eq!(opened(&at("code.py"), Access::Full), [(at("code.py"), Access::Full)]);
         fs::remove_dir_all(folder).unwrap();
     }
 }

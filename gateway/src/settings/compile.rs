@@ -12,8 +12,9 @@ use policy::config::Known;
 use super::clashes::Files;
 use super::problem::Problem;
 use super::raw::{RawOps, RawSecret, RawSettings};
+use super::variables::Lookup;
 use super::yaml::Node;
-use super::{Ops, Own, SecretRef, Settings, revoked};
+use super::{Ops, Own, Program, Reach, SecretRef, Settings, revoked};
 use crate::clock::{Clock as _, System};
 
 /// Sessions live this long unless the file says otherwise.
@@ -24,6 +25,7 @@ pub(super) fn settings(
     root: &Node,
     file: &Path,
     key: Option<String>,
+    here: Option<Lookup<'_>>,
 ) -> Result<Settings, Vec<Problem>> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut compiler = Compiler {
@@ -32,12 +34,14 @@ pub(super) fn settings(
         now: System.now(),
         beside: Vec::new(),
         uses: Own::default(),
+        secrets: Vec::new(),
     };
     let RawSettings { listeners, ops, identity, servers, routes, policy, audit, .. } = raw;
     let identity = compiler.identity(identity);
     let listeners = compiler.listeners(&listeners, &identity);
     let ops = ops.and_then(|raw| compiler.ops(raw));
-    let servers = compiler.servers(servers);
+    let written = servers.len();
+    let mut servers = compiler.servers(servers);
     let routes = compiler.routes(routes, &servers, &identity, &listeners);
     let audit = compiler.audit(audit);
     let telemetry = compiler.telemetry(raw.telemetry);
@@ -78,6 +82,20 @@ pub(super) fn settings(
             compiler.report(&format!("/policy{at}"), message, help);
         }
     });
+    compiler.uses.files.push(file.to_owned());
+    let own = std::mem::take(&mut compiler.uses).absolute();
+    for server in &mut servers {
+        if let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &mut server.reach {
+            plan.keep_back(&own.files, &own.believed);
+        }
+    }
+    // One that has no name stands no longer where it is written.
+    if servers.len() == written {
+        compiler.listed(&servers, here.is_some());
+    }
+    if let Some(variables) = here {
+        compiler.secrets_are_here(variables);
+    }
     let json = root.json();
     let mut digest = digest::Context::new(&digest::SHA256);
     digest.update(json.to_string().as_bytes());
@@ -99,7 +117,7 @@ pub(super) fn settings(
             names: labels(&json),
             session_keys,
             session_lifetime,
-            own: compiler.uses,
+            own,
             selftest,
             limits,
         }),
@@ -140,6 +158,8 @@ pub(super) struct Compiler<'a> {
     pub(super) beside: Vec<[u8; 32]>,
     /// What the gateway itself uses.
     pub(super) uses: Own,
+    /// Where secrets are to be found, and the places in the file that say so.
+    pub(super) secrets: Vec<(String, SecretRef)>,
     /// What certificates must not have ended at.
     pub(super) now: SystemTime,
 }
@@ -189,22 +209,26 @@ impl Compiler<'_> {
     }
 
     /// A secret in a variable, which is kept from programs.
-    pub(super) fn secret_in_variable(&mut self, variable: String) -> SecretRef {
+    pub(super) fn secret_in_variable(&mut self, at: &str, variable: String) -> SecretRef {
         self.uses.variables.insert(variable.clone());
-        SecretRef::Env(variable)
+        let secret = SecretRef::Env(variable);
+        self.secrets.push((format!("{at}/fromEnv"), secret.clone()));
+        secret
     }
 
     /// A secret in a file, which is kept from programs.
-    pub(super) fn secret_in_file(&mut self, file: String) -> SecretRef {
+    pub(super) fn secret_in_file(&mut self, at: &str, file: String) -> SecretRef {
         let file = PathBuf::from(file);
         self.uses.files.push(file.clone());
-        SecretRef::File(file)
+        let secret = SecretRef::File(file);
+        self.secrets.push((format!("{at}/fromFile"), secret.clone()));
+        secret
     }
 
     pub(super) fn secret(&mut self, at: &str, raw: RawSecret) -> Option<SecretRef> {
         match (raw.from_env, raw.from_file) {
-            (Some(variable), None) => Some(self.secret_in_variable(variable)),
-            (None, Some(file)) => Some(self.secret_in_file(file)),
+            (Some(variable), None) => Some(self.secret_in_variable(at, variable)),
+            (None, Some(file)) => Some(self.secret_in_file(at, file)),
             _ => {
                 let help = "give exactly one of `fromEnv` and `fromFile`";
                 self.report(at, "it is not clear where the secret is", help);

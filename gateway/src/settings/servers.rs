@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Uri;
@@ -16,10 +16,14 @@ use super::raw::{
     RawSamplingOver, RawSandbox, RawSandboxMode, RawServer, RawServerRequests, RawSharing,
     RawTransport, RawVariable,
 };
-use super::{CircuitBreaker, Identity, Listener, Program, Protocol, Reach, Route, Server, Value};
+use super::{
+    CircuitBreaker, Identity, Listener, Program, Protocol, Reach, Route, SECRET, SecretRef, Server,
+    Value,
+};
 use crate::egress::{self, Egress};
+use crate::file;
 use crate::naming::{self, Prefix};
-use crate::sandbox::{Files, Network, Plan};
+use crate::sandbox::{self, Files, Network, Plan};
 
 /// After how many failures in a row a server is left alone, and for how long, unless said otherwise.
 const FAILURES: NonZeroU32 = NonZeroU32::new(5).unwrap();
@@ -258,8 +262,8 @@ impl Compiler<'_> {
             RawSandboxMode::Preferred => false,
             RawSandboxMode::Off => {
                 let bounded = [raw.memory_mib, raw.processes, raw.open_files];
-                let listed = raw.files != RawFiles::Listed
-                    || raw.network != RawReachable::None
+                let listed = raw.files.is_some()
+                    || raw.network.is_some()
                     || !(raw.read.is_empty() && raw.write.is_empty() && raw.ports.is_empty());
                 if listed || bounded.iter().any(Option::is_some) {
                     let help = "write `required` or `preferred`, or take the rest away";
@@ -288,19 +292,35 @@ impl Compiler<'_> {
             }
         }
         let network = match (raw.network, raw.ports) {
-            (RawReachable::Any, ports) if !ports.is_empty() => {
+            (Some(RawReachable::Any), ports) if !ports.is_empty() => {
                 let help = "take `ports` or `network: any` away";
                 self.report(&format!("{at}/ports"), "it may reach every port already", help);
                 Network::Any
             }
-            (RawReachable::Any, _) => Network::Any,
-            (RawReachable::None, ports) if ports.is_empty() => Network::None,
-            (RawReachable::None, ports) => Network::Ports(ports),
+            (Some(RawReachable::None), ports) if ports.is_empty() => Network::None,
+            (Some(RawReachable::Any) | None, ports) if ports.is_empty() => Network::Any,
+            (_, ports) => Network::Ports(ports),
         };
+        let lists = !(raw.read.is_empty() && raw.write.is_empty());
         let rest = match raw.files {
-            RawFiles::Listed => Files::Listed,
-            RawFiles::Any => Files::Any { hidden: Vec::new(), fixed: Vec::new() },
+            Some(RawFiles::Listed) => Files::Listed,
+            None if lists => Files::Listed,
+            Some(RawFiles::Any) | None => Files::Any,
         };
+        if rest == Files::Any {
+            let help = "take `files: any` away so that it may open what is listed alone, or take this away";
+            for n in 0..raw.read.len() {
+                let message = "it may read every file already";
+                self.report(&format!("{at}/read/{n}"), message, help);
+            }
+            for (n, path) in raw.write.iter().enumerate() {
+                // What holds the system is all that it may not change.
+                if !sandbox::is_of_the_system(Path::new(path)) {
+                    let message = "it may change what is here already";
+                    self.report(&format!("{at}/write/{n}"), message, help);
+                }
+            }
+        }
         Some(Plan {
             required,
             rest,
@@ -309,16 +329,75 @@ impl Compiler<'_> {
             network,
             memory: raw.memory_mib.map(|mib| mib.saturating_mul(1024 * 1024)),
             processes: raw.processes,
-            files: Some(raw.open_files.unwrap_or(1024)),
+            files: raw.open_files,
+            ..Plan::usual()
         })
+    }
+
+    /// Reports what is listed for a program and cannot be given to it: the gateway's own files, and on the
+    /// machine that it is to run on what is not there.
+    pub(super) fn listed(&mut self, servers: &[Server], is_here: bool) {
+        for (n, server) in servers.iter().enumerate() {
+            let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &server.reach else { continue };
+            for (key, list, changed) in [("read", &plan.read, false), ("write", &plan.write, true)]
+            {
+                for (i, path) in list.iter().enumerate() {
+                    let at = format!("/servers/{n}/sandbox/{key}/{i}");
+                    let shown = path.display().to_string();
+                    let shown = shown.escape_debug();
+                    if plan.keeps_back(path, changed) {
+                        let message = format!(
+                            "`{shown}` is one of the gateway's own files, or in a folder of them"
+                        );
+                        let help = "take it away: no program may open those, nor change certificates and keys";
+                        self.report(&at, message, help);
+                    } else if is_here
+                        && plan.required
+                        && let Err(error) = std::fs::metadata(path)
+                    {
+                        let message = format!("`{shown}` cannot be opened: {error}");
+                        let help = "make it, or take it away; with `mode: preferred` the rest is enforced without it";
+                        self.report(&at, message, help);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Reports secrets that are not there, on the machine that they are to be on.
+    pub(super) fn secrets_are_here(&mut self, variables: &dyn Fn(&str) -> Option<String>) {
+        for (at, secret) in std::mem::take(&mut self.secrets) {
+            let found = match &secret {
+                SecretRef::Env(name) => {
+                    let place = format!("the environment variable `{}`", name.escape_debug());
+                    (place, variables(name).ok_or_else(|| "it is not set, or not UTF-8".to_owned()))
+                }
+                SecretRef::File(path) => {
+                    let place = format!("the file `{}`", path.display().to_string().escape_debug());
+                    (place, file::text(path, SECRET).map_err(|error| error.to_string()))
+                }
+            };
+            let (place, text) = found;
+            let why = match text {
+                Ok(text) if text.trim_end_matches(['\n', '\r']).is_empty() => {
+                    "it is empty".to_owned()
+                }
+                Ok(_) => continue,
+                Err(why) => why,
+            };
+            let message = format!("the secret is to be in {place}: {why}");
+            let help =
+                "put it there; `validate --elsewhere` checks a configuration for another machine";
+            self.report(&at, message, help);
+        }
     }
 
     pub(super) fn variable(&mut self, at: &str, raw: RawVariable) -> Option<(String, Value)> {
         let RawVariable { name, value, from_env, from_file } = raw;
         let value = match (value, from_env, from_file) {
             (Some(value), None, None) => Value::Literal(value),
-            (None, Some(variable), None) => Value::Secret(self.secret_in_variable(variable)),
-            (None, None, Some(file)) => Value::Secret(self.secret_in_file(file)),
+            (None, Some(variable), None) => Value::Secret(self.secret_in_variable(at, variable)),
+            (None, None, Some(file)) => Value::Secret(self.secret_in_file(at, file)),
             _ => {
                 let help = "give exactly one of `value`, `fromEnv` and `fromFile`";
                 self.report(

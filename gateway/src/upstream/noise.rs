@@ -4,7 +4,8 @@
 //! A program writes its error output for itself, not for our log: it may write what it was given, what a
 //! caller sent, or as much as it can.
 
-use std::sync::Arc;
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
 
 use policy::content;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
@@ -29,16 +30,56 @@ const SECRET: usize = 8;
 /// What stands in the log in the place of a secret that the program was given.
 const GIVEN: &str = "[REDACTED:given]";
 
+/// Lines that are kept of what a program said last, and characters of each.
+const LAST: usize = 8;
+const KEPT: usize = 500;
+
 /// A bound on what one server puts into the log.
 #[derive(Debug)]
 pub(super) struct Noise {
     limit: LogLimit,
     counts: Arc<OfServer>,
+    /// What the last program that has ended said last on its error output, as it may be shown.
+    last: Mutex<Vec<String>>,
+}
+
+/// The last lines of one program, as it wrote them.
+#[derive(Debug, Default)]
+pub(super) struct Tail(VecDeque<Vec<u8>>);
+
+impl Tail {
+    /// Takes one more, and lets go of the first where there are enough.
+    pub(super) fn push(&mut self, line: Vec<u8>) {
+        if line.iter().all(u8::is_ascii_whitespace) {
+            return;
+        }
+        if self.0.len() == LAST {
+            self.0.pop_front();
+        }
+        self.0.push_back(line);
+    }
+
+    /// Them as they may be shown: see [`shown`].
+    pub(super) fn shown(&self, given: &[(String, Secret)]) -> Vec<String> {
+        let short = |line: &Vec<u8>| shown(line, given).chars().take(KEPT).collect();
+        self.0.iter().map(short).collect()
+    }
 }
 
 impl Noise {
     pub(super) fn new(counts: Arc<OfServer>) -> Arc<Self> {
-        Arc::new(Self { limit: LogLimit::new(PER_SECOND, BURST), counts })
+        let (limit, last) = (LogLimit::new(PER_SECOND, BURST), Mutex::default());
+        Arc::new(Self { limit, counts, last })
+    }
+
+    /// Keeps what a program said last.
+    pub(super) fn ended(&self, said: Vec<String>) {
+        *self.last.lock().unwrap_or_else(PoisonError::into_inner) = said;
+    }
+
+    /// What the last program that has ended said last.
+    pub(super) fn last(&self) -> Vec<String> {
+        self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     /// The same for lines about what it says, which it must not hide behind its own.
@@ -101,7 +142,7 @@ pub(super) fn shown(line: &[u8], given: &[(String, Secret)]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{LONGEST, beginning, shown};
+    use super::{KEPT, LAST, LONGEST, Tail, beginning, shown};
     use crate::secret::Secret;
 
     #[test]
@@ -114,6 +155,21 @@ mod tests {
         assert!(!text.contains('\x1b') && text.contains("REDACTED:given"), "{text}");
         assert!(shown(&[1; 100_000], &[]).chars().count() <= LONGEST + 1);
         assert_eq!(shown("déjà vu: 3 of 4".as_bytes(), &[]), "déjà vu: 3 of 4");
+    }
+
+    #[test]
+    fn the_last_lines_are_few_and_short_and_have_no_secret() {
+        let given = [("KEY".to_owned(), Secret::new("correct horse battery".into()))];
+        let mut tail = Tail::default();
+        for n in 0..100 {
+            tail.push(format!("line {n} with correct horse battery").into_bytes());
+            tail.push(b"  ".to_vec());
+        }
+        tail.push(vec![b'x'; 8000]);
+        let said = tail.shown(&given);
+        assert_eq!(said.len(), LAST);
+        assert_eq!(said[0], "line 93 with [REDACTED:given]");
+        assert_eq!(said[LAST - 1].chars().count(), KEPT);
     }
 
     #[test]

@@ -22,7 +22,7 @@ use tokio_util::sync::CancellationToken;
 use super::channel::{Channel, Held};
 use super::desk::Serves;
 use super::error::UpstreamError;
-use super::noise::{self, Noise};
+use super::noise::{self, Noise, Tail};
 use super::whois;
 use crate::pinning::Keeper;
 use crate::secret::Secret;
@@ -32,6 +32,8 @@ use crate::wire;
 
 /// Lines of output that are no messages before the process is given up: some programs greet.
 const GARBAGE: usize = 16;
+/// How long the error output of a program that is to end is read: longer than it may take to end.
+const LAST_WORDS: Duration = Duration::from_secs(6);
 /// How long a process may take to end by itself, and again after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What every program gets of our environment.
@@ -131,13 +133,14 @@ impl Starter {
         let (name, noise) = (self.name.clone(), Arc::clone(&self.noise));
         let reader = Reader { channel: Arc::clone(&channel), name, noise, limit };
         self.tasks.spawn_service(reader.read(BufReader::new(stdout)));
-        self.tasks.spawn_service(complain(
+        let said = complain(
             BufReader::new(stderr),
             channel.over.clone(),
             (self.name.clone(), Arc::clone(&self.noise)),
             Arc::clone(&self.secrets),
-        ));
-        let watch = watch(child, Arc::clone(&channel), self.name.clone(), self.tasks.clone());
+        );
+        let watched = (Arc::clone(&channel), Arc::clone(&self.noise));
+        let watch = watch(child, said, watched, self.name.clone(), self.tasks.clone());
         self.tasks.spawn_service(watch);
         Ok(channel)
     }
@@ -239,41 +242,69 @@ async fn line(input: &mut (impl AsyncBufRead + Unpin), limit: usize) -> Option<B
 
 /// Logs what the program says on its error output, so that nothing in it can pass for our log. What is not
 /// logged is read all the same: a program that waits for its error output to be read does not answer.
+/// Reads on for a while when the program is to end, because it says then why; what it said last.
 async fn complain(
     mut stderr: impl AsyncBufRead + Unpin,
     over: CancellationToken,
     (name, noise): (ServerName, Arc<Noise>),
     given: Arc<[(String, Secret)]>,
-) {
-    loop {
-        let line = tokio::select! {
-            biased;
-            line = noise::beginning(&mut stderr) => line,
-            () = over.cancelled() => None,
-        };
-        let Some(line) = line else { return };
-        if let Some(suppressed) = noise.allow(Instant::now()) {
-            let text = noise::shown(&line, &given);
-            tracing::info!(server = %name, text = %text, suppressed, "the program says");
+) -> Vec<String> {
+    let mut tail = Tail::default();
+    let read = async {
+        while let Some(line) = noise::beginning(&mut stderr).await {
+            if let Some(suppressed) = noise.allow(Instant::now()) {
+                let text = noise::shown(&line, &given);
+                tracing::info!(server = %name, text = %text, suppressed, "the program says");
+            }
+            tail.push(line);
         }
+    };
+    let late = async {
+        over.cancelled().await;
+        tokio::time::sleep(LAST_WORDS).await;
+    };
+    tokio::select! {
+        biased;
+        () = read => {}
+        () = late => {}
     }
+    tail.shown(&given)
 }
 
-/// Waits until the process ends, or ends it.
-async fn watch(mut child: Child, channel: Arc<Channel>, name: ServerName, tasks: Tasks) {
-    let group = Group::of(&child);
-    let ended = tokio::select! {
-        status = child.wait() => status.ok(),
-        () = channel.over.cancelled() => None,
-        () = tasks.halting() => None,
+/// Waits until the process ends, or ends it; and keeps what it `said` last.
+async fn watch(
+    mut child: Child,
+    said: impl Future<Output = Vec<String>>,
+    (channel, noise): (Arc<Channel>, Arc<Noise>),
+    name: ServerName,
+    tasks: Tasks,
+) {
+    let waited = async {
+        let group = Group::of(&child);
+        let ended = tokio::select! {
+            status = child.wait() => status.ok(),
+            () = channel.over.cancelled() => None,
+            () = tasks.halting() => None,
+        };
+        channel.over.cancel();
+        let status = match ended {
+            Some(status) => Some(status),
+            None => end(&mut child, &group).await,
+        };
+        // What it started is ended with it, and holds its error output open no longer.
+        drop(group);
+        status
     };
-    channel.over.cancel();
-    let status = match ended {
-        Some(status) => Some(status),
-        None => end(&mut child, &group).await,
-    };
-    drop(group);
-    tracing::info!(server = %name, status = status.map(|s| s.to_string()), "program ended");
+    let (status, said) = tokio::join!(waited, said);
+    let ended = status.map(|status| status.to_string());
+    // One that ends by itself and well has nothing to explain, nor has one that was made to end.
+    if status.is_some_and(|status| status.code().is_some_and(|code| code != 0)) {
+        let last = said.join(" | ");
+        tracing::warn!(server = %name, status = ended, last = %last, "program ended with an error");
+    } else {
+        tracing::info!(server = %name, status = ended, "program ended");
+    }
+    noise.ended(said);
 }
 
 /// Its input is closed by now; then it is asked, then it is made to.

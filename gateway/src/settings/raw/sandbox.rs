@@ -11,9 +11,9 @@ pub(in crate::settings) struct RawSandbox {
     /// `preferred`: as far as the kernel can; what it cannot is in the log and on record. `off`: it may
     /// whatever the gateway may.
     pub(in crate::settings) mode: RawSandboxMode,
-    /// What it may open. Default `listed`.
-    #[serde(default)]
-    pub(in crate::settings) files: RawFiles,
+    /// What it may open; the gateway's own files never. Default `listed` where `read` or `write` is given, else
+    /// `any`, as without a `sandbox`.
+    pub(in crate::settings) files: Option<RawFiles>,
     /// Files and folders that it may read and run, besides system libraries and certificates: those of
     /// an interpreter outside `/usr`, its own code.
     #[serde(default)]
@@ -21,11 +21,10 @@ pub(in crate::settings) struct RawSandbox {
     /// Files and folders that it may read and write.
     #[serde(default)]
     pub(in crate::settings) write: Vec<String>,
-    /// What it may reach. Default `none`: sockets of files alone.
-    #[serde(default)]
-    pub(in crate::settings) network: RawReachable,
-    /// With `network: none`: ports that it may connect to by TCP all the same, wherever they are, so that it
-    /// has no other way out but looking up names.
+    /// What it may reach. Default `none` where `ports` is given, else `any`, as without a `sandbox`.
+    pub(in crate::settings) network: Option<RawReachable>,
+    /// Ports that it may connect to by TCP, wherever they are, so that it has no other way out but looking up
+    /// names.
     #[serde(default)]
     pub(in crate::settings) ports: Vec<u16>,
     /// Address space of each of its processes, in MiB. Runtimes that reserve more than they use (Node,
@@ -34,7 +33,7 @@ pub(in crate::settings) struct RawSandbox {
     pub(in crate::settings) memory_mib: Option<u64>,
     /// Processes and threads of the user it runs as.
     pub(in crate::settings) processes: Option<u64>,
-    /// Files that each of its processes may have open. Default 1024.
+    /// Files that each of its processes may have open.
     pub(in crate::settings) open_files: Option<u64>,
 }
 
@@ -51,22 +50,20 @@ pub(in crate::settings) enum RawSandboxMode {
 }
 
 /// Which files a program may open.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::settings) enum RawFiles {
     /// System libraries, and what `read` and `write` name.
-    #[default]
     Listed,
     /// Everything that the user may, but the gateway's own files. Those of the system cannot be changed.
     Any,
 }
 
 /// What a program may reach.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::settings) enum RawReachable {
-    /// Nothing.
-    #[default]
+    /// Sockets of files alone, and `ports`.
     None,
     /// Everything.
     Any,
