@@ -219,7 +219,6 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let telemetry = Telemetry::start(&settings.telemetry, collector.transpose()?, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
     let observer: Arc<dyn Observer> = Arc::<Telemetry>::clone(&telemetry);
-    let journal = journal(settings, &world, &metrics, Some(observer))?;
     let sealer = Arc::new(sealer(settings, &world)?);
     let lifetime = settings.session_lifetime;
     let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
@@ -231,6 +230,9 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
         bound.push((local(&socket), tls.transpose().map_err(failed)?.map(Arc::new)));
         listeners.push(socket);
     }
+    let key = crate::seal::random().map_err(StartError::SessionKey)?;
+    // Last: it writes the first record, and a start that fails before leaves none.
+    let journal = journal(settings, &world, &metrics, Some(observer))?;
     let lasting = Lasting {
         tasks,
         metrics,
@@ -249,7 +251,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
         quotas: Arc::new(Quotas::new(&limits)),
         rates: Arc::new(Rates::new(limits.sessions)),
         revoking: watch::Sender::new(()),
-        key: crate::seal::random().map_err(StartError::SessionKey)?,
+        key,
         bound,
         clock,
         limits,
@@ -528,7 +530,8 @@ pub(crate) fn journal(
     let journal = Arc::new(journal.map_err(StartError::Audit)?);
     if let Some(what) = left {
         tracing::warn!(%what, "a new audit log was begun on purpose");
-        journal.noted("began", &what).map_err(StartError::Audit)?;
+        let recorded = journal.noted("began", &what).inspect_err(|_| journal.abandon());
+        recorded.map_err(StartError::Audit)?;
     }
     Ok(journal)
 }

@@ -245,7 +245,9 @@ impl Journal {
         };
         journal.start(crashed, torn)?;
         if let Some(file) = checkpoint_file {
-            journal.checkpoint_file = Some(journal.begin(file)?);
+            // The first record stands: that nothing came of it is recorded as well.
+            let begun = journal.begin(file).inspect_err(|_| journal.abandon())?;
+            journal.checkpoint_file = Some(begun);
         }
         Ok(journal)
     }
@@ -441,12 +443,7 @@ impl Journal {
 
     /// Records that the process stops, signs what there is, and waits until it is delivered.
     pub async fn stop(self: &Arc<Self>) {
-        self.summarise(true);
-        if let Err(error) = self.event(&Event { event: "stop", ..Event::default() }) {
-            tracing::error!(error = %crate::report::Chain(&error), "the last record was not taken");
-        }
-        let signed = self.ledger().checkpoint(&mut |event| self.line(event));
-        self.complain(self.counted(signed));
+        self.end();
         if tokio::time::timeout(LAST, self.synced()).await.is_err() {
             tracing::warn!("the last records or checkpoints were not written to the disk");
         }
@@ -455,6 +452,21 @@ impl Journal {
                 tracing::warn!(sink = Sink::name(spool), "the last records were not delivered");
             }
         }
+    }
+
+    fn end(&self) {
+        self.summarise(true);
+        if let Err(error) = self.event(&Event { event: "stop", ..Event::default() }) {
+            tracing::error!(error = %crate::report::Chain(&error), "the last record was not taken");
+        }
+        let signed = self.ledger().checkpoint(&mut |event| self.line(event));
+        self.complain(self.counted(signed));
+    }
+
+    /// Records that a start was given up before anything was served. The next start must not take it for a crash.
+    pub(crate) fn abandon(&self) {
+        self.end();
+        self.sync();
     }
 
     /// Syncs until nothing is left to be, without holding the thread.
