@@ -80,6 +80,24 @@ const CALL: Room = Room { usual: 1024, once: 0 };
 /// Log lines about records that were not taken: while a sink fails there is one for each request.
 static LOST: LogLimit = LogLimit::new(1, 10);
 
+/// Where it was said that something is revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// By an operator, at the operator's listener.
+    Operator,
+    /// In the file of revocations.
+    File,
+}
+
+impl By {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::File => "file",
+        }
+    }
+}
+
 /// Who is told of every exchange that has ended.
 pub trait Observer: fmt::Debug + Send + Sync {
     /// It ended like this.
@@ -487,12 +505,14 @@ impl Journal {
         }
     }
 
-    /// Records that an operator has revoked something, or has taken that back.
+    /// Records that something was revoked, or that this was taken back, and where that was said.
     ///
     /// # Errors
     /// When a sink does not take it.
-    pub fn changed(&self, revoke: bool, what: &str) -> Result<(), AuditError> {
-        self.noted(if revoke { "revoked" } else { "reinstated" }, what)
+    pub fn changed(&self, revoke: bool, (what, by): (&str, By)) -> Result<(), AuditError> {
+        let event = if revoke { "revoked" } else { "reinstated" };
+        let (what, source) = (Some(what), Some(by.as_str()));
+        self.event(&Event { event, what, source, ..Event::default() })
     }
 
     /// Records something that belongs to no exchange.

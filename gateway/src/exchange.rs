@@ -338,6 +338,10 @@ impl Gateway {
         record.principal = Some(Arc::clone(&caller.principal));
         record.scheme = Some(caller.scheme);
         if self.policy.has_revoked(&caller.principal) {
+            // Another credential would not help: the caller must not be sent to get one.
+            if self.policy.revoked().everything {
+                return Err(Failure::Everything);
+            }
             return Err(self.unknown(resource, AuthnError::Revoked));
         }
         Ok(caller)

@@ -13,6 +13,7 @@ mod guardrails;
 mod identity;
 mod listeners;
 pub mod lockfile;
+pub mod operator;
 mod pins;
 mod problem;
 mod raw;

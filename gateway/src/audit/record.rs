@@ -524,6 +524,8 @@ pub(super) struct Event<'a> {
     pub(super) counted: Option<Counted>,
     /// The sink it is about.
     pub(super) sink: Option<&'a str>,
+    /// Where it was asked for.
+    pub(super) source: Option<&'a str>,
     /// More, in words.
     pub(super) what: Option<&'a str>,
 }
@@ -594,6 +596,7 @@ impl Event<'_> {
         if let Some(tree) = self.tree {
             number(line, "size", tree.size());
         }
+        foreign(line, "source", self.source);
         if let Some(counted) = counted {
             number(line, "status", counted.status.into());
         }
@@ -639,6 +642,7 @@ mod tests {
                 status: 401,
             }),
             sink: Some("s"),
+            source: Some("o"),
             what: Some("w"),
         };
         let id = RecordId::new(UNIX_EPOCH, 1, 1);

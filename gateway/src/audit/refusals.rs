@@ -64,9 +64,12 @@ impl Kind {
     /// Whether requests that end so are counted where there are many, although their caller is known: it may
     /// use nothing, or has asked for what nobody may use.
     pub(super) const fn is_turned_away(ending: Ending) -> bool {
-        // These two are decided before the body is read.
+        // These are decided before the body is read.
         let Some(reason) = ending.reason else { return false };
-        matches!(reason.as_bytes(), b"credential-revoked" | b"unknown-route")
+        matches!(
+            reason.as_bytes(),
+            b"credential-revoked" | b"everything-revoked" | b"unknown-route"
+        )
     }
 
     pub(super) fn of(record: &Record, ending: Ending) -> Self {
