@@ -20,7 +20,8 @@ use crate::audit::note::{NoteError, Signer, Verifier};
 use crate::audit::spool::Spool;
 use crate::audit::{
     AuditError, CheckpointFile, Checkpoints, Delivery, FileSink, Journal, Observer, Parts,
-    Receiver, Resumed, Sink, Slot, Trusted, deliver, disagreement, last_kept, write_to_stdout,
+    Receiver, Resumed, Sink, Slot, Trusted, deliver, disagreement, last_kept, left_behind,
+    write_to_stdout,
 };
 use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
@@ -554,7 +555,7 @@ fn compared(
     match wrong {
         None if audit.anew => Err(StartError::NewLog),
         None => Ok(None),
-        Some((_, what)) if audit.anew && resumed.is_none() => Ok(Some(what)),
+        Some(_) if audit.anew && resumed.is_none() => Ok(kept.as_ref().map(left_behind)),
         Some((path, what)) => {
             Err(StartError::Log { file: path.display().to_string().into(), what: what.into() })
         }

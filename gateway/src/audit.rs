@@ -49,7 +49,7 @@ use record::{Counted, Event};
 use refusals::{Kind, Refusals, Summary};
 use spool::Spool;
 
-pub use agreement::{disagreement, last_kept};
+pub use agreement::{disagreement, last_kept, left_behind};
 pub use captured::{Captured, Excerpt};
 pub use checkpoint_file::CheckpointFile;
 use checkpoint_file::{Kept, Lapse};

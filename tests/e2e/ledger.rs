@@ -365,6 +365,14 @@ fn a_new_log_is_begun_on_purpose_once_and_that_is_on_record() {
     // From now on it is the log, and the old one is not.
     session(&config, 1);
     assert!(verified(&["--key", &key], &[&file]).0);
+    // The file of checkpoints has those of both: with one log alone the other is missed, and it is said why.
+    let checkpoints = folder.path().join("checkpoints").display().to_string();
+    let trusted = ["--key", &key, "--checkpoint", &checkpoints];
+    let (whole, report) = verified(&trusted, &[&file]);
+    let what = report["problems"][0]["what"].as_str().unwrap();
+    assert!(!whole && what.contains("this one was begun in its place"), "{report}");
+    assert!(what.contains("audit.jsonl:") && what.contains("give the files of that log"), "{what}");
+    assert!(verified(&trusted, &[&file, &aside]).0);
     fs::rename(&file, folder.path().join("new.jsonl")).unwrap();
     fs::rename(&aside, &file).unwrap();
     assert_eq!(config.refused().status.code(), Some(1));
