@@ -249,7 +249,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
             limits.kept_results_per_caller,
             limits.kept_time,
         )),
-        quotas: Arc::new(Quotas::new(&limits)),
+        quotas: Arc::new(Quotas::new(&limits, &settings.callers)),
         rates: Arc::new(Rates::new(limits.sessions)),
         revoking: watch::Sender::new(()),
         key,

@@ -80,6 +80,9 @@ const CALL: Room = Room { usual: 1024, once: 0 };
 /// Log lines about records that were not taken: while a sink fails there is one for each request.
 static LOST: LogLimit = LogLimit::new(1, 10);
 
+/// Log lines about messages that cost more to look at than one may: a peer decides how many there are.
+static COSTLY: LogLimit = LogLimit::new(1, 10);
+
 /// Where it was said that something is revoked.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum By {
@@ -403,6 +406,16 @@ impl Journal {
     fn ended(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
+        if record.is_over_budget()
+            && let Some(suppressed) = COSTLY.allow(now)
+        {
+            tracing::warn!(
+                server = record.server.as_deref(),
+                suppressed,
+                "a message was withheld because it costs more to look at than `limits.inspectionWork` and \
+                 `limits.inspectionWorkPerByte` allow"
+            );
+        }
         self.append(record.exchange(&self.chain, ending, now), None)?;
         self.tell_witness(record, ending, now);
         Ok(())

@@ -12,7 +12,7 @@ use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::thread;
 
-use policy::work::{Budget, Cancel};
+use policy::work::{Budget, Cancel, Work};
 use tokio::sync::oneshot;
 
 use crate::share::{NoShare, Shares};
@@ -123,13 +123,14 @@ impl Offload {
         &self,
         caller: &str,
         bytes: usize,
-        most: u64,
+        most: impl Into<Work>,
         work: F,
     ) -> Result<T, OffloadError>
     where
         T: Send + 'static,
         F: FnOnce(&Budget) -> T + Send + 'static,
     {
+        let most = most.into();
         let refused = |error: OffloadError| {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
             error
@@ -148,7 +149,7 @@ impl Offload {
             if cancel.is_cancelled() {
                 return;
             }
-            let budget = Budget::for_bytes(bytes, most).with_cancel(cancel);
+            let budget = Budget::of(bytes, most).with_cancel(cancel);
             // Nobody may be there any more, and then nobody needs it.
             drop(done.send(work(&budget)));
         };

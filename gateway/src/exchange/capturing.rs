@@ -51,7 +51,7 @@ impl Gateway {
     ) -> Excerpt {
         let (bytes, most_work) = (said.value().span().len(), self.limits.inspection_work);
         let text = if bytes < self.limits.inspected_inline {
-            let budget = Budget::for_bytes(bytes, most_work);
+            let budget = Budget::of(bytes, most_work);
             self.policy.recordable(server, said.value(), labelled, &budget)
         } else {
             let (policy, name) = (Arc::clone(&self.policy), server.clone());

@@ -51,6 +51,7 @@ pub(super) fn settings(
         .time("/sessions/lifetime", raw.sessions.lifetime.as_deref())
         .unwrap_or(SESSION_LIFETIME);
     let limits = compiler.limits(&raw.limits);
+    let callers = compiler.callers(&raw.limits.callers, &limits, &identity);
     let selftest = compiler.selftest(raw.selftest, key);
     let pins = compiler.pins(&raw.pins, folder);
     let revocations = raw.revocations.file.map(|file| folder.join(file));
@@ -111,6 +112,7 @@ pub(super) fn settings(
             own: compiler.uses,
             selftest,
             limits,
+            callers,
         }),
         Ok(_) | Err(()) => Err(compiler.problems),
     }
