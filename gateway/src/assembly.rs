@@ -20,7 +20,8 @@ use crate::audit::note::{NoteError, Signer, Verifier};
 use crate::audit::spool::Spool;
 use crate::audit::{
     AuditError, CheckpointFile, Checkpoints, Delivery, FileSink, Journal, Observer, Parts,
-    Receiver, Resumed, Sink, Slot, Trusted, deliver, disagreement, last_kept, write_to_stdout,
+    Receiver, Resumed, Sink, Slot, Trusted, deliver, disagreement, last_kept, left_behind,
+    write_to_stdout,
 };
 use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
@@ -219,7 +220,6 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let telemetry = Telemetry::start(&settings.telemetry, collector.transpose()?, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
     let observer: Arc<dyn Observer> = Arc::<Telemetry>::clone(&telemetry);
-    let journal = journal(settings, &world, &metrics, Some(observer))?;
     let sealer = Arc::new(sealer(settings, &world)?);
     let lifetime = settings.session_lifetime;
     let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
@@ -231,6 +231,9 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
         bound.push((local(&socket), tls.transpose().map_err(failed)?.map(Arc::new)));
         listeners.push(socket);
     }
+    let key = crate::seal::random().map_err(StartError::SessionKey)?;
+    // Last: it writes the first record, and a start that fails before leaves none.
+    let journal = journal(settings, &world, &metrics, Some(observer))?;
     let lasting = Lasting {
         tasks,
         metrics,
@@ -246,10 +249,10 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
             limits.kept_results_per_caller,
             limits.kept_time,
         )),
-        quotas: Arc::new(Quotas::new(&limits)),
+        quotas: Arc::new(Quotas::new(&limits, &settings.callers)),
         rates: Arc::new(Rates::new(limits.sessions)),
         revoking: watch::Sender::new(()),
-        key: crate::seal::random().map_err(StartError::SessionKey)?,
+        key,
         bound,
         clock,
         limits,
@@ -531,7 +534,8 @@ pub(crate) fn journal(
     let journal = Arc::new(journal.map_err(StartError::Audit)?);
     if let Some(what) = left {
         tracing::warn!(%what, "a new audit log was begun on purpose");
-        journal.noted("began", &what).map_err(StartError::Audit)?;
+        let recorded = journal.noted("began", &what).inspect_err(|_| journal.abandon());
+        recorded.map_err(StartError::Audit)?;
     }
     Ok(journal)
 }
@@ -554,7 +558,7 @@ fn compared(
     match wrong {
         None if audit.anew => Err(StartError::NewLog),
         None => Ok(None),
-        Some((_, what)) if audit.anew && resumed.is_none() => Ok(Some(what)),
+        Some(_) if audit.anew && resumed.is_none() => Ok(kept.as_ref().map(left_behind)),
         Some((path, what)) => {
             Err(StartError::Log { file: path.display().to_string().into(), what: what.into() })
         }

@@ -49,7 +49,7 @@ use record::{Counted, Event};
 use refusals::{Address, Kind, Refusals, Summary};
 use spool::Spool;
 
-pub use agreement::{disagreement, last_kept};
+pub use agreement::{disagreement, last_kept, left_behind};
 pub use captured::{Captured, Excerpt};
 pub use checkpoint_file::CheckpointFile;
 use checkpoint_file::{Kept, Lapse};
@@ -79,6 +79,27 @@ const ROOM: usize = 64 * 1024;
 const CALL: Room = Room { usual: 1024, once: 0 };
 /// Log lines about records that were not taken: while a sink fails there is one for each request.
 static LOST: LogLimit = LogLimit::new(1, 10);
+
+/// Log lines about messages that cost more to look at than one may: a peer decides how many there are.
+static COSTLY: LogLimit = LogLimit::new(1, 10);
+
+/// Where it was said that something is revoked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum By {
+    /// By an operator, at the operator's listener.
+    Operator,
+    /// In the file of revocations.
+    File,
+}
+
+impl By {
+    const fn as_str(self) -> &'static str {
+        match self {
+            Self::Operator => "operator",
+            Self::File => "file",
+        }
+    }
+}
 
 /// Who is told of every exchange that has ended.
 pub trait Observer: fmt::Debug + Send + Sync {
@@ -249,7 +270,9 @@ impl Journal {
         };
         journal.start(crashed, torn)?;
         if let Some(file) = checkpoint_file {
-            journal.checkpoint_file = Some(journal.begin(file)?);
+            // The first record stands: that nothing came of it is recorded as well.
+            let begun = journal.begin(file).inspect_err(|_| journal.abandon())?;
+            journal.checkpoint_file = Some(begun);
         }
         Ok(journal)
     }
@@ -413,6 +436,16 @@ impl Journal {
     fn ended(&self, record: &Record, ending: Ending) -> Result<(), AuditError> {
         let now = self.clock.instant();
         self.count(record, ending, now);
+        if record.is_over_budget()
+            && let Some(suppressed) = COSTLY.allow(now)
+        {
+            tracing::warn!(
+                server = record.server.as_deref(),
+                suppressed,
+                "a message was withheld because it costs more to look at than `limits.inspectionWork` and \
+                 `limits.inspectionWorkPerByte` allow"
+            );
+        }
         self.append(record.exchange(&self.chain, ending, now), None)?;
         self.tell_witness(record, ending, now);
         Ok(())
@@ -484,12 +517,7 @@ impl Journal {
 
     /// Records that the process stops, signs what there is, and waits until it is delivered.
     pub async fn stop(self: &Arc<Self>) {
-        self.summarise(true);
-        if let Err(error) = self.event(&Event { event: "stop", ..Event::default() }) {
-            tracing::error!(error = %crate::report::Chain(&error), "the last record was not taken");
-        }
-        let signed = self.ledger().checkpoint(&mut |event| self.line(event));
-        self.complain(self.counted(signed));
+        self.end();
         if tokio::time::timeout(LAST, self.synced()).await.is_err() {
             tracing::warn!("the last records or checkpoints were not written to the disk");
         }
@@ -498,6 +526,21 @@ impl Journal {
                 tracing::warn!(sink = Sink::name(spool), "the last records were not delivered");
             }
         }
+    }
+
+    fn end(&self) {
+        self.summarise(true);
+        if let Err(error) = self.event(&Event { event: "stop", ..Event::default() }) {
+            tracing::error!(error = %crate::report::Chain(&error), "the last record was not taken");
+        }
+        let signed = self.ledger().checkpoint(&mut |event| self.line(event));
+        self.complain(self.counted(signed));
+    }
+
+    /// Records that a start was given up before anything was served. The next start must not take it for a crash.
+    pub(crate) fn abandon(&self) {
+        self.end();
+        self.sync();
     }
 
     /// Syncs until nothing is left to be, without holding the thread.
@@ -518,12 +561,14 @@ impl Journal {
         }
     }
 
-    /// Records that an operator has revoked something, or has taken that back.
+    /// Records that something was revoked, or that this was taken back, and where that was said.
     ///
     /// # Errors
     /// When a sink does not take it.
-    pub fn changed(&self, revoke: bool, what: &str) -> Result<(), AuditError> {
-        self.noted(if revoke { "revoked" } else { "reinstated" }, what)
+    pub fn changed(&self, revoke: bool, (what, by): (&str, By)) -> Result<(), AuditError> {
+        let event = if revoke { "revoked" } else { "reinstated" };
+        let (what, source) = (Some(what), Some(by.as_str()));
+        self.event(&Event { event, what, source, ..Event::default() })
     }
 
     /// Records something that belongs to no exchange.

@@ -37,7 +37,7 @@ use gateway::secret::Secret;
 use gateway::service;
 use gateway::settings::{self, Problems, Protocol, Purpose, Reach, Server, Settings, SinkTarget};
 use gateway::start::{self, Running, Source, StartError, Stopped};
-use gateway::watchdog::{ABANDONED, Begins, Watchdog};
+use gateway::watchdog::{ABANDONED, Begins};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
@@ -525,7 +525,7 @@ impl Source for File {
 /// Starts a gateway, lets it `work`, and stops it.
 fn run_to_end(
     settings: Settings,
-    start: impl FnOnce(Settings) -> Result<Running, StartError>,
+    start: impl AsyncFnOnce(Settings) -> Result<Running, StartError>,
     begins: Begins,
     work: impl AsyncFnOnce(&Running) -> ExitCode,
 ) -> ExitCode {
@@ -538,16 +538,19 @@ fn run_to_end(
     // It watches until this returns.
     let mut watchdog = None;
     let code = runtime.block_on(async {
-        let begun = start(settings).and_then(|running| {
-            watchdog = Some(running.watch_over(begins)?);
-            Ok(running)
-        });
-        let running = match begun {
+        let running = match start(settings).await {
             Ok(running) => running,
             Err(error) => return complain(&Chain(&error).to_string()),
         };
-        let code = work(&running).await;
-        watchdog.iter().for_each(Watchdog::begin);
+        let code = match running.watch_over(begins) {
+            Ok(watching) => {
+                let watching = watchdog.insert(watching);
+                let code = work(&running).await;
+                watching.begin();
+                code
+            }
+            Err(error) => complain(&Chain(&error).to_string()),
+        };
         match running.stop().await {
             Stopped::Whole => code,
             Stopped::Abandoned => ExitCode::from(ABANDONED),

@@ -248,9 +248,11 @@ impl Gateway {
         B: http_body::Body<Data = Bytes> + Unpin,
         B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
     {
+        let route = self.routes.get(head.uri.path()).cloned();
+        // Before it is known who asks: records of callers that are refused say where they tried.
+        record.route = route.as_ref().map(|route| Arc::clone(&route.path));
         let caller = self.identify(door, peer, head.uri.path(), &head, record).await?;
-        let route = self.routes.get(head.uri.path()).cloned().ok_or(Failure::Route)?;
-        record.route = Some(Arc::clone(&route.path));
+        let route = route.ok_or(Failure::Route)?;
         framed(&head)?;
         let holder = Self::holder(&caller, peer);
         // To end a session is to give back what it holds: nobody has too little left for that.
@@ -338,6 +340,10 @@ impl Gateway {
         record.principal = Some(Arc::clone(&caller.principal));
         record.scheme = Some(caller.scheme);
         if self.policy.has_revoked(&caller.principal) {
+            // Another credential would not help: the caller must not be sent to get one.
+            if self.policy.revoked().everything {
+                return Err(Failure::Everything);
+            }
             return Err(self.unknown(resource, AuthnError::Revoked));
         }
         Ok(caller)

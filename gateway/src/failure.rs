@@ -35,6 +35,9 @@ pub enum Failure {
     /// The caller may have it with more scopes, or with a proof of possession.
     #[error("denied as {}", .0.reason)]
     StepUp(Box<Denial>, Option<Box<HeaderValue>>),
+    /// An operator has revoked everything.
+    #[error("everything is revoked")]
+    Everything,
     /// No such path.
     #[error("there is no such route")]
     Route,
@@ -185,6 +188,7 @@ impl Failure {
             Self::Upgrade => "upgrade",
             Self::Authn(stranger) => stranger.error.code(),
             Self::StepUp(denial, _) => denial.reason.code(),
+            Self::Everything => "everything-revoked",
             Self::Route => "unknown-route",
             Self::Verb => "http-method",
             Self::Overload => "overload",
@@ -231,7 +235,7 @@ impl Failure {
     #[must_use]
     pub const fn is_turned_away(&self) -> bool {
         match self {
-            Self::Route => true,
+            Self::Route | Self::Everything => true,
             Self::Authn(stranger) => matches!(stranger.error, AuthnError::Revoked),
             Self::Host
             | Self::Origin
@@ -341,6 +345,11 @@ impl Failure {
                 let challenge = challenge.as_deref().cloned();
                 Public { challenge, ..plain(status, code::REQUEST, message) }
             }
+            Self::Everything => plain(
+                StatusCode::FORBIDDEN,
+                code::REQUEST,
+                "the operator has stopped all use of this gateway",
+            ),
             Self::Route => plain(StatusCode::NOT_FOUND, code::REQUEST, "there is nothing here"),
             Self::Verb => {
                 plain(StatusCode::METHOD_NOT_ALLOWED, code::REQUEST, "send messages with POST")

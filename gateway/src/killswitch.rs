@@ -19,6 +19,7 @@ use policy::json::{Bounds, Document, Kind, Value};
 use policy::name::RESERVED;
 use policy::revoked::Revoked;
 
+use crate::audit::By;
 use crate::clock::Clock;
 use crate::file::{self, Aside, Turn, Watch};
 use crate::live::{Generation, Live, Names};
@@ -195,6 +196,9 @@ impl Killswitch {
         let changes = Aside::default();
         let switch = Self { live, tasks, metrics, clock, file, held, turn, changes };
         switch.apply(&switch.held());
+        // It may have been changed since the last process read it.
+        let said = switch.held().file.force().clone();
+        switch.record(&Revoked::default(), &said);
         Ok(switch)
     }
 
@@ -207,7 +211,32 @@ impl Killswitch {
     }
 
     fn apply(&self, held: &Held) {
-        self.live.revoke(&held.all());
+        let all = held.all();
+        let (gauge, now) = (&self.metrics.everything_revoked, u64::from(all.everything));
+        let before = gauge.swap(now, Ordering::Relaxed);
+        self.live.revoke(&all);
+        match (before, now) {
+            (0, 1) => {
+                tracing::warn!("everything is revoked: no caller is served and no server is used")
+            }
+            (1, 0) => tracing::warn!("everything is no longer revoked"),
+            _ => {}
+        }
+    }
+
+    /// Records and logs what the file changes, for which no operator has asked the gateway.
+    fn record(&self, before: &Revoked, now: &Revoked) {
+        let journal = Arc::clone(&self.live.now().gateway.journal);
+        for (act, change) in [(Act::Revoke, rest(now, before)), (Act::Lift, rest(before, now))] {
+            if change.is_empty() {
+                continue;
+            }
+            let (revoke, what) = (act == Act::Revoke, written(&change));
+            tracing::warn!(revoke, %what, "the file of revocations has changed what is revoked");
+            if let Err(error) = journal.changed(revoke, (&what, By::File)) {
+                tracing::error!(error = %Chain(&error), "not recorded");
+            }
+        }
     }
 
     /// Puts another configuration in force, in which the same is revoked from the first request on.
@@ -256,6 +285,7 @@ impl Killswitch {
         let said = said.and_then(|(_, text)| revoked::parse(path, &text));
         let now = self.clock.instant();
         let mut held = self.held();
+        let before = held.file.force().clone();
         let first = asked || held.seen != seen;
         held.seen = seen;
         // A file that is being written, or was cut short, lifts nothing.
@@ -292,6 +322,9 @@ impl Killswitch {
             }
             (Ok(_), None) => held.file.doubt(),
         }
+        let now = held.file.force().clone();
+        drop(held);
+        self.record(&before, &now);
     }
 
     /// Reads what is to be changed, and holds it to what the configuration in force knows.
@@ -367,7 +400,7 @@ impl Killswitch {
             known.add(&held.added);
             (known, held.added.clone())
         };
-        let change = |all: &mut Revoked| {
+        let edited = |all: &mut Revoked| {
             all.add(&known);
             match act {
                 // It is in force, and so in what is known, unless it was lifted while this waited.
@@ -375,12 +408,21 @@ impl Killswitch {
                 Act::Lift => all.remove(change),
             }
         };
-        let all = edit_while(path, change, || decision.claim())?;
+        let all = edit_while(path, edited, || decision.claim())?;
         let mut held = self.held();
         // It is in the file now: taking an entry out there lifts it.
         held.added.remove(&added);
-        held.file = Settled::new(all);
+        held.file = Settled::new(all.clone());
         self.apply(&held);
+        drop(held);
+        // What the file says beside that was written by somebody else.
+        let mut expected = known;
+        expected.add(change);
+        self.record(&expected, &{
+            let mut now = all;
+            now.add(&expected);
+            now
+        });
         Ok(())
     }
 
@@ -396,9 +438,28 @@ impl Killswitch {
         for (name, list) in all.lists() {
             write!(out, ",\"{name}\":{}", array(list)).unwrap_or_default();
         }
+        write!(out, ",\"hasFile\":{}", self.file.is_some()).unwrap_or_default();
         write!(out, ",\"lastsOverRestart\":{}", added.is_empty()).unwrap_or_default();
         out
     }
+}
+
+/// What of `one` is not in `other`.
+fn rest(one: &Revoked, other: &Revoked) -> Revoked {
+    let mut rest = one.clone();
+    rest.remove(other);
+    rest
+}
+
+/// The lists that have entries, as an operator would send them.
+fn written(change: &Revoked) -> String {
+    let filled = change.lists().into_iter().filter(|(_, list)| !list.is_empty());
+    let mut members: Vec<_> =
+        filled.map(|(name, list)| format!("\"{name}\":{}", array(list))).collect();
+    if change.everything {
+        members.push("\"everything\":true".to_owned());
+    }
+    format!("{{{}}}", members.join(","))
 }
 
 fn own() -> String {

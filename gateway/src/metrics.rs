@@ -259,6 +259,8 @@ pub struct Metrics {
     pins: ArcSwap<Vec<Pinned>>,
     /// Whether the file of revocations can be read.
     pub revocations_usable: AtomicU64,
+    /// Whether everything is revoked.
+    pub everything_revoked: AtomicU64,
     /// When the certificate of each listener ends, in seconds since 1970.
     certificates: Vec<(Box<str>, AtomicU64)>,
     /// Messages that are inspected beside the threads that serve clients.
@@ -347,6 +349,7 @@ impl Metrics {
             lockfile_usable: AtomicU64::new(1),
             pins: ArcSwap::default(),
             revocations_usable: AtomicU64::new(1),
+            everything_revoked: AtomicU64::new(0),
             certificates: Vec::new(),
             inspections: Arc::default(),
             partial_lists: Counter::default(),
@@ -703,6 +706,12 @@ impl Metrics {
                 "",
                 "Whether the file of revocations can be read; otherwise those of before hold.",
                 one(gauge(&self.revocations_usable)),
+            ),
+            family(
+                "portcullis.everything_revoked",
+                "",
+                "Whether everything is revoked: no caller is served and no server is used.",
+                one(gauge(&self.everything_revoked)),
             ),
             family(
                 "portcullis.selftest_passed",

@@ -14,7 +14,7 @@ use std::sync::{Arc, OnceLock};
 use std::thread;
 use std::time::Duration;
 
-use policy::work::{Budget, Cancel};
+use policy::work::{Budget, Cancel, Work};
 use tokio::sync::oneshot;
 use tokio::time::timeout;
 
@@ -143,13 +143,14 @@ impl Offload {
         &self,
         cause: Cause,
         bytes: usize,
-        most: u64,
+        most: impl Into<Work>,
         work: F,
     ) -> Result<T, OffloadError>
     where
         T: Send + 'static,
         F: FnOnce(&Budget) -> T + Send + 'static,
     {
+        let most = most.into();
         let refused = |error: OffloadError| {
             self.counts.refused.fetch_add(1, Ordering::Relaxed);
             error
@@ -168,7 +169,7 @@ impl Offload {
             if cancel.is_cancelled() {
                 return;
             }
-            let budget = Budget::for_bytes(bytes, most).with_cancel(cancel);
+            let budget = Budget::of(bytes, most).with_cancel(cancel);
             // Nobody may be there any more, and then nobody needs it.
             drop(done.send(work(&budget)));
         };

@@ -19,9 +19,10 @@ use hyper::body::{Body as _, Incoming};
 use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
+use policy::revoked::Revoked;
 use tokio::net::TcpListener;
 
-use crate::audit::Journal;
+use crate::audit::{By, Journal};
 use crate::body::Body;
 use crate::door::Door;
 use crate::failure::Failure;
@@ -233,26 +234,42 @@ impl Ops {
             Err(error) => return refused(&error),
         };
         let revoke = act == Act::Revoke;
+        let unlisted = if revoke { self.unlisted(&change) } else { String::from("[]") };
         // What is revoked holds whether or not that can be written down; what is taken back does not.
-        if !revoke && let Err(error) = self.journal.changed(revoke, &what) {
+        if !revoke && let Err(error) = self.journal.changed(revoke, (&what, By::Operator)) {
             tracing::error!(error = %crate::report::Chain(&error), "not recorded, not taken back");
             return text(StatusCode::SERVICE_UNAVAILABLE, "it cannot be recorded\n");
         }
         match self.switch.change(change, act).await {
             Ok(kept) => {
-                if revoke && let Err(error) = self.journal.changed(revoke, &what) {
+                if revoke && let Err(error) = self.journal.changed(revoke, (&what, By::Operator)) {
                     tracing::error!(error = %crate::report::Chain(&error), "not recorded");
                 }
                 tracing::warn!(revoke, %what, "an operator has changed what is revoked");
                 let written = kept == Kept::Written;
                 let status = self.switch.status();
-                json(StatusCode::OK, format!("{{\"written\":{written},{status}}}\n"))
+                let body = format!("{{\"written\":{written},\"unlisted\":{unlisted},{status}}}\n");
+                json(StatusCode::OK, body)
             }
             Err(error) => {
                 tracing::warn!(%what, %error, "what is revoked was not changed");
                 refused(&error)
             }
         }
+    }
+
+    /// The tools and prompts in a change that their servers do not list, as a JSON array: such a name may be misspelt.
+    fn unlisted(&self, change: &Revoked) -> String {
+        let gateway = Arc::clone(&self.live.now().gateway);
+        let servers: Vec<_> = gateway.routes.values().flat_map(|route| &route.servers).collect();
+        let is_unlisted = |entry: &&Box<str>| {
+            let Some((server, name)) = entry.split_once('/') else { return false };
+            let mut servers = servers.iter().filter(|one| one.name().as_str() == server);
+            servers.any(|one| one.lists(name) == Some(false))
+        };
+        let unlisted: Vec<_> =
+            change.tools.iter().filter(is_unlisted).map(|tool| &**tool).collect();
+        serde_json::Value::from(unlisted).to_string()
     }
 
     /// The workers go on. One that has stalled serves nobody, and only a new process helps.
@@ -293,6 +310,9 @@ impl Ops {
             let word = |good| if good { "ok" } else { "failing" };
             writeln!(body, "audit: {}", word(recording)).unwrap_or_default();
             writeln!(body, "stopping: {stopping}").unwrap_or_default();
+            if self.live.now().gateway.policy.revoked().everything {
+                body.push_str("revocations: everything is revoked, so no caller is served\n");
+            }
             if let Some(hindrance) = &hindrance {
                 writeln!(body, "selftest: {hindrance}").unwrap_or_default();
             }

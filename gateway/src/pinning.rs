@@ -366,9 +366,8 @@ impl Keeper {
             return held.pins.strangers.remove(server);
         }
         if held.pins.strangers.insert(server.into()) {
-            let mut what = format!("server `{server}`: {}; approved ", Unfit::Identity);
             let expected = expected.unwrap_or_default();
-            write!(what, "`{}`, found `{}`", ascii(&expected), ascii(identity)).unwrap_or_default();
+            let what = changed_identity(server, &expected, identity);
             tracing::error!("{what}");
             self.record("definition", &what);
             return true;
@@ -769,6 +768,26 @@ fn counted(lock: &Lock) -> Vec<Pinned> {
 }
 
 /// A name that a peer chose, for people to read.
+/// What is different about a server that is not the one that was approved, and what to do.
+fn changed_identity(server: &str, approved: &str, found: &str) -> String {
+    // The names in it are of the configuration and of files: they are shown whole, because digests stand at the end.
+    let shown = |text: &str| text.escape_debug().to_string();
+    let program = |text: &str| text.split_once(" running ").map(|(program, _)| program.to_owned());
+    let only = match (program(approved), program(found)) {
+        (Some(one), Some(other)) if one == other => {
+            " (the program is the same; a script or package that its `args` name has changed)"
+        }
+        _ => "",
+    };
+    format!(
+        "server `{server}`: {}{only}; approved was `{}`, found was `{}`; if the change is right, run `portcullis pin \
+         approve --server {server} --identity`",
+        Unfit::Identity,
+        shown(approved),
+        shown(found),
+    )
+}
+
 fn ascii(text: &str) -> String {
     let mut out = Vec::new();
     write_ascii(&mut out, text.get(..text.floor_char_boundary(256)).unwrap_or_default());

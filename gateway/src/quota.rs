@@ -6,7 +6,9 @@
 
 use std::sync::Arc;
 
-use crate::settings::Limits;
+use policy::principal::Principal;
+
+use crate::settings::{CallerLimits, Limits};
 use crate::share::{Holder, Shares};
 
 /// Something of which one holder gets no more than a share.
@@ -61,14 +63,27 @@ pub struct Quotas {
 impl Quotas {
     /// Nothing taken yet.
     #[must_use]
-    pub fn new(limits: &Limits) -> Self {
+    pub fn new(limits: &Limits, callers: &[CallerLimits]) -> Self {
+        let shares = |all, each, other: fn(&CallerLimits) -> Option<usize>| {
+            let of = |one: &CallerLimits| {
+                let holder = |id| Holder::Caller(Arc::new(Principal::new(id, [].into())));
+                let each = other(one);
+                let principals = one.principals.iter().cloned();
+                principals.filter_map(|id| Some((holder(id), each?))).collect::<Vec<_>>()
+            };
+            Shares::with_others(all, each, callers.iter().flat_map(of).collect())
+        };
         Self {
             connections: Shares::new(limits.connections, limits.connections_per_address),
             unauthenticated: Shares::new(limits.in_flight, limits.unauthenticated_per_address),
-            in_flight: Shares::new(limits.in_flight, limits.in_flight_per_caller),
-            bodies: Shares::new(limits.request_bodies, limits.request_bodies_per_caller),
-            parked: Shares::new(limits.parked, limits.parked_per_caller),
-            streams: Shares::new(limits.event_streams, limits.event_streams_per_caller),
+            in_flight: shares(limits.in_flight, limits.in_flight_per_caller, |one| one.in_flight),
+            bodies: shares(limits.request_bodies, limits.request_bodies_per_caller, |one| {
+                one.request_bodies
+            }),
+            parked: shares(limits.parked, limits.parked_per_caller, |one| one.parked),
+            streams: shares(limits.event_streams, limits.event_streams_per_caller, |one| {
+                one.event_streams
+            }),
         }
     }
 }

@@ -13,6 +13,7 @@ mod guardrails;
 mod identity;
 mod listeners;
 pub mod lockfile;
+pub mod operator;
 mod pins;
 mod problem;
 mod raw;
@@ -37,9 +38,10 @@ use std::time::Duration;
 
 use http::{HeaderName, Uri};
 use policy::ask::Asks;
-use policy::name::{Scope, ServerName};
+use policy::name::{PrincipalId, Scope, ServerName};
 use policy::pipeline::Policy;
 use policy::principal::Wanted;
+use policy::work::Work;
 
 use crate::egress::Egress;
 use crate::http2;
@@ -101,6 +103,8 @@ pub struct Settings {
     pub selftest: Option<selftest::Selftest>,
     /// The bounds.
     pub limits: Limits,
+    /// Callers whose shares are others than those of everybody.
+    pub callers: Vec<CallerLimits>,
 }
 
 /// What the gateway itself uses of the machine: it is kept from the programs that it starts.
@@ -277,7 +281,7 @@ pub struct Limits {
     pub request_body: usize,
     pub response_body: usize,
     pub inspected_inline: usize,
-    pub inspection_work: u64,
+    pub inspection_work: Work,
     pub notification: usize,
     pub request_head: usize,
     pub connections: usize,
@@ -322,6 +326,21 @@ pub struct Limits {
     pub tokens: usize,
     pub proofs: usize,
     pub http2: http2::Bounds,
+}
+
+/// Callers who have other shares than everybody. What is not given is as for everybody.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CallerLimits {
+    /// Who, by the name in records.
+    pub principals: Vec<PrincipalId>,
+    /// Requests that are worked on.
+    pub in_flight: Option<usize>,
+    /// Bytes of the bodies of requests.
+    pub request_bodies: Option<usize>,
+    /// Calls that wait for their client to answer.
+    pub parked: Option<usize>,
+    /// Event streams that belong to no call.
+    pub event_streams: Option<usize>,
 }
 
 impl Limits {

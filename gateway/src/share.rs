@@ -3,6 +3,7 @@
 //! [`Shares`] counts what is taken in all and by each holder. A part is taken before the work that needs
 //! it is begun, and is given back when its [`Share`] is dropped, so no path can forget to.
 
+use std::collections::HashMap;
 use std::fmt;
 use std::hash::{Hash, Hasher};
 use std::net::{IpAddr, Ipv6Addr};
@@ -82,6 +83,8 @@ pub struct Shares<K> {
     all: usize,
     /// What one holder may take.
     each: usize,
+    /// What some may take instead.
+    others: HashMap<K, usize>,
     taken: AtomicUsize,
     holders: Bounded<K, usize>,
 }
@@ -101,7 +104,22 @@ impl<K: Clone + Eq + Hash> Shares<K> {
     /// Nothing taken of `all`, of which one holder may have `each`.
     #[must_use]
     pub fn new(all: usize, each: usize) -> Arc<Self> {
-        Arc::new(Self { all, each, taken: AtomicUsize::new(0), holders: Bounded::new(all) })
+        Self::with_others(all, each, HashMap::new())
+    }
+
+    /// The same, where some holders may have more or less than `each`.
+    #[must_use]
+    pub fn with_others(all: usize, each: usize, others: HashMap<K, usize>) -> Arc<Self> {
+        let (taken, holders) = (AtomicUsize::new(0), Bounded::new(all));
+        Arc::new(Self { all, each, others, taken, holders })
+    }
+
+    fn limit_of(&self, holder: &K) -> usize {
+        // Most gateways have none: then nothing is hashed for it.
+        if self.others.is_empty() {
+            return self.each;
+        }
+        self.others.get(holder).copied().unwrap_or(self.each)
     }
 
     /// Takes `amount` for a holder.
@@ -114,14 +132,14 @@ impl<K: Clone + Eq + Hash> Shares<K> {
             return Err(NoShare::All { limit: self.all });
         }
         // The holder's part first: one who is refused for it must not take from others meanwhile.
-        let mut granted = false;
+        let (mut granted, limit) = (false, self.limit_of(holder));
         self.holders.update(holder.clone(), |held: usize| {
-            let more = held.checked_add(amount).filter(|held| *held <= self.each);
+            let more = held.checked_add(amount).filter(|held| *held <= limit);
             granted = more.is_some();
             more.unwrap_or(held)
         });
         if !granted {
-            return Err(NoShare::Holder { limit: self.each });
+            return Err(NoShare::Holder { limit });
         }
         if self.taken.fetch_update(Ordering::AcqRel, Ordering::Acquire, more).is_err() {
             self.give_back(holder, amount);
@@ -232,6 +250,17 @@ mod tests {
         assert_eq!(shares.taken(), 1);
         drop(shares.take(&"ana", 3).unwrap());
         drop(other);
+        assert_eq!(shares.taken(), 0);
+    }
+
+    #[test]
+    fn some_holders_may_have_more_than_others() {
+        let shares = Shares::with_others(8, 1, [("platform", 6)].into());
+        let held = shares.take(&"platform", 6).unwrap();
+        assert_eq!(shares.take(&"platform", 1).unwrap_err(), NoShare::Holder { limit: 6 });
+        let other = shares.take(&"ana", 1).unwrap();
+        assert_eq!(shares.take(&"ana", 1).unwrap_err(), NoShare::Holder { limit: 1 });
+        drop((held, other));
         assert_eq!(shares.taken(), 0);
     }
 

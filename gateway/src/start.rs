@@ -54,19 +54,22 @@ pub struct Running {
 ///
 /// # Errors
 /// When anything it needs is not to be had; then nothing is left running.
-pub fn start(settings: Settings, source: Option<Arc<dyn Source>>) -> Result<Running, StartError> {
-    launch(settings, source, true)
+pub async fn start(
+    settings: Settings,
+    source: Option<Arc<dyn Source>>,
+) -> Result<Running, StartError> {
+    launch(settings, source, true).await
 }
 
 /// Starts a gateway that listens nowhere, for a client that started it.
 ///
 /// # Errors
 /// When anything it needs is not to be had; then nothing is left running.
-pub fn start_inside(settings: Settings) -> Result<Running, StartError> {
-    launch(settings, None, false)
+pub async fn start_inside(settings: Settings) -> Result<Running, StartError> {
+    launch(settings, None, false).await
 }
 
-fn launch(
+async fn launch(
     mut settings: Settings,
     source: Option<Arc<dyn Source>>,
     listens: bool,
@@ -78,14 +81,28 @@ fn launch(
     if let Some(warning) = sandbox::privileged() {
         tracing::warn!("{warning}");
     }
+    let ops_listener = settings.ops.as_ref().map(|ops| bind(ops.address)).transpose()?;
     let (lasting, listeners) = lasting(&settings)?;
     let lasting = Arc::new(lasting);
+    match assemble(settings, source, &lasting, (listeners, ops_listener)) {
+        Ok(running) => Ok(running),
+        Err(error) => {
+            // The first record stands, so that there was no crash has to be recorded too.
+            lasting.journal.stop().await;
+            Err(error)
+        }
+    }
+}
+
+/// Builds and begins everything that serves, over what outlives a change of the configuration.
+fn assemble(
+    settings: Settings,
+    source: Option<Arc<dyn Source>>,
+    lasting: &Arc<Lasting>,
+    (listeners, ops_listener): (Vec<TcpListener>, Option<TcpListener>),
+) -> Result<Running, StartError> {
     let world = lasting.world(&lasting.tasks);
     let ops_door = settings.ops.as_ref().map(Door::of_operator);
-    let ops_listener = match settings.ops.as_ref() {
-        Some(ops) => Some(bind(ops.address)?),
-        None => None,
-    };
     let token = settings.ops.as_ref().and_then(|ops| ops.token.as_ref());
     let token = token.map(|token| world.secret(token)).transpose()?.map(Arc::new);
     let (revocations, sections) = (settings.revocations.clone(), settings.sections.clone());
@@ -107,10 +124,10 @@ fn launch(
         shown.push((Arc::clone(&door.name), *address, acceptor.is_some()));
         if let Some(acceptor) = acceptor {
             let (acceptor, name) = (Arc::clone(acceptor), Arc::clone(&door.name));
-            tasks.spawn_service(renew(acceptor, name, Arc::clone(&lasting)));
+            tasks.spawn_service(renew(acceptor, name, Arc::clone(lasting)));
         }
     }
-    let parts = (Arc::clone(&lasting), Arc::clone(&live), Arc::clone(&switch));
+    let parts = (Arc::clone(lasting), Arc::clone(&live), Arc::clone(&switch));
     let reloader = source.map(|source| Reloader::new(source, parts, (keeper, digest, sections)));
     let reloader = reloader.map(Arc::new);
     if let Some(reloader) = &reloader {
@@ -149,8 +166,8 @@ fn launch(
         }
     });
     let threads = threads.map_err(StartError::Threads)?;
-    tasks.spawn_service(watch(beats, Arc::clone(&lasting)));
-    Ok(Running { listeners: shown, ops, live, lasting, threads })
+    tasks.spawn_service(watch(beats, Arc::clone(lasting)));
+    Ok(Running { listeners: shown, ops, live, lasting: Arc::clone(lasting), threads })
 }
 
 /// Says when a worker stalls and when it goes on.

@@ -20,6 +20,26 @@ pub const EACH_FOUND: usize = 1024;
 /// Most units that one message may cost by default, about one second of a processor.
 pub const USUAL_MOST: u64 = 1 << 30;
 
+/// What the inspection of a message may cost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Work {
+    /// Most units, however long the message is.
+    pub most: u64,
+    /// Units for each byte of it.
+    pub each_byte: u64,
+}
+
+impl Work {
+    /// What counts where nothing else is configured.
+    pub const USUAL: Self = Self { most: USUAL_MOST, each_byte: EACH_BYTE };
+}
+
+impl From<u64> for Work {
+    fn from(most: u64) -> Self {
+        Self { most, ..Self::USUAL }
+    }
+}
+
 /// Ends a computation early: set when nobody waits for its result any more.
 #[derive(Clone, Debug, Default)]
 pub struct Cancel(Arc<AtomicBool>);
@@ -60,8 +80,14 @@ impl Budget {
     /// The budget of a message of so many bytes: in proportion to its length, and `most` at most.
     #[must_use]
     pub fn for_bytes(bytes: usize, most: u64) -> Self {
+        Self::of(bytes, Work::from(most))
+    }
+
+    /// The budget of a message of so many bytes.
+    #[must_use]
+    pub fn of(bytes: usize, work: Work) -> Self {
         let bytes = u64::try_from(bytes).unwrap_or(u64::MAX);
-        Self::new(bytes.saturating_mul(EACH_BYTE).saturating_add(BASE).min(most))
+        Self::new(bytes.saturating_mul(work.each_byte).saturating_add(BASE).min(work.most))
     }
 
     /// A budget without a limit, for texts of people who run the program themselves.
@@ -104,7 +130,7 @@ impl Budget {
 
 #[cfg(test)]
 mod tests {
-    use super::{Budget, Cancel};
+    use super::{Budget, Cancel, Work};
 
     #[test]
     fn what_is_over_stays_over() {
@@ -120,6 +146,9 @@ mod tests {
         assert!(!Budget::for_bytes(0, u64::MAX).spend(1 << 30));
         assert!(Budget::for_bytes(1 << 22, u64::MAX).spend(1 << 30));
         assert!(!Budget::for_bytes(usize::MAX, 1 << 30).spend((1 << 30) + 1));
+        let generous = Work { each_byte: 1024, ..Work::USUAL };
+        assert!(Budget::of(1 << 12, generous).spend((2 << 20) + (1 << 22)));
+        assert!(!Budget::of(1 << 12, Work::USUAL).spend((2 << 20) + (1 << 22)));
     }
 
     #[test]

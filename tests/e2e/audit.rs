@@ -5,7 +5,7 @@ use std::io::{BufRead as _, BufReader};
 use std::process::Command;
 
 use e2e::client::{get, post, raw};
-use e2e::gateway::{ANA, Config, Folder};
+use e2e::gateway::{ANA, Config, Folder, binary};
 use e2e::server::Server;
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
@@ -224,5 +224,28 @@ fn what_is_secret_in_a_uri_is_neither_on_record_nor_in_the_log() {
             let log = gateway.log.lock().unwrap().clone();
             assert!(!log.contains(secret), "{secret} in {log}");
         }
+    }
+}
+
+#[test]
+fn a_line_about_a_stranger_says_from_where_and_to_which_route() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let gateway = Config::of(&server.url()).start();
+        let headers = [("host", "localhost"), ("authorization", "Bearer wrong")];
+        for path in ["/mcp", "/elsewhere"] {
+            assert_eq!(raw(gateway.address, &post(path, &headers, "{}")).status, 401);
+        }
+        let query = |reason: &str| {
+            let mut command = Command::new(binary());
+            command.args(["audit", "query", "--reason", reason]).arg(gateway.audit());
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        let said = query("credential-refused");
+        let lines: Vec<_> = said.lines().collect();
+        assert_eq!(lines.len(), 2, "{said}");
+        assert!(lines.iter().all(|line| line.contains("refused - from 127.0.0.1:")), "{said}");
+        assert!(lines[0].contains(" /mcp (credential-refused)"), "{said}");
+        assert!(lines[1].contains(" to no route (credential-refused)"), "{said}");
     }
 }

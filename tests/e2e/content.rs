@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use e2e::client::{Client, read, until};
 use e2e::gateway::{ANA, BOB, Config, Gateway, binary, fed};
 use e2e::server::{Server, tool};
-use e2e::{ERAS, Era};
+use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
 /// A key in the form of one; it opens nothing.
@@ -770,6 +770,11 @@ fn what_costs_more_to_look_at_than_it_may_does_not_pass_whatever_the_mode() {
             withheld(&gateway, &call(&gateway, &arguments));
         }
         assert_eq!(upstream.tool_calls().len(), before);
+        // It is said which settings bound it.
+        eventually("the line", || {
+            let log = gateway.log.lock().unwrap();
+            log.contains("`limits.inspectionWorkPerByte` allow").then_some(())
+        });
         // What comes back.
         for result in [&text(&long), &listed] {
             let (gateway, _server) = open(result, little);

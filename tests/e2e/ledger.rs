@@ -81,6 +81,67 @@ fn session(config: &Config, count: usize) {
     assert_eq!(gateway.ended(), Some(0));
 }
 
+/// The `start` records of a log, as they stand in the file.
+fn starts(file: &Path) -> Vec<String> {
+    let text = fs::read_to_string(file).unwrap();
+    let starts = text.lines().filter(|line| line.contains(r#""event":"start""#));
+    starts.map(str::to_owned).collect()
+}
+
+#[test]
+fn only_a_start_after_a_crash_is_recorded_as_one() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key) = signed(&server, &folder);
+    let file = folder.path().join("audit.jsonl");
+    let is_after_crash = || starts(&file).pop().unwrap().contains(r#""crashed":true"#);
+    session(&config, 1);
+    // The last record is the checkpoint over the `stop`.
+    assert!(
+        fs::read_to_string(&file)
+            .unwrap()
+            .trim_end()
+            .rsplit('\n')
+            .next()
+            .unwrap()
+            .contains("checkpoint")
+    );
+    session(&config, 1);
+    assert!(!is_after_crash());
+    let mut gateway = config.start();
+    calls(&gateway, 1);
+    gateway.kill();
+    drop(gateway);
+    session(&config, 0);
+    assert!(is_after_crash());
+    session(&config, 0);
+    assert!(!is_after_crash());
+    assert!(verified(&["--key", &key], &[&file]).0);
+}
+
+#[test]
+fn a_start_that_fails_leaves_no_record_of_a_crash() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key) = signed(&server, &folder);
+    let file = folder.path().join("audit.jsonl");
+    session(&config, 1);
+    // What is needed to listen fails before anything is recorded.
+    let mut wrong = config.clone();
+    wrong.more = "sessions: {keys: [{fromFile: /nowhere/session.key}]}".to_owned();
+    assert_eq!(wrong.refused().status.code(), Some(1));
+    assert_eq!(starts(&file).len(), 1);
+    // What fails after it leaves a `stop`.
+    let mut wrong = config.clone();
+    wrong.ops = "{address: '127.0.0.1:0', token: {fromFile: /nowhere/token}}".to_owned();
+    assert_eq!(wrong.refused().status.code(), Some(1));
+    let text = fs::read_to_string(&file).unwrap();
+    assert_eq!(starts(&file).len(), text.matches(r#""event":"stop""#).count());
+    session(&config, 1);
+    assert!(starts(&file).iter().all(|start| !start.contains("crashed")), "{:?}", starts(&file));
+    assert!(verified(&["--key", &key], &[&file]).0);
+}
+
 #[test]
 fn whatever_is_done_to_a_log_is_seen() {
     let server = Server::echo(Era::Modern, &["read"]);
@@ -304,6 +365,14 @@ fn a_new_log_is_begun_on_purpose_once_and_that_is_on_record() {
     // From now on it is the log, and the old one is not.
     session(&config, 1);
     assert!(verified(&["--key", &key], &[&file]).0);
+    // The file of checkpoints has those of both: with one log alone the other is missed, and it is said why.
+    let checkpoints = folder.path().join("checkpoints").display().to_string();
+    let trusted = ["--key", &key, "--checkpoint", &checkpoints];
+    let (whole, report) = verified(&trusted, &[&file]);
+    let what = report["problems"][0]["what"].as_str().unwrap();
+    assert!(!whole && what.contains("this one was begun in its place"), "{report}");
+    assert!(what.contains("audit.jsonl:") && what.contains("give the files of that log"), "{what}");
+    assert!(verified(&trusted, &[&file, &aside]).0);
     fs::rename(&file, folder.path().join("new.jsonl")).unwrap();
     fs::rename(&aside, &file).unwrap();
     assert_eq!(config.refused().status.code(), Some(1));

@@ -632,6 +632,11 @@ fn an_approval_is_of_the_script_that_an_interpreter_runs() {
         assert_eq!(client.tools(), [""; 0]);
         assert_eq!(client.call("echo", &json!({})).code(), -32602);
         assert_eq!(gateway.last()["reason"], "server-identity");
+        // It is said what has changed and what to do, with both digests whole.
+        let said = events(&gateway, "server-identity").pop().unwrap();
+        assert!(said.contains("a script or package that its `args` name has changed"), "{said}");
+        assert!(said.contains("portcullis pin approve --server up --identity"), "{said}");
+        assert!(!said.contains('"') && said.matches(" running 1 sha256:").count() == 2, "{said}");
     }
 }
 

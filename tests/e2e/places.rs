@@ -3,12 +3,13 @@
 
 use std::io::Write as _;
 use std::net::TcpStream;
+use std::process::Command;
 use std::sync::{Arc, Mutex};
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use e2e::client::{Answer, Client};
-use e2e::gateway::{ANA, BOB, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Gateway, binary};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
@@ -488,6 +489,17 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
             assert!(!answer.body.contains(&method), "{era:?} {code}: {answer:?}");
             assert!(record["found"].to_string().contains(code), "{era:?} {code}: {record}");
         }
+        let query = |option: &str, name: &str| {
+            let mut command = Command::new(binary());
+            command.args(["audit", "query", option, name]).arg(gateway.audit());
+            String::from_utf8(command.output().unwrap().stdout).unwrap()
+        };
+        let secrets = query("--found", "ask-secret");
+        assert_eq!(query("--reason", "ask-secret"), secrets, "{era:?}");
+        assert!(query("--found", "server-requests").lines().count() >= 12, "{era:?}");
+        assert_eq!(secrets.lines().count(), 3, "{era:?}: {secrets}");
+        assert!(secrets.lines().all(|line| line.contains("ask-secret")), "{secrets}");
+        assert_eq!(query("--found", "ask"), "", "a name is compared whole");
     }
 }
 

@@ -700,15 +700,25 @@ fn everything_is_revoked_at_once_and_over_a_restart() {
             (&json!(true), &json!(true), &json!(true))
         );
         let calls = server.calls().len();
-        assert_eq!(of_ana(&gateway, era), 401);
-        assert_eq!(gateway.last()["reason"], "credential-revoked");
+        let bearer = format!("Bearer {ANA}");
+        let refused = knock(&gateway, era, &[("authorization", &bearer)]);
+        // No other credential would help, so the caller is not asked for one.
+        assert_eq!((refused.status, refused.header("www-authenticate")), (403, None));
+        assert_eq!(gateway.last()["reason"], "everything-revoked");
+        // Who has no good credential learns nothing.
+        assert_eq!(knock(&gateway, era, &[("authorization", "Bearer wrong")]).status, 401);
         assert_eq!(server.calls().len(), calls);
+        let ops = gateway.ops.unwrap();
+        let ready = e2e::client::get(ops, "/readyz?verbose").body;
+        assert!(ready.contains("everything is revoked"), "{ready}");
+        let metrics = e2e::client::get(ops, "/metrics").body;
+        assert!(metrics.contains("portcullis_everything_revoked 1"), "{metrics}");
         let text = fs::read_to_string(&file).unwrap();
         drop(gateway);
         // `switchable` has made the file, which is as the gateway has left it.
         assert_ne!(text, before);
         let gateway = config.start();
-        assert_eq!(of_ana(&gateway, era), 401);
+        assert_eq!(of_ana(&gateway, era), 403);
         let lift = change(&gateway, "DELETE", "operator-secret", &json!({ "everything": true }));
         assert_eq!((lift.status, &lift.json()["everything"]), (200, &json!(false)));
         assert_eq!(of_ana(&gateway, era), 200);
@@ -752,7 +762,7 @@ fn revoking_is_a_verb_that_says_what_is_in_force() {
     // In the file alone: the gateway sees it.
     let (good, out, said) = verb(&["revoke", "--everything"], false);
     assert!(good && out.starts_with("everything\n"), "{out} {said}");
-    eventually("the revocation", || (of_ana(&gateway, Era::Modern) == 401).then_some(()));
+    eventually("the revocation", || (of_ana(&gateway, Era::Modern) == 403).then_some(()));
     assert!(verb(&["revocations", "lift", "--everything"], false).0);
     eventually("the end of it", || (of_ana(&gateway, Era::Modern) == 200).then_some(()));
     // Without a file it holds until the gateway stops, and that is said.
@@ -765,6 +775,101 @@ fn revoking_is_a_verb_that_says_what_is_in_force() {
     command.args(["revoke", "--principal", "ana", "--ops", &ops, "-c"]).arg(&file);
     let output = command.output().unwrap();
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
-    assert!(output.status.success() && said.contains("until the gateway stops"), "{said}");
+    assert!(
+        output.status.success() && said.contains("no `revocations.file` is configured"),
+        "{said}"
+    );
     assert_eq!(of_ana(&gateway, Era::Modern), 401);
+}
+
+#[test]
+fn revoking_works_while_the_configuration_and_the_file_are_broken() {
+    let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
+    let config = switchable(Config::of(&server.url()), &folder);
+    let file = folder.path().join("gateway.yaml");
+    let gateway = config.start_at(&file);
+    let ops = gateway.ops.unwrap().to_string();
+    let token = folder.path().join("token");
+    let ran = |command: &mut Command| {
+        let output = command.output().unwrap();
+        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+        (output.status.success(), text(&output.stdout), text(&output.stderr))
+    };
+    // One that is no YAML, where everything is said on the command line.
+    let valid = fs::read_to_string(&file).unwrap();
+    fs::write(&file, "servers: [").unwrap();
+    let mut revoke = Command::new(binary());
+    revoke.args(["revoke", "--principal", "ana", "--ops", &ops, "-c"]).arg(&file);
+    let (good, _, said) = ran(&mut revoke);
+    assert!(!good && said.contains("--token-file"), "{said}");
+    let (good, out, said) = ran(revoke.arg("--token-file").arg(&token));
+    assert!(good && out.contains("principals  ana"), "{out} {said}");
+    assert_eq!(of_ana(&gateway, Era::Modern), 401);
+    // One with another mistake says where the token is; so does one whose file of revocations is broken.
+    let broken = format!("{valid}\nnonsense: true\n");
+    for (text, list) in [(&broken, "{}\n"), (&valid, "principals: 7\n")] {
+        fs::write(&file, text).unwrap();
+        put(&folder.path().join("revoked.yaml"), list);
+        let mut list = Command::new(binary());
+        list.args(["revocations", "list", "--ops", &ops, "-c"]).arg(&file);
+        let (good, _, said) = ran(&mut list);
+        assert!(good && said.contains("warning: the configuration is not valid"), "{said}");
+    }
+    // Without a configuration, and with the token in a variable.
+    let mut everything = Command::new(binary());
+    everything.args(["revoke", "--everything", "--ops", &ops]).current_dir(folder.path());
+    let (good, _, said) = ran(everything.env("PORTCULLIS_OPS_TOKEN", "operator-secret"));
+    assert!(good, "{said}");
+    assert_eq!(of_ana(&gateway, Era::Modern), 403);
+}
+
+#[test]
+fn what_the_file_revokes_and_lifts_is_on_record() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());
+        let file = folder.path().join("revoked.yaml");
+        let gateway = switchable(Config::of(&server.url()), &folder).start();
+        let recorded = |event: &str, source: &str| {
+            eventually(event, || {
+                let is = |record: &Value| record["event"] == event && record["source"] == source;
+                gateway.records().into_iter().rfind(is)
+            })
+        };
+        put(&file, "principals: [ana]\nclients: [x]\n");
+        let record = recorded("revoked", "file");
+        assert_eq!(record["what"], r#"{"principals":["ana"],"clients":["x"]}"#);
+        put(&file, "clients: [x]\n");
+        assert_eq!(recorded("reinstated", "file")["what"], r#"{"principals":["ana"]}"#);
+        // What an operator asks for is recorded once, as the operator's.
+        revoke(&gateway, &json!({ "principals": ["ana"] }));
+        assert_eq!(recorded("revoked", "operator")["what"], r#"{"principals":["ana"]}"#);
+        put(&file, "principals: [ana]\nclients: [x, y]\n");
+        eventually("the next change", || {
+            let records = gateway.records();
+            records.iter().any(|one| one["what"] == r#"{"clients":["y"]}"#).then_some(())
+        });
+        let count = gateway.records().iter().filter(|one| one["event"] == "revoked").count();
+        assert_eq!(count, 3);
+        assert!(gateway.log.lock().unwrap().contains("the file of revocations has changed"));
+    }
+}
+
+#[test]
+fn a_tool_that_no_server_lists_is_revoked_with_a_warning() {
+    let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
+    let gateway = switchable(Config::of(&server.url()), &folder).start();
+    assert_eq!(gateway.client(Era::Modern, ANA).tools(), ["echo"]);
+    let body = json!({ "tools": ["up/echo", "up/nope"] });
+    let answer = change(&gateway, "POST", "operator-secret", &body);
+    assert_eq!((answer.status, &answer.json()["unlisted"]), (200, &json!(["up/nope"])));
+    assert_eq!(listed(&gateway)["tools"], json!(["up/echo", "up/nope"]));
+}
+
+#[test]
+fn a_missing_file_of_revocations_is_no_empty_one() {
+    let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
+    let config = switchable(Config::of(&server.url()), &folder);
+    fs::remove_file(folder.path().join("revoked.yaml")).unwrap();
+    let said = String::from_utf8_lossy(&config.refused().stderr).into_owned();
+    assert!(said.contains("before the first start write `{}` into it"), "{said}");
 }

@@ -247,3 +247,39 @@ fn a_share_is_no_more_than_all_there_is() {
         assert!(!output.status.success() && said.contains(key), "{limits}: {said}");
     }
 }
+
+#[test]
+fn an_account_of_many_people_has_a_share_of_its_own() {
+    for era in ERAS {
+        let (server, release) = server(era);
+        let limits = "inFlight: 8\ninFlightPerCaller: 2\n\
+                      callers: [{principals: [ana], inFlightPerCaller: 4}]";
+        let gateway = start(&server, limits);
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        let slow = [1, 2, 3, 4].map(|id| begun(&gateway, &call(&ana, id, "slow")));
+        eventually("all four calls", || (server.tool_calls().len() == 4).then_some(()));
+        refused(&gateway, &ana.call("quick", &json!({})), "share-requests");
+        let of_bob = [1, 2].map(|id| begun(&gateway, &call(&bob, id, "slow")));
+        eventually("the calls of bob", || (server.tool_calls().len() == 6).then_some(()));
+        refused(&gateway, &bob.call("quick", &json!({})), "share-requests");
+        drop(release);
+        drop((slow, of_bob));
+    }
+}
+
+#[test]
+fn shares_of_callers_that_cannot_be_are_refused() {
+    let (server, _release) = server(Era::Modern);
+    for (callers, part) in [
+        ("{principals: [anna], inFlightPerCaller: 1}", "no caller can be `anna`"),
+        ("{principals: [], inFlightPerCaller: 1}", "the list is empty"),
+        ("{principals: [ana, ana]}", "has other shares already"),
+        ("{principals: [ana], inFlightPerCaller: 9}", "give 1 to 8"),
+        ("{principals: [ana], parkedPerCaller: 0}", "`parkedPerCaller`"),
+    ] {
+        let config =
+            Config::of(&server.url()).limits(&format!("inFlight: 8\ncallers: [{callers}]"));
+        let said = String::from_utf8_lossy(&config.refused().stderr).into_owned();
+        assert!(said.contains(part), "{callers}: {said}");
+    }
+}

@@ -62,7 +62,9 @@ pub fn disagreement(kept: &Checkpoint, resumed: Option<&Resumed>) -> Option<Stri
     let chain = kept.origin.rsplit('/').next().unwrap_or_default();
     let size = kept.size;
     let Some(resumed) = resumed else {
-        return Some(format!("there is none, and that of chain {chain} had {size} records"));
+        return Some(format!(
+            "there is no log here, and the checkpoint is over {size} records of chain {chain}"
+        ));
     };
     if *resumed.chain.id != *chain {
         let id = &resumed.chain.id;
@@ -82,6 +84,16 @@ pub fn disagreement(kept: &Checkpoint, resumed: Option<&Resumed>) -> Option<Stri
             format!("it has {has} records, and not the checkpoint over {size}: its end was cut off")
         }
     })
+}
+
+/// What a new log says of the one that `kept` was made of.
+#[must_use]
+pub fn left_behind(kept: &Checkpoint) -> String {
+    let chain = kept.origin.rsplit('/').next().unwrap_or_default();
+    format!(
+        "this log was begun in place of that of chain {chain}, whose last checkpoint is over {} records",
+        kept.size
+    )
 }
 
 #[cfg(test)]

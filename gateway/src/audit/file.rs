@@ -341,7 +341,7 @@ fn resume_in(
         (None, Some(_)) => 0,
         (None, None) => return Ok(None),
     };
-    let (mut chain, mut crashed, mut uncovered) = (start.filter(|_| from == 0), true, 0);
+    let (mut chain, mut uncovered) = (start.filter(|_| from == 0), 0);
     let mut signed = None;
     for line in lines.get(from..).unwrap_or_default() {
         let Some((place, true)) = Place::of(line) else {
@@ -361,16 +361,21 @@ fn resume_in(
         chain.push(&place);
         match is_checkpoint {
             true => uncovered = 0,
-            false => {
-                crashed = !is_event(line, "stop");
-                uncovered += 1;
-            }
+            false => uncovered += 1,
         }
     }
     if !trusted.keys.is_empty() && uncovered > trusted.uncovered {
         return Err("too many records at its end are not covered by a checkpoint");
     }
+    let crashed = !has_stopped(&lines);
     Ok(chain.map(|chain| Resumed { chain, crashed, torn: None, signed }))
+}
+
+/// Whether the last process recorded that it stopped: there is a `stop` after its `start`. Other records may stand
+/// behind the `stop`: its checkpoint, and those of work that a worker had not ended in time.
+fn has_stopped(lines: &[&[u8]]) -> bool {
+    let mut events = lines.iter().rev().filter_map(|line| event_of(line));
+    events.find(|event| matches!(*event, "start" | "stop")) == Some("stop")
 }
 
 /// Whether a line is a record that a chain can be continued from: a checkpoint that one of the keys has

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use policy::control::Ran;
 use policy::decision::{Decision, Effect};
-use policy::inspect::Finding;
+use policy::inspect::{Detector, Finding};
 use policy::json::write_ascii;
 use policy::name::ClientId;
 use policy::offer::Kind;
@@ -241,6 +241,13 @@ impl Record {
     pub fn found(&mut self, found: Vec<Finding>) {
         let room = FOUND.saturating_sub(self.found.len());
         self.found.extend(found.into_iter().take(room));
+    }
+
+    /// Whether a message of it cost more to look at than one may.
+    pub(super) fn is_over_budget(&self) -> bool {
+        let decided = self.decision().into_iter().flat_map(|decision| &decision.findings);
+        let mut all = decided.chain(&self.found);
+        all.any(|finding| finding.detector == Detector::InspectionBudget)
     }
 
     /// What is written before a call is sent, in the record of `chain`.
@@ -524,6 +531,8 @@ pub(super) struct Event<'a> {
     pub(super) counted: Option<Counted>,
     /// The sink it is about.
     pub(super) sink: Option<&'a str>,
+    /// Where it was asked for.
+    pub(super) source: Option<&'a str>,
     /// More, in words.
     pub(super) what: Option<&'a str>,
 }
@@ -597,6 +606,7 @@ impl Event<'_> {
         if let Some(tree) = self.tree {
             number(line, "size", tree.size());
         }
+        foreign(line, "source", self.source);
         if let Some(counted) = counted {
             number(line, "status", counted.status.into());
         }
@@ -643,6 +653,7 @@ mod tests {
                 status: 401,
             }),
             sink: Some("s"),
+            source: Some("o"),
             what: Some("w"),
         };
         let id = RecordId::new(UNIX_EPOCH, 1, 1);

@@ -113,6 +113,8 @@ pub struct Audit {
     known: HashMap<Box<str>, Known>,
     /// Which of each chain were thrown away, as the log says.
     retired: HashMap<Box<str>, u64>,
+    /// Where a new log says that it was begun in place of another, and what it says.
+    began: Vec<(String, String)>,
     report: Report,
 }
 
@@ -143,6 +145,7 @@ impl Audit {
             strand: None,
             known: HashMap::new(),
             retired: HashMap::new(),
+            began: Vec::new(),
             report,
         }
     }
@@ -292,6 +295,11 @@ impl Audit {
             Some("checkpoint") => strand.stopped,
             _ => false,
         };
+        if event == Some("began")
+            && let Some(what) = text(line, "what")
+        {
+            self.began.push((format!("{}:{}: record {}", at.file, at.line, place.seq), what));
+        }
         if event == Some("retired")
             && let Some(to) = number(line, "to")
         {
@@ -439,12 +447,20 @@ impl Audit {
                 let chain = witness.origin.rsplit('/').next().unwrap_or_default();
                 let end = self.known.get(chain).map(Known::end);
                 if end.is_none_or(|end| end < witness.size) {
-                    let what = format!(
-                        "a checkpoint from elsewhere is over {} records, and there are {}: the end \
-                         was cut off",
-                        witness.size,
-                        end.unwrap_or_default()
-                    );
+                    let began = self.began.iter().find(|(_, what)| what.contains(chain));
+                    let what = match (end, began) {
+                        (None, Some((place, _))) => format!(
+                            "a checkpoint from elsewhere is over {} records of another log; {place} says that \
+                             this one was begun in its place: give the files of that log as well",
+                            witness.size
+                        ),
+                        (end, _) => format!(
+                            "a checkpoint from elsewhere is over {} records, and there are {}: the end \
+                             was cut off",
+                            witness.size,
+                            end.unwrap_or_default()
+                        ),
+                    };
                     let file = witness.origin.to_string();
                     self.report.problems.push(Problem { file, line: 0, seq: None, what });
                     break;

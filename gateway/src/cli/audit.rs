@@ -164,9 +164,13 @@ struct Filter {
     /// That ended like this: `answered`, `denied`, ...
     #[arg(long)]
     outcome: Option<String>,
-    /// With this reason.
+    /// With this reason, or with a question of a server that was refused for it.
     #[arg(long)]
     reason: Option<String>,
+    /// With a finding of this detector, in the call or in what the server said (`secrets`), or with a question of a
+    /// server that was refused for this reason (`ask-secret`).
+    #[arg(long, value_name = "NAME")]
+    found: Option<String>,
     /// Decided by this rule.
     #[arg(long)]
     rule: Option<String>,
@@ -217,9 +221,17 @@ impl Filter {
             && is("tool", &self.tool)
             && is("method", &self.method)
             && is("outcome", &self.outcome)
-            && is("reason", &self.reason)
+            && self.reason.as_deref().is_none_or(|reason| {
+                // A question of a server that was refused is a part of an exchange, which may end well.
+                text("reason").as_deref() == Some(reason)
+                    || findings(record).any(|one| is_refused(&one, reason))
+            })
             && is("rule", &self.rule)
-            && is("trace", &self.trace);
+            && is("trace", &self.trace)
+            && self
+                .found
+                .as_deref()
+                .is_none_or(|name| findings(record).any(|one| is_of(&one, name)));
         if !all || (self.since.is_none() && self.until.is_none()) {
             return all;
         }
@@ -470,6 +482,24 @@ fn text(record: Value<'_>, name: &str) -> Option<String> {
     Some(value.as_str().map_or_else(|| value.raw().to_owned(), String::from))
 }
 
+/// What detectors have found in the call, and in what the server said.
+fn findings(record: Value<'_>) -> impl Iterator<Item = String> {
+    let lists = ["findings", "found"].into_iter().filter_map(move |name| record.get(name));
+    lists.flat_map(|list| list.items().filter_map(|one| one.as_str().map(String::from)))
+}
+
+/// Whether a finding, `DETECTOR at `PLACE`: NOTE`, is one of the detector `name`, or a question of a server that was
+/// refused for the reason `name`, which is its note.
+fn is_of(finding: &str, name: &str) -> bool {
+    finding.strip_prefix(name).is_some_and(|rest| rest.starts_with(" at `"))
+        || is_refused(finding, name)
+}
+
+fn is_refused(finding: &str, reason: &str) -> bool {
+    finding.starts_with("server-requests at `")
+        && finding.strip_suffix(reason).is_some_and(|rest| rest.ends_with("`: "))
+}
+
 fn row(record: Value<'_>) -> String {
     let cell = |name: &&str| {
         let text = in_a_line(&text(record, name).unwrap_or_default());
@@ -485,7 +515,8 @@ fn row(record: Value<'_>) -> String {
     cells.join(",") + "\r\n"
 }
 
-/// `TIME OUTCOME PRINCIPAL METHOD SERVER/TOOL (REASON, RULE)`, in printable ASCII.
+/// `TIME OUTCOME PRINCIPAL METHOD SERVER/TOOL (REASON, RULE; FINDINGS)`, in printable ASCII; of a caller that is not
+/// known `from PEER ROUTE`.
 fn words(record: Value<'_>) -> Vec<u8> {
     let text = |name: &str| text(record, name);
     let event = text("event").unwrap_or_default();
@@ -516,9 +547,15 @@ fn words(record: Value<'_>) -> Vec<u8> {
         (Some(count), None) => word(&format!("{count} times")),
         (None, _) => {}
     }
+    if let (None, Some(peer)) = (text("principal"), text("peer")) {
+        word(&format!("from {peer}"));
+        word(&text("route").unwrap_or_else(|| "to no route".to_owned()));
+    }
     let why: Vec<_> = ["reason", "rule", "what"].iter().filter_map(|name| text(name)).collect();
+    let why = (!why.is_empty()).then(|| why.join(", "));
+    let why: Vec<_> = why.into_iter().chain(findings(record)).collect();
     if !why.is_empty() {
-        word(&format!("({})", why.join(", ")));
+        word(&format!("({})", why.join("; ")));
     }
     out.push(b'\n');
     out

@@ -1,8 +1,10 @@
 //! What a running gateway is asked over its operator's listener: whether it is ready, to attack itself, and
-//! what is revoked. Where there is no such listener, the file of revocations is changed instead.
+//! what is revoked. Where there is no such listener, the file of revocations is changed instead. Revoking does not
+//! need a valid configuration: it is for emergencies, in which the file may be half mended.
 
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
+use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{TcpStream, ToSocketAddrs as _};
 use std::path::{Path, PathBuf};
@@ -16,16 +18,19 @@ use gateway::live::Names;
 use gateway::report::Chain;
 use gateway::secret::Secret;
 use gateway::selftest::words;
-use gateway::settings::{self, SecretRef, Settings};
+use gateway::settings::operator::Operator;
+use gateway::settings::{self, SecretRef};
 use policy::revoked::Revoked;
 use serde_json::{Map, Value};
 
-use super::{FAILED, Format, complain, print, say};
+use super::{FAILED, Format, complain, invalid, load, print, say, variable};
 
 /// Something does not hold.
 const FOUND: u8 = 6;
 /// Longest answer that is read.
 const LONGEST: u64 = 16 * 1024 * 1024;
+/// The variable with the token of the operator.
+const TOKEN: &str = "PORTCULLIS_OPS_TOKEN";
 /// How long a change of what is revoked may take.
 const ANSWER: Duration = Duration::from_secs(15);
 /// How long it may take to attack everything.
@@ -63,6 +68,10 @@ struct Reached {
     /// Where the operator's listener is, if not there: `HOST:PORT`.
     #[arg(long, value_name = "ADDRESS")]
     ops: Option<String>,
+    /// A file with the operator's token, instead of `ops.token`. The variable `PORTCULLIS_OPS_TOKEN` can have the token
+    /// as well. With a token and `--ops` no configuration is read.
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
     /// Use `revocations.file` and ask no gateway. A gateway that runs reads the file when it changes.
     #[arg(long)]
     offline: bool,
@@ -132,25 +141,70 @@ impl Change {
 
 /// Where what is revoked is seen and changed.
 enum Place {
-    /// At the running gateway.
-    Gateway(String, Secret),
-    /// In the file.
-    File(PathBuf),
+    /// At the running gateway; with the file that can be used where it does not answer.
+    Gateway(String, Secret, Option<PathBuf>),
+    /// In the file; with the names that the configuration knows, if it is valid.
+    File(PathBuf, Option<Names>),
 }
 
 impl Reached {
-    fn place(&self, settings: &Settings) -> Result<Place, String> {
-        let ops = settings.ops.as_ref().filter(|_| !self.offline);
-        if let Some((ops, token)) = ops.and_then(|ops| ops.token.as_ref().map(|token| (ops, token)))
-        {
-            let address = self.ops.clone().unwrap_or_else(|| ops.address.to_string());
-            return Ok(Place::Gateway(address, secret(token)?));
+    fn place(&self) -> Result<Place, ExitCode> {
+        let given = if self.offline { None } else { self.given().map_err(|why| complain(&why))? };
+        let (address, token) = match (self.ops.clone(), given) {
+            (Some(address), Some(token)) => return Ok(Place::Gateway(address, token, None)),
+            given => given,
+        };
+        let (known, names) = self.configured()?;
+        let configured = || known.token.as_ref().map(secret).transpose();
+        let token = match token {
+            Some(token) => Some(token),
+            None if self.offline => None,
+            None => configured().map_err(|why| complain(&why))?,
+        };
+        let address = address.or(known.address);
+        if let Some((address, token)) = address.zip(token) {
+            return Ok(Place::Gateway(address, token, known.revocations));
         }
-        let file = settings.revocations.clone().map(Place::File);
+        let file = known.revocations.map(|file| Place::File(file, names));
         file.ok_or_else(|| {
             let missing = if self.offline { "no" } else { "neither `ops.token` nor" };
-            format!("the configuration has {missing} `revocations.file`, so nothing can be revoked with it")
+            complain(&format!("the configuration has {missing} `revocations.file`, so nothing can be revoked with it"))
         })
+    }
+
+    /// The token that is given beside the configuration.
+    fn given(&self) -> Result<Option<Secret>, String> {
+        let file = self.token_file.clone().map(SecretRef::File);
+        let variable = || std::env::var_os(TOKEN).map(|_| SecretRef::Env(TOKEN.to_owned()));
+        file.or_else(variable).map(|token| secret(&token)).transpose()
+    }
+
+    /// What the configuration says about how the gateway is asked, and the names that it knows. One that is not valid
+    /// is used for the first alone.
+    fn configured(&self) -> Result<(Operator, Option<Names>), ExitCode> {
+        let file = &self.config;
+        let text = fs::read_to_string(file).map_err(|error| {
+            let help = format!(
+                "with `--ops ADDRESS` and `--token-file FILE` (or `{TOKEN}`) none is needed"
+            );
+            complain(&format!("could not read `{}`: {error}; {help}", file.display()))
+        })?;
+        let problems = match load(file, &text) {
+            Ok(settings) => return Ok((Operator::of(&settings), Some(Names::of(&settings)))),
+            Err(problems) => problems,
+        };
+        let Some(known) = Operator::read(file, &text, &variable) else {
+            let code = invalid(&problems);
+            say(&format!(
+                "with `--ops ADDRESS` and `--token-file FILE` (or `{TOKEN}`) no configuration is needed"
+            ));
+            return Err(code);
+        };
+        say(&format!(
+            "warning: the configuration is not valid, and only its `ops` and `revocations` are used: {}",
+            problems.first()
+        ));
+        Ok((known, None))
     }
 }
 
@@ -169,14 +223,13 @@ pub(super) fn revocations(revocations: &Revocations) -> ExitCode {
 }
 
 fn listed(reached: &Reached) -> Result<ExitCode, ExitCode> {
-    let settings = super::settings(&reached.config)?;
-    match reached.place(&settings).map_err(|why| complain(&why))? {
-        Place::Gateway(address, token) => {
+    match reached.place()? {
+        Place::Gateway(address, token, file) => {
             let question =
                 Question { method: "GET", token: Some(&token), ..Question::of("/revocations") };
-            Ok(shown(reached, &asked(&address, &question, &settings)?))
+            Ok(shown(reached, &asked(&address, &question, file.as_deref())?))
         }
-        Place::File(file) => {
+        Place::File(file, _) => {
             let all = settings::revoked::read(&file).map_err(|error| failed(&error))?;
             Ok(shown(reached, &in_file(&all)))
         }
@@ -191,9 +244,8 @@ fn changed(change: &Change, act: Act) -> Result<ExitCode, ExitCode> {
         return Err(complain(what));
     }
     settings::revoked::check(&lists).map_err(|why| complain(&why))?;
-    let settings = super::settings(&change.reached.config)?;
-    let answer = match change.reached.place(&settings).map_err(|why| complain(&why))? {
-        Place::Gateway(address, token) => {
+    let answer = match change.reached.place()? {
+        Place::Gateway(address, token, file) => {
             let method = if act == Act::Revoke { "POST" } else { "DELETE" };
             let body = members(&lists).to_string();
             let question = Question {
@@ -202,20 +254,26 @@ fn changed(change: &Change, act: Act) -> Result<ExitCode, ExitCode> {
                 body: &body,
                 ..Question::of("/revocations")
             };
-            asked(&address, &question, &settings)?
+            asked(&address, &question, file.as_deref())?
         }
-        Place::File(file) => {
-            in_file(&edited(&file, &lists, act, &settings).map_err(|why| complain(&why))?)
+        Place::File(file, names) => {
+            let all = edited(&file, &lists, act, names.as_ref());
+            in_file(&all.map_err(|why| complain(&why))?)
         }
     };
     Ok(shown(&change.reached, &answer))
 }
 
 /// Changes the file; gives all of what it says then.
-fn edited(file: &Path, lists: &Revoked, act: Act, settings: &Settings) -> Result<Revoked, String> {
-    if act == Act::Revoke {
-        killswitch::unknown(&Names::of(settings), lists)
-            .map_err(|error| Chain(&error).to_string())?;
+fn edited(
+    file: &Path,
+    lists: &Revoked,
+    act: Act,
+    names: Option<&Names>,
+) -> Result<Revoked, String> {
+    // Without a valid configuration nobody can tell whether a name is misspelt: that must not keep from revoking.
+    if let Some(names) = names.filter(|_| act == Act::Revoke) {
+        killswitch::unknown(names, lists).map_err(|error| Chain(&error).to_string())?;
     }
     if act == Act::Lift {
         let mut missing = lists.clone();
@@ -233,12 +291,12 @@ fn edited(file: &Path, lists: &Revoked, act: Act, settings: &Settings) -> Result
 }
 
 /// What a gateway answers that was asked about revocations.
-fn asked(address: &str, question: &Question<'_>, settings: &Settings) -> Result<Value, ExitCode> {
+fn asked(address: &str, question: &Question<'_>, file: Option<&Path>) -> Result<Value, ExitCode> {
     let body = match ask(address, question, ANSWER) {
         Ok((200, body)) => body,
         Ok((status, body)) => return Err(complain(&format!("{status}: {}", body.trim()))),
         Err(error) => {
-            let other = match &settings.revocations {
+            let other = match file {
                 Some(file) => format!("; `--offline` uses `{}` alone", file.display()),
                 None => String::new(),
             };
@@ -291,10 +349,21 @@ fn shown(reached: &Reached, answer: &Value) -> ExitCode {
     if out.is_empty() {
         out.push_str("nothing is revoked\n");
     }
+    let unlisted = answer.get("unlisted").and_then(Value::as_array).into_iter().flatten();
+    for tool in unlisted.filter_map(Value::as_str) {
+        let tool = tool.escape_debug();
+        say(&format!("warning: its server lists no `{tool}` now; it is revoked in case it does"));
+    }
     if is("lastsOverRestart") == Some(false) {
-        say(
-            "this holds until the gateway stops: it could not be written into `revocations.file`, or there is none",
-        );
+        say(match is("hasFile") {
+            Some(false) => {
+                "this holds until the gateway stops: no `revocations.file` is configured"
+            }
+            _ => {
+                "this holds until the gateway stops: it could not be written into `revocations.file`, and the log of \
+                 the gateway says why"
+            }
+        });
     }
     print(&out)
 }

@@ -31,7 +31,7 @@ impl Gateway {
     {
         let most = self.limits.inspection_work;
         if bytes < self.limits.inspected_inline {
-            return Ok(look(&self.policy, caller, &Budget::for_bytes(bytes, most)));
+            return Ok(look(&self.policy, caller, &Budget::of(bytes, most)));
         }
         let (policy, principal) = (Arc::clone(&self.policy), Arc::clone(caller));
         let look = move |budget: &Budget| look(&policy, &principal, budget);

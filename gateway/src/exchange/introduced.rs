@@ -100,7 +100,7 @@ impl Gateway {
                 let unread = |error| Failure::Decode(DecodeError::Json(error));
                 let said = Fragment::whole(Arc::new(document.map_err(unread)?));
                 // A client says a few words of itself, whatever it may send otherwise.
-                let budget = Budget::for_bytes(0, self.limits.inspection_work);
+                let budget = Budget::of(0, self.limits.inspection_work);
                 let (sent, found) = self.policy.answerable(caller, server.name(), said, &budget);
                 self.metrics.content(&found);
                 all.extend(found.iter().cloned());

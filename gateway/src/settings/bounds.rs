@@ -1,10 +1,14 @@
 //! Numbers with units, and the bounds that are made of them.
 
+use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::Limits;
+use policy::name::PrincipalId;
+use policy::work::Work;
+
 use super::compile::Compiler;
-use super::raw::{RawHttp2, RawLimits};
+use super::raw::{RawCallerLimits, RawHttp2, RawLimits};
+use super::{CallerLimits, Identity, Limits};
 use crate::http2;
 
 const KIB: usize = 1024;
@@ -32,7 +36,7 @@ impl Default for Limits {
             request_body: 4 * MIB,
             response_body: 16 * MIB,
             inspected_inline: 16 * KIB,
-            inspection_work: policy::work::USUAL_MOST,
+            inspection_work: Work::USUAL,
             notification: MIB,
             request_head: 16 * KIB,
             connections: 4096,
@@ -187,7 +191,10 @@ impl Compiler<'_> {
             request_body,
             response_body,
             inspected_inline,
-            inspection_work: raw.inspection_work.unwrap_or(usual.inspection_work).max(1),
+            inspection_work: Work {
+                most: raw.inspection_work.unwrap_or(usual.inspection_work.most).max(1),
+                each_byte: raw.inspection_work_per_byte.unwrap_or(usual.inspection_work.each_byte),
+            },
             notification,
             request_head: request_head.max(8 * KIB),
             connections,
@@ -233,6 +240,63 @@ impl Compiler<'_> {
             kept_results_per_caller,
             kept_time: time("keptTime", &raw.kept_time, usual.kept_time),
         }
+    }
+
+    /// Other shares for some callers, each of whom is named once and is no more than all together.
+    pub(super) fn callers(
+        &mut self,
+        raw: &[RawCallerLimits],
+        limits: &Limits,
+        identity: &Identity,
+    ) -> Vec<CallerLimits> {
+        let known = identity.principals();
+        let others = !identity.issuers.is_empty() || !identity.certificates.is_empty();
+        let mut seen = BTreeSet::new();
+        let mut callers = Vec::new();
+        for (n, raw) in raw.iter().enumerate() {
+            let at = |key: &str| format!("/limits/callers/{n}/{key}");
+            self.filled(&at("principals"), &raw.principals, "name the callers");
+            let mut principals = Vec::new();
+            for (m, name) in raw.principals.iter().enumerate() {
+                let place = format!("/limits/callers/{n}/principals/{m}");
+                match PrincipalId::parse(name) {
+                    Err(error) => self.report(&place, error.to_string(), "name one caller"),
+                    Ok(id) if !others && !known.iter().any(|known| known.id == id) => {
+                        let message = format!("no caller can be `{}`", name.escape_debug());
+                        self.report(&place, message, "name a `principal` of `identity`");
+                    }
+                    Ok(id) if !seen.insert(name.clone()) => {
+                        let message =
+                            format!("`{}` has other shares already", id.as_str().escape_debug());
+                        self.report(&place, message, "name each caller once");
+                    }
+                    Ok(id) => principals.push(id),
+                }
+            }
+            let bodies =
+                self.size(&at("requestBodiesPerCaller"), raw.request_bodies_per_caller.as_deref());
+            for (key, part, least, all) in [
+                ("inFlightPerCaller", raw.in_flight_per_caller, 1, limits.in_flight),
+                ("requestBodiesPerCaller", bodies, limits.request_body, limits.request_bodies),
+                ("parkedPerCaller", raw.parked_per_caller, 1, limits.parked),
+                ("eventStreamsPerCaller", raw.event_streams_per_caller, 1, limits.event_streams),
+            ] {
+                if part.is_some_and(|part| !(least..=all).contains(&part)) {
+                    let message = format!(
+                        "`{key}` is less than one request needs, or more than there is for all"
+                    );
+                    self.report(&at(key), message, format!("give {least} to {all}"));
+                }
+            }
+            callers.push(CallerLimits {
+                principals,
+                in_flight: raw.in_flight_per_caller,
+                request_bodies: bodies,
+                parked: raw.parked_per_caller,
+                event_streams: raw.event_streams_per_caller,
+            });
+        }
+        callers
     }
 
     fn http2(

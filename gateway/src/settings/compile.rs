@@ -1,6 +1,7 @@
 //! From what is written to what is meant: names resolved, numbers read, contradictions reported.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -12,6 +13,7 @@ use policy::config::Known;
 use super::clashes::Files;
 use super::problem::Problem;
 use super::raw::{RawOps, RawSecret, RawSettings};
+use super::revoked::RevokedError;
 use super::variables::Lookup;
 use super::yaml::Node;
 use super::{Ops, Own, Program, Reach, SecretRef, Settings, revoked};
@@ -53,6 +55,7 @@ pub(super) fn settings(
         .time("/sessions/lifetime", raw.sessions.lifetime.as_deref())
         .unwrap_or(SESSION_LIFETIME);
     let limits = compiler.limits(&raw.limits);
+    let callers = compiler.callers(&raw.limits.callers, &limits, &identity);
     let selftest = compiler.selftest(raw.selftest, key);
     let pins = compiler.pins(&raw.pins, folder);
     let revocations = raw.revocations.file.map(|file| folder.join(file));
@@ -60,7 +63,14 @@ pub(super) fn settings(
     if let Some(file) = &revocations
         && let Err(error) = revoked::read(file)
     {
-        let help = "give a file with the lists that are revoked; it may be empty";
+        // A missing file is not taken for an empty one: a restart would lift what it revoked.
+        let help = match &error {
+            RevokedError::Read(_, cause) if cause.kind() == io::ErrorKind::NotFound => {
+                "before the first start write `{}` into it, which revokes nothing; one that was lost has to be put back, \
+                 because all that it revoked would be lifted"
+            }
+            _ => "give a file with the lists that are revoked, or `{}` in it where nothing is",
+        };
         compiler.report("/revocations/file", error.to_string(), help);
     }
     compiler.clashes(&Files {
@@ -120,6 +130,7 @@ pub(super) fn settings(
             own,
             selftest,
             limits,
+            callers,
         }),
         Ok(_) | Err(()) => Err(compiler.problems),
     }

@@ -431,8 +431,12 @@ pub(super) struct RawLimits {
     pub(super) inspected_inline: Option<String>,
     /// What the inspection of one message may cost, in units of one byte that one detector looks at: 2
     /// million and 256 for each byte of the message, and no more than this. A message that costs more is
-    /// withheld. Default 1073741824, which is about one second of a processor.
+    /// withheld. Default 1073741824, which is about one second of a processor. For messages below about 4
+    /// MB `inspectionWorkPerByte` is what bounds the work.
     pub(super) inspection_work: Option<u64>,
+    /// What each byte of a message adds to what inspecting it may cost, instead of 256 units. Raise it where
+    /// good messages are withheld with a finding of `inspection-budget`. Default 256.
+    pub(super) inspection_work_per_byte: Option<u64>,
     /// The parameters of one notification, or of one question, of a server. Default `1MiB`.
     pub(super) notification: Option<String>,
     /// The head of one request. Default `16KiB`.
@@ -526,6 +530,9 @@ pub(super) struct RawLimits {
     pub(super) tokens: Option<usize>,
     /// Proofs of possession that are remembered so that none is used twice. Default 100000.
     pub(super) proofs: Option<usize>,
+    /// Callers whose shares are others than those of everybody: an account that stands for many people.
+    #[serde(default)]
+    pub(super) callers: Vec<RawCallerLimits>,
     /// Connections that speak HTTP/2, with clients and with servers.
     #[serde(default)]
     pub(super) http2: RawHttp2,
@@ -534,6 +541,22 @@ pub(super) struct RawLimits {
     /// How long the gateway goes on as before when it is told to stop, no longer ready: until those who
     /// send it clients have noticed. Without it, it does not.
     pub(super) lame_duck_time: Option<String>,
+}
+
+/// Other shares for some callers. What is not given is as for everybody.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawCallerLimits {
+    /// Who, by the name that records have in `principal`: `ana`, `ISSUER/SUBJECT`, `service:ISSUER/CLIENT`.
+    pub(super) principals: Vec<String>,
+    /// Requests of each of them that are being worked on.
+    pub(super) in_flight_per_caller: Option<usize>,
+    /// Bytes of the bodies of the requests of each of them.
+    pub(super) request_bodies_per_caller: Option<String>,
+    /// Calls of each of them that wait for an answer of their client.
+    pub(super) parked_per_caller: Option<usize>,
+    /// Event streams of each of them that belong to no call.
+    pub(super) event_streams_per_caller: Option<usize>,
 }
 
 /// The bounds of one connection that speaks HTTP/2.

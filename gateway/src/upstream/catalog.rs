@@ -197,6 +197,21 @@ impl Upstream {
         Ok(shelf)
     }
 
+    /// Whether it offers something of this name, as it was last read without a caller; `None` where that is not known,
+    /// and for resources, of which templates may have any.
+    #[must_use]
+    pub fn lists(&self, name: &str) -> Option<bool> {
+        if name.contains(':') {
+            return None;
+        }
+        let lists = |kind| {
+            let held = self.shared.slot(kind).held.load();
+            held.as_ref().map(|held| held.listing.catalog().offer(name).is_some())
+        };
+        let tools = lists(Kind::Tool)?;
+        Some(tools || lists(Kind::Prompt).unwrap_or_default())
+    }
+
     /// Whether everybody speaks to the server through one conversation: then it cannot tell its
     /// callers apart.
     #[must_use]

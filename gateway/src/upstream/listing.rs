@@ -218,7 +218,7 @@ impl Pages {
     ) -> Result<(Self, Option<String>), UpstreamError> {
         let (bytes, most) = (result.value().span().len(), limits.inspection_work);
         if bytes < limits.inspected_inline {
-            let next = self.read(&result, &Budget::for_bytes(bytes, most))?;
+            let next = self.read(&result, &Budget::of(bytes, most))?;
             return Ok((self, next));
         }
         let server = self.server.clone();

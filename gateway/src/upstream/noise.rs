@@ -84,7 +84,8 @@ impl Noise {
 
     /// The same for lines about what it says, which it must not hide behind its own.
     pub(super) fn about(counts: Arc<OfServer>) -> Self {
-        Self { limit: LogLimit::new(ABOUT_PER_SECOND, ABOUT_BURST), counts }
+        let (limit, last) = (LogLimit::new(ABOUT_PER_SECOND, ABOUT_BURST), Mutex::default());
+        Self { limit, counts, last }
     }
 
     /// Whether a line may be logged, and how many were not since the last one; counted if it may not.
