@@ -245,11 +245,10 @@ fn words(text: &str, budget: &Budget) -> Vec<Word> {
         return words;
     }
     for c in text.nfkc().filter(|c| Hidden::of(*c).is_none()) {
-        if !c.is_alphanumeric() || c.is_uppercase() && before_lower {
-            if !word.is_empty() {
-                let Some(word) = Word::new(std::mem::take(&mut word), budget) else { return words };
-                words.push(word);
-            }
+        let ends = !c.is_alphanumeric() || c.is_uppercase() && before_lower;
+        if ends && !word.is_empty() {
+            let Some(word) = Word::new(std::mem::take(&mut word), budget) else { return words };
+            words.push(word);
         }
         if c.is_alphanumeric() {
             word.extend(c.to_lowercase());
