@@ -6,6 +6,7 @@
 pub mod clock;
 pub mod heartbeat;
 pub mod report;
+pub mod gcra;
 pub mod log_limit;
 pub mod secret;
 pub mod hex;

@@ -7,26 +7,18 @@
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// One second, in nanoseconds.
-const SECOND: u64 = 1_000_000_000;
+use crate::gcra::{Gcra, Pace};
 
 /// Says which of the lines of one kind may be written.
-///
-/// A generic cell rate algorithm (ITU-T I.371): each line moves a mark forward by the time that one line is
-/// worth, and a line may be written while the mark is not further ahead than the burst allows.
 #[derive(Debug)]
 pub struct LogLimit {
-    /// The time that one line is worth.
-    each: Duration,
-    /// How far ahead the mark may be.
-    ahead: Duration,
+    pace: Pace,
     state: Mutex<State>,
 }
 
 #[derive(Debug)]
 struct State {
-    /// When the lines so far are paid for; none were written before the first.
-    mark: Option<Instant>,
+    written: Gcra,
     /// Lines that were not written since the last that was.
     suppressed: u64,
 }
@@ -35,13 +27,9 @@ impl LogLimit {
     /// At most `per_second` lines a second, after a burst of at most `burst`. At least one of each.
     #[must_use]
     pub const fn new(per_second: u32, burst: u32) -> Self {
-        let (per_second, burst) = (at_least_one(per_second), at_least_one(burst));
-        let each = SECOND / per_second as u64;
-        let ahead = each.saturating_mul(burst as u64 - 1);
         Self {
-            each: Duration::from_nanos(each),
-            ahead: Duration::from_nanos(ahead),
-            state: Mutex::new(State { mark: None, suppressed: 0 }),
+            pace: Pace::new(per_second, Duration::from_secs(1), burst),
+            state: Mutex::new(State { written: Gcra::new(), suppressed: 0 }),
         }
     }
 
@@ -49,12 +37,10 @@ impl LogLimit {
     /// `None` where it may not, and then it is counted.
     pub fn allow(&self, now: Instant) -> Option<u64> {
         let mut state = self.state();
-        let mark = state.mark.map_or(now, |mark| mark.max(now));
-        if mark.saturating_duration_since(now) > self.ahead {
+        if state.written.take(self.pace, now).is_err() {
             state.suppressed = state.suppressed.saturating_add(1);
             return None;
         }
-        state.mark = mark.checked_add(self.each);
         Some(std::mem::take(&mut state.suppressed))
     }
 
@@ -68,10 +54,6 @@ impl LogLimit {
         // No operation leaves it half changed.
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
-}
-
-const fn at_least_one(count: u32) -> u32 {
-    if count == 0 { 1 } else { count }
 }
 
 #[cfg(test)]

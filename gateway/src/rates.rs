@@ -1,13 +1,11 @@
 //! How often a caller may call a tool, where the registry says so.
-//!
-//! The generic cell rate algorithm (ITU-T I.371): one instant for each caller and tool, the one at which
-//! its calls so far would have come had they come evenly.
 
 use std::time::{Duration, Instant};
 
 use policy::registry::Rate;
 
 use crate::bounded::Bounded;
+use crate::gcra::{Gcra, Pace};
 
 /// Whose calls of what.
 type Key = (Box<str>, Box<str>, Box<str>);
@@ -15,14 +13,14 @@ type Key = (Box<str>, Box<str>, Box<str>);
 /// The calls of callers.
 #[derive(Debug)]
 pub struct Rates {
-    even: Bounded<Key, Option<Instant>>,
+    calls: Bounded<Key, Gcra>,
 }
 
 impl Rates {
     /// With room for so many callers and tools.
     #[must_use]
     pub fn new(limit: usize) -> Self {
-        Self { even: Bounded::new(limit) }
+        Self { calls: Bounded::new(limit) }
     }
 
     /// Counts a call; `Err` with how long to wait if it is one too many. With no room to count it
@@ -31,23 +29,21 @@ impl Rates {
     /// # Errors
     /// How long to wait.
     pub fn take(&self, key: Key, rate: Rate, now: Instant) -> Result<(), Duration> {
-        let each = rate.per / rate.count;
-        let tolerance = rate.per.saturating_sub(each);
-        if self.even.insert(key.clone(), None).is_err() {
-            return Err(each);
+        let pace = Pace::new(rate.count, rate.per, rate.count);
+        if self.calls.insert(key.clone(), Gcra::new()).is_err() {
+            return Err(pace.each());
         }
-        let mut wait = Duration::ZERO;
-        self.even.update(key, |even: Option<Instant>| {
-            let even = even.map_or(now, |even| even.max(now));
-            wait = even.saturating_duration_since(now).saturating_sub(tolerance);
-            Some(if wait.is_zero() { even + each } else { even })
+        let mut taken = Ok(());
+        self.calls.update(key, |mut calls| {
+            taken = calls.take(pace, now);
+            calls
         });
-        if wait.is_zero() { Ok(()) } else { Err(wait) }
+        taken
     }
 
     /// Forgets those who have been even for a while.
     pub fn sweep(&self, now: Instant) {
-        self.even.retain(|_, even| even.is_some_and(|even| even > now));
+        self.calls.retain(|_, calls| !calls.is_even(now));
     }
 }
 

@@ -27,14 +27,20 @@ pub enum Holder {
     Network(IpAddr),
 }
 
+/// The network of a peer, by its first address; an IPv4 address is one for itself, however it is written.
+#[must_use]
+pub fn network(address: IpAddr) -> IpAddr {
+    match address.to_canonical() {
+        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & NETWORK)),
+        address @ IpAddr::V4(_) => address,
+    }
+}
+
 impl Holder {
     /// The network of a peer.
     #[must_use]
     pub fn network(address: IpAddr) -> Self {
-        Self::Network(match address.to_canonical() {
-            IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from(u128::from(address) & NETWORK)),
-            address @ IpAddr::V4(_) => address,
-        })
+        Self::Network(network(address))
     }
 }
 

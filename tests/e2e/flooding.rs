@@ -53,18 +53,14 @@ fn a_server_that_sends_answers_nobody_asked_for_does_not_fill_the_log() {
         let server = format!("- {{name: up, command: python3, args: ['{}']}}", program.display());
         let gateway = Config::with(&server, "[up]").start();
         let ana = gateway.client(era, ANA);
-        let mut calls = 0;
-        // Each call brings a thousand; the lines that are written say how many were not.
-        let (lines, suppressed) = eventually("a line that counts the others", || {
-            calls += 1;
+        // Each call brings a thousand. However fast they come: many more are counted than have a line of their own.
+        eventually("lines that count many others", || {
             assert_eq!(ana.call("read", &json!({})).status, 200);
             let log = gateway.log.lock().unwrap().clone();
-            let lines: Vec<_> = log.lines().filter(|line| line.contains("nobody waits")).collect();
-            let counts = lines.iter().map(|line| suppressed_in(line));
-            let suppressed = counts.max().filter(|count| *count > 100)?;
-            Some((lines.len(), suppressed))
+            let counts = log.lines().filter(|line| line.contains("nobody waits"));
+            let counts: Vec<_> = counts.map(suppressed_in).collect();
+            (counts.iter().sum::<u64>() > 4 * counts.len() as u64).then_some(())
         });
-        assert!(lines < 400, "{lines} lines for {calls} calls; {suppressed} were suppressed");
     }
 }
 

@@ -6,11 +6,13 @@
 //! [`crate::share::Shares`].
 
 use std::hash::{BuildHasher as _, Hash, RandomState};
-use std::net::{IpAddr, Ipv6Addr};
+use std::net::IpAddr;
 use std::time::Duration;
 
 use tokio::sync::{Semaphore, SemaphorePermit};
 use tokio::time::timeout;
+
+use crate::share::network;
 
 /// Most questions to one issuer at the same time.
 const QUESTIONS: usize = 48;
@@ -34,14 +36,8 @@ pub(super) enum Asker {
 }
 
 impl Asker {
-    /// Somebody at `address`. A host commonly has a whole /64 of IPv6 addresses, so that is one.
+    /// Somebody at `address`, or in its network.
     pub(super) fn at(address: Option<IpAddr>) -> Self {
-        let network = |address: IpAddr| match address.to_canonical() {
-            IpAddr::V4(four) => IpAddr::V4(four),
-            IpAddr::V6(six) => {
-                IpAddr::V6(Ipv6Addr::from_bits(six.to_bits() & !u128::from(u64::MAX)))
-            }
-        };
         Self::Address(address.map(network))
     }
 }
