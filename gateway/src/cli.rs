@@ -301,7 +301,8 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
                 say(&format!("warning: {warning}"));
             }
             questions(&settings);
-            if !sandboxes(&settings) && !elsewhere {
+            let grave = if elsewhere { "warning" } else { "error" };
+            if !sandboxes(&settings, grave) && !elsewhere {
                 return ExitCode::from(INVALID);
             }
             print("valid\n")
@@ -334,8 +335,9 @@ fn is_impossible(plan: Option<&Plan>) -> bool {
     plan.is_some_and(|plan| plan.required && plan.check().is_err())
 }
 
-/// Says which programs are not kept where they could be, here. Whether all could be started.
-fn sandboxes(settings: &Settings) -> bool {
+/// Says which programs are not kept where they could be, here, and how `grave` it is where they have to be.
+/// Whether all could be started.
+fn sandboxes(settings: &Settings, grave: &str) -> bool {
     let mut possible = true;
     for (server, plan) in programs(settings) {
         let name = &server.name;
@@ -349,7 +351,7 @@ fn sandboxes(settings: &Settings) -> bool {
             let error = Chain(&error);
             if plan.required {
                 possible = false;
-                say(&format!("error: the sandbox of the server `{name}` cannot be had: {error}"));
+                say(&format!("{grave}: the sandbox of the server `{name}` cannot be had: {error}"));
             } else {
                 say(&format!(
                     "warning: the sandbox of the server `{name}` is not complete on this machine: {error}"

@@ -59,7 +59,8 @@ impl Definitions {
             Detector::InternalUrls => self.internal_urls,
             Detector::OversizedText => self.oversized_text,
             Detector::PlantedInstructions => self.planted_instructions,
-            Detector::ToolNames => self.tool_names,
+            // A URI is the name of a resource.
+            Detector::ToolNames | Detector::ResourceUris => self.tool_names,
             // These are asked where the others are known.
             Detector::Pins | Detector::Shadowing | Detector::Registry => Treatment::Off,
             // What was not looked at to its end nobody has approved.

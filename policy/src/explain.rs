@@ -81,6 +81,8 @@ pub enum Matter {
     Broad(&'static str),
     /// It names something that no server offers.
     Idle(Box<str>),
+    /// It forbids what is in a folder of resources, and not the folder itself: the pattern that is missing.
+    Beside(Box<str>),
     /// It does not act: it is only counted, or switched off.
     Inactive,
 }
@@ -93,6 +95,7 @@ impl Matter {
             Self::Covered(_) => "covered",
             Self::Broad(_) => "broad",
             Self::Idle(_) => "idle",
+            Self::Beside(_) => "beside",
             Self::Inactive => "inactive",
         }
     }
@@ -135,6 +138,9 @@ impl Access {
             if let Some(what) = broad(rule) {
                 note(Matter::Broad(what));
             }
+            if let Some(folder) = beside(rule) {
+                note(Matter::Beside(folder));
+            }
             for kind in [Kind::Tool, Kind::Prompt] {
                 for pattern in rule.things.of(kind) {
                     if offered(&rule.servers, kind, pattern) == Some(false) {
@@ -145,6 +151,22 @@ impl Access {
         }
         remarks
     }
+}
+
+/// A folder whose resources a rule forbids and that it leaves readable itself.
+fn beside(rule: &Rule) -> Option<Box<str>> {
+    if rule.says != Says::Forbid {
+        return None;
+    }
+    let patterns = &rule.things.resources;
+    let folders = patterns.iter().filter_map(|pattern| pattern.as_str().strip_suffix("/*"));
+    // What ends at the authority is no folder, and what a wildcard stands in may be none.
+    let mut folders = folders.filter(|folder| {
+        let rest = folder.split_once("://").map_or(*folder, |(_, rest)| rest);
+        rest.contains('/') && !folder.contains(['*', '?'])
+    });
+    let covered = |folder: &&str| patterns.iter().any(|pattern| pattern.matches(folder));
+    folders.find(|folder| !covered(folder)).map(Into::into)
 }
 
 fn applies(rule: &Rule, subject: Subject<'_>) -> Applies {
@@ -218,7 +240,10 @@ mod tests {
         {"id": "writes", "effect": "allow", "principals": ["group:ops"], "servers": ["mail"], "tools": ["send", "gone"]},
         {"id": "late", "effect": "forbid", "principals": ["*"], "servers": ["*"], "tools": ["send"],
          "when": "arguments.size() > 3"},
-        {"id": "tried", "effect": "forbid", "principals": ["*"], "servers": ["*"], "tools": ["x"], "mode": "audit"}
+        {"id": "tried", "effect": "forbid", "principals": ["*"], "servers": ["*"], "tools": ["x"], "mode": "audit"},
+        {"id": "inside", "effect": "forbid", "principals": ["*"], "servers": ["files"], "resources": ["file:///srv/secret/*"]},
+        {"id": "both", "effect": "forbid", "principals": ["*"], "servers": ["mail"],
+         "resources": ["file:///srv/secret", "file:///srv/secret/*", "https://example.com/*"]}
     ]}"#;
 
     fn policy() -> Policy {
@@ -255,6 +280,8 @@ mod tests {
                 ("writes", &Applies::Yes),
                 ("late", &Applies::Depends),
                 ("tried", &Applies::Thing),
+                ("inside", &Applies::Server),
+                ("both", &Applies::Thing),
             ]
         );
     }
@@ -266,7 +293,13 @@ mod tests {
             remarks.iter().map(|remark| (remark.rule.as_str(), remark.what.code())).collect();
         assert_eq!(
             remarks,
-            [("all", "broad"), ("reads", "covered"), ("writes", "idle"), ("tried", "inactive")]
+            [
+                ("all", "broad"),
+                ("reads", "covered"),
+                ("writes", "idle"),
+                ("tried", "inactive"),
+                ("inside", "beside"),
+            ]
         );
         let nothing = access(&policy()).review(|_, _, _| None);
         assert!(!nothing.iter().any(|remark| matches!(remark.what, Matter::Idle(_))));

@@ -29,6 +29,8 @@ pub enum Detector {
     PlantedInstructions,
     /// Names outside the specified alphabet, and names given twice.
     ToolNames,
+    /// URIs that could be resolved to another resource.
+    ResourceUris,
     /// HTML comments and markup that does something.
     ActiveMarkup,
     /// Keys, tokens and passwords.
@@ -104,6 +106,7 @@ impl Detector {
             Self::DisguisedText => "disguised-text",
             Self::PlantedInstructions => "planted-instructions",
             Self::ToolNames => "tool-names",
+            Self::ResourceUris => "resource-uris",
             Self::ActiveMarkup => "active-markup",
             Self::Secrets => "secrets",
             Self::Identifiers => "identifiers",
@@ -200,7 +203,7 @@ impl Finding {
     /// Of a URI that cannot be compared. `key` is the member it stands in.
     pub(crate) fn uncomparable(key: &str, error: UriError) -> Self {
         let (at, note) = (format!("/{key}"), Cow::Borrowed(error.note()));
-        Self { detector: Detector::ToolNames, at, note }
+        Self { detector: Detector::ResourceUris, at, note }
     }
 
     pub(crate) fn unregistered() -> Self {

@@ -28,6 +28,7 @@ mod egress;
 mod federation;
 mod flooding;
 mod framing;
+mod guidance;
 mod http2;
 mod identity;
 mod import;

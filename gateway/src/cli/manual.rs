@@ -107,10 +107,7 @@ fn describe(command: &Command, before: &str, out: &mut String) {
             } else {
                 format!(" One of {}.", possible.join(", "))
             };
-            format!(
-                "| `{name}` | {}.{possible}{usual} |\n",
-                help.trim_end_matches('.').replace('|', "\\|")
-            )
+            format!("| `{name}` | {}{possible}{usual} |\n", sentence(&help).replace('|', "\\|"))
         })
         .collect();
     if !rows.is_empty() {
@@ -119,6 +116,15 @@ fn describe(command: &Command, before: &str, out: &mut String) {
     for verb in shown(command) {
         describe(verb, &name, out);
     }
+}
+
+/// A help text as a sentence. The end is missing where there is one alone; `..` that stands for more is no end.
+fn sentence(help: &str) -> String {
+    let help = help.trim_end();
+    if help.ends_with("..") {
+        return format!("{}…", help.trim_end_matches('.'));
+    }
+    format!("{}.", help.trim_end_matches('.'))
 }
 
 /// Every key of the configuration, section by section.

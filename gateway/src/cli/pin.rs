@@ -324,7 +324,16 @@ fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
     }
     store(&settings, &lock)?;
     let file = settings.pins.file.display();
-    say(&format!("{proposed} proposed in `{file}`; read it, then `portcullis pin approve`"));
+    let pending = lock.servers.values().any(|locked| {
+        let mut versions = locked.offers.values().flatten().chain(&locked.server);
+        versions.any(|version| version.state == State::Pending)
+    });
+    let next = match (pending, failed) {
+        (true, _) => "; read it, then `portcullis pin approve`",
+        (false, true) => "; nothing is there to be approved until the servers above can be asked",
+        (false, false) => "; everything is approved already",
+    };
+    say(&format!("{proposed} proposed in `{file}`{next}"));
     Ok(if failed { ExitCode::from(super::FAILED) } else { ExitCode::SUCCESS })
 }
 

@@ -4,10 +4,10 @@ mod simulate;
 
 use std::collections::BTreeSet;
 use std::fmt::{Display, Write as _};
-use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 use std::sync::Arc;
+use std::{fs, io};
 
 use clap::{Args, Subcommand, ValueEnum};
 use gateway::rehearsal::{Answer, Known, Rehearsal};
@@ -31,6 +31,11 @@ use simulate::Simulate;
 const DENIED: u8 = 5;
 /// There is something to say of the rules.
 const FOUND: u8 = 6;
+/// How a file of cases is begun.
+const BEGIN: &str = "; begin one there with a first case:\n\n\
+tests:\n  - name: what it shows\n    principal: NAME               # or groups, of a caller that is described\n    \
+server: NAME\n    tool: NAME                    # or prompt, resource, method\n    arguments: {}\n    \
+expect: deny                  # or allow\n\nor name the files; docs/policy.md, \"Before it decides\", says more";
 
 #[derive(Debug, Args)]
 pub(super) struct Policy {
@@ -149,7 +154,7 @@ struct Lint {
     /// Files of the audit log: rules that grant and that decided nothing in them are named.
     #[arg(long, value_name = "FILE", num_args = 1..)]
     against: Vec<PathBuf>,
-    /// Say nothing of this: `covered`, `broad`, `idle`, `inactive` or `unused`.
+    /// Say nothing of this: `covered`, `broad`, `idle`, `beside`, `inactive` or `unused`.
     #[arg(long, value_name = "CODE")]
     allow: Vec<String>,
     /// How it is shown.
@@ -337,8 +342,10 @@ fn test(test: &Test) -> Result<ExitCode, ExitCode> {
     let mut all = Vec::new();
     for file in &files {
         let shown = file.display().to_string();
-        let text = fs::read_to_string(file)
-            .map_err(|error| complain(&format!("could not read `{shown}`: {error}")))?;
+        let text = fs::read_to_string(file).map_err(|error| {
+            let begin = if error.kind() == io::ErrorKind::NotFound { BEGIN } else { "" };
+            complain(&format!("could not read `{shown}`: {error}{begin}"))
+        })?;
         let cases = cases::read(&shown, &text, &settings);
         all.extend(cases.map_err(|problems| invalid(&problems))?);
     }
@@ -473,6 +480,12 @@ fn remark(remark: &Remark) -> (String, &'static str, String) {
         Matter::Broad(what) => format!("{what}; name what is meant, or set a `when`"),
         Matter::Idle(name) => {
             format!("`{}` is nothing that these servers offer, by the lockfile", visible(name))
+        }
+        Matter::Beside(folder) => {
+            let folder = visible(folder);
+            format!(
+                "it forbids what is in `{folder}`, and `{folder}` itself can be read; name both"
+            )
         }
         Matter::Inactive => "it does not act; set `mode: enforce`, or remove it".to_owned(),
     };

@@ -212,6 +212,10 @@ fn detected(of: &str, finding: &Finding) -> Found {
         Detector::ToolNames => {
             (Severity::Medium, "have it renamed: 1 to 128 of letters, digits, `_`, `-`, `.`")
         }
+        Detector::ResourceUris => (
+            Severity::Medium,
+            "have the URI written in its canonical form: see `docs/policy.md`, \"Resources\"",
+        ),
         Detector::ActiveMarkup => {
             (Severity::Medium, "have it written as plain text or plain Markdown")
         }

@@ -254,7 +254,7 @@ impl Answer {
                 Message::Notification(told) => return Ok(Step::Told(told)),
                 Message::Request(request) if &*request.method == method::PING => {
                     let replier = self.replier();
-                    replier.reply(request::unasked(&request)).await;
+                    replier.reply(request::unasked(&request, "nothing else is offered")).await;
                 }
                 Message::Request(_) if self.era() == Era::Modern => {
                     return Err(UpstreamError::Protocol("the server asks in mid-answer"));

@@ -160,12 +160,13 @@ impl Channel {
                 {
                     let method: String = question.method.chars().take(NAME).collect();
                     let method = method.escape_debug();
-                    tracing::info!(
-                        server = %name, %method, suppressed,
+                    tracing::warn!(
+                        server = %name, %method, suppressed, why = self.desk.serves().refuses(),
                         "a question of the server was refused: it belongs to no one call whose client can be asked"
                     );
                 }
-                self.try_notify(request::unasked(&question).into());
+                let why = self.desk.serves().refuses();
+                self.try_notify(request::unasked(&question, why).into());
             }
             Delivered::Stray => {
                 if let Some(suppressed) = self.noise.allow(Instant::now()) {

@@ -34,6 +34,22 @@ pub(super) enum Serves {
     Session,
 }
 
+impl Serves {
+    /// Why a question that belongs to no one call is refused, and what lets it be asked.
+    pub(super) const fn refuses(self) -> &'static str {
+        match self {
+            Self::Everybody => {
+                "callers share this process or connection, so nobody can be asked; it takes `sharing: perSession` in the \
+                 configuration of the gateway"
+            }
+            Self::Caller => {
+                "several calls of this caller are under way; name the one that is meant by its progress token"
+            }
+            Self::Session => "no client listens that could be asked",
+        }
+    }
+}
+
 /// The requests that wait on one connection, and those who listen to it.
 #[derive(Debug)]
 pub(super) struct Desk {
@@ -68,6 +84,11 @@ impl Desk {
         let heard = broadcast::channel(HEARD).0;
         let (waiting, given_up) = (Mutex::default(), Mutex::default());
         Arc::new(Self { serves, limit, waiting, given_up, heard })
+    }
+
+    /// Whom it serves.
+    pub(super) const fn serves(&self) -> Serves {
+        self.serves
     }
 
     fn waiting(&self) -> MutexGuard<'_, BTreeMap<i64, Waiting>> {

@@ -219,7 +219,7 @@ impl Feed {
                     let upstream = Arc::clone(&self.upstream);
                     let replier = Replier::new(upstream, self.party.clone(), self.leg.clone());
                     if &*request.method == method::PING {
-                        replier.reply(request::unasked(&request)).await;
+                        replier.reply(request::unasked(&request, "nothing else is offered")).await;
                         continue;
                     }
                     let key = request.id.to_string().into();

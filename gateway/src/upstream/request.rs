@@ -279,15 +279,15 @@ pub(super) fn reply<'a>(body: Vec<u8>, speaker: Speaker<'a>) -> Outgoing<'a> {
     Outgoing { subject: speaker.subject, ..outgoing }
 }
 
-/// What a server that asks something of its client is told where there is no client to ask: `ping`
+/// What a server that asks something of its client is told where there is no client to ask, and `why`: `ping`
 /// is answered, nothing else is offered.
-pub(super) fn unasked(request: &wire::Request) -> Vec<u8> {
+pub(super) fn unasked(request: &wire::Request, why: &'static str) -> Vec<u8> {
     if request.method.as_ref() == method::PING {
         let mut out = wire::head(Some(&request.id), 16);
         out.extend_from_slice(br#""result":{}}"#);
         return out;
     }
-    wire::error(Some(&request.id), code::METHOD, "this client does not offer that", None)
+    wire::error(Some(&request.id), code::METHOD, why, None)
 }
 
 const fn reference(verb: Verb) -> Option<(&'static str, &'static str)> {

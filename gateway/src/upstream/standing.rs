@@ -241,7 +241,8 @@ impl Upstream {
                 }
                 match desk.deliver(message) {
                     Delivered::Refused(question) => {
-                        stream.replier().reply(request::unasked(&question)).await;
+                        let why = desk.serves().refuses();
+                        stream.replier().reply(request::unasked(&question, why)).await;
                     }
                     // An answer on this stream that nobody waits for here is waited for elsewhere.
                     Delivered::Done | Delivered::Stray => {}

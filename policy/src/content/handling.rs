@@ -101,6 +101,7 @@ const fn possible(detector: Detector) -> &'static [Handling] {
         Detector::MediaTypes
         | Detector::DisguisedText
         | Detector::ToolNames
+        | Detector::ResourceUris
         | Detector::SensitiveFields
         | Detector::ResultSize
         | Detector::Guardrail

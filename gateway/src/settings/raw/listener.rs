@@ -80,6 +80,7 @@ pub(in crate::settings) enum RawTlsVersion {
 /// Which certificates clients show.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
+#[schemars(rename = "ClientCertificates")]
 pub(in crate::settings) struct RawClients {
     /// Whether a client may connect without one. One that is shown must be good in any case.
     pub(in crate::settings) certificates: RawPresence,

@@ -68,6 +68,7 @@ pub(in crate::settings) struct RawTraces {
 /// What becomes of the trace a client names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
+#[schemars(rename = "ClientTraces")]
 pub(in crate::settings) enum Clients {
     /// The exchange is a part of it.
     #[default]
