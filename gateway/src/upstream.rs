@@ -661,7 +661,8 @@ impl Upstream {
                 message @ Message::Response(_) => return self.outcome(message, id),
                 Message::Notification(told) => self.heard(&told),
                 Message::Request(question) => {
-                    let reply = request::reply(request::unasked(&question), speaker);
+                    let refusal = request::unasked(&question, "nothing else is offered");
+                    let reply = request::reply(refusal, speaker);
                     if let Err(error) = self.notify(&reply, deadline).await {
                         let error = crate::report::Chain(&error);
                         tracing::debug!(server = %self.name, %error, "a question was not answered");
