@@ -204,6 +204,8 @@ fn no_member_of_what_a_client_says_carries_a_blocked_value_to_a_server() {
             ("prompts/get", "/arguments"),
             ("resources/read", "/uri"),
             ("completion/complete", "/argument/value"),
+            ("completion/complete", "/context/arguments"),
+            ("tools/call", "/_meta"),
         ] {
             assert!(passed.contains(&place), "{era:?} {place:?}: {passed:?}");
         }
