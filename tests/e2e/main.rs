@@ -39,6 +39,7 @@ mod operator;
 mod peers;
 mod pins;
 mod places;
+mod members;
 mod policy;
 mod programs;
 mod protocol;

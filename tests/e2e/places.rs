@@ -19,7 +19,7 @@ const CANARY: &str = "canary-7f3a9c21";
 const SECRET: &str = "AKIAQ3EGRZ7XK2MWPLVT";
 
 /// A server that answers everything with an empty result.
-fn quiet(era: Era) -> Server {
+pub(crate) fn quiet(era: Era) -> Server {
     let offers = json!({
         "tools": [tool("work")], "prompts": [{ "name": "ask" }],
         "resources": [{ "name": "file", "uri": "file:///a" }],
@@ -381,7 +381,7 @@ fn asking(era: Era, script: &Script) -> Server {
     )
 }
 
-fn events(stream: &mut TcpStream, messages: &[Value]) -> bool {
+pub(crate) fn events(stream: &mut TcpStream, messages: &[Value]) -> bool {
     let mut text =
         "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n"
             .to_owned();
