@@ -43,9 +43,9 @@ impl Serves {
                  configuration of the gateway"
             }
             Self::Caller => {
-                "several calls of this caller are under way; name the one that is meant by its progress token"
+                "it is not clear which call is meant, or its client cannot be asked; name the call by its progress token"
             }
-            Self::Session => "no client listens that could be asked",
+            Self::Session => "no call is under way whose client can be asked",
         }
     }
 }

@@ -166,7 +166,7 @@ mod tests {
             tail.push(format!("line {n} with correct horse battery").into_bytes());
             tail.push(b"  ".to_vec());
         }
-        tail.push(vec![b'x'; 8000]);
+        tail.push(b"a word ".repeat(1200));
         let said = tail.shown(&given);
         assert_eq!(said.len(), LAST);
         assert_eq!(said[0], "line 93 with [REDACTED:given]");

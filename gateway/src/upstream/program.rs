@@ -32,8 +32,8 @@ use crate::wire;
 
 /// Lines of output that are no messages before the process is given up: some programs greet.
 const GARBAGE: usize = 16;
-/// How long the error output of a program that is to end is read: longer than it may take to end.
-const LAST_WORDS: Duration = Duration::from_secs(6);
+/// How long the error output of a program that has ended is read on, if something still holds it open.
+const LAST_WORDS: Duration = Duration::from_millis(250);
 /// How long a process may take to end by itself, and again after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
 /// What every program gets of our environment.
@@ -133,14 +133,15 @@ impl Starter {
         let (name, noise) = (self.name.clone(), Arc::clone(&self.noise));
         let reader = Reader { channel: Arc::clone(&channel), name, noise, limit };
         self.tasks.spawn_service(reader.read(BufReader::new(stdout)));
+        let gone = CancellationToken::new();
         let said = complain(
             BufReader::new(stderr),
-            channel.over.clone(),
+            gone.clone(),
             (self.name.clone(), Arc::clone(&self.noise)),
             Arc::clone(&self.secrets),
         );
         let watched = (Arc::clone(&channel), Arc::clone(&self.noise));
-        let watch = watch(child, said, watched, self.name.clone(), self.tasks.clone());
+        let watch = watch((child, gone), said, watched, self.name.clone(), self.tasks.clone());
         self.tasks.spawn_service(watch);
         Ok(channel)
     }
@@ -242,10 +243,10 @@ async fn line(input: &mut (impl AsyncBufRead + Unpin), limit: usize) -> Option<B
 
 /// Logs what the program says on its error output, so that nothing in it can pass for our log. What is not
 /// logged is read all the same: a program that waits for its error output to be read does not answer.
-/// Reads on for a while when the program is to end, because it says then why; what it said last.
+/// Reads on until the program is gone, because it says at its end why; what it said last.
 async fn complain(
     mut stderr: impl AsyncBufRead + Unpin,
-    over: CancellationToken,
+    gone: CancellationToken,
     (name, noise): (ServerName, Arc<Noise>),
     given: Arc<[(String, Secret)]>,
 ) -> Vec<String> {
@@ -260,7 +261,7 @@ async fn complain(
         }
     };
     let late = async {
-        over.cancelled().await;
+        gone.cancelled().await;
         tokio::time::sleep(LAST_WORDS).await;
     };
     tokio::select! {
@@ -271,9 +272,9 @@ async fn complain(
     tail.shown(&given)
 }
 
-/// Waits until the process ends, or ends it; and keeps what it `said` last.
+/// Waits until the process ends, or ends it, and lets it be known with `gone`; keeps what it `said` last.
 async fn watch(
-    mut child: Child,
+    (mut child, gone): (Child, CancellationToken),
     said: impl Future<Output = Vec<String>>,
     (channel, noise): (Arc<Channel>, Arc<Noise>),
     name: ServerName,
@@ -293,6 +294,7 @@ async fn watch(
         };
         // What it started is ended with it, and holds its error output open no longer.
         drop(group);
+        gone.cancel();
         status
     };
     let (status, said) = tokio::join!(waited, said);
