@@ -9,6 +9,7 @@ pub mod cases;
 mod clashes;
 mod compile;
 mod credentials;
+mod effective;
 mod guardrails;
 mod identity;
 mod listeners;

@@ -319,6 +319,22 @@ fn a_configuration_is_shown_without_what_is_secret() {
     }
     assert!(whole.contains("# default"), "{whole}");
     assert!(!whole.contains("hunter2"));
+    // Also of sections that are not written, and of what is derived from something else.
+    for part in [
+        "limits:  # default\n",
+        "  inFlightPerCaller: 512  # default\n",
+        "  unauthenticatedPerAddress: 512  # default\n",
+        "  keptResultsPerCaller: 16MiB  # default\n",
+        "  http2:  # default\n",
+        "    sandbox:  # default\n",
+        "  content:  # default\n",
+        "        secrets: redact  # default\n",
+        "        secrets: audit  # default\n",
+        "  definitions:  # default\n",
+        "    hiddenCharacters: enforce  # default\n",
+    ] {
+        assert!(whole.contains(part), "{part}\n{whole}");
+    }
     // What is shown can be read again, where nothing was left out.
     let again = folder.path().join("again.yaml");
     fs::write(

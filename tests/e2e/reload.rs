@@ -10,7 +10,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use e2e::client::{Answer, Client, get, raw, until};
-use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
 use e2e::issuer::{Issuer, Key};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era, eventually};
@@ -101,6 +101,21 @@ fn a_file_that_changes_is_in_force_and_one_that_is_wrong_changes_nothing() {
                 .any(|record| record["event"] == "applied"
                     && record["policy"] == after["appliedHash"])
         );
+        // An operator compares a file with what is in force.
+        let ops = gateway.ops.unwrap().to_string();
+        let applied = |file: &Path| {
+            let mut command = Command::new(binary());
+            command.args(["config", "applied", "--ops", &ops, "-c"]).arg(file);
+            let output = command.output().unwrap();
+            (output.status.code(), String::from_utf8(output.stdout).unwrap())
+        };
+        let hash = after["appliedHash"].as_str().unwrap();
+        let (code, text) = applied(&file);
+        assert_eq!((code, text.matches(hash).count()), (Some(0), 2), "{text}");
+        let other = folder.path().join("other.yaml");
+        config(&server, &folder, "read").write(&other, gateway.audit());
+        let (code, text) = applied(&other);
+        assert_eq!((code, text.matches(hash).count()), (Some(6), 1), "{text}");
         // A file that is wrong, asked for by signal.
         fs::write(&file, "apiVersion: portcullis.dev/v1\nlisteners: 7\n").unwrap();
         gateway.hang_up();

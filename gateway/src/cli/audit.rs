@@ -551,6 +551,10 @@ fn words(record: Value<'_>) -> Vec<u8> {
         word(&format!("from {peer}"));
         word(&text("route").unwrap_or_else(|| "to no route".to_owned()));
     }
+    // Which configuration is in force from then on.
+    if let (Some("start" | "applied"), Some(policy)) = (text("event").as_deref(), text("policy")) {
+        word(&policy);
+    }
     let why: Vec<_> = ["reason", "rule", "what"].iter().filter_map(|name| text(name)).collect();
     let why = (!why.is_empty()).then(|| why.join(", "));
     let why: Vec<_> = why.into_iter().chain(findings(record)).collect();

@@ -8,7 +8,7 @@ use clap::{Args, Subcommand};
 use gateway::settings::shown::{self, Judge, With};
 
 use super::import::secrets::{At, is_plain, is_plain_argument, is_plain_url, without_placeholders};
-use super::{complain, invalid, print, settings};
+use super::{complain, invalid, ops, print, settings};
 
 #[derive(Debug, Args)]
 pub(super) struct Config {
@@ -30,6 +30,9 @@ enum Verb {
         #[arg(long)]
         origin: bool,
     },
+    /// Say whether the running gateway uses this configuration: the hashes of both, as records have them in
+    /// `policy`. Exits with 6 when they differ.
+    Applied(ops::Applied),
 }
 
 /// What an import would write down.
@@ -54,18 +57,22 @@ impl Judge for Careful {
 }
 
 pub(super) fn run(config: &Config) -> ExitCode {
-    let Verb::Show { config, effective, origin } = &config.verb;
+    let (config, effective, origin) = match &config.verb {
+        Verb::Show { config, effective, origin } => (config, effective, origin),
+        Verb::Applied(applied) => return ops::applied(applied),
+    };
     // One that is not valid counts for nothing.
-    if let Err(code) = settings(config) {
-        return code;
-    }
+    let settings = match settings(config) {
+        Ok(settings) => settings,
+        Err(code) => return code,
+    };
     let file = config.display().to_string();
     let text = match fs::read_to_string(config) {
         Ok(text) => text,
         Err(error) => return complain(&format!("could not read `{file}`: {error}")),
     };
     let with = With { defaults: *effective, origin: *origin };
-    match shown::show(&file, &text, with, &Careful) {
+    match shown::show((&file, &text), &settings, with, &Careful) {
         Ok(yaml) => print(&yaml),
         Err(problems) => invalid(&problems),
     }

@@ -59,6 +59,17 @@ pub(super) struct Health {
     timeout: Duration,
 }
 
+/// Whether the running gateway uses a configuration.
+#[derive(Debug, Args)]
+pub(super) struct Applied {
+    /// The configuration, also for its `ops.address` and `ops.token`.
+    #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
+    config: PathBuf,
+    /// Where the operator's listener is, if not there: `HOST:PORT`.
+    #[arg(long, value_name = "ADDRESS")]
+    ops: Option<String>,
+}
+
 /// How the running gateway is found.
 #[derive(Debug, Args)]
 struct Reached {
@@ -386,6 +397,53 @@ pub(super) fn health(health: &Health) -> ExitCode {
         }
         Err(error) => complain(&format!("`{address}` does not answer: {error}")),
     }
+}
+
+/// Compares the configuration in a file with the one in force, by the hash that records have in `policy`.
+pub(super) fn applied(applied: &Applied) -> ExitCode {
+    let settings = match super::settings(&applied.config) {
+        Ok(settings) => settings,
+        Err(code) => return code,
+    };
+    let Some(ops) = &settings.ops else {
+        return complain("the configuration has no `ops`");
+    };
+    let Some(token) = &ops.token else {
+        return complain("the configuration has no `ops.token`, which an operator has to show");
+    };
+    let token = match secret(token) {
+        Ok(token) => token,
+        Err(why) => return complain(&why),
+    };
+    let address = applied.ops.clone().unwrap_or_else(|| ops.address.to_string());
+    let question = Question { token: Some(&token), ..Question::of("/config") };
+    let answer = match ask(&address, &question, ANSWER) {
+        Ok((200, body)) => body,
+        Ok((status, body)) => return complain(&format!("{status}: {}", body.trim())),
+        Err(error) => return complain(&format!("`{address}` does not answer: {error}")),
+    };
+    let Ok(status) = answer.parse::<Value>() else {
+        return complain("the answer is no status of a configuration");
+    };
+    let text = |at: &str| status.pointer(at).and_then(Value::as_str).unwrap_or_default();
+    let (in_force, file) = (text("/appliedHash"), format!("sha256:{}", settings.digest));
+    print(&format!(
+        "in force   {in_force} since {}\nthis file  {file}\n",
+        text("/appliedAt").escape_debug()
+    ));
+    let error = text("/lastError/what");
+    if !error.is_empty() {
+        say(&format!(
+            "the gateway could not take the last change of its file: {}",
+            error.escape_debug()
+        ));
+    }
+    if in_force == file {
+        say("this file is in force");
+        return ExitCode::SUCCESS;
+    }
+    say("this file is not in force, or its variables are set otherwise here");
+    ExitCode::from(FOUND)
 }
 
 pub(super) fn selftest(selftest: &Selftest) -> ExitCode {

@@ -3,13 +3,15 @@
 
 use std::fmt::Write as _;
 
+use policy::content::Direction;
 use policy::pointer::escaped;
 use serde_json::Value;
 
+use super::effective::{self, Effective};
 use super::problem::Problem;
 use super::variables::replaced;
 use super::yaml::{Kind, Node};
-use super::{Problems, shape, yaml};
+use super::{Problems, Settings, shape, yaml};
 
 /// What is shown beside what is written.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,15 +37,21 @@ pub trait Judge {
     fn url(&self, text: &str) -> bool;
 }
 
-/// The configuration in `text`, as YAML, as far as `judge` says that it may be shown.
+/// The configuration in `text`, of which `settings` were made, as YAML, as far as `judge` says that it may be shown.
 ///
 /// # Errors
 /// When it is not YAML.
-pub fn show(file: &str, text: &str, with: With, judge: &dyn Judge) -> Result<String, Problems> {
+pub fn show(
+    (file, text): (&str, &str),
+    settings: &Settings,
+    with: With,
+    judge: &dyn Judge,
+) -> Result<String, Problems> {
     let wrong = |found: Vec<Problem>| Problems::new(file, text, found);
     let root = yaml::parse(text).map_err(wrong)?;
     let schema = shape::schema();
-    let mut shown = Shown { text, schema: &schema, with, judge, out: String::new() };
+    let effective = Effective::of(settings);
+    let mut shown = Shown { text, schema: &schema, with, judge, effective, out: String::new() };
     shown.node(&root, &schema, "", 0);
     Ok(shown.out)
 }
@@ -53,6 +61,7 @@ struct Shown<'a> {
     schema: &'a Value,
     with: With,
     judge: &'a dyn Judge,
+    effective: Effective,
     out: String,
 }
 
@@ -98,7 +107,11 @@ impl Shown<'_> {
                 }
                 // What sinks may say goes by where they lead.
                 if self.with.defaults && !at.starts_with("/audit/sinks") {
-                    self.defaults(&properties, members.iter().map(|(key, _)| &*key.text), deep);
+                    let written: Vec<_> = members.iter().map(|(key, _)| &*key.text).collect();
+                    self.defaults(&schema, &written, at, deep);
+                    if written.contains(&"command") && !written.contains(&"sandbox") {
+                        self.sandbox(name, deep);
+                    }
                 }
             }
         }
@@ -136,20 +149,62 @@ impl Shown<'_> {
         self.out.push('\n');
     }
 
-    /// What counts for members that are not written, as the schema says it.
-    fn defaults<'n>(
-        &mut self,
-        properties: &Value,
-        written: impl Iterator<Item = &'n str>,
-        deep: usize,
-    ) {
-        let written: Vec<_> = written.collect();
-        let properties = properties.as_object().into_iter().flatten();
-        for (name, property) in properties.filter(|(name, _)| !written.contains(&name.as_str())) {
-            if let Some(usual) = self.usual(property) {
-                let indent = "  ".repeat(deep);
-                writeln!(self.out, "{indent}{name}: {usual}  # default").unwrap_or_default();
+    /// What counts for members of `schema` at `at` that are not `written`; sections that are left out with what counts
+    /// in them.
+    fn defaults(&mut self, schema: &Value, written: &[&str], at: &str, deep: usize) {
+        let required = schema.get("required").and_then(Value::as_array);
+        let is_required = |name: &str| {
+            required.is_some_and(|all| all.iter().any(|one| one.as_str() == Some(name)))
+        };
+        let indent = "  ".repeat(deep);
+        let properties = schema.get("properties").and_then(Value::as_object).cloned();
+        for (name, property) in properties.unwrap_or_default() {
+            if written.contains(&name.as_str()) || is_required(&name) {
+                continue;
             }
+            let place = format!("{at}/{name}");
+            let known = self.effective.at(&place).map(str::to_owned);
+            if let Some(usual) =
+                known.or_else(|| handling(at, &name)).or_else(|| self.usual(&property))
+            {
+                writeln!(self.out, "{indent}{name}: {usual}  # default").unwrap_or_default();
+            } else if place == "/policy/content" {
+                self.content(&indent);
+            } else if property.get("$ref").is_some() {
+                // It is there with what counts in it; what may be missing altogether is no plain reference.
+                let section = self.followed(&property);
+                let before = self.out.len();
+                writeln!(self.out, "{indent}{name}:  # default").unwrap_or_default();
+                let head = self.out.len();
+                self.defaults(&section, &[], &place, deep + 1);
+                if self.out.len() == head {
+                    self.out.truncate(before);
+                }
+            }
+        }
+    }
+
+    /// What is done about results and arguments of servers that no entry names.
+    fn content(&mut self, indent: &str) {
+        writeln!(self.out, "{indent}content:  # default\n{indent}  - servers: [\"*\"]")
+            .unwrap_or_default();
+        for (name, direction) in
+            [("results", Direction::Result), ("arguments", Direction::Argument)]
+        {
+            writeln!(self.out, "{indent}    {name}:").unwrap_or_default();
+            for (detector, handling) in effective::content(direction) {
+                writeln!(self.out, "{indent}      {detector}: {handling}  # default")
+                    .unwrap_or_default();
+            }
+        }
+    }
+
+    /// The sandbox of a program for which none is written.
+    fn sandbox(&mut self, server: &str, deep: usize) {
+        let indent = "  ".repeat(deep);
+        writeln!(self.out, "{indent}sandbox:  # default").unwrap_or_default();
+        for (name, text) in self.effective.sandbox_of(server) {
+            writeln!(self.out, "{indent}  {name}: {text}  # default").unwrap_or_default();
         }
     }
 
@@ -163,13 +218,13 @@ impl Shown<'_> {
         let (_, rest) = words.split_once("Default ")?;
         let end = rest.find([',', ';', '\n']).unwrap_or(rest.len());
         let rest = rest.get(..end)?.trim_end_matches('.');
-        match rest.split_once('`').map(|(_, rest)| rest.split_once('`')) {
-            Some(Some((value, _))) => Some(value.to_owned()),
-            Some(None) | None => {
-                let number = rest.split(['.', ' ']).next()?;
-                number.bytes().all(|byte| byte.is_ascii_digit()).then(|| number.to_owned())
-            }
+        // "Default half of `inFlight`" is no value.
+        if let Some(value) = rest.strip_prefix('`') {
+            return value.split_once('`').map(|(value, _)| value.to_owned());
         }
+        let number = rest.split(['.', ' ']).next()?;
+        let is_number = !number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit());
+        is_number.then(|| number.to_owned())
     }
 
     /// What a schema refers to, without the possibility that there is nothing.
@@ -185,6 +240,18 @@ impl Shown<'_> {
         let mut found = options.filter_map(one);
         found.next().unwrap_or(schema).clone()
     }
+}
+
+/// What is done about what a detector finds, in an entry of `content` that does not say it.
+fn handling(at: &str, name: &str) -> Option<String> {
+    let entry = at.strip_prefix("/policy/content/")?;
+    let direction = match entry.split_once('/')?.1 {
+        "results" => Direction::Result,
+        "arguments" => Direction::Argument,
+        _ => return None,
+    };
+    let mut all = effective::content(direction);
+    all.find(|(detector, _)| *detector == name).map(|(_, handling)| handling.to_owned())
 }
 
 /// `text` without what stands for variables that are not set: it may be what is secret.

@@ -167,6 +167,12 @@ impl Handlings {
         said.unwrap_or_else(|| Self::usual(detector, direction, named))
     }
 
+    /// What is done where nothing is said, without a list of what may be: each member as it is written.
+    pub fn usual_of(direction: Direction) -> impl Iterator<Item = (&'static str, &'static str)> {
+        let all = Self::default().all().into_iter();
+        all.map(move |(name, detector, _)| (name, Self::usual(detector, direction, false).name()))
+    }
+
     fn usual(detector: Detector, direction: Direction, named: bool) -> Handling {
         let usual = USUAL.iter().find(|(known, ..)| *known == detector);
         let (_, result, with_list, argument) =
