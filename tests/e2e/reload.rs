@@ -216,7 +216,7 @@ fn a_config_map_whose_links_are_swapped_is_a_change() {
     fs::create_dir(&mounted).unwrap();
     swap(&mounted, 1, &text("read"));
     symlink("..data/gateway.yaml", mounted.join("gateway.yaml")).unwrap();
-    let mut command = Command::new(e2e::gateway::binary());
+    let mut command = Command::new(binary());
     command.args(["run", "-c"]).arg(mounted.join("gateway.yaml"));
     let gateway = Gateway::spawn(command, Folder::new(), audit.clone());
     let ana = gateway.client(Era::Modern, ANA);
@@ -308,7 +308,7 @@ fn what_is_revoked_and_what_was_trusted_first_outlive_a_change() {
 fn programs_of_a_former_configuration_end_when_nothing_needs_them() {
     let folder = Folder::new();
     let file = folder.path().join("gateway.yaml");
-    let exe = e2e::gateway::binary();
+    let exe = binary();
     let server = Server::echo(Era::Modern, &["read"]);
     let mut stdio = config(&server, &folder, "echo");
     stdio.servers = format!("- {{name: up, command: '{}', args: [canary]}}", exe.display());
