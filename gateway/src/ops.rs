@@ -262,13 +262,13 @@ impl Ops {
     fn unlisted(&self, change: &Revoked) -> String {
         let gateway = Arc::clone(&self.live.now().gateway);
         let servers: Vec<_> = gateway.routes.values().flat_map(|route| &route.servers).collect();
-        let is_unlisted = |entry: &&Box<str>| {
+        let is_unlisted = |entry: &&str| {
             let Some((server, name)) = entry.split_once('/') else { return false };
             let mut servers = servers.iter().filter(|one| one.name().as_str() == server);
             servers.any(|one| one.lists(name) == Some(false))
         };
         let unlisted: Vec<_> =
-            change.tools.iter().filter(is_unlisted).map(|tool| &**tool).collect();
+            change.tools.iter().map(|tool| &**tool).filter(is_unlisted).collect();
         serde_json::Value::from(unlisted).to_string()
     }
 

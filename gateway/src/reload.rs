@@ -257,8 +257,9 @@ impl Reloader {
         (held.sections, held.at) = (sections, self.lasting.clock.now());
         (held.error, held.tried, held.again) = (None, digest, None);
         drop(held);
-        tracing::info!(policy = %built.digest, "another configuration is in force");
-        self.switch.succeed(built.generation);
+        let (generation, digest) = (built.generation, built.digest);
+        self.switch.succeed(generation);
+        tracing::info!(policy = %digest, "another configuration is in force");
         Ok(Reloaded::Applied)
     }
 

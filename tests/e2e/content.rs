@@ -560,9 +560,9 @@ fn a_key_is_known_whatever_stands_beside_it_in_both_directions() {
     let keys = [
         format!("ghp_{body}"),
         "AKIAQ3EGRZ7XK2MWPLVT".to_owned(),
-        format!("glpat-{}", &body[..20]),
+        format!("glpat-{}", body.split_at(20).0),
         format!("sk-ant-api03-{body}"),
-        format!("xoxb-123456789012-{}", &body[..24]),
+        format!("xoxb-123456789012-{}", body.split_at(24).0),
         format!("npm_{body}"),
         format!("eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxMjM0NTY3ODkwIn0.{body}"),
     ];

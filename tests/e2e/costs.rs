@@ -50,7 +50,7 @@ fn text(text: &str) -> Value {
 
 /// A server with the tools `big` and `small`. Calls of `big` are answered with these results, in turn, and
 /// only when so many of them have arrived as there are results; each is said here when it was written.
-fn gathering(era: Era, results: Vec<Value>, big: Value) -> (Server, Receiver<()>) {
+fn gathering(era: Era, results: Vec<Value>, big: &Value) -> (Server, Receiver<()>) {
     let (written, seen) = channel();
     let (written, gate) = (Mutex::new(written), Barrier::new(results.len()));
     let next = AtomicUsize::new(0);
@@ -156,7 +156,7 @@ fn hostile_markup_and_long_texts_are_answered_and_others_do_not_wait_for_them() 
     for (era, plain) in [(Era::Legacy, MIB), (Era::Modern, 4 * MIB)] {
         let hostile = repeated("![][", MIB);
         let results = vec![text(&hostile), text(&report(plain)), text(&report(MIB))];
-        let (server, seen) = gathering(era, results, tool("big"));
+        let (server, seen) = gathering(era, results, &tool("big"));
         let gateway = start(&server, "", "");
         let params = json!({ "name": "big", "arguments": {} });
         let answers = beside(&gateway, era, &params, 3, &seen);
@@ -315,7 +315,7 @@ fn text_that_expands_is_withheld_and_takes_no_more_memory_than_others() {
     for era in ERAS {
         // Each of these letters is eleven times as long when it is normalised.
         let expanding = text(&repeated("\u{fdfa}", 15_000_000));
-        let (server, seen) = gathering(era, vec![expanding; 3], tool("big"));
+        let (server, seen) = gathering(era, vec![expanding; 3], &tool("big"));
         let gateway = start(&server, "", "");
         let params = json!({ "name": "big", "arguments": {} });
         for answer in beside(&gateway, era, &params, 3, &seen) {
@@ -339,7 +339,7 @@ fn a_result_that_costs_too_much_to_check_is_withheld() {
         for (mode, detector) in
             [("audit", "inspection-budget"), ("enforce", "output-schema"), ("'off'", "")]
         {
-            let (server, _seen) = gathering(era, vec![result(80_000)], big.clone());
+            let (server, _seen) = gathering(era, vec![result(80_000)], &big);
             let policy = format!("content: [{{servers: [up], outputSchema: {mode}}}]");
             let gateway = start(&server, &policy, "");
             let params = json!({ "name": "big", "arguments": {} });
@@ -358,7 +358,7 @@ fn a_result_that_costs_too_much_to_check_is_withheld() {
             let bob = gateway.client(era, BOB);
             assert_eq!(answered(&bob.call("small", &json!({}))), "done");
             // A short one is checked.
-            let (server, _seen) = gathering(era, vec![result(50)], big.clone());
+            let (server, _seen) = gathering(era, vec![result(50)], &big);
             let gateway = start(&server, &policy, "");
             let answer = gateway.client(era, ANA).call("big", &json!({})).json();
             assert_eq!(answer["result"]["structuredContent"]["items"][49], 49, "{answer}");
@@ -431,7 +431,7 @@ fn a_pattern_that_is_too_large_is_refused_when_the_file_is_read() {
 #[test]
 fn what_one_message_may_cost_is_a_setting() {
     for era in ERAS {
-        let (server, _seen) = gathering(era, vec![text(&report(10_000))], tool("big"));
+        let (server, _seen) = gathering(era, vec![text(&report(10_000))], &tool("big"));
         for (work, passes) in [("60000", false), ("1000000", true)] {
             let config = Config::of(&server.url()).policy(ALL);
             let config = config.limits(&format!("inspectionWork: {work}"));
@@ -459,7 +459,7 @@ fn what_one_message_may_cost_is_a_setting() {
 fn a_gateway_that_inspects_for_long_ends_in_its_time() {
     for era in ERAS {
         let long = text(&(repeated("![][", 2 * MIB) + &report(2 * MIB)));
-        let (server, seen) = gathering(era, vec![long; 4], tool("big"));
+        let (server, seen) = gathering(era, vec![long; 4], &tool("big"));
         let mut gateway = start(&server, "", "drainTime: 1s");
         let ana = gateway.client(era, ANA);
         let params = json!({ "name": "big", "arguments": {} });

@@ -129,12 +129,12 @@ fn a_start_that_fails_leaves_no_record_of_a_crash() {
     // What is needed to listen fails before anything is recorded.
     let mut wrong = config.clone();
     wrong.more = "sessions: {keys: [{fromFile: /nowhere/session.key}]}".to_owned();
-    assert_eq!(wrong.refused().status.code(), Some(1));
+    assert!(!wrong.refused().status.success());
     assert_eq!(starts(&file).len(), 1);
     // What fails after it leaves a `stop`.
     let mut wrong = config.clone();
     wrong.ops = "{address: '127.0.0.1:0', token: {fromFile: /nowhere/token}}".to_owned();
-    assert_eq!(wrong.refused().status.code(), Some(1));
+    assert!(!wrong.refused().status.success());
     let text = fs::read_to_string(&file).unwrap();
     assert_eq!(starts(&file).len(), text.matches(r#""event":"stop""#).count());
     session(&config, 1);
@@ -713,8 +713,9 @@ fn a_file_of_checkpoints_that_is_removed_or_cut_is_begun_anew_and_still_proves_t
         assert!(whole, "{report}");
         let text = fs::read_to_string(&log).unwrap();
         let end = text.rmatch_indices("\"event\":\"checkpoint\"").nth(1).unwrap().0;
-        let end = text[end..].find('\n').unwrap() + end + 1;
-        fs::write(&log, &text[..end]).unwrap();
+        let (before, last) = text.split_at(end);
+        let (line, _) = last.split_once('\n').unwrap();
+        fs::write(&log, format!("{before}{line}\n")).unwrap();
         assert!(!verified(&trusted, &[&log]).0, "the end was cut off");
     }
 }

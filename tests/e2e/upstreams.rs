@@ -511,7 +511,7 @@ fn a_program_gets_what_it_was_given_and_no_more() {
     let config = Config::with(&servers, "[up]");
     // The variable the secret is read from is not there: the gateway says so and does not start.
     let refused = config.refused();
-    assert_eq!(refused.status.code(), Some(1));
+    assert_eq!(refused.status.code(), Some(3));
     let said = String::from_utf8_lossy(&refused.stderr).into_owned();
     assert!(
         said.contains(

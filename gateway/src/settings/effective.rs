@@ -151,7 +151,7 @@ impl Effective {
         let mode = if plan.required { "required" } else { "preferred" };
         let files = match plan.rest {
             Files::Listed => "listed",
-            Files::Any { .. } => "any",
+            Files::Any => "any",
         };
         let network = match plan.network {
             Network::None | Network::Ports(_) => "none",

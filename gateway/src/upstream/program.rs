@@ -78,7 +78,8 @@ impl Starter {
         let program = self.program.clone();
         let path = self.secrets.iter().find(|(name, _)| name == "PATH");
         let path = path.map(|(_, value)| OsString::from(value.expose()));
-        let identity = tokio::task::spawn_blocking(move || whois::of_program(&program, path)).await;
+        let identity =
+            tokio::task::spawn_blocking(move || whois::of_program(&program, path.as_deref())).await;
         let identity = identity.unwrap_or_else(|_| UNREADABLE.to_owned());
         if keeper.identified(&self.name, &identity) { Ok(()) } else { Err(UpstreamError::Stranger) }
     }

@@ -815,7 +815,7 @@ mod tests {
                 Program { command, args, env: Vec::new(), directory: None, sandbox: None };
             of(&program, path).unwrap()
         };
-        assert_eq!(run(&["tool"], Some(folder.0.as_os_str())), [tool.clone()]);
+        assert_eq!(run(&["tool"], Some(folder.0.as_os_str())), std::slice::from_ref(&tool));
         assert_eq!(run(&[&format!("PATH={}", folder.0.display()), "tool"], None), [tool]);
         assert!(run(&["no-such-tool-anywhere"], None).is_empty());
     }

@@ -25,7 +25,7 @@ pub fn of(server: &Server) -> String {
                 Value::Literal(path) => Some(OsString::from(path)),
                 Value::Secret(_) => None,
             });
-            of_program(program, path)
+            of_program(program, path.as_deref())
         }
         Reach::Http(_) | Reach::Old(_) => of_url(server).unwrap_or_default(),
     }
@@ -45,11 +45,11 @@ pub(super) fn of_url(server: &Server) -> Option<String> {
 }
 
 /// Who a program is that is looked for in `path`, or in our own. Reads all of it.
-pub(super) fn of_program(program: &Program, path: Option<OsString>) -> String {
+pub(super) fn of_program(program: &Program, path: Option<&OsStr>) -> String {
     let folder = program.directory.clone().unwrap_or_default();
-    let started = scripts::look_up(&program.command, &folder, path.as_deref());
+    let started = scripts::look_up(&program.command, &folder, path);
     let known = started.and_then(|file| {
-        let (digest, run) = (hex::encode(&digest(&file)?), ran(program, path.as_deref())?);
+        let (digest, run) = (hex::encode(&digest(&file)?), ran(program, path)?);
         Ok(format!("program {} sha256:{digest}{run}", file.display()))
     });
     known.unwrap_or_else(|error| format!("{UNREADABLE} {}: {}", program.command, error.kind()))

@@ -70,7 +70,7 @@ struct Known {
 static KNOWN: LazyLock<Vec<Vec<Known>>> = LazyLock::new(|| {
     let known = |text: &&'static str| {
         let (letters, looks) = (text.chars().count(), looks(text));
-        Known { text: *text, letters, looks }
+        Known { text, letters, looks }
     };
     SECRETS.iter().map(|secret| secret.iter().map(known).collect()).collect()
 });
@@ -274,7 +274,7 @@ mod tests {
         asks
     }
 
-    fn field(name: &str, field: serde_json::Value) -> serde_json::Value {
+    fn field(name: &str, field: &serde_json::Value) -> serde_json::Value {
         let schema = serde_json::json!({ "type": "object", "properties": { name: field } });
         serde_json::json!({ "message": "Please fill this in.", "requestedSchema": schema })
     }
@@ -302,7 +302,7 @@ mod tests {
             "passw0rd",
             "ｐａｓｓｗｏｒｄ",
         ] {
-            assert!(asks(&field(name, serde_json::json!({ "type": "string" }))), "{name}");
+            assert!(asks(&field(name, &serde_json::json!({ "type": "string" }))), "{name}");
         }
         for said in [
             serde_json::json!({ "type": "string", "title": "Your password" }),
@@ -311,7 +311,7 @@ mod tests {
             serde_json::json!({ "type": "integer", "title": "PIN" }),
             serde_json::json!({ "type": "string", "description": "密码" }),
         ] {
-            assert!(asks(&field("value", said.clone())), "{said}");
+            assert!(asks(&field("value", &said)), "{said}");
         }
         let form = serde_json::json!({ "message": "Please enter your password to go on.",
             "requestedSchema": { "type": "object", "properties": { "a": { "type": "string" } } } });
@@ -342,7 +342,7 @@ mod tests {
             ),
             ("key", serde_json::json!({ "type": "string", "title": "Issue key" })),
         ] {
-            assert!(!asks(&field(name, said)), "{name}");
+            assert!(!asks(&field(name, &said)), "{name}");
         }
         let form = serde_json::json!({ "message": "Reset the password of bob?",
             "requestedSchema": { "type": "object", "properties": { "sure": { "type": "boolean" } } } });
@@ -362,10 +362,10 @@ mod tests {
             serde_json::json!({ "type": "array", "items": [{ "type": "string" }] }),
             serde_json::json!({ "type": "array" }),
         ] {
-            assert!(asks(&field("password", said.clone())), "{said}");
+            assert!(asks(&field("password", &said)), "{said}");
         }
         let items = serde_json::json!({ "type": "string", "title": "Password" });
-        assert!(asks(&field("value", serde_json::json!({ "type": "array", "items": items }))));
+        assert!(asks(&field("value", &serde_json::json!({ "type": "array", "items": items }))));
         let titled = serde_json::json!([{ "const": "a", "title": "A" }, { "const": "b" }]);
         for said in [
             serde_json::json!({ "type": "string", "oneOf": titled }),
@@ -373,7 +373,7 @@ mod tests {
             serde_json::json!({ "type": "array", "items": { "anyOf": titled } }),
             serde_json::json!({ "type": "array", "items": { "type": "boolean" } }),
         ] {
-            assert!(!asks(&field("password", said.clone())), "{said}");
+            assert!(!asks(&field("password", &said)), "{said}");
         }
     }
 
@@ -382,13 +382,13 @@ mod tests {
         for word in ["ab1 ", "1 ", "a ", "é ", "пар0ль1 ", "enter "] {
             let text = word.repeat(60 * 1024 / word.len());
             let said = serde_json::json!({ "type": "string", "description": text });
-            assert!(!asks(&field("value", said)), "{word}");
+            assert!(!asks(&field("value", &said)), "{word}");
         }
     }
 
     #[test]
     fn judging_ends_with_the_budget() {
-        let form = field("value", serde_json::json!({ "title": "ab1 ".repeat(10_000) }));
+        let form = field("value", &serde_json::json!({ "title": "ab1 ".repeat(10_000) }));
         let document = Document::parse(form.to_string().into(), &Bounds::ANSWER).unwrap();
         let budget = Budget::new(2_000_000);
         asks_for_secret(document.root(), &budget);
