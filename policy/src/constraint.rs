@@ -448,11 +448,8 @@ fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
         }
         Forbidden::Option => {
             let dash = |c: char| {
-                matches!(
-                    c,
-                    '-' | '\u{2010}'
-                        ..='\u{2015}' | '\u{2212}' | '\u{2796}' | '\u{fe63}' | '\u{ff0d}'
-                )
+                matches!(c, '-' | '\u{2010}'..='\u{2015}' | '\u{2212}')
+                    || matches!(c, '\u{2796}' | '\u{fe63}' | '\u{ff0d}')
             };
             let blank = |c: char| c.is_whitespace() || Hidden::of(c).is_some();
             (text.trim_start_matches(blank).starts_with(dash), "begins as an option does")
@@ -545,8 +542,8 @@ const AGENT_FILES: [&str; 69] = [
 fn is_agent_config(text: &str) -> bool {
     let Some(text) = decoded(text) else { return true };
     let lower = text.to_lowercase();
-    // As some systems read names: without what stands behind a colon or a semicolon, and without dots and blanks at
-    // the end.
+    // As some systems read names: without what stands behind a colon or a semicolon, and without dots and
+    // blanks at the end.
     let plain = |part: &str| -> String {
         let part = part.trim().split([':', ';']).next().unwrap_or_default().to_owned();
         part.trim_end_matches(['.', ' ']).to_owned()
