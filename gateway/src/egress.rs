@@ -5,55 +5,14 @@
 //! difference (control C21, DNS rebinding). There is no proxy and no redirect on the way.
 
 use std::fmt;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::net::IpAddr;
 use std::str::FromStr;
 
 use ipnet::IpNet;
+use policy::address::{self, Reach, plain, reach};
 
 /// Most addresses one name may stand for.
 pub const ADDRESSES: usize = 64;
-
-/// Addresses that name no server wherever they stand, or hand out the credentials of the machine.
-///
-/// IANA special-purpose address registries; the metadata services of AWS, Google, Oracle, Alibaba
-/// and Azure.
-const NEVER: &[&str] = &[
-    "0.0.0.0/8",
-    "169.254.0.0/16",
-    "224.0.0.0/4",
-    "240.0.0.0/4",
-    "192.0.0.192/32",
-    "100.100.100.200/32",
-    "168.63.129.16/32",
-    "::/128",
-    "fe80::/10",
-    "fec0::/10",
-    "ff00::/8",
-    "fd00:ec2::/32",
-    "fd20:ce::254/128",
-    // They hold an address of IPv4 that is reached some other way: Teredo, and NAT64 of one's own.
-    "2001::/32",
-    "64:ff9b:1::/48",
-];
-/// Networks of an organisation: RFC 1918, RFC 4193, and the shared space of RFC 6598.
-const PRIVATE: &[&str] =
-    &["10.0.0.0/8", "172.16.0.0/12", "192.168.0.0/16", "100.64.0.0/10", "fc00::/7"];
-const LOOPBACK: &[&str] = &["127.0.0.0/8", "::1/128"];
-/// Neither public nor private: examples, benchmarks, assignments of protocols.
-const SPECIAL: &[&str] = &[
-    "192.0.0.0/24",
-    "192.0.2.0/24",
-    "192.88.99.0/24",
-    "198.18.0.0/15",
-    "198.51.100.0/24",
-    "203.0.113.0/24",
-    "::/96",
-    "100::/64",
-    "2001::/23",
-    "2001:db8::/32",
-    "3fff::/20",
-    "5f00::/16",
-];
 
 /// Addresses that may be connected to.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -98,7 +57,7 @@ impl FromStr for Network {
         if prefix.trunc() != prefix {
             return Err(NetworkError::Bits);
         }
-        if NEVER.iter().filter_map(|never| never.parse().ok()).any(|n: IpNet| n.contains(&prefix)) {
+        if address::is_never(prefix.network(), prefix.broadcast()) {
             return Err(NetworkError::Never);
         }
         Ok(Self::Prefix(prefix))
@@ -119,9 +78,9 @@ impl fmt::Display for Network {
 impl Network {
     fn contains(&self, address: IpAddr) -> bool {
         match self {
-            Self::Public => ![PRIVATE, LOOPBACK, SPECIAL].iter().any(|list| among(list, address)),
-            Self::Private => among(PRIVATE, address),
-            Self::Loopback => among(LOOPBACK, address),
+            Self::Public => reach(address) == Reach::Public,
+            Self::Private => reach(address) == Reach::Private,
+            Self::Loopback => reach(address) == Reach::Loopback,
             Self::Prefix(prefix) => prefix.contains(&address),
         }
     }
@@ -167,28 +126,7 @@ impl Egress {
 /// Whether `address` is never connected to, whatever is configured.
 #[must_use]
 pub fn is_never(address: IpAddr) -> bool {
-    among(NEVER, plain(address))
-}
-
-/// The address that is reached: what holds one of IPv4 leads there (mapped, NAT64, 6to4).
-fn plain(address: IpAddr) -> IpAddr {
-    let IpAddr::V6(six) = address else { return address };
-    let of = |high: u16, low: u16| {
-        let [[a, b], [c, d]] = [high.to_be_bytes(), low.to_be_bytes()];
-        Ipv4Addr::new(a, b, c, d)
-    };
-    match six.segments() {
-        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
-            of(high, low).into()
-        }
-        [0x2002, high, low, ..] => of(high, low).into(),
-        _ => Ipv6Addr::into(six),
-    }
-}
-
-fn among(list: &[&str], address: IpAddr) -> bool {
-    // The lists are short, and looked at once for a connection, not for a request.
-    list.iter().filter_map(|text| text.parse::<IpNet>().ok()).any(|net| net.contains(&address))
+    reach(address) == Reach::Never
 }
 
 /// Whether `uri` leads to another machine without encryption: everybody on the way reads and changes what
@@ -206,16 +144,7 @@ pub fn is_in_the_clear(uri: &http::Uri) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{Egress, LOOPBACK, NEVER, Network, NetworkError, PRIVATE, SPECIAL, is_never};
-    use ipnet::IpNet;
-
-    #[test]
-    fn every_entry_of_the_lists_is_a_network() {
-        for entry in [NEVER, PRIVATE, LOOPBACK, SPECIAL].concat() {
-            let net: IpNet = entry.parse().unwrap();
-            assert_eq!(net.trunc(), net, "{entry}");
-        }
-    }
+    use super::{Egress, Network, NetworkError, is_never};
 
     #[test]
     fn what_each_network_admits() {

@@ -4,13 +4,15 @@
 //! Nothing is looked up: neither names of hosts nor links of a file system.
 
 use std::borrow::Cow;
-use std::net::{Ipv4Addr, Ipv6Addr};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 use regex::Regex;
 use schemars::JsonSchema;
 use serde::Deserialize;
 use unicode_normalization::UnicodeNormalization as _;
+use unicode_security::confusable_detection::skeleton;
 
+use crate::address::{Reach, reach};
 use crate::coding;
 use crate::hidden::Hidden;
 use crate::json::{Kind, Value};
@@ -51,8 +53,8 @@ pub enum Forbidden {
     Sql,
     /// A `-` at the beginning, which a program reads as an option.
     Option,
-    /// Files that tell an agent what to do: `.mcp.json`, `.cursor/`, `CLAUDE.md`, hooks of Git, start
-    /// files of shells.
+    /// Files that tell an agent, an editor or a shell what to do: `.mcp.json`, `.cursor/`, `CLAUDE.md`,
+    /// `opencode.json`, `.devcontainer/`, hooks of Git, start files of shells.
     AgentConfig,
 }
 
@@ -226,13 +228,23 @@ impl Constraint {
                 None if self.limits.required => self.step_missing(at, std::slice::from_ref(part)),
                 None => Ok(()),
             },
-            Kind::Array => match part.parse().ok().and_then(|n| value.items().nth(n)) {
-                Some(item) => inside(part, item),
-                None if self.limits.required => self.step_missing(at, std::slice::from_ref(part)),
-                None => Ok(()),
-            },
-            // What is to be looked at inside is something else: the door does not open.
-            Kind::Null | Kind::Boolean | Kind::Number | Kind::Plain | Kind::Escaped => {
+            Kind::Array if part.parse::<usize>().is_ok() => {
+                match part.parse().ok().and_then(|n| value.items().nth(n)) {
+                    Some(item) => inside(part, item),
+                    None if self.limits.required => {
+                        self.step_missing(at, std::slice::from_ref(part))
+                    }
+                    None => Ok(()),
+                }
+            }
+            // Something else stands there than what is to be looked into, also a list in place of an object:
+            // a server may read it some other way, so it is refused.
+            Kind::Array
+            | Kind::Null
+            | Kind::Boolean
+            | Kind::Number
+            | Kind::Plain
+            | Kind::Escaped => {
                 Err(Misfit { at: at.clone(), note: "is of another type".to_owned() })
             }
         }
@@ -382,25 +394,48 @@ impl Constraint {
     }
 }
 
-/// Whether a name is not `meant` and could be read as that: without regard to case or blanks, or folded
-/// (CVE-2026-27896).
+/// Whether a name is not `meant` and could be read as that: without regard to case or blanks, folded, with
+/// letters of other scripts that look like its own, or with what names a part of it (CVE-2026-27896).
 fn is_variant(name: &str, meant: &str) -> bool {
     let plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic());
-    if name == meant || plain(name) && plain(meant) {
-        return name != meant && name.eq_ignore_ascii_case(meant);
+    if name == meant {
+        return false;
+    }
+    if plain(name) && plain(meant) {
+        return name.eq_ignore_ascii_case(meant) || bare(name).eq_ignore_ascii_case(meant);
     }
     let fold = |text: &str| -> String {
         let shown = text.nfkc().filter(|c| Hidden::of(*c).is_none());
         let lower = shown.flat_map(char::to_lowercase).nfkc();
         lower.filter(|c| !c.is_whitespace()).collect()
     };
-    fold(name) == fold(meant)
+    let look = |text: &str| skeleton(text).collect::<String>().to_lowercase();
+    let (name, meant) = (fold(name), fold(meant));
+    let meant = look(&meant);
+    look(&name) == meant || look(bare(&name)) == meant
+}
+
+/// A name without what libraries read as a part of what is so named (`a[]`, `a[0]`, `a.0`), and without marks
+/// around it that they drop (`a.`, `/a`).
+fn bare(name: &str) -> &str {
+    // `_id`, `$filter` and `@type` are names of their own.
+    let mark = |c: char| !c.is_alphanumeric() && !matches!(c, '_' | '$' | '@');
+    let whole = name.trim_matches(mark);
+    let whole = whole.split_once('[').map_or(whole, |(whole, _)| whole);
+    let numbered = whole.rsplit_once('.').filter(|(_, n)| n.bytes().all(|b| b.is_ascii_digit()));
+    numbered.map_or(whole, |(whole, _)| whole).trim_end_matches(mark)
 }
 
 fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
-    // Some readers fold compatibility forms before they hand the text on.
-    let folded: Cow<'_, str> =
-        if text.is_ascii() { text.into() } else { text.nfkc().collect::<String>().into() };
+    // Some readers fold compatibility forms before they hand the text on, and some drop what is not shown.
+    // That a name of a file has such characters is found where its path is decoded.
+    let keeps = forbidden == Forbidden::AgentConfig;
+    let kept = |c: &char| keeps || matches!(Hidden::of(*c), None | Some(Hidden::Control));
+    let folded: Cow<'_, str> = if text.is_ascii() {
+        text.into()
+    } else {
+        text.nfkc().filter(kept).collect::<String>().into()
+    };
     let text = &*folded;
     let has = |parts: &[&str]| parts.iter().any(|part| text.contains(part));
     let (found, note) = match forbidden {
@@ -413,9 +448,11 @@ fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
         }
         Forbidden::Option => {
             let dash = |c: char| {
-                matches!(c, '-' | '\u{2010}'..='\u{2015}' | '\u{2212}' | '\u{fe63}' | '\u{ff0d}')
+                matches!(c, '-' | '\u{2010}'..='\u{2015}' | '\u{2212}')
+                    || matches!(c, '\u{2796}' | '\u{fe63}' | '\u{ff0d}')
             };
-            (text.trim_start().starts_with(dash), "begins as an option does")
+            let blank = |c: char| c.is_whitespace() || Hidden::of(c).is_some();
+            (text.trim_start_matches(blank).starts_with(dash), "begins as an option does")
         }
         Forbidden::AgentConfig => {
             (is_agent_config(text), "names a file that tells agents what to do")
@@ -430,7 +467,7 @@ const fn is_line_end(c: char) -> bool {
 }
 
 /// Files and folders that tell agents, editors and shells what to do.
-const AGENT_FILES: [&str; 35] = [
+const AGENT_FILES: [&str; 69] = [
     ".zshenv",
     ".zlogin",
     ".bash_login",
@@ -466,15 +503,49 @@ const AGENT_FILES: [&str; 35] = [
     ".gitconfig",
     ".npmrc",
     "authorized_keys",
+    "opencode.json",
+    "opencode.jsonc",
+    ".opencode",
+    "claude.local.md",
+    "agent.md",
+    "agents.override.md",
+    "skill.md",
+    ".husky",
+    ".pre-commit-config.yaml",
+    ".devcontainer",
+    ".devcontainer.json",
+    ".idea",
+    ".zed",
+    ".junie",
+    ".trae",
+    ".kiro",
+    ".amazonq",
+    ".augment",
+    ".augment-guidelines",
+    ".goosehints",
+    ".login",
+    ".cshrc",
+    ".tcshrc",
+    ".kshrc",
+    ".mkshrc",
+    ".xonshrc",
+    ".xprofile",
+    ".bash_logout",
+    ".zlogout",
+    ".bash_aliases",
+    "config.fish",
+    ".vimrc",
+    ".exrc",
+    ".tmux.conf",
 ];
 
 fn is_agent_config(text: &str) -> bool {
     let Some(text) = decoded(text) else { return true };
     let lower = text.to_lowercase();
-    // As some systems read names: without what stands behind a colon, and without dots and blanks at
-    // the end.
+    // As some systems read names: without what stands behind a colon or a semicolon, and without dots and
+    // blanks at the end.
     let plain = |part: &str| -> String {
-        let part = part.trim().split(':').next().unwrap_or_default().to_owned();
+        let part = part.trim().split([':', ';']).next().unwrap_or_default().to_owned();
         part.trim_end_matches(['.', ' ']).to_owned()
     };
     let parts: Vec<String> =
@@ -482,7 +553,14 @@ fn is_agent_config(text: &str) -> bool {
     let git = parts.iter().position(|part| part == ".git").unwrap_or(parts.len());
     let behind = parts.get(git..).unwrap_or_default();
     let hooks = behind.iter().any(|part| matches!(part.as_str(), "hooks" | "config"));
-    hooks || parts.iter().any(|part| AGENT_FILES.contains(&part.as_str()))
+    // Folders of start files that have plain names.
+    let is_started = |pair: &[String]| match pair {
+        [config, folder] => *config == ".config" && matches!(&**folder, "fish" | "autostart"),
+        _ => false,
+    };
+    hooks
+        || parts.windows(2).any(is_started)
+        || parts.iter().any(|part| AGENT_FILES.contains(&part.as_str()))
 }
 
 /// The text without percent escapes, in one form for each character; `None` where it is still
@@ -588,15 +666,9 @@ const INSIDE: [&str; 20] = [
 
 /// Whether a host lies inside a network or a machine, in any spelling that a resolver takes.
 pub(crate) fn is_inside(host: &str) -> bool {
-    if let Ok(address) = host.parse::<Ipv6Addr>() {
-        return match address.to_ipv4_mapped().or_else(|| embedded(address)) {
-            Some(address) => is_private(address),
-            // What is not from the space for everybody (RFC 4291 section 2.4).
-            None => address.segments().first().is_none_or(|first| first & 0xe000 != 0x2000),
-        };
-    }
-    if let Some(address) = lax(host) {
-        return is_private(address);
+    let six = host.parse::<Ipv6Addr>().ok().map(IpAddr::V6);
+    if let Some(address) = six.or_else(|| lax(host).map(IpAddr::V4)) {
+        return reach(address) != Reach::Public;
     }
     let ends =
         |top: &str| host == top || host.strip_suffix(top).is_some_and(|rest| rest.ends_with('.'));
@@ -610,32 +682,6 @@ fn is_odd_number(host: &str) -> bool {
     let number = last.bytes().all(|b| b.is_ascii_digit())
         || last.strip_prefix("0x").is_some_and(|hex| hex.bytes().all(|b| b.is_ascii_hexdigit()));
     !host.contains(':') && number && host.parse::<Ipv4Addr>().is_err()
-}
-
-/// The address of IPv4 in one of IPv6 (RFC 6052, RFC 3056).
-fn embedded(address: Ipv6Addr) -> Option<Ipv4Addr> {
-    let pair = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
-    match address.segments() {
-        [0x64, 0xff9b, 0, 0, 0, 0, high, low] | [0, 0, 0, 0, 0, 0, high, low] if high != 0 => {
-            Some(pair(high, low))
-        }
-        [0x2002, high, low, ..] => Some(pair(high, low)),
-        _ => None,
-    }
-}
-
-fn is_private(address: Ipv4Addr) -> bool {
-    let [a, b, ..] = address.octets();
-    address.is_private()
-        || address.is_loopback()
-        || address.is_link_local()
-        || address.is_broadcast()
-        || address.is_multicast()
-        || a == 0
-        || a >= 240
-        || (a == 100 && (64..128).contains(&b))
-        || (a == 192 && b == 0)
-        || (a == 198 && matches!(b, 18 | 19))
 }
 
 /// An address of IPv4 as `inet_aton` reads it: one to four numbers, each in decimal, octal or

@@ -29,11 +29,11 @@ const MOST: usize = 64;
 /// How much a change matters. What stands later matters more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Risk {
-    /// Spelling, spaces, order, a version number.
+    /// Spaces, case, commas, order, a version number.
     Cosmetic,
     /// Less is admitted than before.
     Narrowing,
-    /// A text says something else, without asking for more.
+    /// A text has other words or other sentences, without asking for more.
     Wording,
     /// Something that is not understood here.
     Other,

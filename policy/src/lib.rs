@@ -6,6 +6,7 @@
 //! - [`name`]: validated names and ids
 //! - [`mod@pointer`]: where in a document, as JSON Pointer
 //! - [`hidden`]: what is in a text and not shown
+//! - [`address`]: what an address of a network leads to
 //! - [`uri`]: URIs of resources, in the one form that is compared
 //! - [`pattern`]: names with `*` and `?` in them
 //! - [`principal`]: who is asking, as the gateway concluded it
@@ -48,6 +49,7 @@ pub mod work;
 pub mod name;
 pub mod pointer;
 pub mod hidden;
+pub mod address;
 pub mod uri;
 pub mod pattern;
 pub mod principal;

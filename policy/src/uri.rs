@@ -126,8 +126,8 @@ impl ResourceUri {
 }
 
 /// The forms in which a URI in canonical form is compared with what is forbidden, revoked or locked: many
-/// servers give the same resource with and without a query, a slash at the end, or another case of the
-/// authority, and for `file:` with any authority.
+/// servers give the same resource with and without a query, path parameters, a slash at the end, or another
+/// case of the authority, and for `file:` with any authority.
 pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
     let folded = folded(canonical);
     let mut forms = vec![Cow::Borrowed(canonical)];
@@ -140,12 +140,16 @@ pub(crate) fn related(canonical: &str) -> Vec<Cow<'_, str>> {
         folded.strip_prefix("file://").and_then(|rest| rest.find('/').map(|at| (rest, at)));
     let hostless = hostless.and_then(|(rest, at)| rest.get(at..));
     let hostless = hostless.map(|path| Cow::Owned(format!("file://{path}")));
-    for form in [Some(Cow::Borrowed(&*folded)), hostless].into_iter().flatten() {
-        let short = without_query(&form);
+    let whole: Vec<Cow<'_, str>> =
+        [Some(Cow::Borrowed(&*folded)), hostless].into_iter().flatten().collect();
+    let reduced: Vec<Cow<'_, str>> =
+        whole.iter().filter_map(|form| without_parameters(form)).map(Cow::Owned).collect();
+    for form in whole.iter().chain(&reduced) {
+        let short = without_query(form);
         let bare = without_slash(short);
         add(Cow::Borrowed(bare));
         add(Cow::Borrowed(short));
-        add(Cow::Borrowed(&*form));
+        add(Cow::Borrowed(&**form));
     }
     forms
 }
@@ -166,6 +170,34 @@ pub(crate) fn folded(text: &str) -> Cow<'_, str> {
 fn without_query(text: &str) -> &str {
     let ends = ["?", "%3F", "%23"].into_iter().filter_map(|end| text.find(end)).min();
     ends.and_then(|end| text.get(..end)).unwrap_or(text)
+}
+
+/// The text without path parameters (RFC 3986, section 3.3), if its path has any: servers that know them
+/// take `/a;x/b` for `/a/b`. A segment that consists of parameters alone is left out.
+fn without_parameters(text: &str) -> Option<String> {
+    let start = match text.split_once("://").filter(|(scheme, _)| is_scheme(scheme)) {
+        Some((scheme, rest)) => {
+            scheme.len() + "://".len() + split_at_any(rest, &['/', '?'], true).0.len()
+        }
+        None => text.find(':').map_or(0, |colon| colon + 1),
+    };
+    let (before, rest) = text.split_at(start);
+    let (path, query) = rest.split_at(without_query(rest).len());
+    let path = path.strip_prefix('/').filter(|path| path.contains(';'))?;
+    let mut out = String::with_capacity(text.len());
+    out.push_str(before);
+    for segment in segments(path, true) {
+        let (name, parameters) = split_at_any(segment, &[';'], true);
+        if !name.is_empty() || parameters.is_empty() {
+            out.push('/');
+            out.push_str(name);
+        }
+    }
+    if out.len() == before.len() {
+        out.push('/');
+    }
+    out.push_str(query);
+    Some(out)
 }
 
 /// The text without the slash at its end, where it has a path.
@@ -314,24 +346,33 @@ fn host(
     let mut out = String::with_capacity(authority.len());
     component(authority, Part::Authority, source, &mut out, plain)?;
     plain.push('/');
-    let Some(usual) = usual else { return Ok(out) };
-    let name = match out.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
-        Some((_, port)) if port.is_empty() || port == usual || port.starts_with('0') => {
-            return Err(UriError::Port);
-        }
-        Some((_, port))
-            if !port.bytes().all(|b| b.is_ascii_digit()) && source != Source::Template =>
-        {
-            return Err(UriError::Port);
-        }
-        Some((name, _)) => name,
-        None => out.as_str(),
+    let (name, port) = match out.rsplit_once(':').filter(|(_, port)| !port.contains(']')) {
+        Some((name, port)) => (name, Some(port)),
+        None => (out.as_str(), None),
     };
+    let digits = |port: &str| port.bytes().all(|b| b.is_ascii_digit());
+    // Of whatever scheme: libraries that split an authority drop an empty port and leading zeros.
+    if port.is_some_and(|port| port.is_empty() || digits(port) && port.starts_with('0')) {
+        return Err(UriError::Port);
+    }
+    if ends_in_dot(name) {
+        return Err(UriError::Host);
+    }
+    let Some(usual) = usual else { return Ok(out) };
+    if port.is_some_and(|port| port == usual || !digits(port) && source != Source::Template) {
+        return Err(UriError::Port);
+    }
     // Names of hosts are ASCII (RFC 5891).
-    if name.is_empty() || name.ends_with('.') || name.contains('%') {
+    if name.is_empty() || name.contains('%') {
         return Err(UriError::Host);
     }
     Ok(out.to_ascii_lowercase())
+}
+
+/// Whether a host in canonical form ends in a dot, or in one of the characters that readers of the names of
+/// hosts take for a dot (Unicode Technical Standard 46): resolvers drop it.
+fn ends_in_dot(host: &str) -> bool {
+    [".", "%E3%80%82", "%EF%BC%8E", "%EF%BD%A1"].into_iter().any(|dot| host.ends_with(dot))
 }
 
 /// Which part of a URI a text is.
@@ -522,6 +563,21 @@ pub(crate) fn pattern(text: &str) -> Result<String, UriError> {
         return Err(UriError::Userinfo);
     }
     let path = authority.map_or(rest, |rest| split_at_any(rest, &['/'], false).1);
+    // A host that ends before its first wildcard is known to its end.
+    let is_whole = |host: &&str| {
+        authority
+            .and_then(|rest| rest.strip_prefix(host))
+            .is_some_and(|after| after.is_empty() || after.starts_with('/'))
+    };
+    if let Some(host) = host.filter(is_whole) {
+        if host.ends_with(':') {
+            return Err(UriError::Port);
+        }
+        let name = host.rsplit_once(':').filter(|(_, port)| !port.contains(']'));
+        if ends_in_dot(name.map_or(host, |(name, _)| name)) {
+            return Err(UriError::Host);
+        }
+    }
     let rooted = path.split('?').next().unwrap_or_default();
     let all: Vec<&str> = rooted.split('/').collect();
     for (n, segment) in all.iter().enumerate() {

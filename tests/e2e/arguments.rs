@@ -458,6 +458,53 @@ fn a_call_without_arguments_is_held_to_the_schema_and_to_constraints() {
 }
 
 #[test]
+fn no_other_shape_name_or_address_leads_past_a_constraint() {
+    let constraints = "constraints:
+- {servers: [up], tools: ['*'], argument: /path, type: path, within: [/srv], forbid: [agentConfig]}
+- {servers: [up], tools: ['*'], argument: '/files/*/path', type: path, within: [/srv]}
+- {servers: [up], tools: ['*'], argument: /url, type: url}
+- {servers: [up], tools: ['*'], argument: /query, forbid: [option]}";
+    for era in ERAS {
+        let server = Server::echo(era, &["work"]);
+        let gateway = start(&server, constraints);
+        let client = gateway.client(era, ANA);
+        for arguments in [
+            json!({ "files": [["/etc"]] }),
+            json!({ "files": [[{ "path": "/etc" }]] }),
+            json!({ "path[]": ["/etc"] }),
+            json!({ "path[0]": "/etc" }),
+            json!({ "path.": "/etc" }),
+            json!({ "p\u{430}th": "/etc" }),
+            json!({ "path": "/srv/opencode.json" }),
+            json!({ "path": "/srv/CLAUDE.local.md" }),
+            json!({ "path": "/srv/.husky/pre-commit" }),
+            json!({ "path": "/srv/.config/fish/config.fish" }),
+            json!({ "url": "https://168.63.129.16/" }),
+            json!({ "url": "https://[2001:0:0:0:0:0:80ff:fffe]/" }),
+            json!({ "url": "https://[2001:db8::1]/" }),
+            json!({ "url": "https://203.0.113.1/" }),
+            json!({ "url": "https://192.88.99.1/" }),
+            json!({ "query": "\u{200b}-x" }),
+            json!({ "query": "\u{ad}-x" }),
+        ] {
+            let answer = client.call("work", &arguments).json();
+            assert_eq!(answer["result"]["isError"], true, "{arguments}: {answer}");
+            assert_eq!(gateway.last()["reason"], "arguments", "{arguments}");
+        }
+        assert!(server.tool_calls().is_empty());
+        for arguments in [
+            json!({ "files": [{ "path": "/srv/a" }, { "name": "b" }] }),
+            json!({ "path": "/srv/a", "paths": "b", "path.name": "c" }),
+            json!({ "url": "https://example.com/b" }),
+            json!({ "query": "a-x" }),
+        ] {
+            let answer = client.call("work", &arguments).json();
+            assert_eq!(answer["result"]["content"][0]["text"], "done", "{arguments}: {answer}");
+        }
+    }
+}
+
+#[test]
 fn no_spelling_of_an_argument_leads_past_a_constraint() {
     let constraints = "constraints:
 - {servers: [up], tools: ['*'], argument: /path, type: path, within: [/srv]}

@@ -103,6 +103,43 @@ fn no_spelling_of_a_uri_leads_past_a_forbid() {
 }
 
 #[test]
+fn no_spelling_of_a_host_and_no_path_parameter_leads_past_a_forbid() {
+    let rules = "rules:
+- {id: all, effect: allow, principals: ['group:dev'], servers: [up], resources: ['*']}
+- {id: secret, effect: forbid, principals: ['*'], servers: ['*'], resources: \
+     ['mem://x/secret', 'postgres://x/secret', 's3://x/secret', 'http://h.example/secret', 'file:///srv/secret']}";
+    for era in ERAS {
+        let server = files(era, &["file:///srv/a"]);
+        let gateway = Config::of(&server.url()).policy(rules).start();
+        let ana = gateway.client(era, ANA);
+        for scheme in ["mem", "postgres", "s3"] {
+            for host in ["x:", "x."] {
+                let uri = format!("{scheme}://{host}/secret");
+                assert_eq!(read(&ana, &uri)["error"]["code"], -32602, "{uri}");
+                assert_eq!(gateway.last()["reason"], "uri", "{uri}");
+            }
+        }
+        for uri in [
+            "mem://x/secret;a",
+            "http://h.example/secret;a",
+            "http://h.example/;a/secret",
+            "http://h.example/secret/;a",
+            "http://h.example/secret%3Ba",
+            "file:///srv;x/secret",
+            "file:///srv/;/secret",
+        ] {
+            assert!(read(&ana, uri)["error"].is_object(), "{uri}");
+            assert_eq!(gateway.last()["reason"], "forbidden", "{uri}");
+        }
+        assert_eq!(reached(&server), [""; 0]);
+        for uri in ["mem://x:81/secret", "http://h.example/open;a", "file:///srv/a;b"] {
+            assert!(read(&ana, uri)["result"].is_object(), "{uri}");
+        }
+        assert_eq!(reached(&server).len(), 3);
+    }
+}
+
+#[test]
 fn a_subscription_is_held_to_the_same_form() {
     let server = files(Era::Legacy, &["file:///srv/a"]);
     let gateway = Config::of(&server.url()).policy(FILES).start();
@@ -132,9 +169,12 @@ fn no_spelling_reads_what_was_revoked_or_not_approved() {
             ("FILE:///srv/b", "revoked"),
             ("file:///srv/b?x", "revoked"),
             ("file:///srv/b/", "revoked"),
+            ("file:///srv/b;x", "revoked"),
+            ("file:///srv/;x/b", "revoked"),
             ("file:///srv/new", "not-approved"),
             ("file:///srv/new?x", "not-approved"),
             ("file:///srv/new/", "not-approved"),
+            ("file:///srv/new;x", "not-approved"),
         ] {
             assert!(read(&ana, uri)["error"].is_object(), "{uri}");
             assert_eq!(gateway.last()["reason"], reason, "{uri}");

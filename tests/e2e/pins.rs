@@ -679,9 +679,13 @@ fn an_approval_is_of_the_script_whatever_stands_before_it() {
 fn what_is_done_about_a_change_goes_by_its_class() {
     for era in ERAS {
         for (drift, description, expected) in [
-            ("{cosmetic: accept}", "A tool!", &["work", "rest"][..]),
-            ("{cosmetic: alert}", "A tool!", &["work", "rest"]),
-            ("{}", "A tool!", &["rest"]),
+            ("{cosmetic: accept}", "a  TOOL", &["work", "rest"][..]),
+            ("{cosmetic: alert}", "a  TOOL", &["work", "rest"]),
+            ("{}", "a  TOOL", &["rest"]),
+            // Neither another division into words nor another one into sentences is cosmetic.
+            ("{cosmetic: accept}", "Atool.", &["rest"]),
+            ("{cosmetic: accept}", "A. Tool.", &["rest"]),
+            ("{cosmetic: accept}", "A tool?", &["rest"]),
             ("{cosmetic: accept}", "A tool. Always.", &["rest"]),
             ("{instruction: quarantineServer}", "A tool. Always.", &[]),
         ] {
@@ -720,9 +724,9 @@ fn of_several_changes_the_gravest_decides() {
         assert_eq!(client.tools(), ["work", "rest"]);
         {
             let mut state = state.lock().unwrap();
-            state["tools"][0]["description"] = "A tool!".into();
+            state["tools"][0]["description"] = "a  TOOL".into();
             state["tools"][0]["inputSchema"]["properties"] = json!({ "bcc": { "type": "string" } });
-            state["tools"][1]["description"] = "A tool!".into();
+            state["tools"][1]["description"] = "a  TOOL".into();
         }
         for _ in 0..5 {
             assert_eq!(client.tools(), ["rest"], "{era:?}");

@@ -83,6 +83,8 @@ fn a_url_leads_outside_and_to_the_hosts_there_are() {
         "https://example.com:8443/a?b=c#d",
         "HTTPS://Example.COM./",
         "https://93.184.216.34/",
+        "https://192.0.64.1/",
+        "https://[2606:4700::1111]/",
     ] {
         assert!(passes(&any, good), "{good}");
     }
@@ -129,6 +131,14 @@ fn a_url_leads_outside_and_to_the_hosts_there_are() {
         "https://[ff02::1]/",
         "https://[fec0::1]/",
         "https://1.2.3/",
+        "https://168.63.129.16/",
+        "https://[2001::80ff:fffe]/",
+        "https://[2001:db8::1]/",
+        "https://[3fff::1]/",
+        "https://198.51.100.1/",
+        "https://203.0.113.1/",
+        "https://192.0.2.1/",
+        "https://192.88.99.1/",
     ] {
         assert!(!passes(&any, bad), "{bad:?}");
     }
@@ -228,6 +238,96 @@ fn a_name_that_others_read_as_the_one_that_is_meant_does_not_pass() {
         r#"{"ｐath":"/etc"}"#,
     ] {
         assert!(check(&path, bad).is_some(), "{bad}");
+    }
+}
+
+#[test]
+fn a_member_that_libraries_or_people_read_as_the_one_that_is_meant_does_not_pass() {
+    let path = constraint("/path", r#"{"type":"path","within":["/srv"]}"#);
+    for name in [
+        "path[]",
+        "path[0]",
+        "[path]",
+        "path.",
+        "path.0",
+        "PATH[]",
+        "/path",
+        "-path",
+        "\"path\"",
+        "p\u{430}th",
+        "\u{420}\u{430}th",
+        "p\u{430}th[]",
+    ] {
+        let arguments = serde_json::json!({ "path": "/srv/a", name: "/etc/passwd" }).to_string();
+        let refused = check(&path, &arguments).unwrap_or_else(|| panic!("{name:?} passes"));
+        assert!(refused.contains("could be read as `path`"), "{refused}");
+    }
+    for name in ["paths", "_path", "$path", "path.name", "path_2", "path2", "pfad\u{fc}"] {
+        let arguments = serde_json::json!({ "path": "/srv/a", name: "/etc/passwd" }).to_string();
+        assert_eq!(check(&path, &arguments), None, "{name}");
+    }
+    let second = constraint("/item.1", r#"{"enum":["x"]}"#);
+    assert_eq!(check(&second, r#"{"item.1":"x","item.2":"y"}"#), None);
+    let marks = constraint("/-", r#"{"enum":["x"]}"#);
+    assert_eq!(check(&marks, r#"{"-":"x","+":"y"}"#), None);
+}
+
+#[test]
+fn a_list_in_place_of_an_object_is_not_looked_past() {
+    let files = constraint("/files/*/path", r#"{"type":"path","within":["/srv"]}"#);
+    assert_eq!(check(&files, r#"{"files":[{"path":"/srv/a"},{"name":"b"}]}"#), None);
+    assert_eq!(check(&files, r#"{"files":[]}"#), None);
+    for bad in [
+        r#"{"files":[["/etc"]]}"#,
+        r#"{"files":[[{"path":"/etc"}]]}"#,
+        r#"{"files":[{"path":"/srv/a"},[]]}"#,
+        r#"{"files":{"path":"/etc"}}"#,
+        r#"{"files":"/etc"}"#,
+    ] {
+        assert!(check(&files, bad).is_some(), "{bad}");
+    }
+    let second = constraint("/files/1", r#"{"type":"path","within":["/srv"]}"#);
+    assert_eq!(check(&second, r#"{"files":["/etc"]}"#), None);
+    assert!(check(&second, r#"{"files":["/srv/a","/etc"]}"#).is_some());
+}
+
+#[test]
+fn what_a_reader_drops_hides_no_option_and_no_operator() {
+    let option = constraint("/a", r#"{"forbid":["option","shell"]}"#);
+    for bad in ["\u{200b}-x", "\u{ad}-x", " \u{feff} -x", "\u{1}-x", "a$\u{200b}(id)", "\u{2796}x"]
+    {
+        assert!(!passes(&option, bad), "{bad:?}");
+    }
+    assert!(passes(&option, "a-x") && passes(&option, "\u{1f469}\u{200d}\u{1f4bb} x"));
+}
+
+#[test]
+fn files_of_every_common_agent_editor_and_shell_are_known() {
+    let config = constraint("/a", r#"{"forbid":["agentConfig"]}"#);
+    for bad in [
+        "opencode.json",
+        "a/CLAUDE.local.md",
+        "AGENTS.override.md",
+        ".husky/pre-commit",
+        ".devcontainer/devcontainer.json",
+        ".idea/workspace.xml",
+        ".zed/settings.json",
+        ".junie/guidelines.md",
+        ".trae/rules/a",
+        "/home/ana/.cshrc",
+        ".kshrc",
+        ".config/fish/config.fish",
+        ".config/fish/conf.d/x.fish",
+        ".config/autostart/a.desktop",
+        ".mcp.json;x",
+        "CLAUDE\u{200b}.md",
+    ] {
+        assert!(!passes(&config, bad), "{bad}");
+    }
+    for good in
+        ["src/main.rs", "docs/opencode.md", ".config/app/settings.json", "fish/a", ".gitignore"]
+    {
+        assert!(passes(&config, good), "{good}");
     }
 }
 

@@ -46,8 +46,8 @@ fn each_change_has_its_class() {
     };
     let schema = |rest: &str| format!("/inputSchema{rest}");
     for (pointer, new, expected) in [
-        ("/description".to_owned(), json!("Sends a raport to the team."), Risk::Cosmetic),
-        ("/description".to_owned(), json!("Sends a report, to the TEAM"), Risk::Cosmetic),
+        ("/description".to_owned(), json!("Sends a raport to the team."), Risk::Wording),
+        ("/description".to_owned(), json!("Sends a  report, to the TEAM"), Risk::Cosmetic),
         ("/description".to_owned(), json!("Gives a summary to people."), Risk::Wording),
         (
             "/description".to_owned(),
@@ -159,8 +159,15 @@ fn a_text_that_says_the_opposite_is_not_a_matter_of_spelling() {
         ("Asks to import data.", "Asks to export data.", Risk::Wording),
         ("Pays account 12345678.", "Pays account 12345679.", Risk::Wording),
         ("Reads then writes it.", "Writes then reads it.", Risk::Wording),
-        ("Recieves the message.", "Receives the message.", Risk::Cosmetic),
-        ("Adds two numbres.", "Adds two numbers.", Risk::Cosmetic),
+        ("Recieves the message.", "Receives the message.", Risk::Wording),
+        ("Finds united teams.", "Finds untied teams.", Risk::Wording),
+        ("Use it only now, here.", "Use it only nowhere.", Risk::Wording),
+        ("Sends a note. To us. Now.", "Sends a note to. Us. Now.", Risk::Wording),
+        ("Sends a note to us. Use it.", "Sends a note. To us? Use it.", Risk::Wording),
+        ("Calls getAll first.", "Calls getall first.", Risk::Wording),
+        ("Takes -5 at least.", "Takes 5 at least.", Risk::Wording),
+        ("Sends it, now.\n\nOnce.", "sends  it now. Once", Risk::Cosmetic),
+        ("Sends a \"note\" .", "Sends a note.", Risk::Cosmetic),
     ] {
         assert_eq!(risk(before, after), expected, "{before} {after}");
     }
@@ -239,7 +246,7 @@ fn the_nearest_version_is_one_that_is_approved() {
     };
     let (mut near, mut now) = (tool(), tool());
     near["description"] = "Sends a report to the board.".into();
-    now["description"] = "Sends a report to the board!".into();
+    now["description"] = "Sends a report, to the BOARD.".into();
     now["inputSchema"]["properties"]["bcc"] = json!({ "type": "string" });
     near["inputSchema"]["properties"]["bcc"] = json!({ "type": "string" });
     let now = document(&now);

@@ -82,11 +82,8 @@ pub(super) fn judge(before: &str, after: &str) -> (Risk, &'static str) {
     if detect::is_order(after) && !detect::is_order(before) {
         return (Risk::Instruction, "reads like orders to a model now");
     }
-    if plain(before) == plain(after) {
-        return (Risk::Cosmetic, "spaces, case or punctuation");
-    }
-    if is_respelled(before, after) {
-        return (Risk::Cosmetic, "spelling");
+    if phrases(before) == phrases(after) {
+        return (Risk::Cosmetic, "spaces, case, commas or quotation marks");
     }
     (Risk::Wording, "says something else")
 }
@@ -96,47 +93,6 @@ fn is_host(word: &str) -> bool {
     let mut labels = word.split('.');
     let first = labels.next().is_some_and(|label| label.len() > 1);
     first && labels.clone().count() > 0 && labels.all(|label| label.len() > 1)
-}
-
-/// Whether at most two words differ, each by one letter inside it.
-fn is_respelled(before: &str, after: &str) -> bool {
-    let (old, new): (Vec<&str>, Vec<&str>) =
-        (before.split_whitespace().collect(), after.split_whitespace().collect());
-    if old.len() != new.len() {
-        return false;
-    }
-    let changed: Vec<_> = old.iter().zip(&new).filter(|(a, b)| a != b).collect();
-    changed.len() <= 2 && changed.iter().all(|(a, b)| is_typo(a, b))
-}
-
-/// Whether two words of letters differ in one letter that is neither the first nor the last, or in
-/// two neighbours that have changed places.
-fn is_typo(one: &str, other: &str) -> bool {
-    let edge = |c: char| !c.is_alphanumeric();
-    let (one, other) =
-        (one.trim_matches(edge).to_lowercase(), other.trim_matches(edge).to_lowercase());
-    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
-    let letters = |word: &[char]| word.len() > 4 && word.iter().all(|c| c.is_alphabetic());
-    if !letters(&one)
-        || !letters(&other)
-        || one.first() != other.first()
-        || one.last() != other.last()
-    {
-        return false;
-    }
-    let front = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
-    let back = one.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
-    match one.len().abs_diff(other.len()) {
-        0 => {
-            let middle = one.len().saturating_sub(front + back);
-            let turned = middle == 2
-                && one.get(front) == other.get(front + 1)
-                && one.get(front + 1) == other.get(front);
-            middle <= 1 || turned
-        }
-        1 => front + back >= one.len().min(other.len()),
-        _ => false,
-    }
 }
 
 /// Whether two texts share most of their words.
@@ -170,9 +126,42 @@ fn tokens(text: &str) -> BTreeSet<String> {
     words.filter(|word| !word.is_empty()).collect()
 }
 
-fn plain(text: &str) -> String {
-    let letters = text.chars().filter(|c| c.is_alphanumeric());
-    letters.flat_map(char::to_lowercase).collect()
+/// The words of a text in their order, each with the marks behind it that end a sentence or a part of one.
+/// Two texts with the same phrases differ in nothing that could change what they say: blanks keep the same
+/// words apart, every sentence ends where it did, and the case of identifiers is the same.
+fn phrases(text: &str) -> Vec<(String, String)> {
+    let ends = |c: char| matches!(c, '.' | '!' | '?' | ':' | ';');
+    let soft =
+        |c: char| matches!(c, ',' | '"' | '\'' | '\u{2018}' | '\u{2019}' | '\u{201c}' | '\u{201d}');
+    let mut phrases: Vec<(String, String)> = Vec::new();
+    for token in text.split_whitespace() {
+        let token = token.trim_start_matches(soft);
+        let word = token.trim_end_matches(|c: char| soft(c) || ends(c));
+        let marks = token.strip_prefix(word).unwrap_or_default().chars().filter(|c| ends(*c));
+        if !word.is_empty() {
+            let word = if is_identifier(word) { word.to_owned() } else { word.to_lowercase() };
+            phrases.push((word, String::new()));
+        }
+        match phrases.last_mut() {
+            Some((_, behind)) => behind.extend(marks),
+            // Marks before the first word belong to none: they stand for themselves.
+            None => phrases.push((String::new(), marks.collect())),
+        }
+    }
+    // A text ends, with or without a full stop.
+    if let Some((_, behind)) = phrases.last_mut().filter(|(_, behind)| behind == ".") {
+        behind.clear();
+    }
+    phrases
+}
+
+/// Whether the case of a word may be part of its meaning: it has more than letters, or capital letters
+/// among small ones.
+fn is_identifier(word: &str) -> bool {
+    let plain = |c: char| c.is_alphabetic() || matches!(c, '-' | '\'' | '\u{2019}');
+    let mixed =
+        word.chars().any(char::is_lowercase) && word.chars().skip(1).any(char::is_uppercase);
+    mixed || !word.chars().all(plain)
 }
 
 /// A text with what is not shown drawn as `<U+200B>`.

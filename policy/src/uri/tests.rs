@@ -22,6 +22,8 @@ fn one_resource_has_one_canonical_form() {
         ("greeting://Alice", "greeting://Alice"),
         ("urn:isbn:0451450523", "urn:isbn:0451450523"),
         ("docs://", "docs://"),
+        ("postgres://db.example:5432/t", "postgres://db.example:5432/t"),
+        ("project://team:site/a;b", "project://team:site/a;b"),
         ("note:///Hello…", "note:///Hello%E2%80%A6"),
         ("note:///第1章：序", "note:///%E7%AC%AC1%E7%AB%A0%EF%BC%9A%E5%BA%8F"),
     ] {
@@ -68,6 +70,13 @@ fn what_could_be_read_as_another_resource_is_refused() {
         ("https://ana@docs.example/a", UriError::Userinfo),
         ("https://docs.example:443/a", UriError::Port),
         ("https://docs.example:/a", UriError::Port),
+        ("mem://x:/secret", UriError::Port),
+        ("postgres://db:/secret", UriError::Port),
+        ("postgres://db:05432/secret", UriError::Port),
+        ("mem://x./secret", UriError::Host),
+        ("s3://bucket./secret", UriError::Host),
+        ("postgres://db.:5432/secret", UriError::Host),
+        ("mem://x\u{3002}/secret", UriError::Host),
     ] {
         assert_eq!(of(text), Err(error), "{text:?}");
     }
@@ -106,12 +115,39 @@ fn a_prohibition_is_compared_with_every_form() {
         "file:///srv/secret%23x",
         "file://localhost/srv/secret",
         "file://Other/srv/secret?x",
+        "file:///srv;x/secret",
+        "file:///srv/;/secret",
+        "file:///srv/secret;v=1",
+        "file:///srv/secret/;a",
+        "file://other/srv;x/secret;y?q",
     ] {
         assert!(
             forms(text).contains(&"file:///srv/secret".to_owned()),
             "{text}: {:?}",
             forms(text)
         );
+    }
+    for text in [
+        "http://h.example/secret;a",
+        "http://h.example/;a/secret",
+        "http://h.example/secret/;a",
+        "http://h.example/secret;a?q",
+    ] {
+        assert!(
+            forms(text).contains(&"http://h.example/secret".to_owned()),
+            "{text}: {:?}",
+            forms(text)
+        );
+    }
+    assert!(forms("http://h.example/;a").contains(&"http://h.example/".to_owned()));
+    assert!(forms("http://h.example/secret;a?q").contains(&"http://h.example/secret?q".to_owned()));
+    // They are parameters of a path alone: not of a name, and not of a query or of a template's expression.
+    for (text, other) in [
+        ("urn:a;b", "urn:a"),
+        ("http://h.example/a?b;c", "http://h.example/a?b"),
+        ("http://h.example/a{;b}", "http://h.example/a{"),
+    ] {
+        assert!(!forms(text).contains(&other.to_owned()), "{text}: {:?}", forms(text));
     }
     assert!(forms("db://Customers/a").contains(&"db://customers/a".to_owned()));
 }
@@ -131,6 +167,7 @@ fn a_pattern_that_can_never_match_is_refused() {
         ("file:*", "file:*"),
         ("*secret*", "*secret*"),
         ("readme.txt", "readme.txt"),
+        ("mem://x.*", "mem://x.*"),
     ] {
         assert_eq!(pattern(text).as_deref(), Ok(written), "{text}");
     }
@@ -144,6 +181,9 @@ fn a_pattern_that_can_never_match_is_refused() {
         ("file:///srv/a#b", UriError::Fragment),
         ("https://ana@docs.example/*", UriError::Userinfo),
         ("file:///srv/100%", UriError::Escape),
+        ("mem://x:/secret", UriError::Port),
+        ("mem://x./secret", UriError::Host),
+        ("https://docs.example./*", UriError::Host),
     ] {
         assert_eq!(pattern(text), Err(error), "{text}");
     }

@@ -55,7 +55,7 @@ pub enum Action {
 #[derive(Clone, Copy, Debug, Default, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields, default)]
 pub(in crate::settings) struct RawDrift {
-    /// Spelling, spaces, order, the version of a server.
+    /// Spaces, case, commas, order, the version of a server.
     pub(in crate::settings) cosmetic: Action,
     /// Less is admitted than before.
     pub(in crate::settings) narrowing: Action,

@@ -1,0 +1,200 @@
+//! What an address of a network leads to: one classifier for the arguments of calls and for connections.
+//!
+//! The blocks are those of the IANA special-purpose address registries, and the metadata services of AWS,
+//! Google, Oracle, Alibaba and Azure.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+/// What an address leads to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// The internet.
+    Public,
+    /// A network of an organisation: RFC 1918, RFC 4193, and the shared space of RFC 6598.
+    Private,
+    /// This machine.
+    Loopback,
+    /// Neither public nor private: examples, benchmarks, assignments of protocols, space that nobody has.
+    Special,
+    /// No server wherever it stands, or a service that hands out the credentials of the machine.
+    Never,
+}
+
+/// Addresses with a prefix in common.
+#[derive(Clone, Copy, Debug)]
+struct Block {
+    first: IpAddr,
+    /// Bits of the prefix.
+    length: u32,
+    reach: Reach,
+}
+
+const fn four([a, b, c, d]: [u8; 4], length: u32, reach: Reach) -> Block {
+    Block { first: IpAddr::V4(Ipv4Addr::new(a, b, c, d)), length, reach }
+}
+
+/// The rest of the address is zero.
+const fn six([a, b, c, d]: [u16; 4], length: u32, reach: Reach) -> Block {
+    Block { first: IpAddr::V6(Ipv6Addr::new(a, b, c, d, 0, 0, 0, 0)), length, reach }
+}
+
+const fn six_whole(first: Ipv6Addr, reach: Reach) -> Block {
+    Block { first: IpAddr::V6(first), length: 128, reach }
+}
+
+/// The first block that has an address decides; what is in none is public.
+const BLOCKS: [Block; 36] = [
+    four([0, 0, 0, 0], 8, Reach::Never),
+    four([169, 254, 0, 0], 16, Reach::Never),
+    four([224, 0, 0, 0], 4, Reach::Never),
+    four([240, 0, 0, 0], 4, Reach::Never),
+    four([192, 0, 0, 192], 32, Reach::Never),
+    four([100, 100, 100, 200], 32, Reach::Never),
+    four([168, 63, 129, 16], 32, Reach::Never),
+    six_whole(Ipv6Addr::UNSPECIFIED, Reach::Never),
+    six([0xfe80, 0, 0, 0], 10, Reach::Never),
+    six([0xfec0, 0, 0, 0], 10, Reach::Never),
+    six([0xff00, 0, 0, 0], 8, Reach::Never),
+    six([0xfd00, 0xec2, 0, 0], 32, Reach::Never),
+    six_whole(Ipv6Addr::new(0xfd20, 0xce, 0, 0, 0, 0, 0, 0x254), Reach::Never),
+    // They hold an address of IPv4 that is reached some other way: Teredo, and NAT64 of one's own.
+    six([0x2001, 0, 0, 0], 32, Reach::Never),
+    six([0x64, 0xff9b, 1, 0], 48, Reach::Never),
+    four([10, 0, 0, 0], 8, Reach::Private),
+    four([172, 16, 0, 0], 12, Reach::Private),
+    four([192, 168, 0, 0], 16, Reach::Private),
+    four([100, 64, 0, 0], 10, Reach::Private),
+    six([0xfc00, 0, 0, 0], 7, Reach::Private),
+    four([127, 0, 0, 0], 8, Reach::Loopback),
+    six_whole(Ipv6Addr::LOCALHOST, Reach::Loopback),
+    four([192, 0, 0, 0], 24, Reach::Special),
+    four([192, 0, 2, 0], 24, Reach::Special),
+    four([192, 88, 99, 0], 24, Reach::Special),
+    four([198, 18, 0, 0], 15, Reach::Special),
+    four([198, 51, 100, 0], 24, Reach::Special),
+    four([203, 0, 113, 0], 24, Reach::Special),
+    six([0x2001, 0, 0, 0], 23, Reach::Special),
+    six([0x2001, 0xdb8, 0, 0], 32, Reach::Special),
+    six([0x3fff, 0, 0, 0], 20, Reach::Special),
+    // All but 2000::/3, from which alone addresses are given to everybody (RFC 4291, section 2.4).
+    six([0, 0, 0, 0], 3, Reach::Special),
+    six([0x4000, 0, 0, 0], 2, Reach::Special),
+    six([0x8000, 0, 0, 0], 2, Reach::Special),
+    six([0xc000, 0, 0, 0], 3, Reach::Special),
+    six([0xe000, 0, 0, 0], 3, Reach::Special),
+];
+
+impl Block {
+    const fn holds(&self, address: IpAddr) -> bool {
+        match (self.first, address) {
+            (IpAddr::V4(first), IpAddr::V4(address)) => {
+                (first.to_bits() ^ address.to_bits()).leading_zeros() >= self.length
+            }
+            (IpAddr::V6(first), IpAddr::V6(address)) => {
+                (first.to_bits() ^ address.to_bits()).leading_zeros() >= self.length
+            }
+            (IpAddr::V4(_), IpAddr::V6(_)) | (IpAddr::V6(_), IpAddr::V4(_)) => false,
+        }
+    }
+}
+
+/// What a connection to `address` leads to.
+#[must_use]
+pub fn reach(address: IpAddr) -> Reach {
+    let address = plain(address);
+    BLOCKS.iter().find(|block| block.holds(address)).map_or(Reach::Public, |block| block.reach)
+}
+
+/// Whether all addresses from `first` to `last`, which have a prefix in common, are in one block of those
+/// that are never connected to.
+#[must_use]
+pub fn is_never(first: IpAddr, last: IpAddr) -> bool {
+    let mut never = BLOCKS.iter().filter(|block| block.reach == Reach::Never);
+    never.any(|block| block.holds(first) && block.holds(last))
+}
+
+/// The address that is reached: what holds one of IPv4 leads there (mapped, NAT64, 6to4).
+#[must_use]
+pub fn plain(address: IpAddr) -> IpAddr {
+    let IpAddr::V6(six) = address else { return address };
+    let of = |high: u16, low: u16| Ipv4Addr::from(u32::from(high) << 16 | u32::from(low));
+    match six.segments() {
+        [0, 0, 0, 0, 0, 0xffff, high, low] | [0x64, 0xff9b, 0, 0, 0, 0, high, low] => {
+            of(high, low).into()
+        }
+        [0x2002, high, low, ..] => of(high, low).into(),
+        _ => six.into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BLOCKS, Reach, is_never, reach};
+    use std::net::IpAddr;
+
+    #[test]
+    fn every_block_begins_where_its_prefix_does() {
+        for block in BLOCKS {
+            let (bits, width) = match block.first {
+                IpAddr::V4(first) => (u128::from(first.to_bits()), 32),
+                IpAddr::V6(first) => (first.to_bits(), 128),
+            };
+            assert!(bits.trailing_zeros().min(width) >= width - block.length, "{block:?}");
+        }
+    }
+
+    #[test]
+    fn an_address_leads_where_the_registries_say() {
+        for (address, expected) in [
+            ("8.8.8.8", Reach::Public),
+            ("192.0.64.1", Reach::Public),
+            ("172.32.0.1", Reach::Public),
+            ("2606:4700::1111", Reach::Public),
+            ("64:ff9b::808:808", Reach::Public),
+            ("::ffff:8.8.8.8", Reach::Public),
+            ("10.1.2.3", Reach::Private),
+            ("100.64.0.1", Reach::Private),
+            ("fd12::1", Reach::Private),
+            ("64:ff9b::a00:1", Reach::Private),
+            ("127.255.0.1", Reach::Loopback),
+            ("::1", Reach::Loopback),
+            ("2002:7f00:1::", Reach::Loopback),
+            ("192.0.2.1", Reach::Special),
+            ("192.88.99.1", Reach::Special),
+            ("198.19.0.1", Reach::Special),
+            ("198.51.100.1", Reach::Special),
+            ("203.0.113.9", Reach::Special),
+            ("::127.0.0.1", Reach::Special),
+            ("::ffff:0:7f00:1", Reach::Special),
+            ("100::1", Reach::Special),
+            ("2001:10::1", Reach::Special),
+            ("2001:db8::1", Reach::Special),
+            ("3fff::1", Reach::Special),
+            ("5f00::1", Reach::Special),
+            ("9000::1", Reach::Special),
+            ("168.63.129.16", Reach::Never),
+            ("100.100.100.200", Reach::Never),
+            ("192.0.0.192", Reach::Never),
+            ("169.254.169.254", Reach::Never),
+            ("2002:a9fe:a9fe::1", Reach::Never),
+            ("2001::80ff:fffe", Reach::Never),
+            ("64:ff9b:1::7f00:1", Reach::Never),
+            ("fd00:ec2::254", Reach::Never),
+            ("fd20:ce::254", Reach::Never),
+            ("fe80::1", Reach::Never),
+            ("ff02::1", Reach::Never),
+            ("::", Reach::Never),
+            ("255.255.255.255", Reach::Never),
+        ] {
+            assert_eq!(reach(address.parse().unwrap()), expected, "{address}");
+        }
+    }
+
+    #[test]
+    fn a_prefix_is_never_connected_to_if_all_of_it_is_not() {
+        let never =
+            |first: &str, last: &str| is_never(first.parse().unwrap(), last.parse().unwrap());
+        assert!(never("169.254.0.0", "169.254.255.255") && never("fe80::", "fe80::ffff"));
+        assert!(!never("0.0.0.0", "255.255.255.255") && !never("10.0.0.0", "10.0.0.255"));
+    }
+}
