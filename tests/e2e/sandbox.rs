@@ -268,6 +268,79 @@ fn a_program_reads_writes_and_reaches_what_it_may() {
 }
 
 #[test]
+fn a_program_changes_how_it_runs_itself_and_not_how_the_gateway_does() {
+    for era in ERAS {
+        let plain = boxed("mode: off").start();
+        let free = Tried::of(&plain, era);
+        for what in ["limit", "affinity", "scheduler", "parameters", "priority"] {
+            let (failed, text) = free.to("parent", what);
+            assert!(!failed, "without a sandbox, {what}: {text}");
+        }
+        for sandbox in ["", "mode: required, read: [READ], network: any"] {
+            let gateway = boxed(sandbox).start();
+            let kept = Tried::of(&gateway, era);
+            for what in ["limit", "affinity", "scheduler", "parameters", "priority"] {
+                let (failed, text) = kept.to("parent", what);
+                let refused = failed && text.contains("PermissionError");
+                assert!(refused, "{sandbox}: {what} of the gateway: {text}");
+                let (failed, text) = kept.to("itself", what);
+                assert!(!failed, "{sandbox}: {what} of itself: {text}");
+            }
+            for call in [libc::SYS_sched_setattr, libc::SYS_migrate_pages, libc::SYS_move_pages] {
+                let (failed, text) = kept.to("call", &format!("{call} parent"));
+                assert!(failed && text.contains("Operation not permitted"), "{call}: {text}");
+            }
+            // Its first argument says what kind of id follows; 0 is none of them.
+            let (failed, text) = kept.to("call", &libc::SYS_ioprio_set.to_string());
+            assert!(failed && text.contains("Operation not permitted"), "{text}");
+            assert!(kept.to("itself", "user").0, "all processes of the user are the gateway, too");
+            // A privileged user could go before all others.
+            assert!(kept.to("itself", "realtime").0 && kept.to("itself", "first").0);
+            let (failed, text) = kept.to("parent", "limits");
+            assert!(!failed, "what the limits are is no secret: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_strict_program_changes_no_mode_owner_or_attribute_by_path() {
+    use std::os::unix::fs::PermissionsExt as _;
+    for era in ERAS {
+        let folder = Folder::new();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let rest = format!("read: [READ], write: ['{}'], network: any", at("work"));
+        fs::create_dir(at("work")).unwrap();
+        fs::write(at("work/file"), "of the program").unwrap();
+        let mode = |path: &str| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let strict = boxed(&format!("mode: required, {rest}")).start();
+        let kept = Tried::of(&strict, era);
+        let own = strict.audit().with_file_name("gateway.yaml").display().to_string();
+        let parent = strict.audit().parent().unwrap().display().to_string();
+        let before = [mode(&own), mode(&parent)];
+        for path in [&own, &parent, &at("work/file")] {
+            for what in ["mode", "owner", "attribute"] {
+                let (failed, text) = kept.to(what, path);
+                assert!(failed && text.contains("PermissionError"), "{what} {path}: {text}");
+            }
+        }
+        assert_eq!([mode(&own), mode(&parent)], before);
+        // What it can open it can change.
+        let (failed, text) = kept.to("mode of an open file", &at("work/file"));
+        assert!(!failed, "{text}");
+        assert!(kept.to("mode of an open file", &own).0);
+        // Runners of packages make what they have fetched executable.
+        for sandbox in [String::new(), format!("mode: preferred, {rest}")] {
+            let gateway = boxed(&sandbox).start();
+            let kept = Tried::of(&gateway, era);
+            for what in ["mode", "owner"] {
+                let (failed, text) = kept.to(what, &at("work/file"));
+                assert!(!failed, "{sandbox}: {what}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
 fn a_program_makes_no_namespace_and_still_starts_threads_and_processes() {
     for era in ERAS {
         let strict = boxed("mode: required, read: [READ], network: any").start();
