@@ -247,6 +247,8 @@ pub struct Metrics {
     pub workers_stalled: AtomicU64,
     /// How often one has come to that.
     pub worker_stalls: Counter,
+    /// 1 while the process can have no more files or threads.
+    pub resources_lacking: AtomicU64,
     /// Files of revocations that could not be read.
     pub revocations_unread: Counter,
     /// Changes of definitions that were told of.
@@ -343,6 +345,7 @@ impl Metrics {
             ops_refused: Counter::default(),
             workers_stalled: AtomicU64::new(0),
             worker_stalls: Counter::default(),
+            resources_lacking: AtomicU64::new(0),
             revocations_unread: Counter::default(),
             definition_changes: Counter::default(),
             lockfile_unread: Counter::default(),
@@ -655,6 +658,12 @@ impl Metrics {
                 "",
                 "Serving threads that have not been at work for two seconds; liveness is red meanwhile.",
                 one(gauge(&self.workers_stalled)),
+            ),
+            family(
+                "portcullis.resources_lacking",
+                "",
+                "1 while the process can open no file or start no thread; readiness is red meanwhile.",
+                one(gauge(&self.resources_lacking)),
             ),
             family(
                 "portcullis.audit_spool",

@@ -2,10 +2,11 @@
 //! without the sandbox: so it is the sandbox that stops it.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use e2e::client::Client;
+use e2e::client::{Client, read};
 use e2e::gateway::{ANA, Config, Folder, Gateway, root};
 use e2e::{ERAS, Era};
 use serde_json::json;
@@ -299,6 +300,35 @@ fn a_program_changes_how_it_runs_itself_and_not_how_the_gateway_does() {
             let (failed, text) = kept.to("parent", "limits");
             assert!(!failed, "what the limits are is no secret: {text}");
         }
+    }
+}
+
+#[test]
+fn a_gateway_that_can_open_no_file_is_not_ready() {
+    for era in ERAS {
+        let gateway = boxed("mode: off").start();
+        // Another connection would need a file.
+        let mut stream = TcpStream::connect(gateway.ops.unwrap()).unwrap();
+        stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+        let mut asked = || {
+            let request = b"GET /readyz?verbose HTTP/1.1\r\nhost: localhost\r\n\r\n";
+            stream.write_all(request).unwrap();
+            read(&mut stream)
+        };
+        let answer = asked();
+        assert!(answer.body.contains("files and threads: ok"), "{}", answer.body);
+        assert_eq!(answer.status, 200);
+        let tried = Tried::of(&gateway, era);
+        let (failed, text) = tried.to("starve", "");
+        assert!(!failed, "{text}");
+        let answer = e2e::eventually("the gateway is not ready", || {
+            let answer = asked();
+            (answer.status == 503).then_some(answer)
+        });
+        assert!(answer.body.contains("files and threads: failing"), "{}", answer.body);
+        e2e::eventually("the log says what is lacking", || {
+            gateway.log.lock().unwrap().contains("nobody new is served").then_some(())
+        });
     }
 }
 

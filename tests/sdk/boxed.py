@@ -62,6 +62,14 @@ def attempt(what, arg):
     if what == "signal":
         os.kill(os.getppid(), signal.SIGHUP)
         return "signalled"
+    if what == "starve":
+        # The parent can open nothing more, soon after it has passed the answer on.
+        import resource
+        import threading
+        hard = resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)[1]
+        limits = (os.getppid(), resource.RLIMIT_NOFILE, (8, hard))
+        threading.Timer(0.2, resource.prlimit, limits).start()
+        return "soon"
     if what in ("parent", "itself"):
         # Sets what is in force already, so that nothing changes where it is not refused.
         import resource
