@@ -259,6 +259,8 @@ pub struct Metrics {
     pub lockfile_usable: AtomicU64,
     /// How many definitions of each server are in which state.
     pins: ArcSwap<Vec<Pinned>>,
+    /// Whether the configuration can be read, and only by its owner and group be written.
+    pub config_usable: AtomicU64,
     /// Whether the file of revocations can be read.
     pub revocations_usable: AtomicU64,
     /// Whether everything is revoked.
@@ -351,6 +353,7 @@ impl Metrics {
             lockfile_unread: Counter::default(),
             lockfile_usable: AtomicU64::new(1),
             pins: ArcSwap::default(),
+            config_usable: AtomicU64::new(1),
             revocations_usable: AtomicU64::new(1),
             everything_revoked: AtomicU64::new(0),
             certificates: Vec::new(),
@@ -709,6 +712,12 @@ impl Metrics {
                 "",
                 "Whether the lockfile can be used; otherwise nothing is approved.",
                 one(gauge(&self.lockfile_usable)),
+            ),
+            family(
+                "portcullis.config_usable",
+                "",
+                "Whether the configuration can be read and has not been opened to all users; otherwise that of before holds.",
+                one(gauge(&self.config_usable)),
             ),
             family(
                 "portcullis.revocations_usable",
