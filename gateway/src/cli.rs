@@ -489,7 +489,9 @@ fn serve(config: Option<&Path>, new_log: bool) -> ExitCode {
         Err(problems) => return invalid(&problems),
     };
     settings.audit.anew = new_log;
-    let source = config.map(|file| Arc::new(File(file.to_owned())) as Arc<dyn Source>);
+    let is_open = config.is_some_and(gateway::file::is_open_to_all);
+    let source =
+        config.map(|file| Arc::new(File { path: file.to_owned(), is_open }) as Arc<dyn Source>);
     run_to_end(
         settings,
         |settings| start::start(settings, source),
@@ -497,6 +499,12 @@ fn serve(config: Option<&Path>, new_log: bool) -> ExitCode {
         async |running| {
             let told = told_to_stop();
             announce(running, config.is_none());
+            if is_open {
+                tracing::warn!(
+                    "every user of this machine can write to the configuration or to its folder, and so decide what is \
+                     allowed: `chmod o-w` both"
+                );
+            }
             service::ready();
             told.await;
             service::stopping();
@@ -512,15 +520,28 @@ fn serve(config: Option<&Path>, new_log: bool) -> ExitCode {
 
 /// A configuration in a file.
 #[derive(Debug)]
-struct File(PathBuf);
+struct File {
+    path: PathBuf,
+    /// Whether every user could write to it when the gateway started, as on file systems without modes.
+    is_open: bool,
+}
 
 impl Source for File {
     fn text(&self) -> io::Result<String> {
-        gateway::file::text(&self.0, settings::LONGEST)
+        let text = gateway::file::text(&self.path, settings::LONGEST)?;
+        // A program of the gateway's user can open it to all, and anybody may have written what it says.
+        if !self.is_open && gateway::file::is_open_to_all(&self.path) {
+            return Err(io::Error::new(
+                io::ErrorKind::PermissionDenied,
+                "every user of this machine can write to it or to its folder since the gateway has started: look at \
+                 what it says, then `chmod o-w` both",
+            ));
+        }
+        Ok(text)
     }
 
     fn settings(&self, text: &str) -> Result<Settings, Problems> {
-        load_to_serve(&self.0, text)
+        load_to_serve(&self.path, text)
     }
 }
 

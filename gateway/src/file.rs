@@ -14,6 +14,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
+use rustix::fs::{StatVfsMountFlags, statvfs};
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::{Instant, Interval, timeout_at};
@@ -28,6 +29,10 @@ pub const LOOK: Duration = Duration::from_secs(3);
 /// How often a lock is tried that somebody else holds, and how long the pauses between are.
 const TRIES: usize = 100;
 const PAUSE: Duration = Duration::from_millis(20);
+
+/// The bits of a mode that let every user write, and that keep files in a folder from being replaced by others.
+const OF_ALL: u32 = 0o002;
+const STICKY: u32 = 0o1000;
 
 /// When a file is to be looked at.
 #[derive(Debug)]
@@ -110,6 +115,28 @@ pub fn read(path: &Path, longest: u64) -> io::Result<Vec<u8>> {
 pub fn text(path: &Path, longest: u64) -> io::Result<String> {
     let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, "it is not UTF-8");
     String::from_utf8(read(path, longest)?).map_err(invalid)
+}
+
+/// Whether every user of the machine can write to the file, or to the folder that it is in. One that cannot be
+/// looked at cannot be read either, so its answer does not matter.
+#[must_use]
+pub fn is_open_to_all(path: &Path) -> bool {
+    let folder = match path.parent() {
+        Some(folder) if folder.as_os_str().is_empty() => Path::new("."),
+        Some(folder) => folder,
+        None => path,
+    };
+    // What an orchestrator mounts is often writable to all by its mode, and to nobody by its mount.
+    let is_fixed = |path: &Path| {
+        statvfs(path).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
+    };
+    let is_open = |path: &Path, sticky: u32| {
+        let data = fs::metadata(path);
+        data.is_ok_and(|data| data.mode() & OF_ALL != 0 && data.mode() & sticky == 0)
+            && !is_fixed(path)
+    };
+    // In a sticky folder, such as `/tmp`, nobody replaces files of others.
+    is_open(path, 0) || is_open(folder, STICKY)
 }
 
 fn regular(file: &File) -> io::Result<Metadata> {

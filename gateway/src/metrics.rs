@@ -247,6 +247,8 @@ pub struct Metrics {
     pub workers_stalled: AtomicU64,
     /// How often one has come to that.
     pub worker_stalls: Counter,
+    /// 1 while the process can have no more files or threads.
+    pub resources_lacking: AtomicU64,
     /// Files of revocations that could not be read.
     pub revocations_unread: Counter,
     /// Changes of definitions that were told of.
@@ -257,6 +259,8 @@ pub struct Metrics {
     pub lockfile_usable: AtomicU64,
     /// How many definitions of each server are in which state.
     pins: ArcSwap<Vec<Pinned>>,
+    /// Whether the configuration can be read, and only by its owner and group be written.
+    pub config_usable: AtomicU64,
     /// Whether the file of revocations can be read.
     pub revocations_usable: AtomicU64,
     /// Whether everything is revoked.
@@ -343,11 +347,13 @@ impl Metrics {
             ops_refused: Counter::default(),
             workers_stalled: AtomicU64::new(0),
             worker_stalls: Counter::default(),
+            resources_lacking: AtomicU64::new(0),
             revocations_unread: Counter::default(),
             definition_changes: Counter::default(),
             lockfile_unread: Counter::default(),
             lockfile_usable: AtomicU64::new(1),
             pins: ArcSwap::default(),
+            config_usable: AtomicU64::new(1),
             revocations_usable: AtomicU64::new(1),
             everything_revoked: AtomicU64::new(0),
             certificates: Vec::new(),
@@ -657,6 +663,12 @@ impl Metrics {
                 one(gauge(&self.workers_stalled)),
             ),
             family(
+                "portcullis.resources_lacking",
+                "",
+                "1 while the process can open no file or start no thread; readiness is red meanwhile.",
+                one(gauge(&self.resources_lacking)),
+            ),
+            family(
                 "portcullis.audit_spool",
                 "By",
                 "Bytes of records that are not delivered yet.",
@@ -700,6 +712,12 @@ impl Metrics {
                 "",
                 "Whether the lockfile can be used; otherwise nothing is approved.",
                 one(gauge(&self.lockfile_usable)),
+            ),
+            family(
+                "portcullis.config_usable",
+                "",
+                "Whether the configuration can be read and has not been opened to all users; otherwise that of before holds.",
+                one(gauge(&self.config_usable)),
             ),
             family(
                 "portcullis.revocations_usable",

@@ -272,15 +272,20 @@ impl Ops {
         serde_json::Value::from(unlisted).to_string()
     }
 
-    /// The workers go on. One that has stalled serves nobody, and only a new process helps.
+    /// The workers go on, and have what they need. One that has stalled serves nobody, and only a new process
+    /// helps; as where no file or thread has been to be had for long.
     fn alive(&self) -> Response<Body> {
-        let stalled = self.beats.stalled();
-        if stalled.is_empty() {
+        let (stalled, starved) = (self.beats.stalled(), self.beats.starved());
+        if stalled.is_empty() && starved.is_none() {
             return text(StatusCode::OK, "ok\n");
         }
         let mut body = String::from("not alive\n");
         for (worker, since) in stalled {
             writeln!(body, "worker {worker}: stalled for {} s", since.as_secs())
+                .unwrap_or_default();
+        }
+        if let Some(since) = starved {
+            writeln!(body, "no more files or threads for {} s", since.as_secs())
                 .unwrap_or_default();
         }
         text(StatusCode::SERVICE_UNAVAILABLE, body)
@@ -304,11 +309,14 @@ impl Ops {
         let stopping = self.tasks.is_waning();
         let recording = self.journal.is_working();
         let hindrance = self.tester.hindrance();
-        let good = !stopping && recording && hindrance.is_none();
+        // Without another file or thread nobody new is served.
+        let provided = self.beats.lacking().is_none();
+        let good = !stopping && recording && provided && hindrance.is_none();
         let mut body = String::from(if good { "ok\n" } else { "not ready\n" });
         if verbose {
             let word = |good| if good { "ok" } else { "failing" };
             writeln!(body, "audit: {}", word(recording)).unwrap_or_default();
+            writeln!(body, "files and threads: {}", word(provided)).unwrap_or_default();
             writeln!(body, "stopping: {stopping}").unwrap_or_default();
             if self.live.now().gateway.policy.revoked().everything {
                 body.push_str("revocations: everything is revoked, so no caller is served\n");

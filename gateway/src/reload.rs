@@ -98,6 +98,8 @@ struct Held {
     /// The file as it was last tried to the end, and as it was last looked at.
     tried: Option<[u8; 32]>,
     seen: Option<[u8; 32]>,
+    /// Why it could not be read when it was last looked at.
+    unread: Option<String>,
     /// When to try again what may work the next time.
     again: Option<Instant>,
     /// What was wrong with it.
@@ -123,7 +125,8 @@ impl Reloader {
         let at = lasting.clock.now();
         // The file may have changed since it was read: it is looked at once more.
         let (tried, seen, again, error) = (None, None, None, None);
-        let held = Held { keeper, digest, sections, at, tried, seen, again, error };
+        let unread = None;
+        let held = Held { keeper, digest, sections, at, tried, seen, unread, again, error };
         let turn = Arc::default();
         Self { source, lasting, live, switch, held: Mutex::new(held), turn }
     }
@@ -159,8 +162,21 @@ impl Reloader {
     /// Whether the file is another than was last tried, and was the same when it was last looked at:
     /// one that is being written is left alone until it is written.
     fn has_settled(&self) -> bool {
-        let now = self.source.text().ok().map(|text| sha256(text.as_bytes()));
+        let text = self.source.text();
+        let unread = text.as_ref().err().map(ToString::to_string);
+        let now = text.ok().map(|text| sha256(text.as_bytes()));
+        self.lasting.metrics.config_usable.store(u64::from(unread.is_none()), Ordering::Relaxed);
         let mut held = self.held();
+        if held.unread != unread {
+            match &unread {
+                Some(error) => tracing::error!(
+                    %error,
+                    "the configuration cannot be read; that of before holds"
+                ),
+                None => tracing::warn!("the configuration can be read again"),
+            }
+            held.unread = unread;
+        }
         let before = std::mem::replace(&mut held.seen, now);
         let again = held.again.is_none_or(|again| self.lasting.clock.instant() >= again);
         now.is_some() && now != held.tried && now == before && again

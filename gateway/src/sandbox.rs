@@ -37,8 +37,8 @@ use rustix::thread::{
     remove_capability_from_bounding_set, set_capabilities,
 };
 use seccompiler::{
-    BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition, SeccompFilter,
-    SeccompRule, TargetArch, apply_filter, sock_filter,
+    BackendError, BpfProgram, SeccompAction, SeccompCmpArgLen, SeccompCmpOp, SeccompCondition,
+    SeccompFilter, SeccompRule, TargetArch, apply_filter, sock_filter,
 };
 use serde::{Deserialize, Serialize};
 
@@ -155,10 +155,54 @@ const SPARED: [i64; 5] = [
     libc::SYS_chroot,
 ];
 
-/// What a privileged program could look into other processes with, change the machine with, or get at
-/// files with that Landlock does not see. Where `CAP_PERFMON` or `CAP_SYS_ADMIN` is held, Linux shows the
+/// Calls that change how a process runs, by the id of the process or thread in the first argument. With them a
+/// program could slow down or stop any process of its user, which Landlock does not prevent, so they are left for
+/// the caller itself (0). A filter cannot tell the caller's other threads from threads of other processes.
+const BY_PROCESS: [i64; 6] = [
+    libc::SYS_sched_setaffinity,
+    libc::SYS_sched_setattr,
+    libc::SYS_sched_setparam,
+    libc::SYS_sched_setscheduler,
+    libc::SYS_migrate_pages,
+    libc::SYS_move_pages,
+];
+/// The same for calls whose first argument is a kind of id and whose second is the id: with the kind that means
+/// one process (`PRIO_PROCESS`, `IOPRIO_WHO_PROCESS`). A group may be one that the gateway is in, and a user is
+/// the gateway's.
+const BY_KIND: [(i64, u64); 2] = [(libc::SYS_setpriority, 0), (libc::SYS_ioprio_set, 1)];
+
+/// Calls that change the mode, the owner or the attributes of the file that a path leads to. Landlock does not
+/// govern them, so they reach files that a program cannot open; those that take an open file reach only what
+/// Landlock lets it open, and are left to it.
+const BY_PATH: [i64; 10] = [
+    libc::SYS_fchmodat,
+    FCHMODAT2,
+    libc::SYS_fchownat,
+    libc::SYS_setxattr,
+    libc::SYS_lsetxattr,
+    SETXATTRAT,
+    libc::SYS_removexattr,
+    libc::SYS_lremovexattr,
+    REMOVEXATTRAT,
+    FILE_SETATTR,
+];
+/// Those that only older architectures have.
+#[cfg(target_arch = "x86_64")]
+const BY_PATH_OF_OLD: [i64; 3] = [libc::SYS_chmod, libc::SYS_chown, libc::SYS_lchown];
+/// Those that only older architectures have.
+#[cfg(not(target_arch = "x86_64"))]
+const BY_PATH_OF_OLD: [i64; 0] = [];
+/// Calls that `libc` does not name for every target. Their numbers are the same on all architectures.
+const FCHMODAT2: i64 = 452;
+const SETXATTRAT: i64 = 463;
+const REMOVEXATTRAT: i64 = 466;
+const FILE_SETATTR: i64 = 469;
+
+/// What a privileged program could look into other processes with, change the machine with, get at files
+/// with that Landlock does not see, take the processor or limits from others with, or change files of other users
+/// with. Where `CAP_PERFMON` or `CAP_SYS_ADMIN` is held, Linux shows the
 /// environment of any process, whatever Landlock says.
-const PRIVILEGES: [CapabilitySet; 15] = [
+const PRIVILEGES: [CapabilitySet; 20] = [
     CapabilitySet::SYS_PTRACE,
     CapabilitySet::SYS_ADMIN,
     CapabilitySet::PERFMON,
@@ -174,6 +218,11 @@ const PRIVILEGES: [CapabilitySet; 15] = [
     CapabilitySet::MAC_ADMIN,
     CapabilitySet::MAC_OVERRIDE,
     CapabilitySet::AUDIT_CONTROL,
+    CapabilitySet::CHOWN,
+    CapabilitySet::FOWNER,
+    CapabilitySet::LINUX_IMMUTABLE,
+    CapabilitySet::SYS_NICE,
+    CapabilitySet::SYS_RESOURCE,
 ];
 
 /// Folders that are told of in which a program can make nothing new.
@@ -638,7 +687,7 @@ fn applied(filter: &BpfProgram) -> Result<(), SandboxError> {
 /// The filter: what is taken is refused with EPERM, what [`absent`] says with ENOSYS, and everything else is
 /// allowed.
 fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
-    let failed = |error: seccompiler::BackendError| SandboxError::Seccomp(error.to_string());
+    let failed = |error: BackendError| SandboxError::Seccomp(error.to_string());
     let spared = |call: &i64| plan.rest != Files::Listed && SPARED.contains(call);
     let taken = TAKEN.iter().filter(|call| !spared(call));
     let mut rules: BTreeMap<i64, Vec<SeccompRule>> =
@@ -661,11 +710,34 @@ fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
         let other = first(SeccompCmpOp::Ne, libc::AF_UNIX).map_err(failed)?;
         rules.insert(libc::SYS_socket, vec![other]);
     }
+    rules.extend(on_others().map_err(failed)?);
+    if plan.required && plan.rest == Files::Listed {
+        rules.extend(BY_PATH.iter().chain(&BY_PATH_OF_OLD).map(|call| (*call, Vec::new())));
+    }
     let arch = TargetArch::try_from(std::env::consts::ARCH).map_err(failed)?;
     let refused = SeccompAction::Errno(libc::EPERM.unsigned_abs());
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch).map_err(failed)?;
     let filter: BpfProgram = filter.try_into().map_err(failed)?;
     Ok(absent(namespaces).into_iter().chain(filter).collect())
+}
+
+/// What is refused of [`BY_PROCESS`], [`BY_KIND`] and `prlimit64`: a change of a process other than the caller.
+fn on_others() -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let other = |argument: u8, value: u64| {
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, SeccompCmpOp::Ne, value)
+    };
+    let mut rules = BTreeMap::new();
+    for call in BY_PROCESS {
+        rules.insert(call, vec![SeccompRule::new(vec![other(0, 0)?])?]);
+    }
+    for (call, process) in BY_KIND {
+        let of_a_kind = SeccompRule::new(vec![other(0, process)?])?;
+        rules.insert(call, vec![of_a_kind, SeccompRule::new(vec![other(1, 0)?])?]);
+    }
+    // Without new limits, which are the third argument, it only tells those in force.
+    let new = SeccompCondition::new(2, SeccompCmpArgLen::Qword, SeccompCmpOp::Ne, 0)?;
+    rules.insert(libc::SYS_prlimit64, vec![SeccompRule::new(vec![other(0, 0)?, new])?]);
+    Ok(rules)
 }
 
 /// The beginning of the filter: calls that are answered as if the kernel did not have them, so that a library
@@ -696,7 +768,9 @@ fn absent(namespaces: bool) -> Vec<sock_filter> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Files, KEXEC_FILE_LOAD, NAMESPACES, Network, Plan, SPARED, filter};
+    use super::{
+        BY_PATH, BY_PATH_OF_OLD, Files, KEXEC_FILE_LOAD, NAMESPACES, Network, Plan, SPARED, filter,
+    };
 
     /// The system calls that are to be refused: written down once more, so that none is lost.
     const REFUSED: [i64; 45] = [
@@ -750,6 +824,11 @@ mod tests {
     /// What the kernel would do: the filter run on a call, as classic BPF. The instructions are those of
     /// `linux/bpf_common.h` that the compiler of the filter writes.
     fn answer(plan: &Plan, call: i64, argument: u32) -> u32 {
+        answer_to(plan, call, [u64::from(argument), 0, 0])
+    }
+
+    /// The same for a call with these first arguments.
+    fn answer_to(plan: &Plan, call: i64, arguments: [u64; 3]) -> u32 {
         let program = filter(plan).unwrap();
         let arch = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
         let (mut at, mut held) = (0_usize, 0_u32);
@@ -763,7 +842,12 @@ mod tests {
                     held = match step.k {
                         0 => u32::try_from(call).unwrap(),
                         4 => arch,
-                        16 => argument,
+                        // Each argument is two words, the lower first.
+                        offset @ 16..40 => {
+                            let word = usize::try_from(offset - 16).unwrap() / 4;
+                            let argument = arguments[word / 2] >> (32 * (word % 2));
+                            u32::try_from(argument & u64::from(u32::MAX)).unwrap()
+                        }
                         _ => 0,
                     }
                 }
@@ -802,6 +886,66 @@ mod tests {
         assert_eq!(socket(&strict, libc::AF_INET), refused);
         assert_eq!(socket(&usual, libc::AF_INET), allowed);
     }
+
+    #[test]
+    fn a_program_changes_how_it_runs_itself_and_no_other_process() {
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        // A process of the machine, a thread of it, and an id whose upper half does not count.
+        let others = [1_u64, 4_194_304, 0xffff_ffff, 0x1_0000_0001];
+        for plan in [plan(Files::Listed, Network::None), Plan::usual()] {
+            let answer = |call: i64, arguments: [u64; 3]| answer_to(&plan, call, arguments);
+            for call in [
+                libc::SYS_sched_setaffinity,
+                libc::SYS_sched_setattr,
+                libc::SYS_sched_setparam,
+                libc::SYS_sched_setscheduler,
+                libc::SYS_migrate_pages,
+                libc::SYS_move_pages,
+            ] {
+                assert_eq!(answer(call, [0, 8, 8]), allowed, "{call}");
+                for other in others {
+                    assert_eq!(answer(call, [other, 8, 8]), refused, "{call} {other}");
+                }
+            }
+            // `PRIO_PROCESS` and `IOPRIO_WHO_PROCESS`, then those of groups and users.
+            for (call, process, kinds) in
+                [(libc::SYS_setpriority, 0, [1, 2]), (libc::SYS_ioprio_set, 1, [2, 3])]
+            {
+                assert_eq!(answer(call, [process, 0, 19]), allowed, "{call}");
+                for other in others {
+                    assert_eq!(answer(call, [process, other, 19]), refused, "{call} {other}");
+                }
+                for kind in kinds {
+                    assert_eq!(answer(call, [kind, 0, 19]), refused, "{call} {kind}");
+                }
+            }
+            // The third argument is where the new limits are: either half of it can be nought.
+            for new in [0x7fff_1234_5678, 0x5678, 0x7fff_0000_0000] {
+                assert_eq!(answer(libc::SYS_prlimit64, [0, 7, new]), allowed, "{new:#x}");
+                for other in others {
+                    assert_eq!(answer(libc::SYS_prlimit64, [other, 7, new]), refused, "{new:#x}");
+                }
+            }
+            assert_eq!(answer(libc::SYS_prlimit64, [1, 7, 0]), allowed, "it only asks");
+        }
+    }
+
+    #[test]
+    fn a_file_that_cannot_be_opened_is_not_changed_by_its_path_where_a_sandbox_is_strict() {
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        let listed = plan(Files::Listed, Network::Any);
+        let strict = Plan { required: true, ..listed.clone() };
+        let open = Plan { required: true, ..Plan::usual() };
+        for call in BY_PATH.into_iter().chain(BY_PATH_OF_OLD) {
+            assert_eq!(answer(&strict, call, 0), refused, "{call}");
+            assert_eq!(answer(&listed, call, 0), allowed, "{call}");
+            assert_eq!(answer(&open, call, 0), allowed, "{call}");
+        }
+        for call in [libc::SYS_fchmod, libc::SYS_fchown, libc::SYS_fsetxattr, libc::SYS_utimensat] {
+            assert_eq!(answer(&strict, call, 0), allowed, "{call}");
+        }
+    }
+
     #[test]
     fn no_namespace_is_made_with_another_call_than_unshare() {
         let (refused, absent, allowed) =

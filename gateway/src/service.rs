@@ -27,14 +27,14 @@ pub fn stopping() {
     tell(&[NotifyState::Stopping]);
 }
 
-/// Says that the gateway is alive, as often as it is asked to, until it stops. While a worker has stalled
-/// nothing is said, so that the manager does what it is there for.
+/// Says that the gateway is alive, as often as it is asked to, until it stops. While a worker has stalled, or
+/// there have been no files or threads for long, nothing is said, so that the manager does what it is there for.
 pub async fn tend(tasks: Tasks, beats: Arc<Heartbeats>) {
     let Some(within) = sd_notify::watchdog_enabled() else { return };
     let mut turn = tokio::time::interval((within / 2).max(Duration::from_millis(1)));
     loop {
         tokio::select! {
-            _ = turn.tick() => if beats.stalled().is_empty() {
+            _ = turn.tick() => if beats.stalled().is_empty() && beats.starved().is_none() {
                 tell(&[NotifyState::Watchdog]);
             },
             () = tasks.halting() => return,

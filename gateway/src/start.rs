@@ -14,7 +14,7 @@ use crate::door::Door;
 use crate::exchange::SWEEP;
 use crate::file::{self, Aside};
 use crate::front;
-use crate::heartbeat::Heartbeats;
+use crate::heartbeat::{self, Heartbeats};
 use crate::killswitch::Killswitch;
 use crate::live::Live;
 use crate::old::Old;
@@ -170,15 +170,28 @@ fn assemble(
     Ok(Running { listeners: shown, ops, live, lasting: Arc::clone(lasting), threads })
 }
 
-/// Says when a worker stalls and when it goes on.
+/// Says when a worker stalls and when it goes on, and when there are no more files or threads.
 async fn watch(beats: Arc<Heartbeats>, lasting: Arc<Lasting>) {
     let mut turn = tokio::time::interval(WATCH);
-    let mut known = BTreeSet::new();
+    let (mut known, mut lacked) = (BTreeSet::new(), None);
     loop {
         tokio::select! {
             _ = turn.tick() => {}
             () = lasting.tasks.halting() => return,
         }
+        let lack = heartbeat::lack();
+        beats.note(lack.is_some());
+        lasting.metrics.resources_lacking.store(u64::from(lack.is_some()), Ordering::Relaxed);
+        match (lacked, lack) {
+            (None, Some(lack)) => tracing::error!(
+                lack,
+                "the process can have no more of these, so nobody new is served: raise its limits, or see \
+                 which program or user takes them"
+            ),
+            (Some(_), None) => tracing::warn!("the process can have files and threads again"),
+            (None, None) | (Some(_), Some(_)) => {}
+        }
+        lacked = lack;
         let stalled: BTreeSet<_> = beats.stalled().into_iter().map(|(worker, _)| worker).collect();
         lasting.metrics.workers_stalled.store(stalled.len() as u64, Ordering::Relaxed);
         for worker in stalled.difference(&known) {

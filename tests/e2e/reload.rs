@@ -73,6 +73,47 @@ fn metric(gateway: &Gateway, name: &str) -> u64 {
 }
 
 #[test]
+fn a_configuration_that_was_opened_to_all_users_is_not_taken_until_it_is_closed() {
+    use std::os::unix::fs::PermissionsExt as _;
+    for era in ERAS {
+        let server = Server::echo(era, &["read", "write"]);
+        let (outside, folder) = (Folder::new(), Folder::new());
+        let file = folder.path().join("gateway.yaml");
+        let mode = |path: &Path, mode: u32| {
+            fs::set_permissions(path, fs::Permissions::from_mode(mode)).unwrap();
+        };
+        let read = config(&server, &outside, "read");
+        let gateway = read.start_at(&file);
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.tools(), ["read"]);
+        let usable = |wanted: u64| {
+            eventually("the metric", || {
+                (metric(&gateway, "portcullis_config_usable ") == wanted).then_some(())
+            });
+        };
+        usable(1);
+        for (path, opened, closed) in [(&*file, 0o646, 0o644), (folder.path(), 0o757, 0o755)] {
+            mode(path, opened);
+            usable(0);
+            let before = fs::read_to_string(&file).unwrap();
+            // In place, so that the mode stays.
+            fs::write(&file, before.replacen("tools: [read]", "tools: [write]", 1)).unwrap();
+            assert_ne!(fs::read_to_string(&file).unwrap(), before);
+            assert_ne!(operator(&gateway, "POST", "/reload").status, 200);
+            assert_eq!(ana.tools(), ["read"], "that of before holds");
+            fs::write(&file, before).unwrap();
+            mode(path, closed);
+            usable(1);
+        }
+        eventually("the log says what to do", || {
+            gateway.log.lock().unwrap().contains("chmod o-w").then_some(())
+        });
+        config(&server, &outside, "write").write(&file, gateway.audit());
+        eventually("the change", || (ana.tools() == ["write"]).then_some(()));
+    }
+}
+
+#[test]
 fn a_file_that_changes_is_in_force_and_one_that_is_wrong_changes_nothing() {
     for era in ERAS {
         let server = Server::echo(era, &["read", "write"]);

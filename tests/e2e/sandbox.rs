@@ -2,10 +2,11 @@
 //! without the sandbox: so it is the sandbox that stops it.
 
 use std::fs;
-use std::net::TcpListener;
+use std::io::Write as _;
+use std::net::{TcpListener, TcpStream};
 use std::process::Command;
 
-use e2e::client::Client;
+use e2e::client::{Client, read};
 use e2e::gateway::{ANA, Config, Folder, Gateway, root};
 use e2e::{ERAS, Era};
 use serde_json::json;
@@ -264,6 +265,108 @@ fn a_program_reads_writes_and_reaches_what_it_may() {
         let any = boxed("mode: required, read: [READ], network: any").start();
         let kept = Tried::of(&any, era);
         assert!(!kept.to("connect", &elsewhere).0 && !kept.to("udp", "").0);
+    }
+}
+
+#[test]
+fn a_program_changes_how_it_runs_itself_and_not_how_the_gateway_does() {
+    for era in ERAS {
+        let plain = boxed("mode: off").start();
+        let free = Tried::of(&plain, era);
+        for what in ["limit", "affinity", "scheduler", "parameters", "priority"] {
+            let (failed, text) = free.to("parent", what);
+            assert!(!failed, "without a sandbox, {what}: {text}");
+        }
+        for sandbox in ["", "mode: required, read: [READ], network: any"] {
+            let gateway = boxed(sandbox).start();
+            let kept = Tried::of(&gateway, era);
+            for what in ["limit", "affinity", "scheduler", "parameters", "priority"] {
+                let (failed, text) = kept.to("parent", what);
+                let refused = failed && text.contains("PermissionError");
+                assert!(refused, "{sandbox}: {what} of the gateway: {text}");
+                let (failed, text) = kept.to("itself", what);
+                assert!(!failed, "{sandbox}: {what} of itself: {text}");
+            }
+            for call in [libc::SYS_sched_setattr, libc::SYS_migrate_pages, libc::SYS_move_pages] {
+                let (failed, text) = kept.to("call", &format!("{call} parent"));
+                assert!(failed && text.contains("Operation not permitted"), "{call}: {text}");
+            }
+            // Its first argument says what kind of id follows; 0 is none of them.
+            let (failed, text) = kept.to("call", &libc::SYS_ioprio_set.to_string());
+            assert!(failed && text.contains("Operation not permitted"), "{text}");
+            assert!(kept.to("itself", "user").0, "all processes of the user are the gateway, too");
+            // A privileged user could go before all others.
+            assert!(kept.to("itself", "realtime").0 && kept.to("itself", "first").0);
+            let (failed, text) = kept.to("parent", "limits");
+            assert!(!failed, "what the limits are is no secret: {text}");
+        }
+    }
+}
+
+#[test]
+fn a_gateway_that_can_open_no_file_is_not_ready() {
+    for era in ERAS {
+        let gateway = boxed("mode: off").start();
+        // Another connection would need a file.
+        let mut stream = TcpStream::connect(gateway.ops.unwrap()).unwrap();
+        stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+        let mut asked = || {
+            let request = b"GET /readyz?verbose HTTP/1.1\r\nhost: localhost\r\n\r\n";
+            stream.write_all(request).unwrap();
+            read(&mut stream)
+        };
+        let answer = asked();
+        assert!(answer.body.contains("files and threads: ok"), "{}", answer.body);
+        assert_eq!(answer.status, 200);
+        let tried = Tried::of(&gateway, era);
+        let (failed, text) = tried.to("starve", "");
+        assert!(!failed, "{text}");
+        let answer = e2e::eventually("the gateway is not ready", || {
+            let answer = asked();
+            (answer.status == 503).then_some(answer)
+        });
+        assert!(answer.body.contains("files and threads: failing"), "{}", answer.body);
+        e2e::eventually("the log says what is lacking", || {
+            gateway.log.lock().unwrap().contains("nobody new is served").then_some(())
+        });
+    }
+}
+
+#[test]
+fn a_strict_program_changes_no_mode_owner_or_attribute_by_path() {
+    use std::os::unix::fs::PermissionsExt as _;
+    for era in ERAS {
+        let folder = Folder::new();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        let rest = format!("read: [READ], write: ['{}'], network: any", at("work"));
+        fs::create_dir(at("work")).unwrap();
+        fs::write(at("work/file"), "of the program").unwrap();
+        let mode = |path: &str| fs::metadata(path).unwrap().permissions().mode() & 0o777;
+        let strict = boxed(&format!("mode: required, {rest}")).start();
+        let kept = Tried::of(&strict, era);
+        let own = strict.audit().with_file_name("gateway.yaml").display().to_string();
+        let parent = strict.audit().parent().unwrap().display().to_string();
+        let before = [mode(&own), mode(&parent)];
+        for path in [&own, &parent, &at("work/file")] {
+            for what in ["mode", "owner", "attribute"] {
+                let (failed, text) = kept.to(what, path);
+                assert!(failed && text.contains("PermissionError"), "{what} {path}: {text}");
+            }
+        }
+        assert_eq!([mode(&own), mode(&parent)], before);
+        // What it can open it can change.
+        let (failed, text) = kept.to("mode of an open file", &at("work/file"));
+        assert!(!failed, "{text}");
+        assert!(kept.to("mode of an open file", &own).0);
+        // Runners of packages make what they have fetched executable.
+        for sandbox in [String::new(), format!("mode: preferred, {rest}")] {
+            let gateway = boxed(&sandbox).start();
+            let kept = Tried::of(&gateway, era);
+            for what in ["mode", "owner"] {
+                let (failed, text) = kept.to(what, &at("work/file"));
+                assert!(!failed, "{sandbox}: {what}: {text}");
+            }
+        }
     }
 }
 

@@ -31,6 +31,7 @@ def attempt(what, arg):
         libc = ctypes.CDLL(None, use_errno=True)
         # The number, and its first argument.
         call, _, first = arg.partition(" ")
+        first = os.getppid() if first == "parent" else first
         if libc.syscall(ctypes.c_long(int(call)), ctypes.c_long(int(first or 0)), 0, 0, 0, 0, 0) == -1:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         return "called"
@@ -61,6 +62,46 @@ def attempt(what, arg):
     if what == "signal":
         os.kill(os.getppid(), signal.SIGHUP)
         return "signalled"
+    if what == "starve":
+        # The parent can open nothing more, soon after it has passed the answer on.
+        import resource
+        import threading
+        hard = resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)[1]
+        limits = (os.getppid(), resource.RLIMIT_NOFILE, (8, hard))
+        threading.Timer(0.2, resource.prlimit, limits).start()
+        return "soon"
+    if what in ("parent", "itself"):
+        # Sets what is in force already, so that nothing changes where it is not refused.
+        import resource
+        process = os.getppid() if what == "parent" else 0
+        if arg == "limit":
+            return resource.prlimit(process, resource.RLIMIT_NOFILE, resource.prlimit(process, resource.RLIMIT_NOFILE))
+        if arg == "limits":
+            return resource.prlimit(process, resource.RLIMIT_NOFILE)
+        if arg == "affinity":
+            return os.sched_setaffinity(process, os.sched_getaffinity(process))
+        if arg == "scheduler":
+            return os.sched_setscheduler(process, os.SCHED_OTHER, os.sched_param(0))
+        if arg == "parameters":
+            return os.sched_setparam(process, os.sched_param(0))
+        if arg == "priority":
+            return os.setpriority(os.PRIO_PROCESS, process, os.getpriority(os.PRIO_PROCESS, process))
+        if arg == "user":
+            return os.setpriority(os.PRIO_USER, process, os.getpriority(os.PRIO_PROCESS, 0))
+        if arg == "realtime":
+            return os.sched_setscheduler(process, os.SCHED_FIFO, os.sched_param(1))
+        if arg == "first":
+            return os.setpriority(os.PRIO_PROCESS, process, -20)
+        raise ValueError(arg)
+    if what == "mode":
+        return os.chmod(arg, 0o600)
+    if what == "owner":
+        return os.chown(arg, os.getuid(), os.getgid())
+    if what == "attribute":
+        return os.setxattr(arg, "user.portcullis", b"1")
+    if what == "mode of an open file":
+        with open(arg, "w") as file:
+            return os.fchmod(file.fileno(), 0o600)
     if what == "files":
         held = []
         while len(held) < int(arg):
