@@ -160,6 +160,76 @@ fn what_is_split_or_encoded_once_is_found() {
 }
 
 #[test]
+fn bytes_that_are_no_text_around_an_encoded_value_do_not_hide_it() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+    let canary = "canary-7f3a9c21beef";
+    let contents = Contents::default().with_canaries(&[canary.to_owned()]).unwrap();
+    let joined = |parts: &[&[u8]]| STANDARD.encode(parts.concat());
+    let value = canary.as_bytes();
+    let long = joined(&[&[b'x'; 50], value]);
+    let (head, tail) = long.split_at(72);
+    let plain = STANDARD.encode(value);
+    let (start, rest) = plain.split_at(10);
+    let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+    let wide = |units: Vec<u8>| STANDARD.encode(units);
+    for text in [
+        joined(&[b"\0", value]),
+        joined(&[b"\xff", value]),
+        joined(&[b"caf\xe9 ", value]),
+        joined(&[b"\x89PNG\r\n\x1a\n\0\0", value]),
+        wide(canary.encode_utf16().flat_map(u16::to_le_bytes).collect()),
+        wide(canary.encode_utf16().flat_map(u16::to_be_bytes).collect()),
+        wide(canary.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect()),
+        format!("{head}\r\n{tail}"),
+        format!("It is {head}\n  {tail}"),
+        format!("{start} {rest}"),
+        format!("{start}-{rest}"),
+        format!("{start}.{rest}"),
+        STANDARD.encode(value).chars().flat_map(|c| [c, ' ']).collect(),
+        format!("00{hex}"),
+        format!("ff{hex}"),
+        format!("%FF{}", canary.replace('-', "%2D")),
+        format!("file:///x/{}", URL_SAFE_NO_PAD.encode([b"\xff\xfe\xff", value].concat())),
+    ] {
+        let mut quoted = Vec::new();
+        write_string(&mut quoted, &text);
+        let seen = look(&contents, &String::from_utf8(quoted).unwrap());
+        let found = seen.findings.iter().any(|one| one.detector == Detector::Canaries);
+        assert!(found, "{text}: {:?}", seen.findings);
+    }
+}
+
+#[test]
+fn what_an_image_carries_is_looked_at_and_a_number_counts_however_it_is_written() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    let secret = "AKIAQ3EGRZ7XK2MWPLVT";
+    let picture = [&b"\x89PNG\r\n\x1a\n\0\0\0\0"[..], secret.as_bytes(), &[0x80; 200]].concat();
+    let data = STANDARD.encode(&picture);
+    let text =
+        format!(r#"{{"content":[{{"type":"image","mimeType":"image/png","data":"{data}"}}]}}"#);
+    let shown = String::from_utf8(look(&everything(), &text).changed.unwrap()).unwrap();
+    let masked = [&picture[..12], &[b'*'; 20], &picture[32..]].concat();
+    assert!(shown.contains(&STANDARD.encode(masked)), "{shown}");
+    let contents = Contents::default().with_canaries(&["731905846627".to_owned()]).unwrap();
+    for number in ["731905846627", "-731905846627", "731905846627.0", "7.31905846627e11"] {
+        let seen = look(&contents, &format!(r#"{{"x":{number}}}"#));
+        assert!(seen.findings.iter().any(|one| one.detector == Detector::Canaries), "{number}");
+    }
+    for number in
+        ["4539148803436467", "-4539148803436467", "4539148803436467.00", "4.539148803436467E15"]
+    {
+        let seen = look(&everything(), &format!(r#"{{"x":{number}}}"#));
+        assert!(seen.findings.iter().any(|one| one.note == "card-number"), "{number}");
+    }
+    for number in ["4.539148803436467", "4539148803436467.5", "4539148803436467e999999999"] {
+        let seen = look(&everything(), &format!(r#"{{"x":{number}}}"#));
+        assert!(seen.findings.is_empty(), "{number}");
+    }
+}
+
+#[test]
 fn a_long_encoded_run_hides_nothing() {
     use base64::Engine as _;
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";
