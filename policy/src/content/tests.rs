@@ -102,6 +102,43 @@ fn each_form_is_known_and_what_only_looks_like_it_is_not() {
 }
 
 #[test]
+fn a_card_number_is_found_whatever_digits_stand_beside_it() {
+    let card = "4539578763621486";
+    let wide: String =
+        card.bytes().filter_map(|b| char::from_u32(0xff10 + u32::from(b - b'0'))).collect();
+    for text in [
+        format!("12 {card}"),
+        format!("1001 {card} 950"),
+        format!("Order 12345 {card}"),
+        format!("2026-01-01 {card}"),
+        format!("{card} 5425233430109903 {card}"),
+        format!("0{card}"),
+        format!("{card} 12/27 123"),
+        "4539\u{a0}5787\u{a0}6362\u{a0}1486".to_owned(),
+        "4539.5787.6362.1486".to_owned(),
+        "4539/5787/6362/1486".to_owned(),
+        "4539_5787_6362_1486".to_owned(),
+        "7 4539 5787 6362 1486 12".to_owned(),
+        "4539 5787 6362 1486 5425 2334 3010 9903".to_owned(),
+        wide,
+    ] {
+        assert!(found(&text).contains(&"card-number".to_owned()), "{text}: {:?}", found(&text));
+    }
+    for text in [
+        "0.4539578763621486",
+        "12 45395787636214861234",
+        "a4539578763621486",
+        "id_4539578763621486",
+        "12 4539578763621487",
+        "1714989600123 1714989600124 1714989600125",
+        "4021 4539 5787 6362 1486 1234",
+        "4539 5787-6362 1486",
+    ] {
+        assert!(!found(text).contains(&"card-number".to_owned()), "{text}");
+    }
+}
+
+#[test]
 fn a_key_is_found_whatever_stands_beside_it() {
     let body = "R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
     let token =
@@ -190,7 +227,7 @@ fn bytes_that_are_no_text_around_an_encoded_value_do_not_hide_it() {
         format!("00{hex}"),
         format!("ff{hex}"),
         format!("%FF{}", canary.replace('-', "%2D")),
-        format!("file:///x/{}", URL_SAFE_NO_PAD.encode([b"\xff\xfe\xff", value].concat())),
+        format!("file:///x/{}", URL_SAFE_NO_PAD.encode([&b"\xff\xfe\xff"[..], value].concat())),
     ] {
         let mut quoted = Vec::new();
         write_string(&mut quoted, &text);
@@ -223,7 +260,7 @@ fn what_an_image_carries_is_looked_at_and_a_number_counts_however_it_is_written(
         let seen = look(&everything(), &format!(r#"{{"x":{number}}}"#));
         assert!(seen.findings.iter().any(|one| one.note == "card-number"), "{number}");
     }
-    for number in ["4.539148803436467", "4539148803436467.5", "4539148803436467e999999999"] {
+    for number in ["4.539148803436467", "4539148803436467.5", "4539148803436467e99"] {
         let seen = look(&everything(), &format!(r#"{{"x":{number}}}"#));
         assert!(seen.findings.is_empty(), "{number}");
     }
