@@ -409,6 +409,28 @@ fn places_and_names_hold_no_secret() {
 }
 
 #[test]
+fn a_name_on_record_holds_no_value_and_a_plain_one_is_as_it_was() {
+    use super::without_values;
+    use std::borrow::Cow;
+    let contents =
+        Contents::default().with_canaries(&["plain-canary-of-the-vault".to_owned()]).unwrap();
+    let token = "ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    for (text, shown) in [
+        (format!("file:///x/{token}"), "file:///x/[REDACTED:github-token]"),
+        (format!("file:///x?v={token}"), "file:///x?v=[REDACTED:github-token]"),
+        ("x/plain-canary-of-the-vault".to_owned(), "x/[REDACTED:canary]"),
+    ] {
+        assert_eq!(without_values(&text, Some(&contents)), shown);
+    }
+    let encoded =
+        without_values("file:///x/y/z?v=%70lain-canary-of-the-vault", Some(&contents)).into_owned();
+    assert!(!encoded.contains("lain-canary"), "{encoded}");
+    for text in ["read_file", "tools/call", "file:///srv/a.txt", "list-items.v2", "plain-canar"] {
+        assert!(matches!(without_values(text, Some(&contents)), Cow::Borrowed(_)), "{text}");
+    }
+}
+
+#[test]
 fn a_value_that_is_allowed_is_let_be() {
     use aws_lc_rs::digest::{SHA256, digest};
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";
