@@ -32,7 +32,7 @@ use self::carried::Carried;
 pub use self::carried::Learned;
 pub use self::handling::{Direction, Handling, Handlings};
 pub(crate) use self::host::note as authority_note;
-use self::lens::Lens;
+use self::lens::{Class, Found, Lens};
 pub(crate) use self::size::truncated;
 pub use self::size::{Over, Size};
 use crate::inspect::{Detector, Finding};
@@ -52,6 +52,37 @@ const KEPT: usize = 16;
 pub fn without_secrets(text: &str) -> String {
     let mut found = Vec::new();
     secrets::find(text, &mut found);
+    replaced(text, found)
+}
+
+/// `text` with `[REDACTED:KIND]` in the place of secrets, and of the canaries of `contents`, as they stand and
+/// encoded once: for names and addresses in records, which a caller may have put a value into. A short plain
+/// name comes back as it is, without an allocation.
+#[must_use]
+pub fn without_values<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, str> {
+    let canaries = contents.and_then(|contents| contents.canaries.as_ref());
+    let known = canaries.is_some_and(|canaries| canaries.is_match(text));
+    if !known && is_plain(text) {
+        return Cow::Borrowed(text);
+    }
+    let mut found = Vec::new();
+    secrets::find(text, &mut found);
+    encoded::find(text, canaries, &Budget::unlimited(), &mut found);
+    let places = canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
+    found.extend(places.map(|one| Found::new(Class::Canary, "canary", one.start(), one.end())));
+    found.retain(|one| matches!(one.class, Class::Secret | Class::Canary));
+    if found.is_empty() { Cow::Borrowed(text) } else { Cow::Owned(replaced(text, found)) }
+}
+
+/// Whether a text is too short and too plain for a secret: words of small letters, with what joins them.
+fn is_plain(text: &str) -> bool {
+    const LONGEST: usize = 64;
+    let plain = |byte: u8| byte.is_ascii_lowercase() || matches!(byte, b'_' | b'.' | b'/' | b'-');
+    text.len() <= LONGEST && text.bytes().all(plain)
+}
+
+/// `text` with the names of what was found in its place.
+fn replaced(text: &str, mut found: Vec<Found>) -> String {
     found.sort_by_key(|one| (one.from, one.end));
     let (mut out, mut done) = (String::with_capacity(text.len()), 0);
     for one in found.iter().filter(|one| one.from < one.end) {

@@ -254,6 +254,12 @@ impl Policy {
         Self { contents, ..self }
     }
 
+    /// What is done about what servers say and callers send.
+    #[must_use]
+    pub const fn contents(&self) -> &Contents {
+        &self.contents
+    }
+
     /// The same, with these arguments only.
     #[must_use]
     pub fn with_constraints(self, constraints: Vec<Constraint>) -> Self {

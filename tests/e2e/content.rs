@@ -443,6 +443,119 @@ fn what_a_server_may_not_have_is_not_sent_to_it() {
     }
 }
 
+/// What decoders read is looked for however it is wrapped, and a value that is refused is in no record.
+#[test]
+fn a_value_behind_odd_bytes_or_in_a_wrapped_encoding_is_not_sent() {
+    let canary = "canary-7f3a9c21beef";
+    let policy = format!(
+        "canaries: [{canary}, '731905846627']\n\
+         content: [{{servers: [up], arguments: {{canaries: block, secrets: block}}}}]\n{OPEN}"
+    );
+    for era in ERAS {
+        let said = Said::default();
+        *said.lock().unwrap() = vec![json!({ "result": { "content": [] } })];
+        let server = server(era, &said);
+        let gateway = Config::asked(&server.url()).policy(&policy).start();
+        let behind =
+            |bytes: &[u8], value: &str| STANDARD.encode([bytes, value.as_bytes()].concat());
+        let wide: Vec<u8> = canary.encode_utf16().flat_map(u16::to_le_bytes).collect();
+        let long = behind(&[b'x'; 50], canary);
+        let plain = STANDARD.encode(canary);
+        let (line, next) = long.split_at(72);
+        let cut = |at| plain.split_at(at);
+        let ((dashed, behind_dash), (dotted, behind_dot)) = (cut(10), cut(8));
+        for sent in [
+            json!(behind(b"\0", canary)),
+            json!(behind(b"\xff", canary)),
+            json!(behind(b"\x89PNG\r\n\x1a\n", SECRET)),
+            json!(STANDARD.encode(&wide)),
+            json!(format!("{line}\n{next}")),
+            json!(format!("{dashed}-{behind_dash}")),
+            json!(format!("{dotted}.{behind_dot}")),
+            json!(format!("ff{}", hex(canary))),
+            json!(format!("%FF{}", canary.replace('-', "%2D"))),
+            json!(-731_905_846_627_i64),
+            json!(731_905_846_627.0_f64),
+        ] {
+            let before = server.tool_calls().len();
+            let answer = gateway.client(era, ANA).call("work", &json!({ "x": sent }));
+            assert_eq!(server.tool_calls().len(), before, "{era:?} {sent}: {}", answer.body);
+            assert_eq!(gateway.last()["reason"], "content", "{era:?} {sent}");
+        }
+        // What looks like an encoding and is none passes.
+        let usual =
+            json!({ "x": "a1b2c3d4-e5f6-4711-8a9b-0c1d2e3f4a5b\nUGxlYXNlIHJlYWQgdGhpcyBmaWxl" });
+        assert!(
+            gateway.client(era, ANA).call("work", &usual).json()["result"]["isError"].is_null()
+        );
+    }
+}
+
+#[test]
+fn a_value_that_is_refused_in_a_name_is_not_on_record() {
+    let token = "ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    let canary = "canary-7f3a9c21beef";
+    let policy = format!(
+        "canaries: [{canary}]\n\
+         content: [{{servers: [up], arguments: {{canaries: block, secrets: block}}}}]\n{OPEN}"
+    );
+    for era in ERAS {
+        let said = Said::default();
+        let server = server(era, &said);
+        let gateway = Config::asked(&server.url()).policy(&policy).start();
+        let client = gateway.client(era, ANA);
+        for value in [token, canary] {
+            for (method, params) in [
+                ("resources/read", json!({ "uri": format!("file:///x/{value}") })),
+                ("resources/read", json!({ "uri": format!("file:///x?v={value}") })),
+                ("tools/call", json!({ "name": value, "arguments": {} })),
+                ("prompts/get", json!({ "name": value })),
+            ] {
+                let before = gateway.records().len();
+                client.ask(method, params);
+                let records = gateway.records();
+                assert!(records.len() > before, "{era:?} {method}");
+                let records: String = records.iter().map(ToString::to_string).collect();
+                assert!(!records.contains(value), "{era:?} {method}: {records}");
+            }
+            client.ask(&format!("x/{value}"), json!({}));
+        }
+        let records: String = gateway.records().iter().map(ToString::to_string).collect();
+        let log = gateway.log.lock().unwrap().clone();
+        for value in [token, canary] {
+            assert!(!records.contains(value) && !log.contains(value), "{era:?}: {records}");
+        }
+        assert!(records.contains("file:///x/[REDACTED:github-token]"), "{era:?}: {records}");
+    }
+}
+
+#[test]
+fn a_card_number_beside_other_numbers_is_found() {
+    for era in ERAS {
+        let said = Said::default();
+        let server = server(era, &said);
+        let gateway = start(&server, "content: [{servers: [up], results: {identifiers: block}}]");
+        let card = CARD.replace(' ', "");
+        let withheld = |text: &str| {
+            let block = json!({ "type": "text", "text": text });
+            *said.lock().unwrap() = vec![json!({ "result": { "content": [block] } })];
+            let answer = gateway.client(era, ANA).call("work", &json!({})).json();
+            answer["result"]["isError"] == true
+        };
+        for text in [
+            format!("12 {card}"),
+            format!("1001 {card} 950"),
+            format!("2026-01-01 {card}"),
+            format!("{card} {card} {card}"),
+            CARD.replace(' ', "\u{a0}"),
+            CARD.replace(' ', "/"),
+        ] {
+            assert!(withheld(&text), "{era:?} {text}");
+        }
+        assert!(!withheld("1001 4539148803436468 950") && !withheld("0.4539148803436467"));
+    }
+}
+
 fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
 }

@@ -6,12 +6,14 @@ use std::net::SocketAddr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
+use policy::content::{Contents, without_values};
 use policy::control::Ran;
 use policy::decision::{Decision, Effect};
 use policy::inspect::{Detector, Finding};
 use policy::json::write_ascii;
 use policy::name::ClientId;
 use policy::offer::Kind;
+use policy::pipeline::Policy;
 use policy::principal::{Principal, Proof};
 
 use super::captured::{Captured, Excerpt};
@@ -28,6 +30,8 @@ use crate::wire::{Id, Object};
 /// Most bytes of a name that a peer chose.
 pub const FOREIGN: usize = 256;
 
+/// Most bytes of such a name that are looked at for what is not written down.
+const LOOKED: usize = 64 * 1024;
 /// Most bytes of what is said of an event in words.
 const WHAT: usize = 8 * 1024;
 /// Most findings of one exchange that are on record.
@@ -112,6 +116,8 @@ pub struct Record {
     pub started: Instant,
     /// The configuration in force.
     pub policy: Arc<str>,
+    /// Its rules: they say which values are in no record.
+    pub rules: Arc<Policy>,
     /// Where it came in.
     pub listener: Arc<str>,
     /// Where it came from.
@@ -169,6 +175,8 @@ pub struct Beginning {
     pub at: (SystemTime, Instant),
     /// The configuration in force.
     pub policy: Arc<str>,
+    /// Its rules.
+    pub rules: Arc<Policy>,
     /// Where it came in, and where it came from.
     pub through: (Arc<str>, SocketAddr),
     /// Its trace, until it is known what it belongs to.
@@ -189,13 +197,14 @@ impl Record {
     /// A record of which only the beginning is known.
     #[must_use]
     pub fn new(beginning: Beginning) -> Self {
-        let Beginning { id, at: (time, started), policy, through: (listener, peer), trace } =
+        let Beginning { id, at: (time, started), policy, rules, through: (listener, peer), trace } =
             beginning;
         Self {
             id,
             time,
             started,
             policy,
+            rules,
             listener,
             peer,
             principal: None,
@@ -326,7 +335,7 @@ impl Record {
         }
         plain(line, "id", &texts.id);
         foreign(line, "listener", Some(&self.listener));
-        named(line, "method", self.method.as_deref());
+        self.named(line, "method", self.method.as_deref());
         if let Some((ending, _)) = end {
             plain(line, "outcome", ending.outcome.as_str().as_bytes());
         }
@@ -335,7 +344,7 @@ impl Record {
         foreign(line, "principal", self.principal.as_ref().map(|who| who.id.as_str()));
         let item = |line: &mut Object<'_>, kind: Kind| {
             let item = self.item.as_ref().filter(|(its, _)| *its == kind);
-            named(line, kind.as_str(), item.map(|(_, name)| &**name));
+            self.named(line, kind.as_str(), item.map(|(_, name)| &**name));
         };
         item(line, Kind::Prompt);
         let proof = claims.map(|claims| claims.proof).filter(|proof| *proof != Proof::None);
@@ -354,7 +363,7 @@ impl Record {
             Some(Id::Number(id)) => {
                 line.ours("rpcId").extend_from_slice(itoa::Buffer::new().format(*id).as_bytes());
             }
-            Some(Id::Text(id)) => write_ascii(line.ours("rpcId"), &written(id)),
+            Some(Id::Text(id)) => write_ascii(line.ours("rpcId"), &self.shown(id)),
             None => {}
         }
         foreign(line, "rule", self.rule());
@@ -383,6 +392,20 @@ impl Record {
         plain(line, "trace", texts.trace.as_bytes());
         out.push(b'}');
         out
+    }
+
+    /// A member that a peer chose the value of, where that may be a URI or carry a value.
+    fn named(&self, line: &mut Object<'_>, key: &'static str, value: Option<&str>) {
+        if let Some(value) = value {
+            write_ascii(line.ours(key), &self.shown(value));
+        }
+    }
+
+    /// As much of what a peer chose as is written down and sent as a part of a trace: without secrets and
+    /// the values that the policy plants.
+    #[must_use]
+    pub fn shown<'a>(&self, text: &'a str) -> Cow<'a, str> {
+        without(text, Some(self.rules.contents()))
     }
 
     /// The decision, where there was one.
@@ -459,13 +482,6 @@ fn foreign(line: &mut Object<'_>, key: &'static str, value: Option<&str>) {
     }
 }
 
-/// The same for one that may be a URI, or have one in it.
-fn named(line: &mut Object<'_>, key: &'static str, value: Option<&str>) {
-    if let Some(value) = value {
-        write_ascii(line.ours(key), &written(value));
-    }
-}
-
 /// A member with as much of what was said as may be.
 fn excerpt(line: &mut Object<'_>, key: &'static str, said: Option<&Excerpt>) {
     if let Some(said) = said {
@@ -479,7 +495,8 @@ fn list(out: &mut Vec<u8>, items: impl Iterator<Item = String>) {
         if n > 0 {
             out.push(b',');
         }
-        write_ascii(out, &written(&item));
+        // What was found is told without values already.
+        write_ascii(out, &without_uris(&item));
     }
     out.push(b']');
 }
@@ -502,6 +519,28 @@ fn clipped(text: &str) -> &str {
 /// secret in that. It is masked before it is cut, so that no secret stands without the sign it ends with.
 #[must_use]
 pub fn written(text: &str) -> Cow<'_, str> {
+    without(text, None)
+}
+
+/// The same, also without the values that `contents` names.
+fn without<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, str> {
+    match masking::uris(text) {
+        Cow::Borrowed(text) => clipped_without(text, contents),
+        Cow::Owned(text) => Cow::Owned(clipped_without(&text, contents).into_owned()),
+    }
+}
+
+fn clipped_without<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a, str> {
+    // Of a text that is much longer than what is written of it, the rest is not looked at.
+    let text = text.get(..text.floor_char_boundary(LOOKED)).unwrap_or_default();
+    match without_values(text, contents) {
+        Cow::Borrowed(text) => Cow::Borrowed(clipped(text)),
+        Cow::Owned(text) => Cow::Owned(clipped(&text).to_owned()),
+    }
+}
+
+/// The same without the user information and the secret parameters of URIs alone.
+fn without_uris(text: &str) -> Cow<'_, str> {
     match masking::uris(text) {
         Cow::Borrowed(text) => Cow::Borrowed(clipped(text)),
         Cow::Owned(text) => Cow::Owned(clipped(&text).to_owned()),

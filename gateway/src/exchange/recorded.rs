@@ -28,6 +28,7 @@ impl Gateway {
             id,
             at: (self.clock.now(), self.clock.instant()),
             policy: Arc::clone(&self.configuration),
+            rules: Arc::clone(&self.policy),
             through: (listener, peer),
             trace: self.telemetry.begin(id.number()),
         }))

@@ -430,7 +430,7 @@ impl Lens<'_> {
             personal::find(text, &mut found);
         }
         if persons || on(Detector::Secrets) || self.canaries.is_some() {
-            encoded::find(text, self.canaries, &mut found);
+            encoded::find(text, self.canaries, self.budget, &mut found);
         }
         self.listed(text, &mut found);
         found.retain(|one| {
@@ -438,6 +438,16 @@ impl Lens<'_> {
             (on(one.class.detector()) || carried) && !self.allows(text, one)
         });
         found
+    }
+
+    /// Whether something in a text is a value as it stands, without anything being decoded.
+    pub(super) fn is_value(&self, text: &str) -> bool {
+        let mut found = Vec::new();
+        if self.how(Detector::Secrets) != Handling::Off {
+            secrets::find(text, &mut found);
+        }
+        self.listed(text, &mut found);
+        !found.is_empty()
     }
 
     /// Adds the values that are known one by one: canaries, and what is labelled.

@@ -3,6 +3,7 @@
 //! A number is taken for one by its shape and its check digits, or by what stands before it; one
 //! that has neither is not.
 
+mod cards;
 mod numbers;
 
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -25,8 +26,12 @@ const DOMAIN: usize = 255;
 /// Adds what is found in `text`.
 pub(super) fn find(text: &str, out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
-    // Nothing of all that has fewer digits, but for addresses.
     let digits = bytes.iter().filter(|byte| byte.is_ascii_digit()).count();
+    let wide = || text.chars().filter(|c| cards::digit(*c).is_some()).count();
+    if digits >= cards::FEWEST || !text.is_ascii() && wide() >= cards::FEWEST {
+        cards::find(text, out);
+    }
+    // Nothing of all that has fewer digits, but for addresses.
     if digits < DIGITS && memchr::memchr(b'@', bytes).is_none() && !text.contains("::") {
         return;
     }

@@ -102,6 +102,43 @@ fn each_form_is_known_and_what_only_looks_like_it_is_not() {
 }
 
 #[test]
+fn a_card_number_is_found_whatever_digits_stand_beside_it() {
+    let card = "4539578763621486";
+    let wide: String =
+        card.bytes().filter_map(|b| char::from_u32(0xff10 + u32::from(b - b'0'))).collect();
+    for text in [
+        format!("12 {card}"),
+        format!("1001 {card} 950"),
+        format!("Order 12345 {card}"),
+        format!("2026-01-01 {card}"),
+        format!("{card} 5425233430109903 {card}"),
+        format!("0{card}"),
+        format!("{card} 12/27 123"),
+        "4539\u{a0}5787\u{a0}6362\u{a0}1486".to_owned(),
+        "4539.5787.6362.1486".to_owned(),
+        "4539/5787/6362/1486".to_owned(),
+        "4539_5787_6362_1486".to_owned(),
+        "7 4539 5787 6362 1486 12".to_owned(),
+        "4539 5787 6362 1486 5425 2334 3010 9903".to_owned(),
+        wide,
+    ] {
+        assert!(found(&text).contains(&"card-number".to_owned()), "{text}: {:?}", found(&text));
+    }
+    for text in [
+        "0.4539578763621486",
+        "12 45395787636214861234",
+        "a4539578763621486",
+        "id_4539578763621486",
+        "12 4539578763621487",
+        "1714989600123 1714989600124 1714989600125",
+        "4021 4539 5787 6362 1486 1234",
+        "4539 5787-6362 1486",
+    ] {
+        assert!(!found(text).contains(&"card-number".to_owned()), "{text}");
+    }
+}
+
+#[test]
 fn a_key_is_found_whatever_stands_beside_it() {
     let body = "R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
     let token =
@@ -157,6 +194,76 @@ fn what_is_split_or_encoded_once_is_found() {
     assert_eq!(found(&hex), ["aws-access-key"]);
     assert_eq!(found("a%3D%41KIAQ3EGRZ7XK2MWPLVT"), ["aws-access-key"]);
     assert_eq!(found("dXNlIEFLSUFRM0VHUlo3WEsyTVdQTFZUIG5vdw=="), ["aws-access-key"]);
+}
+
+#[test]
+fn bytes_that_are_no_text_around_an_encoded_value_do_not_hide_it() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::{STANDARD, URL_SAFE_NO_PAD};
+    let canary = "canary-7f3a9c21beef";
+    let contents = Contents::default().with_canaries(&[canary.to_owned()]).unwrap();
+    let joined = |parts: &[&[u8]]| STANDARD.encode(parts.concat());
+    let value = canary.as_bytes();
+    let long = joined(&[&[b'x'; 50], value]);
+    let (head, tail) = long.split_at(72);
+    let plain = STANDARD.encode(value);
+    let (start, rest) = plain.split_at(10);
+    let hex: String = value.iter().map(|byte| format!("{byte:02x}")).collect();
+    let wide = |units: Vec<u8>| STANDARD.encode(units);
+    for text in [
+        joined(&[b"\0", value]),
+        joined(&[b"\xff", value]),
+        joined(&[b"caf\xe9 ", value]),
+        joined(&[b"\x89PNG\r\n\x1a\n\0\0", value]),
+        wide(canary.encode_utf16().flat_map(u16::to_le_bytes).collect()),
+        wide(canary.encode_utf16().flat_map(u16::to_be_bytes).collect()),
+        wide(canary.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect()),
+        format!("{head}\r\n{tail}"),
+        format!("It is {head}\n  {tail}"),
+        format!("{start} {rest}"),
+        format!("{start}-{rest}"),
+        format!("{start}.{rest}"),
+        STANDARD.encode(value).chars().flat_map(|c| [c, ' ']).collect(),
+        format!("00{hex}"),
+        format!("ff{hex}"),
+        format!("%FF{}", canary.replace('-', "%2D")),
+        format!("file:///x/{}", URL_SAFE_NO_PAD.encode([&b"\xff\xfe\xff"[..], value].concat())),
+    ] {
+        let mut quoted = Vec::new();
+        write_string(&mut quoted, &text);
+        let seen = look(&contents, &String::from_utf8(quoted).unwrap());
+        let found = seen.findings.iter().any(|one| one.detector == Detector::Canaries);
+        assert!(found, "{text}: {:?}", seen.findings);
+    }
+}
+
+#[test]
+fn what_an_image_carries_is_looked_at_and_a_number_counts_however_it_is_written() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    let secret = "AKIAQ3EGRZ7XK2MWPLVT";
+    let picture = [&b"\x89PNG\r\n\x1a\n\0\0\0\0"[..], secret.as_bytes(), &[0x80; 200]].concat();
+    let data = STANDARD.encode(&picture);
+    let text =
+        format!(r#"{{"content":[{{"type":"image","mimeType":"image/png","data":"{data}"}}]}}"#);
+    let shown = String::from_utf8(look(&everything(), &text).changed.unwrap()).unwrap();
+    let masked = [&picture[..12], &[b'*'; 20], &picture[32..]].concat();
+    assert!(shown.contains(&STANDARD.encode(masked)), "{shown}");
+    let contents = Contents::default().with_canaries(&["731905846627".to_owned()]).unwrap();
+    for number in ["731905846627", "-731905846627", "731905846627.0", "7.31905846627e11"] {
+        let seen = look(&contents, &format!(r#"{{"x":{number}}}"#));
+        assert!(seen.findings.iter().any(|one| one.detector == Detector::Canaries), "{number}");
+    }
+    for number in
+        ["4539148803436467", "-4539148803436467", "4539148803436467.00", "4.539148803436467E15"]
+    {
+        let seen = look(&everything(), &format!(r#"{{"x":{number}}}"#));
+        assert!(seen.findings.iter().any(|one| one.note == "card-number"), "{number}");
+    }
+    for number in ["4.539148803436467", "4539148803436467.5", "4539148803436467e99"] {
+        let seen = look(&everything(), &format!(r#"{{"x":{number}}}"#));
+        assert!(seen.findings.is_empty(), "{number}");
+    }
 }
 
 #[test]
@@ -298,6 +405,28 @@ fn places_and_names_hold_no_secret() {
             assert!(finding.at.starts_with("/[REDACTED:github-token:"), "{finding}");
         }
         assert!(seen.findings.iter().any(|finding| finding.at.ends_with("]/a~0~1b")));
+    }
+}
+
+#[test]
+fn a_name_on_record_holds_no_value_and_a_plain_one_is_as_it_was() {
+    use super::without_values;
+    use std::borrow::Cow;
+    let contents =
+        Contents::default().with_canaries(&["plain-canary-of-the-vault".to_owned()]).unwrap();
+    let token = "ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    for (text, shown) in [
+        (format!("file:///x/{token}"), "file:///x/[REDACTED:github-token]"),
+        (format!("file:///x?v={token}"), "file:///x?v=[REDACTED:github-token]"),
+        ("x/plain-canary-of-the-vault".to_owned(), "x/[REDACTED:canary]"),
+    ] {
+        assert_eq!(without_values(&text, Some(&contents)), shown);
+    }
+    let encoded =
+        without_values("file:///x/y/z?v=%70lain-canary-of-the-vault", Some(&contents)).into_owned();
+    assert!(!encoded.contains("lain-canary"), "{encoded}");
+    for text in ["read_file", "tools/call", "file:///srv/a.txt", "list-items.v2", "plain-canar"] {
+        assert!(matches!(without_values(text, Some(&contents)), Cow::Borrowed(_)), "{text}");
     }
 }
 

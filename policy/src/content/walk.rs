@@ -61,6 +61,8 @@ impl Place {
 const EACH_VALUE: usize = 64;
 /// Fewest digits of a number that is looked at.
 const DIGITS: usize = 12;
+/// Largest exponent of a number that is written out.
+const EXPONENT: i32 = 64;
 /// Longest place that is told, in bytes.
 const PLACE: usize = 512;
 
@@ -173,7 +175,9 @@ impl Walk<'_, '_> {
                         at.push_str(&escaped(&name));
                     }
                     self.name(&name, at);
-                    if is_blob(&name) && member.as_str().is_some_and(|text| self.blob(&text, at)) {
+                    if carries(&name, place)
+                        && member.as_str().is_some_and(|text| self.blob(&text, at))
+                    {
                         // It was looked at as what it carries.
                     } else if !self.sealed.has(member) {
                         self.value(member, at, place.of_member(&name));
@@ -236,7 +240,7 @@ impl Walk<'_, '_> {
 
     /// Looks at what is carried in base64; whether it is base64.
     fn blob(&mut self, text: &str, at: &str) -> bool {
-        match carried(text) {
+        match carried(self.lens, text) {
             None => return false,
             Some(Carried::Text(text)) => self.string(&text, at, Place::Inside),
             Some(Carried::Bytes(bytes)) => {
@@ -267,8 +271,9 @@ impl Walk<'_, '_> {
     }
 }
 
-fn is_blob(name: &str) -> bool {
-    name == "blob"
+/// Whether a member carries bytes in base64: of a resource, or of an image or a sound.
+fn carries(name: &str, place: Place) -> bool {
+    name == "blob" || place == Place::Block && name == "data"
 }
 
 /// What a string is, and how it is shown in its place.
@@ -299,8 +304,12 @@ enum Carried {
     Bytes(Vec<u8>),
 }
 
-/// What is carried in base64, read as leniently as anybody might; `None` where it is not base64.
-fn carried(text: &str) -> Option<Carried> {
+/// What is carried in base64, read as leniently as anybody might; `None` where it is not base64, and where
+/// the text is a value itself: many a key has the letters of base64 alone.
+fn carried(lens: &Lens<'_>, text: &str) -> Option<Carried> {
+    if lens.is_value(text) {
+        return None;
+    }
     let plain: String = text.chars().filter(|c| !c.is_ascii_whitespace()).collect();
     let bytes = coding::base64(&plain)?;
     let carried = String::from_utf8_lossy(&bytes);
@@ -338,11 +347,13 @@ fn masked(lens: &Lens<'_>, bytes: &[u8]) -> (Vec<Note>, Option<Vec<u8>>) {
         }
         findings.extend(glance.findings);
     }
-    // A text with other bytes strewn into it is read without them.
+    // A text with other bytes strewn into it is read without them; zeros do not count, of which UTF-16
+    // and UTF-32 have most.
     let now = out.as_deref().unwrap_or(bytes);
+    let counted = bytes.len() - memchr::memchr_iter(0, bytes).count();
     let joined: String =
         now.iter().filter(|byte| is_shown(**byte)).map(|b| char::from(*b)).collect();
-    if joined.len() * 2 >= bytes.len() {
+    if !joined.is_empty() && joined.len() * 2 >= counted {
         let left = lens.cleaned(&joined).findings.into_iter().map(|(detector, handling, note)| {
             // There is no place in which it stands, so it cannot be masked.
             let stays = handling == Handling::Redact;
@@ -358,30 +369,56 @@ const fn is_shown(byte: u8) -> bool {
     matches!(byte, b' '..=b'~' | b'\t')
 }
 
-/// What a number is that stands for itself.
+/// What a number is that stands for itself, however its value is written.
 fn number(lens: &Lens<'_>, raw: &str) -> Option<Found> {
-    let whole = |values: Option<&AhoCorasick>| {
-        values.is_some_and(|values| {
-            values.find_iter(raw).any(|one| one.start() == 0 && one.end() == raw.len())
-        })
+    let digits = whole(raw);
+    let digits = digits.as_deref();
+    let is_one = |values: Option<&AhoCorasick>| {
+        let is = |text: &str| {
+            values.is_some_and(|values| {
+                values.find_iter(text).any(|one| one.start() == 0 && one.end() == text.len())
+            })
+        };
+        is(raw) || digits.is_some_and(is)
     };
-    if whole(lens.labelled) {
+    if is_one(lens.labelled) {
         return Some(Found::new(Class::Field, "sensitive-field", 0, raw.len()));
     }
-    if whole(lens.canaries) && lens.of(Class::Canary) != Handling::Off {
+    if is_one(lens.canaries) && lens.of(Class::Canary) != Handling::Off {
         return Some(Found::new(Class::Canary, "canary", 0, raw.len()));
     }
-    let digits = raw.len() >= DIGITS && raw.bytes().all(|byte| byte.is_ascii_digit());
     let on = |class| lens.of(class) != Handling::Off;
     let looked = on(Class::Identifier) || on(Class::Carried) || lens.remembers;
-    if !digits || !looked {
-        return None;
-    }
+    let digits = digits.filter(|digits| looked && digits.len() >= DIGITS)?;
     let mut found = Vec::new();
-    personal::find(raw, &mut found);
-    let is = |one: &Found| one.class == Class::Identifier && one.end - one.from == raw.len();
-    let found = lens.counted(found.into_iter().find(is)?, raw);
+    personal::find(digits, &mut found);
+    let is = |one: &Found| one.class == Class::Identifier && one.end - one.from == digits.len();
+    let found = lens.counted(found.into_iter().find(is)?, digits);
     (lens.of(found.class) != Handling::Off).then_some(found)
+}
+
+/// The digits of a number that is whole, without its sign: `-12.0` and `1.2e1` are `12` to those who read it.
+/// `None` for one that is not whole, and for one that is written shorter than it is and very long.
+fn whole(raw: &str) -> Option<Cow<'_, str>> {
+    let plain = raw.strip_prefix('-').unwrap_or(raw);
+    if plain.bytes().all(|byte| byte.is_ascii_digit()) {
+        return Some(Cow::Borrowed(plain));
+    }
+    let (mantissa, exponent) = plain.split_once(['e', 'E']).unwrap_or((plain, "0"));
+    let exponent: i32 =
+        exponent.parse().ok().filter(|exponent: &i32| exponent.abs() <= EXPONENT)?;
+    let (before, behind) = mantissa.split_once('.').unwrap_or((mantissa, ""));
+    let mut digits = format!("{before}{behind}");
+    let point = i32::try_from(before.len()).ok()?.checked_add(exponent)?;
+    let point = usize::try_from(point).ok()?;
+    if point < digits.len() {
+        if digits.bytes().skip(point).any(|byte| byte != b'0') {
+            return None;
+        }
+        digits.truncate(point);
+    }
+    digits.extend(std::iter::repeat_n('0', point - digits.len()));
+    Some(Cow::Owned(digits.trim_start_matches('0').to_owned()))
 }
 
 /// Writes the value as it may be shown.
@@ -407,7 +444,10 @@ fn write(out: &mut Vec<u8>, with: (&Lens<'_>, &Sealed), value: Value<'_>, place:
         }),
         Kind::Object => write_members(out, value.members(), |out, (name, member)| {
             write_name(out, named(lens, &name).text.as_deref().unwrap_or(&name));
-            let blob = member.as_str().filter(|_| is_blob(&name)).and_then(|text| carried(&text));
+            let blob = member
+                .as_str()
+                .filter(|_| carries(&name, place))
+                .and_then(|text| carried(lens, &text));
             let shown = match blob {
                 None if sealed.has(member) => None,
                 None => return write(out, with, member, place.of_member(&name)),

@@ -77,36 +77,45 @@ impl<'a> Number<'a> {
         digits.iter().fold(0, |value, digit| value * 10 + u32::from(*digit))
     }
 
-    /// Whether the last digit checks (ISO/IEC 7812-1 annex B).
     fn luhn(&self) -> bool {
-        let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
-        let digits = self.digits.iter().rev().enumerate();
-        let sum: u32 =
-            digits.map(|(n, d)| if n % 2 == 1 { doubled((*d).into()) } else { (*d).into() }).sum();
-        sum.is_multiple_of(10) && self.digits.iter().any(|digit| *digit != 0)
+        luhn(&self.digits)
     }
 
-    /// Whether an issuer of cards has numbers that begin so (ISO/IEC 7812).
     fn is_card(&self) -> bool {
-        let (length, four) = (self.digits.len(), self.value(0..4));
-        let issued = match length {
-            13 | 19 => four / 1000 == 4 || four / 100 == 62 || four / 100 == 65,
-            14 => matches!(four / 100, 36 | 38 | 39) || (3000..=3059).contains(&four),
-            15 => matches!(four / 100, 34 | 37) || matches!(four, 2131 | 1800),
-            16 => {
-                four / 1000 == 4
-                    || (51..=55).contains(&(four / 100))
-                    || (2221..=2720).contains(&four)
-                    || four == 6011
-                    || (6440..=6599).contains(&four)
-                    || (3528..=3589).contains(&four)
-                    || matches!(four / 100, 50 | 56 | 57 | 58 | 62 | 63 | 67)
-            }
-            12 | 17 | 18 => matches!(four / 100, 50 | 56 | 57 | 58 | 62 | 63 | 67),
-            _ => false,
-        };
-        issued && self.separated_by(&[' ', '-']) && self.groups.len() <= 5 && self.luhn()
+        is_card(&self.digits) && self.separated_by(&[' ', '-']) && self.groups.len() <= 5
     }
+}
+
+/// Whether the last digit checks (ISO/IEC 7812-1 annex B).
+fn luhn(digits: &[u8]) -> bool {
+    let doubled = |digit: u32| if digit > 4 { digit * 2 - 9 } else { digit * 2 };
+    let each = digits.iter().rev().enumerate();
+    let sum: u32 =
+        each.map(|(n, d)| if n % 2 == 1 { doubled((*d).into()) } else { (*d).into() }).sum();
+    sum.is_multiple_of(10) && digits.iter().any(|digit| *digit != 0)
+}
+
+/// Whether an issuer of cards has numbers that begin so (ISO/IEC 7812), and the last digit checks.
+pub(super) fn is_card(digits: &[u8]) -> bool {
+    let first = digits.get(..4).unwrap_or_default();
+    let four = first.iter().fold(0, |value, digit| value * 10 + u32::from(*digit));
+    let issued = match digits.len() {
+        13 | 19 => four / 1000 == 4 || four / 100 == 62 || four / 100 == 65,
+        14 => matches!(four / 100, 36 | 38 | 39) || (3000..=3059).contains(&four),
+        15 => matches!(four / 100, 34 | 37) || matches!(four, 2131 | 1800),
+        16 => {
+            four / 1000 == 4
+                || (51..=55).contains(&(four / 100))
+                || (2221..=2720).contains(&four)
+                || four == 6011
+                || (6440..=6599).contains(&four)
+                || (3528..=3589).contains(&four)
+                || matches!(four / 100, 50 | 56 | 57 | 58 | 62 | 63 | 67)
+        }
+        12 | 17 | 18 => matches!(four / 100, 50 | 56 | 57 | 58 | 62 | 63 | 67),
+        _ => false,
+    };
+    issued && luhn(digits)
 }
 
 pub(super) fn identify(number: &Number<'_>, before: &str) -> Option<(Class, &'static str)> {
