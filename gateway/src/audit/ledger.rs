@@ -399,9 +399,10 @@ impl Ledger {
         }
         let mut told = Vec::new();
         for (sink, bytes) in found {
-            let (name, bytes_in) = (Some(&*sink), usize::try_from(bytes).ok());
-            let event = Event { event: "foreign", bytes: bytes_in, sink: name, ..Event::default() };
-            let line = write(&event);
+            let line = {
+                let (sink, bytes) = (Some(&*sink), usize::try_from(bytes).ok());
+                write(&Event { event: "foreign", bytes, sink, ..Event::default() })
+            };
             let recorded = self.push(line, write);
             told.push((sink, bytes, recorded));
         }
