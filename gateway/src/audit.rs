@@ -698,6 +698,7 @@ impl Journal {
     /// Looks whether files are still what they were, and whether their volumes have room.
     fn watch(&self) {
         let mut scarce = false;
+        self.watch_foreign();
         let watches = self.ledger().watches();
         for (n, watch) in watches {
             if watch.known.is_some() || watch.lost().is_some() {
@@ -714,6 +715,20 @@ impl Journal {
                 ),
                 false => tracing::info!("the volume of the audit log has room again"),
             }
+        }
+    }
+
+    /// Looks whether somebody else has appended to files. Calls go on: what the gateway writes is whole, and `audit
+    /// verify` tells the two apart.
+    fn watch_foreign(&self) {
+        let told = self.ledger().foreign(&mut |event| self.line(event));
+        for (sink, bytes, recorded) in told {
+            self.metrics.audit_foreign.add(1);
+            tracing::error!(
+                %sink, bytes,
+                "audit_file_foreign: somebody else has appended to the file while it was written to"
+            );
+            self.complain(self.counted(recorded));
         }
     }
 

@@ -15,6 +15,7 @@ pub mod naming;
 pub mod seal;
 pub mod sha256;
 pub mod sse;
+pub mod fair;
 pub mod bounded;
 pub mod share;
 pub mod offload;

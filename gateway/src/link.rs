@@ -31,6 +31,7 @@ use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
 
 use crate::egress::{self, Egress};
+use crate::fair::Fair;
 use crate::http2::client::{Seat, Shared, is_unprocessed};
 use crate::http2::{self, Terms};
 use crate::task::Tasks;
@@ -234,7 +235,13 @@ pub struct Own {
 
 /// The body of an answer, to be read with [`Link::frame`].
 #[derive(Debug)]
-pub enum Answer {
+pub struct Answer {
+    body: Body,
+    fair: Fair,
+}
+
+#[derive(Debug)]
+enum Body {
     /// That of a connection of HTTP/1.1.
     Own(Incoming),
     /// That of a stream of HTTP/2.
@@ -242,21 +249,25 @@ pub enum Answer {
 }
 
 impl Answer {
+    const fn new(body: Body) -> Self {
+        Self { body, fair: Fair::new() }
+    }
+
     /// Whether all of it has been read.
     #[must_use]
     pub fn is_over(&self) -> bool {
-        match self {
-            Self::Own(body) => body.is_end_stream(),
-            Self::Shared(body) => body.is_end_stream(),
+        match &self.body {
+            Body::Own(body) => body.is_end_stream(),
+            Body::Shared(body) => body.is_end_stream(),
         }
     }
 
     /// How many bytes there are at least.
     #[must_use]
     pub fn expected(&self) -> u64 {
-        match self {
-            Self::Own(body) => body.size_hint().lower(),
-            Self::Shared(body) => body.size_hint().lower(),
+        match &self.body {
+            Body::Own(body) => body.size_hint().lower(),
+            Body::Shared(body) => body.size_hint().lower(),
         }
     }
 }
@@ -268,29 +279,42 @@ impl Link {
     /// When the connection breaks.
     pub async fn send(&mut self, request: Request<Bytes>) -> Result<Response<Answer>, LinkError> {
         match self {
-            Self::Own(own) => Ok(own.send(request.map(Full::new)).await?.map(Answer::Own)),
-            Self::Shared(seat) => Ok(seat.send(multiplexed(request)?).await?.map(Answer::Shared)),
+            Self::Own(own) => {
+                let response = own.send(request.map(Full::new)).await?;
+                Ok(response.map(|body| Answer::new(Body::Own(body))))
+            }
+            Self::Shared(seat) => {
+                let response = seat.send(multiplexed(request)?).await?;
+                Ok(response.map(|body| Answer::new(Body::Shared(body))))
+            }
         }
     }
 
-    /// The next part of the body of an answer.
-    pub async fn frame(&mut self, body: &mut Answer) -> Option<Result<Frame<Bytes>, LinkError>> {
+    /// The next part of the body of an answer. A server whose next part is always there does not hold the thread:
+    /// other tasks run in between, and a limit of time around this one is seen. May be given up and called again.
+    pub async fn frame(&mut self, answer: &mut Answer) -> Option<Result<Frame<Bytes>, LinkError>> {
+        let Answer { body, fair } = answer;
+        fair.turn().await;
         let frame = poll_fn(|cx| {
             if let Self::Own(own) = self {
                 drive(&mut own.connection, &mut own.closed, cx);
             }
             match body {
-                Answer::Own(body) => {
+                Body::Own(body) => {
                     let frame = Pin::new(body).poll_frame(cx);
                     frame.map(|frame| frame.map(|frame| frame.map_err(LinkError::from)))
                 }
-                Answer::Shared(body) => {
+                Body::Shared(body) => {
                     let frame = Pin::new(body).poll_frame(cx);
                     frame.map(|frame| frame.map(|frame| frame.map_err(broken)))
                 }
             }
         });
-        frame.await
+        let frame = frame.await;
+        if let Some(Ok(frame)) = &frame {
+            fair.took(frame.data_ref().map_or(0, Bytes::len));
+        }
+        frame
     }
 
     /// Whether it can take another request; asked when it comes back and when it is taken again. The place

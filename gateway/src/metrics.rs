@@ -279,6 +279,8 @@ pub struct Metrics {
     pub audit_summarised: Counter,
     /// Files of records that were removed, replaced or cut while they were written to.
     pub audit_files_lost: Counter,
+    /// How often somebody else was found to have appended to files of records.
+    pub audit_foreign: Counter,
     /// Bytes of records that are not delivered yet.
     pub audit_held: AtomicU64,
     /// Bytes of checkpoints that should be in their file by now and are not.
@@ -363,6 +365,7 @@ impl Metrics {
             audit_failures: Counter::default(),
             audit_summarised: Counter::default(),
             audit_files_lost: Counter::default(),
+            audit_foreign: Counter::default(),
             audit_held: AtomicU64::new(0),
             checkpoints_late: AtomicU64::new(0),
             tokens: Default::default(),
@@ -819,6 +822,11 @@ impl Metrics {
                 "portcullis.audit_files_lost",
                 "Files of records that were removed, replaced or cut while they were written to.",
                 &self.audit_files_lost,
+            ),
+            (
+                "portcullis.audit_files_foreign",
+                "Times that somebody else was found to have appended to a file of records.",
+                &self.audit_foreign,
             ),
         ] {
             families.push(family(name, "", help, one(sum(counter))));

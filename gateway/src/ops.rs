@@ -4,15 +4,17 @@
 //! Requests are admitted as on every other listener, and everything that a peer controls has a bound: connections,
 //! in all and from one address, heads, bodies, and the time for each.
 
+use std::collections::VecDeque;
 use std::convert::Infallible;
 use std::fmt::Write as _;
-use std::net::IpAddr;
-use std::sync::Arc;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use std::sync::atomic::{AtomicU8, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use aws_lc_rs::{constant_time, digest};
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, ORIGIN, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as _, Incoming};
@@ -21,6 +23,7 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use policy::revoked::Revoked;
 use tokio::net::TcpListener;
+use tokio_util::sync::CancellationToken;
 
 use crate::audit::{By, Journal};
 use crate::body::Body;
@@ -34,7 +37,7 @@ use crate::patient::Patient;
 use crate::reload::Reloader;
 use crate::secret::Secret;
 use crate::selftest::Tester;
-use crate::share::Shares;
+use crate::share::{NoShare, Share, Shares, network};
 use crate::task::Tasks;
 use crate::wire::headers::{Single, single};
 
@@ -46,8 +49,9 @@ const HEAD: usize = 16 * 1024;
 const HEADERS: usize = 64;
 /// Longest body of a request, in bytes: a change of what is revoked.
 const BODY: usize = 2 * 1024 * 1024;
-/// How long a request's head may take and how long its body, how long a connection may be idle, and how long a
-/// peer may take nothing of what is written to it.
+/// How long the head of a request may take, from the end of the one before it or from the beginning of the connection.
+const HEAD_TIME: Duration = Duration::from_secs(2);
+/// How long a request's body may take, and how long a peer may take nothing of what is written to it.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is said that connections are refused.
 const SELDOM: Duration = Duration::from_secs(60);
@@ -79,6 +83,98 @@ pub struct Ops {
     pub beats: Arc<Heartbeats>,
 }
 
+/// What a connection does: it has sent no request yet, is answered, or has been answered.
+const SILENT: u8 = 0;
+const ANSWERED: u8 = 1;
+const IDLE: u8 = 2;
+
+/// A connection in its place.
+#[derive(Debug)]
+struct Seat {
+    source: IpAddr,
+    /// One of [`SILENT`], [`ANSWERED`] and [`IDLE`].
+    state: AtomicU8,
+    place: Mutex<Option<Share<IpAddr>>>,
+    /// It is to end, because another has its place.
+    over: CancellationToken,
+}
+
+impl Seat {
+    /// Gives the place back at once, and ends the connection.
+    fn leave(&self) {
+        drop(self.place.lock().unwrap_or_else(PoisonError::into_inner).take());
+        self.over.cancel();
+    }
+}
+
+/// The places for connections. When all that one may take are taken, a connection that is not being answered makes
+/// room: connections that say nothing keep nobody from asking whether the gateway lives.
+#[derive(Debug)]
+struct Seats {
+    places: Arc<Shares<IpAddr>>,
+    /// From the oldest to the newest.
+    seats: VecDeque<Weak<Seat>>,
+}
+
+impl Seats {
+    fn new() -> Self {
+        Self { places: Shares::new(CONNECTIONS, OF_ONE_ADDRESS), seats: VecDeque::new() }
+    }
+
+    /// A place for a connection from `address`, and why another had to leave for it, if one had to.
+    fn take(&mut self, address: IpAddr) -> Result<(Arc<Seat>, Option<NoShare>), NoShare> {
+        self.seats.retain(|seat| seat.strong_count() > 0);
+        let source = source(address);
+        let (place, left) = match self.places.take(&source, 1) {
+            Ok(place) => (place, None),
+            Err(full) if self.make_room(source, full) => {
+                (self.places.take(&source, 1)?, Some(full))
+            }
+            Err(full) => return Err(full),
+        };
+        let seat = Arc::new(Seat {
+            source,
+            state: AtomicU8::new(SILENT),
+            place: Mutex::new(Some(place)),
+            over: CancellationToken::new(),
+        });
+        self.seats.push_back(Arc::downgrade(&seat));
+        Ok((seat, left))
+    }
+
+    /// Ends the oldest connection that has not sent a request, or else the oldest that has been answered, among
+    /// those whose place helps; whether there was one.
+    fn make_room(&self, source: IpAddr, full: NoShare) -> bool {
+        let helps = |seat: &Seat| match full {
+            NoShare::All { .. } => true,
+            NoShare::Holder { .. } => seat.source == source,
+        };
+        let oldest = |state: u8| {
+            let mut seats = self.seats.iter().filter_map(Weak::upgrade);
+            seats.find(|seat| {
+                let is_open = !seat.over.is_cancelled();
+                is_open && seat.state.load(Ordering::Acquire) == state && helps(seat)
+            })
+        };
+        let seat = oldest(SILENT).or_else(|| oldest(IDLE));
+        if let Some(seat) = &seat {
+            seat.leave();
+        }
+        seat.is_some()
+    }
+}
+
+/// Who a connection is counted for. Every process of this machine can come from each of its loopback addresses, so
+/// these are one.
+fn source(address: IpAddr) -> IpAddr {
+    let address = network(address);
+    if address.is_loopback() || address == network(IpAddr::V6(Ipv6Addr::LOCALHOST)) {
+        IpAddr::V4(Ipv4Addr::LOCALHOST)
+    } else {
+        address
+    }
+}
+
 /// Serves the operator's listener until the gateway is asked to stop.
 pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
     let listener = match TcpListener::from_std(listener) {
@@ -87,7 +183,7 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
     };
     let tasks = ops.tasks.clone();
     let clock = Arc::clone(&ops.live.now().gateway.clock);
-    let places = Shares::<IpAddr>::new(CONNECTIONS, OF_ONE_ADDRESS);
+    let mut seats = Seats::new();
     let mut told = None;
     loop {
         let accepted = tokio::select! {
@@ -99,31 +195,37 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
             tokio::time::sleep(REST).await;
             continue;
         };
-        let place = match places.take(&address.ip(), 1) {
-            Ok(place) => place,
-            Err(error) => {
-                ops.metrics.ops_refused.add(1);
-                let now = clock.instant();
-                if told.is_none_or(|told| now.saturating_duration_since(told) >= SELDOM) {
-                    told = Some(now);
-                    tracing::warn!(%error, peer = %address, "a connection of an operator was closed");
-                }
-                continue;
-            }
+        let (seat, closed) = match seats.take(address.ip()) {
+            Ok((seat, left)) => (Some(seat), left),
+            Err(error) => (None, Some(error)),
         };
+        if let Some(error) = closed {
+            ops.metrics.ops_refused.add(1);
+            let now = clock.instant();
+            if told.is_none_or(|told| now.saturating_duration_since(told) >= SELDOM) {
+                told = Some(now);
+                tracing::warn!(%error, peer = %address, "a connection of an operator was closed");
+            }
+        }
+        let Some(seat) = seat else { continue };
         let ops = ops.clone();
         let stop = tasks.clone();
         tasks.spawn(async move {
-            let _place = place;
             let stream = Patient::new(stream, PATIENCE);
+            let held = Arc::clone(&seat);
             let answer = service_fn(move |request| {
-                let ops = ops.clone();
-                async move { Ok::<_, Infallible>(ops.answer(request).await) }
+                let (ops, seat) = (ops.clone(), Arc::clone(&held));
+                async move {
+                    seat.state.store(ANSWERED, Ordering::Release);
+                    let answer = ops.answer(request).await;
+                    seat.state.store(IDLE, Ordering::Release);
+                    Ok::<_, Infallible>(answer)
+                }
             });
             let mut builder = http1::Builder::new();
             builder
                 .timer(TokioTimer::new())
-                .header_read_timeout(PATIENCE)
+                .header_read_timeout(HEAD_TIME)
                 .max_headers(HEADERS)
                 .max_header_size(HEAD)
                 .max_buf_size(2 * HEAD);
@@ -133,6 +235,7 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
                     tracing::debug!(%error, "a connection of the operator ended early");
                 },
                 () = stop.stopping() => {}
+                () = seat.over.cancelled() => {}
             }
         });
     }
@@ -153,6 +256,10 @@ impl Ops {
                 }
                 _ => text(StatusCode::BAD_REQUEST, "HTTP/1.1 without an upgrade, please\n"),
             };
+        }
+        // Only a browser says which page it asks for, and no page has business here, whatever its origin.
+        if head.headers.contains_key(ORIGIN) {
+            return text(StatusCode::FORBIDDEN, "pages may not call this listener\n");
         }
         let request = Request::from_parts(head, body);
         if request.uri().path() == "/revocations" && self.token.is_some() {
@@ -376,4 +483,52 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
     response
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{ANSWERED, CONNECTIONS, IDLE, OF_ONE_ADDRESS, Seats, source};
+    use std::net::IpAddr;
+    use std::sync::atomic::Ordering;
+
+    fn at(text: &str) -> IpAddr {
+        text.parse().unwrap()
+    }
+
+    #[test]
+    fn all_loopback_addresses_are_one() {
+        for address in ["127.0.0.1", "127.9.8.7", "::1", "::ffff:127.0.0.2"] {
+            assert_eq!(source(at(address)), at("127.0.0.1"), "{address}");
+        }
+        assert_eq!(source(at("192.0.2.1")), at("192.0.2.1"));
+        assert_ne!(source(at("2001:db8::1")), at("127.0.0.1"));
+    }
+
+    #[test]
+    fn the_oldest_silent_connection_leaves_first_and_none_that_is_being_answered() {
+        let mut seats = Seats::new();
+        let one = at("127.0.0.1");
+        let held: Vec<_> = (0..OF_ONE_ADDRESS).map(|_| seats.take(one).unwrap().0).collect();
+        for seat in &held {
+            seat.state.store(ANSWERED, Ordering::Release);
+        }
+        assert!(seats.take(at("127.0.0.2")).is_err());
+        held[3].state.store(IDLE, Ordering::Release);
+        let (new, left) = seats.take(one).unwrap();
+        assert!(left.is_some() && held[3].over.is_cancelled());
+        // The new one has said nothing so far.
+        let (newer, _) = seats.take(one).unwrap();
+        assert!(new.over.is_cancelled() && !newer.over.is_cancelled());
+        assert!(held.iter().filter(|seat| seat.over.is_cancelled()).count() == 1);
+    }
+
+    #[test]
+    fn many_addresses_together_do_not_shut_others_out() {
+        let mut seats = Seats::new();
+        let each = OF_ONE_ADDRESS / 2;
+        let address = |n: usize| at(&format!("192.0.2.{}", n / each));
+        let held: Vec<_> = (0..CONNECTIONS).map(|n| seats.take(address(n)).unwrap().0).collect();
+        let (_here, left) = seats.take(at("127.0.0.1")).unwrap();
+        assert!(left.is_some() && held[0].over.is_cancelled());
+    }
 }

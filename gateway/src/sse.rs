@@ -39,6 +39,8 @@ pub struct Decoder {
     data: Vec<u8>,
     event: Event,
     has_data: bool,
+    /// Lines since the last event that had data, or since they were taken.
+    blank: usize,
     /// The last byte was a carriage return: a line feed that follows belongs to it.
     after_return: bool,
     started: bool,
@@ -54,6 +56,7 @@ impl Decoder {
             data: Vec::new(),
             event: Event { name: None, data: Bytes::new(), id: None, retry: None },
             has_data: false,
+            blank: 0,
             after_return: false,
             started: false,
         }
@@ -86,6 +89,12 @@ impl Decoder {
         self.hold(rest)
     }
 
+    /// How many lines have come that belong to no data, since the last event with data or since this was asked.
+    /// Those of an event that is not whole yet are among them.
+    pub const fn take_blank(&mut self) -> usize {
+        std::mem::replace(&mut self.blank, 0)
+    }
+
     fn hold(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         if self.line.len() + bytes.len() > self.limit {
             return Err(TooLong { limit: self.limit });
@@ -99,10 +108,14 @@ impl Decoder {
         let first = !std::mem::replace(&mut self.started, true);
         let line =
             if first { line.strip_prefix("\u{feff}".as_bytes()).unwrap_or(&line) } else { &line };
+        self.blank += 1;
         if line.is_empty() {
             let mut event = std::mem::take(&mut self.event);
             if std::mem::take(&mut self.has_data) || event.id.is_some() || event.retry.is_some() {
                 event.data = std::mem::take(&mut self.data).into();
+                if !event.data.is_empty() {
+                    self.blank = 0;
+                }
                 emit(event);
             }
             return Ok(());
@@ -117,7 +130,12 @@ impl Decoder {
         };
         let text = || std::str::from_utf8(value).ok().filter(|text| text.len() <= ID);
         match field {
-            b"data" => self.data(value)?,
+            b"data" => {
+                if !value.is_empty() {
+                    self.blank = self.blank.saturating_sub(1);
+                }
+                self.data(value)?;
+            }
             b"event" => self.event.name = text().map(Into::into),
             b"id" => self.event.id = text().filter(|id| !id.contains('\0')).map(Into::into),
             b"retry" if value.iter().all(u8::is_ascii_digit) => {
@@ -185,6 +203,18 @@ mod tests {
         Decoder::new(1000).feed(text, |event| events.push(event)).unwrap();
         assert_eq!((events[0].name.as_deref(), events[0].id.as_deref()), (Some("x"), Some("7")));
         assert_eq!(events[2].retry, Some(1));
+    }
+
+    #[test]
+    fn lines_that_carry_nothing_are_counted_until_data_comes() {
+        let mut decoder = Decoder::new(1000);
+        decoder.feed(b":\n\ndata:\n\nretry: 0\n\n\n", |_| {}).unwrap();
+        assert_eq!(decoder.take_blank(), 7);
+        assert_eq!(decoder.take_blank(), 0);
+        decoder.feed(b":\n\nid: 1\ndata: a\ndata: b\n\n", |_| {}).unwrap();
+        assert_eq!(decoder.take_blank(), 0);
+        decoder.feed(b"data: a\n:\n", |_| {}).unwrap();
+        assert_eq!(decoder.take_blank(), 1);
     }
 
     #[test]

@@ -44,6 +44,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::audit::Entry;
 use crate::bounded::Bounded;
 use crate::client::Client;
+use crate::gcra::Gcra;
 use crate::link::{LinkError, Target};
 use crate::metrics::{Metrics, OfServer};
 use crate::pinning::Keeper;
@@ -463,6 +464,7 @@ impl Upstream {
             lost: None,
             pass: Pass::default(),
             attempts: 0,
+            pings: Gcra::new(),
             aside: None,
             last: None,
         };

@@ -2,12 +2,15 @@
 
 use std::fs;
 use std::io::{Read as _, Write as _};
+use std::net::TcpStream;
 use std::process::Command;
-use std::sync::{Condvar, Mutex};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::sync::{Arc, Condvar, Mutex};
+use std::time::{Duration, Instant};
 
 use e2e::client::{Client, get, raw};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
-use e2e::server::{Server, answer, with_header};
+use e2e::server::{Server, answer, greeting, tool, with_header};
 use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
 
@@ -298,4 +301,155 @@ fn a_server_that_asks_again_and_again_costs_few_records_and_few_lines_of_the_log
     let mut command = Command::new(binary());
     let events = command.args(["audit", "export", "--event", "refusals"]).arg(gateway.audit());
     assert_eq!(crate::ledger::misfits(&events.output().unwrap().stdout), "");
+}
+
+/// The head of a stream of events.
+const STREAM: &[u8] = b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\n";
+/// Clients that call while a server floods: more than there are threads, so that some share its thread.
+const BYSTANDERS: usize = 8;
+/// How long one call of a bystander may take.
+const SOON: Duration = Duration::from_secs(2);
+
+/// Writes a stream of `unit` in writes of about 8 KiB without a pause, until nobody reads it or the test is over.
+fn pour(stream: &mut TcpStream, unit: &str, over: &AtomicBool) -> bool {
+    let block = unit.repeat(8192 / unit.len());
+    let mut open = stream.write_all(STREAM).is_ok();
+    while open && !over.load(Ordering::Acquire) {
+        open = stream.write_all(block.as_bytes()).is_ok();
+    }
+    false
+}
+
+/// Calls of bystanders go on while `flooded` goes on: each is answered soon.
+#[expect(clippy::disallowed_methods, reason = "the bound is one of real time")]
+fn bystanders(gateway: &Gateway, era: Era, over: &AtomicBool, flooded: impl FnOnce()) {
+    std::thread::scope(|scope| {
+        for _ in 0..BYSTANDERS {
+            scope.spawn(|| {
+                let client = Client::connect(gateway.address, "/calm", era, Some(ANA));
+                let mut calls = 0;
+                while calls < 5 || !over.load(Ordering::Acquire) {
+                    let begun = Instant::now();
+                    let answer = client.call("read", &json!({}));
+                    assert_eq!(answer.status, 200, "{answer:?}");
+                    assert!(begun.elapsed() < SOON, "{:?}", begun.elapsed());
+                    calls += 1;
+                }
+            });
+        }
+        // The server stops also where this fails, so that the test ends.
+        let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(flooded));
+        over.store(true, Ordering::Release);
+        if let Err(failed) = failed {
+            std::panic::resume_unwind(failed);
+        }
+    });
+}
+
+/// A server that floods and one that does not, on routes of their own.
+fn flooding(flood: &Server, calm: &Server) -> Config {
+    let servers =
+        format!("- {{name: up, url: '{}'}}\n- {{name: calm, url: '{}'}}", flood.url(), calm.url());
+    let mut config = Config::with(&servers, "[up]").limits("totalTime: 3s\ndrainTime: 1s");
+    config.routes.push_str("\n- {path: /calm, servers: [calm]}");
+    config
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the bound is one of real time")]
+fn an_answer_that_is_an_endless_stream_ends_in_time_and_delays_nobody() {
+    let changed = "data: {\"jsonrpc\":\"2.0\",\"method\":\"notifications/tools/list_changed\"}\n\n";
+    for era in ERAS {
+        for (unit, reasons) in [
+            // Messages are read for as long as the whole answer may take.
+            (changed, &["upstream-timeout"][..]),
+            // What carries no message is not.
+            ("data:\n\n", &["upstream-protocol"][..]),
+            ("retry: 0\n\n", &["upstream-protocol"][..]),
+            (":\n\n", &["upstream-protocol"][..]),
+        ] {
+            let over = Arc::new(AtomicBool::new(false));
+            let stop = Arc::clone(&over);
+            let flood = Server::with(era, json!([tool("read")]), move |_, stream| {
+                pour(stream, unit, &stop)
+            });
+            let calm = Server::echo(era, &["read"]);
+            let gateway = flooding(&flood, &calm).start();
+            let ana = gateway.client(era, ANA);
+            bystanders(&gateway, era, &over, || {
+                let begun = Instant::now();
+                let answer = ana.call("read", &json!({}));
+                assert!(begun.elapsed() < Duration::from_secs(8), "{unit:?}: {answer:?}");
+                let record = gateway.recorded("the end of the call", |record| {
+                    reasons.iter().any(|reason| record["reason"] == *reason)
+                });
+                assert_eq!(record["server"], "up", "{record}");
+                assert_eq!(get(gateway.ops.unwrap(), "/livez").status, 200);
+            });
+        }
+    }
+}
+
+#[test]
+fn the_stream_of_a_session_that_never_pauses_is_closed_and_delays_nobody() {
+    let (over, opened) = (Arc::new(AtomicBool::new(false)), Arc::new(AtomicUsize::new(0)));
+    let (stop, count) = (Arc::clone(&over), Arc::clone(&opened));
+    let flood = Server::start(move |request, stream| {
+        let bytes = match request.method() {
+            "" if request.head.starts_with("GET") => {
+                count.fetch_add(1, Ordering::AcqRel);
+                return pour(stream, "data:\n\n", &stop);
+            }
+            "tools/list" => request.result(&json!({ "tools": [tool("read")] })),
+            "tools/call" => request.text("done"),
+            _ => greeting(request, Era::Legacy),
+        };
+        stream.write_all(&bytes).is_ok()
+    });
+    let calm = Server::echo(Era::Legacy, &["read"]);
+    let gateway = flooding(&flood, &calm).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    assert_eq!(ana.call("read", &json!({})).status, 200);
+    // Somebody listens, so the gateway does.
+    let _listening = ana.stream(None);
+    bystanders(&gateway, Era::Legacy, &over, || {
+        // It is opened again, after a pause.
+        eventually("a second stream", || (opened.load(Ordering::Acquire) > 1).then_some(()));
+        eventually("a line of the log", || {
+            gateway.log.lock().unwrap().contains("a stream was broken off").then_some(())
+        });
+    });
+    assert!(opened.load(Ordering::Acquire) < 20, "the pause between two streams grows");
+}
+
+#[test]
+#[expect(clippy::disallowed_methods, reason = "the bound is one of real time")]
+fn a_call_whose_server_pings_without_end_and_closes_is_answered_at_once() {
+    let ping = "data: {\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"ping\"}\n\n";
+    for era in ERAS {
+        let server = Server::start(move |request, stream| {
+            let bytes = match request.method() {
+                "tools/list" => request.result(&json!({
+                    "resultType": "complete", "tools": [tool("read")], "ttlMs": 0,
+                    "cacheScope": "private",
+                })),
+                "tools/call" => {
+                    drop(stream.write_all(STREAM));
+                    drop(stream.write_all(ping.repeat(5000).as_bytes()));
+                    return false;
+                }
+                // It never takes a reply.
+                "" => return !stream.read(&mut [0; 1]).map_or(true, |read| read == 0),
+                _ => greeting(request, era),
+            };
+            stream.write_all(&bytes).is_ok()
+        });
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        let begun = Instant::now();
+        let answer = ana.call("read", &json!({}));
+        assert!(begun.elapsed() < Duration::from_secs(5), "{answer:?}");
+        let record = gateway.last();
+        assert_eq!(record["reason"], "upstream-protocol", "{record}");
+    }
 }

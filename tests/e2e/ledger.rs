@@ -511,6 +511,45 @@ fn movable(server: &Server, folder: &Folder) -> (Config, String, PathBuf) {
 }
 
 #[test]
+#[expect(clippy::disallowed_methods, reason = "our own output")]
+fn what_somebody_else_appends_to_the_log_is_on_record_and_swallows_no_record() {
+    for era in ERAS {
+        for (text, bytes) in [("{\"x\":1", 6), ("{\"x\":1}\n", 8)] {
+            let server = Server::echo(era, &["read"]);
+            let folder = Folder::new();
+            let (config, key) = signed(&server, &folder);
+            let mut gateway = config.start();
+            gateway.is_tampered = true;
+            let ana = gateway.client(era, ANA);
+            assert_eq!(ana.call("read", &json!({})).status, 200);
+            let mut file = fs::OpenOptions::new().append(true).open(gateway.audit()).unwrap();
+            file.write_all(text.as_bytes()).unwrap();
+            assert_eq!(ana.call("read", &json!({})).status, 200);
+            eventually("a line of the log", || {
+                gateway.log.lock().unwrap().contains("audit_file_foreign").then_some(())
+            });
+            let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+            assert!(metrics.contains("portcullis_audit_files_foreign_total 1\n"), "{metrics}");
+            assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
+            gateway.terminate();
+            assert_eq!(gateway.ended(), Some(0));
+            // Each record stands on a line of its own, and nothing of the other is lost.
+            let log = fs::read_to_string(gateway.audit()).unwrap();
+            let (ours, others): (Vec<_>, Vec<_>) =
+                log.lines().partition(|line| line.contains("\"schema\":\"portcullis.audit/"));
+            assert_eq!(others, [text.trim_end()]);
+            let ours: Vec<Value> =
+                ours.into_iter().map(|line| serde_json::from_str(line).unwrap()).collect();
+            assert!(ours.iter().zip(0..).all(|(record, seq)| record["seq"] == json!(seq)));
+            let told: Vec<_> = ours.iter().filter(|record| record["event"] == "foreign").collect();
+            assert_eq!(told.len(), 1, "{told:?}");
+            assert_eq!((&told[0]["sink"], &told[0]["bytes"]), (&json!("file"), &json!(bytes)));
+            assert!(!verified(&["--key", &key], &[gateway.audit()]).0);
+        }
+    }
+}
+
+#[test]
 fn a_log_that_is_removed_while_it_is_written_goes_on_in_a_new_file_that_says_so() {
     for era in ERAS {
         let server = Server::echo(era, &["read"]);

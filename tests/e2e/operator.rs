@@ -43,7 +43,10 @@ fn the_operators_listener_answers_to_its_own_names_and_to_no_page() {
     }
     assert_eq!(of(""), 421);
     assert_eq!(of("host: localhost\r\nhost: localhost\r\n"), 421);
-    assert_eq!(of("host: localhost\r\norigin: http://evil.example\r\n"), 403);
+    let own = format!("http://{}", gateway.ops.unwrap());
+    for origin in ["http://evil.example", "http://localhost", &own, "null", ""] {
+        assert_eq!(of(&format!("host: localhost\r\norigin: {origin}\r\n")), 403, "{origin}");
+    }
     let shown = "authorization: Bearer operator-secret\r\n";
     for (path, method) in [("/revocations", "POST"), ("/reload", "POST"), ("/config", "GET")] {
         let rebound = asked(&gateway, method, path, &format!("host: evil.example\r\n{shown}"));
@@ -62,22 +65,31 @@ fn the_operators_listener_answers_to_its_own_names_and_to_no_page() {
 fn the_operators_listener_has_so_many_connections_for_one_address() {
     let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
     let gateway = operated(Config::of(&server.url()), &folder, "").start();
-    let open = || {
+    let open = |text: &str| {
         let mut stream = TcpStream::connect(gateway.ops.unwrap()).unwrap();
         stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
-        drop(stream.write_all(b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n"));
+        drop(stream.write_all(text.as_bytes()));
         stream
     };
+    // Each is being answered: its body is waited for.
+    let change = "POST /revocations HTTP/1.1\r\nhost: localhost\r\nexpect: 100-continue\r\n\
+                  authorization: Bearer operator-secret\r\ncontent-length: 10\r\n\r\n";
     let held: Vec<_> = (0..OF_ONE_ADDRESS)
         .map(|_| {
-            let mut stream = open();
-            assert_eq!(read(&mut stream).status, 200);
+            let mut stream = open(change);
+            let mut head = [0; 25];
+            stream.read_exact(&mut head).unwrap();
+            assert_eq!(&head, b"HTTP/1.1 100 Continue\r\n\r\n");
             stream
         })
         .collect();
     // One more is closed without a word, and clients of the gateway notice nothing.
     let mut buffer = [0; 64];
-    assert!(open().read(&mut buffer).map_or(true, |read| read == 0));
+    assert!(
+        open("GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n")
+            .read(&mut buffer)
+            .map_or(true, |read| read == 0)
+    );
     assert_eq!(gateway.client(Era::Modern, ANA).tools(), ["echo"]);
     drop(held);
     let metrics = eventually("a connection", || {
@@ -95,6 +107,35 @@ fn the_operators_listener_has_so_many_connections_for_one_address() {
         .unwrap();
     assert_ne!(line.rsplit_once(' ').unwrap().1, "0");
     assert!(gateway.log.lock().unwrap().contains("one caller has taken its share of 64"));
+}
+
+#[test]
+fn connections_that_say_nothing_keep_nobody_from_the_operators_listener() {
+    let (server, folder) = (Server::echo(Era::Modern, &["echo"]), Folder::new());
+    let gateway = operated(Config::of(&server.url()), &folder, "").start();
+    let ops = gateway.ops.unwrap();
+    let half = b"GET /livez HTTP/1.1\r\nhost: loc";
+    let whole = b"GET /livez HTTP/1.1\r\nhost: localhost\r\n\r\n";
+    for first in [&b""[..], half, whole] {
+        // More than there are places for one address, and every new one takes the place of an old one.
+        let held: Vec<_> = (0..3 * OF_ONE_ADDRESS)
+            .map(|_| {
+                let mut stream = TcpStream::connect(ops).unwrap();
+                stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+                stream.write_all(first).unwrap();
+                if first == whole {
+                    assert_eq!(read(&mut stream).status, 200);
+                }
+                stream
+            })
+            .collect();
+        for _ in 0..10 {
+            assert_eq!(get(ops, "/livez").status, 200);
+        }
+        let mut oldest = held.into_iter().next().unwrap();
+        let mut buffer = [0; 64];
+        assert!(oldest.read(&mut buffer).map_or(true, |read| read == 0));
+    }
 }
 
 #[test]

@@ -2,7 +2,7 @@
 
 use std::fs::{self, File, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Seek as _, SeekFrom, Write as _};
-use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -45,6 +45,8 @@ pub struct FileSink {
     /// A part of a line stands at its end, which could not be cut off.
     torn: bool,
     unsynced: bool,
+    /// Bytes of others that stand in it and were not told of.
+    foreign: u64,
     /// Its file is not what it was: nothing more is written to it.
     lost: Option<Lost>,
 }
@@ -111,6 +113,7 @@ impl FileSink {
             stuck: None,
             torn: false,
             unsynced: false,
+            foreign: 0,
             lost: None,
         };
         let resumed = if sink.regular { sink.resume(trusted)? } else { None };
@@ -200,6 +203,28 @@ impl FileSink {
     /// The full files beside this one, by the number of their first record.
     fn full(&self) -> io::Result<Vec<(u64, PathBuf)>> {
         siblings(&self.path)
+    }
+
+    /// Goes on behind what somebody else has appended, on a line of its own: a record that followed on their open
+    /// line could not be read.
+    fn step_over(&mut self) -> io::Result<()> {
+        if !self.regular || self.torn {
+            return Ok(());
+        }
+        let length = self.file.metadata()?.len();
+        let more = length.saturating_sub(self.bytes);
+        if more == 0 {
+            return Ok(());
+        }
+        let mut last = [0];
+        self.file.read_exact_at(&mut last, length - 1)?;
+        let open = last != *b"\n";
+        if open {
+            (&*self.file).write_all(b"\n")?;
+        }
+        self.bytes = length + u64::from(open);
+        self.foreign = self.foreign.saturating_add(more);
+        Ok(())
     }
 
     /// Puts the file aside under the number of its first record, and begins another in its place.
@@ -462,6 +487,8 @@ impl Sink for FileSink {
             }
             self.torn = false;
         }
+        self.step_over()?;
+        let mut file = &*self.file;
         // One `write`: whoever reads the file at the same time sees whole lines.
         match file.write(line) {
             Ok(written) if written == line.len() => {
@@ -513,6 +540,13 @@ impl Sink for FileSink {
     fn watch(&self) -> Option<Watch> {
         let (path, file) = (self.path.clone(), Arc::clone(&self.file));
         self.regular.then_some(Watch { path, file, bytes: self.bytes, known: self.lost })
+    }
+
+    fn foreign(&mut self) -> io::Result<u64> {
+        if self.lost.is_none() {
+            self.step_over()?;
+        }
+        Ok(std::mem::take(&mut self.foreign))
     }
 
     fn lose(&mut self, what: Lost) {

@@ -382,6 +382,33 @@ impl Ledger {
         Some(Loss { sink, what, is_new, then })
     }
 
+    /// Puts on record what somebody else has appended to files of sinks: the sink, how many bytes, and whether that
+    /// was taken.
+    pub(super) fn foreign(
+        &mut self,
+        write: &mut Write<'_>,
+    ) -> Vec<(Box<str>, u64, Result<(), AuditError>)> {
+        let mut found: Vec<(Box<str>, u64)> = Vec::new();
+        for slot in &mut self.slots {
+            match slot.sink.foreign() {
+                Ok(0) => {}
+                Ok(bytes) => found.push((slot.sink.name().into(), bytes)),
+                // What is written next finds the same, and is refused for it.
+                Err(error) => tracing::debug!(%error, "a file of records was not looked at"),
+            }
+        }
+        let mut told = Vec::new();
+        for (sink, bytes) in found {
+            let line = {
+                let (sink, bytes) = (Some(&*sink), usize::try_from(bytes).ok());
+                write(&Event { event: "foreign", bytes, sink, ..Event::default() })
+            };
+            let recorded = self.push(line, write);
+            told.push((sink, bytes, recorded));
+        }
+        told
+    }
+
     /// What is to be synced: whoever asks does it, and gives [back](Self::unsent) what could not be sent.
     pub(super) fn unsynced(&mut self) -> Unsynced {
         let file = |slot: &mut Slot| Some((slot.sink.name().into(), slot.sink.unsynced()?));

@@ -54,6 +54,15 @@ pub trait Sink: fmt::Debug + Send {
         None
     }
 
+    /// How many bytes somebody else has appended to its file since this was last asked. They are left where they
+    /// stand, and what is written next begins on a line of its own.
+    ///
+    /// # Errors
+    /// When that cannot be found out, or the line they leave open cannot be ended.
+    fn foreign(&mut self) -> io::Result<u64> {
+        Ok(0)
+    }
+
     /// Takes nothing more until it has recovered: its file is not what it was.
     fn lose(&mut self, _what: Lost) {}
 

@@ -15,12 +15,15 @@ use super::desk::Ticket;
 use super::http::{self, HttpAnswer};
 use super::request::{self, Manner};
 use super::{Party, Transport, Upstream, UpstreamError};
+use crate::gcra::{Gcra, Pace};
 use crate::protocol::{Era, meta, method};
 use crate::session::Leg;
 use crate::wire::{self, Id, Message, Notification, Outcome};
 
 /// How often in a row a lost stream is asked for before it is given up.
 const ATTEMPTS: u32 = 5;
+/// How often a server may ask in mid-answer whether somebody is there: once in each second, after so many at once.
+const PINGS: Pace = Pace::new(1, Duration::from_secs(1), 64);
 /// How long is waited for log lines of a call that has been answered on another connection.
 const TRAILING: Duration = Duration::from_millis(25);
 
@@ -45,6 +48,8 @@ pub struct Answer {
     pub(super) pass: Pass,
     /// How often in a row it was lost without a message in between.
     pub(super) attempts: u32,
+    /// How often the server asked whether somebody is there.
+    pub(super) pings: Gcra,
     /// What the server says elsewhere in the session, and means for this call.
     pub(super) aside: Option<Ticket>,
     /// The response, while what the server said before it elsewhere may still be on its way.
@@ -187,6 +192,10 @@ impl Incoming {
         deadline: Instant,
         patience: Duration,
     ) -> Result<Option<Message>, UpstreamError> {
+        // A server that always has more to say would never let a timer fire.
+        if Instant::now() >= deadline {
+            return Err(UpstreamError::Timeout(patience));
+        }
         match self {
             Self::Http(answer, unread) => {
                 if unread.is_none() {
@@ -253,8 +262,14 @@ impl Answer {
                 Message::Response(_) => return self.end(message),
                 Message::Notification(told) => return Ok(Step::Told(told)),
                 Message::Request(request) if &*request.method == method::PING => {
+                    if self.pings.take(PINGS, Instant::now().into_std()).is_err() {
+                        let error = UpstreamError::Protocol("the server sends too many pings");
+                        return self.upstream.noted(Err(error));
+                    }
+                    // Beside the answer: a server that does not take the reply does not delay what comes next.
                     let replier = self.replier();
-                    replier.reply(request::unasked(&request, "nothing else is offered")).await;
+                    let reply = request::unasked(&request, "nothing else is offered");
+                    self.upstream.tasks.spawn(async move { replier.reply(reply).await });
                 }
                 Message::Request(_) if self.era() == Era::Modern => {
                     return Err(UpstreamError::Protocol("the server asks in mid-answer"));

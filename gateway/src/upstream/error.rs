@@ -83,6 +83,9 @@ pub enum UpstreamError {
 impl UpstreamError {
     /// The code of [`Self::Open`], also where that was found out for somebody else.
     const CIRCUIT_OPEN: &'static str = "circuit-open";
+    /// The server goes on sending lines that carry nothing.
+    pub(super) const BLANK: Self =
+        Self::Protocol("the server sends too many lines that carry no message");
 
     /// Whether it is that the server is left alone.
     #[must_use]

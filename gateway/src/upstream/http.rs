@@ -18,6 +18,7 @@ use super::credential::Credentials;
 use super::error::UpstreamError;
 use super::request::Outgoing;
 use crate::body::Pieces;
+use crate::fair::{Blanks, Fair};
 use crate::http2::client::{Seat, Shared};
 use crate::link::{Answer, Link, LinkError, Target};
 use crate::protocol::{Era, header};
@@ -111,6 +112,9 @@ pub(super) struct HttpAnswer {
     last: Option<Box<str>>,
     /// After how long the server wants us back when the connection is lost.
     retry: Duration,
+    /// What was handed on since other tasks last ran, and lines that carried nothing.
+    fair: Fair,
+    blanks: Blanks,
 }
 
 #[derive(Debug)]
@@ -207,6 +211,8 @@ impl Http {
             streamed,
             last: None,
             retry: RETRY,
+            fair: Fair::new(),
+            blanks: Blanks::new(),
         };
         match (head.status, content) {
             (StatusCode::OK, Some(content)) => Ok(answer(content)),
@@ -414,12 +420,17 @@ impl HttpAnswer {
     ) -> Result<Option<Bytes>, UpstreamError> {
         let soon = || deadline.min(Instant::now() + patience);
         let late = |_| UpstreamError::Timeout(patience);
+        // A timer around a read that is ready at once does not fire.
+        let is_late = || Instant::now() >= deadline;
         let Some(link) = &mut self.link else { return Ok(None) };
         match &mut self.content {
             Content::Over => Ok(None),
             Content::Json(pieces) => {
                 let too_long = |_| UpstreamError::TooLong(self.limit);
                 loop {
+                    if is_late() {
+                        return Err(UpstreamError::Timeout(patience));
+                    }
                     let frame = timeout_at(soon(), link.frame(&mut self.body)).await;
                     let Some(frame) = frame.map_err(late)? else { break };
                     if let Ok(piece) = frame?.into_data() {
@@ -433,7 +444,11 @@ impl HttpAnswer {
                 Ok(Some(text))
             }
             Content::Events(decoder, waiting) => {
+                self.fair.turn().await;
                 while waiting.is_empty() {
+                    if is_late() {
+                        return Err(UpstreamError::Timeout(patience));
+                    }
                     let frame = timeout_at(soon(), link.frame(&mut self.body)).await;
                     let Some(frame) = frame.map_err(late)? else {
                         self.content = Content::Over;
@@ -454,8 +469,15 @@ impl HttpAnswer {
                         }
                     });
                     fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
+                    if !waiting.is_empty() {
+                        self.blanks.message();
+                    }
+                    let counted = self.blanks.count(decoder.take_blank(), Instant::now());
+                    counted.map_err(|_blank| UpstreamError::BLANK)?;
                 }
-                Ok(waiting.pop_front())
+                let next = waiting.pop_front();
+                self.fair.took(next.as_ref().map_or(0, Bytes::len));
+                Ok(next)
             }
         }
     }

@@ -11,13 +11,14 @@ use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use policy::json::Bounds;
 use policy::name::ServerName;
 use tokio::sync::mpsc;
-use tokio::time::timeout;
+use tokio::time::{Instant, timeout};
 
 use super::channel::{Channel, Held};
 use super::credential::Credentials;
 use super::desk::Serves;
 use super::error::UpstreamError;
 use super::noise::Noise;
+use crate::fair::{Blanks, Fair};
 use crate::link::{Answer, Link, Target};
 use crate::settings::Limits;
 use crate::sse;
@@ -111,7 +112,9 @@ impl Old {
         }
         let decoder = sse::Decoder::new(self.limits.response_body);
         let (waiting, limit) = (std::collections::VecDeque::new(), self.limits.response_body);
-        let mut stream = Stream { link, body: response.into_body(), decoder, waiting, limit };
+        let body = response.into_body();
+        let (fair, blanks) = (Fair::new(), Blanks::new());
+        let mut stream = Stream { link, body, decoder, waiting, limit, fair, blanks };
         let first = stream.next().await?.ok_or(UpstreamError::Incomplete)?;
         if first.name.as_deref() != Some("endpoint") {
             return Err(UpstreamError::Protocol("the stream does not begin with the endpoint"));
@@ -152,18 +155,32 @@ struct Stream {
     decoder: sse::Decoder,
     waiting: std::collections::VecDeque<sse::Event>,
     limit: usize,
+    fair: Fair,
+    blanks: Blanks,
 }
 
 impl Stream {
     async fn next(&mut self) -> Result<Option<sse::Event>, UpstreamError> {
+        self.fair.turn().await;
         while self.waiting.is_empty() {
             let Some(frame) = self.link.frame(&mut self.body).await else { return Ok(None) };
             let Ok(data) = frame?.into_data() else { continue };
             let waiting = &mut self.waiting;
-            let fed = self.decoder.feed(&data, |event| waiting.push_back(event));
+            let fed = self.decoder.feed(&data, |event| {
+                if !event.data.is_empty() {
+                    waiting.push_back(event);
+                }
+            });
             fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
+            if !self.waiting.is_empty() {
+                self.blanks.message();
+            }
+            let counted = self.blanks.count(self.decoder.take_blank(), Instant::now());
+            counted.map_err(|_blank| UpstreamError::BLANK)?;
         }
-        Ok(self.waiting.pop_front())
+        let next = self.waiting.pop_front();
+        self.fair.took(next.as_ref().map_or(0, |event| event.data.len()));
+        Ok(next)
     }
 }
 
@@ -173,10 +190,15 @@ async fn read(mut stream: Stream, channel: Arc<Channel>, name: ServerName) {
             event = stream.next() => event,
             () = channel.over.cancelled() => return,
         };
-        let Ok(Some(event)) = event else { break };
-        if event.data.is_empty() {
-            continue;
-        }
+        let event = match event {
+            Ok(Some(event)) => event,
+            Ok(None) => break,
+            Err(error) => {
+                let error = crate::report::Chain(&error);
+                tracing::warn!(server = %name, %error, "the stream was broken off");
+                break;
+            }
+        };
         match wire::decode_any(event.data, &Bounds::ANSWER).await {
             Ok(message) => channel.deliver(message, &name),
             Err(error) => {

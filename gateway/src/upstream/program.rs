@@ -24,6 +24,7 @@ use super::desk::Serves;
 use super::error::UpstreamError;
 use super::noise::{self, Noise, Tail};
 use super::whois;
+use crate::fair::{Blanks, Fair};
 use crate::pinning::Keeper;
 use crate::secret::Secret;
 use crate::settings::{Limits, Program, UNREADABLE};
@@ -185,7 +186,9 @@ impl Reader {
     async fn read(self, mut stdout: impl AsyncBufRead + Unpin) {
         let Self { channel, name, noise, limit } = self;
         let mut garbage = 0;
+        let (mut fair, mut blanks) = (Fair::new(), Blanks::new());
         loop {
+            fair.turn().await;
             let line = tokio::select! {
                 line = line(&mut stdout, limit) => line,
                 () = channel.over.cancelled() => return,
@@ -195,12 +198,19 @@ impl Reader {
                 channel.over.cancel();
                 return;
             };
+            fair.took(text.len());
             if text.iter().all(u8::is_ascii_whitespace) {
+                if let Err(error) = blanks.count(1, Instant::now()) {
+                    tracing::warn!(server = %name, %error, "the program is stopped");
+                    channel.over.cancel();
+                    return;
+                }
                 continue;
             }
             match wire::decode_any(text, &Bounds::ANSWER).await {
                 Ok(message) => {
                     garbage = 0;
+                    blanks.message();
                     channel.deliver(message, &name);
                 }
                 Err(error) => {
@@ -253,7 +263,10 @@ async fn complain(
 ) -> Vec<String> {
     let mut tail = Tail::default();
     let read = async {
+        let mut fair = Fair::new();
         while let Some(line) = noise::beginning(&mut stderr).await {
+            fair.turn().await;
+            fair.took(line.len());
             if let Some(suppressed) = noise.allow(Instant::now()) {
                 let text = noise::shown(&line, &given);
                 tracing::info!(server = %name, text = %text, suppressed, "the program says");

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use tokio::time::{Instant, sleep};
+use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::http::{self, HttpAnswer};
@@ -16,6 +16,10 @@ use crate::wire::Message;
 /// The pause before a lost stream is opened again, and the longest.
 const PAUSE: Duration = Duration::from_secs(1);
 const LONGEST_PAUSE: Duration = Duration::from_secs(60);
+/// The least time between two openings of a stream, also of one that had something to say.
+const SPACING: Duration = Duration::from_millis(250);
+/// Most events in a row that are no messages, before a stream is broken off.
+const GARBAGE: u32 = 256;
 /// How long a stream may be without a word or a sign of life.
 pub(super) const SILENCE: Duration = Duration::from_secs(24 * 3600);
 /// Log lines about events that are no messages, of all servers: a server sends as many as it likes.
@@ -42,6 +46,10 @@ pub(super) struct Stream {
     unread: Option<bytes::Bytes>,
     /// How often in a row it was lost without a word.
     attempts: u32,
+    /// When it was last opened.
+    begun: Option<Instant>,
+    /// How many events in a row were no messages.
+    garbage: u32,
     /// The server has no such stream.
     silent: bool,
     /// It was opened, or will not be.
@@ -61,6 +69,8 @@ impl Stream {
             last: None,
             unread: None,
             attempts: 0,
+            begun: None,
+            garbage: 0,
             silent: false,
             opened: CancellationToken::new(),
         })
@@ -85,9 +95,15 @@ impl Stream {
             match read {
                 Ok(message) => {
                     self.attempts = 0;
+                    self.garbage = 0;
                     return Ok(message);
                 }
                 Err(error) => {
+                    self.garbage += 1;
+                    if self.garbage > GARBAGE {
+                        self.garbage = 0;
+                        self.answer = None;
+                    }
                     if let Some(suppressed) = UNREAD.allow(Instant::now().into_std()) {
                         let (server, error) = (&self.upstream.name, crate::report::Chain(&error));
                         tracing::warn!(%server, %error, suppressed, "not a message");
@@ -106,7 +122,12 @@ impl Stream {
         }
         match next {
             Ok(Some(text)) => self.unread = Some(text),
-            Ok(None) | Err(_) => {
+            ended @ (Ok(None) | Err(_)) => {
+                if let Err(error @ UpstreamError::Protocol(_)) = &ended
+                    && let Some(suppressed) = UNREAD.allow(Instant::now().into_std())
+                {
+                    tracing::warn!(server = %self.upstream.name, %error, suppressed, "a stream was broken off");
+                }
                 self.answer = None;
                 if let Some((_, pause)) = lost {
                     sleep(pause).await;
@@ -120,6 +141,10 @@ impl Stream {
         if self.attempts > 0 {
             sleep(pause(self.attempts)).await;
         }
+        if let Some(begun) = self.begun {
+            sleep_until(begun + SPACING).await;
+        }
+        self.begun = Some(Instant::now());
         self.attempts += 1;
         let Transport::Http(http) = &self.upstream.transport else {
             self.silent = true;

@@ -1,0 +1,127 @@
+//! What keeps a peer that always has more to say from holding a thread that serves others.
+//!
+//! A read that is ready at once does not return to the scheduler, so a loop over such reads lets no timer fire and
+//! no other task run. Every loop over what a peer sends takes a turn of bounded length ([`Fair`]), and what carries
+//! no message is bounded as well ([`Blanks`]).
+
+use std::time::Duration;
+
+use tokio::time::Instant;
+
+/// Most items, and most bytes, that are read before other tasks run.
+const ITEMS: usize = 64;
+const BYTES: usize = 64 * 1024;
+/// Most lines without content in [`WINDOW`] while no message comes: more than 60 comments in each second.
+const LINES: usize = 8192;
+const WINDOW: Duration = Duration::from_secs(60);
+
+/// Counts what was read since other tasks last had a chance to run.
+#[derive(Debug, Default)]
+pub struct Fair {
+    items: usize,
+    bytes: usize,
+}
+
+impl Fair {
+    /// Nothing read yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { items: 0, bytes: 0 }
+    }
+
+    /// Counts one item of so many bytes.
+    pub const fn took(&mut self, bytes: usize) {
+        self.items = self.items.saturating_add(1);
+        self.bytes = self.bytes.saturating_add(bytes);
+    }
+
+    /// Lets other tasks run and timers fire, when enough was read. To be called before something is read: nothing
+    /// is lost when the future is dropped here.
+    pub async fn turn(&mut self) {
+        if self.items >= ITEMS || self.bytes >= BYTES {
+            *self = Self::new();
+            tokio::task::yield_now().await;
+        }
+    }
+}
+
+/// A peer sends more lines without content than it may.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("more than {LINES} lines in a minute carry nothing")]
+pub struct TooBlank;
+
+/// Counts lines that carry nothing: comments, empty events, empty lines.
+#[derive(Debug, Default)]
+pub struct Blanks {
+    lines: usize,
+    since: Option<Instant>,
+}
+
+impl Blanks {
+    /// No line yet.
+    #[must_use]
+    pub const fn new() -> Self {
+        Self { lines: 0, since: None }
+    }
+
+    /// A message has come: the count begins anew.
+    pub const fn message(&mut self) {
+        *self = Self::new();
+    }
+
+    /// Counts `lines` more.
+    ///
+    /// # Errors
+    /// When these are too many for the time in which they came.
+    pub fn count(&mut self, lines: usize, now: Instant) -> Result<(), TooBlank> {
+        if lines == 0 {
+            return Ok(());
+        }
+        let since = *self.since.get_or_insert(now);
+        if now.saturating_duration_since(since) >= WINDOW {
+            *self = Self { lines: 0, since: Some(now) };
+        }
+        self.lines = self.lines.saturating_add(lines);
+        if self.lines > LINES { Err(TooBlank) } else { Ok(()) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{BYTES, Blanks, Fair, ITEMS, LINES, TooBlank, WINDOW};
+    use std::future::Future;
+    use std::pin::pin;
+    use std::task::{Context, Poll, Waker};
+    use tokio::time::Instant;
+
+    fn waits(future: impl Future<Output = ()>) -> bool {
+        pin!(future).poll(&mut Context::from_waker(Waker::noop())) == Poll::Pending
+    }
+
+    #[test]
+    fn after_64_items_or_64_kib_other_tasks_run() {
+        let mut fair = Fair::new();
+        for _ in 0..ITEMS {
+            assert!(!waits(fair.turn()));
+            fair.took(1);
+        }
+        assert!(waits(fair.turn()));
+        assert!(!waits(fair.turn()), "the count begins anew");
+        fair.took(BYTES - 1);
+        assert!(!waits(fair.turn()));
+        fair.took(1);
+        assert!(waits(fair.turn()));
+    }
+
+    #[test]
+    fn lines_without_content_are_bounded_unless_a_message_or_a_minute_lies_between() {
+        let (mut blanks, now) = (Blanks::new(), Instant::now());
+        assert_eq!(blanks.count(LINES, now), Ok(()));
+        assert_eq!(blanks.count(0, now), Ok(()));
+        assert_eq!(blanks.count(1, now), Err(TooBlank));
+        assert_eq!(blanks.count(LINES, now + WINDOW), Ok(()));
+        blanks.message();
+        assert_eq!(blanks.count(LINES, now + WINDOW), Ok(()));
+        assert_eq!(blanks.count(1, now + WINDOW), Err(TooBlank));
+    }
+}
