@@ -508,7 +508,7 @@ fn a_form_that_costs_more_to_judge_than_it_may_is_not_asked() {
     for era in ERAS {
         let script = Script::default();
         let server = asking(era, &script);
-        let config = Config::asked(&server.url()).policy(OPEN).limits("inspectionWork: 700000");
+        let config = Config::asked(&server.url()).policy(OPEN).limits("inspectionWork: 200000");
         let gateway = config.start();
         let said = |words: usize| {
             form(&json!({ "name": { "type": "string", "description": "ab1 ".repeat(words) } }))
