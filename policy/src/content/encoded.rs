@@ -29,10 +29,12 @@ pub(super) fn find(
     budget: &Budget,
     out: &mut Vec<Found>,
 ) {
+    let mut runs = Vec::new();
     if has_run(text.as_bytes()) {
-        whole(text, canaries, budget, out);
+        whole(text, canaries, budget, &mut runs);
     }
-    split(text, canaries, budget, out);
+    split(text, (canaries, budget), &runs, out);
+    out.append(&mut runs);
 }
 
 /// Adds what is found in runs that nothing interrupts.
@@ -64,9 +66,10 @@ fn whole(text: &str, canaries: Option<&AhoCorasick>, budget: &Budget, out: &mut 
     }
 }
 
-/// Adds what is found in runs that line ends, blanks, dashes or dots interrupt: many who decode base64 or
-/// hexadecimal leave out what is not of its alphabet (RFC 2045 section 6.8).
-fn split(text: &str, canaries: Option<&AhoCorasick>, budget: &Budget, out: &mut Vec<Found>) {
+/// Adds what is found in runs that line ends, blanks, dashes or dots interrupt, and not in one of the `runs`
+/// already: many who decode base64 or hexadecimal leave out what is not of its alphabet (RFC 2045
+/// section 6.8).
+fn split(text: &str, with: (Option<&AhoCorasick>, &Budget), runs: &[Found], out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
     let mut stretch = Stretch::default();
     let mut at = 0;
@@ -76,7 +79,7 @@ fn split(text: &str, canaries: Option<&AhoCorasick>, budget: &Budget, out: &mut 
         if part == 0 {
             let gap = rest.iter().take_while(|byte| is_gap(**byte)).count();
             if gap == 0 || gap > GAP {
-                stretch.end(text, (canaries, budget), out);
+                stretch.end(text, with, runs, out);
             } else {
                 stretch.interrupted |= stretch.coded > 0;
             }
@@ -84,13 +87,13 @@ fn split(text: &str, canaries: Option<&AhoCorasick>, budget: &Budget, out: &mut 
             continue;
         }
         if is_word(rest.get(..part).unwrap_or_default()) {
-            stretch.end(text, (canaries, budget), out);
+            stretch.end(text, with, runs, out);
         } else {
             stretch.add(at, part);
         }
         at += part;
     }
-    stretch.end(text, (canaries, budget), out);
+    stretch.end(text, with, runs, out);
 }
 
 const fn is_coded(byte: u8) -> bool {
@@ -135,6 +138,7 @@ impl Stretch {
         &mut self,
         text: &str,
         (canaries, budget): (Option<&AhoCorasick>, &Budget),
+        runs: &[Found],
         out: &mut Vec<Found>,
     ) {
         let Self { from, end, coded, has_gaps, .. } = std::mem::take(self);
@@ -152,7 +156,12 @@ impl Stretch {
             let plain = stretch.chars().filter(|c| u8::try_from(*c).is_ok_and(is_coded));
             seen.shifted(&plain.collect::<String>());
         }
-        let kinds = seen.kinds.into_iter();
+        // What stands in one run alone is replaced without the words around it.
+        let inside = runs.get(runs.partition_point(|one| one.end <= from)..).unwrap_or_default();
+        let is_known = |class: Class| {
+            inside.iter().take_while(|one| one.from < end).any(|one| one.class == class)
+        };
+        let kinds = seen.kinds.into_iter().filter(|(class, _)| !is_known(*class));
         out.extend(kinds.map(|(class, rule)| Found::new(class, rule, from, end)));
     }
 }

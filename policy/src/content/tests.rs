@@ -238,6 +238,16 @@ fn bytes_that_are_no_text_around_an_encoded_value_do_not_hide_it() {
 }
 
 #[test]
+fn an_encoded_value_is_replaced_without_the_words_around_it() {
+    use base64::Engine as _;
+    let encoded = base64::engine::general_purpose::STANDARD.encode("use AKIAQ3EGRZ7XK2MWPLVT now");
+    let seen = look(&everything(), &format!("\"see it as {encoded} and so on\""));
+    let shown = String::from_utf8(seen.changed.unwrap()).unwrap();
+    assert!(shown.starts_with("\"see it as [REDACTED:aws-access-key:"), "{shown}");
+    assert!(shown.ends_with(" and so on\""), "{shown}");
+}
+
+#[test]
 fn what_an_image_carries_is_looked_at_and_a_number_counts_however_it_is_written() {
     use base64::Engine as _;
     use base64::engine::general_purpose::STANDARD;

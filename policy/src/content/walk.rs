@@ -62,7 +62,7 @@ const EACH_VALUE: usize = 64;
 /// Fewest digits of a number that is looked at.
 const DIGITS: usize = 12;
 /// Largest exponent of a number that is written out.
-const EXPONENT: i32 = 64;
+const EXPONENT: u32 = 64;
 /// Longest place that is told, in bytes.
 const PLACE: usize = 512;
 
@@ -406,7 +406,7 @@ fn whole(raw: &str) -> Option<Cow<'_, str>> {
     }
     let (mantissa, exponent) = plain.split_once(['e', 'E']).unwrap_or((plain, "0"));
     let exponent: i32 =
-        exponent.parse().ok().filter(|exponent: &i32| exponent.abs() <= EXPONENT)?;
+        exponent.parse().ok().filter(|exponent: &i32| exponent.unsigned_abs() <= EXPONENT)?;
     let (before, behind) = mantissa.split_once('.').unwrap_or((mantissa, ""));
     let mut digits = format!("{before}{behind}");
     let point = i32::try_from(before.len()).ok()?.checked_add(exponent)?;

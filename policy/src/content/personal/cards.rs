@@ -153,7 +153,7 @@ fn printed(text: &str, groups: &[Group], before: Option<&Group>, out: &mut Vec<F
     let row = groups.get(..same).unwrap_or_default();
     let numbers = || row.chunks(4);
     if same >= 8
-        && same % 4 == 0
+        && same.is_multiple_of(4)
         && numbers().all(|window| parts(window, &[4; 4]) && is_number(window))
     {
         numbers().for_each(&mut add);
