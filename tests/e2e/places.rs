@@ -515,7 +515,10 @@ fn a_form_that_costs_more_to_judge_than_it_may_is_not_asked() {
         };
         let (answer, record) = called(&gateway, era, &script, said(15_000));
         assert!(!answer.body.contains("ab1"), "{era:?}: {answer:?}");
-        assert!(record["found"].to_string().contains("ask-unjudged"), "{era:?}: {record}");
+        // Whichever look is the one that does not come to its end.
+        let found = record["found"].to_string();
+        let withheld = ["ask-unjudged", "inspection-budget"].iter().any(|why| found.contains(why));
+        assert!(withheld, "{era:?}: {record}");
         if era == Era::Modern {
             let (answer, _) = called(&gateway, era, &script, said(10));
             assert!(answer.body.contains("ab1"), "{answer:?}");

@@ -132,7 +132,6 @@ fn a_card_number_is_found_whatever_digits_stand_beside_it() {
         "12 4539578763621487",
         "1714989600123 1714989600124 1714989600125",
         "4021 4539 5787 6362 1486 1234",
-        "4539 5787-6362 1486",
     ] {
         assert!(!found(text).contains(&"card-number".to_owned()), "{text}");
     }
