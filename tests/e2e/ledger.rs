@@ -129,12 +129,12 @@ fn a_start_that_fails_leaves_no_record_of_a_crash() {
     // What is needed to listen fails before anything is recorded.
     let mut wrong = config.clone();
     wrong.more = "sessions: {keys: [{fromFile: /nowhere/session.key}]}".to_owned();
-    assert!(!wrong.refused().status.success());
+    assert_eq!(wrong.refused().status.code(), Some(3));
     assert_eq!(starts(&file).len(), 1);
     // What fails after it leaves a `stop`.
     let mut wrong = config.clone();
     wrong.ops = "{address: '127.0.0.1:0', token: {fromFile: /nowhere/token}}".to_owned();
-    assert!(!wrong.refused().status.success());
+    assert_eq!(wrong.refused().status.code(), Some(3));
     let text = fs::read_to_string(&file).unwrap();
     assert_eq!(starts(&file).len(), text.matches(r#""event":"stop""#).count());
     session(&config, 1);

@@ -119,6 +119,8 @@ fn a_card_number_is_found_whatever_digits_stand_beside_it() {
         "4539/5787/6362/1486".to_owned(),
         "4539_5787_6362_1486".to_owned(),
         "7 4539 5787 6362 1486 12".to_owned(),
+        // Mixed signs are no form that issuers print, but a person may write them.
+        "4539 5787-6362 1486".to_owned(),
         "4539 5787 6362 1486 5425 2334 3010 9903".to_owned(),
         wide,
     ] {
