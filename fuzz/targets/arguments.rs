@@ -2,12 +2,16 @@
 //! arguments]`. Any text is a path, a URL and an address, or is not.
 #![no_main]
 
+#[path = "shared/bounded.rs"]
+mod bounded;
+
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use policy::constraint::{Constraint, Limits};
 use policy::json::{Bounds, Document};
 use policy::schema::Schema;
-use policy::work::Budget;
+
+use self::bounded::bounded;
 
 fn constraint(limits: serde_json::Value) -> Constraint {
     Constraint::new(Vec::new(), serde_json::from_value::<Limits>(limits).unwrap()).unwrap()
@@ -17,9 +21,10 @@ fuzz_target!(|bytes: &[u8]| {
     let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE) else { return };
     let mut items = document.root().items();
     if let (Some(schema), Some(arguments)) = (items.next(), items.next()) {
-        let schema = Schema::new(schema);
-        let fits = schema.check(Some(arguments)).is_ok();
-        assert!(!fits || schema.check_arguments(Some(arguments), &Budget::unlimited()).is_ok());
+        let schema = bounded(bytes.len(), |_| Schema::new(schema));
+        let fits = bounded(bytes.len(), |budget| schema.check(Some(arguments), budget).is_ok());
+        let fit_as_arguments = |budget: &_| schema.check_arguments(Some(arguments), budget).is_ok();
+        assert!(!fits || bounded(bytes.len(), fit_as_arguments));
     }
     for limits in [
         serde_json::json!({ "argument": "/*", "type": "path", "within": ["/srv", "."] }),
@@ -27,6 +32,7 @@ fuzz_target!(|bytes: &[u8]| {
         serde_json::json!({ "argument": "/*", "type": "email", "domains": ["*.example"] }),
         serde_json::json!({ "argument": "/*", "forbid": ["shell", "sql", "option", "agentConfig"] }),
     ] {
-        drop(constraint(limits).check(Some(document.root())));
+        let constraint = constraint(limits);
+        let _whether = bounded(bytes.len(), |_| constraint.check(Some(document.root())));
     }
 });

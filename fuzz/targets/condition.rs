@@ -1,9 +1,14 @@
-//! Any text is a condition or is refused.
+//! Any text is a condition or is refused, at a cost in proportion to its length.
 #![no_main]
+
+#[path = "shared/bounded.rs"]
+mod bounded;
 
 use libfuzzer_sys::fuzz_target;
 use policy::condition::Condition;
 
+use self::bounded::bounded;
+
 fuzz_target!(|text: &str| {
-    let _compiled = Condition::compile(text);
+    let _compiled = bounded(text.len(), |_| Condition::compile(text));
 });

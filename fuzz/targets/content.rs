@@ -1,6 +1,10 @@
 //! Any message is looked at, what is shown of it is JSON, and looking at that again changes nothing,
-//! whatever is done about what is found. The first byte says what is done.
+//! whatever is done about what is found, and what it costs is within its budget. The first byte says what
+//! is done.
 #![no_main]
+
+#[path = "shared/bounded.rs"]
+mod bounded;
 
 use std::sync::LazyLock;
 
@@ -10,8 +14,9 @@ use policy::content::{Contents, Direction, Profile};
 use policy::json::{Bounds, Document};
 use policy::labels::Labels;
 use policy::name::ServerName;
-use policy::work::Budget;
 use policy::pattern::Pattern;
+
+use self::bounded::bounded;
 
 static CONTENTS: LazyLock<Vec<Contents>> = LazyLock::new(|| {
     let all = |how: &str, orders: &str, data: &str| {
@@ -42,11 +47,12 @@ fuzz_target!(|bytes: &[u8]| {
     let contents = &CONTENTS[usize::from(*how) % CONTENTS.len()];
     let server = ServerName::parse("up").unwrap();
     for direction in [Direction::Result, Direction::Argument] {
-        let seen = contents.look(&server, direction, "ana", document.root(), &Budget::unlimited());
+        let seen = bounded(bytes.len(), |budget| contents.look(&server, direction, "ana", document.root(), budget));
         if let Some(changed) = seen.changed {
             // Names that become equal make what is no JSON here, and withhold the message.
             let Ok(again) = Document::parse(changed.into(), &Bounds::ANSWER) else { continue };
-            assert!(contents.look(&server, direction, "ana", again.root(), &Budget::unlimited()).changed.is_none());
+            let look = |budget: &_| contents.look(&server, direction, "ana", again.root(), budget);
+            assert!(bounded(bytes.len(), look).changed.is_none());
         }
     }
 });

@@ -2,6 +2,9 @@
 //! does not differ from itself.
 #![no_main]
 
+#[path = "shared/bounded.rs"]
+mod bounded;
+
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -12,11 +15,13 @@ use policy::json::{Bounds, Document, write_canonical};
 use policy::offer::{Kind, Offer};
 use policy::pin::{Digest, Subject};
 
+use self::bounded::bounded;
+
 fuzz_target!(|bytes: &[u8]| {
     if let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE) {
         let document = Arc::new(document);
         for kind in Kind::LISTED {
-            if let Ok(offer) = Offer::read(kind, document.root(), &document) {
+            if let Ok(offer) = bounded(bytes.len(), |_| Offer::read(kind, document.root(), &document)) {
                 assert!(offer.findings().len() <= 32 && offer.mirrored().len() <= 32);
                 let subject = Subject::Offer(kind);
                 assert!(drift::compare(subject, offer.definition(), offer.definition()).is_empty());
@@ -32,7 +37,7 @@ fuzz_target!(|bytes: &[u8]| {
             assert_eq!(digest(&document), digest(&again));
         }
         let all = Cleaning { hidden: true, markup: true, secrets: true, addresses: true };
-        let cleaned = clean::definition(document.root(), all);
+        let cleaned = bounded(bytes.len(), |_| clean::definition(document.root(), all));
         Document::parse(cleaned.into(), &Bounds::ANSWER).unwrap();
     }
 });

@@ -1,9 +1,14 @@
 //! What we read as JSON, serde_json reads too, and the same.
 #![no_main]
 
+#[path = "shared/bounded.rs"]
+mod bounded;
+
 use bytes::Bytes;
 use libfuzzer_sys::fuzz_target;
 use policy::json::{Bounds, Document, Kind, Value};
+
+use self::bounded::bounded;
 
 fn same(ours: Value<'_>, theirs: &serde_json::Value) -> bool {
     match ours.kind() {
@@ -24,7 +29,7 @@ fn same(ours: Value<'_>, theirs: &serde_json::Value) -> bool {
 }
 
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(document) = Document::parse(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE) {
+    if let Ok(document) = bounded(bytes.len(), |_| Document::parse(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE)) {
         match serde_json::from_slice::<serde_json::Value>(bytes) {
             Ok(theirs) => assert!(same(document.root(), &theirs)),
             Err(error) => assert!(error.to_string().contains("number out of range"), "{error}"),

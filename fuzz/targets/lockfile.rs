@@ -1,10 +1,15 @@
 //! Any text is read as a lockfile or refused.
 #![no_main]
 
+#[path = "shared/bounded.rs"]
+mod bounded;
+
 use gateway::settings::lockfile;
 use libfuzzer_sys::fuzz_target;
 use policy::lock::Lock;
 
+use self::bounded::bounded;
+
 fuzz_target!(|text: &str| {
-    drop(lockfile::check(text, &Lock::default()));
+    let _lock = bounded(text.len(), |_| lockfile::check(text, &Lock::default()));
 });

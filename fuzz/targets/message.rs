@@ -1,13 +1,18 @@
 //! A message that is read has exactly one meaning, and its id can be written again.
 #![no_main]
 
+#[path = "shared/bounded.rs"]
+mod bounded;
+
 use bytes::Bytes;
 use gateway::wire::{Id, Message, decode};
 use libfuzzer_sys::fuzz_target;
 use policy::json::{Bounds, Document};
 
+use self::bounded::bounded;
+
 fuzz_target!(|bytes: &[u8]| {
-    if let Ok(Message::Request(request)) = decode(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE) {
+    if let Ok(Message::Request(request)) = bounded(bytes.len(), |_| decode(Bytes::copy_from_slice(bytes), &Bounds::MESSAGE)) {
         let mut out = Vec::new();
         request.id.write(&mut out);
         let document = Document::parse(out.into(), &Bounds::MESSAGE).expect("our own JSON");
