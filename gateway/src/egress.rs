@@ -182,6 +182,21 @@ mod tests {
     }
 
     #[test]
+    fn a_prefix_is_of_the_addresses_that_are_reached() {
+        let admits = |network: &str, address: &str| {
+            Egress::new(vec![network.parse().unwrap()]).admits(address.parse().unwrap())
+        };
+        for inside in ["10.1.2.3", "::ffff:10.1.2.3", "64:ff9b::a01:203", "2002:a01:203::1"] {
+            assert!(admits("10.0.0.0/8", inside), "{inside}");
+        }
+        // An address of IPv4 in one of IPv6 is not admitted by a prefix of IPv6.
+        assert!(admits("2000::/3", "2606:4700::1111"));
+        for inside in ["::ffff:10.1.2.3", "2002:a01:203::1", "2002:7f00:1::1"] {
+            assert!(!admits("::/0", inside), "{inside}");
+        }
+    }
+
+    #[test]
     fn some_addresses_are_never_connected_to() {
         let everything = ["public", "private", "loopback", "0.0.0.0/0", "::/0"];
         let all = Egress::new(everything.iter().map(|text| text.parse().unwrap()).collect());

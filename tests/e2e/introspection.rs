@@ -6,7 +6,7 @@ use std::io::Write as _;
 use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 
-use e2e::client::{Client, raw_from};
+use e2e::client::{Client, raw_from, read};
 use e2e::gateway::{Config, Folder, Gateway};
 use e2e::issuer::{Issuer, now};
 use e2e::server::{Server, answer, ok};
@@ -200,6 +200,21 @@ fn an_answer_is_relied_on_for_a_while_and_never_longer_than_its_token() {
         eventually("the end of the token", || {
             (with(&long, era, "b") == (401, "token-time".to_owned())).then_some(())
         });
+        // Also on one connection, which remembers what was found out on it.
+        known.say("d", changed(good(&issuer, "alice"), &json!({ "exp": now() - 27 })));
+        let client = Client::silent(long.address, "/mcp", era, &[("authorization", "Bearer d")]);
+        let request = match era {
+            Era::Modern => client.call_bytes(&json!(1), &json!({ "name": "echo" })),
+            Era::Legacy => client.hello_bytes(),
+        };
+        let mut stream = TcpStream::connect(long.address).unwrap();
+        stream.set_read_timeout(Some(PATIENCE)).unwrap();
+        let mut ask = || {
+            stream.write_all(&request).unwrap();
+            read(&mut stream).status
+        };
+        assert_eq!(ask(), 200);
+        eventually("the end of the token on its connection", || (ask() == 401).then_some(()));
         let short = start("1ms");
         known.say("c", good(&issuer, "alice"));
         assert_eq!(with(&short, era, "c").0, 200);

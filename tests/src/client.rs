@@ -264,6 +264,12 @@ impl Client {
     /// Sends `initialize`.
     #[must_use]
     pub fn hello(&self) -> Answer {
+        raw(self.address, &self.hello_bytes())
+    }
+
+    /// The bytes of `initialize`.
+    #[must_use]
+    pub fn hello_bytes(&self) -> Vec<u8> {
         let params = json!({
             "protocolVersion": self.version,
             "capabilities": self.capabilities,
@@ -271,7 +277,7 @@ impl Client {
         });
         let body = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
         let client = Self { session: None, ..self.clone() };
-        raw(self.address, &client.bytes("initialize", None, &body.to_string()))
+        client.bytes("initialize", None, &body.to_string())
     }
 
     /// The bytes of a POST with the headers this client sends.

@@ -53,6 +53,14 @@ fn what_some_clients_read_otherwise_is_not_asked() {
         assert_eq!(decided(&all, "elicitation/create", params), "ask-malformed", "{params}");
     }
     assert_eq!(decided(&all, "elicitation/create", r#"{"message":"sure?"}"#), "");
+    // Good as they are read here; a client that does not tell upper from lower case reads more.
+    for (method, params) in [
+        ("elicitation/create", r#"{"message":"sure?","URL":"javascript:x"}"#),
+        ("elicitation/create", r#"{"message":"sure?","Message":"Enter your password"}"#),
+        ("sampling/createMessage", r#"{"messages":[],"maxTokens":1,"MaxTokens":100000}"#),
+    ] {
+        assert_eq!(decided(&all, method, params), "ask-malformed", "{params}");
+    }
 }
 
 #[test]

@@ -217,6 +217,12 @@ fn a_text_is_without_what_means_more() {
         r#"{"forbid":["option"],"maxLength":5,"enum":["main","dev"],"pattern":"[a-z]+"}"#,
     );
     assert!(passes(&option, "main") && !passes(&option, "-main") && !passes(&option, "mainx"));
+    let lone = constraint("/a", r#"{"forbid":["option"]}"#);
+    assert!(passes(&lone, "a -x") && passes(&lone, " x"));
+    for bad in ["-x", " -x", "\t--x", "\u{200b}-x", "\u{feff}\u{ff0d}x", "\u{2013}x", " \u{2212}x"]
+    {
+        assert!(!passes(&lone, bad), "{bad:?}");
+    }
     let number = constraint("/a", r#"{"minimum":1,"maximum":10,"required":true}"#);
     assert_eq!(check(&number, r#"{"a":5}"#), None);
     assert_eq!(check(&number, r#"{"a":11}"#).unwrap(), "/a: is too large");

@@ -11,6 +11,7 @@ use crate::condition::Condition;
 use crate::decision::{Denial, Effect, Mode, Reason, Told};
 use crate::definitions::Definitions;
 use crate::json::{Bounds, Document, Fragment};
+use crate::lock::{Lock, Locked, State, Version};
 use crate::message::{Call, Reply, Use, Verb};
 use crate::mode::Treatment;
 use crate::name::{GroupName, PrincipalId, RuleId, ServerName};
@@ -602,4 +603,38 @@ fn an_unlisted_form_of_a_listed_resource_is_held_to_its_approval() {
     }
     let other = used(Verb::Read, "file:///srv/b", None);
     assert!(policy.admit(&who, Some(&catalog), other, &Budget::unlimited()).outcome.is_ok());
+}
+
+#[test]
+fn an_unlisted_form_that_was_approved_itself_once_is_removed() {
+    let (policy, who) = (of_files(), principal("ana", "dev"));
+    let catalog = resources(&["file:///srv/a"]);
+    // Both were approved; the server lists the first alone now.
+    let approved = |uri: &str| {
+        let definition = Offer::for_tests(
+            Kind::Resource,
+            &serde_json::json!({ "uri": uri, "name": "n" }).to_string(),
+        );
+        let version = Version {
+            digest: definition.digest().unwrap(),
+            state: State::Approved,
+            by: None,
+            at: None,
+            definition: definition.fragment(),
+        };
+        ((Kind::Resource, uri.into()), vec![version])
+    };
+    let offers = ["file:///srv/a", "file:///srv/a?x"].map(approved).into();
+    let lock = Lock { servers: [("up".into(), Locked { offers, ..Locked::default() })].into() };
+    policy.pin(Arc::new(Pins { lock: Arc::new(lock), ..Pins::default() }));
+    let outcome = |uri: &str| {
+        policy
+            .admit(&who, Some(&catalog), used(Verb::Read, uri, None), &Budget::unlimited())
+            .outcome
+    };
+    assert!(outcome("file:///srv/a").is_ok());
+    let denial = outcome("file:///srv/a?x").unwrap_err();
+    assert_eq!(denial.reason, Reason::Pin(crate::pins::Unfit::Removed));
+    // A form that nobody ever approved is held to the approval of what is listed.
+    assert!(outcome("file:///srv/a?y").is_ok());
 }
