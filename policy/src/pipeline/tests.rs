@@ -625,7 +625,8 @@ fn an_unlisted_form_that_was_approved_itself_once_is_removed() {
         ((Kind::Resource, uri.into()), vec![version])
     };
     let offers = ["file:///srv/a", "file:///srv/a?x"].map(approved).into();
-    let lock = Lock { servers: [("up".into(), Locked { offers, ..Locked::default() })].into() };
+    let locked = Locked { offers, ..Locked::default() };
+    let lock = Lock { servers: [(server().as_str().into(), locked)].into() };
     policy.pin(Arc::new(Pins { lock: Arc::new(lock), ..Pins::default() }));
     let outcome = |uri: &str| {
         policy
