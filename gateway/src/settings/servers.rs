@@ -18,7 +18,7 @@ use super::raw::{
 };
 use super::{
     CircuitBreaker, Identity, Listener, Program, Protocol, Reach, Route, SECRET, SecretRef, Server,
-    Value,
+    Sharing, Value,
 };
 use crate::egress::{self, Egress};
 use crate::file;
@@ -60,8 +60,15 @@ impl Compiler<'_> {
                     return None;
                 }
             };
-            let own = raw.sharing == RawSharing::PerSession;
-            if own && raw.url.is_some() && raw.transport == RawTransport::StreamableHttp {
+            let sharing = match raw.sharing {
+                None => Sharing::AsNeeded,
+                Some(RawSharing::Shared) => Sharing::Shared,
+                Some(RawSharing::PerSession) => Sharing::PerSession,
+            };
+            if sharing == Sharing::PerSession
+                && raw.url.is_some()
+                && raw.transport == RawTransport::StreamableHttp
+            {
                 let help =
                     "remove it: every session has its own anyway where a server keeps sessions";
                 let message = "`sharing` belongs to a `command` or to `transport: httpSse`";
@@ -78,7 +85,7 @@ impl Compiler<'_> {
                 name,
                 reach,
                 protocol,
-                own,
+                sharing,
                 egress,
                 tls,
                 credential,

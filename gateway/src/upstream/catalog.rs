@@ -218,7 +218,7 @@ impl Upstream {
     pub fn is_shared(&self, era: Era) -> bool {
         match &self.transport {
             Transport::Http(_) => false,
-            Transport::Channel(seats) => !seats.own && era == Era::Legacy,
+            Transport::Channel(seats) => !seats.own() && era == Era::Legacy,
         }
     }
 
