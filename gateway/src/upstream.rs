@@ -26,6 +26,7 @@ mod wants;
 mod stream;
 mod standing;
 mod catalog;
+mod capable;
 mod feed;
 
 use std::sync::Arc;
@@ -59,6 +60,8 @@ use crate::world::{World, WorldError};
 pub use answer::{Answer, Asked, Question, Replier, Step, is_progress};
 use answer::{Incoming, Messages};
 use breaker::{Breaker, Pass};
+use capable::CapableShelves;
+pub use capable::Offered;
 use catalog::{Shelf, Whom};
 pub use credential::CredentialError;
 use credential::Credentials;
@@ -120,6 +123,8 @@ pub struct Upstream {
     /// What it offers to all, and what it offers to one.
     shared: Arc<Shelf>,
     shelves: Bounded<Whom, Arc<Shelf>>,
+    /// What it offers to clients that can be asked something.
+    capable: CapableShelves,
     /// Sessions the gateway keeps for callers who have none of their own.
     standing: Bounded<Key, Arc<Standing>>,
     /// How many listen for a resource, by session.
@@ -221,6 +226,7 @@ impl Upstream {
             begins_late: AtomicBool::new(false),
             shared: Arc::default(),
             shelves: Bounded::new(limits.sessions),
+            capable: CapableShelves::new(&server.asks),
             standing: Bounded::new(limits.sessions),
             watched: Bounded::new(limits.sessions),
         })

@@ -313,6 +313,16 @@ fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
                 continue;
             }
             proposed += 1;
+            let stays = |version: &&Version| {
+                version.state == State::Approved && now.contains(&version.digest)
+            };
+            if versions.iter().any(|version| stays(&version)) {
+                let thing = thing(offer.kind(), name);
+                say(&format!(
+                    "note: `{}` {thing} is offered in more than one form, to different clients: approve the new one with `--keep`",
+                    survey.server
+                ));
+            }
             for finding in offer.findings() {
                 say(&format!(
                     "warning: `{}` {}: {finding}",
@@ -383,16 +393,18 @@ fn differences(lock: &Lock, survey: &Survey) -> Vec<Difference> {
             let Some(unfit) = pins.unfit(server, kind, name, Some(offer)) else { continue };
             let versions = locked.versions(kind, name);
             let changes = drift::nearest(versions, Subject::Offer(kind), offer.definition());
-            let former = drift::former_name(locked, catalog, offer).map(visible);
+            let former = drift::former_name(locked, catalog, offer);
+            let former = former.filter(|former| !survey.offers(kind, former)).map(visible);
             note(thing(kind, name), unfit, offer.digest(), changes, former);
         }
-        let gone = locked.offers.iter().filter(|((kind, name), versions)| {
-            let approved = versions.iter().any(|version| version.state == State::Approved);
-            *kind == catalog.kind() && approved && catalog.offer(name).is_none()
-        });
-        for ((kind, name), _) in gone {
-            note(thing(*kind, name), Unfit::Removed, None, Vec::new(), None);
-        }
+    }
+    let asked: BTreeSet<Kind> = survey.catalogs.iter().map(|catalog| catalog.kind()).collect();
+    let gone = locked.offers.iter().filter(|((kind, name), versions)| {
+        let approved = versions.iter().any(|version| version.state == State::Approved);
+        asked.contains(kind) && approved && !survey.offers(*kind, name)
+    });
+    for ((kind, name), _) in gone {
+        note(thing(*kind, name), Unfit::Removed, None, Vec::new(), None);
     }
     found
 }

@@ -169,7 +169,7 @@ fn servers(out: &mut String, settings: &Settings, surveys: &[Survey], lock: &Loc
         }
         let mut counts = BTreeMap::new();
         for catalog in &survey.catalogs {
-            counts.insert(catalog.kind(), catalog.offers().len());
+            *counts.entry(catalog.kind()).or_insert(0) += catalog.offers().len();
         }
         let counts = counts.iter().filter(|(_, count)| **count > 0);
         let counts = counts.map(|(kind, count)| format!("{count} {}", kind.list()));
