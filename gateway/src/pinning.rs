@@ -179,6 +179,7 @@ impl Keeper {
         let keeper = Self { policy, settings, journal, metrics, epoch, held, shading };
         let mut held = keeper.held();
         held.pins.mode = keeper.settings.mode;
+        held.pins.resources = Arc::clone(&keeper.settings.resources);
         for (server, offer, version) in own.clone() {
             let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
             Self::add(&mut held, &server, offer, version);
@@ -259,8 +260,8 @@ impl Keeper {
     /// still holds.
     fn take(&self, held: &mut Held, lock: Lock) {
         self.metrics.lockfile_usable.store(1, Ordering::Relaxed);
-        let mode = held.pins.mode;
-        held.pins = Pins { mode, lock: Arc::new(lock), ..Pins::default() };
+        let (mode, resources) = (held.pins.mode, Arc::clone(&held.pins.resources));
+        held.pins = Pins { mode, lock: Arc::new(lock), resources, ..Pins::default() };
         held.closed = None;
         held.told.clear();
         held.counts.clear();
@@ -351,8 +352,8 @@ impl Keeper {
     /// Closes the door: what nobody can read nobody has approved. Told once.
     fn close(&self, held: &mut Held, error: &str) {
         self.metrics.lockfile_usable.store(0, Ordering::Relaxed);
-        let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
-        held.pins = Pins { mode, strangers, ..Pins::default() };
+        let Pins { mode, strangers, resources, .. } = std::mem::take(&mut held.pins);
+        held.pins = Pins { mode, strangers, resources, ..Pins::default() };
         if held.closed.as_deref() != Some(error) {
             tracing::error!(%error, "nothing is approved until the lockfile can be used");
             self.metrics.lockfile_unread.add(1);
@@ -699,7 +700,9 @@ impl Keeper {
             .collect();
         for name in names {
             let place: Place = (server.into(), kind, name);
-            if is_listed(&place.2) {
+            // A resource that may be made at run time comes and goes.
+            let goes = held.pins.unfit(server, kind, &place.2, None).is_none();
+            if goes || is_listed(&place.2) {
                 held.told.remove(&(place, None));
             } else if held.tells(&place, None) {
                 let unfit = Unfit::Removed;

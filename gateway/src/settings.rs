@@ -40,6 +40,7 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 use policy::ask::Asks;
 use policy::name::{PrincipalId, Scope, ServerName};
+use policy::pins::ResourcePins;
 use policy::pipeline::Policy;
 use policy::principal::Wanted;
 use policy::work::Work;
@@ -166,6 +167,8 @@ pub struct Server {
     pub circuit_breaker: Option<CircuitBreaker>,
     /// What it may ask of clients.
     pub asks: Asks,
+    /// Which of its resources may be used that nobody has approved one by one.
+    pub resources: ResourcePins,
 }
 
 /// Whether callers share the process of a program, or the connection to a server of HTTP+SSE.

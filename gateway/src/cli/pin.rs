@@ -1,12 +1,13 @@
 //! `portcullis pin`: propose, look at, approve and sign what servers may say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::{env, iter};
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
@@ -24,7 +25,7 @@ use policy::json::Fragment;
 use policy::lock::{Lock, Locked, State, Version};
 use policy::offer::{Kind, Offer};
 use policy::pin::{Digest, Subject};
-use policy::pins::{Pins, Unfit};
+use policy::pins::{Pins, ResourcePins, Unfit};
 use serde_json::json;
 
 use super::{Output, complain, print, sarif, say};
@@ -155,6 +156,9 @@ struct Sign {
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
 }
+
+/// Which resources may be used that nobody has approved one by one, by server.
+type ByServer = Arc<BTreeMap<Box<str>, ResourcePins>>;
 
 /// Something that is not as it was approved.
 #[derive(Debug)]
@@ -358,11 +362,12 @@ fn add(versions: &mut Vec<Version>, digest: Digest, definition: &Fragment) -> bo
 }
 
 /// What is not as it was approved.
-fn differences(lock: &Lock, survey: &Survey) -> Vec<Difference> {
+fn differences(lock: &Lock, resources: &ByServer, survey: &Survey) -> Vec<Difference> {
     let server = survey.server.as_str();
     let empty = Locked::default();
     let locked = lock.servers.get(server).unwrap_or(&empty);
-    let mut pins = Pins { lock: std::sync::Arc::new(lock.clone()), ..Pins::default() };
+    let resources = Arc::clone(resources);
+    let mut pins = Pins { lock: Arc::new(lock.clone()), resources, ..Pins::default() };
     let mut found = Vec::new();
     let mut note = |thing: String, unfit, digest, changes, former| {
         let server = server.to_owned();
@@ -401,7 +406,9 @@ fn differences(lock: &Lock, survey: &Survey) -> Vec<Difference> {
     let asked: BTreeSet<Kind> = survey.catalogs.iter().map(|catalog| catalog.kind()).collect();
     let gone = locked.offers.iter().filter(|((kind, name), versions)| {
         let approved = versions.iter().any(|version| version.state == State::Approved);
-        asked.contains(kind) && approved && !survey.offers(*kind, name)
+        // A resource that may be made at run time comes and goes.
+        let gone = || pins.unfit(server, *kind, name, None).is_some();
+        asked.contains(kind) && approved && !survey.offers(*kind, name) && gone()
     });
     for ((kind, name), _) in gone {
         note(thing(*kind, name), Unfit::Removed, None, Vec::new(), None);
@@ -410,8 +417,8 @@ fn differences(lock: &Lock, survey: &Survey) -> Vec<Difference> {
 }
 
 /// What is not as it was approved, in words.
-pub(super) fn unlike(lock: &Lock, survey: &Survey) -> Vec<String> {
-    let differences = differences(lock, survey);
+pub(super) fn unlike(lock: &Lock, resources: &ByServer, survey: &Survey) -> Vec<String> {
+    let differences = differences(lock, resources, survey);
     differences.iter().map(|one| format!("{} ({})", one.thing, one.unfit)).collect()
 }
 
@@ -423,7 +430,8 @@ fn differ(look: &Look) -> Result<bool, ExitCode> {
         Err(error) => return Err(complain(&Chain(&error).to_string())),
     };
     let asked = surveys.iter().filter(|survey| survey.failed.is_none());
-    let found: Vec<_> = asked.flat_map(|survey| differences(&lock, survey)).collect();
+    let resources = &settings.pins.resources;
+    let found: Vec<_> = asked.flat_map(|survey| differences(&lock, resources, survey)).collect();
     let file = settings.pins.file.display().to_string();
     let shown = match look.format {
         Output::Human => human(&found),

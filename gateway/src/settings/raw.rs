@@ -13,6 +13,7 @@ mod sandbox;
 mod telemetry;
 
 use policy::config::RawPolicy;
+use policy::pins::ResourcePins;
 use policy::principal::Wanted;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -195,6 +196,11 @@ pub(super) struct RawServer {
     /// if not given: its requests are refused.
     #[serde(default)]
     pub(super) server_requests: RawServerRequests,
+    /// Which resources may be used that nobody has approved one by one, because the server makes them at run
+    /// time: none (`pinned`), those of approved templates and of links in results (`byTemplate`), or all
+    /// (`dynamic`). Default `byTemplate`.
+    #[serde(default)]
+    pub(super) resources: ResourcePins,
 }
 
 /// What a server may ask of clients. What is left out is refused.

@@ -79,6 +79,7 @@ impl Compiler<'_> {
             let circuit_breaker = raw.circuit_breaker.take().map(|raw| self.breaker(&at, &raw));
             let asks = std::mem::take(&mut raw.server_requests);
             let asks = self.asks(&format!("{at}/serverRequests"), asks);
+            let resources = raw.resources;
             // The name stands even where the rest is wrong: what refers to it is not.
             let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
             Some(Server {
@@ -92,6 +93,7 @@ impl Compiler<'_> {
                 headers,
                 circuit_breaker,
                 asks,
+                resources,
             })
         };
         raws.into_iter().enumerate().filter_map(server).collect()
