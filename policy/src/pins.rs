@@ -247,8 +247,7 @@ impl Pins {
 
     /// Whether a resource may not be used of which nobody has decided anything, and why.
     #[must_use]
-    pub(crate) fn unfit_made(&self, server: &str, name: &str, linked: Linked) -> Option<Unfit> {
-        let mode = self.resources.get(server).copied().unwrap_or_default();
+    fn unfit_made(&self, server: &str, name: &str, linked: Linked) -> Option<Unfit> {
         let Ok(uri) = ResourceUri::listed(name) else { return Some(Unfit::NotApproved) };
         let made = self.made();
         let made = made.1.get(server);
@@ -260,7 +259,7 @@ impl Pins {
         }
         let is_of_template =
             |made: &MadeOf| made.templates.iter().any(|template| template.matches(&uri));
-        let fits = match mode {
+        let fits = match self.mode_of(server) {
             ResourcePins::Pinned => false,
             ResourcePins::ByTemplate => linked == Linked::Given || made.is_some_and(is_of_template),
             ResourcePins::Dynamic => true,
@@ -311,11 +310,36 @@ impl Pins {
         (!fits).then_some(Unfit::NotApproved)
     }
 
-    /// Whether the resource `name`, which is held to the approval of another form of its URI, was itself
-    /// approved once: then that approval counts, and its server no longer lists it.
+    /// Whether the resource `name`, which is not listed itself and is held to what holds for `offer`, another form
+    /// of its URI, may not be used. Where it was approved once itself, that approval counts, and its server no
+    /// longer lists it. It is as good as a resource that was approved by name unless only such resources may be
+    /// used; beside one that is made at run time it has to be one itself.
     #[must_use]
-    pub(crate) fn unfit_beside(&self, server: &str, name: &str) -> Option<Unfit> {
-        (!self.versions(server, Kind::Resource, name).is_empty()).then_some(Unfit::Removed)
+    pub(crate) fn unfit_beside(
+        &self,
+        server: &str,
+        name: &str,
+        offer: &Offer,
+        linked: Linked,
+    ) -> Option<Unfit> {
+        if !self.versions(server, Kind::Resource, name).is_empty() {
+            return Some(Unfit::Removed);
+        }
+        let listed = offer.name().as_str();
+        let unfit = self.unfit_for(server, Kind::Resource, listed, Some(offer), linked);
+        if unfit.is_some() {
+            return unfit;
+        }
+        let by_name = decided(self.versions(server, Kind::Resource, listed));
+        match (by_name, self.mode_of(server)) {
+            (Some(State::Approved), ResourcePins::ByTemplate | ResourcePins::Dynamic) => None,
+            (_, _) => self.unfit_made(server, name, linked),
+        }
+    }
+
+    /// Which resources of `server` may be used that nobody has approved one by one.
+    fn mode_of(&self, server: &str) -> ResourcePins {
+        self.resources.get(server).copied().unwrap_or_default()
     }
 
     /// What was decided about a resource, under whatever spelling of its URI. What one of them was approved for

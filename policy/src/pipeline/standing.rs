@@ -218,13 +218,10 @@ impl Policy {
         let unfit = match (offer, listed) {
             (None, Listed::Unknown) => pins.unfit_unlisted(server, kind, name, linked),
             (None, Listed::Known) => pins.unfit_for(server, kind, name, None, linked),
-            // It is not listed itself, and so has no approval that counts: only an approval that was
-            // taken back or never given can be its own. It is held to that of the other, and to what holds
-            // for resources that are not approved one by one.
-            (Some(offer), _) if offer.rule_name() != Ok(name) => pins
-                .unfit_beside(server, name)
-                .or_else(|| of_offer(offer))
-                .or_else(|| pins.unfit_made(server, name, linked)),
+            // It is not listed itself, and so has no approval that counts: it is held to that of the other.
+            (Some(offer), _) if offer.rule_name() != Ok(name) => {
+                pins.unfit_beside(server, name, offer, linked)
+            }
             (Some(offer), _) => of_offer(offer),
         };
         let Some(unfit) = unfit else { return };
