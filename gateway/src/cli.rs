@@ -36,7 +36,7 @@ use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
 use gateway::service;
 use gateway::settings::{
-    self, Problems, Protocol, Purpose, Reach, Server, Settings, Sharing, SinkTarget,
+    self, Problems, ProcessSharing, Protocol, Purpose, Reach, Server, Settings, SinkTarget,
 };
 use gateway::start::{self, Running, Source, StartError, Stopped};
 use gateway::watchdog::{ABANDONED, Begins};
@@ -375,11 +375,14 @@ fn questions(settings: &Settings) {
             continue;
         }
         let speaks = match (server.sharing, server.protocol) {
-            (Sharing::PerSession, _) | (_, Protocol::Modern) => continue,
-            (Sharing::AsNeeded, Protocol::Auto) => "speaks no revision but those before 2026-07-28",
-            (Sharing::AsNeeded | Sharing::Shared, Protocol::Auto | Protocol::Legacy) => {
-                "speaks a revision before 2026-07-28"
+            (ProcessSharing::PerSession, _) | (_, Protocol::Modern) => continue,
+            (ProcessSharing::AsNeeded, Protocol::Auto) => {
+                "speaks no revision but those before 2026-07-28"
             }
+            (
+                ProcessSharing::AsNeeded | ProcessSharing::Shared,
+                Protocol::Auto | Protocol::Legacy,
+            ) => "speaks a revision before 2026-07-28",
         };
         say(&format!(
             "warning: `serverRequests` of the server `{}`: a program that callers share can ask nobody where it {speaks}; \

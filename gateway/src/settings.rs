@@ -154,7 +154,7 @@ pub struct Server {
     /// Which era it speaks.
     pub protocol: Protocol,
     /// Whether callers share its process or its connection.
-    pub sharing: Sharing,
+    pub sharing: ProcessSharing,
     /// Where connections to its URL may go.
     pub egress: Egress,
     /// Who it has to be.
@@ -173,7 +173,7 @@ pub struct Server {
 
 /// Whether callers share the process of a program, or the connection to a server of HTTP+SSE.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Sharing {
+pub enum ProcessSharing {
     /// All share one. A program that speaks both eras is started once more for each legacy session whose
     /// client can be asked what the program may ask.
     #[default]

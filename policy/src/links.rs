@@ -19,12 +19,12 @@ const OF_ONE: usize = 256;
 
 /// The links that one caller was given.
 #[derive(Clone, Debug, Default)]
-pub struct Given {
+pub struct LinksOf {
     /// Until when, by server and URI in canonical form.
     links: BTreeMap<(Box<str>, Box<str>), u64>,
 }
 
-impl Given {
+impl LinksOf {
     /// Whether there is one to `uri`, in canonical form, of `server`.
     #[must_use]
     pub fn has(&self, server: &str, uri: &str) -> bool {
@@ -46,7 +46,7 @@ impl Given {
 /// The links that callers were given, by what tells callers apart.
 #[derive(Debug, Default)]
 pub struct Links {
-    given: ArcSwap<BTreeMap<Box<str>, Arc<Given>>>,
+    given: ArcSwap<BTreeMap<Box<str>, Arc<LinksOf>>>,
 }
 
 impl Links {
@@ -61,7 +61,7 @@ impl Links {
             if of_caller.is_none() && known.len() >= CALLERS {
                 return Arc::clone(known);
             }
-            let mut given = of_caller.map(|given| Given::clone(given)).unwrap_or_default();
+            let mut given = of_caller.map(|given| LinksOf::clone(given)).unwrap_or_default();
             uris.iter().for_each(|uri| given.add(server, uri, until));
             let mut all = BTreeMap::clone(known);
             all.insert(principal.key().into(), Arc::new(given));
@@ -71,13 +71,13 @@ impl Links {
 
     /// What `principal` was given.
     #[must_use]
-    pub fn of(&self, principal: &Principal) -> Option<Arc<Given>> {
+    pub fn of(&self, principal: &Principal) -> Option<Arc<LinksOf>> {
         self.given.load().get(principal.key()).cloned()
     }
 
     /// Forgets what has expired by `now`.
     pub fn forget(&self, now: u64) {
-        let is_over = |given: &Given| given.links.values().any(|until| *until <= now);
+        let is_over = |given: &LinksOf| given.links.values().any(|until| *until <= now);
         if !self.given.load().values().any(|given| is_over(given)) {
             return;
         }
@@ -86,7 +86,7 @@ impl Links {
                 if !is_over(given) {
                     return Some((caller.clone(), Arc::clone(given)));
                 }
-                let mut given = Given::clone(given);
+                let mut given = LinksOf::clone(given);
                 given.links.retain(|_, until| *until > now);
                 (!given.links.is_empty()).then(|| (caller.clone(), Arc::new(given)))
             });

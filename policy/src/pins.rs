@@ -131,14 +131,21 @@ pub struct Pins {
     /// named, the default.
     pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
     /// What the lock says of such resources.
-    pub made: Made,
+    pub made: MadeAtRunTime,
 }
 
 /// What a lock says of resources that are not in it; worked out when it is first needed, once for each lock.
 #[derive(Debug, Default)]
-pub struct Made(ArcSwapOption<(Weak<Lock>, BTreeMap<Box<str>, MadeOf>)>);
+pub struct MadeAtRunTime(ArcSwapOption<MadeUnder>);
 
-impl Clone for Made {
+/// The same for one lock.
+#[derive(Debug)]
+struct MadeUnder {
+    lock: Weak<Lock>,
+    servers: BTreeMap<Box<str>, MadeOf>,
+}
+
+impl Clone for MadeAtRunTime {
     fn clone(&self) -> Self {
         Self(ArcSwapOption::from(self.0.load_full()))
     }
@@ -250,7 +257,7 @@ impl Pins {
     fn unfit_made(&self, server: &str, name: &str, linked: Linked) -> Option<Unfit> {
         let Ok(uri) = ResourceUri::listed(name) else { return Some(Unfit::NotApproved) };
         let made = self.made();
-        let made = made.1.get(server);
+        let made = made.servers.get(server);
         let is_revoked = |made: &MadeOf| {
             uri::related(uri.as_str()).iter().any(|form| made.revoked.contains(&**form))
         };
@@ -268,14 +275,15 @@ impl Pins {
     }
 
     /// What the lock says of resources that are not in it.
-    fn made(&self) -> Arc<(Weak<Lock>, BTreeMap<Box<str>, MadeOf>)> {
+    fn made(&self) -> Arc<MadeUnder> {
         let lock = Arc::downgrade(&self.lock);
         // INVARIANT: a lock is never changed in place while somebody refers to it, weakly or not.
-        if let Some(known) = self.made.0.load_full().filter(|known| known.0.ptr_eq(&lock)) {
+        if let Some(known) = self.made.0.load_full().filter(|known| known.lock.ptr_eq(&lock)) {
             return known;
         }
         let of = |(server, locked): (&Box<str>, &Locked)| (server.clone(), MadeOf::new(locked));
-        let made = Arc::new((lock, self.lock.servers.iter().map(of).collect()));
+        let servers = self.lock.servers.iter().map(of).collect();
+        let made = Arc::new(MadeUnder { lock, servers });
         self.made.0.store(Some(Arc::clone(&made)));
         made
     }

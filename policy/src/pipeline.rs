@@ -20,7 +20,7 @@ use crate::definitions::Definitions;
 use crate::inspect::Finding;
 use crate::json::{Document, Fragment, Value};
 use crate::labels::Concealed;
-use crate::links::{Given, Links};
+use crate::links::{Links, LinksOf};
 use crate::message::{Call, Reply, Use, Verb};
 use crate::name::{RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer, Place};
@@ -173,7 +173,7 @@ pub struct View {
     /// What could be taken for what when it was made.
     shadows: Arc<Shadows>,
     /// The links that the caller was given when it was made; of resources alone.
-    given: Option<Arc<Given>>,
+    given: Option<Arc<LinksOf>>,
     catalog: Arc<Catalog>,
     visible: Vec<(usize, Option<Arc<Document>>)>,
     hidden: Vec<(usize, Decision)>,
@@ -367,7 +367,7 @@ impl Policy {
     }
 
     /// The links of `principal` on which a list of this kind depends.
-    fn given(&self, principal: &Principal, kind: Kind) -> Option<Arc<Given>> {
+    fn given(&self, principal: &Principal, kind: Kind) -> Option<Arc<LinksOf>> {
         if kind == Kind::Resource { self.links.of(principal) } else { None }
     }
 

@@ -9,12 +9,12 @@ use crate::uri::{ResourceUri, UriError};
 /// A template in the form in which URIs are compared with it.
 #[derive(Clone, Debug)]
 pub struct UriTemplate {
-    parts: Vec<Part>,
+    parts: Vec<TemplatePart>,
 }
 
 /// A part of a template.
 #[derive(Clone, Debug)]
-enum Part {
+enum TemplatePart {
     /// This text.
     Literal(Box<str>),
     /// One character at least, of which none ends a segment: `{name}`.
@@ -29,12 +29,16 @@ enum Part {
         most: usize,
     },
     /// A query: `{?name}`, or more of one: `{&name}`. It may be missing.
-    Query {
-        /// What stands before it.
-        mark: u8,
-        /// The parameters that it may have. `None`: any.
-        names: Option<Vec<Box<str>>>,
-    },
+    Query(QueryPart),
+}
+
+/// Parameters of a query.
+#[derive(Clone, Debug)]
+struct QueryPart {
+    /// What stands before the first.
+    mark: u8,
+    /// Those that there may be. `None`: any.
+    names: Option<Vec<Box<str>>>,
 }
 
 impl UriTemplate {
@@ -51,11 +55,11 @@ impl UriTemplate {
         let (mut parts, mut rest) = (Vec::new(), text.as_str());
         while let Some((literal, after)) = rest.split_once('{') {
             let (expression, after) = after.split_once('}')?;
-            parts.push(Part::Literal(literal.into()));
+            parts.push(TemplatePart::Literal(literal.into()));
             parts.extend(expression_of(expression)?);
             rest = after;
         }
-        parts.push(Part::Literal(rest.into()));
+        parts.push(TemplatePart::Literal(rest.into()));
         Some(Self { parts })
     }
 
@@ -79,7 +83,7 @@ impl UriTemplate {
 }
 
 /// What an expression stands for; nothing of the URI for `{#name}`, because a fragment is no part of it.
-fn expression_of(expression: &str) -> Option<Option<Part>> {
+fn expression_of(expression: &str) -> Option<Option<TemplatePart>> {
     let operator = expression.bytes().next().filter(|byte| !is_name(*byte));
     let list = match operator {
         Some(_) => expression.get(1..)?,
@@ -91,11 +95,13 @@ fn expression_of(expression: &str) -> Option<Option<Part>> {
     let plain = plain?;
     let most = if exploded { usize::MAX } else { plain.len() };
     let part = match operator {
-        None => Part::Segment,
-        Some(b'+') => Part::Anything,
+        None => TemplatePart::Segment,
+        Some(b'+') => TemplatePart::Anything,
         Some(b'#') => return Some(None),
-        Some(mark @ (b'/' | b'.' | b';')) => Part::Repeated { mark, most },
-        Some(mark @ (b'?' | b'&')) => Part::Query { mark, names: (!exploded).then_some(plain) },
+        Some(mark @ (b'/' | b'.' | b';')) => TemplatePart::Repeated { mark, most },
+        Some(mark @ (b'?' | b'&')) => {
+            TemplatePart::Query(QueryPart { mark, names: (!exploded).then_some(plain) })
+        }
         Some(_) => return None,
     };
     Some(Some(part))
@@ -120,7 +126,7 @@ const fn is_inner(byte: u8) -> bool {
     !matches!(byte, b'/' | b'?')
 }
 
-impl Part {
+impl TemplatePart {
     /// Where in `text` it can end, if it can begin where `starts` says.
     fn ends(&self, text: &[u8], starts: &[bool]) -> Vec<bool> {
         match self {
@@ -141,11 +147,11 @@ impl Part {
                 }
                 all
             }
-            Self::Query { mark, names } => {
+            Self::Query(query) => {
                 let mut all = starts.to_vec();
                 let starts = starts.iter().enumerate().filter(|(_, start)| **start);
                 for (at, _) in starts {
-                    queried(text, at, (*mark, names.as_deref()), &mut all);
+                    query.note(text, at, &mut all);
                 }
                 all
             }
@@ -179,23 +185,25 @@ fn after_run(text: &[u8], starts: &[bool], is: impl Fn(u8) -> bool) -> Vec<bool>
     ends
 }
 
-/// Notes the ends of the parameters that stand in a row from `at` on and are among these.
-fn queried(text: &[u8], at: usize, (mark, names): (u8, Option<&[Box<str>]>), ends: &mut [bool]) {
-    let (mut at, mut mark) = (at, mark);
-    while text.get(at) == Some(&mark) {
-        let rest = text.get(at + 1..).unwrap_or_default();
-        let length = rest.iter().position(|byte| *byte == b'&').unwrap_or(rest.len());
-        let parameter = rest.get(..length).unwrap_or_default();
-        let name = parameter.split(|byte| *byte == b'=').next().unwrap_or_default();
-        let known = |names: &[Box<str>]| names.iter().any(|known| known.as_bytes() == name);
-        if name.is_empty() || !names.is_none_or(known) {
-            return;
+impl QueryPart {
+    /// Notes the ends of the parameters that stand in a row from `at` on.
+    fn note(&self, text: &[u8], mut at: usize, ends: &mut [bool]) {
+        let mut mark = self.mark;
+        while text.get(at) == Some(&mark) {
+            let rest = text.get(at + 1..).unwrap_or_default();
+            let length = rest.iter().position(|byte| *byte == b'&').unwrap_or(rest.len());
+            let parameter = rest.get(..length).unwrap_or_default();
+            let name = parameter.split(|byte| *byte == b'=').next().unwrap_or_default();
+            let known = |names: &Vec<Box<str>>| names.iter().any(|known| known.as_bytes() == name);
+            if name.is_empty() || !self.names.as_ref().is_none_or(known) {
+                return;
+            }
+            at += 1 + length;
+            if let Some(end) = ends.get_mut(at) {
+                *end = true;
+            }
+            mark = b'&';
         }
-        at += 1 + length;
-        if let Some(end) = ends.get_mut(at) {
-            *end = true;
-        }
-        mark = b'&';
     }
 }
 

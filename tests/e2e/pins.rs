@@ -962,9 +962,9 @@ fn what_a_server_may_not_ask_it_is_not_surveyed_for() {
         assert!(!list.contains("tools/ask"), "{list}");
         let gateway = config.start();
         let able = json!({ "elicitation": {} });
+        assert_eq!(gateway.client(era, ANA).tools(), ["work"], "{era:?}");
         let able = Client::able(gateway.address, "/mcp", era, Some(ANA), &able);
         assert_eq!(able.tools(), [""; 0], "{era:?}");
-        assert_eq!(gateway.client(era, ANA).tools(), ["work"], "{era:?}");
     }
 }
 

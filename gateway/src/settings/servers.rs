@@ -17,8 +17,8 @@ use super::raw::{
     RawTransport, RawVariable,
 };
 use super::{
-    CircuitBreaker, Identity, Listener, Program, Protocol, Reach, Route, SECRET, SecretRef, Server,
-    Sharing, Value,
+    CircuitBreaker, Identity, Listener, ProcessSharing, Program, Protocol, Reach, Route, SECRET,
+    SecretRef, Server, Value,
 };
 use crate::egress::{self, Egress};
 use crate::file;
@@ -61,11 +61,11 @@ impl Compiler<'_> {
                 }
             };
             let sharing = match raw.sharing {
-                None => Sharing::AsNeeded,
-                Some(RawSharing::Shared) => Sharing::Shared,
-                Some(RawSharing::PerSession) => Sharing::PerSession,
+                None => ProcessSharing::AsNeeded,
+                Some(RawSharing::Shared) => ProcessSharing::Shared,
+                Some(RawSharing::PerSession) => ProcessSharing::PerSession,
             };
-            if sharing == Sharing::PerSession
+            if sharing == ProcessSharing::PerSession
                 && raw.url.is_some()
                 && raw.transport == RawTransport::StreamableHttp
             {

@@ -20,7 +20,7 @@ use super::error::UpstreamError;
 use super::old::Old;
 use super::party::Party;
 use super::program::Starter;
-use crate::settings::Sharing;
+use crate::settings::ProcessSharing;
 use crate::share::{NoShare, Shares};
 
 /// The first pause before a channel is opened again, and the longest.
@@ -45,7 +45,7 @@ pub(super) enum Opener {
 #[derive(Debug)]
 pub(super) struct Seats {
     opener: Opener,
-    sharing: Sharing,
+    sharing: ProcessSharing,
     shared: Mutex<State>,
     sessions: Cell<BTreeMap<Box<str>, Seat>>,
     /// The channels of sessions, by caller. A part is given back when the process has ended.
@@ -71,7 +71,7 @@ struct State {
 
 impl Seats {
     /// No channels yet. At most `limit` of sessions are kept, and `each` of one caller.
-    pub(super) fn new(opener: Opener, sharing: Sharing, limit: usize, each: usize) -> Self {
+    pub(super) fn new(opener: Opener, sharing: ProcessSharing, limit: usize, each: usize) -> Self {
         let (sessions, generation) = (Cell::default(), AtomicU64::new(0));
         let shares = Shares::new(limit, each);
         Self { opener, sharing, shared: Mutex::default(), sessions, shares, generation }
@@ -79,7 +79,7 @@ impl Seats {
 
     /// Whether each session gets a channel of its own, and each caller without one.
     pub(super) fn own(&self) -> bool {
-        self.sharing == Sharing::PerSession
+        self.sharing == ProcessSharing::PerSession
     }
 
     /// Whether a legacy session with a program that speaks both eras may have a process of its own: where the
@@ -87,9 +87,9 @@ impl Seats {
     pub(super) fn may_be_own(&self, asked: bool) -> bool {
         matches!(self.opener, Opener::Program(_))
             && match self.sharing {
-                Sharing::AsNeeded => asked,
-                Sharing::Shared => false,
-                Sharing::PerSession => true,
+                ProcessSharing::AsNeeded => asked,
+                ProcessSharing::Shared => false,
+                ProcessSharing::PerSession => true,
             }
     }
 
