@@ -17,36 +17,50 @@ const CALLERS: usize = 4096;
 /// Most links of one caller; a new one takes the place of the one that expires first.
 const OF_ONE: usize = 256;
 
+/// Where a link of a caller leads: with which key the caller had proved its credential, the server, and the URI in
+/// canonical form.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Target {
+    key: Box<str>,
+    server: Box<str>,
+    uri: Box<str>,
+}
+
+impl Target {
+    fn new(principal: &Principal, server: &str, uri: &str) -> Self {
+        Self { key: principal.key().into(), server: server.into(), uri: uri.into() }
+    }
+}
+
 /// The links that one caller was given.
 #[derive(Clone, Debug, Default)]
 pub struct LinksOf {
-    /// Until when, by server and URI in canonical form.
-    links: BTreeMap<(Box<str>, Box<str>), u64>,
+    /// Until when they can be followed.
+    links: BTreeMap<Target, u64>,
 }
 
 impl LinksOf {
-    /// Whether there is one to `uri`, in canonical form, of `server`.
+    /// Whether `principal`, whose they are, was given one to `uri`, in canonical form, of `server`.
     #[must_use]
-    pub fn has(&self, server: &str, uri: &str) -> bool {
-        self.links.contains_key(&(server.into(), uri.into()))
+    pub fn has(&self, principal: &Principal, server: &str, uri: &str) -> bool {
+        self.links.contains_key(&Target::new(principal, server, uri))
     }
 
-    fn add(&mut self, server: &str, uri: &ResourceUri, until: u64) {
-        let place = (server.into(), uri.as_str().into());
-        if self.links.len() >= OF_ONE && !self.links.contains_key(&place) {
+    fn add(&mut self, target: Target, until: u64) {
+        if self.links.len() >= OF_ONE && !self.links.contains_key(&target) {
             let first = self.links.iter().min_by_key(|(_, until)| **until);
-            if let Some(first) = first.map(|(place, _)| place.clone()) {
+            if let Some(first) = first.map(|(target, _)| target.clone()) {
                 self.links.remove(&first);
             }
         }
-        self.links.insert(place, until);
+        self.links.insert(target, until);
     }
 }
 
-/// The links that callers were given, by what tells callers apart.
+/// The links that callers were given, by caller: whatever keys one of them proves, it takes one place.
 #[derive(Debug, Default)]
 pub struct Links {
-    given: ArcSwap<BTreeMap<Box<str>, Arc<LinksOf>>>,
+    given: ArcSwap<BTreeMap<Arc<str>, Arc<LinksOf>>>,
 }
 
 impl Links {
@@ -56,15 +70,18 @@ impl Links {
         if uris.is_empty() {
             return;
         }
+        let caller = principal.id.as_str();
         self.given.rcu(|known| {
-            let of_caller = known.get(principal.key());
+            let of_caller = known.get(caller);
             if of_caller.is_none() && known.len() >= CALLERS {
                 return Arc::clone(known);
             }
             let mut given = of_caller.map(|given| LinksOf::clone(given)).unwrap_or_default();
-            uris.iter().for_each(|uri| given.add(server, uri, until));
+            for uri in uris {
+                given.add(Target::new(principal, server, uri.as_str()), until);
+            }
             let mut all = BTreeMap::clone(known);
-            all.insert(principal.key().into(), Arc::new(given));
+            all.insert(caller.into(), Arc::new(given));
             Arc::new(all)
         });
     }
@@ -72,7 +89,7 @@ impl Links {
     /// What `principal` was given.
     #[must_use]
     pub fn of(&self, principal: &Principal) -> Option<Arc<LinksOf>> {
-        self.given.load().get(principal.key()).cloned()
+        self.given.load().get(principal.id.as_str()).cloned()
     }
 
     /// Forgets what has expired by `now`.
@@ -117,10 +134,14 @@ mod tests {
         links.give(&ana, "up", &[uri(1)], 10);
         links.give(&ana, "up", &[uri(2)], 20);
         let has = |who: &Principal, server: &str, n: usize| {
-            links.of(who).is_some_and(|given| given.has(server, uri(n).as_str()))
+            links.of(who).is_some_and(|given| given.has(who, server, uri(n).as_str()))
         };
         assert!(has(&ana, "up", 1) && has(&ana, "up", 2));
         assert!(!has(&bob, "up", 1) && !has(&ana, "down", 1) && !has(&ana, "up", 3));
+        // With another key it is somebody else.
+        let mut other = ana.clone();
+        other.claims.key = Some("ana\0app\0another".into());
+        assert!(!has(&other, "up", 1));
         links.forget(10);
         assert!(!has(&ana, "up", 1) && has(&ana, "up", 2));
         links.forget(20);
@@ -135,6 +156,7 @@ mod tests {
             links.give(&ana, "up", &[uri(n)], n as u64);
         }
         let given = links.of(&ana).unwrap();
-        assert!(!given.has("up", uri(0).as_str()) && given.has("up", uri(OF_ONE).as_str()));
+        let has = |n: usize| given.has(&ana, "up", uri(n).as_str());
+        assert!(!has(0) && has(1) && has(OF_ONE));
     }
 }

@@ -238,8 +238,11 @@ impl Policy {
 impl Policy {
     /// Whether `principal` was given a link to the resource `name`, a URI in canonical form.
     fn linked(&self, principal: &Principal, server: &ServerName, kind: Kind, name: &str) -> Linked {
-        let given =
-            || self.links.of(principal).is_some_and(|given| given.has(server.as_str(), name));
+        let given = || {
+            self.links
+                .of(principal)
+                .is_some_and(|given| given.has(principal, server.as_str(), name))
+        };
         if kind == Kind::Resource && given() { Linked::Given } else { Linked::No }
     }
 }
