@@ -140,7 +140,8 @@ mod tests {
         assert!(!has(&bob, "up", 1) && !has(&ana, "down", 1) && !has(&ana, "up", 3));
         // With another key it is somebody else.
         let mut other = ana.clone();
-        other.claims.key = Some("ana\0app\0another".into());
+        other.claims.thumbprint = Some("another".into());
+        let other = other.bound();
         assert!(!has(&other, "up", 1));
         links.forget(10);
         assert!(!has(&ana, "up", 1) && has(&ana, "up", 2));
