@@ -84,7 +84,9 @@ impl UriTemplate {
 
 /// What an expression stands for; nothing of the URI for `{#name}`, because a fragment is no part of it.
 fn expression_of(expression: &str) -> Option<Option<TemplatePart>> {
-    let operator = expression.bytes().next().filter(|byte| !is_name(*byte));
+    // A name may have a dot in it and does not begin with one.
+    let begins = |byte: &u8| is_name(*byte) && !matches!(byte, b'.' | b'-');
+    let operator = expression.bytes().next().filter(|byte| !begins(byte));
     let list = match operator {
         Some(_) => expression.get(1..)?,
         None => expression,
@@ -250,6 +252,7 @@ mod tests {
             ("file:///srv{/a,b}", "file:///srv/a/b/c"),
             ("file:///srv{/path*}", "file:///srvother/a"),
             ("file:///srv/a{#part}", "file:///srv/ab"),
+            ("file:///srv/a{.ending}", "file:///srv/ab"),
             ("note://find{?q,page}", "note://find?q=1&user=bob"),
             ("note://find{?q,page}", "note://find/more?q=1"),
             ("{+uri}", "file:///etc/passwd"),
