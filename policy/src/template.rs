@@ -56,7 +56,7 @@ impl UriTemplate {
         while let Some((literal, after)) = rest.split_once('{') {
             let (expression, after) = after.split_once('}')?;
             parts.push(TemplatePart::Literal(literal.into()));
-            parts.extend(expression_of(expression)?);
+            parts.push(expression_of(expression)?);
             rest = after;
         }
         parts.push(TemplatePart::Literal(rest.into()));
@@ -82,8 +82,8 @@ impl UriTemplate {
     }
 }
 
-/// What an expression stands for; nothing of the URI for `{#name}`, because a fragment is no part of it.
-fn expression_of(expression: &str) -> Option<Option<TemplatePart>> {
+/// What an expression stands for; `None` where it is none.
+fn expression_of(expression: &str) -> Option<TemplatePart> {
     // A name may have a dot in it and does not begin with one.
     let begins = |byte: &u8| is_name(*byte) && !matches!(byte, b'.' | b'-');
     let operator = expression.bytes().next().filter(|byte| !begins(byte));
@@ -99,14 +99,15 @@ fn expression_of(expression: &str) -> Option<Option<TemplatePart>> {
     let part = match operator {
         None => TemplatePart::Segment,
         Some(b'+') => TemplatePart::Anything,
-        Some(b'#') => return Some(None),
+        // A fragment is no part of a URI that is read.
+        Some(b'#') => TemplatePart::Literal("".into()),
         Some(mark @ (b'/' | b'.' | b';')) => TemplatePart::Repeated { mark, most },
         Some(mark @ (b'?' | b'&')) => {
             TemplatePart::Query(QueryPart { mark, names: (!exploded).then_some(plain) })
         }
         Some(_) => return None,
     };
-    Some(Some(part))
+    Some(part)
 }
 
 /// The name of a variable without its modifiers; `None` where it is none.
