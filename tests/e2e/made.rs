@@ -15,7 +15,7 @@ use serde_json::{Value, json};
 const RULES: &str = "rules:
 - {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], resources: ['*']}
 - {id: never, effect: forbid, principals: ['*'], servers: ['*'], resources: ['note://made/forbidden', 'note://loose/forbidden']}
-content: [{servers: ['*'], results: {secrets: block}}]";
+content: [{servers: [up], results: {secrets: block}}]";
 const SECRET: &str = "AKIAQ3EGRZ7XK2MWPLVT";
 
 type State = Arc<Mutex<Value>>;
