@@ -280,7 +280,10 @@ impl Lasting {
         let ending = tasks.guard();
         let names = Names::of(&settings);
         let world = self.world(&tasks);
-        let policy = Arc::new(std::mem::take(&mut settings.policy).with_key(self.key));
+        let policy = std::mem::take(&mut settings.policy).with_key(self.key);
+        // What a caller was given a link to can be read after a change of the configuration as well.
+        let links = former.map(|(gateway, _)| Arc::clone(gateway.policy.links()));
+        let policy = Arc::new(policy.with_links(links.unwrap_or_default()));
         let (journal, metrics) = (Arc::clone(&self.journal), Arc::clone(&self.metrics));
         let own = settings.selftest.as_ref().map(|_| specimens::approved()).unwrap_or_default();
         let own = own.into_iter().map(|(server, offer, version)| (server, Some(offer), version));

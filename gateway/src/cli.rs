@@ -35,7 +35,9 @@ use gateway::report::Chain;
 use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
 use gateway::service;
-use gateway::settings::{self, Problems, Protocol, Purpose, Reach, Server, Settings, SinkTarget};
+use gateway::settings::{
+    self, Problems, ProcessSharing, Protocol, Purpose, Reach, Server, Settings, SinkTarget,
+};
 use gateway::start::{self, Running, Source, StartError, Stopped};
 use gateway::watchdog::{ABANDONED, Begins};
 use tokio::signal::unix::{SignalKind, signal};
@@ -368,17 +370,25 @@ fn sandboxes(settings: &Settings, grave: &str) -> bool {
 /// Says which servers may ask what they will not be able to.
 fn questions(settings: &Settings) {
     for server in &settings.servers {
-        let shared = matches!(server.reach, Reach::Stdio(_)) && !server.own;
-        let asks = &server.asks;
-        let asks =
-            asks.forms.is_some() || asks.urls.is_some() || asks.sampling.is_some() || asks.roots;
-        if shared && asks && server.protocol != Protocol::Modern {
-            say(&format!(
-                "warning: `serverRequests` of the server `{}`: a program that callers share can ask nobody where it speaks a \
-                 revision before 2026-07-28; write `sharing: perSession`, or `protocol: modern` if it speaks that",
-                server.name
-            ));
+        let stdio = matches!(server.reach, Reach::Stdio(_));
+        if !stdio || server.asks.is_nothing() {
+            continue;
         }
+        let speaks = match (server.sharing, server.protocol) {
+            (ProcessSharing::PerSession, _) | (_, Protocol::Modern) => continue,
+            (ProcessSharing::AsNeeded, Protocol::Auto) => {
+                "speaks no revision but those before 2026-07-28"
+            }
+            (
+                ProcessSharing::AsNeeded | ProcessSharing::Shared,
+                Protocol::Auto | Protocol::Legacy,
+            ) => "speaks a revision before 2026-07-28",
+        };
+        say(&format!(
+            "warning: `serverRequests` of the server `{}`: a program that callers share can ask nobody where it {speaks}; \
+             write `sharing: perSession`, or `protocol: modern` if it speaks that",
+            server.name
+        ));
     }
 }
 

@@ -6,6 +6,7 @@
 use std::sync::{Arc, LazyLock};
 
 use bytes::Bytes;
+use policy::ask::Asks;
 use policy::json::{Bounds, Document, Value};
 
 use crate::protocol::method;
@@ -48,6 +49,24 @@ impl Client {
             Arc::new(Client { capabilities, info, can: Abilities::default() })
         });
         &GATEWAY
+    }
+
+    /// The gateway itself, as it asks what a server offers to clients that can be asked whatever the server
+    /// may ask. It answers no question all the same.
+    #[must_use]
+    pub fn capable_of(asks: &Asks) -> Arc<Self> {
+        let can = Abilities::of(asks);
+        Arc::new(Self { capabilities: can.write().into(), info: Some(OURSELVES.into()), can })
+    }
+
+    /// Whether it can be asked anything that a server may ask.
+    #[must_use]
+    pub fn answers_any(&self, asks: &Asks) -> bool {
+        let (can, may) = (self.can, Abilities::of(asks));
+        can.form && may.form
+            || can.url && may.url
+            || can.sampling && may.sampling
+            || can.roots && may.roots
     }
 
     /// A client that said this. Capabilities that are too long to be passed on are cut down to
@@ -141,6 +160,17 @@ impl Client {
 }
 
 impl Abilities {
+    /// What a client can be asked that offers whatever a server may ask.
+    const fn of(asks: &Asks) -> Self {
+        Self {
+            form: asks.forms.is_some(),
+            url: asks.urls.is_some(),
+            sampling: asks.sampling.is_some(),
+            roots: asks.roots,
+            tasks: false,
+        }
+    }
+
     /// SPEC 2025-11-25 client/elicitation#capabilities: `elicitation: {}` means forms.
     fn read(capabilities: Value<'_>) -> Self {
         let has = |name: &str| capabilities.get(name).is_some_and(Value::is_object);

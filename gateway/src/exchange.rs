@@ -12,6 +12,7 @@ mod state;
 mod outlet;
 mod detached;
 mod guarded;
+mod linked;
 mod underway;
 mod inspected;
 mod heard;
@@ -496,6 +497,7 @@ impl Gateway {
         self.sessions.sweep();
         self.rates.sweep(self.clock.instant());
         self.results.sweep(self.clock.instant());
+        self.policy.links().forget(self.seconds());
         let (now, patience) = (self.clock.instant(), self.limits.input_time);
         let waits = |parked: &Parked| now.saturating_duration_since(parked.since) < patience;
         self.parking.retain(|_, parked| waits(parked));

@@ -28,6 +28,7 @@ use tokio::time::Instant;
 use crate::audit::Journal;
 use crate::file::{Aside, Stalled, Turn, Watch};
 use crate::metrics::{Metrics, Pinned};
+use crate::protocol::Era;
 use crate::report::Chain;
 use crate::settings::lockfile::{self, LockError};
 use crate::settings::{Action, Pinning, UNREADABLE};
@@ -53,8 +54,34 @@ const TOLD: usize = 8;
 /// One thing of one server.
 type Place = (Box<str>, Kind, Box<str>);
 
-/// The lists of one kind of one server, and whether each is what it shows to all.
-type Lists = Vec<(Arc<Catalog>, bool)>;
+/// To whom a server has shown a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Audience {
+    /// To all, or to the gateway in its own name. What a server shows to others only is known as well.
+    All,
+    /// The same while it is not known what the server shows to clients that can be asked something.
+    Plain,
+    /// To clients that can be asked whatever the server may ask, in this era.
+    Capable(Era),
+    /// To one caller.
+    Caller,
+}
+
+impl Audience {
+    /// Whether both lists are shown to the same clients, so that the later one takes the place of the other.
+    fn replaces(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::All | Self::Plain, Self::All | Self::Plain) => true,
+            (Self::Capable(era), Self::Capable(other)) => era == other,
+            (Self::Caller, _)
+            | (Self::All | Self::Plain, Self::Capable(_) | Self::Caller)
+            | (Self::Capable(_), Self::All | Self::Plain | Self::Caller) => false,
+        }
+    }
+}
+
+/// The lists of one kind of one server, and to whom each is shown.
+type Lists = Vec<(Arc<Catalog>, Audience)>;
 
 /// What was approved because it was said first, or is built in: of which server, and what.
 pub type First = (Box<str>, Option<(Kind, Box<str>)>, Version);
@@ -152,6 +179,7 @@ impl Keeper {
         let keeper = Self { policy, settings, journal, metrics, epoch, held, shading };
         let mut held = keeper.held();
         held.pins.mode = keeper.settings.mode;
+        held.pins.resources = Arc::clone(&keeper.settings.resources);
         for (server, offer, version) in own.clone() {
             let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
             Self::add(&mut held, &server, offer, version);
@@ -232,8 +260,8 @@ impl Keeper {
     /// still holds.
     fn take(&self, held: &mut Held, lock: Lock) {
         self.metrics.lockfile_usable.store(1, Ordering::Relaxed);
-        let mode = held.pins.mode;
-        held.pins = Pins { mode, lock: Arc::new(lock), ..Pins::default() };
+        let (mode, resources) = (held.pins.mode, Arc::clone(&held.pins.resources));
+        held.pins = Pins { mode, lock: Arc::new(lock), resources, ..Pins::default() };
         held.closed = None;
         held.told.clear();
         held.counts.clear();
@@ -247,8 +275,8 @@ impl Keeper {
             self.compare_identity(held, &server, &identity);
         }
         let latest: Vec<_> = held.latest.values().flatten().cloned().collect();
-        for (catalog, shared) in latest {
-            self.compare(held, &catalog, shared, None);
+        for (catalog, audience) in latest {
+            self.compare(held, &catalog, audience, None);
         }
     }
 
@@ -324,8 +352,8 @@ impl Keeper {
     /// Closes the door: what nobody can read nobody has approved. Told once.
     fn close(&self, held: &mut Held, error: &str) {
         self.metrics.lockfile_usable.store(0, Ordering::Relaxed);
-        let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
-        held.pins = Pins { mode, strangers, ..Pins::default() };
+        let Pins { mode, strangers, resources, .. } = std::mem::take(&mut held.pins);
+        held.pins = Pins { mode, strangers, resources, ..Pins::default() };
         if held.closed.as_deref() != Some(error) {
             tracing::error!(%error, "nothing is approved until the lockfile can be used");
             self.metrics.lockfile_unread.add(1);
@@ -375,11 +403,10 @@ impl Keeper {
         false
     }
 
-    /// Compares a list with what was approved, and with the lists of other servers. `shared`: it is
-    /// what the server shows to us, or to all, and not to one caller. Takes as long as the lists are
-    /// long: not for a thread that serves clients.
-    pub fn note(&self, catalog: &Arc<Catalog>, shared: bool, begun: Instant) {
-        let fresh = Self::remember(&mut self.held(), catalog, shared);
+    /// Compares a list with what was approved, and with the lists of other servers. Takes as long as the
+    /// lists are long: not for a thread that serves clients.
+    pub fn note(&self, catalog: &Arc<Catalog>, audience: Audience, begun: Instant) {
+        let fresh = Self::remember(&mut self.held(), catalog, audience);
         if fresh {
             self.shade();
         }
@@ -387,14 +414,17 @@ impl Keeper {
             return;
         }
         let mut held = self.held();
-        if self.compare(&mut held, catalog, shared, Some(begun)) {
+        if self.compare(&mut held, catalog, audience, Some(begun)) {
             self.publish(&held);
+        } else if fresh && matches!(audience, Audience::Capable(_)) {
+            // What is missing from the list that is shown to all is looked at again, knowing this one.
+            self.epoch.fetch_add(1, Ordering::Release);
         }
     }
 
     /// Keeps a list to compare those of other servers with; whether what is kept says anything else
     /// than before. Where callers are shown different lists, the last few that differ are kept.
-    fn remember(held: &mut Held, catalog: &Arc<Catalog>, shared: bool) -> bool {
+    fn remember(held: &mut Held, catalog: &Arc<Catalog>, audience: Audience) -> bool {
         let said = |catalog: &Catalog| -> BTreeSet<_> {
             let one = |offer: &Offer| (offer.name().clone(), offer.digest());
             catalog.offers().iter().map(one).collect()
@@ -402,16 +432,17 @@ impl Keeper {
         let place = (Box::from(catalog.server().as_str()), catalog.kind());
         let kept = held.latest.entry(place).or_default();
         let new = said(catalog);
-        let replaced = if shared {
-            kept.iter().position(|(_, of_all)| *of_all)
-        } else {
-            let same = kept.iter().position(|(one, of_all)| !of_all && said(one) == new);
-            let oldest = || kept.iter().position(|(_, of_all)| !of_all);
+        let replaced = if audience == Audience::Caller {
+            let of_caller = |to: &Audience| *to == Audience::Caller;
+            let same = kept.iter().position(|(one, to)| of_caller(to) && said(one) == new);
+            let oldest = || kept.iter().position(|(_, to)| of_caller(to));
             same.or_else(|| (kept.len() >= LISTS).then(oldest).flatten())
+        } else {
+            kept.iter().position(|(_, to)| audience.replaces(*to))
         };
         let gone = replaced.map(|at| said(&kept.remove(at).0)).unwrap_or_default();
         let others: BTreeSet<_> = kept.iter().flat_map(|(one, _)| said(one)).collect();
-        kept.push((Arc::clone(catalog), shared));
+        kept.push((Arc::clone(catalog), audience));
         new.symmetric_difference(&gone).any(|one| !others.contains(one))
     }
 
@@ -449,7 +480,7 @@ impl Keeper {
         &self,
         held: &mut Held,
         catalog: &Catalog,
-        shared: bool,
+        audience: Audience,
         begun: Option<Instant>,
     ) -> bool {
         let (server, kind) = (catalog.server().as_str(), catalog.kind());
@@ -461,7 +492,7 @@ impl Keeper {
             }
             decisive |= self.judge(held, &place, catalog, offer);
         }
-        if shared {
+        if audience == Audience::All {
             self.missing(held, catalog);
         }
         decisive
@@ -653,6 +684,13 @@ impl Keeper {
     fn missing(&self, held: &mut Held, catalog: &Catalog) {
         let (server, kind) = (catalog.server().as_str(), catalog.kind());
         let Some(locked) = held.pins.lock.servers.get(server) else { return };
+        // What is shown only to clients that can be asked something is not gone.
+        let lists = held.latest.get(&(server.into(), kind)).map_or(&[][..], Vec::as_slice);
+        let capable = lists.iter().filter(|(_, to)| matches!(to, Audience::Capable(_)));
+        let capable: Vec<Arc<Catalog>> = capable.map(|(list, _)| Arc::clone(list)).collect();
+        let is_listed = |name: &str| {
+            catalog.offer(name).is_some() || capable.iter().any(|list| list.offer(name).is_some())
+        };
         let approved = |versions: &[Version]| versions.iter().any(|v| v.state == State::Approved);
         let names: Vec<Box<str>> = locked
             .offers
@@ -662,7 +700,9 @@ impl Keeper {
             .collect();
         for name in names {
             let place: Place = (server.into(), kind, name);
-            if catalog.offer(&place.2).is_some() {
+            // A resource that may be made at run time comes and goes.
+            let goes = held.pins.unfit(server, kind, &place.2, None).is_none();
+            if goes || is_listed(&place.2) {
                 held.told.remove(&(place, None));
             } else if held.tells(&place, None) {
                 let unfit = Unfit::Removed;

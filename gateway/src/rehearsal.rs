@@ -13,7 +13,7 @@ use policy::lock::{Lock, State, Version};
 use policy::message::{Use, Verb};
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
-use policy::pins::Pins;
+use policy::pins::{Pins, ResourcePins};
 use policy::pipeline::Policy;
 use policy::principal::Principal;
 use policy::shadow::Shadows;
@@ -88,7 +88,8 @@ impl Rehearsal {
                 catalogs.insert((server.name.clone(), kind), Arc::new(catalog));
             }
         }
-        let pins = Pins { mode, lock, ..Pins::default() };
+        let resources = Arc::clone(&settings.pins.resources);
+        let pins = Pins { mode, lock, resources, ..Pins::default() };
         policy.shadow(Arc::new(Shadows::among(catalogs.values().cloned())));
         policy.pin(Arc::new(pins.clone()));
         Ok(Self { policy, pins, catalogs })
@@ -201,6 +202,13 @@ impl Rehearsal {
         let versions = locked.map(|locked| locked.versions(kind, name)).unwrap_or_default();
         if let Some(version) = best(versions) {
             return (catalog.cloned(), as_is(), Known::Locked(version.state));
+        }
+        if kind == Kind::Resource && self.pins.unfit(server.as_str(), kind, name, None).is_some() {
+            // What the rules say of it is asked: as if it could be used.
+            let mut resources = BTreeMap::clone(&self.pins.resources);
+            resources.insert(server.as_str().into(), ResourcePins::Dynamic);
+            let pins = Pins { resources: Arc::new(resources), ..self.pins.clone() };
+            return (catalog.cloned(), Arc::new(pins), Known::Assumed);
         }
         if !matches!(kind, Kind::Tool | Kind::Prompt) {
             return (catalog.cloned(), as_is(), Known::Nothing);

@@ -40,6 +40,7 @@ use std::time::Duration;
 use http::{HeaderName, Uri};
 use policy::ask::Asks;
 use policy::name::{PrincipalId, Scope, ServerName};
+use policy::pins::ResourcePins;
 use policy::pipeline::Policy;
 use policy::principal::Wanted;
 use policy::work::Work;
@@ -152,8 +153,8 @@ pub struct Server {
     pub reach: Reach,
     /// Which era it speaks.
     pub protocol: Protocol,
-    /// Each session gets a process or a connection of its own.
-    pub own: bool,
+    /// Whether callers share its process or its connection.
+    pub sharing: ProcessSharing,
     /// Where connections to its URL may go.
     pub egress: Egress,
     /// Who it has to be.
@@ -166,6 +167,21 @@ pub struct Server {
     pub circuit_breaker: Option<CircuitBreaker>,
     /// What it may ask of clients.
     pub asks: Asks,
+    /// Which of its resources may be used that nobody has approved one by one.
+    pub resources: ResourcePins,
+}
+
+/// Whether callers share the process of a program, or the connection to a server of HTTP+SSE.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ProcessSharing {
+    /// All share one. A program that speaks both eras is started once more for each legacy session whose
+    /// client can be asked what the program may ask.
+    #[default]
+    AsNeeded,
+    /// All share one.
+    Shared,
+    /// Each session has one, and so has each caller without a session.
+    PerSession,
 }
 
 /// When a server that keeps failing is left alone.

@@ -1,5 +1,6 @@
 //! Asks servers what they are and what they offer, for people who are to approve it.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
@@ -13,7 +14,7 @@ use crate::metrics::Metrics;
 use crate::pinning::Keeper;
 use crate::settings::{Checkpoints, Server, Settings};
 use crate::task::Tasks;
-use crate::upstream::{Hello, Party, Upstream, UpstreamError, whois};
+use crate::upstream::{Hello, Offered, Party, Upstream, UpstreamError, whois};
 use crate::world::World;
 
 /// What one server says and offers at one moment.
@@ -25,12 +26,45 @@ pub struct Survey {
     pub identity: String,
     /// What it says of itself, in each era that it speaks.
     pub hellos: Vec<Arc<Hello>>,
-    /// What it offers, one catalogue for each kind.
+    /// What it offers, one catalogue for each kind; and behind those, in catalogues of their own, what it
+    /// offers only to clients that can be asked something, or to these in another form.
     pub catalogs: Vec<Arc<Catalog>>,
     /// It was asked in every era that it could speak.
     pub whole: bool,
     /// Why it could not be asked.
     pub failed: Option<String>,
+}
+
+impl Survey {
+    /// Adds what is offered to clients that can be asked something and is not known yet.
+    fn add(&mut self, offered: Offered) {
+        for hello in offered.hellos {
+            if !self.hellos.iter().any(|known| known.digest == hello.digest) {
+                self.hellos.push(hello);
+            }
+        }
+        for listing in offered.listings {
+            let kind = listing.kind();
+            let of_kind = self.catalogs.iter().filter(|catalog| catalog.kind() == kind);
+            let known: BTreeSet<_> = of_kind
+                .flat_map(|catalog| catalog.offers())
+                .map(|offer| (offer.name().clone(), offer.digest()))
+                .collect();
+            let offers = listing.catalog().offers().iter();
+            let new = offers.filter(|o| !known.contains(&(o.name().clone(), o.digest())));
+            let new: Vec<_> = new.cloned().collect();
+            if !new.is_empty() {
+                self.catalogs.push(Arc::new(Catalog::new(self.server.clone(), kind, new)));
+            }
+        }
+    }
+
+    /// Whether it offers something of this name, to some client.
+    #[must_use]
+    pub fn offers(&self, kind: Kind, name: &str) -> bool {
+        let mut of_kind = self.catalogs.iter().filter(|catalog| catalog.kind() == kind);
+        of_kind.any(|catalog| catalog.offer(name).is_some())
+    }
 }
 
 /// Asks every server that `wanted` wants what it is and what it offers. Nothing is decided, nothing
@@ -77,6 +111,10 @@ pub async fn survey(
                         Err(error) => return Err(told(error)),
                     }
                 }
+                let offered = upstream.offered_to_capable().await;
+                survey.add(offered.map_err(|error| {
+                    format!("as a client that can be asked something: {}", told(error))
+                })?);
                 Ok(())
             };
             survey.failed = read.await.err();

@@ -26,6 +26,7 @@ mod wants;
 mod stream;
 mod standing;
 mod catalog;
+mod capable;
 mod feed;
 
 use std::sync::Arc;
@@ -59,6 +60,8 @@ use crate::world::{World, WorldError};
 pub use answer::{Answer, Asked, Question, Replier, Step, is_progress};
 use answer::{Incoming, Messages};
 use breaker::{Breaker, Pass};
+use capable::CapableShelves;
+pub use capable::Offered;
 use catalog::{Shelf, Whom};
 pub use credential::CredentialError;
 use credential::Credentials;
@@ -120,6 +123,8 @@ pub struct Upstream {
     /// What it offers to all, and what it offers to one.
     shared: Arc<Shelf>,
     shelves: Bounded<Whom, Arc<Shelf>>,
+    /// What it offers to clients that can be asked something.
+    capable: CapableShelves,
     /// Sessions the gateway keeps for callers who have none of their own.
     standing: Bounded<Key, Arc<Standing>>,
     /// How many listen for a resource, by session.
@@ -148,7 +153,7 @@ impl Upstream {
         let (name, tasks) = (server.name.clone(), world.tasks.clone());
         let seats = |opener| {
             let (all, each) = (limits.processes, limits.processes_per_caller);
-            Transport::Channel(Seats::new(opener, server.own, all, each))
+            Transport::Channel(Seats::new(opener, server.sharing, all, each))
         };
         let target = |uri: &Uri| {
             let secure = uri.scheme_str() == Some("https");
@@ -221,6 +226,7 @@ impl Upstream {
             begins_late: AtomicBool::new(false),
             shared: Arc::default(),
             shelves: Bounded::new(limits.sessions),
+            capable: CapableShelves::new(&server.asks),
             standing: Bounded::new(limits.sessions),
             watched: Bounded::new(limits.sessions),
         })
@@ -271,17 +277,16 @@ impl Upstream {
     pub async fn hellos(&self, party: &Party) -> Result<(Vec<Arc<Hello>>, bool), UpstreamError> {
         let mut whole = true;
         let mut hellos = vec![self.hello(party).await?];
-        let modern = hellos.iter().all(|hello| hello.era == Era::Modern);
-        if modern && matches!(self.transport, Transport::Http(_)) {
+        if hellos.iter().all(|hello| hello.era == Era::Modern) {
             // A legacy client is spoken for in its own era, where the server speaks that too.
-            match self.session(Version::LAST_LEGACY, party, Serves::Session).await {
-                Ok(opened) => {
+            match self.legacy_session(party).await {
+                Ok(Some(opened)) => {
                     hellos.push(Arc::clone(&opened.hello));
                     if let Some(leg) = &opened.leg {
                         self.close(party, leg, opened.since.elapsed()).await;
                     }
                 }
-                Err(UpstreamError::Status(400..500) | UpstreamError::Refused) => {}
+                Ok(None) => {}
                 Err(_) => whole = false,
             }
         }
@@ -342,9 +347,14 @@ impl Upstream {
                     }
                 }
             }
-            Transport::Channel(seats) if seats.own => {
+            Transport::Channel(seats) if seats.own() => {
                 let opened = self.noted(self.session(version, party, Serves::Session).await)?;
                 return Ok((Arc::clone(&opened.hello), opened.leg));
+            }
+            Transport::Channel(seats) if seats.may_be_own(party.client.answers_any(&self.asks)) => {
+                if let Some(opened) = self.own_era(seats, version, party).await {
+                    return Ok((Arc::clone(&opened.hello), opened.leg));
+                }
             }
             Transport::Http(_) | Transport::Channel(_) => {}
         }
@@ -377,7 +387,7 @@ impl Upstream {
         let known = self.known(party).await?;
         let own = match &self.transport {
             Transport::Http(_) => known.hello.era == Era::Legacy,
-            Transport::Channel(seats) => seats.own,
+            Transport::Channel(seats) => seats.own(),
         };
         if own && party.principal.is_some() {
             return self.standing(party).await.map(Some);
@@ -641,11 +651,12 @@ impl Upstream {
         }
     }
 
-    /// The channel a message belongs on, where sessions have channels of their own.
+    /// The channel a message belongs on, where its session has one of its own. A session on a channel that is
+    /// shared has no id.
     fn seat<'a>(&self, outgoing: &Outgoing<'a>) -> Option<&'a str> {
         match &self.transport {
-            Transport::Channel(seats) if seats.own => outgoing.session,
-            Transport::Channel(_) | Transport::Http(_) => None,
+            Transport::Channel(_) => outgoing.session,
+            Transport::Http(_) => None,
         }
     }
 

@@ -208,6 +208,12 @@ const fn refuse(reason: Reason, at: &'static str) -> Refusal {
 }
 
 impl Asks {
+    /// Whether it may ask for nothing.
+    #[must_use]
+    pub const fn is_nothing(&self) -> bool {
+        self.forms.is_none() && self.urls.is_none() && self.sampling.is_none() && !self.roots
+    }
+
     /// What has to be changed in each of the requests that the server makes at once, which may be asked
     /// only together: methods with their parameters.
     ///

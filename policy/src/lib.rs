@@ -9,7 +9,9 @@
 //! - [`address`]: what an address of a network leads to
 //! - [`uri`]: URIs of resources, in the one form that is compared
 //! - [`pattern`]: names with `*` and `?` in them
+//! - [`template`]: which URIs a resource template stands for
 //! - [`principal`]: who is asking, as the gateway concluded it
+//! - [`links`]: resources that a caller was given links to
 //! - [`revoked`]: what is no longer to be used, whatever the rules say
 //! - [`json`]: JSON, read once and strictly, kept as bytes
 //! - [`kind`]: the sorts of things servers offer
@@ -52,7 +54,9 @@ pub mod hidden;
 pub mod address;
 pub mod uri;
 pub mod pattern;
+pub mod template;
 pub mod principal;
+pub mod links;
 pub mod revoked;
 pub mod json;
 pub mod kind;

@@ -1,14 +1,19 @@
 //! May this definition be used? Only if it is, byte for byte in canonical form, one that was
 //! approved, and nothing speaks against its server (control C10).
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
-use crate::lock::{Lock, State, Version};
+use arc_swap::ArcSwapOption;
+use schemars::JsonSchema;
+use serde::Deserialize;
+
+use crate::lock::{Lock, Locked, State, Version};
 use crate::mode::Mode;
 use crate::offer::{Kind, Offer};
 use crate::pin::Digest;
+use crate::template::UriTemplate;
 use crate::uri::{self, ResourceUri};
 
 /// Why a definition may not be used.
@@ -82,6 +87,31 @@ impl fmt::Display for Unfit {
     }
 }
 
+/// Which resources of a server may be used that nobody has approved one by one: servers make some at run time.
+/// It says nothing of what a resource gives, which is inspected like every result, and opens nothing that a rule
+/// or a revocation closes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum ResourcePins {
+    /// None.
+    Pinned,
+    /// Those that an approved template of the server stands for, and for a caller those that results of the
+    /// server gave it links to.
+    #[default]
+    ByTemplate,
+    /// All.
+    Dynamic,
+}
+
+/// Whether the caller was given a link to a resource, in a result of its server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Linked {
+    /// It was.
+    Given,
+    /// It was not, or it is no resource.
+    No,
+}
+
 /// What was approved, and what is held against it, at one moment. The default approves nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Pins {
@@ -97,12 +127,73 @@ pub struct Pins {
     pub quarantined: BTreeSet<Box<str>>,
     /// Servers that are not who they were when they were approved.
     pub strangers: BTreeSet<Box<str>>,
+    /// Which resources may be used that nobody has approved one by one, by server; where a server is not
+    /// named, the default.
+    pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
+    /// What the lock says of such resources.
+    pub made: MadeAtRunTime,
+}
+
+/// What a lock says of resources that are not in it; worked out when it is first needed, once for each lock.
+#[derive(Debug, Default)]
+pub struct MadeAtRunTime(ArcSwapOption<MadeUnder>);
+
+/// The same for one lock.
+#[derive(Debug)]
+struct MadeUnder {
+    lock: Weak<Lock>,
+    servers: BTreeMap<Box<str>, MadeOf>,
+}
+
+impl Clone for MadeAtRunTime {
+    fn clone(&self) -> Self {
+        Self(ArcSwapOption::from(self.0.load_full()))
+    }
+}
+
+/// What a lock says of the resources of one server that are not in it.
+#[derive(Debug)]
+struct MadeOf {
+    /// The templates that were approved.
+    templates: Vec<UriTemplate>,
+    /// Every form of the URIs whose approval was taken back.
+    revoked: BTreeSet<Box<str>>,
+}
+
+impl MadeOf {
+    fn new(locked: &Locked) -> Self {
+        let (mut templates, mut revoked) = (Vec::new(), BTreeSet::new());
+        for ((kind, name), versions) in &locked.offers {
+            match (kind, decided(versions)) {
+                (Kind::Template, Some(State::Approved)) => {
+                    templates.extend(UriTemplate::read(name))
+                }
+                (Kind::Resource, Some(State::Revoked)) => {
+                    let Ok(uri) = ResourceUri::listed(name) else { continue };
+                    revoked.extend(uri::related(uri.as_str()).into_iter().map(|form| form.into()));
+                }
+                (
+                    Kind::Tool | Kind::Prompt | Kind::Resource | Kind::Template | Kind::Method,
+                    None | Some(State::Pending | State::Approved | State::Revoked),
+                ) => {}
+            }
+        }
+        Self { templates, revoked }
+    }
+}
+
+/// What was decided about a thing with these versions; a proposal decides nothing.
+fn decided(versions: &[Version]) -> Option<State> {
+    let is = |state| versions.iter().any(|version| version.state == state);
+    match (is(State::Approved), is(State::Revoked)) {
+        (true, _) => Some(State::Approved),
+        (false, true) => Some(State::Revoked),
+        (false, false) => None,
+    }
 }
 
 impl Pins {
     /// Whether the definition of `name`, or what is not in any list, may not be used, and why.
-    ///
-    /// A resource may be read without being listed: then no definition of it was ever shown.
     #[must_use]
     pub fn unfit(
         &self,
@@ -111,6 +202,22 @@ impl Pins {
         name: &str,
         offer: Option<&Offer>,
     ) -> Option<Unfit> {
+        self.unfit_for(server, kind, name, offer, Linked::No)
+    }
+
+    /// The same for a caller, who may have been given a link to it.
+    ///
+    /// A resource may be made at run time, listed or not: see [`ResourcePins`]. Whether it is listed makes no
+    /// difference to that.
+    #[must_use]
+    pub fn unfit_for(
+        &self,
+        server: &str,
+        kind: Kind,
+        name: &str,
+        offer: Option<&Offer>,
+        linked: Linked,
+    ) -> Option<Unfit> {
         if let Some(unfit) = self.unfit_server(server) {
             return Some(unfit);
         }
@@ -118,8 +225,17 @@ impl Pins {
             return None;
         }
         let Some(offer) = offer else {
-            let known = kind != Kind::Resource || self.of_resource(server, name).next().is_some();
-            return known.then_some(Unfit::Removed);
+            if kind != Kind::Resource {
+                return Some(Unfit::Removed);
+            }
+            return match self.of_resource(server, name) {
+                Some(State::Revoked) => Some(Unfit::Removed),
+                // It was approved as its server listed it, and its server does not.
+                Some(State::Approved) => {
+                    self.unfit_made(server, name, linked).map(|_| Unfit::Removed)
+                }
+                Some(State::Pending) | None => self.unfit_made(server, name, linked),
+            };
         };
         let versions = self.versions(server, kind, name);
         let Some(digest) = offer.digest() else { return Some(Unfit::Unpinnable) };
@@ -128,23 +244,73 @@ impl Pins {
         {
             return Some(Unfit::Inconsistent);
         }
-        self.unfit_version(server, versions, digest)
+        match self.unfit_version(server, versions, digest) {
+            Some(Unfit::NotApproved) if kind == Kind::Resource && decided(versions).is_none() => {
+                self.unfit_made(server, name, linked)
+            }
+            unfit => unfit,
+        }
+    }
+
+    /// Whether a resource may not be used of which nobody has decided anything, and why.
+    #[must_use]
+    fn unfit_made(&self, server: &str, name: &str, linked: Linked) -> Option<Unfit> {
+        let Ok(uri) = ResourceUri::listed(name) else { return Some(Unfit::NotApproved) };
+        let made = self.made();
+        let made = made.servers.get(server);
+        let is_revoked = |made: &MadeOf| {
+            uri::related(uri.as_str()).iter().any(|form| made.revoked.contains(&**form))
+        };
+        if made.is_some_and(is_revoked) {
+            return Some(Unfit::Revoked);
+        }
+        let is_of_template =
+            |made: &MadeOf| made.templates.iter().any(|template| template.matches(&uri));
+        let fits = match self.mode_of(server) {
+            ResourcePins::Pinned => false,
+            ResourcePins::ByTemplate => linked == Linked::Given || made.is_some_and(is_of_template),
+            ResourcePins::Dynamic => true,
+        };
+        (!fits).then_some(Unfit::NotApproved)
+    }
+
+    /// What the lock says of resources that are not in it.
+    fn made(&self) -> Arc<MadeUnder> {
+        let lock = Arc::downgrade(&self.lock);
+        // INVARIANT: a lock is never changed in place while somebody refers to it, weakly or not.
+        if let Some(known) = self.made.0.load_full().filter(|known| known.lock.ptr_eq(&lock)) {
+            return known;
+        }
+        let of = |(server, locked): (&Box<str>, &Locked)| (server.clone(), MadeOf::new(locked));
+        let servers = self.lock.servers.iter().map(of).collect();
+        let made = Arc::new(MadeUnder { lock, servers });
+        self.made.0.store(Some(Arc::clone(&made)));
+        made
     }
 
     /// The same of something of which it is not known whether it is in a list: it will do if some
-    /// version of it was approved, or none was ever seen.
+    /// version of it was approved, or if it is a resource that may be made at run time.
     #[must_use]
-    pub fn unfit_unlisted(&self, server: &str, kind: Kind, name: &str) -> Option<Unfit> {
+    pub fn unfit_unlisted(
+        &self,
+        server: &str,
+        kind: Kind,
+        name: &str,
+        linked: Linked,
+    ) -> Option<Unfit> {
         if let Some(unfit) = self.unfit_server(server) {
             return Some(unfit);
         }
         let is_approved = |version: &Version| version.state == State::Approved;
         let fits = match kind {
             Kind::Method => true,
-            Kind::Resource => {
-                let mut versions = self.of_resource(server, name).peekable();
-                versions.peek().is_none() || versions.any(is_approved)
-            }
+            Kind::Resource => match self.of_resource(server, name) {
+                Some(State::Approved) => true,
+                Some(State::Revoked) => false,
+                Some(State::Pending) | None => {
+                    return self.unfit_made(server, name, linked);
+                }
+            },
             Kind::Tool | Kind::Prompt | Kind::Template => {
                 self.versions(server, kind, name).iter().any(is_approved)
             }
@@ -152,15 +318,41 @@ impl Pins {
         (!fits).then_some(Unfit::NotApproved)
     }
 
-    /// Whether the resource `name`, which is held to the approval of another form of its URI, was itself
-    /// approved once: then that approval counts, and its server no longer lists it.
+    /// Whether the resource `name`, which is not listed itself and is held to what holds for `offer`, another form
+    /// of its URI, may not be used. Where it was approved once itself, that approval counts, and its server no
+    /// longer lists it. It is as good as a resource that was approved by name unless only such resources may be
+    /// used; beside one that is made at run time it has to be one itself.
     #[must_use]
-    pub(crate) fn unfit_beside(&self, server: &str, name: &str) -> Option<Unfit> {
-        (!self.versions(server, Kind::Resource, name).is_empty()).then_some(Unfit::Removed)
+    pub(crate) fn unfit_beside(
+        &self,
+        server: &str,
+        name: &str,
+        offer: &Offer,
+        linked: Linked,
+    ) -> Option<Unfit> {
+        if !self.versions(server, Kind::Resource, name).is_empty() {
+            return Some(Unfit::Removed);
+        }
+        let listed = offer.name().as_str();
+        let unfit = self.unfit_for(server, Kind::Resource, listed, Some(offer), linked);
+        if unfit.is_some() {
+            return unfit;
+        }
+        let by_name = decided(self.versions(server, Kind::Resource, listed));
+        match (by_name, self.mode_of(server)) {
+            (Some(State::Approved), ResourcePins::ByTemplate | ResourcePins::Dynamic) => None,
+            (_, _) => self.unfit_made(server, name, linked),
+        }
     }
 
-    /// What is known of a resource, under whatever spelling of its URI it was approved.
-    fn of_resource(&self, server: &str, name: &str) -> impl Iterator<Item = &Version> {
+    /// Which resources of `server` may be used that nobody has approved one by one.
+    fn mode_of(&self, server: &str) -> ResourcePins {
+        self.resources.get(server).copied().unwrap_or_default()
+    }
+
+    /// What was decided about a resource, under whatever spelling of its URI. What one of them was approved for
+    /// is not taken back by another.
+    fn of_resource(&self, server: &str, name: &str) -> Option<State> {
         let locked = self.lock.servers.get(server);
         let names = ResourceUri::parse(name).ok();
         let names: Vec<_> = names
@@ -168,16 +360,19 @@ impl Pins {
             .map(|uri| uri::related(uri.as_str()).into_iter().map(String::from).collect())
             .unwrap_or_default();
         let own: Box<str> = name.into();
-        let is = move |known: &str| {
+        let is = |known: &str| {
             let form = |uri: &str| names.iter().any(|name| name == uri);
             *known == *own
                 || ResourceUri::listed(known)
                     .is_ok_and(|known| uri::related(known.as_str()).iter().any(|uri| form(uri)))
         };
         let offers = locked.into_iter().flat_map(|locked| &locked.offers);
-        offers
-            .filter(move |((kind, known), _)| *kind == Kind::Resource && is(known))
-            .flat_map(|(_, versions)| versions)
+        let own = offers.filter(|((kind, known), _)| *kind == Kind::Resource && is(known));
+        let states: Vec<State> = own.filter_map(|(_, versions)| decided(versions)).collect();
+        match states.contains(&State::Approved) {
+            true => Some(State::Approved),
+            false => states.first().copied(),
+        }
     }
 
     /// Whether a member of what `server` says of itself may not be shown: it has to be as in one of
@@ -243,7 +438,7 @@ impl Pins {
 
 #[cfg(test)]
 mod tests {
-    use super::{Pins, Unfit};
+    use super::{Linked, Pins, ResourcePins, Unfit};
     use crate::json::{Bounds, Document, Fragment};
     use crate::lock::{Lock, Locked, State, Version};
     use crate::offer::{Kind, Offer};
@@ -287,9 +482,19 @@ mod tests {
     }
 
     #[test]
-    fn a_resource_that_no_list_has_was_never_described() {
-        let none = Pins::default().unfit("up", Kind::Resource, "file:///x", None);
-        assert_eq!(none, None);
+    fn a_resource_that_no_list_has_needs_a_template_or_a_link() {
+        let unlisted = |resources: ResourcePins, linked| {
+            let resources = Arc::new([("up".into(), resources)].into());
+            let pins = Pins { resources, ..Pins::default() };
+            pins.unfit_for("up", Kind::Resource, "file:///x", None, linked)
+        };
+        let refused = Some(Unfit::NotApproved);
+        assert_eq!(unlisted(ResourcePins::Pinned, Linked::No), refused);
+        assert_eq!(unlisted(ResourcePins::Pinned, Linked::Given), refused);
+        assert_eq!(unlisted(ResourcePins::ByTemplate, Linked::No), refused);
+        assert_eq!(unlisted(ResourcePins::ByTemplate, Linked::Given), None);
+        assert_eq!(unlisted(ResourcePins::Dynamic, Linked::No), None);
+        assert_eq!(Pins::default().unfit("up", Kind::Resource, "file:///x", None), refused);
         assert_eq!(Pins::default().unfit("up", Kind::Tool, "x", None), Some(Unfit::Removed));
         assert_eq!(Pins::default().unfit("up", Kind::Method, "x/y", None), None);
     }
@@ -308,24 +513,67 @@ mod tests {
 
     #[test]
     fn an_unlisted_resource_whose_approval_was_taken_back_is_not_read() {
-        for state in [State::Revoked, State::Pending] {
-            let pins = resource(state, "file:///srv/My note");
+        let unlisted = |pins: &Pins, server: &str, uri: &str| {
+            pins.unfit_unlisted(server, Kind::Resource, uri, Linked::Given)
+        };
+        for mode in [ResourcePins::Pinned, ResourcePins::ByTemplate, ResourcePins::Dynamic] {
+            let mut pins = resource(State::Revoked, "file:///srv/My note");
+            pins.resources = Arc::new([("up".into(), mode), ("down".into(), mode)].into());
             for uri in
                 ["file:///srv/My%20note", "file:///srv/My%20note?x", "file:///srv/My%20note/"]
             {
-                assert_eq!(
-                    pins.unfit("up", Kind::Resource, uri, None),
-                    Some(Unfit::Removed),
-                    "{uri}"
-                );
-                let unlisted = pins.unfit_unlisted("up", Kind::Resource, uri);
-                assert_eq!(unlisted, Some(Unfit::NotApproved), "{uri}");
+                let unfit = pins.unfit_for("up", Kind::Resource, uri, None, Linked::Given);
+                assert_eq!(unfit, Some(Unfit::Removed), "{uri}");
+                assert_eq!(unlisted(&pins, "up", uri), Some(Unfit::NotApproved), "{uri}");
             }
-            assert_eq!(pins.unfit_unlisted("up", Kind::Resource, "file:///srv/other"), None);
-            assert_eq!(pins.unfit_unlisted("down", Kind::Resource, "file:///srv/My%20note"), None);
+            // Nor if its server lists it again in another spelling.
+            let text = r#"{"uri":"file:///srv/My%20note?x","name":"n"}"#;
+            let again = Offer::for_tests(Kind::Resource, text);
+            let name = again.name().as_str();
+            let unfit = pins.unfit_for("up", Kind::Resource, name, Some(&again), Linked::Given);
+            assert_eq!(unfit, Some(Unfit::Revoked));
+            let other = (mode == ResourcePins::Pinned).then_some(Unfit::NotApproved);
+            assert_eq!(unlisted(&pins, "up", "file:///srv/other"), other);
+            assert_eq!(unlisted(&pins, "down", "file:///srv/My%20note"), other);
         }
         let approved = resource(State::Approved, "file:///srv/a");
-        assert_eq!(approved.unfit_unlisted("up", Kind::Resource, "file:///srv/a?x"), None);
+        assert_eq!(unlisted(&approved, "up", "file:///srv/a?x"), None);
+    }
+
+    #[test]
+    fn a_resource_is_made_of_a_template_whether_or_not_it_is_listed() {
+        let text = r#"{"uriTemplate":"note://made/{id}","name":"n"}"#;
+        let template = Offer::for_tests(Kind::Template, text);
+        let version = |state| Version {
+            digest: template.digest().unwrap(),
+            state,
+            by: None,
+            at: None,
+            definition: template.fragment(),
+        };
+        let pins = |state| {
+            let name = template.name().as_str().into();
+            let offers = [((Kind::Template, name), vec![version(state)])].into();
+            let locked = Locked { offers, ..Locked::default() };
+            let lock = Lock { servers: [("up".into(), locked)].into() };
+            Pins { lock: Arc::new(lock), ..Pins::default() }
+        };
+        let made = r#"{"uri":"note://made/7","name":"n","description":"d"}"#;
+        let made = Offer::for_tests(Kind::Resource, made);
+        let unfit = |pins: &Pins, offer| pins.unfit("up", Kind::Resource, "note://made/7", offer);
+        let mut approved = pins(State::Approved);
+        for listed in [None, Some(&made)] {
+            assert_eq!(unfit(&approved, listed), None);
+            for state in [State::Pending, State::Revoked] {
+                assert_eq!(unfit(&pins(state), listed), Some(Unfit::NotApproved));
+            }
+        }
+        let other = approved.unfit("up", Kind::Resource, "note://other/7", None);
+        assert_eq!(other, Some(Unfit::NotApproved));
+        // What was worked out for one lock is not used for another.
+        let lock = Arc::make_mut(&mut approved.lock);
+        lock.servers.clear();
+        assert_eq!(unfit(&approved, Some(&made)), Some(Unfit::NotApproved));
     }
 
     #[test]

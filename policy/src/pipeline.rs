@@ -20,6 +20,7 @@ use crate::definitions::Definitions;
 use crate::inspect::Finding;
 use crate::json::{Document, Fragment, Value};
 use crate::labels::Concealed;
+use crate::links::{Links, LinksOf};
 use crate::message::{Call, Reply, Use, Verb};
 use crate::name::{RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer, Place};
@@ -171,6 +172,8 @@ pub struct View {
     pins: Arc<Pins>,
     /// What could be taken for what when it was made.
     shadows: Arc<Shadows>,
+    /// The links that the caller was given when it was made; of resources alone.
+    given: Option<Arc<LinksOf>>,
     catalog: Arc<Catalog>,
     visible: Vec<(usize, Option<Arc<Document>>)>,
     hidden: Vec<(usize, Decision)>,
@@ -231,6 +234,7 @@ pub struct Policy {
     contents: Contents,
     constraints: Vec<Constraint>,
     shadows: ArcSwap<Shadows>,
+    links: Arc<Links>,
     registry: Registry,
 }
 
@@ -276,6 +280,18 @@ impl Policy {
     #[must_use]
     pub fn with_registry(self, registry: Registry) -> Self {
         Self { registry, ..self }
+    }
+
+    /// The same, with the links that callers were given under another policy.
+    #[must_use]
+    pub fn with_links(self, links: Arc<Links>) -> Self {
+        Self { links, ..self }
+    }
+
+    /// The links that callers were given.
+    #[must_use]
+    pub const fn links(&self) -> &Arc<Links> {
+        &self.links
     }
 
     /// The rules.
@@ -344,6 +360,15 @@ impl Policy {
             && Arc::ptr_eq(&view.revoked, &self.revoked.load())
             && Arc::ptr_eq(&view.pins, &self.pins.load())
             && Arc::ptr_eq(&view.shadows, &self.shadows.load())
+            && match (&view.given, self.given(principal, view.catalog.kind())) {
+                (Some(then), Some(now)) => Arc::ptr_eq(then, &now),
+                (then, now) => then.is_none() && now.is_none(),
+            }
+    }
+
+    /// The links of `principal` on which a list of this kind depends.
+    fn given(&self, principal: &Principal, kind: Kind) -> Option<Arc<LinksOf>> {
+        if kind == Kind::Resource { self.links.of(principal) } else { None }
     }
 
     /// May what `server` offers of `kind` be asked for on behalf of `principal`?

@@ -39,6 +39,7 @@ mod operator;
 mod peers;
 mod pins;
 mod places;
+mod made;
 mod members;
 mod policy;
 mod programs;

@@ -2,7 +2,7 @@
 //! and what ends them.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
@@ -10,10 +10,12 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use e2e::client::{Client, get, until};
+use e2e::client::{Client, get, raw, until};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary, root};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
+
+use crate::peers::peers;
 
 const OPEN: &str =
     "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
@@ -212,6 +214,111 @@ fn a_caller_whose_processes_are_all_in_use_is_refused_and_others_are_not() {
     go("one", &folder);
     go("two", &folder);
     assert_eq!((first.join().unwrap(), other.join().unwrap()), (200, 200));
+}
+
+/// A server of an SDK that speaks both eras, and what it may ask.
+fn dual(more: &str) -> Config {
+    let (python, script) = (peers().join("py2/bin/python"), root().join("tests/sdk/dual.py"));
+    let servers = format!(
+        "- {{name: up, command: '{}', args: ['{}'], serverRequests: {{forms: {{}}}}{more}}}",
+        python.display(),
+        script.display()
+    );
+    Config::with(&servers, "[up]").policy(OPEN)
+}
+
+/// The id under which the client is asked for a word, once it is.
+#[expect(clippy::disallowed_methods, reason = "the gateway's output, not a peer's")]
+fn question(stream: &mut TcpStream) -> Value {
+    let (mut seen, mut buffer) = (String::new(), [0; 4096]);
+    loop {
+        let data = seen.lines().filter_map(|line| line.strip_prefix("data: "));
+        let asked = data.filter_map(|data| serde_json::from_str::<Value>(data).ok());
+        let asked = asked.into_iter().find(|asked| asked["params"]["message"] == "which word?");
+        if let Some(asked) = asked {
+            return asked["id"].clone();
+        }
+        let read = stream.read(&mut buffer).unwrap();
+        assert!(read > 0, "closed after {seen}");
+        seen.push_str(&String::from_utf8_lossy(&buffer[..read]));
+    }
+}
+
+fn call(client: &Client) -> TcpStream {
+    let mut stream = TcpStream::connect(client.address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    stream.write_all(&client.call_bytes(&json!(1), &json!({ "name": "ask" }))).unwrap();
+    stream
+}
+
+fn answer(client: &Client, id: &Value, word: &str) {
+    let result = json!({ "action": "accept", "content": { "word": word } });
+    let body = json!({ "jsonrpc": "2.0", "id": id, "result": result }).to_string();
+    assert_eq!(raw(client.address, &client.bytes("", None, &body)).status, 202);
+}
+
+#[test]
+fn a_program_that_speaks_both_eras_asks_legacy_clients_in_their_own_era() {
+    for more in ["", ", sharing: perSession"] {
+        let folder = Folder::new();
+        let gateway = dual(more).approved(&folder.path().join("lock")).start();
+        // Two people with one key: each is asked in its own call.
+        let clients = ["blue", "red"].map(|word| (word, able(&gateway, Era::Legacy, ANA)));
+        let streams = clients.each_ref().map(|(_, client)| {
+            assert_eq!(client.tools(), ["ask"]);
+            call(client)
+        });
+        // What the program says of itself in that era was approved as well.
+        let hello = clients[0].1.hello().json();
+        assert_eq!(hello["result"]["instructions"], "Ask for a word.", "{hello}");
+        for ((word, client), mut stream) in clients.iter().zip(streams).rev() {
+            let id = question(&mut stream);
+            answer(client, &id, word);
+            until(&mut stream, &format!("accept: {word}"));
+        }
+        // A modern client is spoken for in its own era at the same time.
+        assert_eq!(able(&gateway, Era::Modern, ANA).tools(), ["ask"]);
+        let log = gateway.log.lock().unwrap().clone();
+        assert!(log.lines().any(|line| line.contains("server reached") && line.contains("modern")));
+    }
+}
+
+#[test]
+fn only_a_session_that_can_be_asked_has_a_process_of_its_own() {
+    let gateway = dual("").start();
+    assert_eq!(gateway.client(Era::Modern, ANA).tools(), ["ask"]);
+    assert_eq!(gateway.client(Era::Legacy, ANA).tools(), ["ask"]);
+    let roots = json!({ "roots": {} });
+    let roots = Client::able(gateway.address, "/mcp", Era::Legacy, Some(ANA), &roots);
+    assert_eq!(roots.tools(), ["ask"]);
+    assert_eq!(gateway.children().len(), 1, "nobody here can be asked for a form");
+    let client = able(&gateway, Era::Legacy, ANA);
+    assert_eq!(client.tools(), ["ask"]);
+    assert_eq!(gateway.children().len(), 2);
+    // Where it is said that all share one, they do, and nobody is asked.
+    let gateway = dual(", sharing: shared").start();
+    let client = able(&gateway, Era::Legacy, ANA);
+    let refused = client.call("ask", &json!({})).json();
+    assert!(!refused.to_string().contains("accept"), "{refused}");
+    assert_eq!(gateway.children().len(), 1);
+}
+
+#[test]
+fn a_legacy_client_of_a_program_that_speaks_the_modern_era_alone_is_spoken_for_in_that() {
+    for more in ["", ", sharing: perSession"] {
+        let script = root().join("tests/sdk/modern_alone.py");
+        let servers = format!(
+            "- {{name: up, command: python3, args: ['{}'], serverRequests: {{forms: {{}}}}{more}}}",
+            script.display()
+        );
+        let gateway = Config::with(&servers, "[up]").policy(OPEN).start();
+        for _ in 0..2 {
+            let client = able(&gateway, Era::Legacy, ANA);
+            assert_eq!(client.tools(), ["echo"]);
+            let answer = client.call("echo", &json!({ "text": "x" })).json();
+            assert_eq!(answer["result"]["content"][0]["text"], "x", "{more} {answer}");
+        }
+    }
 }
 
 fn program(script: &str, more: &str) -> Config {

@@ -1,12 +1,13 @@
 //! `portcullis pin`: propose, look at, approve and sign what servers may say.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::{env, iter};
 
 use aws_lc_rs::signature::{Ed25519KeyPair, KeyPair as _};
@@ -24,7 +25,7 @@ use policy::json::Fragment;
 use policy::lock::{Lock, Locked, State, Version};
 use policy::offer::{Kind, Offer};
 use policy::pin::{Digest, Subject};
-use policy::pins::{Pins, Unfit};
+use policy::pins::{Pins, ResourcePins, Unfit};
 use serde_json::json;
 
 use super::{Output, complain, print, sarif, say};
@@ -155,6 +156,9 @@ struct Sign {
     #[arg(long, value_name = "FILE")]
     key: PathBuf,
 }
+
+/// Which resources may be used that nobody has approved one by one, by server.
+type ByServer = Arc<BTreeMap<Box<str>, ResourcePins>>;
 
 /// Something that is not as it was approved.
 #[derive(Debug)]
@@ -313,6 +317,16 @@ fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
                 continue;
             }
             proposed += 1;
+            let stays = |version: &&Version| {
+                version.state == State::Approved && now.contains(&version.digest)
+            };
+            if versions.iter().any(|version| stays(&version)) {
+                let thing = thing(offer.kind(), name);
+                say(&format!(
+                    "note: `{}` {thing} is offered in more than one form, to different clients: approve the new one with `--keep`",
+                    survey.server
+                ));
+            }
             for finding in offer.findings() {
                 say(&format!(
                     "warning: `{}` {}: {finding}",
@@ -348,11 +362,12 @@ fn add(versions: &mut Vec<Version>, digest: Digest, definition: &Fragment) -> bo
 }
 
 /// What is not as it was approved.
-fn differences(lock: &Lock, survey: &Survey) -> Vec<Difference> {
+fn differences(lock: &Lock, resources: &ByServer, survey: &Survey) -> Vec<Difference> {
     let server = survey.server.as_str();
     let empty = Locked::default();
     let locked = lock.servers.get(server).unwrap_or(&empty);
-    let mut pins = Pins { lock: std::sync::Arc::new(lock.clone()), ..Pins::default() };
+    let resources = Arc::clone(resources);
+    let mut pins = Pins { lock: Arc::new(lock.clone()), resources, ..Pins::default() };
     let mut found = Vec::new();
     let mut note = |thing: String, unfit, digest, changes, former| {
         let server = server.to_owned();
@@ -383,23 +398,27 @@ fn differences(lock: &Lock, survey: &Survey) -> Vec<Difference> {
             let Some(unfit) = pins.unfit(server, kind, name, Some(offer)) else { continue };
             let versions = locked.versions(kind, name);
             let changes = drift::nearest(versions, Subject::Offer(kind), offer.definition());
-            let former = drift::former_name(locked, catalog, offer).map(visible);
+            let former = drift::former_name(locked, catalog, offer);
+            let former = former.filter(|former| !survey.offers(kind, former)).map(visible);
             note(thing(kind, name), unfit, offer.digest(), changes, former);
         }
-        let gone = locked.offers.iter().filter(|((kind, name), versions)| {
-            let approved = versions.iter().any(|version| version.state == State::Approved);
-            *kind == catalog.kind() && approved && catalog.offer(name).is_none()
-        });
-        for ((kind, name), _) in gone {
-            note(thing(*kind, name), Unfit::Removed, None, Vec::new(), None);
-        }
+    }
+    let asked: BTreeSet<Kind> = survey.catalogs.iter().map(|catalog| catalog.kind()).collect();
+    let gone = locked.offers.iter().filter(|((kind, name), versions)| {
+        let approved = versions.iter().any(|version| version.state == State::Approved);
+        // A resource that may be made at run time comes and goes.
+        let gone = || pins.unfit(server, *kind, name, None).is_some();
+        asked.contains(kind) && approved && !survey.offers(*kind, name) && gone()
+    });
+    for ((kind, name), _) in gone {
+        note(thing(*kind, name), Unfit::Removed, None, Vec::new(), None);
     }
     found
 }
 
 /// What is not as it was approved, in words.
-pub(super) fn unlike(lock: &Lock, survey: &Survey) -> Vec<String> {
-    let differences = differences(lock, survey);
+pub(super) fn unlike(lock: &Lock, resources: &ByServer, survey: &Survey) -> Vec<String> {
+    let differences = differences(lock, resources, survey);
     differences.iter().map(|one| format!("{} ({})", one.thing, one.unfit)).collect()
 }
 
@@ -411,7 +430,8 @@ fn differ(look: &Look) -> Result<bool, ExitCode> {
         Err(error) => return Err(complain(&Chain(&error).to_string())),
     };
     let asked = surveys.iter().filter(|survey| survey.failed.is_none());
-    let found: Vec<_> = asked.flat_map(|survey| differences(&lock, survey)).collect();
+    let resources = &settings.pins.resources;
+    let found: Vec<_> = asked.flat_map(|survey| differences(&lock, resources, survey)).collect();
     let file = settings.pins.file.display().to_string();
     let shown = match look.format {
         Output::Human => human(&found),

@@ -143,7 +143,8 @@ fn policy(settings: &mut Settings, surveys: &[Survey], lock: Lock) -> Policy {
     let catalogs = surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned());
     policy.shadow(Arc::new(Shadows::among(catalogs)));
     let mode = settings.pins.mode;
-    policy.pin(Arc::new(Pins { mode, lock: Arc::new(lock), ..Pins::default() }));
+    let resources = Arc::clone(&settings.pins.resources);
+    policy.pin(Arc::new(Pins { mode, lock: Arc::new(lock), resources, ..Pins::default() }));
     policy
 }
 
@@ -169,14 +170,14 @@ fn servers(out: &mut String, settings: &Settings, surveys: &[Survey], lock: &Loc
         }
         let mut counts = BTreeMap::new();
         for catalog in &survey.catalogs {
-            counts.insert(catalog.kind(), catalog.offers().len());
+            *counts.entry(catalog.kind()).or_insert(0) += catalog.offers().len();
         }
         let counts = counts.iter().filter(|(_, count)| **count > 0);
         let counts = counts.map(|(kind, count)| format!("{count} {}", kind.list()));
         let counts = counts.collect::<Vec<_>>().join(", ");
         let different = match settings.pins.mode {
             Mode::Off => Vec::new(),
-            Mode::Enforce | Mode::Audit => pin::unlike(lock, survey),
+            Mode::Enforce | Mode::Audit => pin::unlike(lock, &settings.pins.resources, survey),
         };
         let note = if different.is_empty() {
             String::new()

@@ -508,6 +508,7 @@ impl Underway {
         let body = match shown {
             Shown::Answer(Reply::Result(result)) => {
                 let (verb, gateway) = (call.answer.verb(), &call.gateway);
+                gateway.linked(&call.caller, call.server.name(), result.value());
                 let rename = |kind: Kind, name: &str| call.route.shown(&call.server, kind, name);
                 let mut renamed = Vec::new();
                 if call.route.renames() {

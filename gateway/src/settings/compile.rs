@@ -110,6 +110,7 @@ pub(super) fn settings(
     let mut digest = digest::Context::new(&digest::SHA256);
     digest.update(json.to_string().as_bytes());
     compiler.beside.iter().for_each(|file| digest.update(file));
+    let pins = pins.of(&servers);
     match policy {
         Ok(policy) if compiler.problems.is_empty() => Ok(Settings {
             listeners,

@@ -1,13 +1,17 @@
 //! Which definitions were approved, and what is done about others.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use policy::decision::Mode;
 use policy::drift::Risk;
+use policy::pins::ResourcePins;
 
+use super::Server;
 use super::compile::Compiler;
 pub use super::raw::Action;
 use super::raw::{RawDrift, RawPinKey, RawPins};
@@ -30,6 +34,8 @@ pub struct Pinning {
     pub recheck: Duration,
     /// Who may approve.
     pub approvers: Approvers,
+    /// Which resources may be used that nobody has approved one by one, by server.
+    pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
     drift: RawDrift,
 }
 
@@ -43,6 +49,13 @@ pub struct Approvers {
 }
 
 impl Pinning {
+    /// The same for these servers.
+    #[must_use]
+    pub(super) fn of(self, servers: &[Server]) -> Self {
+        let of = |server: &Server| (server.name.as_str().into(), server.resources);
+        Self { resources: Arc::new(servers.iter().map(of).collect()), ..self }
+    }
+
     /// The same, approving everything.
     #[must_use]
     pub fn off(&self) -> Self {
@@ -108,6 +121,7 @@ impl Compiler<'_> {
             trust_on_first_use: raw.trust_on_first_use,
             recheck: self.time("/pins/recheck", raw.recheck.as_deref()).unwrap_or(RECHECK),
             approvers: Approvers { keys, needed },
+            resources: Arc::default(),
             drift: raw.drift,
         }
     }

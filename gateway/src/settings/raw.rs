@@ -13,6 +13,7 @@ mod sandbox;
 mod telemetry;
 
 use policy::config::RawPolicy;
+use policy::pins::ResourcePins;
 use policy::principal::Wanted;
 use schemars::JsonSchema;
 use serde::Deserialize;
@@ -170,9 +171,10 @@ pub(super) struct RawServer {
     /// How the server at `url` is spoken to.
     #[serde(default)]
     pub(super) transport: RawTransport,
-    /// Whether sessions share the process of a `command`, or the stream of an `httpSse` server.
-    #[serde(default)]
-    pub(super) sharing: RawSharing,
+    /// Whether sessions share the process of a `command`, or the stream of an `httpSse` server. If not given
+    /// they share one, and a `command` that speaks both eras (`protocol: auto`) is started once more for each
+    /// legacy session whose client can be asked what `serverRequests` allows.
+    pub(super) sharing: Option<RawSharing>,
     /// Where connections to `url` may go: `public`, `private` (RFC 1918, RFC 4193, RFC 6598),
     /// `loopback`, or prefixes such as `10.1.0.0/16`. A name that stands for any other address is not
     /// connected to. If not given: the address in the URL, `loopback` for `localhost`, and
@@ -194,6 +196,11 @@ pub(super) struct RawServer {
     /// if not given: its requests are refused.
     #[serde(default)]
     pub(super) server_requests: RawServerRequests,
+    /// Which resources may be used that nobody has approved one by one, because the server makes them at run
+    /// time: none (`pinned`), those of approved templates and of links in results (`byTemplate`), or all
+    /// (`dynamic`). Default `byTemplate`.
+    #[serde(default)]
+    pub(super) resources: ResourcePins,
 }
 
 /// What a server may ask of clients. What is left out is refused.
@@ -299,12 +306,11 @@ pub(super) enum RawTransport {
 }
 
 /// Whether sessions share a process.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RawSharing {
     /// One for all. A legacy server cannot ask its clients anything then, because nobody could say
     /// whom it means.
-    #[default]
     Shared,
     /// One for each session, or each caller that has none.
     PerSession,

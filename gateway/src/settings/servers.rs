@@ -17,8 +17,8 @@ use super::raw::{
     RawTransport, RawVariable,
 };
 use super::{
-    CircuitBreaker, Identity, Listener, Program, Protocol, Reach, Route, SECRET, SecretRef, Server,
-    Value,
+    CircuitBreaker, Identity, Listener, ProcessSharing, Program, Protocol, Reach, Route, SECRET,
+    SecretRef, Server, Value,
 };
 use crate::egress::{self, Egress};
 use crate::file;
@@ -60,8 +60,15 @@ impl Compiler<'_> {
                     return None;
                 }
             };
-            let own = raw.sharing == RawSharing::PerSession;
-            if own && raw.url.is_some() && raw.transport == RawTransport::StreamableHttp {
+            let sharing = match raw.sharing {
+                None => ProcessSharing::AsNeeded,
+                Some(RawSharing::Shared) => ProcessSharing::Shared,
+                Some(RawSharing::PerSession) => ProcessSharing::PerSession,
+            };
+            if sharing == ProcessSharing::PerSession
+                && raw.url.is_some()
+                && raw.transport == RawTransport::StreamableHttp
+            {
                 let help =
                     "remove it: every session has its own anyway where a server keeps sessions";
                 let message = "`sharing` belongs to a `command` or to `transport: httpSse`";
@@ -72,19 +79,21 @@ impl Compiler<'_> {
             let circuit_breaker = raw.circuit_breaker.take().map(|raw| self.breaker(&at, &raw));
             let asks = std::mem::take(&mut raw.server_requests);
             let asks = self.asks(&format!("{at}/serverRequests"), asks);
+            let resources = raw.resources;
             // The name stands even where the rest is wrong: what refers to it is not.
             let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
             Some(Server {
                 name,
                 reach,
                 protocol,
-                own,
+                sharing,
                 egress,
                 tls,
                 credential,
                 headers,
                 circuit_breaker,
                 asks,
+                resources,
             })
         };
         raws.into_iter().enumerate().filter_map(server).collect()

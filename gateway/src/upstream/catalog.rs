@@ -19,6 +19,7 @@ use super::request;
 use super::standing::Key;
 use super::turn::Turn;
 use super::{Hello, Transport, Upstream, UpstreamError, http};
+use crate::pinning::Audience;
 use crate::protocol::{Era, Version};
 use crate::session::Leg;
 use crate::wire::Outcome;
@@ -218,7 +219,7 @@ impl Upstream {
     pub fn is_shared(&self, era: Era) -> bool {
         match &self.transport {
             Transport::Http(_) => false,
-            Transport::Channel(seats) => !seats.own && era == Era::Legacy,
+            Transport::Channel(seats) => !seats.own() && era == Era::Legacy,
         }
     }
 
@@ -239,6 +240,14 @@ impl Upstream {
         // What cannot be asked was told of where it was tried.
         let Ok(hello) = self.ask_again(&ourselves).await else { return };
         self.compare(&hello);
+        // First what is shown to some clients: what is missing from the list for all may stand there.
+        match self.capable_again().await {
+            Ok(found) => found.hellos.iter().for_each(|hello| self.compare(hello)),
+            Err(error) => {
+                let error = crate::report::Chain(&error);
+                tracing::debug!(server = %self.name, %error, "what capable clients are offered is not known");
+            }
+        }
         for kind in Kind::LISTED.into_iter().filter(|kind| hello.has(*kind)) {
             drop(self.catalog(&ourselves, kind).await);
         }
@@ -276,7 +285,7 @@ impl Upstream {
     }
 
     /// Reads every page of the list.
-    async fn read(
+    pub(super) async fn read(
         self: &Arc<Self>,
         slot: &Slot,
         party: &Party,
@@ -361,9 +370,16 @@ impl Upstream {
         }
     }
 
-    /// Whether a list is what the server shows to all, or to us, and not to one caller.
-    fn is_ours(&self, slot: &Slot, listing: &Listing) -> bool {
-        listing.is_public() || std::ptr::eq(self.shared.slot(listing.kind()), slot)
+    /// To whom the server shows a list.
+    fn audience(&self, slot: &Slot, listing: &Listing) -> Audience {
+        if let Some(era) = self.capable.era_of(slot, listing.kind()) {
+            return Audience::Capable(era);
+        }
+        match listing.is_public() || std::ptr::eq(self.shared.slot(listing.kind()), slot) {
+            true if self.capable.is_pending() => Audience::Plain,
+            true => Audience::All,
+            false => Audience::Caller,
+        }
     }
 
     /// Has a list compared with what was approved, before anybody can see it, beside the threads that
@@ -376,14 +392,17 @@ impl Upstream {
     ) -> Result<(), UpstreamError> {
         self.keeper.has_moved(listing.epoch());
         let (keeper, catalog) = (Arc::clone(&self.keeper), Arc::clone(listing.catalog()));
-        let shared = self.is_ours(slot, listing);
-        let noted = tokio::task::spawn_blocking(move || keeper.note(&catalog, shared, begun));
+        let audience = self.audience(slot, listing);
+        let noted = tokio::task::spawn_blocking(move || keeper.note(&catalog, audience, begun));
         let what = "the list could not be compared with what was approved";
         noted.await.map_err(|_ended| UpstreamError::Protocol(what))
     }
 
     fn keep(&self, slot: &Slot, listing: &Arc<Listing>, reading: (u64, u64)) {
         slot.keep(listing, reading);
+        if self.capable.era_of(slot, listing.kind()).is_some() {
+            return;
+        }
         let shared = self.shared.slot(listing.kind());
         if listing.is_public() && !std::ptr::eq(shared, slot) {
             let changes = shared.changes.load(Ordering::Acquire);

@@ -80,7 +80,7 @@ impl Upstream {
                 (None, _) => Source::Silent,
             },
             (Transport::Channel(seats), Era::Legacy) => {
-                let session = leg.as_ref().and_then(|leg| leg.id.as_deref()).filter(|_| seats.own);
+                let session = leg.as_ref().and_then(|leg| leg.id.as_deref());
                 Source::Channel(seats.channel(session).await?.desk.listen())
             }
             (_, Era::Modern) => {

@@ -12,6 +12,7 @@ use tokio::time::Instant;
 use super::answer::Incoming;
 use super::desk::Serves;
 use super::request::{self, Outgoing, Speaker};
+use super::seat::Seats;
 use super::{Party, Transport, Upstream, UpstreamError};
 use crate::client::Client;
 use crate::protocol::{Era, Version, code, meta};
@@ -120,6 +121,8 @@ impl Upstream {
         if !self.asks_callers {
             self.known.store(Some(Arc::clone(&known)));
             if self.met.swap(generation, Ordering::Relaxed) != generation {
+                // It may be another than before.
+                self.modern_alone.store(self.protocol == Protocol::Modern, Ordering::Relaxed);
                 self.replaced();
             }
         }
@@ -218,7 +221,8 @@ impl Upstream {
         opened.leg.ok_or(UpstreamError::SessionGone)
     }
 
-    /// Opens a session of its own for a client, in the era the server speaks on it.
+    /// Opens a session of its own for a client: that of a legacy client in its era where the server speaks it,
+    /// any other in the era of the server.
     pub(super) async fn session(
         &self,
         version: Version,
@@ -228,23 +232,113 @@ impl Upstream {
         let Transport::Channel(seats) = &self.transport else {
             return self.initialize(version, party, None, 0).await;
         };
-        let modern = self.known(party).await?.hello.era == Era::Modern;
+        if self.known(party).await?.hello.era == Era::Legacy {
+            let name = self.seat_for(seats, party, serves).await?;
+            let opened = self.initialize(version, party, Some(&name), 0).await;
+            return opened.inspect_err(|_| seats.close(&name));
+        }
+        // The session of a legacy client is in its own era, where the program speaks that too.
+        if serves == Serves::Session
+            && let Some(opened) = self.handshaken(seats, version, party).await?
+        {
+            return Ok(opened);
+        }
+        let name = self.seat_for(seats, party, serves).await?;
+        let leg = Leg { version: Version::V2026July, id: Some(name.as_str().into()) };
+        let found = self.discover(party, 0, Some(&leg)).await;
+        let opened = found.and_then(|found| found.ok_or(UpstreamError::Refused));
+        let opened = opened.map(|known| Known { leg: Some(leg), ..known });
+        opened.inspect_err(|_| seats.close(&name))
+    }
+
+    /// Opens a channel of its own for a session of `party`; its name.
+    async fn seat_for(
+        &self,
+        seats: &Seats,
+        party: &Party,
+        serves: Serves,
+    ) -> Result<String, UpstreamError> {
         let name = seal::random::<16>().map_err(|_opaque| UpstreamError::Stalled)?;
         let name = crate::hex::encode(&name);
         let mut pass = self.pass()?;
         seats.open(&name, party, serves).await.inspect_err(|error| pass.refused(error))?;
-        drop(pass);
-        let opened = if modern {
-            let leg = Leg { version: Version::V2026July, id: Some(name.as_str().into()) };
-            let found = self.discover(party, 0, Some(&leg)).await;
-            found.and_then(|found| found.ok_or(UpstreamError::Refused)).map(|mut known| {
-                known.leg = Some(leg);
-                known
-            })
-        } else {
-            self.initialize(version, party, Some(&name), 0).await
+        Ok(name)
+    }
+
+    /// Opens a session in the legacy era with a program that speaks the modern one, in a process of its own: on
+    /// one connection a program speaks one era. `None` where it speaks the modern era alone.
+    async fn handshaken(
+        &self,
+        seats: &Seats,
+        version: Version,
+        party: &Party,
+    ) -> Result<Option<Known>, UpstreamError> {
+        if self.modern_alone.load(Ordering::Relaxed) {
+            return Ok(None);
+        }
+        let name = self.seat_for(seats, party, Serves::Session).await?;
+        match self.initialize(version, party, Some(&name), 0).await {
+            Ok(opened) => Ok(Some(opened)),
+            Err(error) => {
+                seats.closed(&name).await;
+                let refused = matches!(
+                    error,
+                    UpstreamError::Refused | UpstreamError::Protocol(_) | UpstreamError::Timeout(_)
+                );
+                if !refused {
+                    return Err(error);
+                }
+                let why = crate::report::Chain(&error);
+                tracing::info!(server = %self.name, error = %why, "the program speaks the modern era alone");
+                self.modern_alone.store(true, Ordering::Relaxed);
+                Ok(None)
+            }
+        }
+    }
+
+    /// Opens a session in a legacy client's own era with a program that callers share otherwise. `None` where
+    /// there is none to be had: then the client is spoken for in the conversation that all share.
+    pub(super) async fn own_era(
+        &self,
+        seats: &Seats,
+        version: Version,
+        party: &Party,
+    ) -> Option<Known> {
+        let opened = async {
+            match self.known(party).await?.hello.era {
+                Era::Modern => self.handshaken(seats, version, party).await,
+                Era::Legacy => Ok(None),
+            }
         };
-        opened.inspect_err(|_| seats.close(&name))
+        let opened = self.noted(opened.await);
+        opened.unwrap_or_else(|error| {
+            let error = crate::report::Chain(&error);
+            tracing::warn!(
+                server = %self.name, %error,
+                "a legacy session has no process of its own: what the program asks is refused"
+            );
+            None
+        })
+    }
+
+    /// Opens a session in the legacy era with a server that speaks the modern one, as legacy clients get it.
+    /// `None` where they get none: it speaks the modern era alone, or they share one conversation with it.
+    pub(super) async fn legacy_session(
+        &self,
+        party: &Party,
+    ) -> Result<Option<Known>, UpstreamError> {
+        let version = Version::LAST_LEGACY;
+        match &self.transport {
+            Transport::Http(_) => match self.session(version, party, Serves::Session).await {
+                Ok(opened) => Ok(Some(opened)),
+                Err(UpstreamError::Status(400..500) | UpstreamError::Refused) => Ok(None),
+                Err(error) => Err(error),
+            },
+            Transport::Channel(seats) if seats.may_be_own(!self.asks.is_nothing()) => {
+                self.handshaken(seats, version, party).await
+            }
+            Transport::Channel(_) => Ok(None),
+        }
     }
 
     /// One question, one answer; from a legacy program perhaps none.

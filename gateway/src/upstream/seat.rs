@@ -20,6 +20,7 @@ use super::error::UpstreamError;
 use super::old::Old;
 use super::party::Party;
 use super::program::Starter;
+use crate::settings::ProcessSharing;
 use crate::share::{NoShare, Shares};
 
 /// The first pause before a channel is opened again, and the longest.
@@ -44,8 +45,7 @@ pub(super) enum Opener {
 #[derive(Debug)]
 pub(super) struct Seats {
     opener: Opener,
-    /// Each session gets a channel of its own.
-    pub(super) own: bool,
+    sharing: ProcessSharing,
     shared: Mutex<State>,
     sessions: Cell<BTreeMap<Box<str>, Seat>>,
     /// The channels of sessions, by caller. A part is given back when the process has ended.
@@ -71,10 +71,26 @@ struct State {
 
 impl Seats {
     /// No channels yet. At most `limit` of sessions are kept, and `each` of one caller.
-    pub(super) fn new(opener: Opener, own: bool, limit: usize, each: usize) -> Self {
+    pub(super) fn new(opener: Opener, sharing: ProcessSharing, limit: usize, each: usize) -> Self {
         let (sessions, generation) = (Cell::default(), AtomicU64::new(0));
         let shares = Shares::new(limit, each);
-        Self { opener, own, shared: Mutex::default(), sessions, shares, generation }
+        Self { opener, sharing, shared: Mutex::default(), sessions, shares, generation }
+    }
+
+    /// Whether each session gets a channel of its own, and each caller without one.
+    pub(super) fn own(&self) -> bool {
+        self.sharing == ProcessSharing::PerSession
+    }
+
+    /// Whether a legacy session with a program that speaks both eras may have a process of its own: where the
+    /// client can be asked something (`asked`), or every session has one.
+    pub(super) fn may_be_own(&self, asked: bool) -> bool {
+        matches!(self.opener, Opener::Program(_))
+            && match self.sharing {
+                ProcessSharing::AsNeeded => asked,
+                ProcessSharing::Shared => false,
+                ProcessSharing::PerSession => true,
+            }
     }
 
     /// The channel of a session, or the one that is shared, opened if there is none.
@@ -196,6 +212,22 @@ impl Seats {
     pub(super) fn close(&self, session: &str) {
         if let Some(seat) = self.sessions().remove(session) {
             seat.channel.over.cancel();
+        }
+    }
+
+    /// Ends the channel of a session, and waits until its process has ended: then its part of the share can be
+    /// taken again.
+    pub(super) async fn closed(&self, session: &str) {
+        let seat = self.sessions().remove(session);
+        let Some(seat) = seat else { return };
+        seat.channel.over.cancel();
+        let gone = seat.channel.gone();
+        // The last one that holds the channel gives its part back.
+        drop(seat);
+        if let Some(gone) = gone
+            && timeout(ENDING, gone.cancelled()).await.is_err()
+        {
+            tracing::debug!("the process of a session has not ended yet");
         }
     }
 

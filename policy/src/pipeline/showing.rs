@@ -349,6 +349,7 @@ impl Policy {
         let (mut visible, mut hidden) = (Vec::new(), Vec::new());
         let (revoked, pins) = (self.revoked.load_full(), self.pins.load_full());
         let shadows = self.shadows.load_full();
+        let given = self.given(principal, catalog.kind());
         for (at, offer) in catalog.offers().iter().enumerate() {
             let decision = self.about(principal, catalog.server(), offer);
             match self.cleaned(offer) {
@@ -356,7 +357,8 @@ impl Policy {
                 Ok(_) | Err(_) => hidden.push((at, decision)),
             }
         }
-        View { principal: principal.clone(), revoked, pins, shadows, catalog, visible, hidden }
+        let principal = principal.clone();
+        View { principal, revoked, pins, shadows, given, catalog, visible, hidden }
     }
 }
 

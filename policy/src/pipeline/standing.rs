@@ -15,7 +15,7 @@ use crate::json::{Bounds, Document};
 use crate::mode::Treatment;
 use crate::name::ServerName;
 use crate::offer::{Catalog, Kind, Offer};
-use crate::pins::Pins;
+use crate::pins::{Linked, Pins};
 use crate::principal::Principal;
 use crate::shadow::Shadows;
 use crate::uri::{ResourceUri, UriError};
@@ -209,17 +209,20 @@ impl Policy {
             return;
         }
         decided.decision.ran.note(Control::Pins);
-        let Subject { server, kind, name, .. } = subject;
+        let Subject { principal, server, kind, name, .. } = subject;
+        let linked = self.linked(principal, server, kind, name);
         let server = server.as_str();
+        let of_offer = |offer: &Offer| {
+            pins.unfit_for(server, kind, offer.name().as_str(), Some(offer), linked)
+        };
         let unfit = match (offer, listed) {
-            (None, Listed::Unknown) => pins.unfit_unlisted(server, kind, name),
-            (None, Listed::Known) => pins.unfit(server, kind, name, None),
-            // It is not listed itself, and so has no approval that counts: only an approval that was
-            // taken back or never given can be its own.
-            (Some(offer), _) if offer.rule_name() != Ok(name) => pins
-                .unfit_beside(server, name)
-                .or_else(|| pins.unfit(server, kind, offer.name().as_str(), Some(offer))),
-            (Some(offer), _) => pins.unfit(server, kind, offer.name().as_str(), Some(offer)),
+            (None, Listed::Unknown) => pins.unfit_unlisted(server, kind, name, linked),
+            (None, Listed::Known) => pins.unfit_for(server, kind, name, None, linked),
+            // It is not listed itself, and so has no approval that counts: it is held to that of the other.
+            (Some(offer), _) if offer.rule_name() != Ok(name) => {
+                pins.unfit_beside(server, name, offer, linked)
+            }
+            (Some(offer), _) => of_offer(offer),
         };
         let Some(unfit) = unfit else { return };
         if pins.mode == Mode::Audit {
@@ -229,6 +232,18 @@ impl Policy {
         let denial = Denial { reason: Reason::Pin(unfit), told: Told::Nothing };
         decided.decision.effect = Effect::Deny(denial);
         decided.for_any_arguments = true;
+    }
+}
+
+impl Policy {
+    /// Whether `principal` was given a link to the resource `name`, a URI in canonical form.
+    fn linked(&self, principal: &Principal, server: &ServerName, kind: Kind, name: &str) -> Linked {
+        let given = || {
+            self.links
+                .of(principal)
+                .is_some_and(|given| given.has(principal, server.as_str(), name))
+        };
+        if kind == Kind::Resource && given() { Linked::Given } else { Linked::No }
     }
 }
 

@@ -17,7 +17,7 @@ use crate::mode::Treatment;
 use crate::name::{GroupName, PrincipalId, RuleId, ServerName};
 use crate::offer::{Catalog, Kind, Offer};
 use crate::pattern::Pattern;
-use crate::pins::Pins;
+use crate::pins::{Pins, ResourcePins};
 use crate::principal::{Principal, Who};
 use crate::work::Budget;
 
@@ -601,8 +601,37 @@ fn an_unlisted_form_of_a_listed_resource_is_held_to_its_approval() {
         let denial = ruling.outcome.unwrap_err();
         assert_eq!(denial.reason, Reason::Pin(crate::pins::Unfit::NotApproved), "{uri}");
     }
-    let other = used(Verb::Read, "file:///srv/b", None);
-    assert!(policy.admit(&who, Some(&catalog), other, &Budget::unlimited()).outcome.is_ok());
+    let other = || {
+        let other = used(Verb::Read, "file:///srv/b", None);
+        policy.admit(&who, Some(&catalog), other, &Budget::unlimited()).outcome
+    };
+    let denial = other().unwrap_err();
+    assert_eq!(denial.reason, Reason::Pin(crate::pins::Unfit::NotApproved));
+    let resources = Arc::new([(server().as_str().into(), ResourcePins::Dynamic)].into());
+    policy.pin(Arc::new(Pins { resources, ..Pins::default() }));
+    assert!(other().is_ok());
+}
+
+#[test]
+fn a_list_is_another_once_its_caller_was_given_a_link() {
+    let (policy, who, bob) = (of_files(), principal("ana", "dev"), principal("bob", "dev"));
+    policy.pin(Arc::new(Pins::default()));
+    let catalog = Arc::new(resources(&["file:///srv/a", "file:///srv/b"]));
+    let seen = |who: &Principal| {
+        let view = policy.view(who, Arc::clone(&catalog));
+        let names: Vec<_> = view.offers().map(|offer| offer.name().as_str().to_owned()).collect();
+        (view, names)
+    };
+    let (before, names) = seen(&who);
+    assert!(names.is_empty() && policy.holds(&before, &who));
+    let (of_bob, _) = seen(&bob);
+    let uri = crate::uri::ResourceUri::parse("file:///srv/a").unwrap();
+    policy.links().give(&who, server().as_str(), &[uri], 1);
+    assert!(!policy.holds(&before, &who) && policy.holds(&of_bob, &bob));
+    let (after, names) = seen(&who);
+    assert!(names == ["file:///srv/a"] && policy.holds(&after, &who));
+    policy.links().forget(1);
+    assert!(!policy.holds(&after, &who) && seen(&who).1.is_empty());
 }
 
 #[test]

@@ -1,0 +1,163 @@
+//! Resources that a caller was given links to: a result can name one that its server has made for it.
+//!
+//! Who was given a link may read what it leads to, where resources of the server may be made at run time
+//! ([`crate::pins::ResourcePins::ByTemplate`]); rules and revocations decide as they always do. There is no clock
+//! here: the time is a number that only grows, and whoever has one says what has expired.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use arc_swap::ArcSwap;
+
+use crate::principal::Principal;
+use crate::uri::ResourceUri;
+
+/// Most callers whose links are remembered.
+const CALLERS: usize = 4096;
+/// Most links of one caller; a new one takes the place of the one that expires first.
+const OF_ONE: usize = 256;
+
+/// Where a link of a caller leads: with which key the caller had proved its credential, the server, and the URI in
+/// canonical form.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+struct Target {
+    key: Box<str>,
+    server: Box<str>,
+    uri: Box<str>,
+}
+
+impl Target {
+    fn new(principal: &Principal, server: &str, uri: &str) -> Self {
+        Self { key: principal.key().into(), server: server.into(), uri: uri.into() }
+    }
+}
+
+/// The links that one caller was given.
+#[derive(Clone, Debug, Default)]
+pub struct LinksOf {
+    /// Until when they can be followed.
+    links: BTreeMap<Target, u64>,
+}
+
+impl LinksOf {
+    /// Whether `principal`, whose they are, was given one to `uri`, in canonical form, of `server`.
+    #[must_use]
+    pub fn has(&self, principal: &Principal, server: &str, uri: &str) -> bool {
+        self.links.contains_key(&Target::new(principal, server, uri))
+    }
+
+    fn add(&mut self, target: Target, until: u64) {
+        if self.links.len() >= OF_ONE && !self.links.contains_key(&target) {
+            let first = self.links.iter().min_by_key(|(_, until)| **until);
+            if let Some(first) = first.map(|(target, _)| target.clone()) {
+                self.links.remove(&first);
+            }
+        }
+        self.links.insert(target, until);
+    }
+}
+
+/// The links that callers were given, by caller: whatever keys one of them proves, it takes one place.
+#[derive(Debug, Default)]
+pub struct Links {
+    given: ArcSwap<BTreeMap<Arc<str>, Arc<LinksOf>>>,
+}
+
+impl Links {
+    /// Remembers that `principal` was given links to these resources of `server`, until `until`. One caller more
+    /// than are remembered is not: what it was given it can read only if a template says so.
+    pub fn give(&self, principal: &Principal, server: &str, uris: &[ResourceUri], until: u64) {
+        if uris.is_empty() {
+            return;
+        }
+        let caller = principal.id.as_str();
+        self.given.rcu(|known| {
+            let of_caller = known.get(caller);
+            if of_caller.is_none() && known.len() >= CALLERS {
+                return Arc::clone(known);
+            }
+            let mut given = of_caller.map(|given| LinksOf::clone(given)).unwrap_or_default();
+            for uri in uris {
+                given.add(Target::new(principal, server, uri.as_str()), until);
+            }
+            let mut all = BTreeMap::clone(known);
+            all.insert(caller.into(), Arc::new(given));
+            Arc::new(all)
+        });
+    }
+
+    /// What `principal` was given.
+    #[must_use]
+    pub fn of(&self, principal: &Principal) -> Option<Arc<LinksOf>> {
+        self.given.load().get(principal.id.as_str()).cloned()
+    }
+
+    /// Forgets what has expired by `now`.
+    pub fn forget(&self, now: u64) {
+        let is_over = |given: &LinksOf| given.links.values().any(|until| *until <= now);
+        if !self.given.load().values().any(|given| is_over(given)) {
+            return;
+        }
+        self.given.rcu(|known| {
+            let left = known.iter().filter_map(|(caller, given)| {
+                if !is_over(given) {
+                    return Some((caller.clone(), Arc::clone(given)));
+                }
+                let mut given = LinksOf::clone(given);
+                given.links.retain(|_, until| *until > now);
+                (!given.links.is_empty()).then(|| (caller.clone(), Arc::new(given)))
+            });
+            Arc::new(left.collect::<BTreeMap<_, _>>())
+        });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Links, OF_ONE};
+    use crate::name::PrincipalId;
+    use crate::principal::Principal;
+    use crate::uri::ResourceUri;
+
+    fn who(id: &str) -> Principal {
+        Principal::new(PrincipalId::parse(id).unwrap(), [].into())
+    }
+
+    fn uri(n: usize) -> ResourceUri {
+        ResourceUri::parse(&format!("note://made/{n}")).unwrap()
+    }
+
+    #[test]
+    fn a_link_is_its_callers_alone_until_it_expires() {
+        let links = Links::default();
+        let (ana, bob) = (who("ana"), who("bob"));
+        links.give(&ana, "up", &[uri(1)], 10);
+        links.give(&ana, "up", &[uri(2)], 20);
+        let has = |who: &Principal, server: &str, n: usize| {
+            links.of(who).is_some_and(|given| given.has(who, server, uri(n).as_str()))
+        };
+        assert!(has(&ana, "up", 1) && has(&ana, "up", 2));
+        assert!(!has(&bob, "up", 1) && !has(&ana, "down", 1) && !has(&ana, "up", 3));
+        // With another key it is somebody else.
+        let mut other = ana.clone();
+        other.claims.thumbprint = Some("another".into());
+        let other = other.bound();
+        assert!(!has(&other, "up", 1));
+        links.forget(10);
+        assert!(!has(&ana, "up", 1) && has(&ana, "up", 2));
+        links.forget(20);
+        assert!(links.of(&ana).is_none());
+    }
+
+    #[test]
+    fn one_caller_has_so_many_links_and_the_oldest_go_first() {
+        let links = Links::default();
+        let ana = who("ana");
+        for n in 0..=OF_ONE {
+            links.give(&ana, "up", &[uri(n)], n as u64);
+        }
+        let given = links.of(&ana).unwrap();
+        let has = |n: usize| given.has(&ana, "up", uri(n).as_str());
+        assert!(!has(0) && has(1) && has(OF_ONE));
+    }
+}

@@ -1,0 +1,275 @@
+//! Which URIs a resource template stands for (RFC 6570).
+//!
+//! A template that was approved lets resources be used that are made at run time. So a URI is matched to its
+//! end, in canonical form, and an expression stands for no more than RFC 6570 lets it: `{name}` is a part of
+//! one segment, `{+path}` may be several. A template whose scheme is not written out stands for nothing.
+
+use crate::uri::{ResourceUri, UriError};
+
+/// A template in the form in which URIs are compared with it.
+#[derive(Clone, Debug)]
+pub struct UriTemplate {
+    parts: Vec<TemplatePart>,
+}
+
+/// A part of a template.
+#[derive(Clone, Debug)]
+enum TemplatePart {
+    /// This text.
+    Literal(Box<str>),
+    /// One character at least, of which none ends a segment: `{name}`.
+    Segment,
+    /// One character at least, of any: `{+name}`.
+    Anything,
+    /// So many times this character and a part of a segment, or fewer: `{/name}`, `{.name}`, `{;name}`.
+    Repeated {
+        /// What stands before each.
+        mark: u8,
+        /// Most of them.
+        most: usize,
+    },
+    /// A query: `{?name}`, or more of one: `{&name}`. It may be missing.
+    Query(QueryPart),
+}
+
+/// Parameters of a query.
+#[derive(Clone, Debug)]
+struct QueryPart {
+    /// What stands before the first.
+    mark: u8,
+    /// Those that there may be. `None`: any.
+    names: Option<Vec<Box<str>>>,
+}
+
+impl UriTemplate {
+    /// Reads the text of a template. `None` where it stands for no URI: it has no canonical form, its scheme is
+    /// not written out, or an expression in it is none.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        let text: Result<ResourceUri, UriError> = ResourceUri::template(text);
+        let text = text.ok()?;
+        let (scheme, _) = text.as_str().split_once(':')?;
+        if scheme.contains('{') {
+            return None;
+        }
+        let (mut parts, mut rest) = (Vec::new(), text.as_str());
+        while let Some((literal, after)) = rest.split_once('{') {
+            let (expression, after) = after.split_once('}')?;
+            parts.push(TemplatePart::Literal(literal.into()));
+            parts.push(expression_of(expression)?);
+            rest = after;
+        }
+        parts.push(TemplatePart::Literal(rest.into()));
+        Some(Self { parts })
+    }
+
+    /// Whether it stands for this URI, which is in canonical form.
+    #[must_use]
+    pub fn matches(&self, uri: &ResourceUri) -> bool {
+        let text = uri.as_str().as_bytes();
+        // Where in the URI the parts so far can end.
+        let mut ends = vec![false; text.len() + 1];
+        if let Some(start) = ends.first_mut() {
+            *start = true;
+        }
+        for part in &self.parts {
+            ends = part.ends(text, &ends);
+            if !ends.contains(&true) {
+                return false;
+            }
+        }
+        ends.last() == Some(&true)
+    }
+}
+
+/// What an expression stands for; `None` where it is none.
+fn expression_of(expression: &str) -> Option<TemplatePart> {
+    // A name may have a dot in it and does not begin with one.
+    let begins = |byte: &u8| is_name(*byte) && !matches!(byte, b'.' | b'-');
+    let operator = expression.bytes().next().filter(|byte| !begins(byte));
+    let list = match operator {
+        Some(_) => expression.get(1..)?,
+        None => expression,
+    };
+    let names: Vec<&str> = list.split(',').collect();
+    let exploded = names.iter().any(|name| name.ends_with('*'));
+    let plain: Option<Vec<Box<str>>> = names.iter().map(|name| variable(name)).collect();
+    let plain = plain?;
+    let most = if exploded { usize::MAX } else { plain.len() };
+    let part = match operator {
+        None => TemplatePart::Segment,
+        Some(b'+') => TemplatePart::Anything,
+        // A fragment is no part of a URI that is read.
+        Some(b'#') => TemplatePart::Literal("".into()),
+        Some(mark @ (b'/' | b'.' | b';')) => TemplatePart::Repeated { mark, most },
+        Some(mark @ (b'?' | b'&')) => {
+            TemplatePart::Query(QueryPart { mark, names: (!exploded).then_some(plain) })
+        }
+        Some(_) => return None,
+    };
+    Some(part)
+}
+
+/// The name of a variable without its modifiers; `None` where it is none.
+fn variable(text: &str) -> Option<Box<str>> {
+    let name = text.strip_suffix('*').unwrap_or(text);
+    let (name, length) = name.split_once(':').unwrap_or((name, "1"));
+    let counts = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
+    let named = !name.is_empty() && name.bytes().all(is_name);
+    (named && counts).then(|| name.into())
+}
+
+/// Whether the name of a variable may have it. The hyphen is not in RFC 6570 and in use.
+const fn is_name(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'_' | b'.' | b'%' | b'-')
+}
+
+/// Whether it may stand within a segment.
+const fn is_inner(byte: u8) -> bool {
+    !matches!(byte, b'/' | b'?')
+}
+
+impl TemplatePart {
+    /// Where in `text` it can end, if it can begin where `starts` says.
+    fn ends(&self, text: &[u8], starts: &[bool]) -> Vec<bool> {
+        match self {
+            Self::Literal(literal) => after_literal(text, starts, literal.as_bytes()),
+            Self::Segment => after_run(text, starts, is_inner),
+            Self::Anything => after_run(text, starts, |_| true),
+            Self::Repeated { mark, most } => {
+                let mut all = starts.to_vec();
+                let mut last = starts.to_vec();
+                // No more than there are characters.
+                for _ in 0..(*most).min(text.len()) {
+                    last = after_run(text, &after_literal(text, &last, &[*mark]), is_inner);
+                    let before = all.clone();
+                    all.iter_mut().zip(&last).for_each(|(all, more)| *all |= more);
+                    if all == before {
+                        break;
+                    }
+                }
+                all
+            }
+            Self::Query(query) => {
+                let mut all = starts.to_vec();
+                let starts = starts.iter().enumerate().filter(|(_, start)| **start);
+                for (at, _) in starts {
+                    query.note(text, at, &mut all);
+                }
+                all
+            }
+        }
+    }
+}
+
+fn after_literal(text: &[u8], starts: &[bool], literal: &[u8]) -> Vec<bool> {
+    let mut ends = vec![false; starts.len()];
+    let starts = starts.iter().enumerate().filter(|(_, start)| **start);
+    for (at, _) in starts {
+        if text.get(at..).is_some_and(|rest| rest.starts_with(literal))
+            && let Some(end) = ends.get_mut(at + literal.len())
+        {
+            *end = true;
+        }
+    }
+    ends
+}
+
+/// Where a run of one character or more of a sort can end.
+fn after_run(text: &[u8], starts: &[bool], is: impl Fn(u8) -> bool) -> Vec<bool> {
+    let mut ends = vec![false; starts.len()];
+    let mut inside = false;
+    for (at, byte) in text.iter().enumerate() {
+        inside = (inside || starts.get(at) == Some(&true)) && is(*byte);
+        if let Some(end) = ends.get_mut(at + 1) {
+            *end = inside;
+        }
+    }
+    ends
+}
+
+impl QueryPart {
+    /// Notes the ends of the parameters that stand in a row from `at` on.
+    fn note(&self, text: &[u8], mut at: usize, ends: &mut [bool]) {
+        let mut mark = self.mark;
+        while text.get(at) == Some(&mark) {
+            let rest = text.get(at + 1..).unwrap_or_default();
+            let length = rest.iter().position(|byte| *byte == b'&').unwrap_or(rest.len());
+            let parameter = rest.get(..length).unwrap_or_default();
+            let name = parameter.split(|byte| *byte == b'=').next().unwrap_or_default();
+            let known = |names: &Vec<Box<str>>| names.iter().any(|known| known.as_bytes() == name);
+            if name.is_empty() || !self.names.as_ref().is_none_or(known) {
+                return;
+            }
+            at += 1 + length;
+            if let Some(end) = ends.get_mut(at) {
+                *end = true;
+            }
+            mark = b'&';
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::UriTemplate;
+    use crate::uri::ResourceUri;
+
+    fn matches(template: &str, uri: &str) -> bool {
+        let uri = ResourceUri::parse(uri).unwrap();
+        UriTemplate::read(template).is_some_and(|template| template.matches(&uri))
+    }
+
+    #[test]
+    fn an_expression_stands_for_what_it_says_and_no_more() {
+        for (template, uri) in [
+            ("note://board", "note://board"),
+            ("note://results/{id}", "note://results/a7"),
+            ("note://results/{id}.txt", "note://results/a.b.txt"),
+            ("note://results/{id}", "note://results/a%20b"),
+            ("note://{who}/{id}", "note://ana/7"),
+            ("note://results/{a,b}", "note://results/1,2"),
+            ("note://results/{id:3}", "note://results/abc"),
+            ("file:///srv/{+path}", "file:///srv/a/b/c"),
+            ("file:///srv{/path*}", "file:///srv/a/b/c"),
+            ("file:///srv{/a,b}", "file:///srv/a/b"),
+            ("file:///srv{/a,b}", "file:///srv"),
+            ("file:///srv/a{.ending}", "file:///srv/a.txt"),
+            ("note://find{?q,page}", "note://find?q=a%26b&page=2"),
+            ("note://find{?q,page}", "note://find"),
+            ("note://find{?all*}", "note://find?x=1&y=2"),
+            ("note://find?q=1{&page}", "note://find?q=1&page=2"),
+            ("NOTE://results/{id}", "note://results/1"),
+        ] {
+            assert!(matches(template, uri), "{template} {uri}");
+        }
+        for (template, uri) in [
+            ("note://results/{id}", "note://results/"),
+            ("note://results/{id}", "note://results/a/b"),
+            ("note://results/{id}", "note://results/a?x=1"),
+            ("note://results/{id}", "note://other/a"),
+            ("note://results/{id}", "notes://results/a"),
+            ("note://results/{id}/x", "note://results/a/xy"),
+            ("file:///srv{/a,b}", "file:///srv/a/b/c"),
+            ("file:///srv{/path*}", "file:///srvother/a"),
+            ("file:///srv/a{#part}", "file:///srv/ab"),
+            ("file:///srv/a{.ending}", "file:///srv/ab"),
+            ("note://find{?q,page}", "note://find?q=1&user=bob"),
+            ("note://find{?q,page}", "note://find/more?q=1"),
+            ("{+uri}", "file:///etc/passwd"),
+            ("{scheme}://host/a", "file://host/a"),
+            ("note://results/{id", "note://results/a"),
+            ("note://results/{!id}", "note://results/a"),
+            ("note://results/{}", "note://results/a"),
+        ] {
+            assert!(!matches(template, uri), "{template} {uri}");
+        }
+    }
+
+    #[test]
+    fn a_long_template_is_compared_in_little_time() {
+        let template = format!("note://{}end", "{a}{+b}".repeat(200));
+        let uri = format!("note://{}", "a".repeat(2000));
+        assert!(!matches(&template, &uri));
+    }
+}
