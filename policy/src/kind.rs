@@ -53,3 +53,26 @@ impl Kind {
         }
     }
 }
+
+/// Whether a tool says of itself that it changes nothing (`annotations.readOnlyHint`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadOnlyHint {
+    /// It does not say so, or it is no tool.
+    #[default]
+    Absent,
+    /// It says so.
+    Claimed,
+}
+
+impl ReadOnlyHint {
+    /// What a definition says.
+    #[must_use]
+    pub fn of(definition: Value<'_>) -> Self {
+        let annotations = definition.get("annotations");
+        let hint = annotations.and_then(|annotations| annotations.get("readOnlyHint"));
+        match hint.and_then(Value::as_bool) {
+            Some(true) => Self::Claimed,
+            Some(false) | None => Self::Absent,
+        }
+    }
+}

@@ -12,6 +12,7 @@
 //! - [`principal`]: who is asking, as the gateway concluded it
 //! - [`revoked`]: what is no longer to be used, whatever the rules say
 //! - [`json`]: JSON, read once and strictly, kept as bytes
+//! - [`scope`]: what a scope of OAuth lets its holder do, by its name
 //! - [`kind`]: the sorts of things servers offer
 //! - [`pin`]: what a definition is recognised by
 //! - [`detect`]: whether a text gives orders to a model
@@ -55,6 +56,7 @@ pub mod pattern;
 pub mod principal;
 pub mod revoked;
 pub mod json;
+pub mod scope;
 pub mod kind;
 pub mod pin;
 pub mod detect;

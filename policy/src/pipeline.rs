@@ -22,7 +22,7 @@ use crate::json::{Document, Fragment, Value};
 use crate::labels::Concealed;
 use crate::message::{Call, Reply, Use, Verb};
 use crate::name::{RuleId, ServerName};
-use crate::offer::{Catalog, Kind, Offer, Place};
+use crate::offer::{Catalog, Kind, Offer, Place, ReadOnlyHint};
 use crate::pins::{Pins, Unfit};
 use crate::places::Answer;
 use crate::principal::Principal;
@@ -67,6 +67,8 @@ struct Terms {
     labelled: Concealed,
     /// It is a call of a tool, or what came of one.
     calls: bool,
+    /// What the tool says of itself.
+    hint: ReadOnlyHint,
 }
 
 impl Terms {
@@ -90,6 +92,12 @@ impl Permit {
             Call::List { .. } => None,
             Call::Use(call) => call.arguments.as_ref(),
         }
+    }
+
+    /// What the tool that is called says of itself.
+    #[must_use]
+    pub const fn hint(&self) -> ReadOnlyHint {
+        self.terms.hint
     }
 
     /// Gives the call up for sending and keeps the right to judge its reply.
@@ -116,6 +124,12 @@ impl Expectation {
     #[must_use]
     pub const fn rule(&self) -> &RuleId {
         &self.rule
+    }
+
+    /// What the tool that was called says of itself.
+    #[must_use]
+    pub const fn hint(&self) -> ReadOnlyHint {
+        self.terms.hint
     }
 }
 

@@ -72,7 +72,7 @@ impl Found {
 #[derive(Clone, Copy)]
 pub(super) struct Lens<'a> {
     /// What is done about what each detector finds, in the order of [`Self::DETECTORS`].
-    pub(super) handlings: [Handling; 10],
+    pub(super) handlings: [Handling; 11],
     pub(super) direction: Direction,
     pub(super) allowed: &'a [String],
     /// Hosts that links may lead to; empty: all.
@@ -118,13 +118,14 @@ impl Glance {
 
 impl Lens<'_> {
     /// Where in [`Self::handlings`] it stands.
-    pub(super) const DETECTORS: [Detector; 10] = [
+    pub(super) const DETECTORS: [Detector; 11] = [
         Detector::HiddenCharacters,
         Detector::ActiveMarkup,
         Detector::Links,
         Detector::Secrets,
         Detector::Identifiers,
         Detector::PlantedInstructions,
+        Detector::ToolDirections,
         Detector::Contacts,
         Detector::Canaries,
         Detector::CarriedData,

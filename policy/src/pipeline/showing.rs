@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use super::sending::passed;
 use super::{Expectation, Policy, Released, Shown, Terms, View};
+use crate::ask;
 use crate::content::{self, Direction, Over, Seen};
 use crate::control::{Control, Ran};
 use crate::decision::Mode;
@@ -13,10 +14,11 @@ use crate::json::{Bounds, Document, Fragment, Value, write_string};
 use crate::labels::{self, Concealed, Part};
 use crate::message::Reply;
 use crate::name::ServerName;
-use crate::offer::Catalog;
+use crate::offer::{Catalog, ReadOnlyHint};
 use crate::places::Answer;
 use crate::principal::Principal;
 use crate::schema::{Misfit, Schema};
+use crate::scope;
 use crate::work::{Budget, USUAL_MOST};
 
 /// A result without what its caller does not see.
@@ -82,6 +84,11 @@ impl Policy {
         budget: &Budget,
     ) -> Released {
         let mut ran = Ran::default();
+        if terms.hint == ReadOnlyHint::Claimed && wants_to_write(said.value()) {
+            let finding = Finding::unasked("/_meta", ask::Reason::WriteScope.code());
+            let reply = Shown::Withheld(finding.clone());
+            return Released { reply, findings: vec![finding], ran };
+        }
         if terms.output.is_some() {
             ran.note(Control::OutputSchema);
         }
@@ -364,6 +371,22 @@ impl Policy {
 const LABELLED: usize = 64;
 /// Of a limit, one part in so many is kept free for marks around what is cut.
 const MARKS: usize = 8;
+
+/// Whether a result has a challenge for scopes that write, with which clients that know such members have their
+/// users authorize more.
+fn wants_to_write(result: Value<'_>) -> bool {
+    let holders = [Some(result), result.get("result")].into_iter().flatten();
+    let members = holders.filter_map(|holder| holder.get("_meta")).flat_map(Value::members);
+    let named = |name: &str| {
+        let letters = name.chars().filter(char::is_ascii_alphanumeric);
+        letters.collect::<String>().to_ascii_lowercase().ends_with("wwwauthenticate")
+    };
+    let challenges = members.filter(|(name, _)| named(name)).flat_map(|(_, value)| {
+        value.as_str().into_iter().chain(value.items().filter_map(Value::as_str))
+    });
+    let mut scopes = challenges.flat_map(|challenge| scope::of_challenge(&challenge));
+    scopes.any(|one| scope::writes(&one))
+}
 
 /// A result from which values were taken that no longer is as the definition says, as an answer that
 /// does not have to be: clients refuse others.
