@@ -1,5 +1,7 @@
 //! The sorts of things that servers offer.
 
+use crate::json::Value;
+
 /// What sort of thing is offered, or asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
