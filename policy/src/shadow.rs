@@ -240,6 +240,12 @@ impl fmt::Display for Conflict {
     }
 }
 
+/// The coarsest form in which names are compared: those that look the same have the same.
+#[must_use]
+pub fn looks(name: &str) -> String {
+    Forms::of(name).skeleton
+}
+
 /// Likenesses of the things of one server, by name.
 type OfServer = BTreeMap<Box<str>, Vec<Conflict>>;
 

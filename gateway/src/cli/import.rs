@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
+use self::familiar::imitation;
 use self::secrets::{
     At, is_command, is_plain, is_plain_argument, is_plain_url, placeholders, variable_name,
     without_placeholders,
@@ -22,6 +23,7 @@ use policy::drift::visible;
 
 use super::{complain, print, say};
 
+mod familiar;
 pub(super) mod secrets;
 
 /// Longest file that is read.
@@ -43,6 +45,10 @@ pub(super) struct Import {
     /// published last.
     #[arg(long)]
     allow_unpinned: bool,
+    /// Take this server along although it looks like one that many people use and is not: its name, its
+    /// package or its host is one letter away, looks the same, or is of somebody else. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    accept: Vec<String>,
 }
 
 /// Whose file it is.
@@ -118,6 +124,8 @@ struct Found {
     token: Option<(String, &'static str)>,
     directory: Option<String>,
     tools: Vec<String>,
+    /// What it looks like and is not.
+    like: Option<familiar::Imitation>,
 }
 
 /// What stands where a value is wanted.
@@ -186,7 +194,19 @@ fn imported(import: &Import) -> Result<ExitCode, String> {
         let clean = own.clone();
         // What is left out leaves nothing to be set.
         let before = told.variables.clone();
-        match found(&clean, server, &mut told) {
+        let accepted = import.accept.iter().any(|one| *one == name || *one == clean);
+        let found = found(&clean, server, &mut told).map(|server| {
+            let like = imitation(&name, &server);
+            Found { like, ..server }
+        });
+        match found {
+            Ok(Found { like: Some(like), .. }) if !accepted => {
+                told.variables = before;
+                told.notes.push(format!(
+                    "`{clean}` was left out: {like}; if it is the one that you mean, import with \
+                     --accept {clean}"
+                ));
+            }
             Ok(server) if unpinned(&server).is_none() || import.allow_unpinned => {
                 if own != name {
                     told.notes.push(format!("`{}` is called `{own}` here", name.escape_debug()));
@@ -381,6 +401,7 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
         token,
         directory: text("cwd").filter(|path| path.starts_with('/')),
         tools: tools.iter().flat_map(|key| list(key)).filter(|tool| tool != "*").collect(),
+        like: None,
     })
 }
 
@@ -517,6 +538,9 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
     let quoted = |text: &str| Value::from(text).to_string();
     let escaped = |text: &str| quoted(&text.replace("${", "$${"));
     for (name, server) in servers {
+        if let Some(like) = &server.like {
+            writeln!(out, "  # Accepted at the import: {like}").unwrap_or_default();
+        }
         writeln!(out, "  - name: {name}").unwrap_or_default();
         if let Some(url) = &server.url {
             writeln!(out, "    url: {}", quoted(url)).unwrap_or_default();
