@@ -13,7 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
-use self::familiar::imitation;
+use self::familiar::{Candidate, imitation};
 use self::secrets::{
     At, is_command, is_plain, is_plain_argument, is_plain_url, placeholders, variable_name,
     without_placeholders,
@@ -195,11 +195,7 @@ fn imported(import: &Import) -> Result<ExitCode, String> {
         // What is left out leaves nothing to be set.
         let before = told.variables.clone();
         let accepted = import.accept.iter().any(|one| *one == name || *one == clean);
-        let found = found(&clean, server, &mut told).map(|server| {
-            let like = imitation(&name, &server);
-            Found { like, ..server }
-        });
-        match found {
+        match found((&clean, &name), server, &mut told) {
             Ok(Found { like: Some(like), .. }) if !accepted => {
                 told.variables = before;
                 told.notes.push(format!(
@@ -320,7 +316,12 @@ fn listed(root: &Value) -> Vec<(String, &Map<String, Value>)> {
     found
 }
 
-fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Found, String> {
+/// What a server of a client is here, where its name is the first, and `called` is what the client calls it.
+fn found(
+    (name, called): (&str, &str),
+    server: &Map<String, Value>,
+    told: &mut Told,
+) -> Result<Found, String> {
     let off = server.get("disabled").and_then(Value::as_bool) == Some(true)
         || server.get("enabled").and_then(Value::as_bool) == Some(false);
     if off {
@@ -389,7 +390,15 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
     if url.as_deref().is_some_and(|url| url.contains('@')) {
         return Err("there is a credential in its URL; show it in a header".to_owned());
     }
-    let url = url.filter(|_| command.is_none()).map(|url| address(name, &url, told));
+    let url = url.filter(|_| command.is_none());
+    // Before anything in it becomes a variable.
+    let like = imitation(&Candidate {
+        name: called,
+        command: command.as_deref(),
+        args: &line,
+        url: url.as_deref(),
+    });
+    let url = url.map(|url| address(name, &url, told));
     let tools = ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"];
     Ok(Found {
         old: text("type").is_some_and(|kind| kind == "sse"),
@@ -401,7 +410,7 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
         token,
         directory: text("cwd").filter(|path| path.starts_with('/')),
         tools: tools.iter().flat_map(|key| list(key)).filter(|tool| tool != "*").collect(),
-        like: None,
+        like,
     })
 }
 

@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use policy::shadow;
 
-use super::{Found, packages};
+use super::packages;
 
 /// The list.
 const LIST: &str = include_str!("familiar.txt");
@@ -44,6 +44,19 @@ static FAMILIAR: LazyLock<Familiar> = LazyLock::new(|| {
     all
 });
 
+/// A server as its client has it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Candidate<'a> {
+    /// What the client calls it.
+    pub(super) name: &'a str,
+    /// The program that it is, or that runs it.
+    pub(super) command: Option<&'a str>,
+    /// The arguments of the program.
+    pub(super) args: &'a [String],
+    /// Where it is, if it is no program.
+    pub(super) url: Option<&'a str>,
+}
+
 /// What a server looks like and is not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Imitation {
@@ -64,9 +77,9 @@ impl fmt::Display for Imitation {
     }
 }
 
-/// What a server looks like and is not, if it looks like anything. `name` is what the client calls it.
-pub(super) fn imitation(name: &str, server: &Found) -> Option<Imitation> {
-    of_packages(server).or_else(|| of_host(name, server)).or_else(|| of_name(name))
+/// What a server looks like and is not, if it looks like anything.
+pub(super) fn imitation(server: &Candidate<'_>) -> Option<Imitation> {
+    of_packages(server).or_else(|| of_host(server)).or_else(|| of_name(server.name))
 }
 
 fn of_name(name: &str) -> Option<Imitation> {
@@ -87,12 +100,12 @@ fn of_name(name: &str) -> Option<Imitation> {
     })
 }
 
-fn of_packages(server: &Found) -> Option<Imitation> {
-    let command = server.command.as_deref()?;
+fn of_packages(server: &Candidate<'_>) -> Option<Imitation> {
+    let command = server.command?;
     let runner = command.rsplit('/').next().unwrap_or_default();
     let is_python = matches!(runner, "uvx" | "uv" | "pipx");
     let known = if is_python { &FAMILIAR.pypi } else { &FAMILIAR.npm };
-    let named = packages(command, &server.args).into_iter();
+    let named = packages(command, server.args).into_iter();
     let named = named.filter_map(|n| server.args.get(n)).map(|package| bare(package, is_python));
     named.into_iter().find_map(|package| {
         if known.contains(&package.as_str()) {
@@ -114,8 +127,8 @@ fn of_packages(server: &Found) -> Option<Imitation> {
     })
 }
 
-fn of_host(name: &str, server: &Found) -> Option<Imitation> {
-    let url = server.url.as_deref()?.parse::<http::Uri>().ok()?;
+fn of_host(server: &Candidate<'_>) -> Option<Imitation> {
+    let url = server.url?.parse::<http::Uri>().ok()?;
     let own = url.host()?.trim_end_matches('.').to_lowercase();
     let imitation = |how, other| Some(Imitation { what: "host", own: own.clone(), how, other });
     let hosts = || FAMILIAR.servers.iter().flat_map(|(_, hosts)| hosts.iter().copied());
@@ -130,7 +143,7 @@ fn of_host(name: &str, server: &Found) -> Option<Imitation> {
             return imitation("is one letter away from", host);
         }
     }
-    let named = FAMILIAR.servers.iter().find(|(known, _)| name.eq_ignore_ascii_case(known));
+    let named = FAMILIAR.servers.iter().find(|(known, _)| server.name.eq_ignore_ascii_case(known));
     let host = named.and_then(|(_, hosts)| hosts.first().copied())?;
     imitation("is none of the vendor, whose is", host)
 }
@@ -187,15 +200,19 @@ fn is_one_edit(one: &str, other: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::{FAMILIAR, Found, imitation};
+    use super::{Candidate, FAMILIAR, imitation};
 
-    fn runs(command: &str, args: &[&str]) -> Found {
-        let args = args.iter().map(|arg| (*arg).to_owned()).collect();
-        Found { command: Some(command.to_owned()), args, ..Found::default() }
-    }
-
-    fn at(url: &str) -> Found {
-        Found { url: Some(url.to_owned()), ..Found::default() }
+    /// A program, with blanks between what stands on its command line; or a URL.
+    fn noticed(name: &str, server: &str) -> Option<&'static str> {
+        let mut words = server.split(' ').map(str::to_owned);
+        let first = words.next().unwrap();
+        let args: Vec<_> = words.collect();
+        let candidate = if first.starts_with("https:") {
+            Candidate { name, url: Some(&first), ..Candidate::default() }
+        } else {
+            Candidate { name, command: Some(&first), args: &args, url: None }
+        };
+        imitation(&candidate).map(|found| found.other)
     }
 
     #[test]
@@ -211,53 +228,41 @@ mod tests {
     fn what_only_looks_like_a_server_that_many_use_is_noticed() {
         let filesystem = "@modelcontextprotocol/server-filesystem";
         for (name, server, other) in [
-            (
-                "f",
-                runs("npx", &["-y", "@modelcontextprotoco1/server-filesystem@1.0.0"]),
-                filesystem,
-            ),
-            ("f", runs("npx", &["-y", "@modelcontextprotocol/server-filesytem@1.0.0"]), filesystem),
-            ("f", runs("npx", &["-y", "@evil/server-filesystem@1.0.0"]), filesystem),
-            ("f", runs("npx", &["-y", "server-filesystem@1.0.0"]), filesystem),
-            (
-                "f",
-                runs("/usr/bin/npx", &["--package=@playwrigth/mcp@1.0.0", "x"]),
-                "@playwright/mcp",
-            ),
-            ("g", runs("uvx", &["mcp-server-gti==1.0.0"]), "mcp-server-git"),
-            ("g", runs("uvx", &["mcp-server-g1t@1.0.0"]), "mcp-server-git"),
-            ("githud", runs("/opt/server", &[]), "github"),
-            ("g\u{456}thub", runs("/opt/server", &[]), "github"),
-            ("github", at("https://mcp.evil.example/mcp"), "api.githubcopilot.com"),
-            ("GitHub", at("https://api.githubcopilot.com.evil.example/"), "api.githubcopilot.com"),
-            ("x", at("https://mcp.notiom.com/mcp"), "mcp.notion.com"),
-            ("x", at("https://mcp.l1near.app/mcp"), "mcp.linear.app"),
+            ("f", "npx -y @modelcontextprotoco1/server-filesystem@1.0.0", filesystem),
+            ("f", "npx -y @modelcontextprotocol/server-filesytem@1.0.0", filesystem),
+            ("f", "npx -y @evil/server-filesystem@1.0.0", filesystem),
+            ("f", "npx -y server-filesystem@1.0.0", filesystem),
+            ("f", "/usr/bin/npx --package=@playwrigth/mcp@1.0.0 x", "@playwright/mcp"),
+            ("g", "uvx mcp-server-gti==1.0.0", "mcp-server-git"),
+            ("g", "uvx mcp-server-g1t@1.0.0", "mcp-server-git"),
+            ("githud", "/opt/server", "github"),
+            ("g\u{456}thub", "/opt/server", "github"),
+            ("github", "https://mcp.evil.example/mcp", "api.githubcopilot.com"),
+            ("GitHub", "https://api.githubcopilot.com.evil.example/", "api.githubcopilot.com"),
+            ("x", "https://mcp.notiom.com/mcp", "mcp.notion.com"),
+            ("x", "https://mcp.l1near.app/mcp", "mcp.linear.app"),
         ] {
-            let found = imitation(name, &server);
-            assert_eq!(found.map(|one| one.other), Some(other), "{name} {server:?}");
+            assert_eq!(noticed(name, server), Some(other), "{name} {server}");
         }
     }
 
     #[test]
     fn what_many_use_and_what_looks_like_nothing_of_it_passes() {
         for (name, server) in [
-            (
-                "filesystem",
-                runs("npx", &["-y", "@modelcontextprotocol/server-filesystem@1.0.0", "/srv"]),
-            ),
-            ("git", runs("uvx", &["mcp-server-git==1.0.0"])),
-            ("git", runs("uvx", &["mcp_server_git@1.0.0"])),
-            ("tickets", runs("npx", &["@corp/tickets-mcp@1.0.0"])),
-            ("browser", runs("npx", &["@corp/mcp@1.0.0"])),
-            ("github", at("https://api.githubcopilot.com/mcp/")),
-            ("github", runs("docker", &["run", "ghcr.io/github/github-mcp-server"])),
-            ("gitlab", at("https://gitlab.com/api/v4/mcp")),
-            ("notion", at("https://mcp.notion.com/mcp")),
-            ("motion", at("https://mcp.motion.example/mcp")),
-            ("git", at("https://mcp.corp.example/mcp")),
-            ("docs", at("https://docs.example.com/mcp")),
+            ("filesystem", "npx -y @modelcontextprotocol/server-filesystem@1.0.0 /srv"),
+            ("git", "uvx mcp-server-git==1.0.0"),
+            ("git", "uvx mcp_server_git@1.0.0"),
+            ("tickets", "npx @corp/tickets-mcp@1.0.0"),
+            ("browser", "npx @corp/mcp@1.0.0"),
+            ("github", "https://api.githubcopilot.com/mcp/"),
+            ("github", "docker run ghcr.io/github/github-mcp-server"),
+            ("gitlab", "https://gitlab.com/api/v4/mcp"),
+            ("notion", "https://mcp.notion.com/mcp"),
+            ("motion", "https://mcp.motion.example/mcp"),
+            ("git", "https://mcp.corp.example/mcp"),
+            ("docs", "https://docs.example.com/mcp"),
         ] {
-            assert_eq!(imitation(name, &server), None, "{name} {server:?}");
+            assert_eq!(noticed(name, server), None, "{name} {server}");
         }
     }
 }
