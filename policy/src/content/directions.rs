@@ -26,10 +26,12 @@ const PLACES: usize = 256;
 /// Longest name that is looked up, in bytes.
 const LONGEST: usize = 256;
 /// What one verb costs, and what one name costs, in units.
-const EACH_VERB: usize = 128;
+const EACH_VERB: usize = 384;
 const EACH_NAME: usize = 256;
 /// Between the parts of a name that a client has put together (`mcp__SERVER__TOOL`).
 const BETWEEN: &str = "__";
+/// Most such parts that are left out of a name.
+const PARTS: usize = 4;
 /// Verbs that have a tool used, and the form of each.
 #[rustfmt::skip]
 const VERBS: [(&str, Form); 19] = [
@@ -77,8 +79,8 @@ fn is_word(name: &str) -> bool {
 pub(crate) struct Mention {
     /// In canonical form.
     name: String,
-    /// The same without what a client puts before the name of a server, if there is that.
-    bare: Option<String>,
+    /// The same without each of the parts that a client can put before the name of a server.
+    bare: Vec<String>,
     /// It is one word.
     word: bool,
     /// It is quoted, or said to be a tool.
@@ -160,7 +162,7 @@ impl ToolNames {
         if all.any(|known| known.server == *own) {
             return false;
         }
-        let forms = [Some(&mention.name), mention.bare.as_ref()].into_iter().flatten();
+        let forms = std::iter::once(&mention.name).chain(&mention.bare);
         let mut prefixed = forms.filter_map(|form| self.prefixed.get(form)).flatten();
         named(&mention.name).filter(fits).any(|known| other(&known))
             || prefixed.any(|known| other(&known))
@@ -280,7 +282,9 @@ fn mention(text: &str, place: Range<usize>) -> Option<Mention> {
     };
     let owner = last.and_then(|last| last.strip_suffix("'s").or_else(|| last.strip_suffix("’s")));
     let server = server.filter(|_| is(of, &OF)).or(owner).map(canonical);
-    let bare = name.split_once(BETWEEN).map(|(_, rest)| canonical(rest));
+    let parts = name.match_indices(BETWEEN).take(PARTS);
+    let rest = |(at, _): (usize, &str)| name.get(at..).map(canonical);
+    let bare = parts.filter_map(rest).collect();
     Some(Mention { name: canonical(name), bare, word: is_word(name), firm, server })
 }
 

@@ -36,6 +36,8 @@ const LINE: usize = 10;
 const JOINED: usize = 5;
 /// How far the end of a sentence is looked for, in bytes.
 const SENTENCE: usize = 400;
+/// What reading the sentence around what a rule found costs, in units.
+const CONTEXT: usize = 384;
 /// Most sentences behind orders that are taken for more of them, and before them.
 const FOLLOWING: usize = 64;
 const LEADING: usize = 8;
@@ -363,7 +365,7 @@ fn search(text: &str, budget: &Budget) -> Option<Order> {
                 budget.spend(part.len()).then_some(())?;
                 for found in pattern.find_iter(part) {
                     let place = stretch.start + found.start()..stretch.start + found.end();
-                    if room > 0 && !found.is_empty() && counts(rule, text, &place) {
+                    if room > 0 && !found.is_empty() && counts(rule, text, &place, budget) {
                         room -= 1;
                         hits.push((place.start, place.end, n));
                     }
@@ -376,10 +378,11 @@ fn search(text: &str, budget: &Budget) -> Option<Order> {
 }
 
 /// Whether what a rule found counts, where its sentence is read: what somebody is warned of is no order.
-fn counts(rule: &Rule, text: &str, place: &Range<usize>) -> bool {
+fn counts(rule: &Rule, text: &str, place: &Range<usize>, budget: &Budget) -> bool {
+    let read = || budget.spend(CONTEXT);
     match rule.note {
-        solicit::NOTE => solicit::asks(text, place.clone()),
-        CONFIDENTIAL | ADDRESSED => !imperative::is_forbidden(text, place.start),
+        solicit::NOTE => read() && solicit::asks(text, place.clone()),
+        CONFIDENTIAL | ADDRESSED => read() && !imperative::is_forbidden(text, place.start),
         _ => true,
     }
 }
