@@ -198,7 +198,7 @@ fn search(text: &str, others: Others<'_>, budget: &Budget) -> Vec<Range<usize>> 
     let mut read = 0;
     for verb in words.find_iter(text) {
         let form = VERBS.get(verb.pattern().as_usize()).map(|(_, form)| *form);
-        let Some(form) = form.filter(|_| stands_alone(text, verb.start()..verb.end())) else {
+        let Some(form) = form.filter(|_| stands_alone(text, &(verb.start()..verb.end()))) else {
             continue;
         };
         if !budget.spend(EACH_VERB) || found.len() == PLACES {
@@ -212,7 +212,7 @@ fn search(text: &str, others: Others<'_>, budget: &Budget) -> Vec<Range<usize>> 
             if !budget.spend(EACH_NAME + name.len()) {
                 return found;
             }
-            if mention(text, name.clone()).is_some_and(|mention| others(&mention)) {
+            if mention(text, &name).is_some_and(|mention| others(&mention)) {
                 found.push(verb.start()..name.end);
             }
         }
@@ -222,7 +222,7 @@ fn search(text: &str, others: Others<'_>, budget: &Budget) -> Vec<Range<usize>> 
 }
 
 /// Whether a verb is a word of its own with something behind it.
-fn stands_alone(text: &str, verb: Range<usize>) -> bool {
+fn stands_alone(text: &str, verb: &Range<usize>) -> bool {
     let before = text.get(..verb.start).and_then(|before| before.chars().next_back());
     let behind = text.get(verb.end..).and_then(|behind| behind.chars().next());
     !before.is_some_and(|c| c.is_alphanumeric() || c == '_')
@@ -261,7 +261,7 @@ fn names(text: &str, part: Range<usize>) -> impl Iterator<Item = Range<usize>> {
 }
 
 /// What is named at a place of a text, and how.
-fn mention(text: &str, place: Range<usize>) -> Option<Mention> {
+fn mention(text: &str, place: &Range<usize>) -> Option<Mention> {
     let name = text.get(place.clone())?;
     let (before, behind) = (text.get(..place.start)?, text.get(place.end..)?);
     let opened = before.ends_with(QUOTES);

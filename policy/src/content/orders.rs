@@ -381,7 +381,7 @@ fn search(text: &str, budget: &Budget) -> Option<Order> {
 fn counts(rule: &Rule, text: &str, place: &Range<usize>, budget: &Budget) -> bool {
     let read = || budget.spend(CONTEXT);
     match rule.note {
-        solicit::NOTE => read() && solicit::asks(text, place.clone()),
+        solicit::NOTE => read() && solicit::asks(text, place),
         CONFIDENTIAL | ADDRESSED => read() && !imperative::is_forbidden(text, place.start),
         _ => true,
     }

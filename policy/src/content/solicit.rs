@@ -89,7 +89,7 @@ pub(super) fn pattern() -> String {
 }
 
 /// Whether what the pattern found at a place of a text asks for a secret.
-pub(super) fn asks(text: &str, place: Range<usize>) -> bool {
+pub(super) fn asks(text: &str, place: &Range<usize>) -> bool {
     if !imperative::is_order(text, place.start, Form::Base) {
         return false;
     }
