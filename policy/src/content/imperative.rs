@@ -14,18 +14,18 @@ const NEGATIONS: [&str; 10] = [
 /// Words that may stand between a negation and the verb that it is about. With others it is about something
 /// else: "do not forget to send it" has it sent.
 #[rustfmt::skip]
-const GOVERNED: [&str; 28] = [
+const GOVERNED: [&str; 39] = [
     "ever", "ask", "asks", "asked", "you", "us", "them", "anyone", "anybody", "to", "be", "the", "user", "users", "have",
     "need", "under", "any", "circumstances", "simply", "even", "again", "directly", "please", "should", "must", "try",
-    "attempt",
+    "attempt", "or", "share", "post", "email", "mail", "give", "reveal", "disclose", "provide", "forward", "send",
 ];
 /// Words behind which `to` begins an order.
 const REMINDING: [&str; 6] = ["sure", "forget", "hesitate", "remember", "fail", "delay"];
 /// Words after which a verb is no order: who does it, or the form of the verb.
 #[rustfmt::skip]
-const TELLING: [&str; 42] = [
+const TELLING: [&str; 41] = [
     "i", "we", "they", "you", "it", "he", "she", "who", "which", "that", "did", "does", "can", "could", "may", "might",
-    "will", "would", "how", "should", "must", "shall", "to", "or", "by", "user", "users", "client", "clients", "people",
+    "will", "would", "how", "should", "must", "shall", "to", "by", "user", "users", "client", "clients", "people",
     "someone", "anyone", "apps", "agent", "model", "server", "servers", "system", "where", "when", "if", "as",
 ];
 /// Words after which a word is a noun.
@@ -88,7 +88,7 @@ fn follows(last: &str, before: &str, all: &[String]) -> bool {
         return true;
     }
     if last == "to" {
-        let reader = all.iter().rev().take(4).any(|word| word == "you");
+        let reader = all.iter().rev().take(4).any(|word| word == "you" || word.starts_with("you'"));
         return REMINDING.contains(&before) || reader && NEEDING.contains(&before);
     }
     let somebody = last.ends_with('s') && !NOBODY.contains(&last);
@@ -103,7 +103,11 @@ pub(super) fn is_forbidden(text: &str, at: usize) -> bool {
 /// Whether the last clause of a text says that what follows is not to be done.
 fn is_negated(sentence: &str) -> bool {
     let clause = sentence.rsplit([',', ';', ':', '—', '–']).next().unwrap_or_default();
-    let words = words(clause);
+    let mut words = words(clause);
+    // In "never post, email or send it" all three are forbidden.
+    if words.last().is_some_and(|last| last == "or") {
+        words = self::words(sentence);
+    }
     let negates = |word: &String| {
         NEGATIONS.contains(&word.as_str()) || word.ends_with("n't") || word.ends_with("n’t")
     };
@@ -159,6 +163,8 @@ mod tests {
             "Could you call it",
             "Make sure to call it",
             "Do not forget to call it",
+            "Reply here or call it",
+            "You'll be asked to call it",
             "Don't hesitate to call it",
             "If not done yet please call it",
             "Continue by calling it",
@@ -173,6 +179,7 @@ mod tests {
             "never call it",
             "Do not call it",
             "Don't call it",
+            "Never share, post or call it",
             "You don’t call it",
             "No one should call it",
             "The client must call it",
