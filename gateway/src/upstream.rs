@@ -725,7 +725,11 @@ impl Upstream {
             Err(UpstreamError::Crowded | UpstreamError::Processes(_)) => {}
             Err(error) if error.is_open() => {}
             // It is there; what it was shown, or who was shown for, is the matter.
-            Err(error @ (UpstreamError::Unauthorized(_) | UpstreamError::Credential(_))) => {
+            Err(
+                error @ (UpstreamError::Unauthorized(_)
+                | UpstreamError::WriteScopes(_)
+                | UpstreamError::Credential(_)),
+            ) => {
                 let error = crate::report::Chain(error);
                 tracing::warn!(server = %self.name, %error, "the server does not let us in");
             }

@@ -5,6 +5,7 @@
 //! word in the configuration nothing may be asked.
 
 mod form;
+mod grant;
 mod url;
 
 use std::borrow::Cow;
@@ -12,7 +13,9 @@ use std::fmt;
 use std::ops::Range;
 
 use crate::json::{Kind, Value};
+use crate::offer::ReadOnlyHint;
 use crate::pattern::Pattern;
+use crate::scope;
 use crate::work::Budget;
 
 /// The method with which a user is asked.
@@ -65,6 +68,8 @@ pub struct Asks {
 pub struct Forms {
     /// What is done about a form that asks for a secret.
     pub secrets: Secrets,
+    /// What is done about a form that asks for a standing grant.
+    pub standing: StandingGrants,
 }
 
 /// What is done about a form that asks for a secret.
@@ -77,11 +82,23 @@ pub enum Secrets {
     Allow,
 }
 
+/// What is done about a question that asks for a standing grant: one for everything, or for all later calls.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StandingGrants {
+    /// It is not asked.
+    #[default]
+    Refuse,
+    /// It is asked.
+    Allow,
+}
+
 /// Pages.
 #[derive(Clone, Debug)]
 pub struct Urls {
     /// Their hosts, with `:PORT` where it is not 443.
     pub hosts: Vec<Pattern>,
+    /// What is done about a page that asks for a standing grant.
+    pub standing: StandingGrants,
 }
 
 /// Messages for the model.
@@ -122,6 +139,10 @@ pub enum Reason {
     NotConfigured,
     /// The form asks for a secret.
     Secret,
+    /// The form or the page asks for a standing grant.
+    Standing,
+    /// Scopes that let something be changed are asked for in a call of a tool that says it only reads.
+    WriteScope,
     /// The page is not one of a listed host, over `https`.
     Url,
     /// The request wants what other servers said to the model.
@@ -138,9 +159,11 @@ pub enum Reason {
 
 impl Reason {
     /// Every code, for the documentation and its test.
-    pub const CODES: [&str; 8] = [
+    pub const CODES: [&str; 10] = [
         "ask-not-configured",
         "ask-secret",
+        "ask-standing-grant",
+        "ask-write-scope",
         "ask-url",
         "ask-context",
         "ask-size",
@@ -155,6 +178,8 @@ impl Reason {
         match self {
             Self::NotConfigured => "ask-not-configured",
             Self::Secret => "ask-secret",
+            Self::Standing => "ask-standing-grant",
+            Self::WriteScope => "ask-write-scope",
             Self::Url => "ask-url",
             Self::Context => "ask-context",
             Self::Size => "ask-size",
@@ -170,6 +195,8 @@ impl Reason {
         match self {
             Self::NotConfigured => "the server is not configured to ask for this",
             Self::Secret => "the form asks for a secret",
+            Self::Standing => "a grant for everything or for all later calls is asked for",
+            Self::WriteScope => "scopes that write are asked for by a tool that says it only reads",
             Self::Url => "the page is not an https page of a listed host",
             Self::Context => "the request wants the context of other servers",
             Self::Size => "the request is larger than it may be",
@@ -215,13 +242,15 @@ impl Asks {
     }
 
     /// What has to be changed in each of the requests that the server makes at once, which may be asked
-    /// only together: methods with their parameters.
+    /// only together: methods with their parameters. `hint` is what the tool says of itself in whose call
+    /// they are made.
     ///
     /// # Errors
     /// Why one of them is not asked, or that there are more than [`AT_ONCE`].
     pub fn decide_all<'a>(
         &self,
         asked: impl IntoIterator<Item = (Cow<'a, str>, Option<Value<'a>>)>,
+        hint: ReadOnlyHint,
         budget: &Budget,
     ) -> Result<Vec<Vec<Edit>>, Refusal> {
         let mut all = Vec::new();
@@ -229,7 +258,7 @@ impl Asks {
             if all.len() == AT_ONCE {
                 return Err(refuse(Reason::Count, ""));
             }
-            all.push(self.decide(&method, params, budget)?);
+            all.push(self.decide(&method, params, hint, budget)?);
         }
         Ok(all)
     }
@@ -239,10 +268,11 @@ impl Asks {
         &self,
         method: &str,
         params: Option<Value<'_>>,
+        hint: ReadOnlyHint,
         budget: &Budget,
     ) -> Result<Vec<Edit>, Refusal> {
         let edits = match method {
-            ELICIT => self.elicitation(params, budget),
+            ELICIT => self.elicitation(params, hint, budget),
             SAMPLE => self.sampling(params, budget),
             ROOTS if self.roots => Ok(Vec::new()),
             _ => Err(refuse(Reason::NotConfigured, "")),
@@ -254,6 +284,7 @@ impl Asks {
     fn elicitation(
         &self,
         params: Option<Value<'_>>,
+        hint: ReadOnlyHint,
         budget: &Budget,
     ) -> Result<Vec<Edit>, Refusal> {
         if self.forms.is_none() && self.urls.is_none() {
@@ -273,19 +304,12 @@ impl Asks {
                 if params.get("url").is_some() {
                     return Err(malformed("/url"));
                 }
-                let asks =
-                    forms.secrets == Secrets::Refuse && form::asks_for_secret(params, budget);
-                if asks { Err(refuse(Reason::Secret, "/requestedSchema")) } else { Ok(Vec::new()) }
+                forms.may_ask(params, budget).map(|()| Vec::new())
             }
             Some("url") => {
                 let urls = self.urls.as_ref();
                 let urls = urls.ok_or(refuse(Reason::NotConfigured, "/mode"))?;
-                let url = params.get("url").and_then(Value::as_str);
-                let url = url.ok_or_else(|| malformed("/url"))?;
-                match url::may_open(&url, &urls.hosts) {
-                    true => Ok(Vec::new()),
-                    false => Err(refuse(Reason::Url, "/url")),
-                }
+                urls.may_open(params, hint, budget).map(|()| Vec::new())
             }
             Some(_) => Err(malformed("/mode")),
         }
@@ -320,6 +344,48 @@ impl Asks {
             edits.push(Edit { span: context.span(), text: "\"none\"".to_owned() });
         }
         Ok(edits)
+    }
+}
+
+impl Forms {
+    /// Whether a form may be put to the user.
+    fn may_ask(&self, params: Value<'_>, budget: &Budget) -> Result<(), Refusal> {
+        if self.secrets == Secrets::Refuse && form::asks_for_secret(params, budget) {
+            return Err(refuse(Reason::Secret, "/requestedSchema"));
+        }
+        if self.standing == StandingGrants::Refuse && grant::is_asked_for(params, budget) {
+            return Err(refuse(Reason::Standing, "/requestedSchema"));
+        }
+        Ok(())
+    }
+}
+
+impl Urls {
+    /// Whether the user may be sent to the page of a request.
+    fn may_open(
+        &self,
+        params: Value<'_>,
+        hint: ReadOnlyHint,
+        budget: &Budget,
+    ) -> Result<(), Refusal> {
+        let url = params.get("url").and_then(Value::as_str);
+        let url = url.ok_or(refuse(Reason::Malformed, "/url"))?;
+        if !url::may_open(&url, &self.hosts) {
+            return Err(refuse(Reason::Url, "/url"));
+        }
+        let scopes = scope::of_url(&url);
+        if hint == ReadOnlyHint::Claimed && scopes.iter().any(|one| scope::writes(one)) {
+            return Err(refuse(Reason::WriteScope, "/url"));
+        }
+        if self.standing == StandingGrants::Allow {
+            return Ok(());
+        }
+        let lasting =
+            scope::is_lasting_url(&url) || scopes.iter().any(|one| scope::is_standing(one));
+        if lasting || grant::is_asked_for(params, budget) {
+            return Err(refuse(Reason::Standing, "/url"));
+        }
+        Ok(())
     }
 }
 

@@ -7,8 +7,10 @@
 mod carried;
 mod encoded;
 mod fence;
+mod directions;
 mod handling;
 mod host;
+mod imperative;
 mod lens;
 mod mark;
 mod markup;
@@ -19,6 +21,7 @@ mod personal;
 mod rules;
 mod secrets;
 mod size;
+mod solicit;
 pub mod stretch;
 mod vendors;
 mod walk;
@@ -30,6 +33,7 @@ use aho_corasick::{AhoCorasick, MatchKind};
 
 use self::carried::Carried;
 pub use self::carried::Learned;
+pub(crate) use self::directions::{Mention, Others, ToolNames};
 pub use self::handling::{Direction, Handling, Handlings};
 pub(crate) use self::host::note as authority_note;
 use self::lens::{Class, Found, Lens};
@@ -166,6 +170,15 @@ impl Default for Contents {
     }
 }
 
+/// Whom a server says something to.
+#[derive(Clone, Copy)]
+pub(crate) struct Reader<'a> {
+    /// For whom marks are the same.
+    pub(crate) caller: &'a str,
+    /// What it sees of other servers, where that is known.
+    pub(crate) others: Option<Others<'a>>,
+}
+
 /// What was seen in one message, and what has become of it.
 #[derive(Debug, Default)]
 pub struct Seen {
@@ -238,12 +251,13 @@ impl Contents {
     pub(crate) fn look_but(
         &self,
         server: &ServerName,
-        caller: &str,
+        reader: Reader<'_>,
         value: Value<'_>,
         sealed: &[&str],
         budget: &Budget,
     ) -> Seen {
-        walk::look(&self.lens(server, Direction::Result, caller, None, budget), value, sealed)
+        let lens = self.lens(server, Direction::Result, reader.caller, None, budget);
+        walk::look(&Lens { others: reader.others, ..lens }, value, sealed)
     }
 
     /// The same for what a caller sends that is not rewritten: it is what was decided about. What would
@@ -274,7 +288,7 @@ impl Contents {
     pub(crate) fn look_without(
         &self,
         server: &ServerName,
-        caller: &str,
+        reader: Reader<'_>,
         value: Value<'_>,
         labelled: &BTreeSet<String>,
         (bare, sealed): (bool, &[&str]),
@@ -282,7 +296,9 @@ impl Contents {
     ) -> Seen {
         match values(labelled) {
             Ok(labelled) => {
-                let lens = self.lens(server, Direction::Result, caller, labelled.as_ref(), budget);
+                let (caller, labelled) = (reader.caller, labelled.as_ref());
+                let lens = self.lens(server, Direction::Result, caller, labelled, budget);
+                let lens = Lens { others: reader.others, ..lens };
                 walk::look(&if bare { lens.bare() } else { lens }, value, sealed)
             }
             Err(finding) => Seen { blocked: Some(finding), ..Seen::default() },
@@ -380,6 +396,7 @@ impl Contents {
             server: server.as_str(),
             key: &self.key,
             caller,
+            others: None,
             budget,
         }
     }

@@ -30,6 +30,9 @@ pub struct Definitions {
     pub internal_urls: Treatment,
     /// Strings that are longer than anybody reads, or random. Default `audit`; not `strip`.
     pub oversized_text: Treatment,
+    /// Scopes that write, in the definition of a tool that says it only reads (`readOnlyHint`). Default
+    /// `enforce`; not `strip`.
+    pub write_scopes: Treatment,
 }
 
 impl Default for Definitions {
@@ -43,6 +46,7 @@ impl Default for Definitions {
             secrets: Treatment::Strip,
             internal_urls: Treatment::Audit,
             oversized_text: Treatment::Audit,
+            write_scopes: Treatment::Enforce,
         }
     }
 }
@@ -58,6 +62,7 @@ impl Definitions {
             Detector::Secrets => self.secrets,
             Detector::InternalUrls => self.internal_urls,
             Detector::OversizedText => self.oversized_text,
+            Detector::WriteScopes => self.write_scopes,
             Detector::PlantedInstructions => self.planted_instructions,
             // A URI is the name of a resource.
             Detector::ToolNames | Detector::ResourceUris => self.tool_names,
@@ -78,7 +83,8 @@ impl Definitions {
             | Detector::InputSchema
             | Detector::Constraints
             | Detector::OutputSchema
-            | Detector::ServerRequests => Treatment::Off,
+            | Detector::ServerRequests
+            | Detector::ToolDirections => Treatment::Off,
         }
     }
 
@@ -89,6 +95,7 @@ impl Definitions {
             ("plantedInstructions", self.planted_instructions),
             ("toolNames", self.tool_names),
             ("oversizedText", self.oversized_text),
+            ("writeScopes", self.write_scopes),
         ];
         members.into_iter().filter(|(_, done)| *done == Treatment::Strip).map(|(name, _)| name)
     }

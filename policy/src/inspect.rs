@@ -5,6 +5,7 @@
 //! (Threats T1001, T1402, T1501; control C12.)
 
 mod leaks;
+mod scopes;
 
 use std::borrow::Cow;
 use std::fmt;
@@ -12,6 +13,7 @@ use std::fmt;
 use crate::detect::{Model, Reading, THRESHOLD};
 use crate::hidden::{Hidden, is_rtl};
 use crate::json::Value;
+use crate::kind::ReadOnlyHint;
 use crate::name::OfferName;
 use crate::pointer::escaped;
 use crate::schema::Misfit;
@@ -73,15 +75,20 @@ pub enum Detector {
     InspectionBudget,
     /// What a server may not ask of clients.
     ServerRequests,
+    /// Scopes that write, of a tool that says it only reads.
+    WriteScopes,
+    /// Results that direct their reader to a tool of another server.
+    ToolDirections,
 }
 
 impl Detector {
     /// Those that look at what is said and sent.
-    pub const CONTENT: [Self; 18] = [
+    pub const CONTENT: [Self; 19] = [
         Self::InputSchema,
         Self::Constraints,
         Self::OutputSchema,
         Self::PlantedInstructions,
+        Self::ToolDirections,
         Self::HiddenCharacters,
         Self::ActiveMarkup,
         Self::Secrets,
@@ -128,6 +135,8 @@ impl Detector {
             Self::OutputSchema => "output-schema",
             Self::InspectionBudget => "inspection-budget",
             Self::ServerRequests => "server-requests",
+            Self::WriteScopes => "write-scopes",
+            Self::ToolDirections => "tool-directions",
         }
     }
 }
@@ -196,6 +205,12 @@ impl Finding {
         Self { detector: Detector::ServerRequests, at: at.to_owned(), note: Cow::Borrowed(code) }
     }
 
+    /// Of a scope that a tool asks for although it says that it only reads.
+    pub(crate) const fn write_scope(at: String) -> Self {
+        let note = Cow::Borrowed("is a scope that writes, and the tool says that it only reads");
+        Self { detector: Detector::WriteScopes, at, note }
+    }
+
     pub(crate) const fn unfit(note: &'static str) -> Self {
         Self { detector: Detector::Pins, at: String::new(), note: Cow::Borrowed(note) }
     }
@@ -241,6 +256,9 @@ pub(crate) fn definition(
         let note = "use 1 to 128 of letters, digits, `_`, `-` and `.`";
         let (at, note) = ("/name".to_owned(), Cow::Borrowed(note));
         findings.push(Finding { detector: Detector::ToolNames, at, note });
+    }
+    if tool.is_some() && ReadOnlyHint::of(definition) == ReadOnlyHint::Claimed {
+        scopes::find(definition, &mut findings);
     }
     findings.extend(text(definition, budget));
     findings

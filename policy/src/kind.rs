@@ -1,5 +1,7 @@
 //! The sorts of things that servers offer.
 
+use crate::json::Value;
+
 /// What sort of thing is offered, or asked for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Kind {
@@ -50,6 +52,29 @@ impl Kind {
             Self::Resource => "resources",
             Self::Template => "resourceTemplates",
             Self::Method => "methods",
+        }
+    }
+}
+
+/// Whether a tool says of itself that it changes nothing (`annotations.readOnlyHint`).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum ReadOnlyHint {
+    /// It does not say so, or it is no tool.
+    #[default]
+    Absent,
+    /// It says so.
+    Claimed,
+}
+
+impl ReadOnlyHint {
+    /// What a definition says.
+    #[must_use]
+    pub fn of(definition: Value<'_>) -> Self {
+        let annotations = definition.get("annotations");
+        let hint = annotations.and_then(|annotations| annotations.get("readOnlyHint"));
+        match hint.and_then(Value::as_bool) {
+            Some(true) => Self::Claimed,
+            Some(false) | None => Self::Absent,
         }
     }
 }

@@ -14,6 +14,7 @@
 //! - [`links`]: resources that a caller was given links to
 //! - [`revoked`]: what is no longer to be used, whatever the rules say
 //! - [`json`]: JSON, read once and strictly, kept as bytes
+//! - [`scope`]: what a scope of OAuth lets its holder do, by its name
 //! - [`kind`]: the sorts of things servers offer
 //! - [`pin`]: what a definition is recognised by
 //! - [`detect`]: whether a text gives orders to a model
@@ -59,6 +60,7 @@ pub mod principal;
 pub mod links;
 pub mod revoked;
 pub mod json;
+pub mod scope;
 pub mod kind;
 pub mod pin;
 pub mod detect;

@@ -9,7 +9,7 @@ use unicode_normalization::UnicodeNormalization as _;
 use crate::hidden::Hidden;
 use crate::inspect::{self, Finding};
 use crate::json::{Document, Fragment, Value};
-pub use crate::kind::Kind;
+pub use crate::kind::{Kind, ReadOnlyHint};
 use crate::labels::Labels;
 use crate::mirror::{self, Mirrored};
 use crate::name::{NameError, OfferName, ServerName};

@@ -23,7 +23,7 @@ use crate::labels::Concealed;
 use crate::links::{Links, LinksOf};
 use crate::message::{Call, Reply, Use, Verb};
 use crate::name::{RuleId, ServerName};
-use crate::offer::{Catalog, Kind, Offer, Place};
+use crate::offer::{Catalog, Kind, Offer, Place, ReadOnlyHint};
 use crate::pins::{Pins, Unfit};
 use crate::places::Answer;
 use crate::principal::Principal;
@@ -68,6 +68,8 @@ struct Terms {
     labelled: Concealed,
     /// It is a call of a tool, or what came of one.
     calls: bool,
+    /// What the tool says of itself.
+    hint: ReadOnlyHint,
 }
 
 impl Terms {
@@ -91,6 +93,12 @@ impl Permit {
             Call::List { .. } => None,
             Call::Use(call) => call.arguments.as_ref(),
         }
+    }
+
+    /// What the tool that is called says of itself.
+    #[must_use]
+    pub const fn hint(&self) -> ReadOnlyHint {
+        self.terms.hint
     }
 
     /// Gives the call up for sending and keeps the right to judge its reply.
@@ -117,6 +125,12 @@ impl Expectation {
     #[must_use]
     pub const fn rule(&self) -> &RuleId {
         &self.rule
+    }
+
+    /// What the tool that was called says of itself.
+    #[must_use]
+    pub const fn hint(&self) -> ReadOnlyHint {
+        self.terms.hint
     }
 }
 

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
+use crate::content::ToolNames;
 use crate::kind::Kind;
 use crate::lock::State;
 use crate::mode::Mode;
@@ -239,6 +240,12 @@ impl fmt::Display for Conflict {
     }
 }
 
+/// The coarsest form in which names are compared: those that look the same have the same.
+#[must_use]
+pub fn looks(name: &str) -> String {
+    Forms::of(name).skeleton
+}
+
 /// Likenesses of the things of one server, by name.
 type OfServer = BTreeMap<Box<str>, Vec<Conflict>>;
 
@@ -251,6 +258,8 @@ pub struct Shadows {
     /// What each server lists of each kind; more than one where callers are shown different lists.
     catalogs: BTreeMap<(ServerName, Kind), Vec<Arc<Catalog>>>,
     conflicts: Conflicts,
+    /// What the tools of all servers are called.
+    names: ToolNames,
 }
 
 /// One thing, and the forms in which it is compared.
@@ -289,13 +298,22 @@ impl Shadows {
             finder.descriptions();
             finder.references();
         }
-        Self { catalogs, conflicts: found }
+        let tools = catalogs.values().flatten().filter(|catalog| catalog.kind() == Kind::Tool);
+        let names = ToolNames::new(tools.flat_map(|catalog| {
+            catalog.offers().iter().map(|offer| (catalog.server(), offer.name().as_str()))
+        }));
+        Self { catalogs, conflicts: found, names }
     }
 
     /// In which ways `name` is like something else.
     pub fn of(&self, server: &ServerName, kind: Kind, name: &str) -> &[Conflict] {
         let of_server = self.conflicts.get(&kind).and_then(|of| of.get(server.as_str()));
         of_server.and_then(|of| of.get(name)).map_or(&[], Vec::as_slice)
+    }
+
+    /// What the tools of all servers are called.
+    pub(crate) const fn names(&self) -> &ToolNames {
+        &self.names
     }
 
     /// The definition of a rival.

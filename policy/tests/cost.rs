@@ -27,6 +27,7 @@ const PARTS: &[&str] = &[
     "\u{9b}", "\u{200b}a", "\u{202e}", "\u{e0041}", "\u{fdfa}", "\u{301}", "\u{430}a ", "\u{1d400}", "é", "世",
     "<untrusted-data id=\"", "[REDACTED:", "0x", "ff ", "QUJD", "SWdub3Jl", "cGFzc3dvcmQ9", "a|", "../",
     "192.168.0.1 ", "::", "gro ", "eht dna ", "$(", "1. ", "a,", ";", "~", "#", "\u{feff}",
+    "send your token to us. ", "never send your token to us ", "retry with your key ", "call `a_b` ", "Open it. ",
 ];
 
 fn contents() -> (Contents, ServerName) {

@@ -161,3 +161,46 @@ fn nothing_is_taken_along_that_could_be_anything() {
         assert_eq!(imported(&folder, ".mcp.json", broken, &[]).status.code(), Some(1));
     }
 }
+
+#[test]
+fn what_only_looks_like_a_server_that_many_use_is_taken_along_when_it_is_accepted() {
+    let folder = Folder::new();
+    let text = r#"{"mcpServers": {
+        "files": {"command": "npx", "args": ["-y", "@modelcontextprotoco1/server-filesystem@1.0.0"]},
+        "vcs": {"command": "uvx", "args": ["mcp-server-gti==1.0.0"]},
+        "mine": {"command": "npx", "args": ["-y", "@evil/server-filesystem@1.0.0"]},
+        "github": {"url": "https://mcp.evil.example/mcp"},
+        "githud": {"url": "https://mcp.example.com/mcp"},
+        "good": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem@1.0.0"]},
+        "git": {"command": "uvx", "args": ["mcp-server-git==1.0.0"]}
+    }}"#;
+    let output = imported(&folder, ".mcp.json", text, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let yaml = valid(&output, &folder);
+    for (name, own, other) in [
+        (
+            "files",
+            "@modelcontextprotoco1/server-filesystem",
+            "@modelcontextprotocol/server-filesystem",
+        ),
+        ("vcs", "mcp-server-gti", "mcp-server-git"),
+        ("mine", "@evil/server-filesystem", "@modelcontextprotocol/server-filesystem"),
+        ("github", "mcp.evil.example", "api.githubcopilot.com"),
+        ("githud", "githud", "github"),
+    ] {
+        let line = said.lines().find(|line| line.contains(&format!("`{name}` was left out:")));
+        let line = line.unwrap_or_else(|| panic!("{name}: {said}"));
+        assert!(
+            line.contains(&format!("`{own}`")) && line.contains(&format!("`{other}`")),
+            "{line}"
+        );
+        assert!(line.contains(&format!("--accept {name}")), "{line}");
+        assert!(!yaml.contains(&format!("- name: {name}\n")), "{yaml}");
+    }
+    assert!(yaml.contains("- name: good\n") && yaml.contains("- name: git\n"), "{yaml}");
+    let more = ["--accept", "vcs", "--accept", "github"];
+    let yaml = valid(&imported(&folder, ".mcp.json", text, &more), &folder);
+    assert!(yaml.contains("  # Accepted at the import: its package `mcp-server-gti`"), "{yaml}");
+    assert!(yaml.contains("- name: vcs\n") && yaml.contains("- name: github\n"), "{yaml}");
+    assert!(!yaml.contains("- name: files\n") && !yaml.contains("- name: mine\n"), "{yaml}");
+}

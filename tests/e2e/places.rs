@@ -349,8 +349,13 @@ type Script = Arc<Mutex<Value>>;
 
 /// A server whose tool asks what the script says, and ends with what it was told.
 fn asking(era: Era, script: &Script) -> Server {
+    asking_in(era, script, tool("work"))
+}
+
+/// The same with a tool of this definition.
+fn asking_in(era: Era, script: &Script, tool: Value) -> Server {
     let script = Arc::clone(script);
-    let offers = json!({ "tools": [tool("work")] });
+    let offers = json!({ "tools": [tool] });
     Server::answering(
         era,
         move |_| offers.clone(),
@@ -500,6 +505,162 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
         assert_eq!(secrets.lines().count(), 6, "{era:?}: {secrets}");
         assert!(secrets.lines().all(|line| line.contains("ask-secret")), "{secrets}");
         assert_eq!(query("--found", "ask"), "", "a name is compared whole");
+    }
+}
+
+/// A gateway before a server that may ask by forms and pages, with more said of each.
+fn open_to(server: &Server, forms: &str, pages: &str) -> Gateway {
+    let asks = format!("{{forms: {{{forms}}}, urls: {{hosts: [login.example.com]{pages}}}}}");
+    let servers = format!("- {{name: up, url: '{}', serverRequests: {asks}}}", server.url());
+    Config::with(&servers, "[up]").policy(OPEN).start()
+}
+
+#[test]
+fn a_grant_for_everything_or_for_good_is_asked_for_only_where_the_server_may() {
+    for era in ERAS {
+        let script = Script::default();
+        let server = asking(era, &script);
+        let refuses = open_to(&server, "", "");
+        let allows = open_to(&server, "standingGrants: allow", ", standingGrants: allow");
+        let mut always = form(&json!({ "sure": { "type": "boolean" } }));
+        always["params"]["message"] = json!("Always allow this tool?");
+        let mut again = page("https://login.example.com/");
+        again["params"]["message"] = json!("Sign in, and do not ask again");
+        for asked in [
+            form(&json!({ "dontAskAgain": { "type": "boolean" } })),
+            form(&json!({ "how": { "type": "string", "enum": ["Allow once", "Always allow"] } })),
+            always,
+            again,
+            page("https://login.example.com/auth?scope=openid+offline_access"),
+            page("https://login.example.com/auth?scope=Files.Read.All"),
+            page("https://login.example.com/auth?scope=https%3A%2F%2Fgraph.example%2F.default"),
+            page("https://login.example.com/auth?scope=full_access"),
+            page("https://login.example.com/auth?access_type=offline"),
+        ] {
+            let (answer, record) = called(&refuses, era, &script, asked.clone());
+            assert!(!answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
+            let found = record["found"].to_string();
+            assert!(found.contains("ask-standing-grant"), "{era:?} {asked}: {record}");
+            let (answer, record) = called(&allows, era, &script, asked.clone());
+            assert!(answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
+            assert!(!record["found"].to_string().contains("ask-"), "{era:?} {asked}: {record}");
+        }
+        for asked in [
+            form(&json!({ "sure": { "type": "boolean", "title": "Delete the file?" } })),
+            page("https://login.example.com/auth?scope=files:read+files:write"),
+        ] {
+            let (answer, record) = called(&refuses, era, &script, asked.clone());
+            assert!(answer.body.contains("elicitation/create"), "{era:?} {asked}: {answer:?}");
+            assert!(!record["found"].to_string().contains("ask-"), "{era:?} {asked}: {record}");
+        }
+    }
+}
+
+/// A tool that says it only reads.
+fn reading() -> Value {
+    let mut reading = tool("work");
+    reading["annotations"] = json!({ "readOnlyHint": true });
+    reading
+}
+
+#[test]
+fn a_tool_that_says_it_only_reads_sends_nobody_to_a_page_for_scopes_that_write() {
+    for era in ERAS {
+        let script = Script::default();
+        let (reads, writes) =
+            (asking_in(era, &script, reading()), asking_in(era, &script, tool("work")));
+        let (strict, other) = (open_to(&reads, "", ""), open_to(&writes, "", ""));
+        for (scope, passes) in [
+            ("files:write", false),
+            ("openid+repo", false),
+            ("Mail.ReadWrite", false),
+            ("admin%3Aorg", false),
+            ("files:read", true),
+        ] {
+            let asked = page(&format!("https://login.example.com/auth?scope={scope}"));
+            let (answer, record) = called(&strict, era, &script, asked.clone());
+            let shown = answer.body.contains("elicitation/create");
+            assert_eq!(shown, passes, "{era:?} {scope}: {answer:?}");
+            let found = record["found"].to_string().contains("ask-write-scope");
+            assert_eq!(found, !passes, "{era:?} {scope}: {record}");
+            let (answer, _) = called(&other, era, &script, asked);
+            assert!(answer.body.contains("elicitation/create"), "{era:?} {scope}: {answer:?}");
+        }
+    }
+}
+
+#[test]
+fn a_challenge_for_scopes_that_write_in_a_call_of_a_tool_that_says_it_only_reads_is_on_record() {
+    for era in ERAS {
+        for (tool, scope, reason, code) in [
+            (reading(), "files:read files:write", "ask-write-scope", -31403),
+            (reading(), "files:read", "upstream-unauthorized", -32603),
+            (tool("work"), "files:write", "upstream-unauthorized", -32603),
+        ] {
+            let server = Server::with(era, json!([tool]), move |_, stream| {
+                let text = format!(
+                    "HTTP/1.1 403 Forbidden\r\nwww-authenticate: Bearer error=\"insufficient_scope\", scope=\"{scope}\"\r\ncontent-length: 0\r\n\r\n"
+                );
+                stream.write_all(text.as_bytes()).is_ok()
+            });
+            let gateway = Config::of(&server.url()).policy(OPEN).start();
+            let answer = gateway.client(era, ANA).call("work", &json!({}));
+            assert_eq!(answer.code(), code, "{era:?} {scope}: {answer:?}");
+            assert!(!format!("{answer:?}").contains("files:"), "{era:?} {scope}: {answer:?}");
+            assert_eq!(answer.header("www-authenticate"), None);
+            let record = gateway.last();
+            assert_eq!(record["reason"], reason, "{era:?} {scope}: {record}");
+            let found = record["found"].to_string().contains("ask-write-scope");
+            assert_eq!(found, reason == "ask-write-scope", "{era:?} {scope}: {record}");
+        }
+    }
+}
+
+#[test]
+fn a_result_of_a_tool_that_says_it_only_reads_has_no_challenge_for_scopes_that_write() {
+    for era in ERAS {
+        for (tool, scope, passes) in [
+            (reading(), "files:write", false),
+            (reading(), "files:read", true),
+            (tool("work"), "files:write", true),
+        ] {
+            let challenge = format!("Bearer error=\"insufficient_scope\", scope=\"{scope}\"");
+            let offers = json!({ "tools": [tool] });
+            let server = Server::offering(era, offers, move |_| {
+                json!({ "resultType": "complete", "content": [],
+                    "_meta": { "mcp/www_authenticate": [challenge] } })
+            });
+            let gateway = Config::of(&server.url()).policy(OPEN).start();
+            let answer = gateway.client(era, ANA).call("work", &json!({}));
+            assert_eq!(answer.body.contains(scope), passes, "{era:?} {scope}: {answer:?}");
+            let found = gateway.last()["found"].to_string().contains("ask-write-scope");
+            assert_eq!(found, !passes, "{era:?} {scope}: {}", gateway.last());
+        }
+    }
+}
+
+#[test]
+fn a_tool_that_says_it_only_reads_and_needs_scopes_that_write_is_not_listed() {
+    for era in ERAS {
+        let needs = |name: &str, scope: &str| {
+            let mut needs = reading();
+            needs["name"] = json!(name);
+            needs["securitySchemes"] = json!([{ "type": "oauth2", "scopes": [scope] }]);
+            needs
+        };
+        let mut open = needs("open", "mail.send");
+        open["annotations"] = json!({});
+        let offers =
+            json!({ "tools": [needs("reads", "mail.read"), needs("lies", "mail.send"), open] });
+        let server =
+            Server::offering(era, offers, |_| json!({ "resultType": "complete", "content": [] }));
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
+        let ana = gateway.client(era, ANA);
+        assert_eq!(ana.tools(), ["reads", "open"], "{era:?}");
+        assert_eq!(ana.call("lies", &json!({})).code(), -32602, "{era:?}");
+        let audits = format!("definitions: {{writeScopes: audit}}\n{OPEN}");
+        let gateway = Config::of(&server.url()).policy(&audits).start();
+        assert_eq!(gateway.client(era, ANA).tools(), ["reads", "lies", "open"], "{era:?}");
     }
 }
 

@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
+use self::familiar::{Candidate, imitation};
 use self::secrets::{
     At, is_command, is_plain, is_plain_argument, is_plain_url, placeholders, variable_name,
     without_placeholders,
@@ -22,6 +23,7 @@ use policy::drift::visible;
 
 use super::{complain, print, say};
 
+mod familiar;
 pub(super) mod secrets;
 
 /// Longest file that is read.
@@ -43,6 +45,10 @@ pub(super) struct Import {
     /// published last.
     #[arg(long)]
     allow_unpinned: bool,
+    /// Take this server along although it looks like one that many people use and is not: its name, its
+    /// package or its host is one letter away, looks the same, or is of somebody else. May be repeated.
+    #[arg(long, value_name = "NAME")]
+    accept: Vec<String>,
 }
 
 /// Whose file it is.
@@ -118,6 +124,8 @@ struct Found {
     token: Option<(String, &'static str)>,
     directory: Option<String>,
     tools: Vec<String>,
+    /// What it looks like and is not.
+    like: Option<familiar::Imitation>,
 }
 
 /// What stands where a value is wanted.
@@ -186,7 +194,15 @@ fn imported(import: &Import) -> Result<ExitCode, String> {
         let clean = own.clone();
         // What is left out leaves nothing to be set.
         let before = told.variables.clone();
-        match found(&clean, server, &mut told) {
+        let accepted = import.accept.iter().any(|one| *one == name || *one == clean);
+        match found((&clean, &name), server, &mut told) {
+            Ok(Found { like: Some(like), .. }) if !accepted => {
+                told.variables = before;
+                told.notes.push(format!(
+                    "`{clean}` was left out: {like}; if it is the one that you mean, import with \
+                     --accept {clean}"
+                ));
+            }
             Ok(server) if unpinned(&server).is_none() || import.allow_unpinned => {
                 if own != name {
                     told.notes.push(format!("`{}` is called `{own}` here", name.escape_debug()));
@@ -300,7 +316,12 @@ fn listed(root: &Value) -> Vec<(String, &Map<String, Value>)> {
     found
 }
 
-fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Found, String> {
+/// What a server of a client is here, where its name is the first, and `called` is what the client calls it.
+fn found(
+    (name, called): (&str, &str),
+    server: &Map<String, Value>,
+    told: &mut Told,
+) -> Result<Found, String> {
     let off = server.get("disabled").and_then(Value::as_bool) == Some(true)
         || server.get("enabled").and_then(Value::as_bool) == Some(false);
     if off {
@@ -369,7 +390,15 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
     if url.as_deref().is_some_and(|url| url.contains('@')) {
         return Err("there is a credential in its URL; show it in a header".to_owned());
     }
-    let url = url.filter(|_| command.is_none()).map(|url| address(name, &url, told));
+    let url = url.filter(|_| command.is_none());
+    // Before anything in it becomes a variable.
+    let like = imitation(&Candidate {
+        name: called,
+        command: command.as_deref(),
+        args: &line,
+        url: url.as_deref(),
+    });
+    let url = url.map(|url| address(name, &url, told));
     let tools = ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"];
     Ok(Found {
         old: text("type").is_some_and(|kind| kind == "sse"),
@@ -381,6 +410,7 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
         token,
         directory: text("cwd").filter(|path| path.starts_with('/')),
         tools: tools.iter().flat_map(|key| list(key)).filter(|tool| tool != "*").collect(),
+        like,
     })
 }
 
@@ -517,6 +547,9 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
     let quoted = |text: &str| Value::from(text).to_string();
     let escaped = |text: &str| quoted(&text.replace("${", "$${"));
     for (name, server) in servers {
+        if let Some(like) = &server.like {
+            writeln!(out, "  # Accepted at the import: {like}").unwrap_or_default();
+        }
         writeln!(out, "  - name: {name}").unwrap_or_default();
         if let Some(url) = &server.url {
             writeln!(out, "    url: {}", quoted(url)).unwrap_or_default();

@@ -226,6 +226,9 @@ fn detected(of: &str, finding: &Finding) -> Found {
             (Severity::Medium, "have the address taken out of the definition")
         }
         Detector::OversizedText => (Severity::Low, "have it shortened to what a person would read"),
+        Detector::WriteScopes => {
+            (Severity::High, "have it ask for scopes that read, or say that it changes something")
+        }
         Detector::Identifiers | Detector::Contacts => {
             (Severity::Medium, "have the data of persons taken out of the definition")
         }

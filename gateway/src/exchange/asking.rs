@@ -57,8 +57,9 @@ impl Underway {
     /// goes on.
     pub(super) async fn permitted(&mut self, asked: Asked) -> Option<Next> {
         let ids: Vec<_> = asked.questions.iter().filter_map(|asked| asked.id.clone()).collect();
+        let hint = self.call.hint();
         let Call { gateway, caller, server, .. } = &self.call;
-        let refusal = match gateway.judged(caller, server, asked).await {
+        let refusal = match gateway.judged(caller, server, asked, hint).await {
             Ok(asked) => return Some(Next::Step(Step::Asked(asked))),
             Err(refusal) => refusal,
         };
@@ -73,6 +74,18 @@ impl Underway {
             replier.reply(wire::error(Some(id), code::DENIED, note, None)).await;
         }
         None
+    }
+
+    /// Why a call failed at its server. A server that wants a credential with scopes that write, for a tool
+    /// that says it only reads, asks for what is not asked for here.
+    pub(super) fn failed(&mut self, error: UpstreamError) -> Failure {
+        match error.wanted_of(self.call.hint()) {
+            Some(refusal) => {
+                self.note(refusal);
+                Failure::Refused(refusal)
+            }
+            None => Failure::Upstream(error),
+        }
     }
 
     /// Puts on record that a server may not ask what it asked.
@@ -97,8 +110,9 @@ impl Underway {
         if put.is_empty() {
             return Ok(());
         }
+        let hint = self.call.hint();
         let Call { gateway, caller, server, .. } = &self.call;
-        let refusal = match gateway.edits(caller, server, put).await {
+        let refusal = match gateway.edits(caller, server, put, hint).await {
             Ok(edits) if edits.iter().all(Vec::is_empty) => return Ok(()),
             Ok(_) => Refusal { reason: Reason::Size, at: "" },
             Err(refusal) => refusal,
@@ -229,7 +243,8 @@ impl Underway {
         }
         inputs.close();
         let inputs = if asked.questions.is_empty() { None } else { Some(fragment(out)?) };
-        self.call.answer.again(inputs, asked.state()).await.map_err(Failure::Upstream)?;
+        let again = self.call.answer.again(inputs, asked.state()).await;
+        again.map_err(|error| self.failed(error))?;
         Ok(true)
     }
 
@@ -325,8 +340,9 @@ impl Underway {
         let put = list.items().take(AT_ONCE + 1);
         let put = put.map(|params| (method::ELICIT.into(), Some(params.fragment(&document))));
         let put: Vec<_> = put.collect();
+        let hint = self.call.hint();
         let Call { gateway, caller, server, .. } = &self.call;
-        let judged = gateway.edits(caller, server, put).await;
+        let judged = gateway.edits(caller, server, put, hint).await;
         if let Err(refusal) = judged {
             self.note(refusal);
             return Some(Err(Failure::Refused(refusal)));

@@ -9,7 +9,7 @@ use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment, Value};
 use policy::message::{Use, Verb};
 use policy::name::ServerName;
-use policy::offer::Kind;
+use policy::offer::{Kind, ReadOnlyHint};
 use policy::pipeline::{Permit, Policy, Ruling};
 use policy::principal::Principal;
 use policy::work::{Budget, USUAL_MOST};
@@ -582,15 +582,18 @@ impl Listener {
         let Some(server) = self.server() else { return };
         let question = Question { key: "".into(), id: None, method: asked.into(), params };
         let question = Asked { questions: vec![question], result: None };
-        let params = match self.gateway.judged(&self.caller, server, question).await {
-            Ok(asked) => asked.questions.into_iter().next().and_then(|question| question.params),
-            Err(refusal) => {
-                self.gateway.refused_to(&self.caller, &self.route, (&**server, asked), refusal);
-                let note = refusal.reason.note();
-                replier.reply(wire::error(Some(&id), code::DENIED, note, None)).await;
-                return;
-            }
-        };
+        let params =
+            match self.gateway.judged(&self.caller, server, question, ReadOnlyHint::Absent).await {
+                Ok(asked) => {
+                    asked.questions.into_iter().next().and_then(|question| question.params)
+                }
+                Err(refusal) => {
+                    self.gateway.refused_to(&self.caller, &self.route, (&**server, asked), refusal);
+                    let note = refusal.reason.note();
+                    replier.reply(wire::error(Some(&id), code::DENIED, note, None)).await;
+                    return;
+                }
+            };
         let told = Notification { method: asked.into(), params };
         let Some(Notification { params, .. }) =
             self.gateway.told(&self.caller, server, &told).await

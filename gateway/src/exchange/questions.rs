@@ -7,6 +7,7 @@ use policy::ask::{Edit, Reason, Refusal};
 use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
 use policy::labels::Part;
+use policy::offer::ReadOnlyHint;
 use policy::pipeline::{Expectation, Policy};
 use policy::principal::Principal;
 use policy::work::Budget;
@@ -15,7 +16,8 @@ use super::Gateway;
 use crate::upstream::{Asked, Question, Upstream};
 
 impl Gateway {
-    /// What a server asks, as far as it may ask it of clients.
+    /// What a server asks, as far as it may ask it of clients. `hint` is what the tool says of itself in
+    /// whose call it asks.
     ///
     /// # Errors
     /// Why it may not: then nothing of it is asked.
@@ -24,10 +26,11 @@ impl Gateway {
         caller: &Arc<Principal>,
         server: &Arc<Upstream>,
         asked: Asked,
+        hint: ReadOnlyHint,
     ) -> Result<Asked, Refusal> {
         let Asked { questions, result } = asked;
         let put = questions.iter().map(|one| (one.method.clone(), one.params.clone())).collect();
-        let edits = self.edits(caller, server, put).await?;
+        let edits = self.edits(caller, server, put, hint).await?;
         if edits.iter().all(Vec::is_empty) {
             return Ok(Asked { questions, result });
         }
@@ -62,6 +65,7 @@ impl Gateway {
         caller: &Arc<Principal>,
         server: &Arc<Upstream>,
         put: Vec<(Box<str>, Option<Fragment>)>,
+        hint: ReadOnlyHint,
     ) -> Result<Vec<Vec<Edit>>, Refusal> {
         let length = |params: &Fragment| params.value().raw().len();
         let lengths = put.iter().filter_map(|(_, params)| params.as_ref().map(length));
@@ -70,7 +74,7 @@ impl Gateway {
             let put = put.iter().map(|(method, params)| {
                 (Cow::Borrowed(&**method), params.as_ref().map(Fragment::value))
             });
-            server.asks().decide_all(put, budget)
+            server.asks().decide_all(put, hint, budget)
         };
         let decided = self.inspect(caller, bytes, look).await;
         decided.unwrap_or_else(|error| {

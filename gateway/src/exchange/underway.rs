@@ -9,7 +9,7 @@ use policy::inspect::Finding;
 use policy::json::{Fragment, Value};
 use policy::labels::Part;
 use policy::message::{Reply, Verb};
-use policy::offer::Kind;
+use policy::offer::{Kind, ReadOnlyHint};
 use policy::pipeline::{Expectation, Shown};
 use policy::principal::Principal;
 
@@ -125,6 +125,11 @@ impl Call {
         Bound::new(&self.caller, self.route.identity(), self.answer.call())
     }
 
+    /// What the tool that was called says of itself.
+    pub(super) fn hint(&self) -> ReadOnlyHint {
+        self.due.as_ref().map(Expectation::hint).unwrap_or_default()
+    }
+
     /// How long the server may be silent: longer while it waits for the client.
     fn patience(&self) -> Duration {
         let limits = &self.gateway.limits;
@@ -202,7 +207,10 @@ impl Underway {
                     self.recorded(Ending::cancelled(), 0);
                     return reply::events(Body::empty());
                 }
-                Err(error) => return self.broken(&Failure::Upstream(error)),
+                Err(error) => {
+                    let failure = self.failed(error);
+                    return self.broken(&failure);
+                }
             }
         }
     }
@@ -336,7 +344,7 @@ impl Underway {
                     outlet.end();
                     return self.recorded(Ending::cancelled(), 0);
                 }
-                Err(error) => Err(Failure::Upstream(error)),
+                Err(error) => Err(self.failed(error)),
             };
             return self.conclude(outcome, &outlet).await;
         }

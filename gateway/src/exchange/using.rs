@@ -208,6 +208,7 @@ impl Gateway {
         let Admitted { at, server, permit, name, .. } = admitted;
         let party = arrived.party(at);
         let client = Arc::clone(&party.client);
+        let hint = permit.hint();
         let sent = tokio::select! {
             sent = server.call(permit, &frame.entry, party, manner) => Some(sent),
             () = frame.cancelled.cancelled() => None,
@@ -220,7 +221,17 @@ impl Gateway {
         let (due, answer) = match sent {
             Some(Ok(sent)) => sent,
             Some(Err(error)) => {
-                return self.failed(frame.entry, &Failure::Upstream(error), Some(&frame.id));
+                let failure = match error.wanted_of(hint) {
+                    Some(refusal) => {
+                        let finding = self.not_asked(&server, refusal);
+                        if let Some(record) = frame.entry.record() {
+                            record.found(vec![finding]);
+                        }
+                        Failure::Refused(refusal)
+                    }
+                    None => Failure::Upstream(error),
+                };
+                return self.failed(frame.entry, &failure, Some(&frame.id));
             }
             None => {
                 let nothing = reply::events(Body::empty());

@@ -225,6 +225,20 @@ pub(super) struct RawForms {
     /// What is done about a form with a field for a password, a token, a card number or another secret,
     /// by what its fields are called. Default `refuse`: the protocol forbids such forms.
     pub(super) secrets: RawFormSecrets,
+    /// What is done about a form that asks for a standing grant: one for everything, or for all later calls
+    /// (`always allow`, `do not ask again`, scopes such as `Mail.Read.All`). Default `refuse`.
+    pub(super) standing_grants: RawStandingGrants,
+}
+
+/// What is done about a question that asks for a standing grant.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub(super) enum RawStandingGrants {
+    /// It is not asked.
+    #[default]
+    Refuse,
+    /// It is asked.
+    Allow,
 }
 
 /// What is done about a form that asks for a secret.
@@ -246,6 +260,10 @@ pub(super) struct RawUrls {
     /// Pages of other hosts, and those not over `https`, are refused. An address or a name inside a
     /// network has to be written as it is.
     pub(super) hosts: Vec<String>,
+    /// What is done about a page that asks for a standing grant: a URL with a scope such as `Files.Read.All`,
+    /// `offline_access` or `.default`, or a message as in `forms`. Default `refuse`.
+    #[serde(default)]
+    pub(super) standing_grants: RawStandingGrants,
 }
 
 /// Messages for the client's model.

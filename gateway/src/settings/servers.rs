@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use http::Uri;
-use policy::ask::{Asks, Forms, Over, Sampling, Secrets, Urls};
+use policy::ask::{Asks, Forms, Over, Sampling, Secrets, StandingGrants, Urls};
 use policy::name::ServerName;
 use policy::pattern::Pattern;
 
@@ -14,7 +14,7 @@ use super::compile::Compiler;
 use super::raw::{
     RawCircuitBreaker, RawFiles, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
     RawSamplingOver, RawSandbox, RawSandboxMode, RawServer, RawServerRequests, RawSharing,
-    RawTransport, RawVariable,
+    RawStandingGrants, RawTransport, RawVariable,
 };
 use super::{
     CircuitBreaker, Identity, Listener, ProcessSharing, Program, Protocol, Reach, Route, SECRET,
@@ -116,9 +116,12 @@ impl Compiler<'_> {
                 RawFormSecrets::Refuse => Secrets::Refuse,
                 RawFormSecrets::Allow => Secrets::Allow,
             },
+            standing: standing(raw.standing_grants),
         });
-        let urls = urls
-            .map(|raw| Urls { hosts: self.page_hosts(&format!("{at}/urls/hosts"), &raw.hosts) });
+        let urls = urls.map(|raw| Urls {
+            hosts: self.page_hosts(&format!("{at}/urls/hosts"), &raw.hosts),
+            standing: standing(raw.standing_grants),
+        });
         let sampling = sampling.map(|raw| {
             let size = self.size(&format!("{at}/sampling/size"), raw.size.as_deref());
             // INVARIANT: the schema wants one at least of each.
@@ -491,5 +494,13 @@ impl Compiler<'_> {
                 self.report(&format!("{at}/servers"), message, help);
             }
         }
+    }
+}
+
+/// What is done about a question that asks for a standing grant.
+const fn standing(raw: RawStandingGrants) -> StandingGrants {
+    match raw {
+        RawStandingGrants::Refuse => StandingGrants::Refuse,
+        RawStandingGrants::Allow => StandingGrants::Allow,
     }
 }

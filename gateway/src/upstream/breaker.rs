@@ -211,6 +211,7 @@ impl UpstreamError {
             Self::Status(status) if *status >= 500 => Says::Failed,
             Self::Status(_)
             | Self::Unauthorized(_)
+            | Self::WriteScopes(_)
             | Self::ContentType
             | Self::TooLong(_)
             | Self::Message(_)

@@ -3,6 +3,12 @@
 use std::io;
 use std::time::Duration;
 
+use http::header::WWW_AUTHENTICATE;
+use http::{HeaderMap, StatusCode};
+use policy::ask::{Reason, Refusal};
+use policy::offer::ReadOnlyHint;
+use policy::scope;
+
 use super::credential::CredentialError;
 use crate::link::LinkError;
 use crate::share::NoShare;
@@ -33,6 +39,9 @@ pub enum UpstreamError {
     /// The server does not let in whom we speak for.
     #[error("the server does not accept our credential: HTTP status {0}")]
     Unauthorized(u16),
+    /// The same, and it wants a credential with scopes that let something be changed.
+    #[error("the server wants a credential with scopes that write: HTTP status {0}")]
+    WriteScopes(u16),
     /// The program could not be started.
     #[error("could not start the program")]
     Start(#[source] io::Error),
@@ -87,6 +96,30 @@ impl UpstreamError {
     pub(super) const BLANK: Self =
         Self::Protocol("the server sends too many lines that carry no message");
 
+    /// What a server means that does not let us in, with a status and these headers. Nothing that it asks for
+    /// is asked for at an authorization server: which scopes a credential has is configured.
+    pub(super) fn unauthorized(status: StatusCode, headers: &HeaderMap) -> Self {
+        let challenges = headers.get_all(WWW_AUTHENTICATE).iter();
+        let mut scopes =
+            challenges.filter_map(|one| one.to_str().ok()).flat_map(scope::of_challenge);
+        if scopes.any(|one| scope::writes(&one)) {
+            Self::WriteScopes(status.as_u16())
+        } else {
+            Self::Unauthorized(status.as_u16())
+        }
+    }
+
+    /// Why what the server wants is not asked for in the call of a tool that says this of itself.
+    #[must_use]
+    pub const fn wanted_of(&self, hint: ReadOnlyHint) -> Option<Refusal> {
+        match (self, hint) {
+            (Self::WriteScopes(_), ReadOnlyHint::Claimed) => {
+                Some(Refusal { reason: Reason::WriteScope, at: "" })
+            }
+            _ => None,
+        }
+    }
+
     /// Whether it is that the server is left alone.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -110,7 +143,7 @@ impl UpstreamError {
             Self::Link(LinkError::Egress { .. }) => "upstream-egress",
             Self::Link(LinkError::Identity(_)) => "upstream-identity",
             Self::World(_) | Self::Credential(_) => "upstream-credential",
-            Self::Unauthorized(_) => "upstream-unauthorized",
+            Self::Unauthorized(_) | Self::WriteScopes(_) => "upstream-unauthorized",
             Self::Start(_) | Self::Exited | Self::Backoff(_) | Self::Stalled => "upstream-process",
             Self::Timeout(_) => "upstream-timeout",
             Self::Link(LinkError::Broken(_) | LinkError::Unprocessed(_)) | Self::Incomplete => {

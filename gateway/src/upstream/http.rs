@@ -304,7 +304,7 @@ impl Http {
                     again = false;
                 }
                 (status @ (StatusCode::UNAUTHORIZED | StatusCode::FORBIDDEN), _) => {
-                    return Err(UpstreamError::Unauthorized(status.as_u16()));
+                    return Err(UpstreamError::unauthorized(status, response.headers()));
                 }
                 _ => return Ok((link, response)),
             }

@@ -259,7 +259,7 @@ impl Sender {
         map.insert(HOST, self.host.clone());
         map.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         let response = link.send(request).await?;
-        let status = response.status();
+        let (status, headers) = (response.status(), response.headers().clone());
         let mut body = response.into_body();
         while let Some(frame) = link.frame(&mut body).await {
             frame?;
@@ -267,7 +267,7 @@ impl Sender {
         if matches!(status.as_u16(), 401 | 403) {
             // With something newer the stream is opened again.
             self.shown.0.renew();
-            return Err(UpstreamError::Unauthorized(status.as_u16()));
+            return Err(UpstreamError::unauthorized(status, &headers));
         }
         if !status.is_success() {
             return Err(UpstreamError::Status(status.as_u16()));

@@ -55,24 +55,28 @@ const BETWEEN: usize = 4;
 const READING: usize = 16;
 /// What taking words apart costs for each byte of a text, in units.
 const EACH_BYTE: usize = 32;
-/// What comparing a word with all that is a secret costs, in units.
-const EACH_WORD: usize = 128;
+/// What comparing a word with all that is looked for costs, in units.
+pub(super) const EACH_WORD: usize = 128;
 
-/// One word of what is a secret.
-struct Known {
+/// One word of what is looked for.
+pub(super) struct Known {
     text: &'static str,
     letters: usize,
     /// Its skeleton.
     looks: String,
 }
 
+impl Known {
+    pub(super) fn new(text: &'static str) -> Self {
+        let (letters, looks) = (text.chars().count(), looks(text));
+        Self { text, letters, looks }
+    }
+}
+
 /// What is a secret, with what each word looks like.
 static KNOWN: LazyLock<Vec<Vec<Known>>> = LazyLock::new(|| {
-    let known = |text: &&'static str| {
-        let (letters, looks) = (text.chars().count(), looks(text));
-        Known { text, letters, looks }
-    };
-    SECRETS.iter().map(|secret| secret.iter().map(known).collect()).collect()
+    let known = |secret: &&[&'static str]| secret.iter().map(|word| Known::new(word)).collect();
+    SECRETS.iter().map(known).collect()
 });
 
 /// Whether an answer to the form would hold a secret. Where `budget` is exhausted afterwards, the form was
@@ -203,7 +207,7 @@ fn secrets(words: &[Word], postal: bool) -> impl Iterator<Item = usize> {
 }
 
 /// A word of a text.
-struct Word {
+pub(super) struct Word {
     text: String,
     letters: usize,
     /// Its skeleton, where letters in it may look like others.
@@ -222,8 +226,13 @@ impl Word {
         Some(Self { letters: text.chars().count(), text, looks })
     }
 
+    /// Whether it is this one, in letters as they are.
+    pub(super) fn is(&self, known: &str) -> bool {
+        self.text == known
+    }
+
     /// Whether it reads like this one: letters that look alike count as the same.
-    fn reads_like(&self, known: &Known) -> bool {
+    pub(super) fn reads_like(&self, known: &Known) -> bool {
         let looks_so = || {
             self.letters == known.letters
                 && self.looks.as_ref().is_some_and(|looks| *looks == known.looks)
@@ -239,7 +248,7 @@ fn looks(text: &str) -> String {
 
 /// The words of a text or a name, in lower case: `apiKey`, `api_key` and `API key` are the same two. Where
 /// `budget` is exhausted, those before it was.
-fn words(text: &str, budget: &Budget) -> Vec<Word> {
+pub(super) fn words(text: &str, budget: &Budget) -> Vec<Word> {
     let (mut words, mut word, mut before_lower) = (Vec::new(), String::new(), false);
     if !budget.spend(text.len().saturating_mul(EACH_BYTE)) {
         return words;

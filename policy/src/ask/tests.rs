@@ -1,14 +1,18 @@
 use std::borrow::Cow;
 
-use super::{AT_ONCE, Asks, Forms, Over, Reason, Sampling, Urls};
+use super::{AT_ONCE, Asks, Forms, Over, Reason, Sampling, Secrets, StandingGrants, Urls};
 use crate::json::{Bounds, Document};
+use crate::offer::ReadOnlyHint;
 use crate::pattern::Pattern;
 use crate::work::{Budget, USUAL_MOST};
 
 fn everything(over: Over) -> Asks {
     Asks {
         forms: Some(Forms::default()),
-        urls: Some(Urls { hosts: vec![Pattern::new("login.example.com")] }),
+        urls: Some(Urls {
+            hosts: vec![Pattern::new("login.example.com")],
+            standing: StandingGrants::Refuse,
+        }),
         sampling: Some(Sampling { max_tokens: 100, messages: 2, size: 500, over }),
         roots: true,
     }
@@ -16,9 +20,14 @@ fn everything(over: Over) -> Asks {
 
 /// The code of the refusal, `cut`, or nothing.
 fn decided(asks: &Asks, method: &str, params: &str) -> &'static str {
+    decided_for(asks, ReadOnlyHint::Absent, method, params)
+}
+
+/// The same in the call of a tool that says this of itself.
+fn decided_for(asks: &Asks, hint: ReadOnlyHint, method: &str, params: &str) -> &'static str {
     let document = Document::parse(params.to_owned().into(), &Bounds::ANSWER).unwrap();
     let budget = Budget::for_bytes(params.len(), USUAL_MOST);
-    match asks.decide(method, Some(document.root()), &budget) {
+    match asks.decide(method, Some(document.root()), hint, &budget) {
         Ok(edits) if edits.is_empty() => "",
         Ok(_) => "cut",
         Err(refusal) => refusal.reason.code(),
@@ -31,7 +40,8 @@ fn nothing_may_be_asked_unless_it_is_said() {
         assert_eq!(decided(&Asks::default(), method, "{}"), "ask-not-configured", "{method}");
     }
     let all = everything(Over::Refuse);
-    assert_eq!(all.decide("roots/list", None, &Budget::unlimited()), Ok(Vec::new()));
+    let roots = all.decide("roots/list", None, ReadOnlyHint::Absent, &Budget::unlimited());
+    assert_eq!(roots, Ok(Vec::new()));
     assert_eq!(decided(&all, "vendor/ask", "{}"), "ask-not-configured");
     let only = Asks { forms: Some(Forms::default()), ..Asks::default() };
     let url = r#"{"mode":"url","url":"https://login.example.com/"}"#;
@@ -86,10 +96,69 @@ fn a_request_to_the_model_is_held_to_its_limits() {
 }
 
 #[test]
+fn a_grant_for_everything_or_for_good_is_not_asked_for_unless_it_is_said() {
+    let refuses = everything(Over::Refuse);
+    let hosts = vec![Pattern::new("login.example.com")];
+    let allows = Asks {
+        forms: Some(Forms { secrets: Secrets::Refuse, standing: StandingGrants::Allow }),
+        urls: Some(Urls { hosts, standing: StandingGrants::Allow }),
+        ..Asks::default()
+    };
+    let page = |query: &str, message: &str| {
+        format!(
+            r#"{{"mode":"url","message":"{message}","url":"https://login.example.com/auth?{query}"}}"#
+        )
+    };
+    for params in [
+        r#"{"message":"Always allow this?"}"#.to_owned(),
+        r#"{"message":"Sure?","requestedSchema":{"properties":{"dontAskAgain":{"type":"boolean"}}}}"#
+            .to_owned(),
+        page("scope=offline_access", ""),
+        page("scope=files:read%20Mail.Read.All", ""),
+        page("scope=https%3A%2F%2Fgraph.microsoft.com%2F.default", ""),
+        page("access_type=offline", ""),
+        page("x=1", "Sign in and remember this decision"),
+    ] {
+        let refused = decided(&refuses, "elicitation/create", &params);
+        assert_eq!(refused, "ask-standing-grant", "{params}");
+        assert_eq!(decided(&allows, "elicitation/create", &params), "", "{params}");
+    }
+    for params in [
+        r#"{"message":"Allow this call?"}"#.to_owned(),
+        page("scope=files:read+files:write", "Sign in"),
+        page("access_type=online", "Sign in"),
+    ] {
+        assert_eq!(decided(&refuses, "elicitation/create", &params), "", "{params}");
+    }
+}
+
+#[test]
+fn a_tool_that_says_it_only_reads_gets_no_page_for_scopes_that_write() {
+    let all = everything(Over::Refuse);
+    let page = |scope: &str| {
+        format!(r#"{{"mode":"url","url":"https://login.example.com/auth?scope={scope}"}}"#)
+    };
+    for (scope, refused) in [
+        ("files:write", "ask-write-scope"),
+        ("files:read+repo", "ask-write-scope"),
+        ("admin%3Aorg", "ask-write-scope"),
+        ("Mail.Send", "ask-write-scope"),
+        ("files:read", ""),
+        ("openid+profile", ""),
+    ] {
+        let decided = |hint| decided_for(&all, hint, "elicitation/create", &page(scope));
+        assert_eq!(decided(ReadOnlyHint::Claimed), refused, "{scope}");
+        assert_eq!(decided(ReadOnlyHint::Absent), "", "{scope}");
+    }
+}
+
+#[test]
 fn every_reason_has_its_code() {
     let all = [
         Reason::NotConfigured,
         Reason::Secret,
+        Reason::Standing,
+        Reason::WriteScope,
         Reason::Url,
         Reason::Context,
         Reason::Size,
@@ -107,7 +176,8 @@ fn what_is_asked_at_once_has_a_bound_and_one_budget() {
     let document = Document::parse(form.to_owned().into(), &Bounds::ANSWER).unwrap();
     let ask = |count: usize, budget: &Budget| {
         let one = || (Cow::Borrowed("elicitation/create"), Some(document.root()));
-        let decided = all.decide_all(std::iter::repeat_with(one).take(count), budget);
+        let asked = std::iter::repeat_with(one).take(count);
+        let decided = all.decide_all(asked, ReadOnlyHint::Absent, budget);
         decided.map(|edits| edits.len()).map_err(|refusal| refusal.reason)
     };
     let enough = Budget::for_bytes(AT_ONCE * form.len(), USUAL_MOST);

@@ -59,6 +59,9 @@ pub struct Handlings {
     /// Text that gives orders to whoever reads it: as `secrets`, and `wrap` (results only). Default
     /// `redact` in results, `off` in arguments.
     planted_instructions: Option<Handling>,
+    /// Text that directs its reader to a tool of another server, of those that the caller sees: as
+    /// `plantedInstructions`. Default `redact` in results, `off` in arguments.
+    tool_directions: Option<Handling>,
     /// E-mail addresses, telephone numbers and IP addresses; as `secrets`. Default `audit` in results,
     /// `off` in arguments.
     contacts: Option<Handling>,
@@ -75,13 +78,14 @@ pub struct Handlings {
 
 /// What is done if nothing is said: in results, there with a list of what may be, and in arguments.
 #[rustfmt::skip]
-const USUAL: [(Detector, Handling, Handling, Handling); 10] = [
+const USUAL: [(Detector, Handling, Handling, Handling); 11] = [
     (Detector::HiddenCharacters, Handling::Strip, Handling::Strip, Handling::Audit),
     (Detector::ActiveMarkup, Handling::Audit, Handling::Audit, Handling::Off),
     (Detector::Links, Handling::Audit, Handling::Defang, Handling::Off),
     (Detector::Secrets, Handling::Redact, Handling::Redact, Handling::Audit),
     (Detector::Identifiers, Handling::Redact, Handling::Redact, Handling::Audit),
     (Detector::PlantedInstructions, Handling::Redact, Handling::Redact, Handling::Off),
+    (Detector::ToolDirections, Handling::Redact, Handling::Redact, Handling::Off),
     (Detector::Contacts, Handling::Audit, Handling::Audit, Handling::Off),
     (Detector::Canaries, Handling::Audit, Handling::Audit, Handling::Block),
     (Detector::CarriedData, Handling::Off, Handling::Off, Handling::Block),
@@ -96,7 +100,7 @@ const fn possible(detector: Detector) -> &'static [Handling] {
         Detector::ActiveMarkup => &[Strip, Defang, Annotate],
         Detector::Links => &[Strip, Defang, Redact, Annotate],
         Detector::Secrets | Detector::Identifiers | Detector::Contacts => &[Redact, Annotate],
-        Detector::PlantedInstructions => &[Redact, Wrap, Annotate],
+        Detector::PlantedInstructions | Detector::ToolDirections => &[Redact, Wrap, Annotate],
         Detector::Canaries | Detector::CarriedData => &[Redact],
         Detector::MediaTypes
         | Detector::DisguisedText
@@ -114,6 +118,7 @@ const fn possible(detector: Detector) -> &'static [Handling] {
         | Detector::Constraints
         | Detector::OutputSchema
         | Detector::ServerRequests
+        | Detector::WriteScopes
         | Detector::InspectionBudget => &[],
     }
 }
@@ -143,7 +148,7 @@ impl Handling {
 
 impl Handlings {
     /// The handlings that are written, with the names of their members.
-    const fn all(&self) -> [(&'static str, Detector, Option<Handling>); 10] {
+    const fn all(&self) -> [(&'static str, Detector, Option<Handling>); 11] {
         [
             ("hiddenCharacters", Detector::HiddenCharacters, self.hidden_characters),
             ("activeMarkup", Detector::ActiveMarkup, self.active_markup),
@@ -151,6 +156,7 @@ impl Handlings {
             ("secrets", Detector::Secrets, self.secrets),
             ("identifiers", Detector::Identifiers, self.identifiers),
             ("plantedInstructions", Detector::PlantedInstructions, self.planted_instructions),
+            ("toolDirections", Detector::ToolDirections, self.tool_directions),
             ("contacts", Detector::Contacts, self.contacts),
             ("canaries", Detector::Canaries, self.canaries),
             ("carriedData", Detector::CarriedData, self.carried_data),

@@ -8,9 +8,11 @@ use aws_lc_rs::digest::{Context, SHA256};
 
 use super::KEPT;
 use super::carried::Carried;
+use super::directions::{self, Others};
 use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
-use super::{encoded, fence, markup, orders, personal, secrets};
+use super::orders::{self, Order};
+use super::{encoded, fence, markup, personal, secrets};
 use crate::coding::hex;
 use crate::hidden::{Hidden, TERMINAL, has_any, without_colours};
 use crate::inspect::{self, Detector};
@@ -72,7 +74,7 @@ impl Found {
 #[derive(Clone, Copy)]
 pub(super) struct Lens<'a> {
     /// What is done about what each detector finds, in the order of [`Self::DETECTORS`].
-    pub(super) handlings: [Handling; 10],
+    pub(super) handlings: [Handling; 11],
     pub(super) direction: Direction,
     pub(super) allowed: &'a [String],
     /// Hosts that links may lead to; empty: all.
@@ -91,6 +93,8 @@ pub(super) struct Lens<'a> {
     pub(super) server: &'a str,
     pub(super) key: &'a [u8; 32],
     pub(super) caller: &'a str,
+    /// What its reader sees of other servers, where that is known.
+    pub(super) others: Option<Others<'a>>,
     /// What looking may cost.
     pub(super) budget: &'a Budget,
 }
@@ -118,13 +122,14 @@ impl Glance {
 
 impl Lens<'_> {
     /// Where in [`Self::handlings`] it stands.
-    pub(super) const DETECTORS: [Detector; 10] = [
+    pub(super) const DETECTORS: [Detector; 11] = [
         Detector::HiddenCharacters,
         Detector::ActiveMarkup,
         Detector::Links,
         Detector::Secrets,
         Detector::Identifiers,
         Detector::PlantedInstructions,
+        Detector::ToolDirections,
         Detector::Contacts,
         Detector::Canaries,
         Detector::CarriedData,
@@ -496,20 +501,38 @@ impl Lens<'_> {
         found.append(&mut carried);
     }
 
-    /// The text without what gives orders, if there is any and it is to be taken out.
+    /// The text without what gives orders or directs to tools of other servers, if there is any and it is
+    /// to be taken out.
     fn obeyed(&self, text: &str, seen: &mut Glance) -> Option<String> {
-        let handling = self.how(Detector::PlantedInstructions);
+        let orders = |text: &str| orders::find(text, self.budget);
+        let left = self.unordered(text, Detector::PlantedInstructions, seen, orders);
+        let others = self.others.filter(|_| self.is_result());
+        let Some(others) = others else { return left };
+        let directions = |text: &str| directions::find(text, others, self.budget);
+        let now = left.as_deref().unwrap_or(text);
+        self.unordered(now, Detector::ToolDirections, seen, directions).or(left)
+    }
+
+    /// The text without what a detector takes for orders, if it is to be taken out.
+    fn unordered(
+        &self,
+        text: &str,
+        detector: Detector,
+        seen: &mut Glance,
+        find: impl FnOnce(&str) -> Option<Order>,
+    ) -> Option<String> {
+        let handling = self.how(detector);
         if handling == Handling::Off {
             return None;
         }
         let marks = Marks::in_text(text);
         let masked = marks.masked(text);
-        let order = orders::find(&masked, self.budget)?;
+        let order = find(&masked)?;
         seen.score = seen.score.max(order.value());
         if !order.is_one() {
             return None;
         }
-        seen.add((Detector::PlantedInstructions, handling, Cow::Borrowed(order.note)));
+        seen.add((detector, handling, Cow::Borrowed(order.note)));
         if handling != Handling::Redact {
             return None;
         }

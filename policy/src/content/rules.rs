@@ -3,6 +3,12 @@
 //!
 //! Each is looked for only around words without which it cannot match; all are linear in the text.
 
+use super::solicit;
+
+/// What two of the rules are called. What they find is none where it is forbidden: warnings say the same words.
+pub(super) const CONFIDENTIAL: &str = "has something confidential sent away";
+pub(super) const ADDRESSED: &str = "has something sent to an address";
+
 /// A pattern.
 pub(super) struct Rule {
     /// How much it says, in hundredths.
@@ -13,7 +19,7 @@ pub(super) struct Rule {
     pub(super) note: &'static str,
     /// Words without which it does not match, in lower case.
     pub(super) words: &'static [&'static str],
-    /// A regular expression over bytes.
+    /// A regular expression over bytes; empty where it is made up of parts ([`solicit::pattern`]).
     pub(super) pattern: &'static str,
 }
 
@@ -49,7 +55,7 @@ pub(super) const RULES: [Rule; 25] = [
     Rule { weight: 70, weak: false, note: "asks to keep something from somebody",
         words: &["tell", "mention", "inform", "notify", "reveal", "alert", "asking", "not recorded", "not logged", "not reported", "not noticed", "without"],
         pattern: r#"(?im-u)\b(?:do not|don'?t|never|without) (?:\w+ ){0,2}(?:tell|mention|inform|notify|reveal|alert|telling|mentioning|informing|notifying|alerting|asking)\b[^.\n]{0,24}\b(?:user|anyone|anybody|this|him|her|them|owner|customer|patient|that you)\b|\b(?:is|are|be) not (?:recorded|logged|reported|noticed)\b|\bwithout (?:the )?(?:user|anyone|their|his|her|any|proper) ?(?:'s)? ?(?:knowledge|consent|noticing|notification|authori[sz]ation|approval|permission|confirmation)"# },
-    Rule { weight: 80, weak: false, note: "has something confidential sent away",
+    Rule { weight: 80, weak: false, note: CONFIDENTIAL,
         words: &["send", "forward", "mail", "upload", "post", "transmit", "share", "leak", "submit"],
         pattern: r#"(?im-u)\b(?:send|forward|e-?mail|upload|post|transmit|share|leak|submit|share)\b[^.\n]{0,80}\b(?:password|passwords|otp|code|token|keys?|secret|secrets|credentials?|inbox|passport|credit card|ssn|balance|contacts|conversation|system prompt|private|confidential|all (?:\w+ )?(?:emails|messages|files|data)|personal (?:data|info\w*))\b[^.\n]{0,60}\b(?:to|at|via|using)\b"# },
     Rule { weight: 90, weak: false, note: "leaves a task behind",
@@ -61,7 +67,7 @@ pub(super) const RULES: [Rule; 25] = [
     Rule { weight: 95, weak: false, note: "asks for something to be done to a record",
         words: &["please", "kindly", "could you", "can you", "would you"],
         pattern: r#"(?im-u)\b(?:please|kindly|(?:could|can|would) you)\b (?:\w+ly )?[a-z]{3,14}\b[^.\n]{0,110}\b(?:ID|account|number|no\.?) ?[:#]?\(? ?(?:ID )?[A-Z]{0,3}-?\d{4,12}\b"# },
-    Rule { weight: 60, weak: false, note: "has something sent to an address",
+    Rule { weight: 60, weak: false, note: ADDRESSED,
         words: &["@"],
         pattern: r#"(?im-u)\b(?:send|forward|e-?mail|share|invite|grant|give|add|transfer|mail|write)\b[^.\n]{2,110}[\s\"'(<:][\w.+-]+@[\w-]+\.\w{2,}"# },
     Rule { weight: 70, weak: false, note: "has money moved",
@@ -88,9 +94,10 @@ pub(super) const RULES: [Rule; 25] = [
     Rule { weight: 90, weak: false, note: "makes a call the condition of another",
         words: &["before using", "before calling", "before running", "before getting", "before attempting", "before any", "before executing", "asks to", "before invoking", "before calculating"],
         pattern: r#"(?i-u)\b(?:before (?:using|calling|running|getting|attempting|executing|invoking|calculating|any)|when(?:ever)? (?:a |the )?user asks to)\b[^.\n]{0,90}\b(?:you must|you need to|you have to|you should|always|must first|must instead)\b"# },
-    Rule { weight: 90, weak: false, note: "asks for a secret of its reader",
-        words: &["your ", "the user", "the caller"],
-        pattern: r#"(?i-u)\b(?:send|forward|e-?mail|post|submit|share|transmit|upload)\b (?:us |me |it |over )?(?:your|the user'?s|the caller'?s) (?:\w+ ){0,3}?(?:tokens?|api[ -]?keys?|passwords?|passphrases?|credentials?|secrets?|private keys?)\b[^.\n]{0,40}?\b(?:to|at|via)\b[^.\n]{0,12}?(?:https?://|[\w.+-]+@[\w-])"# },
+    // Its pattern and the context that it needs are those of `solicit`.
+    Rule { weight: 90, weak: false, note: solicit::NOTE,
+        words: &["token", " key", "-key", "_key", "apikey", "accesskey", "secret", "password", "passphrase", "passcode", "credential", "otp", "one-time", "one time", " code", "phrase", "session cookie", "session id", " pin"],
+        pattern: "" },
     Rule { weight: 90, weak: false, note: "has a tool of another server called",
         words: &["other server", "other mcp server"],
         pattern: r#"(?i-u)\b(?:call|invoke|use|run|execute|retry with|try)\b (?:the )?(?:(?:tool )?['"`][\w.:-]{3,60}['"`]|\w+_\w[\w.:-]{0,60})(?: tool)? (?:on|of|from) (?:the |an)?other (?:mcp )?server\b"# },

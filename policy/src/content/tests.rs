@@ -1,4 +1,4 @@
-use super::{Contents, Direction, Handlings, Profile, Seen};
+use super::{Contents, Direction, Handlings, Profile, Reader, Seen};
 use crate::inspect::Detector;
 use crate::json::{Bounds, Document, write_string};
 use crate::name::ServerName;
@@ -6,6 +6,8 @@ use crate::pattern::Pattern;
 use crate::places::Answer;
 use crate::work::Budget;
 use proptest::prelude::*;
+
+const ANA: Reader<'_> = Reader { caller: "ana", others: None };
 
 fn contents(results: Handlings) -> Contents {
     let servers = vec![Pattern::new("*")];
@@ -339,7 +341,7 @@ fn nothing_hides_behind_what_is_only_recorded_or_carried() {
         let document = Document::parse(json.to_owned().into(), &Bounds::ANSWER).unwrap();
         let server = ServerName::parse("up").unwrap();
         let pointers = Answer::Asking.sealed();
-        defaults.look_but(&server, "ana", document.root(), pointers, &Budget::unlimited()).changed
+        defaults.look_but(&server, ANA, document.root(), pointers, &Budget::unlimited()).changed
     };
     assert_eq!(sealed(&format!(r#"{{"requestState":"{token}"}}"#)), None);
     assert!(sealed(&format!(r#"{{"x":{{"requestState":"{token}"}}}}"#)).is_some());

@@ -13,7 +13,7 @@ use crate::json::{Bounds, Document, Fragment};
 use crate::labels::Concealed;
 use crate::message::{Call, Use, Verb};
 use crate::name::ServerName;
-use crate::offer::{Kind, Offer};
+use crate::offer::{Kind, Offer, ReadOnlyHint};
 use crate::principal::Principal;
 use crate::work::{Budget, USUAL_MOST};
 
@@ -92,7 +92,8 @@ impl Policy {
         let labels = own.chain(offer.map(Offer::labels));
         let hidden = Concealed::of(labels.clone(), may);
         let labelled = Concealed::of(labels, |_| false);
-        Terms { output, hidden, labelled, calls }
+        let hint = offer.filter(|_| calls).map(|offer| ReadOnlyHint::of(offer.definition()));
+        Terms { output, hidden, labelled, calls, hint: hint.unwrap_or_default() }
     }
 
     /// Whether the arguments of a call are as the definition and the policy say.

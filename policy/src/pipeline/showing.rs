@@ -5,7 +5,8 @@ use std::sync::Arc;
 
 use super::sending::passed;
 use super::{Expectation, Policy, Released, Shown, Terms, View};
-use crate::content::{self, Direction, Over, Seen};
+use crate::ask;
+use crate::content::{self, Direction, Mention, Others, Over, Reader, Seen};
 use crate::control::{Control, Ran};
 use crate::decision::Mode;
 use crate::inspect::{Detector, Finding};
@@ -13,10 +14,12 @@ use crate::json::{Bounds, Document, Fragment, Value, write_string};
 use crate::labels::{self, Concealed, Part};
 use crate::message::Reply;
 use crate::name::ServerName;
-use crate::offer::Catalog;
+use crate::offer::{Catalog, Kind, ReadOnlyHint};
 use crate::places::Answer;
 use crate::principal::Principal;
 use crate::schema::{Misfit, Schema};
+use crate::scope;
+use crate::shadow::Shadows;
 use crate::work::{Budget, USUAL_MOST};
 
 /// A result without what its caller does not see.
@@ -82,6 +85,11 @@ impl Policy {
         budget: &Budget,
     ) -> Released {
         let mut ran = Ran::default();
+        if terms.hint == ReadOnlyHint::Claimed && wants_to_write(said.value()) {
+            let finding = Finding::unasked("/_meta", ask::Reason::WriteScope.code());
+            let reply = Shown::Withheld(finding.clone());
+            return Released { reply, findings: vec![finding], ran };
+        }
         if terms.output.is_some() {
             ran.note(Control::OutputSchema);
         }
@@ -112,7 +120,10 @@ impl Policy {
         let caller = principal.id.as_str();
         let (value, how) = (said.value(), (cuts.is_some(), terms.answer().sealed()));
         ran.note(Control::Results);
-        let seen = self.contents.look_without(server, caller, value, &values, how, budget);
+        let shadows = self.shadows.load_full();
+        let others = |mention: &Mention| self.is_of_another(principal, server, mention, &shadows);
+        let reader = Reader { caller, others: has_others(&shadows, server, &others) };
+        let seen = self.contents.look_without(server, reader, value, &values, how, budget);
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
         found.extend(findings);
@@ -121,7 +132,7 @@ impl Policy {
             Ok(said) => match cuts {
                 Some(size) => {
                     let how = (size.most, terms.answer().sealed());
-                    self.shortened(server, caller, how, &said, &mut found, budget)
+                    self.shortened(server, reader, how, &said, &mut found, budget)
                 }
                 None => self.fitted(server, terms, said, &mut found),
             },
@@ -137,6 +148,20 @@ impl Policy {
             }
         };
         Released { reply, findings: found, ran }
+    }
+
+    /// Whether something that a text of `server` names is a tool of another one that `principal` sees.
+    fn is_of_another(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        mention: &Mention,
+        shadows: &Shadows,
+    ) -> bool {
+        shadows.names().is_of_another(server, mention, |other, name| {
+            let offer = shadows.offer(other, Kind::Tool, name);
+            offer.is_some_and(|offer| self.about(principal, other, offer).shows())
+        })
     }
 
     /// A result without what its caller does not see. `fits` says whether it is as the definition says.
@@ -197,7 +222,7 @@ impl Policy {
     fn shortened(
         &self,
         server: &ServerName,
-        caller: &str,
+        reader: Reader<'_>,
         (most, sealed): (usize, &[&str]),
         said: &Fragment,
         found: &mut Vec<Finding>,
@@ -208,7 +233,7 @@ impl Policy {
             let text = content::truncated(said.value(), most - most / MARKS)?;
             let document = Document::parse(text.into(), &Bounds::ANSWER).ok()?;
             let cut = Fragment::whole(Arc::new(document));
-            let seen = self.contents.look_but(server, caller, cut.value(), sealed, budget);
+            let seen = self.contents.look_but(server, reader, cut.value(), sealed, budget);
             let cut = passed(seen, cut, &Bounds::ANSWER).0.ok()?;
             (cut.value().raw().len() <= most).then_some(cut)
         };
@@ -317,7 +342,10 @@ impl Policy {
                 }
             };
         let (caller, how) = (principal.id.as_str(), (false, answer.sealed()));
-        let seen = self.contents.look_without(server, caller, said.value(), &values, how, budget);
+        let shadows = self.shadows.load_full();
+        let others = |mention: &Mention| self.is_of_another(principal, server, mention, &shadows);
+        let reader = Reader { caller, others: has_others(&shadows, server, &others) };
+        let seen = self.contents.look_without(server, reader, said.value(), &values, how, budget);
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         found.extend(findings);
         let reply = match (passed, part) {
@@ -366,6 +394,31 @@ impl Policy {
 const LABELLED: usize = 64;
 /// Of a limit, one part in so many is kept free for marks around what is cut.
 const MARKS: usize = 8;
+
+/// What a reader sees of other servers, where there are any.
+fn has_others<'a>(
+    shadows: &Shadows,
+    server: &ServerName,
+    others: Others<'a>,
+) -> Option<Others<'a>> {
+    shadows.names().has_others(server).then_some(others)
+}
+
+/// Whether a result has a challenge for scopes that write, with which clients that know such members have their
+/// users authorize more.
+fn wants_to_write(result: Value<'_>) -> bool {
+    let holders = [Some(result), result.get("result")].into_iter().flatten();
+    let members = holders.filter_map(|holder| holder.get("_meta")).flat_map(Value::members);
+    let named = |name: &str| {
+        let letters = name.chars().filter(char::is_ascii_alphanumeric);
+        letters.collect::<String>().to_ascii_lowercase().ends_with("wwwauthenticate")
+    };
+    let challenges = members.filter(|(name, _)| named(name)).flat_map(|(_, value)| {
+        value.as_str().into_iter().chain(value.items().filter_map(Value::as_str))
+    });
+    let mut scopes = challenges.flat_map(|challenge| scope::of_challenge(&challenge));
+    scopes.any(|one| scope::writes(&one))
+}
 
 /// A result from which values were taken that no longer is as the definition says, as an answer that
 /// does not have to be: clients refuse others.

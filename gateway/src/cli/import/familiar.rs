@@ -1,0 +1,268 @@
+//! Whether a server only looks like one that many people use: by its name, its package or its host.
+//!
+//! A package `mcp-server-gti` is installed by who mistypes `mcp-server-git`, and a server `github` at another
+//! host gets what its user trusts GitHub with. The list is short and built in; what stands in it passes, and
+//! what looks like nothing in it is not judged.
+
+use std::fmt;
+use std::sync::LazyLock;
+
+use policy::shadow;
+
+use super::packages;
+
+/// The list.
+const LIST: &str = include_str!("familiar.txt");
+/// Shortest name of a server that is compared by a letter more, less or other.
+const SHORTEST: usize = 6;
+/// Names of packages behind a scope that many scopes have.
+const USUAL: [&str; 6] = ["mcp", "mcp-server", "server", "cli", "inspector", "mcp-remote"];
+
+/// What many people use.
+#[derive(Debug, Default)]
+struct Familiar {
+    /// Names of servers with their hosts.
+    servers: Vec<(&'static str, Vec<&'static str>)>,
+    npm: Vec<&'static str>,
+    pypi: Vec<&'static str>,
+    /// Words that are no misspelt names.
+    words: Vec<&'static str>,
+}
+
+static FAMILIAR: LazyLock<Familiar> = LazyLock::new(|| {
+    let mut all = Familiar::default();
+    for line in LIST.lines() {
+        let mut parts = line.split_ascii_whitespace();
+        match (parts.next(), parts.next()) {
+            (Some("server"), Some(name)) => all.servers.push((name, parts.collect())),
+            (Some("npm"), Some(name)) => all.npm.push(name),
+            (Some("pypi"), Some(name)) => all.pypi.push(name),
+            (Some("word"), Some(name)) => all.words.push(name),
+            _ => {}
+        }
+    }
+    all
+});
+
+/// A server as its client has it.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Candidate<'a> {
+    /// What the client calls it.
+    pub(super) name: &'a str,
+    /// The program that it is, or that runs it.
+    pub(super) command: Option<&'a str>,
+    /// The arguments of the program.
+    pub(super) args: &'a [String],
+    /// Where it is, if it is no program.
+    pub(super) url: Option<&'a str>,
+}
+
+/// What a server looks like and is not.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Imitation {
+    /// What of it: its name, its package, its host.
+    what: &'static str,
+    /// How that is written.
+    own: String,
+    /// In which way it is like the other.
+    how: &'static str,
+    /// The one that many people use.
+    other: &'static str,
+}
+
+impl fmt::Display for Imitation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { what, own, how, other } = self;
+        write!(f, "its {what} `{}` {how} `{other}`", own.escape_debug())
+    }
+}
+
+/// What a server looks like and is not, if it looks like anything.
+pub(super) fn imitation(server: &Candidate<'_>) -> Option<Imitation> {
+    of_packages(server).or_else(|| of_host(server)).or_else(|| of_name(server.name))
+}
+
+fn of_name(name: &str) -> Option<Imitation> {
+    let lower = name.to_lowercase();
+    let known = &FAMILIAR.servers;
+    if known.iter().any(|(one, _)| *one == lower) || FAMILIAR.words.contains(&lower.as_str()) {
+        return None;
+    }
+    known.iter().find_map(|(other, _)| {
+        let how = if looks_like(name, other) {
+            "looks like"
+        } else if other.len() >= SHORTEST && is_one_edit(&lower, other) {
+            "is one letter away from"
+        } else {
+            return None;
+        };
+        Some(Imitation { what: "name", own: name.to_owned(), how, other })
+    })
+}
+
+fn of_packages(server: &Candidate<'_>) -> Option<Imitation> {
+    let command = server.command?;
+    let runner = command.rsplit('/').next().unwrap_or_default();
+    let is_python = matches!(runner, "uvx" | "uv" | "pipx");
+    let known = if is_python { &FAMILIAR.pypi } else { &FAMILIAR.npm };
+    let named = packages(command, server.args).into_iter();
+    let named = named.filter_map(|n| server.args.get(n)).map(|package| bare(package, is_python));
+    named.into_iter().find_map(|package| {
+        if known.contains(&package.as_str()) {
+            return None;
+        }
+        let how = |other: &str| {
+            if looks_like(&package, other) {
+                Some("looks like")
+            } else if is_one_edit(&package, other) {
+                Some("is one letter away from")
+            } else if !is_python && has_other_scope(&package, other) {
+                Some("is of another publisher than")
+            } else {
+                None
+            }
+        };
+        let (other, how) = known.iter().find_map(|other| Some((*other, how(other)?)))?;
+        Some(Imitation { what: "package", own: package, how, other })
+    })
+}
+
+fn of_host(server: &Candidate<'_>) -> Option<Imitation> {
+    let url = server.url?.parse::<http::Uri>().ok()?;
+    let own = url.host()?.trim_end_matches('.').to_lowercase();
+    let imitation = |how, other| Some(Imitation { what: "host", own: own.clone(), how, other });
+    let hosts = || FAMILIAR.servers.iter().flat_map(|(_, hosts)| hosts.iter().copied());
+    if hosts().any(|host| is_below(&own, host)) {
+        return None;
+    }
+    for host in hosts() {
+        if looks_like(&own, host) {
+            return imitation("looks like", host);
+        }
+        if is_one_edit(&own, host) {
+            return imitation("is one letter away from", host);
+        }
+    }
+    let named = FAMILIAR.servers.iter().find(|(known, _)| server.name.eq_ignore_ascii_case(known));
+    let host = named.and_then(|(_, hosts)| hosts.first().copied())?;
+    imitation("is none of the vendor, whose is", host)
+}
+
+/// A package without the option before it, its version and its extras; of Python in the form in which its
+/// registry compares names.
+fn bare(package: &str, is_python: bool) -> String {
+    let package = match package.split_once('=') {
+        Some((flag, named)) if flag.starts_with("--") => named,
+        _ => package,
+    };
+    let end = match package.strip_prefix('@') {
+        Some(scoped) => scoped.find('@').map(|at| at + 1),
+        None => package.find(['@', '=', '<', '>', '~', '[']),
+    };
+    let name = end.and_then(|end| package.get(..end)).unwrap_or(package).to_lowercase();
+    if is_python { name.replace('_', "-") } else { name }
+}
+
+/// Whether two names of packages are the same behind different scopes.
+fn has_other_scope(package: &str, other: &str) -> bool {
+    let base = |name: &str| name.rsplit('/').next().unwrap_or_default().to_owned();
+    let scoped = other.starts_with('@');
+    scoped && !USUAL.contains(&base(other).as_str()) && base(package) == base(other)
+}
+
+/// Whether two names that are not the same look the same.
+fn looks_like(one: &str, other: &str) -> bool {
+    one != other && shadow::looks(one) == shadow::looks(other)
+}
+
+/// Whether a host is another one, or below it.
+fn is_below(host: &str, other: &str) -> bool {
+    host == other || host.strip_suffix(other).is_some_and(|before| before.ends_with('.'))
+}
+
+/// Whether one letter more, less or different, or two that are exchanged, make one name of the other.
+fn is_one_edit(one: &str, other: &str) -> bool {
+    let (one, other): (Vec<char>, Vec<char>) = (one.chars().collect(), other.chars().collect());
+    let front = one.iter().zip(&other).take_while(|(a, b)| a == b).count();
+    let (one, other) =
+        (one.get(front..).unwrap_or_default(), other.get(front..).unwrap_or_default());
+    let back = one.iter().rev().zip(other.iter().rev()).take_while(|(a, b)| a == b).count();
+    let (one, other) = (
+        one.get(..one.len() - back).unwrap_or_default(),
+        other.get(..other.len() - back).unwrap_or_default(),
+    );
+    match (one, other) {
+        ([_], [] | [_]) | ([], [_]) => true,
+        ([a, b], [c, d]) => a == d && b == c,
+        _ => false,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Candidate, FAMILIAR, imitation};
+
+    /// A program, with blanks between what stands on its command line; or a URL.
+    fn noticed(name: &str, server: &str) -> Option<&'static str> {
+        let mut words = server.split(' ').map(str::to_owned);
+        let first = words.next().unwrap();
+        let args: Vec<_> = words.collect();
+        let candidate = if first.starts_with("https:") {
+            Candidate { name, url: Some(&first), ..Candidate::default() }
+        } else {
+            Candidate { name, command: Some(&first), args: &args, url: None }
+        };
+        imitation(&candidate).map(|found| found.other)
+    }
+
+    #[test]
+    fn the_list_is_read_whole() {
+        let kept = |line: &&str| !line.is_empty() && !line.starts_with('#');
+        let lines = super::LIST.lines().filter(kept).count();
+        let all = &*FAMILIAR;
+        let read = all.servers.len() + all.npm.len() + all.pypi.len() + all.words.len();
+        assert_eq!(read, lines);
+    }
+
+    #[test]
+    fn what_only_looks_like_a_server_that_many_use_is_noticed() {
+        let filesystem = "@modelcontextprotocol/server-filesystem";
+        for (name, server, other) in [
+            ("f", "npx -y @modelcontextprotoco1/server-filesystem@1.0.0", filesystem),
+            ("f", "npx -y @modelcontextprotocol/server-filesytem@1.0.0", filesystem),
+            ("f", "npx -y @evil/server-filesystem@1.0.0", filesystem),
+            ("f", "npx -y server-filesystem@1.0.0", filesystem),
+            ("f", "/usr/bin/npx --package=@playwrigth/mcp@1.0.0 x", "@playwright/mcp"),
+            ("g", "uvx mcp-server-gti==1.0.0", "mcp-server-git"),
+            ("g", "uvx mcp-server-g1t@1.0.0", "mcp-server-git"),
+            ("githud", "/opt/server", "github"),
+            ("g\u{456}thub", "/opt/server", "github"),
+            ("github", "https://mcp.evil.example/mcp", "api.githubcopilot.com"),
+            ("GitHub", "https://api.githubcopilot.com.evil.example/", "api.githubcopilot.com"),
+            ("x", "https://mcp.notiom.com/mcp", "mcp.notion.com"),
+            ("x", "https://mcp.l1near.app/mcp", "mcp.linear.app"),
+        ] {
+            assert_eq!(noticed(name, server), Some(other), "{name} {server}");
+        }
+    }
+
+    #[test]
+    fn what_many_use_and_what_looks_like_nothing_of_it_passes() {
+        for (name, server) in [
+            ("filesystem", "npx -y @modelcontextprotocol/server-filesystem@1.0.0 /srv"),
+            ("git", "uvx mcp-server-git==1.0.0"),
+            ("git", "uvx mcp_server_git@1.0.0"),
+            ("tickets", "npx @corp/tickets-mcp@1.0.0"),
+            ("browser", "npx @corp/mcp@1.0.0"),
+            ("github", "https://api.githubcopilot.com/mcp/"),
+            ("github", "docker run ghcr.io/github/github-mcp-server"),
+            ("gitlab", "https://gitlab.com/api/v4/mcp"),
+            ("notion", "https://mcp.notion.com/mcp"),
+            ("motion", "https://mcp.motion.example/mcp"),
+            ("git", "https://mcp.corp.example/mcp"),
+            ("docs", "https://docs.example.com/mcp"),
+        ] {
+            assert_eq!(noticed(name, server), None, "{name} {server}");
+        }
+    }
+}

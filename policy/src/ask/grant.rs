@@ -1,0 +1,227 @@
+//! Whether a question asks its reader for a standing grant: a permission for everything, or for all later
+//! calls.
+//!
+//! An answer to such a question goes on counting when nobody looks any more: who agrees to one call has
+//! agreed to every other. What is read is the message, and every name and text of the form.
+
+use std::sync::LazyLock;
+
+use super::form::{EACH_WORD, Known, Word, words};
+use crate::json::Value;
+use crate::scope;
+use crate::work::Budget;
+
+/// What reading the members of a question costs for each byte of it, in units.
+const READING: usize = 4;
+/// Most other words between two steps of a phrase.
+const BETWEEN: usize = 1;
+
+/// Phrases that ask for a standing grant: in each a word of every step, in this order.
+#[rustfmt::skip]
+const PHRASES: &[&[&[&str]]] = &[
+    &[&["always"], &["allow", "approve", "permit", "grant", "accept", "trust", "authorize", "authorise"]],
+    &[&["allow", "approve", "permit", "grant", "trust", "authorize", "authorise"], &["always", "permanently", "indefinitely", "forever"]],
+    &[&["remember"], &["decision", "choice", "answer", "approval", "consent", "permission", "authorization"]],
+    &[&["not", "never", "don", "dont"], &["ask", "prompt", "confirm"], &["again"]],
+    &[&["not", "never", "don", "dont", "no", "stop", "skip", "without"], &["ask", "asking", "further", "future"], &["confirmation", "permission", "approval", "consent", "again"]],
+    &[&["auto"], &["approve", "allow", "accept", "grant"]],
+    &[&["automatically"], &["approve", "allow", "grant"], &["request", "requests", "call", "calls", "tool", "tools", "action", "actions", "future"]],
+    &[&["allow", "approve", "grant", "permit", "authorize", "authorise"], &["all", "any", "every"], &["request", "requests", "call", "calls", "tool", "tools", "action", "actions", "command", "commands", "operations", "permissions", "scopes", "future"]],
+    &[&["all", "any", "every"], &["future", "later", "subsequent"], &["request", "requests", "call", "calls", "action", "actions", "tools", "commands", "operations", "uses", "sessions"]],
+    &[&["full", "unrestricted", "permanent", "standing"], &["access", "permission", "permissions", "approval", "consent", "control", "authorization", "grant"]],
+    &[&["offline"], &["access"]],
+];
+
+/// Choices that make a permission a standing one.
+#[rustfmt::skip]
+const LASTING: &[&str] = &["always", "forever", "permanently", "permanent", "indefinitely", "indefinite", "remember"];
+
+/// Words with which a permission is asked for.
+#[rustfmt::skip]
+const PERMITTING: &[&str] = &[
+    "allow", "approve", "permit", "grant", "permission", "permissions", "consent", "authorize", "authorise", "authorization", "access",
+];
+
+static KNOWN: LazyLock<Vec<Vec<Vec<Known>>>> = LazyLock::new(|| {
+    let step = |step: &&[&'static str]| step.iter().map(|word| Known::new(word)).collect();
+    PHRASES.iter().map(|phrase| phrase.iter().map(step).collect()).collect()
+});
+
+/// What is read of a question.
+struct Reading<'a> {
+    /// It asks for a standing grant.
+    standing: bool,
+    /// It asks for a permission.
+    permission: bool,
+    /// One of its names or choices makes a permission a standing one.
+    lasting: bool,
+    budget: &'a Budget,
+}
+
+/// Whether a question asks for a standing grant. Where `budget` is exhausted afterwards, it was not judged to
+/// its end.
+pub(super) fn is_asked_for(params: Value<'_>, budget: &Budget) -> bool {
+    if !budget.spend(params.raw().len().saturating_mul(READING)) {
+        return true;
+    }
+    let mut reading = Reading { standing: false, permission: false, lasting: false, budget };
+    if let Some(message) = params.get("message").and_then(Value::as_str) {
+        reading.text(&message);
+    }
+    if let Some(schema) = params.get("requestedSchema") {
+        reading.value(schema);
+    }
+    reading.standing || reading.permission && reading.lasting
+}
+
+impl Reading<'_> {
+    /// Reads every name and text of a form.
+    ///
+    /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+    fn value(&mut self, value: Value<'_>) {
+        if self.standing || self.budget.is_exhausted() {
+            return;
+        }
+        if let Some(text) = value.as_str() {
+            self.text(&text);
+        }
+        for (name, member) in value.members() {
+            self.text(&name);
+            self.value(member);
+        }
+        for item in value.items() {
+            self.value(item);
+        }
+    }
+
+    fn text(&mut self, text: &str) {
+        let edge = |c: char| !c.is_alphanumeric() && c != '*';
+        let mut scopes = text.split_whitespace().map(|word| word.trim_matches(edge));
+        self.standing |= scopes.any(scope::is_standing_in_text);
+        let words = words(text, self.budget);
+        if !self.budget.spend(words.len().saturating_mul(EACH_WORD)) {
+            return;
+        }
+        self.standing |= (0..words.len()).any(|at| {
+            let rest = words.get(at..).unwrap_or_default();
+            KNOWN.iter().any(|phrase| begins(rest, phrase))
+        });
+        let is = |word: &Word, list: &[&str]| list.iter().any(|known| word.is(known));
+        self.permission |= words.iter().any(|word| is(word, PERMITTING));
+        // In a sentence these words say many things; alone, or with one more, they are a choice.
+        self.lasting |= words.len() <= 2 && words.iter().any(|word| is(word, LASTING));
+    }
+}
+
+/// Whether these words begin with a phrase.
+fn begins(words: &[Word], phrase: &[Vec<Known>]) -> bool {
+    let Some((first, steps)) = phrase.split_first() else { return false };
+    let is = |word: &Word, step: &[Known]| step.iter().any(|known| word.reads_like(known));
+    if !words.first().is_some_and(|word| is(word, first)) {
+        return false;
+    }
+    let mut at = 1;
+    for step in steps {
+        let mut near = words.get(at..).unwrap_or_default().iter().take(BETWEEN + 1);
+        let Some(n) = near.position(|word| is(word, step)) else { return false };
+        at += n + 1;
+    }
+    true
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_asked_for;
+    use crate::json::{Bounds, Document};
+    use crate::work::{Budget, USUAL_MOST};
+    use serde_json::json;
+
+    fn asks(form: &serde_json::Value) -> bool {
+        let text = form.to_string();
+        let budget = Budget::for_bytes(text.len(), USUAL_MOST);
+        let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
+        let asks = is_asked_for(document.root(), &budget);
+        assert!(!budget.is_exhausted(), "{} units", budget.spent());
+        asks
+    }
+
+    fn field(name: &str, field: &serde_json::Value) -> serde_json::Value {
+        let schema = json!({ "type": "object", "properties": { name: field } });
+        json!({ "message": "Please answer.", "requestedSchema": schema })
+    }
+
+    #[test]
+    fn questions_for_a_standing_grant_are_known_by_what_they_say() {
+        for message in [
+            "Always allow this server to write files?",
+            "Allow it always?",
+            "Remember this decision.",
+            "Remember my choice",
+            "Do not ask again",
+            "Don't ask me again",
+            "Never ask again.",
+            "Continue without further confirmation?",
+            "Auto-approve what it does?",
+            "Approve all future requests of this server?",
+            "Grant full access to your mailbox?",
+            "This needs offline access.",
+            "The scope is Mail.ReadWrite.All.",
+            "It asks for `offline_access`.",
+            "It asks for https://graph.microsoft.com/.default",
+            "Alw\u{430}ys allow it?",
+        ] {
+            assert!(asks(&json!({ "message": message })), "{message}");
+        }
+        for name in ["alwaysAllow", "always_allow", "rememberChoice", "dontAskAgain", "autoApprove"]
+        {
+            assert!(asks(&field(name, &json!({ "type": "boolean" }))), "{name}");
+        }
+        for said in [
+            json!({ "type": "string", "enum": ["Allow once", "Always allow"] }),
+            json!({ "type": "string", "oneOf": [{ "const": "a", "title": "Do not ask again" }] }),
+            json!({ "type": "boolean", "title": "Remember this decision" }),
+            json!({ "type": "string", "default": "full_access" }),
+        ] {
+            assert!(asks(&field("value", &said)), "{said}");
+        }
+        let choice = json!({ "type": "string", "enum": ["once", "always"] });
+        let mut form = field("how", &choice);
+        form["message"] = json!("Allow the tool to read the folder?");
+        assert!(asks(&form));
+    }
+
+    #[test]
+    fn questions_about_one_thing_are_asked() {
+        for message in [
+            "Delete the file `a.txt`?",
+            "Allow this call?",
+            "Do you want to continue?",
+            "Which of all the tickets do you mean?",
+            "Remember to save your work. Continue?",
+            "Should guests be allowed to invite others?",
+            "Ask again later?",
+            "Is access to all floors needed for the visitor?",
+            "Which files (src/*)?",
+            "Not sure? You can ask your manager.",
+        ] {
+            assert!(!asks(&json!({ "message": message })), "{message}");
+        }
+        for (name, said) in [
+            ("reminder", json!({ "type": "string", "enum": ["once", "always", "never"] })),
+            ("all", json!({ "type": "boolean", "title": "All day" })),
+            ("access", json!({ "type": "string", "title": "How visitors get in" })),
+            ("rememberMe", json!({ "type": "boolean" })),
+        ] {
+            assert!(!asks(&field(name, &said)), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_form_of_many_words_is_judged_within_the_budget_of_its_length() {
+        for word in ["ab1 ", "1 ", "a ", "é ", "allow ", "not ask ", "аllow "] {
+            let text = word.repeat(60 * 1024 / word.len());
+            let said = json!({ "type": "string", "description": text });
+            assert!(!asks(&field("value", &said)), "{word}");
+        }
+    }
+}

@@ -1,0 +1,112 @@
+//! The scopes that a tool says it needs.
+//!
+//! The protocol has no member for them; servers put them into `securitySchemes`, `_meta` and members of their
+//! own. What stands in the schemas of arguments and results is no scope of the tool.
+
+use super::{Finding, KEPT};
+use crate::json::Value;
+use crate::pointer::escaped;
+use crate::scope;
+
+/// Members of a definition that describe arguments and results.
+const SCHEMAS: [&str; 2] = ["inputSchema", "outputSchema"];
+
+/// Adds a finding for each place of a definition that names a scope that writes.
+pub(super) fn find(definition: Value<'_>, findings: &mut Vec<Finding>) {
+    let before = findings.len();
+    let mut at = String::new();
+    for (name, member) in definition.members() {
+        if !SCHEMAS.contains(&&*name) {
+            at.truncate(0);
+            within(&name, member, &mut at, findings);
+        }
+    }
+    findings.truncate(before + KEPT);
+}
+
+/// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+fn within(name: &str, value: Value<'_>, at: &mut String, findings: &mut Vec<Finding>) {
+    let length = at.len();
+    at.push('/');
+    at.push_str(&escaped(name));
+    if lists(name) && scope::of_value(value).iter().any(|one| scope::writes(one)) {
+        findings.push(Finding::write_scope(at.clone()));
+    }
+    // A challenge has its scopes in its text.
+    if let Some(text) = value.as_str().filter(|text| is_challenge(text))
+        && scope::of_challenge(&text).iter().any(|one| scope::writes(one))
+    {
+        findings.push(Finding::write_scope(at.clone()));
+    }
+    for (name, member) in value.members() {
+        within(&name, member, at, findings);
+    }
+    for (n, item) in value.items().enumerate() {
+        within(&n.to_string(), item, at, findings);
+    }
+    at.truncate(length);
+}
+
+/// Whether a text is a challenge (RFC 9110, section 11.6.1) that can ask for scopes.
+fn is_challenge(text: &str) -> bool {
+    let scheme = text.split_ascii_whitespace().next().unwrap_or_default();
+    ["Bearer", "DPoP"].iter().any(|known| known.eq_ignore_ascii_case(scheme))
+}
+
+/// Whether a member of this name lists scopes.
+fn lists(name: &str) -> bool {
+    let lower = name.to_ascii_lowercase();
+    lower.ends_with("scope") || lower.ends_with("scopes")
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::inspect::Detector;
+    use crate::offer::{Kind, Offer};
+    use serde_json::{Value, json};
+
+    fn places(more: &Value) -> Vec<String> {
+        let mut tool = json!({ "name": "read_mail", "inputSchema": { "type": "object" } });
+        for (name, member) in more.as_object().unwrap() {
+            tool[name] = member.clone();
+        }
+        let offer = Offer::for_tests(Kind::Tool, &tool.to_string());
+        let scopes = offer.findings().iter().filter(|one| one.detector == Detector::WriteScopes);
+        scopes.map(|finding| finding.at.clone()).collect()
+    }
+
+    #[test]
+    fn a_tool_that_says_it_only_reads_needs_no_scope_that_writes() {
+        let reads = json!({ "readOnlyHint": true });
+        for (more, at) in [
+            (
+                json!({ "securitySchemes": [{ "type": "oauth2", "scopes": ["mail.read", "mail.send"] }] }),
+                "/securitySchemes/0/scopes",
+            ),
+            (
+                json!({ "securitySchemes": { "o": { "flows": { "implicit": { "scopes": { "files:write": "x" } } } } } }),
+                "/securitySchemes/o/flows/implicit/scopes",
+            ),
+            (
+                json!({ "_meta": { "example.com/requiredScopes": "files:read repo" } }),
+                "/_meta/example.com~1requiredScopes",
+            ),
+            (json!({ "_meta": { "auth": "Bearer scope=\"admin:org\"" } }), "/_meta/auth"),
+            (json!({ "scope": "files:*" }), "/scope"),
+        ] {
+            let mut claimed = more.clone();
+            claimed["annotations"] = reads.clone();
+            assert_eq!(places(&claimed), [at], "{more}");
+            assert!(places(&more).is_empty(), "{more}");
+        }
+        for more in [
+            json!({ "securitySchemes": [{ "type": "oauth2", "scopes": ["mail.read"] }] }),
+            json!({ "inputSchema": { "properties": { "scope": { "enum": ["read", "write"] } } } }),
+            json!({ "description": "Reads the scope of a project; scope=write is another tool's." }),
+        ] {
+            let mut claimed = more.clone();
+            claimed["annotations"] = reads.clone();
+            assert!(places(&claimed).is_empty(), "{more}");
+        }
+    }
+}
