@@ -15,8 +15,9 @@ use std::time::{Duration, SystemTime};
 
 use policy::decision::Mode;
 use policy::drift::{self, Change, Risk};
+use policy::inspect::{Detector, Finding};
 use policy::json::{Fragment, write_ascii};
-use policy::lock::{Lock, State, Version};
+use policy::lock::{Exception, Lock, State, Version};
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
 use policy::pin::{Digest, Subject};
@@ -40,7 +41,9 @@ const OF_ONE: usize = 4096;
 /// How long it may take to read the lockfile and to compare it with what servers say. Until then what was
 /// approved before holds.
 const LOOK: Duration = Duration::from_secs(30);
-/// Most likenesses that are told.
+/// Most accepted findings that are told one by one.
+const EXCUSED: usize = 1000;
+/// Most likenesses that are told, and most definitions that are told to be withheld.
 const LIKENESSES: usize = 10_000;
 /// Most lists of one kind and server that are compared with those of others.
 const LISTS: usize = 8;
@@ -91,6 +94,8 @@ struct Held {
     told: BTreeSet<(Place, Option<Digest>)>,
     /// How much was told of each server.
     counts: BTreeMap<Box<str>, usize>,
+    /// What was told to be withheld because of what was found in it.
+    withheld: BTreeSet<(Place, Option<Digest>, Detector)>,
     /// What was approved because it was said first; kept when the lockfile changes.
     first: Vec<First>,
 }
@@ -152,6 +157,7 @@ impl Keeper {
         let keeper = Self { policy, settings, journal, metrics, epoch, held, shading };
         let mut held = keeper.held();
         held.pins.mode = keeper.settings.mode;
+        held.pins.volatile = Arc::clone(&keeper.settings.volatile);
         for (server, offer, version) in own.clone() {
             let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
             Self::add(&mut held, &server, offer, version);
@@ -232,12 +238,14 @@ impl Keeper {
     /// still holds.
     fn take(&self, held: &mut Held, lock: Lock) {
         self.metrics.lockfile_usable.store(1, Ordering::Relaxed);
-        let mode = held.pins.mode;
-        held.pins = Pins { mode, lock: Arc::new(lock), ..Pins::default() };
+        let (mode, volatile) = (held.pins.mode, Arc::clone(&held.pins.volatile));
+        held.pins = Pins { mode, lock: Arc::new(lock), volatile, ..Pins::default() };
+        self.excused(&held.pins.lock);
         held.closed = None;
         held.told.clear();
         held.counts.clear();
         held.shadows.clear();
+        held.withheld.clear();
         held.followed.clear();
         for (server, offer, version) in held.first.clone() {
             Self::add(held, &server, offer.as_ref().map(|(kind, name)| (*kind, &**name)), version);
@@ -250,6 +258,62 @@ impl Keeper {
         for (catalog, shared) in latest {
             self.compare(held, &catalog, shared, None);
         }
+    }
+
+    /// Tells of each finding that somebody has accepted: what is shown because of it is on record with who has, and why.
+    fn excused(&self, lock: &Lock) {
+        let mut told = 0;
+        for (server, locked) in &lock.servers {
+            let of_server = locked.server.iter().map(|version| (None, version));
+            let offers = locked.offers.iter().flat_map(|((kind, name), versions)| {
+                versions.iter().map(move |version| (Some((*kind, &**name)), version))
+            });
+            for (offer, version) in of_server.chain(offers) {
+                for exception in &version.exceptions {
+                    told += 1;
+                    if told <= EXCUSED {
+                        self.record("definition", &accepted(server, offer, version, exception));
+                    }
+                }
+            }
+        }
+        if told > EXCUSED {
+            let more = told - EXCUSED;
+            tracing::warn!(more, "not every accepted finding of the lockfile is on record");
+            self.record("definition", &format!("{more} more findings are accepted"));
+        }
+    }
+
+    /// Tells once of each definition that is withheld from everybody because of what was found in it, and how that
+    /// is accepted if it is a false alarm; again when the lockfile changes.
+    fn tell_withheld(&self, catalog: &Catalog) {
+        let server = catalog.server();
+        for offer in catalog.offers() {
+            for finding in self.policy.withheld_now(server, offer) {
+                self.withheld(server, offer, &finding);
+            }
+        }
+    }
+
+    /// Tells that a definition is not shown because of `finding`, if that was not told since the lockfile changed.
+    pub fn withheld(&self, server: &ServerName, offer: &Offer, finding: &Finding) {
+        let (kind, name) = (offer.kind(), offer.name().as_str());
+        let place: Place = (server.as_str().into(), kind, name.into());
+        let key = (place, offer.digest(), finding.detector);
+        {
+            let mut held = self.held();
+            if held.withheld.len() >= LIKENESSES || !held.withheld.insert(key) {
+                return;
+            }
+        }
+        let name = ascii(name);
+        let accept = finding.unacceptable().is_none().then(|| {
+            let thing = format!("{}/{}", kind.list(), offer.name().as_str());
+            acceptance(server.as_str(), &thing, finding.detector)
+        });
+        tracing::warn!(%server, kind = kind.as_str(), %name, %finding, accept, "one is withheld");
+        let what = format!("server `{server}`, {} {name}: withheld; {finding}", kind.as_str());
+        self.record("definition", &what);
     }
 
     /// Tells that the lockfile is this one from now on.
@@ -324,8 +388,8 @@ impl Keeper {
     /// Closes the door: what nobody can read nobody has approved. Told once.
     fn close(&self, held: &mut Held, error: &str) {
         self.metrics.lockfile_usable.store(0, Ordering::Relaxed);
-        let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
-        held.pins = Pins { mode, strangers, ..Pins::default() };
+        let Pins { mode, strangers, volatile, .. } = std::mem::take(&mut held.pins);
+        held.pins = Pins { mode, strangers, volatile, ..Pins::default() };
         if held.closed.as_deref() != Some(error) {
             tracing::error!(%error, "nothing is approved until the lockfile can be used");
             self.metrics.lockfile_unread.add(1);
@@ -383,13 +447,13 @@ impl Keeper {
         if fresh {
             self.shade();
         }
-        if !self.acts() {
-            return;
+        if self.acts() {
+            let mut held = self.held();
+            if self.compare(&mut held, catalog, shared, Some(begun)) {
+                self.publish(&held);
+            }
         }
-        let mut held = self.held();
-        if self.compare(&mut held, catalog, shared, Some(begun)) {
-            self.publish(&held);
-        }
+        self.tell_withheld(catalog);
     }
 
     /// Keeps a list to compare those of other servers with; whether what is kept says anything else
@@ -470,7 +534,8 @@ impl Keeper {
     /// Whether a definition has come back after it was one that nobody has approved: then it differs
     /// between callers, between replicas, or with time.
     fn follow(&self, held: &mut Held, place: &Place, offer: &Offer, begun: Instant) -> bool {
-        let Some(digest) = offer.digest() else { return false };
+        // One that is like an approved one is that one: their order of sets may differ between starts.
+        let Some(digest) = held.pins.settled(&place.0, offer) else { return false };
         let locked = held.pins.lock.servers.get(&place.0);
         let versions = locked.map_or(&[][..], |locked| locked.versions(place.1, &place.2));
         // Of what is not in the lockfile nothing is shown, however it changes.
@@ -619,7 +684,7 @@ impl Keeper {
         let wanted = self.settings.trust_on_first_use && room;
         let Some(digest) = digest.filter(|_| wanted) else { return false };
         let by = Some("first use".into());
-        let version = Version { digest, state: State::Approved, by, at: None, definition };
+        let version = Version { by, ..Version::new(digest, State::Approved, definition) };
         let added = Self::add(held, server, offer, version.clone());
         if added {
             held.first.push((
@@ -767,7 +832,37 @@ fn counted(lock: &Lock) -> Vec<Pinned> {
     pinned
 }
 
-/// A name that a peer chose, for people to read.
+/// The command with which a finding is accepted that is a false alarm. `thing`: `tools/NAME`, or `server` for what
+/// the server says of itself.
+#[must_use]
+pub fn acceptance(server: &str, thing: &str, detector: Detector) -> String {
+    let thing = match thing {
+        "server" => server.to_owned(),
+        thing => format!("{server}/{}", thing.strip_prefix("tools/").unwrap_or(thing)),
+    };
+    // A name that a server chose is pasted into a shell.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:".contains(c);
+    let thing = if thing.chars().all(plain) { thing } else { "SERVER/NAME".to_owned() };
+    format!("portcullis pin approve {thing} --accept {} --reason TEXT", detector.name())
+}
+
+/// An accepted finding, for the record.
+fn accepted(
+    server: &str,
+    offer: Option<(Kind, &str)>,
+    version: &Version,
+    exception: &Exception,
+) -> String {
+    let of = match offer {
+        None => "what it says of itself".to_owned(),
+        Some((kind, name)) => format!("{} {}", kind.as_str(), ascii(name)),
+    };
+    let Exception { finding, by, at, reason } = exception;
+    let (digest, finding) = (version.digest, finding.name());
+    let (by, at, reason) = (ascii(by), ascii(at), ascii(reason));
+    format!("server `{server}`, {of}: {finding} accepted; {digest}; by {by} at {at}: {reason}")
+}
+
 /// What is different about a server that is not the one that was approved, and what to do.
 fn changed_identity(server: &str, approved: &str, found: &str) -> String {
     // The names in it are of the configuration and of files: they are shown whole, because digests stand at the end.
@@ -788,6 +883,7 @@ fn changed_identity(server: &str, approved: &str, found: &str) -> String {
     )
 }
 
+/// A name that a peer chose, for people to read.
 fn ascii(text: &str) -> String {
     let mut out = Vec::new();
     write_ascii(&mut out, text.get(..text.floor_char_boundary(256)).unwrap_or_default());

@@ -248,7 +248,7 @@ fn assumed(kind: Kind, name: &str) -> Option<(Offer, Version)> {
     let document = Arc::new(document);
     let offer = Offer::read(kind, document.root(), &document).ok()?;
     let (digest, definition) = (offer.digest()?, Fragment::whole(document));
-    let version = Version { digest, state: State::Approved, by: None, at: None, definition };
+    let version = Version::new(digest, State::Approved, definition);
     Some((offer, version))
 }
 

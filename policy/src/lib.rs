@@ -14,6 +14,7 @@
 //! - [`json`]: JSON, read once and strictly, kept as bytes
 //! - [`kind`]: the sorts of things servers offer
 //! - [`pin`]: what a definition is recognised by
+//! - [`mod@alike`]: whether two definitions say the same although their bytes differ
 //! - [`detect`]: whether a text gives orders to a model
 //! - [`schema`]: whether arguments and results are as the definition says
 //! - [`inspect`]: what the detectors see in a definition
@@ -57,6 +58,7 @@ pub mod revoked;
 pub mod json;
 pub mod kind;
 pub mod pin;
+pub mod alike;
 pub mod detect;
 pub mod schema;
 mod declared;

@@ -343,7 +343,7 @@ fn add(versions: &mut Vec<Version>, digest: Digest, definition: &Fragment) -> bo
         return false;
     }
     let definition = definition.clone();
-    versions.push(Version { digest, state: State::Pending, by: None, at: None, definition });
+    versions.push(Version::new(digest, State::Pending, definition));
     true
 }
 
