@@ -42,11 +42,17 @@ pub struct Presented {
 impl Presentation {
     /// Presents these servers to a client of `era`. `shown` says whether a server's instructions
     /// may be.
-    pub fn new(servers: &[Presented], era: Era, shown: impl Fn(&Fragment) -> bool) -> Self {
+    pub fn new(
+        servers: &[Presented],
+        era: Era,
+        shown: impl Fn(&Presented, &Fragment) -> bool,
+    ) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         let ourselves = format!(r#"{{"name":"portcullis","version":"{version}"}}"#);
         let raw = |fragment: &Fragment| fragment.value().raw().to_owned();
-        let text = |server: &Presented| server.hello.instructions.clone().filter(&shown);
+        let text = |server: &Presented| {
+            server.hello.instructions.clone().filter(|text| shown(server, text))
+        };
         let [server] = servers else {
             let several = several(servers, text);
             return Self { info: ourselves, instructions: several, capabilities: merged(servers) };

@@ -5,7 +5,7 @@
 //! The digest of a definition ([`crate::pin`]) is of every byte, and approvals are of that digest. What is
 //! compared here beside it is never stored: it is worked out from the definitions (control C10).
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
 use crate::json::{Inexact, Kind as Shape, Value, by_units, write_canonical, write_canonical_string};
@@ -32,6 +32,46 @@ impl Alike {
             return *self.0.get_or_init(|| settled(subject, definition, volatile));
         }
         settled(subject, definition, volatile)
+    }
+}
+
+/// Most places that are told of two definitions that differ.
+const PLACES: usize = 16;
+
+/// Where two definitions of one thing differ, as JSON Pointers, each to the innermost value that an object names.
+#[must_use]
+pub fn differing(one: Value<'_>, other: Value<'_>) -> Vec<String> {
+    let mut places = Vec::new();
+    differ(one, other, &mut String::new(), &mut places);
+    places
+}
+
+/// INVARIANT: the depth of a document is bounded, so the recursion is.
+fn differ(one: Value<'_>, other: Value<'_>, at: &mut String, places: &mut Vec<String>) {
+    let plain = |value| {
+        let mut out = Vec::new();
+        write_canonical(&mut out, value).map(|()| out).ok()
+    };
+    if places.len() >= PLACES || plain(one).is_some_and(|one| Some(one) == plain(other)) {
+        return;
+    }
+    if !one.is_object() || !other.is_object() {
+        places.push(at.clone());
+        return;
+    }
+    let names = |value: Value<'_>| -> BTreeSet<String> {
+        value.members().map(|(name, _)| name.into_owned()).collect()
+    };
+    for name in names(one).union(&names(other)) {
+        let length = at.len();
+        at.push('/');
+        at.push_str(&escaped(name));
+        match (one.get(name), other.get(name)) {
+            (Some(one), Some(other)) => differ(one, other, at, places),
+            _ if places.len() < PLACES => places.push(at.clone()),
+            _ => {}
+        }
+        at.truncate(length);
     }
 }
 

@@ -48,6 +48,21 @@ impl Default for Definitions {
 }
 
 impl Definitions {
+    /// Nothing is done about anything that is found.
+    #[must_use]
+    pub const fn off() -> Self {
+        Self {
+            hidden_characters: Treatment::Off,
+            disguised_text: Treatment::Off,
+            planted_instructions: Treatment::Off,
+            tool_names: Treatment::Off,
+            active_markup: Treatment::Off,
+            secrets: Treatment::Off,
+            internal_urls: Treatment::Off,
+            oversized_text: Treatment::Off,
+        }
+    }
+
     /// What is done about what this one finds.
     #[must_use]
     pub const fn treatment(&self, detector: Detector) -> Treatment {

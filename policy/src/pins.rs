@@ -147,6 +147,16 @@ impl Pins {
         Some(alike.find(|version| version.state == State::Approved).map_or(own, |v| v.digest))
     }
 
+    /// Whether two definitions of one thing of `server` are the same, or only differ where that makes no change.
+    #[must_use]
+    pub fn are_alike(&self, server: &str, one: &Offer, other: &Offer) -> bool {
+        let (kind, name) = (one.kind(), one.name().as_str());
+        let volatile = self.volatile.get(&(server.into(), kind, name.into()));
+        let volatile = volatile.map_or(&[][..], Vec::as_slice);
+        let like = one.alike(volatile);
+        one.digest() == other.digest() || like.is_some() && like == other.alike(volatile)
+    }
+
     /// What was accepted in the definition of `name` that has exactly this digest; `kind` is `None` of what
     /// the server says of itself. A definition that is only like one that was approved has no exceptions.
     #[must_use]

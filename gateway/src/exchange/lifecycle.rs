@@ -20,6 +20,7 @@ use crate::body::Body;
 use crate::client::Client;
 use crate::ending::Ending;
 use crate::failure::Failure;
+use crate::pinning::acceptance;
 use crate::presentation::{Presentation, Presented};
 use crate::protocol::{Era, header};
 use crate::reply;
@@ -247,11 +248,16 @@ impl Gateway {
     /// What the servers say of themselves, as far as a client may see it: instructions are read by
     /// a model, so they pass the same detectors as definitions.
     fn presentation(&self, servers: &[Presented], era: Era) -> Presentation {
-        let shown = |instructions: &Fragment| {
+        let shown = |server: &Presented, instructions: &Fragment| {
             let findings = policy::inspect::text(instructions.value(), &Budget::new(INSTRUCTIONS));
-            let withheld = self.policy.withholds(&findings);
+            let (name, digest) = (&*server.name, server.hello.digest);
+            let excused = self.policy.excused_of_server(name, digest);
+            let withheld = self.policy.withholds_but(&findings, excused);
             if let Some(finding) = withheld {
-                tracing::warn!(%finding, "the instructions of a server were withheld");
+                let accept = finding.unacceptable().is_none();
+                let accept = accept.then(|| acceptance(name, "server", finding.detector));
+                let what = "the instructions of a server were withheld";
+                tracing::warn!(server = name, %finding, accept, "{what}");
             }
             withheld.is_none()
         };
