@@ -73,7 +73,7 @@ impl Rehearsal {
             policy.revoke(&revoked::read(file)?);
         }
         let lock = Arc::new(locked(&settings.pins)?);
-        let mode = settings.pins.mode;
+        let (mode, volatile) = (settings.pins.mode, Arc::clone(&settings.pins.volatile));
         let mut catalogs = BTreeMap::new();
         for server in &settings.servers {
             let Some(locked) = lock.servers.get(server.name.as_str()) else { continue };
@@ -88,7 +88,7 @@ impl Rehearsal {
                 catalogs.insert((server.name.clone(), kind), Arc::new(catalog));
             }
         }
-        let pins = Pins { mode, lock, ..Pins::default() };
+        let pins = Pins { mode, lock, volatile, ..Pins::default() };
         policy.shadow(Arc::new(Shadows::among(catalogs.values().cloned())));
         policy.pin(Arc::new(pins.clone()));
         Ok(Self { policy, pins, catalogs })

@@ -183,7 +183,8 @@ async fn lists(upstream: &Arc<Upstream>, survey: &mut Survey, until: Instant, as
         }
     }
     let counts = catalogs.iter().filter(|catalog| !catalog.offers().is_empty());
-    let counts = counts.map(|catalog| format!("{} {}", catalog.offers().len(), catalog.kind().list()));
+    let counts =
+        counts.map(|catalog| format!("{} {}", catalog.offers().len(), catalog.kind().list()));
     let mut told = counts.collect::<Vec<_>>().join(", ");
     if told.is_empty() {
         told.push_str("nothing is listed");

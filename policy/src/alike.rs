@@ -8,7 +8,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::OnceLock;
 
-use crate::json::{Inexact, Kind as Shape, Value, by_units, write_canonical, write_canonical_string};
+use crate::json::{
+    Inexact, Kind as Shape, Value, by_units, write_canonical, write_canonical_string,
+};
 use crate::kind::Kind;
 use crate::pin::{Digest, Subject};
 use crate::pointer::escaped;
@@ -179,10 +181,9 @@ impl AlikeWriter<'_> {
             (Shape::Object, _) => self.object(value, part),
             (Shape::Array, SchemaPart::Set) => self.set(value),
             (Shape::Array, _) => self.list(value, part),
-            (
-                Shape::Null | Shape::Boolean | Shape::Number | Shape::Plain | Shape::Escaped,
-                _,
-            ) => write_canonical(&mut self.out, value),
+            (Shape::Null | Shape::Boolean | Shape::Number | Shape::Plain | Shape::Escaped, _) => {
+                write_canonical(&mut self.out, value)
+            }
         }
     }
 

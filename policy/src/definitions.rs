@@ -110,9 +110,8 @@ impl Definitions {
 
     /// What is taken out of definitions in which `excused` is accepted.
     pub(crate) fn cleaning(&self, excused: Excused) -> Cleaning {
-        let strips = |detector| {
-            self.treatment(detector) == Treatment::Strip && !excused.names(detector)
-        };
+        let strips =
+            |detector| self.treatment(detector) == Treatment::Strip && !excused.names(detector);
         Cleaning {
             hidden: strips(Detector::HiddenCharacters),
             markup: strips(Detector::ActiveMarkup),

@@ -344,8 +344,8 @@ impl Pins {
 #[cfg(test)]
 mod tests {
     use super::{Pins, Unfit};
-    use crate::json::{Bounds, Document, Fragment};
     use crate::inspect::Detector;
+    use crate::json::{Bounds, Document, Fragment};
     use crate::lock::{Exception, Lock, Locked, State, Version};
     use crate::offer::{Kind, Offer};
     use std::sync::Arc;
@@ -407,9 +407,7 @@ mod tests {
     fn a_volatile_value_counts_at_its_place_and_for_its_tool_alone() {
         let other = |text: &str| Offer::for_tests(Kind::Tool, &FLAG.replace("\"1\"", text));
         let mut approved = pins(State::Approved, FLAG);
-        let check = |pins: &Pins, text: &str| {
-            pins.unfit("up", Kind::Tool, "a", Some(&other(text)))
-        };
+        let check = |pins: &Pins, text: &str| pins.unfit("up", Kind::Tool, "a", Some(&other(text)));
         assert_eq!(check(&approved, "\"2\""), Some(Unfit::Changed));
         let place = |name: &str| {
             let at: Vec<Box<str>> = vec!["/inputSchema/default".into()];

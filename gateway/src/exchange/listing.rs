@@ -370,7 +370,8 @@ fn unseen(shown: &[Shelved]) -> Vec<Unseen> {
             matches!(denial.reason, Reason::NotGranted) || denial.reason.rule().is_some()
         }
     };
-    let (held, ruled) = (hidden().filter(|(.., d)| !by_rule(d)), hidden().filter(|(.., d)| by_rule(d)));
+    let (held, ruled) =
+        (hidden().filter(|(.., d)| !by_rule(d)), hidden().filter(|(.., d)| by_rule(d)));
     let one = |(server, offer, decision): (&ServerName, &Offer, &Decision)| {
         let (code, detector) = match &decision.effect {
             // It is allowed and left out: what was found in it when it was cleaned.

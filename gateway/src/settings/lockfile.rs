@@ -332,6 +332,14 @@ fn entry(out: &mut String, indent: &str, version: &Version) {
     }
 }
 
+/// A definition as the lockfile shows it: JSON with one member a line, all of it in ASCII.
+#[must_use]
+pub fn in_lines(value: Value<'_>) -> String {
+    let mut out = String::new();
+    pretty(&mut out, value, 0);
+    out
+}
+
 /// JSON with one member a line, members in canonical order, and nothing that is not ASCII.
 fn pretty(out: &mut String, value: Value<'_>, depth: usize) {
     let indent = |out: &mut String, depth: usize| {
@@ -458,8 +466,8 @@ fn signed(file: &Path, text: &[u8], approvers: &Approvers) -> Result<(), LockErr
 #[cfg(test)]
 mod tests {
     use super::{parse, write};
-    use policy::json::{Bounds, Document, Fragment};
     use policy::inspect::Detector;
+    use policy::json::{Bounds, Document, Fragment};
     use policy::lock::{Exception, Lock, Locked, State, Version};
     use policy::offer::Kind;
     use policy::pin::{Digest, Subject};

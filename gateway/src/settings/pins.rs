@@ -11,8 +11,8 @@ use policy::decision::Mode;
 use policy::drift::Risk;
 use policy::offer::Kind;
 
-use super::compile::Compiler;
 use super::Server;
+use super::compile::Compiler;
 pub use super::raw::Action;
 use super::raw::{RawDrift, RawPinKey, RawPins, RawVolatile};
 
