@@ -100,7 +100,7 @@ struct Named {
     #[arg(long, value_name = "URI")]
     resource: Vec<String>,
     /// Only what the server says of itself: its instructions, its capabilities and its name.
-    #[arg(long, requires = "server")]
+    #[arg(long)]
     itself: bool,
     /// Only the definition with this digest.
     #[arg(long, value_name = "DIGEST")]

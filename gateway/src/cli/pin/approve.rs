@@ -24,10 +24,7 @@ use super::{Named, changed, locked, now};
 pub(super) struct Approve {
     /// What is approved: `SERVER/TOOL`, `SERVER/prompts/NAME`, `SERVER/resources/URI`, or `SERVER` for all
     /// of it.
-    #[arg(
-        value_name = "SERVER[/NAME]",
-        conflicts_with_all = ["server", "tool", "prompt", "resource", "itself"]
-    )]
+    #[arg(value_name = "SERVER[/NAME]", conflicts_with = "server")]
     thing: Option<String>,
     #[command(flatten)]
     named: Named,
@@ -35,7 +32,7 @@ pub(super) struct Approve {
     #[arg(long)]
     keep: bool,
     /// Approve that a server is at another URL, or another program, than before.
-    #[arg(long, requires = "server")]
+    #[arg(long)]
     identity: bool,
     /// Accept what these detectors find in what is named, as false alarms: `planted-instructions` and the
     /// like. It holds for the definitions as they are now.
@@ -87,6 +84,13 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     // Who a server is and what it offers are two questions.
     let only_identity = approve.identity && named.is_of_all();
     let candidates = candidates(&lock, &named, only_identity);
+    if candidates.is_empty() && !accept.is_empty() && is_revoked(&lock, &named) {
+        return Err(complain("what is named was revoked, and nothing in it can be accepted"));
+    }
+    let by = named.by();
+    if is_asked && by.is_none() {
+        return Err(complain("say who approves: `--by NAME`"));
+    }
     let consents = if is_asked {
         asking::consents(&settings.policy, &candidates, approve.reason.as_deref())
     } else {
@@ -95,7 +99,6 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     let mut count = consents.len();
     let done = told(&settings.policy, &candidates, &consents);
     drop(candidates);
-    let by = named.by();
     apply(&mut lock, &consents, approve.keep, by.as_deref())?;
     if let (true, Some(name)) = (approve.identity, &named.server) {
         identify(&settings, &mut lock, name)?;
@@ -166,6 +169,9 @@ fn check(approve: &Approve, named: &Named, accept: &[Detector]) -> Result<(), St
     if !accept.is_empty() && named.server.is_none() {
         return Err("name what `--accept` is about: `SERVER/TOOL`, or `--server`".to_owned());
     }
+    if named.server.is_none() && (approve.identity || named.itself) {
+        return Err("name the server: `--identity` and `--itself` are of one".to_owned());
+    }
     let reason = approve.reason.as_deref().map(str::trim);
     if reason.is_some_and(str::is_empty) {
         return Err("`--reason` is empty: say why, for those who read the lockfile".to_owned());
@@ -201,6 +207,19 @@ fn candidates<'a>(lock: &'a Lock, named: &Named, none: bool) -> Vec<Candidate<'a
         }
     }
     found
+}
+
+/// Whether an approval of something that is named was taken back.
+fn is_revoked(lock: &Lock, named: &Named) -> bool {
+    lock.servers.iter().any(|(server, locked)| {
+        let own = locked.server.iter().map(|version| (None, "", version));
+        let offers = locked.offers.iter().flat_map(|((kind, name), versions)| {
+            versions.iter().map(move |version| (Some(*kind), &**name, version))
+        });
+        own.chain(offers).any(|(kind, name, version)| {
+            version.state == State::Revoked && named.wants(server, kind, name, version.digest)
+        })
+    })
 }
 
 /// What the detectors see in a version.

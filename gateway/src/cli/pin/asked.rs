@@ -14,7 +14,7 @@ use gateway::survey::{self, Asking, Survey};
 use policy::alike;
 use policy::lock::Lock;
 use policy::name::ServerName;
-use policy::offer::{Kind, Offer};
+use policy::offer::Offer;
 use policy::pins::Pins;
 
 use super::super::{complain, log_in_words, say, settings, told_to_stop};
@@ -56,8 +56,8 @@ fn patience(text: &str) -> Result<Duration, String> {
 #[derive(Debug)]
 pub(super) struct Unsteady {
     pub(super) server: ServerName,
-    pub(super) kind: Kind,
-    pub(super) name: Box<str>,
+    /// What it was the second time.
+    pub(super) second: Offer,
     /// Where the two differ, as JSON Pointers.
     pub(super) places: Vec<String>,
 }
@@ -168,8 +168,8 @@ fn unsteady(settings: &Settings, surveys: &[Survey], again: &[Survey]) -> Vec<Un
             let differs = |second: &&Offer| !pins.are_alike(server.as_str(), offer, second);
             let Some(second) = second.filter(differs) else { continue };
             let places = alike::differing(offer.definition(), second.definition());
-            let name = offer.name().as_str().into();
-            found.push(Unsteady { server: server.clone(), kind: offer.kind(), name, places });
+            let (server, second) = (server.clone(), second.clone());
+            found.push(Unsteady { server, second, places });
         }
     }
     found

@@ -102,19 +102,52 @@ impl Proposal<'_> {
     }
 
     fn offer(&mut self, survey: &Survey, offer: &Offer) {
-        let (server, kind, name) = (&survey.server, offer.kind(), offer.name().as_str());
-        let of = thing(kind, name);
-        let Some(digest) = offer.digest() else {
+        let server = &survey.server;
+        let of = thing(offer.kind(), offer.name().as_str());
+        if offer.digest().is_none() {
             let note = Unfit::Unpinnable.note();
             return say(&format!("warning: `{server}` {of} cannot be pinned: {note}"));
+        }
+        let is = |one: &&Unsteady| {
+            let second = (one.second.kind(), one.second.name());
+            one.server == *server && second == (offer.kind(), offer.name())
         };
-        let steady = self.is_steady(survey, offer);
-        match self.pins.unfit(server.as_str(), kind, name, Some(offer)) {
-            // It is approved, or is like what is.
-            None | Some(Unfit::Revoked) => return,
-            // No approval of it would fit the next start.
-            Some(Unfit::Changed) if !steady => return,
-            Some(_) => {}
+        let unsteady = self.unsteady;
+        let Some(found) = unsteady.iter().find(is) else { return self.add(survey, offer) };
+        let fits = |offer: &Offer| {
+            let name = offer.name().as_str();
+            self.pins.unfit(server.as_str(), offer.kind(), name, Some(offer))
+        };
+        let (first, second) = (fits(offer), fits(&found.second));
+        if first.is_none() || second.is_none() {
+            // One of the two is approved: replicas of which some are upgraded look like this.
+            say(&format!(
+                "warning: `{server}` {of} has two versions side by side; to keep both: \
+                 `portcullis pin approve --keep`"
+            ));
+            self.add(survey, offer);
+            return self.add(survey, &found.second);
+        }
+        let places: Vec<_> = found.places.iter().take(PLACES).map(String::as_str).collect();
+        say(&format!(
+            "warning: `{server}` {of} differs at every start: {}; no approval of it lasts: have its server \
+             changed, or name these members in `pins.volatile`",
+            places.join(", ")
+        ));
+        // Where something of it is approved already, one version more would fit the next start no better.
+        if first != Some(Unfit::Changed) {
+            self.add(survey, offer);
+        }
+    }
+
+    /// Proposes a definition, unless it is approved, is like what is, or was revoked.
+    fn add(&mut self, survey: &Survey, offer: &Offer) {
+        let (server, kind, name) = (&survey.server, offer.kind(), offer.name().as_str());
+        let of = thing(kind, name);
+        let unfit = self.pins.unfit(server.as_str(), kind, name, Some(offer));
+        let Some(digest) = offer.digest() else { return };
+        if matches!(unfit, None | Some(Unfit::Revoked)) {
+            return;
         }
         let locked = self.lock.servers.entry(server.as_str().into()).or_default();
         let versions = locked.offers.entry((kind, name.into())).or_default();
@@ -129,23 +162,6 @@ impl Proposal<'_> {
             let why = why::finding(server.as_str(), &of, &finding);
             say(&format!("warning: `{server}` {of} stays withheld when it is approved: {why}"));
         }
-    }
-
-    /// Whether a definition was the same when its server was asked again; said where it was not.
-    fn is_steady(&self, survey: &Survey, offer: &Offer) -> bool {
-        let (server, name) = (&survey.server, offer.name().as_str());
-        let is = |one: &&Unsteady| {
-            one.server == *server && one.kind == offer.kind() && *one.name == *name
-        };
-        let Some(found) = self.unsteady.iter().find(is) else { return true };
-        let of = thing(offer.kind(), name);
-        let places: Vec<_> = found.places.iter().take(PLACES).map(String::as_str).collect();
-        say(&format!(
-            "warning: `{server}` {of} differs at every start: {}; no approval of it lasts: have its server \
-             changed, or name these members in `pins.volatile`",
-            places.join(", ")
-        ));
-        false
     }
 
     fn end(self) -> Result<ExitCode, ExitCode> {
