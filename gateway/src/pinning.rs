@@ -289,7 +289,7 @@ impl Keeper {
     fn tell_withheld(&self, catalog: &Catalog) {
         let server = catalog.server();
         for offer in catalog.offers() {
-            for finding in self.policy.withheld_now(server, offer) {
+            for finding in self.policy.enforced_now(server, offer) {
                 self.withheld(server, offer, &finding);
             }
         }
@@ -312,8 +312,11 @@ impl Keeper {
             acceptance(server.as_str(), &thing, finding.detector)
         });
         tracing::warn!(%server, kind = kind.as_str(), %name, %finding, accept, "one is withheld");
-        let what = format!("server `{server}`, {} {name}: withheld; {finding}", kind.as_str());
-        self.record("definition", &what);
+        // What is built in is made to be withheld.
+        if !server.is_reserved() {
+            let what = format!("server `{server}`, {} {name}: withheld; {finding}", kind.as_str());
+            self.record("definition", &what);
+        }
     }
 
     /// Tells that the lockfile is this one from now on.

@@ -313,14 +313,14 @@ fn a_program_that_never_answers_is_given_up_in_time_and_it_is_said_what_is_waite
     config.write(&file, &audit);
     for verb in [&["pin"][..], &["scan"], &["pin", "verify"]] {
         let mut command = Command::new(binary());
-        command.args(verb).args(["--timeout", "1s", "-c"]).arg(&file);
+        command.args(verb).args(["--timeout", "3s", "-c"]).arg(&file);
         let mut asking = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
         eventually("the verb ends", || asking.try_wait().unwrap());
         let output = asking.wait_with_output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr);
         assert_eq!(output.status.code(), Some(1), "{verb:?}: {said}");
         assert!(said.contains("up: starting"), "{verb:?}: {said}");
-        assert!(said.contains("it did not answer within 1s"), "{verb:?}: {said}");
+        assert!(said.contains("it did not answer within 3s"), "{verb:?}: {said}");
         // What is said there is for people.
         assert!(!said.lines().any(|line| line.starts_with('{')), "{verb:?}: {said}");
         let started = fs::read_to_string(&pid).unwrap();

@@ -61,18 +61,29 @@ impl Policy {
     /// those that are enforced, else what is found in it when it is cleaned.
     #[must_use]
     pub fn withheld(&self, offer: &Offer, excused: Excused) -> Vec<Finding> {
-        let enforced = |finding: &&Finding| {
-            self.definitions.treatment(finding.detector) == Treatment::Enforce
-                && !excused.covers(finding)
-        };
-        let found: Vec<_> = offer.findings().iter().filter(enforced).cloned().collect();
+        let found = self.enforced(offer, excused);
         if found.is_empty() {
             return self.cleaned(offer, excused).err().into_iter().collect();
         }
         found
     }
 
-    /// The same of `offer` as `server` lists it now.
+    /// The findings that are enforced, without those that somebody has accepted.
+    fn enforced(&self, offer: &Offer, excused: Excused) -> Vec<Finding> {
+        let counts = |finding: &&Finding| {
+            self.definitions.treatment(finding.detector) == Treatment::Enforce
+                && !excused.covers(finding)
+        };
+        offer.findings().iter().filter(counts).cloned().collect()
+    }
+
+    /// The same of `offer` as `server` lists it now. Nothing is cleaned for it.
+    #[must_use]
+    pub fn enforced_now(&self, server: &ServerName, offer: &Offer) -> Vec<Finding> {
+        self.enforced(offer, self.excused(server, offer))
+    }
+
+    /// What [`Self::withheld`] says of `offer` as `server` lists it now.
     #[must_use]
     pub fn withheld_now(&self, server: &ServerName, offer: &Offer) -> Vec<Finding> {
         if offer.findings().is_empty() {
