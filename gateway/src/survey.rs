@@ -160,7 +160,9 @@ async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Surv
 async fn lists(upstream: &Arc<Upstream>, survey: &mut Survey, until: Instant, asking: &Asking) {
     let has = |kind: Kind| survey.hellos.iter().any(|hello| hello.has(kind));
     let said: Vec<_> = Kind::LISTED.into_iter().filter(|kind| has(*kind)).map(Kind::list).collect();
-    (asking.told)(&survey.server, &format!("listing {}", said.join(", ")));
+    let listing =
+        if said.is_empty() { "listing".to_owned() } else { format!("listing {}", said.join(", ")) };
+    (asking.told)(&survey.server, &listing);
     let party = Party::gateway();
     let read = Kind::LISTED.map(|kind| {
         let party = &party;

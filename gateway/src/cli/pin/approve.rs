@@ -69,6 +69,16 @@ struct Consent {
     accept: Vec<Detector>,
 }
 
+/// Who approves, and when.
+#[derive(Clone, Copy)]
+struct Approval<'a> {
+    by: Option<&'a str>,
+    /// As RFC 3339 writes it.
+    at: &'a str,
+    /// What was approved before stays approved.
+    keep: bool,
+}
+
 pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     let named = approve.target().map_err(|why| complain(&why))?;
     let accept = accepted(&approve.accept).map_err(|why| complain(&why))?;
@@ -83,7 +93,10 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     let is_asked = !approve.yes && accept.is_empty() && !approve.identity && is_terminal();
     // Who a server is and what it offers are two questions.
     let only_identity = approve.identity && named.is_of_all();
-    let candidates = candidates(&lock, &named, only_identity);
+    let mut candidates = if only_identity { Vec::new() } else { candidates(&lock, &named) };
+    if !approve.keep {
+        without_replaced(&mut candidates);
+    }
     if candidates.is_empty() && !accept.is_empty() && is_revoked(&lock, &named) {
         return Err(complain("what is named was revoked, and nothing in it can be accepted"));
     }
@@ -99,7 +112,9 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     let mut count = consents.len();
     let done = told(&settings.policy, &candidates, &consents);
     drop(candidates);
-    apply(&mut lock, &consents, approve.keep, by.as_deref())?;
+    let at = now();
+    let approval = Approval { by: by.as_deref(), at: &at, keep: approve.keep };
+    apply(&mut lock, &consents, approval)?;
     if let (true, Some(name)) = (approve.identity, &named.server) {
         identify(&settings, &mut lock, name)?;
         count += 1;
@@ -190,9 +205,9 @@ fn check(approve: &Approve, named: &Named, accept: &[Detector]) -> Result<(), St
 }
 
 /// What of the lockfile is meant and could be approved, or is approved and could be withheld for something.
-fn candidates<'a>(lock: &'a Lock, named: &Named, none: bool) -> Vec<Candidate<'a>> {
+fn candidates<'a>(lock: &'a Lock, named: &Named) -> Vec<Candidate<'a>> {
     let mut found = Vec::new();
-    for (server, locked) in lock.servers.iter().filter(|_| !none) {
+    for (server, locked) in &lock.servers {
         let own = (None, locked.server.as_slice());
         let offers = locked.offers.iter();
         let offers = offers.map(|((kind, name), all)| (Some((*kind, &**name)), all.as_slice()));
@@ -207,6 +222,19 @@ fn candidates<'a>(lock: &'a Lock, named: &Named, none: bool) -> Vec<Candidate<'a
         }
     }
     found
+}
+
+/// Leaves out what is approved and gives way to a version that is pending and named as well.
+fn without_replaced(candidates: &mut Vec<Candidate<'_>>) {
+    let pending: Vec<_> = candidates
+        .iter()
+        .filter(|one| one.version.state == State::Pending)
+        .filter_map(|one| Some((one.server, one.offer?)))
+        .collect();
+    candidates.retain(|one| {
+        let place = one.offer.map(|offer| (one.server, offer));
+        one.version.state == State::Pending || place.is_none_or(|place| !pending.contains(&place))
+    });
 }
 
 /// Whether an approval of something that is named was taken back.
@@ -364,16 +392,10 @@ fn stays(finding: &Finding) -> String {
 }
 
 /// Writes what was said yes to into the lock.
-fn apply(
-    lock: &mut Lock,
-    consents: &[Consent],
-    keep: bool,
-    by: Option<&str>,
-) -> Result<(), ExitCode> {
-    if by.is_none() && consents.iter().any(|consent| !consent.accept.is_empty()) {
+fn apply(lock: &mut Lock, consents: &[Consent], approval: Approval<'_>) -> Result<(), ExitCode> {
+    if approval.by.is_none() && consents.iter().any(|consent| !consent.accept.is_empty()) {
         return Err(complain("say who accepts it: `--by NAME`"));
     }
-    let at = now();
     for (server, locked) in &mut lock.servers {
         let own = std::iter::once((None, &mut locked.server));
         let offers = locked.offers.iter_mut();
@@ -382,7 +404,7 @@ fn apply(
             let of: Vec<_> =
                 consents.iter().filter(|one| one.server == *server && one.offer == offer).collect();
             if !of.is_empty() {
-                settle(versions, &of, keep, (by, &at));
+                settle(versions, &of, approval);
             }
         }
     }
@@ -390,13 +412,8 @@ fn apply(
 }
 
 /// The same of one thing.
-fn settle(
-    versions: &mut Vec<Version>,
-    consents: &[&Consent],
-    keep: bool,
-    said: (Option<&str>, &str),
-) {
-    let (by, at) = said;
+fn settle(versions: &mut Vec<Version>, consents: &[&Consent], approval: Approval<'_>) {
+    let Approval { by, at, keep } = approval;
     let meant = |digest: Digest| consents.iter().find(|consent| consent.digest == digest);
     // What a server says of itself has a version for each era it speaks; `portcullis pin` drops
     // those it no longer says.
