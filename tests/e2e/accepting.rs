@@ -41,6 +41,12 @@ fn said(output: &Output) -> String {
     [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat()
 }
 
+/// What `pin list` says for programs.
+fn listed(config: &Config) -> Value {
+    let output = config.verb(&["pin", "list", "--format", "json"]);
+    String::from_utf8(output.stdout).unwrap().parse().unwrap()
+}
+
 /// Waits until the client is shown these tools.
 fn shown(client: &Client, names: &[&str]) {
     eventually("the list", || (client.tools() == names).then_some(()));
@@ -88,9 +94,7 @@ fn a_false_alarm_is_accepted_in_one_definition_and_for_the_finding_that_is_named
         shown(&client, &["plain", "manual", "both"]);
         let list = said(&config.verb(&["pin", "list"]));
         assert!(list.contains("accepted: planted-instructions, by bea at "), "{list}");
-        let list: Value =
-            serde_json::from_slice(&config.verb(&["pin", "list", "--format", "json"]).stdout)
-                .unwrap();
+        let list = listed(&config);
         let manual = list.as_array().unwrap().iter().find(|one| one["thing"] == "tools/manual");
         assert_eq!(manual.unwrap()["exceptions"][0]["reason"], "it is a manual");
         // It is of this definition: another one, approved as well, is withheld again.
@@ -219,8 +223,7 @@ fn at_a_terminal_each_definition_is_shown_and_asked_about() {
     let answers = json!(["y", "looks fine", "y", "y", "", "it is a manual"]);
     let (code, text) = at_a_terminal(&file, &answers);
     assert_eq!(code, Some(0), "{text}");
-    let list: Value =
-        serde_json::from_slice(&config.verb(&["pin", "list", "--format", "json"]).stdout).unwrap();
+    let list = listed(&config);
     let of = |thing: &str| {
         let found = list.as_array().unwrap().iter().find(|one| one["thing"] == thing).unwrap();
         (found["by"].clone(), found["reason"].clone(), found["exceptions"].clone())
@@ -467,7 +470,7 @@ fn asking_a_server_of_the_old_transport_does_not_wait_for_its_stream_to_end() {
     let behind = Server::echo(Era::Legacy, &["work"]);
     let mut front = Config::of(&behind.url());
     front.routes = "- {path: /mcp, servers: [up], httpSse: true}".into();
-    front.authentication = "[anonymous]".into();
+    front.authentication = "[apiKey, anonymous]".into();
     front.identity = "anonymous: {groups: [dev]}".into();
     let front = front.start();
     let folder = Folder::new();
