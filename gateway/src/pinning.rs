@@ -56,6 +56,9 @@ const TOLD: usize = 8;
 /// One thing of one server.
 type Place = (Box<str>, Kind, Box<str>);
 
+/// One thing with this definition that is withheld because of what a detector finds.
+type Withheld = (Place, Option<Digest>, Detector);
+
 /// The lists of one kind of one server, and whether each is what it shows to all.
 type Lists = Vec<(Arc<Catalog>, bool)>;
 
@@ -95,7 +98,7 @@ struct Held {
     /// How much was told of each server.
     counts: BTreeMap<Box<str>, usize>,
     /// What was told to be withheld because of what was found in it.
-    withheld: BTreeSet<(Place, Option<Digest>, Detector)>,
+    withheld: BTreeSet<Withheld>,
     /// What was approved because it was said first; kept when the lockfile changes.
     first: Vec<First>,
 }
@@ -299,24 +302,43 @@ impl Keeper {
     pub fn withheld(&self, server: &ServerName, offer: &Offer, finding: &Finding) {
         let (kind, name) = (offer.kind(), offer.name().as_str());
         let place: Place = (server.as_str().into(), kind, name.into());
-        let key = (place, offer.digest(), finding.detector);
-        {
-            let mut held = self.held();
-            if held.withheld.len() >= LIKENESSES || !held.withheld.insert(key) {
-                return;
-            }
+        if !self.withholds_anew((place, offer.digest(), finding.detector)) {
+            return;
         }
-        let name = ascii(name);
         let accept = finding.unacceptable().is_none().then(|| {
-            let thing = format!("{}/{}", kind.list(), offer.name().as_str());
-            acceptance(server.as_str(), &thing, finding.detector)
+            acceptance(server.as_str(), &format!("{}/{name}", kind.list()), finding.detector)
         });
-        tracing::warn!(%server, kind = kind.as_str(), %name, %finding, accept, "one is withheld");
+        let (kind, name) = (kind.as_str(), ascii(name));
+        tracing::warn!(%server, kind, %name, %finding, accept, "one is withheld");
         // What is built in is made to be withheld.
         if !server.is_reserved() {
-            let what = format!("server `{server}`, {} {name}: withheld; {finding}", kind.as_str());
+            let what = format!("server `{server}`, {kind} {name}: withheld; {finding}");
             self.record("definition", &what);
         }
+    }
+
+    /// The same of the instructions in what `server` says of itself, which has this digest.
+    pub fn withheld_instructions(
+        &self,
+        server: &ServerName,
+        digest: Option<Digest>,
+        finding: &Finding,
+    ) {
+        let place: Place = (server.as_str().into(), Kind::Method, "".into());
+        if !self.withholds_anew((place, digest, finding.detector)) {
+            return;
+        }
+        let accept = finding.unacceptable().is_none();
+        let accept = accept.then(|| acceptance(server.as_str(), "server", finding.detector));
+        let what = "the instructions of a server were withheld";
+        tracing::warn!(%server, %finding, accept, "{what}");
+        self.record("definition", &format!("server `{server}`, instructions: withheld; {finding}"));
+    }
+
+    /// Notes that something is told to be withheld; whether it was not yet, and there is room for it.
+    fn withholds_anew(&self, what: Withheld) -> bool {
+        let mut held = self.held();
+        held.withheld.len() < LIKENESSES && held.withheld.insert(what)
     }
 
     /// Tells that the lockfile is this one from now on.
@@ -839,14 +861,15 @@ fn counted(lock: &Lock) -> Vec<Pinned> {
 /// the server says of itself.
 #[must_use]
 pub fn acceptance(server: &str, thing: &str, detector: Detector) -> String {
-    let thing = match thing {
-        "server" => server.to_owned(),
-        thing => format!("{server}/{}", thing.strip_prefix("tools/").unwrap_or(thing)),
-    };
-    // A name that a server chose is pasted into a shell.
+    // A name that a server chose is pasted into a shell, where a tool is told from a prompt by its first part.
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:".contains(c);
-    let thing = if thing.chars().all(plain) { thing } else { "SERVER/NAME".to_owned() };
-    format!("portcullis pin approve {thing} --accept {} --reason TEXT", detector.name())
+    let tool = thing.strip_prefix("tools/").filter(|name| !name.contains('/'));
+    let named = match thing {
+        "server" => format!("{server} --itself"),
+        thing if thing.chars().all(plain) => format!("{server}/{}", tool.unwrap_or(thing)),
+        _ => "SERVER/NAME".to_owned(),
+    };
+    format!("portcullis pin approve {named} --accept {} --reason TEXT", detector.name())
 }
 
 /// An accepted finding, for the record.
