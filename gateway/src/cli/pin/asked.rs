@@ -124,7 +124,7 @@ async fn both(
     let wanted = |name: &str| which.server.is_empty() || which.server.iter().any(|w| w == name);
     let told = |server: &ServerName, what: &str| say(&format!("{server}: {what}"));
     let asking = Asking { patience: which.timeout, told: Box::new(told) };
-    let surveys = survey::survey(first, wanted, &asking).await?;
+    let surveys = Box::pin(survey::survey(first, wanted, &asking)).await?;
     let quick: BTreeSet<_> = surveys
         .iter()
         .filter(|survey| survey.is_complete() && survey.took <= which.timeout / 3)
@@ -137,7 +137,7 @@ async fn both(
     let asking = Asking { patience: which.timeout, told: Box::new(|_, _| {}) };
     let names: Vec<_> = quick.iter().map(String::as_str).collect();
     say(&format!("{}: asked again, to see what differs at every start", names.join(", ")));
-    let again = survey::survey(second, |name| quick.contains(name), &asking).await?;
+    let again = Box::pin(survey::survey(second, |name| quick.contains(name), &asking)).await?;
     Ok((surveys, again))
 }
 
