@@ -58,7 +58,8 @@ pub use file::{FileSink, Resumed, Trusted};
 pub use ledger::{Checkpoints, Ledger, Slot};
 use ledger::{Loss, Room, Then, Unsynced};
 pub use record::{
-    Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, Verdict, written,
+    Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, UNSEEN, Unseen, Verdict,
+    written,
 };
 pub use sink::{Sink, write_to_stdout};
 pub use watch::{Lost, Space, Volume, Watch, volume};

@@ -14,6 +14,7 @@ mod policy;
 mod printable;
 mod sarif;
 mod scan;
+mod why;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -47,6 +48,8 @@ use printable::printable;
 
 /// Something failed.
 const FAILED: u8 = 1;
+/// Some of what a server says it has could not be read.
+const INCOMPLETE: u8 = 8;
 /// The configuration is not valid.
 const INVALID: u8 = 3;
 
@@ -611,6 +614,14 @@ fn log(usual: &str) {
     } else {
         drop(builder.json().with_target(false).try_init());
     }
+}
+
+/// The same in words, one line for each, whatever standard error is: for verbs that answer people there.
+fn log_in_words(usual: &str) {
+    let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let builder = builder.with_ansi(coloured()).with_target(false).without_time();
+    drop(builder.try_init());
 }
 
 /// SIGINT or SIGTERM, from the moment this is called and not only once it is waited for: whoever reads

@@ -15,8 +15,9 @@ use std::time::{Duration, SystemTime};
 
 use policy::decision::Mode;
 use policy::drift::{self, Change, Risk};
+use policy::inspect::{Detector, Finding};
 use policy::json::{Fragment, write_ascii};
-use policy::lock::{Lock, State, Version};
+use policy::lock::{Exception, Lock, State, Version};
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
 use policy::pin::{Digest, Subject};
@@ -41,7 +42,9 @@ const OF_ONE: usize = 4096;
 /// How long it may take to read the lockfile and to compare it with what servers say. Until then what was
 /// approved before holds.
 const LOOK: Duration = Duration::from_secs(30);
-/// Most likenesses that are told.
+/// Most accepted findings that are told one by one.
+const EXCUSED: usize = 1000;
+/// Most likenesses that are told, and most definitions that are told to be withheld.
 const LIKENESSES: usize = 10_000;
 /// Most lists of one kind and server that are compared with those of others.
 const LISTS: usize = 8;
@@ -53,6 +56,9 @@ const TOLD: usize = 8;
 
 /// One thing of one server.
 type Place = (Box<str>, Kind, Box<str>);
+
+/// One thing with this definition that is withheld because of what a detector finds.
+type Withheld = (Place, Option<Digest>, Detector);
 
 /// To whom a server has shown a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,6 +124,8 @@ struct Held {
     told: BTreeSet<(Place, Option<Digest>)>,
     /// How much was told of each server.
     counts: BTreeMap<Box<str>, usize>,
+    /// What was told to be withheld because of what was found in it.
+    withheld: BTreeSet<Withheld>,
     /// What was approved because it was said first; kept when the lockfile changes.
     first: Vec<First>,
 }
@@ -180,6 +188,7 @@ impl Keeper {
         let mut held = keeper.held();
         held.pins.mode = keeper.settings.mode;
         held.pins.resources = Arc::clone(&keeper.settings.resources);
+        held.pins.volatile = Arc::clone(&keeper.settings.volatile);
         for (server, offer, version) in own.clone() {
             let offer = offer.as_ref().map(|(kind, name)| (*kind, &**name));
             Self::add(&mut held, &server, offer, version);
@@ -260,12 +269,14 @@ impl Keeper {
     /// still holds.
     fn take(&self, held: &mut Held, lock: Lock) {
         self.metrics.lockfile_usable.store(1, Ordering::Relaxed);
-        let (mode, resources) = (held.pins.mode, Arc::clone(&held.pins.resources));
-        held.pins = Pins { mode, lock: Arc::new(lock), resources, ..Pins::default() };
+        let mode = held.pins.mode;
+        held.pins = Pins { mode, ..self.settings.approving(Arc::new(lock)) };
+        self.excused(&held.pins.lock);
         held.closed = None;
         held.told.clear();
         held.counts.clear();
         held.shadows.clear();
+        held.withheld.clear();
         held.followed.clear();
         for (server, offer, version) in held.first.clone() {
             Self::add(held, &server, offer.as_ref().map(|(kind, name)| (*kind, &**name)), version);
@@ -278,6 +289,84 @@ impl Keeper {
         for (catalog, audience) in latest {
             self.compare(held, &catalog, audience, None);
         }
+    }
+
+    /// Tells of each finding that somebody has accepted: what is shown because of it is on record with who has, and why.
+    fn excused(&self, lock: &Lock) {
+        let mut told = 0;
+        for (server, locked) in &lock.servers {
+            let of_server = locked.server.iter().map(|version| (None, version));
+            let offers = locked.offers.iter().flat_map(|((kind, name), versions)| {
+                versions.iter().map(move |version| (Some((*kind, &**name)), version))
+            });
+            for (offer, version) in of_server.chain(offers) {
+                for exception in &version.exceptions {
+                    told += 1;
+                    if told <= EXCUSED {
+                        self.record("definition", &accepted(server, offer, version, exception));
+                    }
+                }
+            }
+        }
+        if told > EXCUSED {
+            let more = told - EXCUSED;
+            tracing::warn!(more, "not every accepted finding of the lockfile is on record");
+            self.record("definition", &format!("{more} more findings are accepted"));
+        }
+    }
+
+    /// Tells once of each definition that is withheld from everybody because of what was found in it, and how that
+    /// is accepted if it is a false alarm; again when the lockfile changes.
+    fn tell_withheld(&self, catalog: &Catalog) {
+        let server = catalog.server();
+        for offer in catalog.offers() {
+            for finding in self.policy.enforced_now(server, offer) {
+                self.withheld(server, offer, &finding);
+            }
+        }
+    }
+
+    /// Tells that a definition is not shown because of `finding`, if that was not told since the lockfile changed.
+    pub fn withheld(&self, server: &ServerName, offer: &Offer, finding: &Finding) {
+        let (kind, name) = (offer.kind(), offer.name().as_str());
+        let place: Place = (server.as_str().into(), kind, name.into());
+        if !self.withholds_anew((place, offer.digest(), finding.detector)) {
+            return;
+        }
+        let accept = finding.unacceptable().is_none().then(|| {
+            acceptance(server.as_str(), &format!("{}/{name}", kind.list()), finding.detector)
+        });
+        let (kind, name) = (kind.as_str(), ascii(name));
+        tracing::warn!(%server, kind, %name, %finding, accept, "one is withheld");
+        // What is built in is made to be withheld.
+        if !server.is_reserved() {
+            let what = format!("server `{server}`, {kind} {name}: withheld; {finding}");
+            self.record("definition", &what);
+        }
+    }
+
+    /// The same of the instructions in what `server` says of itself, which has this digest.
+    pub fn withheld_instructions(
+        &self,
+        server: &ServerName,
+        digest: Option<Digest>,
+        finding: &Finding,
+    ) {
+        let place: Place = (server.as_str().into(), Kind::Method, "".into());
+        if !self.withholds_anew((place, digest, finding.detector)) {
+            return;
+        }
+        let accept = finding.unacceptable().is_none();
+        let accept = accept.then(|| acceptance(server.as_str(), "server", finding.detector));
+        let what = "the instructions of a server were withheld";
+        tracing::warn!(%server, %finding, accept, "{what}");
+        self.record("definition", &format!("server `{server}`, instructions: withheld; {finding}"));
+    }
+
+    /// Notes that something is told to be withheld; whether it was not yet, and there is room for it.
+    fn withholds_anew(&self, what: Withheld) -> bool {
+        let mut held = self.held();
+        held.withheld.len() < LIKENESSES && held.withheld.insert(what)
     }
 
     /// Tells that the lockfile is this one from now on.
@@ -352,8 +441,8 @@ impl Keeper {
     /// Closes the door: what nobody can read nobody has approved. Told once.
     fn close(&self, held: &mut Held, error: &str) {
         self.metrics.lockfile_usable.store(0, Ordering::Relaxed);
-        let Pins { mode, strangers, resources, .. } = std::mem::take(&mut held.pins);
-        held.pins = Pins { mode, strangers, resources, ..Pins::default() };
+        let Pins { mode, strangers, .. } = std::mem::take(&mut held.pins);
+        held.pins = Pins { mode, strangers, ..self.settings.approving(Arc::default()) };
         if held.closed.as_deref() != Some(error) {
             tracing::error!(%error, "nothing is approved until the lockfile can be used");
             self.metrics.lockfile_unread.add(1);
@@ -410,16 +499,16 @@ impl Keeper {
         if fresh {
             self.shade();
         }
-        if !self.acts() {
-            return;
+        if self.acts() {
+            let mut held = self.held();
+            if self.compare(&mut held, catalog, audience, Some(begun)) {
+                self.publish(&held);
+            } else if fresh && matches!(audience, Audience::Capable(_)) {
+                // What is missing from the list that is shown to all is looked at again, knowing this one.
+                self.epoch.fetch_add(1, Ordering::Release);
+            }
         }
-        let mut held = self.held();
-        if self.compare(&mut held, catalog, audience, Some(begun)) {
-            self.publish(&held);
-        } else if fresh && matches!(audience, Audience::Capable(_)) {
-            // What is missing from the list that is shown to all is looked at again, knowing this one.
-            self.epoch.fetch_add(1, Ordering::Release);
-        }
+        self.tell_withheld(catalog);
     }
 
     /// Keeps a list to compare those of other servers with; whether what is kept says anything else
@@ -501,7 +590,8 @@ impl Keeper {
     /// Whether a definition has come back after it was one that nobody has approved: then it differs
     /// between callers, between replicas, or with time.
     fn follow(&self, held: &mut Held, place: &Place, offer: &Offer, begun: Instant) -> bool {
-        let Some(digest) = offer.digest() else { return false };
+        // One that is like an approved one is that one: their order of sets may differ between starts.
+        let Some(digest) = held.pins.settled(&place.0, offer) else { return false };
         let locked = held.pins.lock.servers.get(&place.0);
         let versions = locked.map_or(&[][..], |locked| locked.versions(place.1, &place.2));
         // Of what is not in the lockfile nothing is shown, however it changes.
@@ -650,7 +740,7 @@ impl Keeper {
         let wanted = self.settings.trust_on_first_use && room;
         let Some(digest) = digest.filter(|_| wanted) else { return false };
         let by = Some("first use".into());
-        let version = Version { digest, state: State::Approved, by, at: None, definition };
+        let version = Version { by, ..Version::new(digest, State::Approved, definition) };
         let added = Self::add(held, server, offer, version.clone());
         if added {
             held.first.push((
@@ -807,7 +897,38 @@ fn counted(lock: &Lock) -> Vec<Pinned> {
     pinned
 }
 
-/// A name that a peer chose, for people to read.
+/// The command with which a finding is accepted that is a false alarm. `thing`: `tools/NAME`, or `server` for what
+/// the server says of itself.
+#[must_use]
+pub fn acceptance(server: &str, thing: &str, detector: Detector) -> String {
+    // A name that a server chose is pasted into a shell, where a tool is told from a prompt by its first part.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:".contains(c);
+    let tool = thing.strip_prefix("tools/").filter(|name| !name.contains('/'));
+    let named = match thing {
+        "server" => format!("{server} --itself"),
+        thing if thing.chars().all(plain) => format!("{server}/{}", tool.unwrap_or(thing)),
+        _ => "SERVER/NAME".to_owned(),
+    };
+    format!("portcullis pin approve {named} --accept {} --reason TEXT", detector.name())
+}
+
+/// An accepted finding, for the record.
+fn accepted(
+    server: &str,
+    offer: Option<(Kind, &str)>,
+    version: &Version,
+    exception: &Exception,
+) -> String {
+    let of = match offer {
+        None => "what it says of itself".to_owned(),
+        Some((kind, name)) => format!("{} {}", kind.as_str(), ascii(name)),
+    };
+    let Exception { finding, by, at, reason } = exception;
+    let (digest, finding) = (version.digest, finding.name());
+    let (by, at, reason) = (ascii(by), ascii(at), ascii(reason));
+    format!("server `{server}`, {of}: {finding} accepted; {digest}; by {by} at {at}: {reason}")
+}
+
 /// What is different about a server that is not the one that was approved, and what to do.
 fn changed_identity(server: &str, approved: &str, found: &str) -> String {
     // The names in it are of the configuration and of files: they are shown whole, because digests stand at the end.
@@ -828,6 +949,7 @@ fn changed_identity(server: &str, approved: &str, found: &str) -> String {
     )
 }
 
+/// A name that a peer chose, for people to read.
 fn ascii(text: &str) -> String {
     let mut out = Vec::new();
     write_ascii(&mut out, text.get(..text.floor_char_boundary(256)).unwrap_or_default());

@@ -29,7 +29,7 @@ pub struct Presentation {
 pub struct Presented {
     /// Its name.
     pub name: Box<str>,
-    /// What it says.
+    /// What it says, without instructions that are withheld.
     pub hello: Arc<Hello>,
     /// The kinds the caller may use something of.
     pub granted: Vec<Kind>,
@@ -40,13 +40,12 @@ pub struct Presented {
 }
 
 impl Presentation {
-    /// Presents these servers to a client of `era`. `shown` says whether a server's instructions
-    /// may be.
-    pub fn new(servers: &[Presented], era: Era, shown: impl Fn(&Fragment) -> bool) -> Self {
+    /// Presents these servers to a client of `era`, with the instructions they have left.
+    pub fn new(servers: &[Presented], era: Era) -> Self {
         let version = env!("CARGO_PKG_VERSION");
         let ourselves = format!(r#"{{"name":"portcullis","version":"{version}"}}"#);
         let raw = |fragment: &Fragment| fragment.value().raw().to_owned();
-        let text = |server: &Presented| server.hello.instructions.clone().filter(&shown);
+        let text = |server: &Presented| server.hello.instructions.clone();
         let [server] = servers else {
             let several = several(servers, text);
             return Self { info: ourselves, instructions: several, capabilities: merged(servers) };

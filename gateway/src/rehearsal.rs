@@ -88,8 +88,7 @@ impl Rehearsal {
                 catalogs.insert((server.name.clone(), kind), Arc::new(catalog));
             }
         }
-        let resources = Arc::clone(&settings.pins.resources);
-        let pins = Pins { mode, lock, resources, ..Pins::default() };
+        let pins = Pins { mode, ..settings.pins.approving(lock) };
         policy.shadow(Arc::new(Shadows::among(catalogs.values().cloned())));
         policy.pin(Arc::new(pins.clone()));
         Ok(Self { policy, pins, catalogs })
@@ -256,7 +255,7 @@ fn assumed(kind: Kind, name: &str) -> Option<(Offer, Version)> {
     let document = Arc::new(document);
     let offer = Offer::read(kind, document.root(), &document).ok()?;
     let (digest, definition) = (offer.digest()?, Fragment::whole(document));
-    let version = Version { digest, state: State::Approved, by: None, at: None, definition };
+    let version = Version::new(digest, State::Approved, definition);
     Some((offer, version))
 }
 

@@ -169,7 +169,7 @@ pub fn approved() -> Vec<Approved> {
         let (digest, name) = (offer.digest()?, offer.name().as_str().into());
         let by = Some(BUILT_IN.into());
         let definition = Fragment::whole(document);
-        let version = Version { digest, state: State::Approved, by, at: None, definition };
+        let version = Version { by, ..Version::new(digest, State::Approved, definition) };
         Some((RESERVED.into(), (Kind::Tool, name), version))
     };
     let mut tools = tools();

@@ -1,21 +1,31 @@
 //! Asks servers what they are and what they offer, for people who are to approve it.
 
 use std::collections::BTreeSet;
+use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use futures_util::future::join_all;
+use policy::access::Access;
+use policy::definitions::Definitions;
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind};
+use policy::pipeline::Policy;
+use tokio::time::{Instant, timeout_at};
 
 use crate::assembly::{self, StartError};
 use crate::clock::{Clock, System};
 use crate::front;
 use crate::metrics::Metrics;
 use crate::pinning::Keeper;
-use crate::settings::{Checkpoints, Server, Settings};
+use crate::report::Chain;
+use crate::settings::{Checkpoints, Reach, Server, Settings};
 use crate::task::Tasks;
 use crate::upstream::{Hello, Offered, Party, Upstream, UpstreamError, whois};
 use crate::world::World;
+
+/// How long a list is waited for of which its server does not say that it has it.
+const UNDECLARED: Duration = Duration::from_secs(5);
 
 /// What one server says and offers at one moment.
 #[derive(Debug)]
@@ -29,10 +39,42 @@ pub struct Survey {
     /// What it offers, one catalogue for each kind; and behind those, in catalogues of their own, what it
     /// offers only to clients that can be asked something, or to these in another form.
     pub catalogs: Vec<Arc<Catalog>>,
+    /// The lists that could not be read although it says that it has them, and why.
+    pub unread: Vec<(Kind, String)>,
     /// It was asked in every era that it could speak.
     pub whole: bool,
-    /// Why it could not be asked.
+    /// Why it could not be asked at all.
     pub failed: Option<String>,
+    /// How long it took.
+    pub took: Duration,
+}
+
+impl Survey {
+    /// Whether everything was read that it says it has.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.failed.is_none() && self.unread.is_empty()
+    }
+
+    /// Whether its list of `kind` was read.
+    #[must_use]
+    pub fn has_read(&self, kind: Kind) -> bool {
+        self.catalogs.iter().any(|catalog| catalog.kind() == kind)
+    }
+}
+
+/// How servers are asked.
+pub struct Asking {
+    /// How long each server may take for everything it is asked.
+    pub patience: Duration,
+    /// What is told while they are asked: the server, and what is done with it.
+    pub told: Box<dyn Fn(&ServerName, &str) + Send + Sync>,
+}
+
+impl fmt::Debug for Asking {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Asking").field("patience", &self.patience).finish_non_exhaustive()
+    }
 }
 
 impl Survey {
@@ -75,10 +117,12 @@ impl Survey {
 pub async fn survey(
     mut settings: Settings,
     wanted: impl Fn(&str) -> bool,
+    asking: &Asking,
 ) -> Result<Vec<Survey>, StartError> {
     let clock: Arc<dyn Clock> = Arc::new(System);
     let tasks = Tasks::default();
     let metrics = Arc::new(Metrics::new(clock.now()));
+    settings.limits.answer_time = settings.limits.answer_time.min(asking.patience);
     let world =
         World::new(Arc::clone(&clock), settings.limits, tasks.clone(), Arc::clone(&metrics));
     settings.audit.sinks.clear();
@@ -86,50 +130,117 @@ pub async fn survey(
     settings.servers.retain(|server| wanted(server.name.as_str()));
     let journal = assembly::journal(&settings, &world, &metrics, None)?;
     let pinning = settings.pins.off();
-    let keeper = Keeper::new(Arc::default(), pinning, journal, Arc::clone(&metrics), Vec::new())?;
+    // What is found in definitions is told by those who ask for the survey.
+    let policy = Arc::new(Policy::new(Access::default(), Definitions::off(), None));
+    let keeper = Keeper::new(policy, pinning, journal, Arc::clone(&metrics), Vec::new())?;
     let upstreams = assembly::upstreams(&settings, &world, &metrics, &Arc::new(keeper))?;
-    let ask = |(upstream, server): (&Arc<Upstream>, &Server)| {
-        let (upstream, server) = (Arc::clone(upstream), server.clone());
-        async move {
-            let (name, party) = (upstream.name().clone(), Party::gateway());
-            let identity = tokio::task::spawn_blocking(move || whois::of(&server)).await;
-            let identity = identity.unwrap_or_default();
-            let (hellos, catalogs, failed) = (vec![], vec![], None);
-            let mut survey =
-                Survey { server: name, identity, hellos, catalogs, whole: false, failed };
-            let read = async {
-                if upstream.asks_callers() {
-                    return Err("it is asked in the name of callers alone".to_owned());
-                }
-                let told = |error: UpstreamError| crate::report::Chain(&error).to_string();
-                (survey.hellos, survey.whole) = upstream.hellos(&party).await.map_err(told)?;
-                for kind in Kind::LISTED {
-                    match upstream.catalog(&party, kind).await {
-                        Ok(listing) => survey.catalogs.push(Arc::clone(listing.catalog())),
-                        // Of what it does not say it has it need not know how to list it.
-                        Err(_) if !survey.hellos.iter().any(|hello| hello.has(kind)) => {}
-                        Err(error) => return Err(told(error)),
-                    }
-                }
-                let offered = upstream.offered_to_capable().await;
-                survey.add(offered.map_err(|error| {
-                    format!("as a client that can be asked something: {}", told(error))
-                })?);
-                Ok(())
-            };
-            survey.failed = read.await.err();
-            survey
-        }
-    };
-    let mut surveys = join_all(upstreams.iter().zip(&settings.servers).map(ask)).await;
+    let each = upstreams.iter().zip(&settings.servers);
+    let mut surveys = join_all(each.map(|(upstream, server)| ask(upstream, server, asking))).await;
     // After that every program has ended, and has been heard to its end.
     front::drain(&tasks, settings.limits.drain_time).await;
     for (survey, upstream) in surveys.iter_mut().zip(&upstreams) {
         let said = upstream.last_words();
-        if let Some(why) = survey.failed.as_mut().filter(|_| !said.is_empty()) {
+        let last = survey.unread.last_mut().map(|(_, why)| why);
+        let why = survey.failed.as_mut().or(last);
+        if let Some(why) = why.filter(|_| !said.is_empty()) {
             why.push_str("; the last lines of its error output:");
             said.iter().for_each(|line| why.extend(["\n    | ", line.as_str()]));
         }
     }
     Ok(surveys)
+}
+
+/// Asks one server.
+async fn ask(upstream: &Arc<Upstream>, server: &Server, asking: &Asking) -> Survey {
+    let name = upstream.name().clone();
+    let begun = Instant::now();
+    let until = begun + asking.patience;
+    let asked = server.clone();
+    let identity = tokio::task::spawn_blocking(move || whois::of(&asked)).await;
+    let mut survey = Survey {
+        server: name.clone(),
+        identity: identity.unwrap_or_default(),
+        hellos: Vec::new(),
+        catalogs: Vec::new(),
+        unread: Vec::new(),
+        whole: false,
+        failed: None,
+        took: Duration::ZERO,
+    };
+    if upstream.asks_callers() {
+        survey.failed = Some("it is asked in the name of callers alone".to_owned());
+        return survey;
+    }
+    let verb = match server.reach {
+        Reach::Stdio(_) => "starting",
+        Reach::Http(_) | Reach::Old(_) => "connecting",
+    };
+    (asking.told)(&name, verb);
+    let party = Party::gateway();
+    match timeout_at(until, upstream.hellos(&party)).await {
+        Ok(Ok((hellos, whole))) => (survey.hellos, survey.whole) = (hellos, whole),
+        Ok(Err(error)) => survey.failed = Some(Chain(&error).to_string()),
+        Err(_late) => survey.failed = Some(late(asking.patience)),
+    }
+    if survey.failed.is_none() {
+        lists(upstream, &mut survey, until, asking).await;
+    }
+    if survey.failed.is_none() && !survey.catalogs.is_empty() {
+        let offered = timeout_at(until, upstream.offered_to_capable()).await;
+        match offered.unwrap_or(Err(UpstreamError::Timeout(asking.patience))) {
+            Ok(offered) => survey.add(offered),
+            Err(error) => {
+                let error = Chain(&error);
+                let why = format!("as a client that can be asked something: {error}");
+                survey.unread.push((Kind::Tool, why));
+            }
+        }
+    }
+    survey.took = begun.elapsed();
+    survey
+}
+
+/// Reads every list of a server. They are asked for together, so that one that is never answered leaves the time
+/// of the others alone.
+async fn lists(upstream: &Arc<Upstream>, survey: &mut Survey, until: Instant, asking: &Asking) {
+    let has = |kind: Kind| survey.hellos.iter().any(|hello| hello.has(kind));
+    let said: Vec<_> = Kind::LISTED.into_iter().filter(|kind| has(*kind)).map(Kind::list).collect();
+    let listing =
+        if said.is_empty() { "listing".to_owned() } else { format!("listing {}", said.join(", ")) };
+    (asking.told)(&survey.server, &listing);
+    let party = Party::gateway();
+    let read = Kind::LISTED.map(|kind| {
+        let party = &party;
+        let until = if has(kind) { until } else { until.min(Instant::now() + UNDECLARED) };
+        async move {
+            let patience = until.saturating_duration_since(Instant::now());
+            let listing = upstream.catalog_within(party, kind, patience);
+            let listing = timeout_at(until, listing).await;
+            (kind, listing.unwrap_or(Err(UpstreamError::Timeout(asking.patience))))
+        }
+    });
+    let (mut catalogs, mut unread) = (Vec::new(), Vec::new());
+    for (kind, listing) in join_all(read).await {
+        match listing {
+            Ok(listing) => catalogs.push(Arc::clone(listing.catalog())),
+            // Of what it does not say it has it need not know how to list it.
+            Err(_) if !has(kind) => {}
+            Err(UpstreamError::Timeout(_)) => unread.push((kind, late(asking.patience))),
+            Err(error) => unread.push((kind, Chain(&error).to_string())),
+        }
+    }
+    let counts = catalogs.iter().filter(|catalog| !catalog.offers().is_empty());
+    let counts =
+        counts.map(|catalog| format!("{} {}", catalog.offers().len(), catalog.kind().list()));
+    let mut told = counts.collect::<Vec<_>>().join(", ");
+    if told.is_empty() {
+        told.push_str("nothing is listed");
+    }
+    (asking.told)(&survey.server, &told);
+    (survey.catalogs, survey.unread) = (catalogs, unread);
+}
+
+fn late(patience: Duration) -> String {
+    let patience = humantime::format_duration(patience);
+    format!("it did not answer within {patience}; `--timeout` says how long it may take")
 }

@@ -36,9 +36,12 @@ use std::time::Duration;
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use arc_swap::ArcSwapOption;
 use policy::ask::Asks;
+use policy::inspect::Finding;
 use policy::json::Fragment;
 use policy::message::{Call, Use, Verb};
 use policy::name::ServerName;
+use policy::offer::Offer;
+use policy::pin::Digest;
 use policy::pipeline::{Expectation, Permit};
 use tokio::time::{Instant, timeout_at};
 
@@ -291,6 +294,16 @@ impl Upstream {
             }
         }
         Ok((hellos, whole))
+    }
+
+    /// Tells, once, that a definition of it is withheld from a caller because of what was found in it.
+    pub fn withheld(&self, offer: &Offer, finding: &Finding) {
+        self.keeper.withheld(&self.name, offer, finding);
+    }
+
+    /// The same of the instructions in what it says of itself, which has this digest.
+    pub fn withheld_instructions(&self, digest: Option<Digest>, finding: &Finding) {
+        self.keeper.withheld_instructions(&self.name, digest, finding);
     }
 
     /// Has what it says of itself compared with what was approved.

@@ -4,7 +4,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::clean::Cleaning;
-use crate::inspect::Detector;
+use crate::inspect::{Detector, Excused};
 use crate::mode::Treatment;
 
 /// What is done about what is found in the strings of a definition: `enforce` withholds it, `strip` takes
@@ -52,6 +52,22 @@ impl Default for Definitions {
 }
 
 impl Definitions {
+    /// Nothing is done about anything that is found.
+    #[must_use]
+    pub const fn off() -> Self {
+        Self {
+            hidden_characters: Treatment::Off,
+            disguised_text: Treatment::Off,
+            planted_instructions: Treatment::Off,
+            tool_names: Treatment::Off,
+            active_markup: Treatment::Off,
+            secrets: Treatment::Off,
+            internal_urls: Treatment::Off,
+            oversized_text: Treatment::Off,
+            write_scopes: Treatment::Off,
+        }
+    }
+
     /// What is done about what this one finds.
     #[must_use]
     pub const fn treatment(&self, detector: Detector) -> Treatment {
@@ -100,14 +116,15 @@ impl Definitions {
         members.into_iter().filter(|(_, done)| *done == Treatment::Strip).map(|(name, _)| name)
     }
 
-    /// What is taken out of definitions.
-    pub(crate) fn cleaning(&self) -> Cleaning {
-        let strips = |treatment: Treatment| treatment == Treatment::Strip;
+    /// What is taken out of definitions in which `excused` is accepted.
+    pub(crate) fn cleaning(&self, excused: Excused) -> Cleaning {
+        let strips =
+            |detector| self.treatment(detector) == Treatment::Strip && !excused.names(detector);
         Cleaning {
-            hidden: strips(self.hidden_characters),
-            markup: strips(self.active_markup),
-            secrets: strips(self.secrets),
-            addresses: strips(self.internal_urls),
+            hidden: strips(Detector::HiddenCharacters),
+            markup: strips(Detector::ActiveMarkup),
+            secrets: strips(Detector::Secrets),
+            addresses: strips(Detector::InternalUrls),
         }
     }
 }

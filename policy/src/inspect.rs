@@ -141,6 +141,98 @@ impl Detector {
     }
 }
 
+/// What is said of a text that is longer than is looked at.
+const UNREAD: &str = "is longer than is looked at";
+
+impl Detector {
+    /// Every detector that looks at definitions.
+    pub const OF_DEFINITIONS: [Self; 11] = [
+        Self::HiddenCharacters,
+        Self::DisguisedText,
+        Self::PlantedInstructions,
+        Self::ToolNames,
+        Self::ResourceUris,
+        Self::ActiveMarkup,
+        Self::Secrets,
+        Self::InternalUrls,
+        Self::OversizedText,
+        Self::WriteScopes,
+        Self::InspectionBudget,
+    ];
+
+    /// The one of those that look at definitions that has this name.
+    #[must_use]
+    pub fn of_definitions(name: &str) -> Option<Self> {
+        Self::OF_DEFINITIONS.into_iter().find(|detector| detector.name() == name)
+    }
+
+    /// Why what it finds in a definition may not be accepted as a false alarm, whoever says so; `None` where
+    /// it may.
+    #[must_use]
+    pub const fn unacceptable(self) -> Option<&'static str> {
+        match self {
+            Self::DisguisedText
+            | Self::PlantedInstructions
+            | Self::ToolNames
+            | Self::ActiveMarkup
+            | Self::Secrets
+            | Self::InternalUrls
+            | Self::OversizedText
+            | Self::WriteScopes => None,
+            Self::HiddenCharacters => Some(
+                "nobody can review what is not shown: have it taken out of the definition, or set \
+                 `policy.definitions.hiddenCharacters: strip`",
+            ),
+            Self::ResourceUris => Some("no rule can speak of a URI without a canonical form"),
+            Self::InspectionBudget => Some("the definition was not looked at to its end"),
+            Self::Shadowing => Some("`policy.shadowing` says which of the two is shown"),
+            Self::Pins | Self::Registry => Some("it is not about the text of the definition"),
+            Self::Identifiers
+            | Self::Contacts
+            | Self::Links
+            | Self::Canaries
+            | Self::ToolDirections
+            | Self::CarriedData
+            | Self::SensitiveFields
+            | Self::MediaTypes
+            | Self::ResultSize
+            | Self::Guardrail
+            | Self::InputSchema
+            | Self::Constraints
+            | Self::OutputSchema
+            | Self::ServerRequests => Some("it does not look at definitions"),
+        }
+    }
+}
+
+/// The detectors whose findings in one definition somebody has accepted as false alarms.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Excused(u32);
+
+impl Excused {
+    /// What this one finds is accepted too.
+    pub const fn note(&mut self, detector: Detector) {
+        self.0 |= 1 << (detector as u32);
+    }
+
+    /// Whether nothing is accepted.
+    #[must_use]
+    pub const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
+    /// Whether this finding is accepted. What may not be accepted never is.
+    #[must_use]
+    pub fn covers(self, finding: &Finding) -> bool {
+        self.names(finding.detector) && finding.unacceptable().is_none()
+    }
+
+    /// Whether what this detector finds is accepted, as far as it may be.
+    pub(crate) const fn names(self, detector: Detector) -> bool {
+        self.0 & (1 << (detector as u32)) != 0 && detector.unacceptable().is_none()
+    }
+}
+
 /// Something a detector saw. It accuses; the policy sentences.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
@@ -156,6 +248,24 @@ impl Finding {
     pub(crate) const fn duplicate_name() -> Self {
         let note = "another of this server has the same name";
         Self { detector: Detector::ToolNames, at: String::new(), note: Cow::Borrowed(note) }
+    }
+
+    /// Why it may not be accepted as a false alarm, whoever says so; `None` where it may.
+    #[must_use]
+    pub fn unacceptable(&self) -> Option<&'static str> {
+        if self.is_of_the_list() {
+            return Some("nobody could say which of the two is called");
+        }
+        if self.note == UNREAD {
+            return Detector::InspectionBudget.unacceptable();
+        }
+        self.detector.unacceptable()
+    }
+
+    /// The same, accepted as a false alarm by `by`.
+    pub(crate) fn accepted_by(&self, by: &str) -> Self {
+        let note = Cow::Owned(format!("{}; accepted by {by}", self.note));
+        Self { detector: self.detector, at: self.at.clone(), note }
     }
 
     /// Whether it is about the others in the list, and not about the definition.
@@ -280,7 +390,7 @@ pub fn text(value: Value<'_>, budget: &Budget) -> Vec<Finding> {
     }
     if reading.cut {
         // What nobody has looked at is not shown.
-        let note = Cow::Borrowed("is longer than is looked at");
+        let note = Cow::Borrowed(UNREAD);
         let (detector, at) = (Detector::PlantedInstructions, String::new());
         findings.push(Finding { detector, at, note });
     }

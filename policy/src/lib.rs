@@ -17,6 +17,7 @@
 //! - [`scope`]: what a scope of OAuth lets its holder do, by its name
 //! - [`kind`]: the sorts of things servers offer
 //! - [`pin`]: what a definition is recognised by
+//! - [`mod@alike`]: whether two definitions say the same although their bytes differ
 //! - [`detect`]: whether a text gives orders to a model
 //! - [`schema`]: whether arguments and results are as the definition says
 //! - [`inspect`]: what the detectors see in a definition
@@ -63,6 +64,7 @@ pub mod json;
 pub mod scope;
 pub mod kind;
 pub mod pin;
+pub mod alike;
 pub mod detect;
 pub mod schema;
 mod declared;

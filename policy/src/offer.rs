@@ -6,8 +6,9 @@ use std::sync::{Arc, OnceLock};
 
 use unicode_normalization::UnicodeNormalization as _;
 
+use crate::alike::Alike;
 use crate::hidden::Hidden;
-use crate::inspect::{self, Finding};
+use crate::inspect::{self, Excused, Finding};
 use crate::json::{Document, Fragment, Value};
 pub use crate::kind::{Kind, ReadOnlyHint};
 use crate::labels::Labels;
@@ -30,10 +31,13 @@ pub struct Offer {
     uri: Option<Result<ResourceUri, UriError>>,
     definition: Fragment,
     digest: Option<Digest>,
+    alike: Alike,
     findings: Vec<Finding>,
     mirrored: Vec<Mirrored>,
     /// What it is without what is taken out; the same for everybody under one policy.
     cleaned: OnceLock<Cleaned>,
+    /// The same where findings in it are accepted: of the acceptance that was asked about first.
+    excused: OnceLock<(Excused, Cleaned)>,
     schemas: Schemas,
 }
 
@@ -123,7 +127,21 @@ impl Offer {
         let definition = definition.fragment(document);
         let schemas = known.map(|known| known.schemas.clone()).unwrap_or_default();
         let cleaned = known.map(|known| known.cleaned.clone()).unwrap_or_default();
-        Ok(Self { kind, name, uri, definition, digest, findings, mirrored, cleaned, schemas })
+        let excused = known.map(|known| known.excused.clone()).unwrap_or_default();
+        let alike = known.map(|known| known.alike.clone()).unwrap_or_default();
+        Ok(Self {
+            kind,
+            name,
+            uri,
+            definition,
+            digest,
+            alike,
+            findings,
+            mirrored,
+            cleaned,
+            excused,
+            schemas,
+        })
     }
 
     /// What sort of thing it is.
@@ -162,15 +180,26 @@ impl Offer {
         self.digest
     }
 
+    /// What it is like, where these values of it are volatile.
+    pub(crate) fn alike(&self, volatile: &[Box<str>]) -> Option<Digest> {
+        self.alike.of(Subject::Offer(self.kind), self.definition(), volatile)
+    }
+
     /// Whether it is known what it is without what is taken out of it.
     #[must_use]
     pub fn is_cleaned(&self) -> bool {
-        self.findings.is_empty() || self.cleaned.get().is_some()
+        let known = self.cleaned.get().is_some() || self.excused.get().is_some();
+        self.findings.is_empty() || known
     }
 
-    /// What it is without what is taken out of it, worked out once.
-    pub(crate) fn cleaned(&self, clean: impl FnOnce() -> Cleaned) -> Cleaned {
-        self.cleaned.get_or_init(clean).clone()
+    /// What it is without what is taken out of it, where `excused` is not; worked out once.
+    pub(crate) fn cleaned(&self, excused: Excused, clean: impl Fn() -> Cleaned) -> Cleaned {
+        if excused.is_empty() {
+            return self.cleaned.get_or_init(clean).clone();
+        }
+        let (of, cleaned) = self.excused.get_or_init(|| (excused, clean()));
+        // Somebody has accepted more of it, or less, since it was read.
+        if *of == excused { cleaned.clone() } else { clean() }
     }
 
     /// Whether its schemas and labels have been worked out, which a call needs.

@@ -24,16 +24,19 @@ pub enum Subject {
     Server,
     /// All that a server offers.
     Set,
+    /// A finding that somebody has accepted in one definition.
+    Exception,
 }
 
 impl Subject {
-    const ALL: [Self; 6] = [
+    const ALL: [Self; 7] = [
         Self::Offer(Kind::Tool),
         Self::Offer(Kind::Prompt),
         Self::Offer(Kind::Resource),
         Self::Offer(Kind::Template),
         Self::Server,
         Self::Set,
+        Self::Exception,
     ];
 
     /// Its name in a digest.
@@ -43,6 +46,7 @@ impl Subject {
             Self::Offer(kind) => kind.as_str(),
             Self::Server => "server",
             Self::Set => "set",
+            Self::Exception => "exception",
         }
     }
 }
@@ -63,6 +67,27 @@ impl Digest {
         let mut text = format!("{VERSION}:{}\n", subject.as_str()).into_bytes();
         write_canonical(&mut text, definition)?;
         Ok(Self::sum(subject, &text))
+    }
+
+    /// The digest of an object whose members are these texts. They have to be given in canonical order.
+    pub(crate) fn of_texts(subject: Subject, members: &[(&str, &str)]) -> Self {
+        let mut text = format!("{VERSION}:{}\n{{", subject.as_str()).into_bytes();
+        for (n, (name, value)) in members.iter().enumerate() {
+            text.extend_from_slice(if n > 0 { b"," } else { b"" });
+            write_canonical_string(&mut text, name);
+            text.push(b':');
+            write_canonical_string(&mut text, value);
+        }
+        text.push(b'}');
+        Self::sum(subject, &text)
+    }
+
+    /// The digest of what is left of a definition of `subject` when it is written as [`crate::alike`] does. It is
+    /// compared with others of its sort alone.
+    pub(crate) fn of_alike(subject: Subject, written: &[u8]) -> Self {
+        let mut text = format!("{VERSION}:{}.alike\n", subject.as_str()).into_bytes();
+        text.extend_from_slice(written);
+        Self::sum(subject, &text)
     }
 
     /// The digest of each member of a definition, in the order of the members: that of an object

@@ -9,10 +9,12 @@ use arc_swap::ArcSwapOption;
 use schemars::JsonSchema;
 use serde::Deserialize;
 
-use crate::lock::{Lock, Locked, State, Version};
+use crate::alike::Volatile;
+use crate::inspect::Excused;
+use crate::lock::{Exception, Lock, Locked, State, Version};
 use crate::mode::Mode;
 use crate::offer::{Kind, Offer};
-use crate::pin::Digest;
+use crate::pin::{Digest, Subject};
 use crate::template::UriTemplate;
 use crate::uri::{self, ResourceUri};
 
@@ -127,6 +129,8 @@ pub struct Pins {
     pub quarantined: BTreeSet<Box<str>>,
     /// Servers that are not who they were when they were approved.
     pub strangers: BTreeSet<Box<str>>,
+    /// Values that may be another in every list.
+    pub volatile: Arc<Volatile>,
     /// Which resources may be used that nobody has approved one by one, by server; where a server is not
     /// named, the default.
     pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
@@ -244,7 +248,7 @@ impl Pins {
         {
             return Some(Unfit::Inconsistent);
         }
-        match self.unfit_version(server, versions, digest) {
+        match self.unfit_version(server, versions, offer, digest) {
             Some(Unfit::NotApproved) if kind == Kind::Resource && decided(versions).is_none() => {
                 self.unfit_made(server, name, linked)
             }
@@ -286,6 +290,63 @@ impl Pins {
         let made = Arc::new(MadeUnder { lock, servers });
         self.made.0.store(Some(Arc::clone(&made)));
         made
+    }
+
+    /// The digest of the approved version that `offer` is, or that it is like; else its own.
+    #[must_use]
+    pub fn settled(&self, server: &str, offer: &Offer) -> Option<Digest> {
+        let own = offer.digest()?;
+        let versions = self.versions(server, offer.kind(), offer.name().as_str());
+        if versions.iter().any(|version| version.digest == own) {
+            return Some(own);
+        }
+        let mut alike = self.like(server, versions, offer);
+        Some(alike.find(|version| version.state == State::Approved).map_or(own, |v| v.digest))
+    }
+
+    /// Whether two definitions of one thing of `server` are the same, or only differ where that makes no change.
+    #[must_use]
+    pub fn are_alike(&self, server: &str, one: &Offer, other: &Offer) -> bool {
+        let (kind, name) = (one.kind(), one.name().as_str());
+        let volatile = self.volatile.get(&(server.into(), kind, name.into()));
+        let volatile = volatile.map_or(&[][..], Vec::as_slice);
+        let like = one.alike(volatile);
+        one.digest() == other.digest() || like.is_some() && like == other.alike(volatile)
+    }
+
+    /// What was accepted in the definition of `name` that has exactly this digest; `kind` is `None` of what
+    /// the server says of itself. A definition that is only like one that was approved has no exceptions.
+    #[must_use]
+    pub fn exceptions(
+        &self,
+        server: &str,
+        kind: Option<Kind>,
+        name: &str,
+        digest: Option<Digest>,
+    ) -> &[Exception] {
+        let locked = self.lock.servers.get(server);
+        let versions = locked.map_or(&[][..], |locked| match kind {
+            Some(kind) => locked.versions(kind, name),
+            None => &locked.server,
+        });
+        let is = |v: &&Version| Some(v.digest) == digest && v.state == State::Approved;
+        versions.iter().find(is).map_or(&[], |version| &version.exceptions)
+    }
+
+    /// The same as a set.
+    #[must_use]
+    pub fn excused(
+        &self,
+        server: &str,
+        kind: Option<Kind>,
+        name: &str,
+        digest: Option<Digest>,
+    ) -> Excused {
+        let mut excused = Excused::default();
+        for exception in self.exceptions(server, kind, name, digest) {
+            excused.note(exception.finding);
+        }
+        excused
     }
 
     /// The same of something of which it is not known whether it is in a list: it will do if some
@@ -422,25 +483,65 @@ impl Pins {
         self.lock.servers.get(server).map_or(&[], |locked| locked.versions(kind, name))
     }
 
-    fn unfit_version(&self, server: &str, versions: &[Version], digest: Digest) -> Option<Unfit> {
+    fn unfit_version(
+        &self,
+        server: &str,
+        versions: &[Version],
+        offer: &Offer,
+        digest: Digest,
+    ) -> Option<Unfit> {
         let known = versions.iter().find(|version| version.digest == digest);
         match known.map(|version| version.state) {
-            Some(State::Approved) => None,
-            Some(State::Revoked) => Some(Unfit::Revoked),
-            Some(State::Pending) | None if self.accepted.contains(&(server.into(), digest)) => None,
-            Some(State::Pending) | None => {
-                let approved = versions.iter().any(|version| version.state == State::Approved);
-                Some(if approved { Unfit::Changed } else { Unfit::NotApproved })
+            Some(State::Approved) => return None,
+            Some(State::Revoked) => return Some(Unfit::Revoked),
+            Some(State::Pending) | None if self.accepted.contains(&(server.into(), digest)) => {
+                return None;
             }
+            Some(State::Pending) | None => {}
         }
+        let alike: Vec<_> = self.like(server, versions, offer).map(|v| v.state).collect();
+        if alike.contains(&State::Revoked) {
+            return Some(Unfit::Revoked);
+        }
+        if alike.contains(&State::Approved) {
+            return None;
+        }
+        let approved = versions.iter().any(|version| version.state == State::Approved);
+        Some(if approved { Unfit::Changed } else { Unfit::NotApproved })
+    }
+
+    /// The versions that `offer` is like, although its bytes are others.
+    fn like<'a>(
+        &self,
+        server: &str,
+        versions: &'a [Version],
+        offer: &Offer,
+    ) -> impl Iterator<Item = &'a Version> {
+        let (kind, name) = (offer.kind(), offer.name().as_str());
+        let volatile = if self.volatile.is_empty() {
+            None
+        } else {
+            self.volatile.get(&(server.into(), kind, name.into()))
+        };
+        let volatile = volatile.map_or(&[][..], Vec::as_slice);
+        // Only schemas of tools have sets.
+        let differs = !versions.is_empty() && (kind == Kind::Tool || !volatile.is_empty());
+        let wanted = differs.then(|| offer.alike(volatile)).flatten();
+        let subject = Subject::Offer(kind);
+        let is = |version: &&Version| {
+            let like = || version.alike.of(subject, version.definition.value(), volatile);
+            wanted.is_some() && like() == wanted
+        };
+        versions.iter().filter(is).collect::<Vec<_>>().into_iter()
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{Linked, Pins, ResourcePins, Unfit};
+    use crate::inspect::Detector;
     use crate::json::{Bounds, Document, Fragment};
-    use crate::lock::{Lock, Locked, State, Version};
+    use crate::lock::{Exception, Lock, Locked, State, Version};
     use crate::offer::{Kind, Offer};
     use std::sync::Arc;
 
@@ -448,7 +549,7 @@ mod tests {
         let document = Document::parse(definition.to_owned().into(), &Bounds::MESSAGE).unwrap();
         let definition = Fragment::whole(Arc::new(document));
         let digest = Offer::for_tests(Kind::Tool, definition.value().raw()).digest().unwrap();
-        let version = Version { digest, state, by: None, at: None, definition };
+        let version = Version::new(digest, state, definition);
         let offers = [((Kind::Tool, "a".into()), vec![version])].into();
         let locked = Locked { offers, ..Locked::default() };
         let lock = Lock { servers: [("up".into(), locked)].into() };
@@ -481,6 +582,60 @@ mod tests {
         assert_eq!(check(&approved, &same), Some(Unfit::Identity));
     }
 
+    const FLAG: &str = r#"{"name":"a","inputSchema":{"required":["x","y"],"default":"1"}}"#;
+
+    #[test]
+    fn what_is_only_written_in_another_order_is_what_was_approved() {
+        let other = r#"{"name":"a","inputSchema":{"required":["y","x"],"default":"1"}}"#;
+        let other = Offer::for_tests(Kind::Tool, other);
+        let check = |pins: &Pins| pins.unfit("up", Kind::Tool, "a", Some(&other));
+        let approved = pins(State::Approved, FLAG);
+        assert_eq!(check(&approved), None);
+        let same = Offer::for_tests(Kind::Tool, FLAG).digest();
+        assert_eq!(approved.settled("up", &other), same);
+        assert_ne!(other.digest(), same);
+        assert_eq!(check(&pins(State::Revoked, FLAG)), Some(Unfit::Revoked));
+        assert_eq!(check(&pins(State::Pending, FLAG)), Some(Unfit::NotApproved));
+    }
+
+    #[test]
+    fn a_volatile_value_counts_at_its_place_and_for_its_tool_alone() {
+        let other = |text: &str| Offer::for_tests(Kind::Tool, &FLAG.replace("\"1\"", text));
+        let mut approved = pins(State::Approved, FLAG);
+        let check = |pins: &Pins, text: &str| pins.unfit("up", Kind::Tool, "a", Some(&other(text)));
+        assert_eq!(check(&approved, "\"2\""), Some(Unfit::Changed));
+        let place = |name: &str| {
+            let at: Vec<Box<str>> = vec!["/inputSchema/default".into()];
+            Arc::new([((Box::from("up"), Kind::Tool, Box::from(name)), at)].into())
+        };
+        approved.volatile = place("a");
+        assert_eq!(check(&approved, "\"2\""), None);
+        assert_eq!(check(&approved, "{\"description\":\"2\"}"), Some(Unfit::Changed));
+        approved.volatile = place("b");
+        assert_eq!(check(&approved, "\"2\""), Some(Unfit::Changed));
+    }
+
+    #[test]
+    fn an_exception_is_of_one_digest_and_of_what_is_approved() {
+        let other = Offer::for_tests(Kind::Tool, &FLAG.replace("\"x\",\"y\"", "\"y\",\"x\""));
+        let own = Offer::for_tests(Kind::Tool, FLAG);
+        for (state, excused) in [(State::Approved, true), (State::Pending, false)] {
+            let mut pins = pins(state, FLAG);
+            let locked = Arc::make_mut(&mut pins.lock).servers.get_mut("up").unwrap();
+            for version in locked.offers.values_mut().flatten() {
+                let (finding, reason) = (Detector::PlantedInstructions, "it is a manual".into());
+                let (by, at) = ("ana".into(), "2026-01-01T00:00:00Z".into());
+                version.exceptions.push(Exception { finding, by, at, reason });
+            }
+            let is = |server: &str, name: &str, digest| {
+                !pins.excused(server, Some(Kind::Tool), name, digest).is_empty()
+            };
+            assert_eq!(is("up", "a", own.digest()), excused);
+            assert!(!is("up", "a", other.digest()) && !is("up", "a", None));
+            assert!(!is("down", "a", own.digest()) && !is("up", "b", own.digest()));
+        }
+    }
+
     #[test]
     fn a_resource_that_no_list_has_needs_a_template_or_a_link() {
         let unlisted = |resources: ResourcePins, linked| {
@@ -504,7 +659,7 @@ mod tests {
         let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
         let definition = Fragment::whole(Arc::new(document));
         let digest = Offer::for_tests(Kind::Resource, definition.value().raw()).digest().unwrap();
-        let version = Version { digest, state, by: None, at: None, definition };
+        let version = Version::new(digest, state, definition);
         let offers = [((Kind::Resource, uri.into()), vec![version])].into();
         let locked = Locked { offers, ..Locked::default() };
         let lock = Lock { servers: [("up".into(), locked)].into() };
@@ -544,13 +699,7 @@ mod tests {
     fn a_resource_is_made_of_a_template_whether_or_not_it_is_listed() {
         let text = r#"{"uriTemplate":"note://made/{id}","name":"n"}"#;
         let template = Offer::for_tests(Kind::Template, text);
-        let version = |state| Version {
-            digest: template.digest().unwrap(),
-            state,
-            by: None,
-            at: None,
-            definition: template.fragment(),
-        };
+        let version = |state| Version::new(template.digest().unwrap(), state, template.fragment());
         let pins = |state| {
             let name = template.name().as_str().into();
             let offers = [((Kind::Template, name), vec![version(state)])].into();

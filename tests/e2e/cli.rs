@@ -363,7 +363,7 @@ fn what_would_be_in_force_is_said_before_it_is() {
     }
     assert!(!folder.path().join("audit.jsonl").exists(), "nothing is recorded");
     assert!(portcullis(&["pin", "-c", &file]).status.success());
-    assert!(portcullis(&["pin", "approve", "-c", &file, "--by", "ana"]).status.success());
+    assert!(portcullis(&["pin", "approve", "--yes", "-c", &file, "--by", "ana"]).status.success());
     let second = portcullis(&["run", "-c", &file, "--dry-run"]);
     assert!(second.status.success(), "{}", out(&second));
     assert!(out(&second).contains("caller        ana (dev) sees: up 2 of 5"), "{}", out(&second));

@@ -61,7 +61,7 @@ fn the_configuration_of_the_readme_starts_and_lets_an_agent_begin() {
             &["validate", "gateway.yaml"][..],
             &["scan", "-c", "gateway.yaml", "--fail-on", "high"],
             &["pin", "-c", "gateway.yaml"],
-            &["pin", "approve", "-c", "gateway.yaml"],
+            &["pin", "approve", "--yes", "-c", "gateway.yaml"],
             &["run", "--dry-run", "-c", "gateway.yaml"],
         ] {
             let output = verb(&at, arguments);

@@ -9,6 +9,7 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
+mod accepting;
 mod arguments;
 mod asking;
 mod audit;

@@ -405,6 +405,37 @@ fn a_survey_that_is_interrupted_leaves_no_program_behind() {
     }
 }
 
+#[test]
+fn a_program_that_never_answers_is_given_up_in_time_and_it_is_said_what_is_waited_for() {
+    let folder = Folder::new();
+    let work = folder.path().join("work");
+    fs::create_dir(&work).unwrap();
+    let pid = work.join("pid");
+    let script = format!(
+        "echo $$ > {0}.next; mv {0}.next {0}; echo SAID >&2; exec sleep 600",
+        pid.display()
+    );
+    let config = program(&script, "");
+    let (file, audit) = (folder.path().join("gateway.yaml"), folder.path().join("audit.jsonl"));
+    config.write(&file, &audit);
+    for verb in [&["pin"][..], &["scan"], &["pin", "verify"]] {
+        let mut command = Command::new(binary());
+        command.args(verb).args(["--timeout", "3s", "-c"]).arg(&file);
+        let mut asking = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        eventually("the verb ends", || asking.try_wait().unwrap());
+        let output = asking.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1), "{verb:?}: {said}");
+        assert!(said.contains("up: starting"), "{verb:?}: {said}");
+        assert!(said.contains("it did not answer within 3s"), "{verb:?}: {said}");
+        // What is said there is for people.
+        assert!(!said.lines().any(|line| line.starts_with('{')), "{verb:?}: {said}");
+        let started = fs::read_to_string(&pid).unwrap();
+        eventually("the program has ended", || (!lives(started.trim())).then_some(()));
+        fs::remove_file(&pid).unwrap();
+    }
+}
+
 /// A user who is not privileged, if this one is.
 const NOBODY: u32 = 65534;
 

@@ -56,11 +56,22 @@ def of_set(members):
     return digest("set", (b"[" + b",".join(lines) + b"]").decode())
 
 
+def exceptions(lines):
+    """What was accepted in one definition: four members each, of which the first begins an item."""
+    found = []
+    for line in lines:
+        if match := re.match(r" *- finding: (\S+)$", line):
+            found.append({"finding": match[1]})
+        elif found and (match := re.match(r' *(by|at|reason): (".*")$', line)):
+            found[-1][match[1]] = json.loads(match[2])
+    return found
+
+
 def lockfile(path, listing):
     """The definitions are literal blocks of JSON; that much YAML a loop can read."""
     lines = path.read_text().splitlines()
     names = {entry["digest"]: entry for entry in json.loads(listing.read_text())}
-    count, approved, stated = 0, [], None
+    count, approved, stated, count_of = 0, [], None, {"exceptions": 0}
     for at, line in enumerate(lines):
         if found := re.match(r"    set: (\S+)", line):
             stated = found[1]
@@ -79,9 +90,13 @@ def lockfile(path, listing):
             assert digest(found[3], alone, ".field") == value, field
         name = "" if found[3] == "server" else definition.get("name", definition.get("uri"))
         approved.append((name, found[2]))
+        for exception in exceptions(lines[at:start]):
+            text = canonical({**exception, "definition": found[2]})
+            approved.append((name, digest("exception", text)))
+            count_of["exceptions"] += 1
         count += 1
     assert of_set(approved) == stated, (of_set(approved), stated)
-    print(f"{count} definitions")
+    print(f"{count} definitions, {count_of['exceptions']} exceptions")
 
 
 def vectors(path):

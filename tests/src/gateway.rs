@@ -203,7 +203,7 @@ impl Config {
     pub fn approved(mut self, lock: &Path) -> Self {
         self.pins = format!("{{file: '{}'}}", lock.display());
         self.verb(&["pin"]);
-        self.verb(&["pin", "approve", "--by", "ana"]);
+        self.verb(&["pin", "approve", "--yes", "--by", "ana"]);
         self
     }
 

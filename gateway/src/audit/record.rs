@@ -36,6 +36,8 @@ const LOOKED: usize = 64 * 1024;
 const WHAT: usize = 8 * 1024;
 /// Most findings of one exchange that are on record.
 const FOUND: usize = 32;
+/// Most things of a list of which it is on record why they were not shown.
+pub const UNSEEN: usize = 32;
 /// How `scheme` names a caller whom an issuer vouches for.
 pub const OAUTH: &str = "oauth";
 /// How it names one by certificate.
@@ -150,6 +152,8 @@ pub struct Record {
     pub found: Vec<Finding>,
     /// How many were shown, and how many hidden.
     pub listed: Option<(usize, usize)>,
+    /// What was hidden, and why: the first [`UNSEEN`] of it.
+    pub unseen: Vec<Unseen>,
     /// Bytes of the request's body.
     pub bytes_in: usize,
     /// Bytes of the answer's body.
@@ -164,6 +168,19 @@ pub struct Record {
     pub ran: Ran,
     /// Written once.
     texts: OnceLock<Box<Texts>>,
+}
+
+/// Something of a list that its caller was not shown.
+#[derive(Clone, Debug)]
+pub struct Unseen {
+    /// Whose it is.
+    pub server: Box<str>,
+    /// Its name, as its server gives it.
+    pub name: Box<str>,
+    /// The reason code.
+    pub code: &'static str,
+    /// Which detector found something in its definition, where that is the reason.
+    pub detector: Option<&'static str>,
 }
 
 /// What is known when an exchange begins.
@@ -221,6 +238,7 @@ impl Record {
             verdict: Verdict::None,
             found: Vec::new(),
             listed: None,
+            unseen: Vec::new(),
             bytes_in: 0,
             bytes_out: 0,
             upstream: Duration::ZERO,
@@ -390,8 +408,18 @@ impl Record {
         foreign(line, "token", claims.and_then(|claims| claims.token.as_deref()));
         item(line, Kind::Tool);
         plain(line, "trace", texts.trace.as_bytes());
+        if end.is_some() && !self.unseen.is_empty() {
+            list(line.ours("withheld"), self.unseen.iter().map(|one| self.left_out(one)));
+        }
         out.push(b'}');
         out
+    }
+
+    /// Something that was not shown: `SERVER/NAME: CODE`, with the detector where that is the reason.
+    fn left_out(&self, Unseen { server, name, code, detector }: &Unseen) -> String {
+        let name = self.shown(name);
+        let detector = detector.map(|detector| format!(" {detector}")).unwrap_or_default();
+        format!("{server}/{name}: {code}{detector}")
     }
 
     /// A member that a peer chose the value of, where that may be a URI or carry a value.

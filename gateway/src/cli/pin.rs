@@ -1,6 +1,10 @@
 //! `portcullis pin`: propose, look at, approve and sign what servers may say.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod approve;
+mod asked;
+mod propose;
+
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
 use std::io::Write as _;
@@ -18,17 +22,22 @@ use gateway::clock::{Clock as _, System};
 use gateway::file::replace;
 use gateway::report::Chain;
 use gateway::settings::lockfile::{self, LockError};
-use gateway::settings::{Approvers, Settings, UNREADABLE};
-use gateway::survey::{self, Survey};
+use gateway::settings::{Approvers, Settings};
+use gateway::survey::Survey;
 use policy::drift::{self, Change, visible};
-use policy::json::Fragment;
+use policy::inspect::Finding;
 use policy::lock::{Lock, Locked, State, Version};
 use policy::offer::{Kind, Offer};
 use policy::pin::{Digest, Subject};
-use policy::pins::{Pins, ResourcePins, Unfit};
+use policy::pins::Unfit;
+use policy::pipeline::Policy;
 use serde_json::json;
 
+use super::printable::in_a_line;
+use super::why::{self, thing};
 use super::{Output, complain, print, sarif, say};
+use approve::Approve;
+pub(super) use asked::{Propose, ask};
 
 /// A server says or offers something else than was approved.
 const DRIFT: u8 = 4;
@@ -51,7 +60,7 @@ enum Verb {
     /// The same, for CI: exits with 4 when there is anything.
     Verify(Look),
     /// Approve what is proposed in the lockfile, all of it or what is named.
-    Approve(Approve),
+    Approve(Box<Approve>),
     /// Show what stands in the lockfile.
     List(List),
     /// Take an approval back.
@@ -66,23 +75,6 @@ enum Verb {
 }
 
 #[derive(Debug, Args)]
-pub(super) struct Propose {
-    /// The configuration.
-    #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
-    pub(super) config: PathBuf,
-    /// Only these servers.
-    #[arg(long, value_name = "NAME")]
-    server: Vec<String>,
-}
-
-impl Propose {
-    /// Every server of a configuration.
-    pub(super) fn of(config: &Path) -> Self {
-        Self { config: config.to_owned(), server: Vec::new() }
-    }
-}
-
-#[derive(Debug, Args)]
 struct Look {
     #[command(flatten)]
     which: Propose,
@@ -91,7 +83,7 @@ struct Look {
     format: Output,
 }
 
-#[derive(Debug, Args)]
+#[derive(Clone, Debug, Args)]
 struct Named {
     /// The configuration.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
@@ -108,24 +100,15 @@ struct Named {
     /// Only these resources and resource templates.
     #[arg(long, value_name = "URI")]
     resource: Vec<String>,
+    /// Only what the server says of itself: its instructions, its capabilities and its name.
+    #[arg(long)]
+    itself: bool,
     /// Only the definition with this digest.
     #[arg(long, value_name = "DIGEST")]
     digest: Option<String>,
     /// Who says so; your user name if not given.
     #[arg(long, value_name = "NAME")]
     by: Option<String>,
-}
-
-#[derive(Debug, Args)]
-struct Approve {
-    #[command(flatten)]
-    named: Named,
-    /// Keep what was approved before, while servers are upgraded one after the other.
-    #[arg(long)]
-    keep: bool,
-    /// Approve that a server is at another URL, or another program, than before.
-    #[arg(long, requires = "server")]
-    identity: bool,
 }
 
 #[derive(Debug, Args)]
@@ -157,9 +140,6 @@ struct Sign {
     key: PathBuf,
 }
 
-/// Which resources may be used that nobody has approved one by one, by server.
-type ByServer = Arc<BTreeMap<Box<str>, ResourcePins>>;
-
 /// Something that is not as it was approved.
 #[derive(Debug)]
 struct Difference {
@@ -175,13 +155,13 @@ struct Difference {
 
 pub(super) fn run(pin: Pin) -> ExitCode {
     let done = match pin.verb {
-        None => propose(&pin.propose),
+        None => propose::propose(&pin.propose),
         Some(Verb::Diff(look)) => differ(&look).map(|_| ExitCode::SUCCESS),
         Some(Verb::Verify(look)) => differ(&look).map(|clean| match clean {
             true => ExitCode::SUCCESS,
             false => ExitCode::from(DRIFT),
         }),
-        Some(Verb::Approve(approve)) => self::approve(&approve),
+        Some(Verb::Approve(approve)) => approve::approve(&approve),
         Some(Verb::List(list)) => self::list(&list),
         Some(Verb::Revoke(revoke)) => self::revoke(&revoke.named),
         Some(Verb::Sign(sign)) => self::sign(&sign),
@@ -210,164 +190,17 @@ fn store(settings: &Settings, lock: &Lock) -> Result<(), ExitCode> {
     written.map_err(|error| complain(&format!("could not write `{}`: {error}", file.display())))
 }
 
-/// What the servers say now.
-pub(super) fn ask(which: &Propose) -> Result<(Settings, Vec<Survey>), ExitCode> {
-    let settings = super::settings(&which.config)?;
-    let names: BTreeSet<_> = settings.servers.iter().map(|s| s.name.as_str().to_owned()).collect();
-    if let Some(unknown) = which.server.iter().find(|name| !names.contains(*name)) {
-        return Err(complain(&format!("there is no server `{}`", unknown.escape_debug())));
-    }
-    let again = super::settings(&which.config)?;
-    super::log("warn");
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| complain(&format!("no threads: {error}")))?;
-    let wanted = |name: &str| which.server.is_empty() || which.server.iter().any(|w| w == name);
-    let surveys = runtime.block_on(async {
-        let told_to_stop = super::told_to_stop();
-        tokio::select! {
-            surveys = survey::survey(again, wanted) => Some(surveys),
-            () = told_to_stop => None,
-        }
-    });
-    // What was started for it ends with it.
-    runtime.shutdown_background();
-    let Some(surveys) = surveys else {
-        say("stopped before every server had answered; nothing was written");
-        return Err(ExitCode::from(STOPPED));
-    };
-    let surveys = surveys.map_err(|error| complain(&Chain(&error).to_string()))?;
-    for survey in surveys.iter() {
-        if let Some(why) = &survey.failed {
-            say(&format!("warning: the server `{}` could not be asked: {why}", survey.server));
-        }
-    }
-    Ok((settings, surveys))
-}
-
 /// Everything that was found, in the order of the lockfile.
 fn offers(survey: &Survey) -> impl Iterator<Item = &Offer> {
     survey.catalogs.iter().flat_map(|catalog| catalog.offers())
 }
 
-fn thing(kind: Kind, name: &str) -> String {
-    format!("{}/{}", kind.list(), visible(name))
-}
-
-fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
-    let (settings, surveys) = ask(which)?;
-    let mut lock = locked(&settings)?;
-    let (mut proposed, mut failed) = (0, false);
-    for survey in &surveys {
-        failed |= survey.failed.is_some();
-        if survey.failed.is_some() {
-            continue;
-        }
-        let locked = lock.servers.entry(survey.server.as_str().into()).or_default();
-        let identity = survey.identity.as_str();
-        match locked.identity.as_deref() {
-            None if identity.starts_with(UNREADABLE) => {
-                say(&format!("warning: `{}` is {identity}", survey.server));
-            }
-            None => locked.identity = Some(identity.into()),
-            Some(known) if known != identity => {
-                failed = true;
-                say(&format!(
-                    "warning: `{0}` is `{identity}` and was approved as `{known}`: nothing of it is \
-                     proposed; if that is right, `portcullis pin approve --server {0} --identity`",
-                    survey.server
-                ));
-                continue;
-            }
-            Some(_) => {}
-        }
-        let now: BTreeSet<Digest> = offers(survey).filter_map(Offer::digest).collect();
-        let stale =
-            |version: &Version| version.state != State::Pending || now.contains(&version.digest);
-        locked.offers.values_mut().for_each(|versions| versions.retain(stale));
-        locked.offers.retain(|_, versions| !versions.is_empty());
-        for hello in &survey.hellos {
-            if let (Some(said), Some(digest)) = (&hello.said, hello.digest) {
-                proposed += usize::from(add(&mut locked.server, digest, said));
-            }
-        }
-        let said: BTreeSet<_> = survey.hellos.iter().filter_map(|hello| hello.digest).collect();
-        locked.server.retain(|v| v.state != State::Pending || said.contains(&v.digest));
-        let approved = |digest: &Digest| {
-            let mut of_digest = locked.server.iter().filter(|version| version.digest == *digest);
-            of_digest.any(|version| version.state == State::Approved)
-        };
-        // A server that was not asked in both eras may still say what it was not heard to say.
-        if !said.is_empty() && survey.whole && said.iter().all(approved) {
-            // What it said before it was upgraded is no longer needed.
-            locked.server.retain(|v| v.state == State::Revoked || said.contains(&v.digest));
-        }
-        for offer in offers(survey) {
-            let name = offer.name().as_str();
-            let Some(digest) = offer.digest() else {
-                let thing = thing(offer.kind(), name);
-                say(&format!(
-                    "warning: `{}` {thing} cannot be pinned: {}",
-                    survey.server,
-                    Unfit::Unpinnable.note()
-                ));
-                continue;
-            };
-            let versions = locked.offers.entry((offer.kind(), name.into())).or_default();
-            if !add(versions, digest, &offer.fragment()) {
-                continue;
-            }
-            proposed += 1;
-            let stays = |version: &&Version| {
-                version.state == State::Approved && now.contains(&version.digest)
-            };
-            if versions.iter().any(|version| stays(&version)) {
-                let thing = thing(offer.kind(), name);
-                say(&format!(
-                    "note: `{}` {thing} is offered in more than one form, to different clients: approve the new one with `--keep`",
-                    survey.server
-                ));
-            }
-            for finding in offer.findings() {
-                say(&format!(
-                    "warning: `{}` {}: {finding}",
-                    survey.server,
-                    thing(offer.kind(), name)
-                ));
-            }
-        }
-    }
-    store(&settings, &lock)?;
-    let file = settings.pins.file.display();
-    let pending = lock.servers.values().any(|locked| {
-        let mut versions = locked.offers.values().flatten().chain(&locked.server);
-        versions.any(|version| version.state == State::Pending)
-    });
-    let next = match (pending, failed) {
-        (true, _) => "; read it, then `portcullis pin approve`",
-        (false, true) => "; nothing is there to be approved until the servers above can be asked",
-        (false, false) => "; everything is approved already",
-    };
-    say(&format!("{proposed} proposed in `{file}`{next}"));
-    Ok(if failed { ExitCode::from(super::FAILED) } else { ExitCode::SUCCESS })
-}
-
-/// Whether a definition was not known yet.
-fn add(versions: &mut Vec<Version>, digest: Digest, definition: &Fragment) -> bool {
-    if versions.iter().any(|version| version.digest == digest) {
-        return false;
-    }
-    let definition = definition.clone();
-    versions.push(Version { digest, state: State::Pending, by: None, at: None, definition });
-    true
-}
-
 /// What is not as it was approved.
-fn differences(lock: &Lock, resources: &ByServer, survey: &Survey) -> Vec<Difference> {
+fn differences(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<Difference> {
     let server = survey.server.as_str();
     let empty = Locked::default();
     let locked = lock.servers.get(server).unwrap_or(&empty);
-    let resources = Arc::clone(resources);
-    let mut pins = Pins { lock: Arc::new(lock.clone()), resources, ..Pins::default() };
+    let pins = settings.pins.approving(Arc::new(lock.clone()));
     let mut found = Vec::new();
     let mut note = |thing: String, unfit, digest, changes, former| {
         let server = server.to_owned();
@@ -391,7 +224,6 @@ fn differences(lock: &Lock, resources: &ByServer, survey: &Survey) -> Vec<Differ
             }
         }
     }
-    pins.strangers.clear();
     for catalog in &survey.catalogs {
         for offer in catalog.offers() {
             let (kind, name) = (offer.kind(), offer.name().as_str());
@@ -417,8 +249,8 @@ fn differences(lock: &Lock, resources: &ByServer, survey: &Survey) -> Vec<Differ
 }
 
 /// What is not as it was approved, in words.
-pub(super) fn unlike(lock: &Lock, resources: &ByServer, survey: &Survey) -> Vec<String> {
-    let differences = differences(lock, resources, survey);
+pub(super) fn unlike(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<String> {
+    let differences = differences(settings, lock, survey);
     differences.iter().map(|one| format!("{} ({})", one.thing, one.unfit)).collect()
 }
 
@@ -430,8 +262,7 @@ fn differ(look: &Look) -> Result<bool, ExitCode> {
         Err(error) => return Err(complain(&Chain(&error).to_string())),
     };
     let asked = surveys.iter().filter(|survey| survey.failed.is_none());
-    let resources = &settings.pins.resources;
-    let found: Vec<_> = asked.flat_map(|survey| differences(&lock, resources, survey)).collect();
+    let found: Vec<_> = asked.flat_map(|survey| differences(&settings, &lock, survey)).collect();
     let file = settings.pins.file.display().to_string();
     let shown = match look.format {
         Output::Human => human(&found),
@@ -441,6 +272,10 @@ fn differ(look: &Look) -> Result<bool, ExitCode> {
     print(&shown);
     if surveys.iter().any(|survey| survey.failed.is_some()) {
         return Err(ExitCode::from(super::FAILED));
+    }
+    // What has changed is told first: it does not go away when the rest is read.
+    if found.is_empty() && surveys.iter().any(|survey| !survey.is_complete()) {
+        return Err(ExitCode::from(super::INCOMPLETE));
     }
     Ok(found.is_empty())
 }
@@ -459,12 +294,19 @@ fn human(found: &[Difference]) -> String {
         if let Some(former) = former {
             writeln!(out, "  seems to be `{former}` under another name").unwrap_or_default();
         }
-        for change in changes {
-            writeln!(out, "  {change}").unwrap_or_default();
-            for (sign, text) in [('-', &change.before), ('+', &change.after)] {
-                for line in text.iter().flat_map(|text| text.lines()) {
-                    writeln!(out, "    {sign} {line}").unwrap_or_default();
-                }
+        out.push_str(&changes_in_words(changes));
+    }
+    out
+}
+
+/// Each change with what was and what is, line by line.
+fn changes_in_words(changes: &[Change]) -> String {
+    let mut out = String::new();
+    for change in changes {
+        writeln!(out, "  {change}").unwrap_or_default();
+        for (sign, text) in [('-', &change.before), ('+', &change.after)] {
+            for line in text.iter().flat_map(|text| text.lines()) {
+                writeln!(out, "    {sign} {line}").unwrap_or_default();
             }
         }
     }
@@ -509,17 +351,30 @@ impl Named {
         self.tool.is_empty()
             && self.prompt.is_empty()
             && self.resource.is_empty()
+            && !self.itself
             && self.digest.is_none()
     }
 
+    /// Whether it names nothing at all.
+    const fn is_everything(&self) -> bool {
+        self.server.is_none() && self.is_of_all()
+    }
+
     fn wants(&self, server: &str, kind: Option<Kind>, name: &str, digest: Digest) -> bool {
-        let any = self.tool.is_empty() && self.prompt.is_empty() && self.resource.is_empty();
+        let any = self.tool.is_empty()
+            && self.prompt.is_empty()
+            && self.resource.is_empty()
+            && !self.itself;
         let list = match kind {
             Some(Kind::Tool) => &self.tool,
             Some(Kind::Prompt) => &self.prompt,
             _ => &self.resource,
         };
-        let named = if any { true } else { kind.is_some() && list.iter().any(|n| n == name) };
+        let named = any
+            || match kind {
+                Some(_) => list.iter().any(|n| n == name),
+                None => self.itself,
+            };
         let of_digest = self.digest.as_deref().is_none_or(|wanted| wanted == digest.to_string());
         self.server.as_deref().is_none_or(|wanted| wanted == server) && named && of_digest
     }
@@ -552,48 +407,6 @@ fn each(
     count
 }
 
-fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
-    let settings = super::settings(&approve.named.config)?;
-    let mut lock = locked(&settings)?;
-    let (by, at) = (approve.named.by(), now());
-    // Who a server is and what it offers are two questions.
-    let only_identity = approve.identity && approve.named.is_of_all();
-    let mut count = each(&mut lock, &approve.named, |_, _, versions, wanted| {
-        let mut approved = 0;
-        if only_identity {
-            return 0;
-        }
-        let is =
-            |version: &Version| version.state == State::Pending && wanted.contains(&version.digest);
-        // What a server says of itself has a version for each era it speaks; `portcullis pin` drops
-        // those it no longer says.
-        let of_server = versions.iter().any(|v| v.digest.subject() == Subject::Server);
-        if versions.iter().any(is) && !approve.keep && !of_server {
-            versions.retain(|version| version.state != State::Approved);
-        }
-        for version in versions.iter_mut().filter(|version| is(version)) {
-            (version.state, version.by, version.at) =
-                (State::Approved, by.clone(), Some(at.clone()));
-            approved += 1;
-        }
-        approved
-    });
-    if let (true, Some(name)) = (approve.identity, &approve.named.server) {
-        let server = settings.servers.iter().find(|server| server.name.as_str() == name);
-        let Some((server, locked)) = server.zip(lock.servers.get_mut(&**name)) else {
-            return Err(complain(&format!("there is no server `{}`", name.escape_debug())));
-        };
-        let identity = gateway::upstream::whois::of(server);
-        if identity.starts_with(UNREADABLE) {
-            return Err(complain(&format!("`{}` is {identity}", name.escape_debug())));
-        }
-        say(&format!("`{name}` is `{identity}`"));
-        locked.identity = Some(identity.into());
-        count += 1;
-    }
-    changed(&settings, &lock, count, "approved")
-}
-
 fn revoke(named: &Named) -> Result<ExitCode, ExitCode> {
     let settings = super::settings(&named.config)?;
     if named.server.is_none() && named.digest.is_none() {
@@ -609,6 +422,8 @@ fn revoke(named: &Named) -> Result<ExitCode, ExitCode> {
         for version in versions.iter_mut().filter(|version| is(version)) {
             (version.state, version.by, version.at) =
                 (State::Revoked, by.clone(), Some(at.clone()));
+            version.exceptions.clear();
+            version.reason = None;
             revoked += 1;
         }
         revoked
@@ -659,9 +474,17 @@ fn list(list: &List) -> Result<ExitCode, ExitCode> {
         fields.map(|(name, digest)| (name.into(), digest.to_string().into())).collect()
     };
     let row = |(server, thing, version): &(&str, String, &Version)| {
+        let findings =
+            |found: &[Finding]| -> Vec<_> { found.iter().map(Finding::to_string).collect() };
+        let (found, withheld) = withheld_in(&settings.policy, thing, version);
+        let exceptions = version.exceptions.iter().map(|one| {
+            json!({ "finding": one.finding.name(), "by": one.by, "at": one.at, "reason": one.reason })
+        });
         json!({
             "server": server, "thing": thing, "digest": version.digest.to_string(),
             "state": version.state.as_str(), "by": version.by, "at": version.at,
+            "reason": version.reason, "findings": findings(&found), "withheld": findings(&withheld),
+            "exceptions": exceptions.collect::<Vec<_>>(),
             "fields": serde_json::Value::Object(field(version)),
         })
     };
@@ -677,10 +500,33 @@ fn list(list: &List) -> Result<ExitCode, ExitCode> {
                 let by = version.by.as_deref().unwrap_or_default();
                 let (state, digest) = (version.state.as_str(), version.digest);
                 writeln!(out, "{state:<9}{server} {thing}  {digest}  {by}").unwrap_or_default();
+                for one in &version.exceptions {
+                    let (finding, by, at) = (one.finding.name(), &one.by, &one.at);
+                    let reason = in_a_line(&one.reason);
+                    writeln!(out, "         accepted: {finding}, by {by} at {at}: {reason}")
+                        .unwrap_or_default();
+                }
+                if version.state == State::Revoked {
+                    continue;
+                }
+                for finding in withheld_in(&settings.policy, &thing, version).1 {
+                    let why = why::finding(server, &thing, &finding);
+                    writeln!(out, "         withheld: {why}").unwrap_or_default();
+                }
             }
             Ok(print(&out))
         }
     }
+}
+
+/// What is found in a version, and for which of it the definition is withheld.
+fn withheld_in(policy: &Policy, thing: &str, version: &Version) -> (Vec<Finding>, Vec<Finding>) {
+    let list = thing.split_once('/').map(|(list, _)| list);
+    let kind = Kind::LISTED.into_iter().find(|kind| list == Some(kind.list()));
+    let (read, found) = approve::found_in(kind, version);
+    let excused = approve::excused(version);
+    let withheld = approve::withheld(policy, read.as_ref(), &found, excused);
+    (found, withheld)
 }
 
 fn sign(sign: &Sign) -> Result<ExitCode, ExitCode> {

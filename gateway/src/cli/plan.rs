@@ -22,11 +22,13 @@ use policy::principal::Principal;
 use policy::shadow::Shadows;
 
 use super::pin::{self, Propose};
-use super::{FAILED, complain, print};
+use super::{FAILED, complain, print, why};
 
 /// A server says or offers something else than was approved.
 const DRIFT: u8 = 4;
-/// A server cannot be reached.
+/// Most things of a caller that are named for one reason why they are not shown.
+const NAMES: usize = 10;
+/// A server cannot be reached, or not all of it can be read.
 const UNREACHED: u8 = 7;
 
 /// Shows it; exits with 4 where servers offer what is not approved, and with 7 where one is not reached.
@@ -55,7 +57,7 @@ pub(super) fn run(file: &Path) -> ExitCode {
     if print(&out) != ExitCode::SUCCESS {
         return ExitCode::from(FAILED);
     }
-    if surveys.iter().any(|survey| survey.failed.is_some()) {
+    if surveys.iter().any(|survey| !survey.is_complete()) {
         return ExitCode::from(UNREACHED);
     }
     if unapproved > 0 { ExitCode::from(DRIFT) } else { ExitCode::SUCCESS }
@@ -142,9 +144,8 @@ fn policy(settings: &mut Settings, surveys: &[Survey], lock: Lock) -> Policy {
     let policy = std::mem::take(&mut settings.policy);
     let catalogs = surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned());
     policy.shadow(Arc::new(Shadows::among(catalogs)));
-    let mode = settings.pins.mode;
-    let resources = Arc::clone(&settings.pins.resources);
-    policy.pin(Arc::new(Pins { mode, lock: Arc::new(lock), resources, ..Pins::default() }));
+    let (mode, lock) = (settings.pins.mode, Arc::new(lock));
+    policy.pin(Arc::new(Pins { mode, ..settings.pins.approving(lock) }));
     policy
 }
 
@@ -177,7 +178,7 @@ fn servers(out: &mut String, settings: &Settings, surveys: &[Survey], lock: &Loc
         let counts = counts.collect::<Vec<_>>().join(", ");
         let different = match settings.pins.mode {
             Mode::Off => Vec::new(),
-            Mode::Enforce | Mode::Audit => pin::unlike(lock, &settings.pins.resources, survey),
+            Mode::Enforce | Mode::Audit => pin::unlike(settings, lock, survey),
         };
         let note = if different.is_empty() {
             String::new()
@@ -185,6 +186,9 @@ fn servers(out: &mut String, settings: &Settings, surveys: &[Survey], lock: &Loc
             format!("; {} not as approved: {}", different.len(), different.join(", "))
         };
         writeln!(out, "              offers {counts}{note}").unwrap_or_default();
+        for (kind, why) in &survey.unread {
+            writeln!(out, "              {} not read: {why}", kind.list()).unwrap_or_default();
+        }
         unapproved += different.len();
     }
     unapproved
@@ -195,16 +199,46 @@ fn callers(out: &mut String, principals: &[Principal], (policy, surveys): (&Poli
     let mut seen = std::collections::BTreeSet::new();
     for principal in principals.iter().filter(|one| seen.insert(one.id.clone())) {
         let groups: Vec<_> = principal.groups.iter().map(|group| group.as_str()).collect();
+        let mut unseen: BTreeMap<String, Vec<String>> = BTreeMap::new();
         let parts = surveys.iter().filter(|survey| survey.failed.is_none()).map(|survey| {
-            let offers = survey.catalogs.iter().flat_map(|catalog| catalog.offers());
-            let all = offers.clone().count();
-            let shown = offers
-                .filter(|offer| policy.about(principal, &survey.server, offer).shows())
-                .count();
+            let (shown, all, hidden) = seen_by(principal, policy, survey);
+            for (why, names) in hidden {
+                unseen.entry(why).or_default().extend(names);
+            }
             format!("{} {shown} of {all}", survey.server)
         });
         let parts = parts.collect::<Vec<_>>().join(", ");
         writeln!(out, "caller        {} ({}) sees: {parts}", principal.id, groups.join(", "))
             .unwrap_or_default();
+        for (why, names) in unseen {
+            let more = names.len().saturating_sub(NAMES);
+            let mut list = names.into_iter().take(NAMES).collect::<Vec<_>>().join(", ");
+            if more > 0 {
+                write!(list, " and {more} more").unwrap_or_default();
+            }
+            writeln!(out, "              not {list}: {why}").unwrap_or_default();
+        }
     }
+}
+
+/// How much of a server a caller sees, how much there is, and what it does not see, by the reason.
+fn seen_by(
+    principal: &Principal,
+    policy: &Policy,
+    survey: &Survey,
+) -> (usize, usize, BTreeMap<String, Vec<String>>) {
+    let (mut shown, mut all) = (0, 0);
+    let mut hidden: BTreeMap<String, Vec<String>> = BTreeMap::new();
+    for offer in survey.catalogs.iter().flat_map(|catalog| catalog.offers()) {
+        all += 1;
+        let decision = policy.about(principal, &survey.server, offer);
+        match why::unseen(policy, &survey.server, offer, &decision) {
+            None => shown += 1,
+            Some(why) => {
+                let name = why::thing(offer.kind(), offer.name().as_str());
+                hidden.entry(why).or_default().push(format!("{}/{name}", survey.server));
+            }
+        }
+    }
+    (shown, all, hidden)
 }

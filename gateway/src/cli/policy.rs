@@ -21,10 +21,10 @@ use policy::json::{Bounds, Document, Fragment};
 use policy::lock::State;
 use policy::name::ServerName;
 use policy::offer::Kind;
-use policy::principal::Proof;
+use policy::principal::{Principal, Proof};
 use serde_json::json;
 
-use super::{Format, complain, invalid, print, say};
+use super::{Format, complain, invalid, print, say, why};
 use simulate::Simulate;
 
 /// A case came out otherwise, or what was asked about is denied.
@@ -46,7 +46,8 @@ pub(super) struct Policy {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Say what becomes of one call, which rule decides, and what every other rule says of it. Exits
-    /// with 5 when it is denied.
+    /// with 5 when it is denied. Without a tool, prompt, resource or method: what of the server its
+    /// caller sees by the lockfile, and why not the rest.
     Explain(Box<Explain>),
     /// Decide the cases of files, by default those of `NAME.test.yaml` beside `NAME.yaml`. Exits with 5
     /// when one comes out otherwise.
@@ -97,7 +98,7 @@ struct Explain {
 }
 
 #[derive(Debug, Args)]
-#[group(required = true, multiple = false)]
+#[group(required = false, multiple = false)]
 struct Thing {
     /// The tool it calls, by the name its server gives it.
     #[arg(long, value_name = "NAME")]
@@ -182,6 +183,9 @@ fn rehearsal(file: &Path) -> Result<(Settings, Rehearsal), ExitCode> {
 
 fn explain(explain: &Explain) -> Result<ExitCode, ExitCode> {
     let (settings, rehearsal) = rehearsal(&explain.config)?;
+    if explain.thing.named().is_none() {
+        return listed(explain, &settings, &rehearsal).map_err(|why| complain(&why));
+    }
     let question = question(explain, &settings).map_err(|why| complain(&why))?;
     let answer = rehearsal.ask(&question);
     match explain.format {
@@ -192,7 +196,70 @@ fn explain(explain: &Explain) -> Result<ExitCode, ExitCode> {
     Ok(if allowed { ExitCode::SUCCESS } else { ExitCode::from(DENIED) })
 }
 
+/// What of a server a caller sees, and why not the rest: by the definitions in the lockfile.
+fn listed(
+    explain: &Explain,
+    settings: &Settings,
+    rehearsal: &Rehearsal,
+) -> Result<ExitCode, String> {
+    let (principal, server) = asked_about(explain, settings)?;
+    let policy = rehearsal.policy();
+    let offers = rehearsal.offers().filter(|(of, _)| **of == server);
+    let rows = offers.map(|(_, offer)| {
+        let decision = policy.about(&principal, &server, offer);
+        let why = why::unseen(policy, &server, offer, &decision);
+        (why::thing(offer.kind(), offer.name().as_str()), why, decision)
+    });
+    let rows: Vec<_> = rows.collect();
+    if rows.is_empty() {
+        say(&format!("note: the lockfile has nothing of `{server}`: `portcullis pin`"));
+    }
+    Ok(match explain.format {
+        Format::Human => {
+            let mut out = String::new();
+            for (thing, why, decision) in &rows {
+                match why {
+                    None => writeln!(out, "shown    {server} {thing}"),
+                    Some(why) => writeln!(out, "hidden   {server} {thing}: {why}"),
+                }
+                .unwrap_or_default();
+                for finding in decision.findings.iter().filter(|_| why.is_none()) {
+                    writeln!(out, "         found: {finding}").unwrap_or_default();
+                }
+            }
+            print(&out)
+        }
+        Format::Json => {
+            let row = |(thing, why, decision): &(String, Option<String>, Decision)| {
+                let findings = decision.findings.iter().map(ToString::to_string);
+                json!({
+                    "server": server.as_str(), "thing": thing, "listed": why.is_none(), "why": why,
+                    "findings": findings.collect::<Vec<_>>(),
+                })
+            };
+            let rows: Vec<_> = rows.iter().map(row).collect();
+            print(&format!("{}\n", serde_json::Value::from(rows)))
+        }
+    })
+}
+
 fn question(explain: &Explain, settings: &Settings) -> Result<Question, String> {
+    let (principal, server) = asked_about(explain, settings)?;
+    let arguments = explain.arguments.as_deref().map(|text| {
+        let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
+        let document = document.map_err(|error| format!("`--arguments`: {error}"))?;
+        match document.root().is_object() {
+            true => Ok(Fragment::whole(Arc::new(document))),
+            false => Err("`--arguments` is not a JSON object".to_owned()),
+        }
+    });
+    let (kind, name) = explain.thing.named().ok_or("name one thing")?;
+    let arguments = arguments.transpose()?;
+    Ok(Question { principal, server, kind, name: name.into(), arguments })
+}
+
+/// Who is meant to call, and which server.
+fn asked_about(explain: &Explain, settings: &Settings) -> Result<(Principal, ServerName), String> {
     let described = Described {
         id: explain.principal.clone(),
         groups: explain.group.clone(),
@@ -213,17 +280,7 @@ fn question(explain: &Explain, settings: &Settings) -> Result<Question, String> 
         let list: Vec<_> = servers.map(ServerName::as_str).collect();
         format!("there is no server `{}`; there are: {}", visible(&explain.server), list.join(", "))
     })?;
-    let arguments = explain.arguments.as_deref().map(|text| {
-        let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE);
-        let document = document.map_err(|error| format!("`--arguments`: {error}"))?;
-        match document.root().is_object() {
-            true => Ok(Fragment::whole(Arc::new(document))),
-            false => Err("`--arguments` is not a JSON object".to_owned()),
-        }
-    });
-    let (kind, name) = explain.thing.named().ok_or("name one thing")?;
-    let arguments = arguments.transpose()?;
-    Ok(Question { principal, server, kind, name: name.into(), arguments })
+    Ok((principal, server))
 }
 
 /// The decision in a few words.
@@ -273,6 +330,10 @@ fn words(question: &Question, answer: &Answer) -> String {
     }
     if let Some(listed) = answer.listed {
         line("list", if listed { "the caller sees it" } else { "the caller does not see it" });
+        let thing = why::thing(*kind, name);
+        if !listed && matches!(answer.decision.effect, Effect::Deny(_)) {
+            line("why", &why::reason(server.as_str(), &thing, &answer.decision));
+        }
     }
     for finding in &answer.decision.findings {
         line("found", &finding.to_string());

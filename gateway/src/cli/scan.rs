@@ -80,6 +80,12 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
         Some(file) => input(file),
         None => pin::ask(&scan.which).map(|(_, surveys)| {
             let failed = surveys.iter().any(|survey| survey.failed.is_some());
+            let incomplete = surveys.iter().any(|survey| !survey.is_complete());
+            let failed = match (failed, incomplete) {
+                (true, _) => Some(super::FAILED),
+                (false, true) => Some(super::INCOMPLETE),
+                (false, false) => None,
+            };
             let mut found = Vec::new();
             for survey in &surveys {
                 for hello in &survey.hellos {
@@ -121,10 +127,11 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
     if scan.fail_on.severity().is_some_and(grave) {
         return ExitCode::from(FOUND);
     }
-    if failed { ExitCode::from(super::FAILED) } else { ExitCode::SUCCESS }
+    failed.map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
-type Read = (Vec<Arc<Catalog>>, Vec<Found>, bool);
+/// What there is to look at, what was found already, and the code to end with where not all could be read.
+type Read = (Vec<Arc<Catalog>>, Vec<Found>, Option<u8>);
 
 /// What stands in a file.
 fn input(file: &Path) -> Result<Read, ExitCode> {
@@ -150,7 +157,7 @@ fn input(file: &Path) -> Result<Read, ExitCode> {
         }
         catalogs.push(Arc::new(Catalog::new(server.clone(), kind, offers)));
     }
-    Ok((catalogs, Vec::new(), false))
+    Ok((catalogs, Vec::new(), None))
 }
 
 /// Everything there is to be said.

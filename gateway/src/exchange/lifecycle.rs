@@ -6,7 +6,6 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::{HeaderValue, Response, StatusCode};
 use policy::decision::Mode;
-use policy::json::Fragment;
 use policy::labels::Part;
 use policy::offer::Kind;
 use policy::principal::Principal;
@@ -61,7 +60,7 @@ impl Gateway {
         match self.presented(&arrived, asked.collect()).await {
             Ok(servers) => {
                 let ttl = servers.iter().map(|server| server.hello.ttl).min().unwrap_or(0);
-                let response = self.presentation(&servers, Era::Modern).discovered(&id, ttl);
+                let response = Presentation::new(&servers, Era::Modern).discovered(&id, ttl);
                 self.shown(entry, Ending::answered(), Some(&id), response)
             }
             Err(error) => self.failed(entry, &Failure::Upstream(error), Some(&id)),
@@ -111,7 +110,7 @@ impl Gateway {
             Ok(sealed) => sealed,
             Err(error) => return self.failed(entry, &Failure::Session(error), Some(&id)),
         };
-        let mut response = self.presentation(&servers, Era::Legacy).initialized(&id, version);
+        let mut response = Presentation::new(&servers, Era::Legacy).initialized(&id, version);
         response.headers_mut().insert(header::SESSION, sealed);
         self.shown(entry, Ending::answered(), Some(&id), response)
     }
@@ -181,7 +180,10 @@ impl Gateway {
             };
             let kinds = [Kind::Tool, Kind::Prompt, Kind::Resource, Kind::Method];
             let granted = kinds.into_iter().filter(may).collect();
-            let approved = self.approved(server, &hello);
+            let mut approved = self.approved(server, &hello);
+            if self.withholds_instructions(server, &approved) {
+                approved.instructions = None;
+            }
             let hello = Arc::new(self.introducible(principal, server, approved).await);
             let (name, keeps) = (server.name().as_str().into(), self.policy.keeps(server.name()));
             servers.push(Presented { name, hello, granted, shared, keeps });
@@ -244,17 +246,16 @@ impl Gateway {
         shown
     }
 
-    /// What the servers say of themselves, as far as a client may see it: instructions are read by
-    /// a model, so they pass the same detectors as definitions.
-    fn presentation(&self, servers: &[Presented], era: Era) -> Presentation {
-        let shown = |instructions: &Fragment| {
-            let findings = policy::inspect::text(instructions.value(), &Budget::new(INSTRUCTIONS));
-            let withheld = self.policy.withholds(&findings);
-            if let Some(finding) = withheld {
-                tracing::warn!(%finding, "the instructions of a server were withheld");
-            }
-            withheld.is_none()
-        };
-        Presentation::new(servers, era, shown)
+    /// Whether the instructions of a server are withheld: a model reads them, so they pass the same detectors as
+    /// definitions. Told once for what the server says of itself.
+    fn withholds_instructions(&self, server: &Upstream, hello: &Hello) -> bool {
+        let Some(instructions) = &hello.instructions else { return false };
+        let findings = policy::inspect::text(instructions.value(), &Budget::new(INSTRUCTIONS));
+        let excused = self.policy.excused_of_server(server.name().as_str(), hello.digest);
+        let withheld = self.policy.withholds_but(&findings, excused);
+        if let Some(finding) = withheld {
+            server.withheld_instructions(hello.digest, finding);
+        }
+        withheld.is_some()
     }
 }

@@ -6,18 +6,20 @@ use std::time::Duration;
 
 use futures_util::future::join_all;
 use http::Response;
+use policy::decision::{Decision, Denial, Effect, Reason};
 use policy::inspect::Finding;
 use policy::json::{Bounds, Document, Fragment};
 use policy::labels::Part as SpokenPart;
 use policy::message::Reply;
-use policy::offer::{Catalog, Kind};
+use policy::name::ServerName;
+use policy::offer::{Catalog, Kind, Offer};
 use policy::pipeline::{Expectation, Permit, Policy, Shown, View};
 use policy::principal::Principal;
 use policy::work::{Budget, USUAL_MOST};
 use tokio::time::timeout;
 
 use super::{Arrived, Gateway};
-use crate::audit::{Entry, Record, Verdict, written};
+use crate::audit::{Entry, Record, UNSEEN, Unseen, Verdict};
 use crate::body::Body;
 use crate::ending::Ending;
 use crate::failure::Failure;
@@ -113,6 +115,7 @@ impl Gateway {
                 (seen + more, hidden + withheld)
             };
             record.listed = Some(shown.iter().fold((0, 0), count));
+            record.unseen = unseen(&shown);
         }
         for server in &missing {
             tracing::warn!(%server, kind = kind.as_str(), "a list lacks what this server offers");
@@ -343,13 +346,43 @@ impl Gateway {
 
 const MISTAKEN: UpstreamError = UpstreamError::Protocol("a list was released as something else");
 
-/// Tells the operator, once for each view, what a caller does not see because of what it says.
+/// Tells the operator, once for each definition, what a caller does not see because of what it says.
 fn withheld(server: &Upstream, view: &View) {
     for (offer, decision) in view.hidden() {
-        for finding in &decision.findings {
-            let name = written(offer.name().as_str()).escape_debug().to_string();
-            let kind = offer.kind().as_str();
-            tracing::warn!(server = %server.name(), kind, %name, %finding, "one is withheld");
+        if let Effect::Deny(Denial { reason: Reason::Definition(finding), .. }) = &decision.effect {
+            server.withheld(offer, finding);
         }
     }
+}
+
+/// What of these lists is not shown, and why, as far as there is room on record: first what is held against a
+/// definition, then what no rule allows.
+fn unseen(shown: &[Shelved]) -> Vec<Unseen> {
+    let hidden = || {
+        shown.iter().flat_map(|(listing, written)| {
+            let server = listing.catalog().server();
+            written.view.hidden().map(move |(offer, decision)| (server, offer, decision))
+        })
+    };
+    let by_rule = |decision: &Decision| match &decision.effect {
+        Effect::Allow(_) => false,
+        Effect::Deny(denial) => {
+            matches!(denial.reason, Reason::NotGranted) || denial.reason.rule().is_some()
+        }
+    };
+    let (held, ruled) =
+        (hidden().filter(|(.., d)| !by_rule(d)), hidden().filter(|(.., d)| by_rule(d)));
+    let one = |(server, offer, decision): (&ServerName, &Offer, &Decision)| {
+        let (code, detector) = match &decision.effect {
+            // It is allowed and left out: what was found in it when it was cleaned.
+            Effect::Allow(_) => ("definition", None),
+            Effect::Deny(Denial { reason: Reason::Definition(finding), .. }) => {
+                ("definition", Some(finding.detector.name()))
+            }
+            Effect::Deny(denial) => (denial.reason.code(), None),
+        };
+        let (server, name) = (server.as_str().into(), offer.name().as_str().into());
+        Unseen { server, name, code, detector }
+    };
+    held.chain(ruled).take(UNSEEN).map(one).collect()
 }

@@ -57,7 +57,7 @@ pub(super) fn settings(
     let limits = compiler.limits(&raw.limits);
     let callers = compiler.callers(&raw.limits.callers, &limits, &identity);
     let selftest = compiler.selftest(raw.selftest, key);
-    let pins = compiler.pins(&raw.pins, folder);
+    let pins = compiler.pins(&raw.pins, folder, &servers);
     let revocations = raw.revocations.file.map(|file| folder.join(file));
     compiler.uses.files.extend(revocations.clone());
     if let Some(file) = &revocations

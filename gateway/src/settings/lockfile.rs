@@ -13,8 +13,9 @@ use std::sync::Arc;
 use aws_lc_rs::signature::{ED25519, UnparsedPublicKey};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use policy::inspect::Detector;
 use policy::json::{Bounds, Document, Fragment, Kind as Shape, Value, by_units, write_ascii};
-use policy::lock::{Lock, Locked, State, Version};
+use policy::lock::{Exception, Lock, Locked, State, Version};
 use policy::offer::Kind;
 use policy::pin::{Digest, Subject};
 use policy::pointer::escaped;
@@ -26,6 +27,8 @@ use super::yaml;
 
 /// Longest lockfile, in bytes.
 const LONGEST: u64 = 64 * 1024 * 1024;
+/// Longest reason for an approval or an exception, in bytes.
+pub const LONGEST_REASON: usize = 1024;
 /// Longest file of signatures, in bytes.
 const SIGNATURES: u64 = 64 * 1024;
 /// Longest key that is written without a mark, in bytes; the most that YAML has is 1024 characters.
@@ -105,7 +108,19 @@ struct RawVersion {
     state: State,
     by: Option<Box<str>>,
     at: Option<Box<str>>,
+    reason: Option<Box<str>>,
+    #[serde(default)]
+    exceptions: Vec<RawException>,
     definition: Box<str>,
+}
+
+#[derive(Deserialize)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+struct RawException {
+    finding: Box<str>,
+    by: Box<str>,
+    at: Box<str>,
+    reason: Box<str>,
 }
 
 /// Reads the lockfile, with its signatures if any are asked for.
@@ -216,7 +231,33 @@ fn version(raw: RawVersion, subject: Subject, name: Option<&str>) -> Result<Vers
     {
         return Err("the definition is of another name");
     }
-    Ok(Version { digest: found, state: raw.state, by: raw.by, at: raw.at, definition })
+    let exceptions = exceptions(raw.state, raw.exceptions)?;
+    let RawVersion { by, at, reason, .. } = raw;
+    let version = Version::new(found, raw.state, definition);
+    Ok(Version { by, at, reason, exceptions, ..version })
+}
+
+/// What was accepted in one definition. What nobody may accept, and what this gateway does not know, is refused:
+/// a line that has no effect would be taken for one that has.
+fn exceptions(state: State, raw: Vec<RawException>) -> Result<Vec<Exception>, &'static str> {
+    if state != State::Approved && !raw.is_empty() {
+        return Err("it has exceptions and is not approved");
+    }
+    let mut exceptions: Vec<Exception> = Vec::new();
+    for RawException { finding, by, at, reason } in raw {
+        let finding = Detector::of_definitions(&finding).ok_or("no detector has this finding")?;
+        if finding.unacceptable().is_some() {
+            return Err("a finding that nobody may accept stands among its exceptions");
+        }
+        if reason.trim().is_empty() || reason.len() > LONGEST_REASON {
+            return Err("an exception has no reason, or one that is too long");
+        }
+        if exceptions.iter().any(|known| known.finding == finding) {
+            return Err("one finding stands twice among its exceptions");
+        }
+        exceptions.push(Exception { finding, by, at, reason });
+    }
+    Ok(exceptions)
 }
 
 /// The text of a lockfile.
@@ -268,9 +309,19 @@ pub fn write(lock: &Lock) -> String {
 fn entry(out: &mut String, indent: &str, version: &Version) {
     writeln!(out, "{indent}- digest: {}", version.digest).unwrap_or_default();
     writeln!(out, "{indent}  state: {}", version.state.as_str()).unwrap_or_default();
-    for (key, value) in [("by", &version.by), ("at", &version.at)] {
+    for (key, value) in [("by", &version.by), ("at", &version.at), ("reason", &version.reason)] {
         if let Some(value) = value {
             writeln!(out, "{indent}  {key}: {}", scalar(value)).unwrap_or_default();
+        }
+    }
+    if !version.exceptions.is_empty() {
+        writeln!(out, "{indent}  exceptions:").unwrap_or_default();
+    }
+    for exception in &version.exceptions {
+        let Exception { finding, by, at, reason } = exception;
+        writeln!(out, "{indent}    - finding: {}", finding.name()).unwrap_or_default();
+        for (key, value) in [("by", by), ("at", at), ("reason", reason)] {
+            writeln!(out, "{indent}      {key}: {}", scalar(value)).unwrap_or_default();
         }
     }
     writeln!(out, "{indent}  definition: |").unwrap_or_default();
@@ -279,6 +330,14 @@ fn entry(out: &mut String, indent: &str, version: &Version) {
     for line in text.lines() {
         writeln!(out, "{indent}    {line}").unwrap_or_default();
     }
+}
+
+/// A definition as the lockfile shows it: JSON with one member a line, all of it in ASCII.
+#[must_use]
+pub fn in_lines(value: Value<'_>) -> String {
+    let mut out = String::new();
+    pretty(&mut out, value, 0);
+    out
 }
 
 /// JSON with one member a line, members in canonical order, and nothing that is not ASCII.
@@ -407,8 +466,9 @@ fn signed(file: &Path, text: &[u8], approvers: &Approvers) -> Result<(), LockErr
 #[cfg(test)]
 mod tests {
     use super::{parse, write};
+    use policy::inspect::Detector;
     use policy::json::{Bounds, Document, Fragment};
-    use policy::lock::{Lock, Locked, State, Version};
+    use policy::lock::{Exception, Lock, Locked, State, Version};
     use policy::offer::Kind;
     use policy::pin::{Digest, Subject};
     use std::sync::Arc;
@@ -418,7 +478,7 @@ mod tests {
         let definition = Fragment::whole(Arc::new(document));
         let digest = Digest::of(Subject::Offer(Kind::Tool), definition.value()).unwrap();
         let by = Some("ana \"a\"".into());
-        let version = Version { digest, state: State::Approved, by, at: None, definition };
+        let version = Version { by, ..Version::new(digest, State::Approved, definition) };
         let offers = [((Kind::Tool, "a\" b: #\u{202e}\u{1f600}\\".into()), vec![version])].into();
         let identity = Some("https://x/mcp".into());
         let locked = Locked { identity, offers, ..Locked::default() };
@@ -432,7 +492,7 @@ mod tests {
         let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
         let definition = Fragment::whole(Arc::new(document));
         let digest = Digest::of(Subject::Offer(Kind::Resource), definition.value()).unwrap();
-        let version = Version { digest, state: State::Approved, by: None, at: None, definition };
+        let version = Version::new(digest, State::Approved, definition);
         let offers = [((Kind::Resource, name.as_str().into()), vec![version])].into();
         let locked = Locked { offers, ..Locked::default() };
         let lock = Lock { servers: [("up".into(), locked)].into() };
@@ -450,6 +510,51 @@ mod tests {
         let of = |lock: &Lock| lock.servers["up"].set();
         assert_eq!(of(&read), of(&lock(ODD)));
         assert_eq!(parse(&write(&Lock::default())).unwrap().servers.len(), 0);
+    }
+
+    fn with_exception() -> Lock {
+        let mut lock = lock(ODD);
+        let versions = lock.servers.get_mut("up").unwrap().offers.values_mut().flatten();
+        for version in versions {
+            let (by, at) = ("ana \"a\"".into(), "2026-01-02T03:04:05Z".into());
+            let (finding, reason) = (Detector::PlantedInstructions, "it: is a #manual".into());
+            version.exceptions.push(Exception { finding, by, at, reason });
+            version.reason = Some("read it".into());
+        }
+        lock
+    }
+
+    #[test]
+    fn an_exception_reads_back_and_cannot_be_altered() {
+        let text = write(&with_exception());
+        let read = parse(&text).unwrap();
+        assert_eq!(write(&read), text);
+        let exceptions = |lock: &Lock| -> Vec<_> {
+            let versions = lock.servers["up"].offers.values().flatten();
+            versions.flat_map(|version| version.exceptions.clone()).collect()
+        };
+        assert_eq!(exceptions(&read), exceptions(&with_exception()));
+        for (from, to) in [
+            ("it: is a #manual", "it: is a manual"),
+            ("05Z", "06Z"),
+            ("      by: \"ana", "      by: \"bob"),
+            ("finding: planted-instructions", "finding: secrets"),
+            ("finding: planted-instructions", "finding: hidden-characters"),
+            ("finding: planted-instructions", "finding: anything"),
+            ("it: is a #manual", " "),
+        ] {
+            assert!(text.contains(from), "{from}");
+            let at = text.rfind(from).unwrap();
+            let (before, rest) = text.split_at(at);
+            let other = format!("{before}{}", rest.replacen(from, to, 1));
+            assert!(parse(&other).is_err(), "{from} {to}");
+        }
+        // Neither can one be added, or taken away.
+        let (start, end) = (text.find("          exceptions"), text.find("          definition"));
+        let (before, after) = (text.get(..start.unwrap()), text.get(end.unwrap()..));
+        let without = format!("{}{}", before.unwrap(), after.unwrap());
+        assert!(parse(&without).is_err());
+        assert!(parse(&write(&lock(ODD))).is_ok());
     }
 
     #[test]

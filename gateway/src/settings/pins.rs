@@ -7,17 +7,22 @@ use std::time::Duration;
 
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
+use policy::alike::Volatile;
 use policy::decision::Mode;
 use policy::drift::Risk;
-use policy::pins::ResourcePins;
+use policy::lock::Lock;
+use policy::offer::Kind;
+use policy::pins::{Pins, ResourcePins};
 
 use super::Server;
 use super::compile::Compiler;
 pub use super::raw::Action;
-use super::raw::{RawDrift, RawPinKey, RawPins};
+use super::raw::{RawDrift, RawPinKey, RawPins, RawVolatile};
 
 /// The lockfile, unless another is named.
 const FILE: &str = "portcullis.lock";
+/// Most volatile values of one definition: who names more has approved little.
+const VOLATILE: usize = 16;
 /// How often lists are read in the background, unless something else is said.
 const RECHECK: Duration = Duration::from_secs(300);
 
@@ -36,6 +41,8 @@ pub struct Pinning {
     pub approvers: Approvers,
     /// Which resources may be used that nobody has approved one by one, by server.
     pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
+    /// Values that may be another in every list.
+    pub volatile: Arc<Volatile>,
     drift: RawDrift,
 }
 
@@ -49,6 +56,13 @@ pub struct Approvers {
 }
 
 impl Pinning {
+    /// What `lock` approves under these settings. The mode is left to its caller.
+    #[must_use]
+    pub fn approving(&self, lock: Arc<Lock>) -> Pins {
+        let (resources, volatile) = (Arc::clone(&self.resources), Arc::clone(&self.volatile));
+        Pins { lock, resources, volatile, ..Pins::default() }
+    }
+
     /// The same for these servers.
     #[must_use]
     pub(super) fn of(self, servers: &[Server]) -> Self {
@@ -94,7 +108,7 @@ impl Pinning {
 }
 
 impl Compiler<'_> {
-    pub(super) fn pins(&mut self, raw: &RawPins, folder: &Path) -> Pinning {
+    pub(super) fn pins(&mut self, raw: &RawPins, folder: &Path, servers: &[Server]) -> Pinning {
         let keys: Vec<_> =
             raw.keys.iter().enumerate().map(|(n, key)| self.pin_key(n, key)).collect();
         let keys: Vec<_> = keys.into_iter().flatten().collect();
@@ -122,8 +136,38 @@ impl Compiler<'_> {
             recheck: self.time("/pins/recheck", raw.recheck.as_deref()).unwrap_or(RECHECK),
             approvers: Approvers { keys, needed },
             resources: Arc::default(),
+            volatile: Arc::new(self.volatile(&raw.volatile, servers)),
             drift: raw.drift,
         }
+    }
+
+    fn volatile(&mut self, raw: &[RawVolatile], servers: &[Server]) -> Volatile {
+        let mut volatile = Volatile::new();
+        for (n, RawVolatile { server, tool, members }) in raw.iter().enumerate() {
+            let at = format!("/pins/volatile/{n}");
+            if members.is_empty() || members.len() > VOLATILE {
+                let message = format!("{} members are named", members.len());
+                self.report(&format!("{at}/members"), &message, "name 1 to 16 of them");
+            }
+            // Where a server has a problem of its own, its name may be missing here.
+            if !servers.is_empty() && !servers.iter().any(|known| known.name.as_str() == server) {
+                let help = "name one of `servers`";
+                self.report(&format!("{at}/server"), "there is no such server", help);
+            }
+            for (n, member) in members.iter().enumerate() {
+                if let Some(message) = wrong_pointer(member) {
+                    let help = "write a JSON Pointer such as `/inputSchema/properties/day/default`";
+                    self.report(&format!("{at}/members/{n}"), message, help);
+                }
+            }
+            let place = (server.as_str().into(), Kind::Tool, tool.as_str().into());
+            let members = members.iter().map(|member| member.as_str().into()).collect();
+            if volatile.insert(place, members).is_some() {
+                let help = "write all `members` of a tool in one place";
+                self.report(&format!("{at}/tool"), "this tool stands here twice", help);
+            }
+        }
+        volatile
     }
 
     fn pin_key(&mut self, n: usize, raw: &RawPinKey) -> Option<(Box<str>, [u8; 32])> {
@@ -138,4 +182,16 @@ impl Compiler<'_> {
         }
         key.map(|key| (raw.name.as_str().into(), key))
     }
+}
+
+/// What is wrong with a pointer to a volatile value.
+fn wrong_pointer(pointer: &str) -> Option<&'static str> {
+    if !pointer.starts_with('/') {
+        return Some("this is no JSON Pointer to a member");
+    }
+    // RFC 6901 section 3: a tilde is followed by 0 or 1.
+    if pointer.split('~').skip(1).any(|rest| !rest.starts_with(['0', '1'])) {
+        return Some("this is no JSON Pointer");
+    }
+    (pointer == "/name").then_some("a tool is known by its name")
 }

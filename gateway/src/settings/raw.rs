@@ -36,7 +36,7 @@ pub(super) use listener::{
     RawTlsVersion,
 };
 pub use pins::Action;
-pub(super) use pins::{RawDrift, RawPinKey, RawPins};
+pub(super) use pins::{RawDrift, RawPinKey, RawPins, RawVolatile};
 pub(super) use registry::{RawRegistered, RawRegistry};
 pub(super) use sandbox::{RawFiles, RawReachable, RawSandbox, RawSandboxMode};
 pub use telemetry::OtlpProtocol;

@@ -83,6 +83,14 @@ impl Old {
             endpoint,
             limits: self.limits,
         };
+        // A stream that nobody ends lasts for ever, and what serves the work is waited for when it has ended.
+        let (tasks, over) = (self.tasks.clone(), channel.over.clone());
+        self.tasks.spawn_service(async move {
+            tokio::select! {
+                () = tasks.halting() => over.cancel(),
+                () = over.cancelled() => {}
+            }
+        });
         self.tasks.spawn_service(sender.write(lines, Arc::clone(&channel)));
         self.tasks.spawn_service(read(stream, Arc::clone(&channel), self.name.clone()));
         Ok(channel)

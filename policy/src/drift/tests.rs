@@ -242,7 +242,7 @@ fn the_nearest_version_is_one_that_is_approved() {
     let version = |state: State, value: &Value| {
         let definition = Fragment::whole(Arc::new(document(value)));
         let digest = Digest::of(subject, definition.value()).unwrap();
-        Version { digest, state, by: None, at: None, definition }
+        Version::new(digest, state, definition)
     };
     let (mut near, mut now) = (tool(), tool());
     near["description"] = "Sends a report to the board.".into();

@@ -380,7 +380,7 @@ impl Policy {
         let given = self.given(principal, catalog.kind());
         for (at, offer) in catalog.offers().iter().enumerate() {
             let decision = self.about(principal, catalog.server(), offer);
-            match self.cleaned(offer) {
+            match self.cleaned(offer, self.excused(catalog.server(), offer)) {
                 Ok(cleaned) if decision.shows() => visible.push((at, cleaned)),
                 Ok(_) | Err(_) => hidden.push((at, decision)),
             }

@@ -10,11 +10,12 @@ use crate::condition::{Arguments, Subject};
 use crate::control::Control;
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::inspect;
-use crate::inspect::Finding;
+use crate::inspect::{Excused, Finding};
 use crate::json::{Bounds, Document};
 use crate::mode::Treatment;
 use crate::name::ServerName;
 use crate::offer::{Catalog, Kind, Offer};
+use crate::pin::Digest;
 use crate::pins::{Linked, Pins};
 use crate::principal::Principal;
 use crate::shadow::Shadows;
@@ -25,10 +26,70 @@ impl Policy {
     /// The first finding for which a text is withheld, whoever asks.
     #[must_use]
     pub fn withholds<'a>(&self, findings: &'a [Finding]) -> Option<&'a Finding> {
+        self.withholds_but(findings, Excused::default())
+    }
+
+    /// The same without those that somebody has accepted.
+    #[must_use]
+    pub fn withholds_but<'a>(
+        &self,
+        findings: &'a [Finding],
+        excused: Excused,
+    ) -> Option<&'a Finding> {
         findings.iter().find(|finding| {
             let treatment = self.definitions.treatment(finding.detector);
-            matches!(treatment, Treatment::Enforce | Treatment::Strip)
+            matches!(treatment, Treatment::Enforce | Treatment::Strip) && !excused.covers(finding)
         })
+    }
+
+    /// What was found in `offer` and accepted, as long as its definition is the one that was approved.
+    pub(super) fn excused(&self, server: &ServerName, offer: &Offer) -> Excused {
+        if offer.findings().is_empty() {
+            return Excused::default();
+        }
+        let (kind, name) = (Some(offer.kind()), offer.name().as_str());
+        self.pins.load().excused(server.as_str(), kind, name, offer.digest())
+    }
+
+    /// What was found and accepted in what `server` says of itself, as long as that has this digest.
+    #[must_use]
+    pub fn excused_of_server(&self, server: &str, digest: Option<Digest>) -> Excused {
+        self.pins.load().excused(server, None, "", digest)
+    }
+
+    /// Every finding for which the definition of `offer` is withheld from everybody, where `excused` is accepted:
+    /// those that are enforced, else what is found in it when it is cleaned.
+    #[must_use]
+    pub fn withheld(&self, offer: &Offer, excused: Excused) -> Vec<Finding> {
+        let found = self.enforced(offer, excused);
+        if found.is_empty() {
+            return self.cleaned(offer, excused).err().into_iter().collect();
+        }
+        found
+    }
+
+    /// The findings that are enforced, without those that somebody has accepted.
+    fn enforced(&self, offer: &Offer, excused: Excused) -> Vec<Finding> {
+        let counts = |finding: &&Finding| {
+            self.definitions.treatment(finding.detector) == Treatment::Enforce
+                && !excused.covers(finding)
+        };
+        offer.findings().iter().filter(counts).cloned().collect()
+    }
+
+    /// The same of `offer` as `server` lists it now. Nothing is cleaned for it.
+    #[must_use]
+    pub fn enforced_now(&self, server: &ServerName, offer: &Offer) -> Vec<Finding> {
+        self.enforced(offer, self.excused(server, offer))
+    }
+
+    /// What [`Self::withheld`] says of `offer` as `server` lists it now.
+    #[must_use]
+    pub fn withheld_now(&self, server: &ServerName, offer: &Offer) -> Vec<Finding> {
+        if offer.findings().is_empty() {
+            return Vec::new();
+        }
+        self.withheld(offer, self.excused(server, offer))
     }
 
     /// The definition as it is shown, where something has to be taken out of it. What is left is
@@ -36,33 +97,48 @@ impl Policy {
     ///
     /// # Errors
     /// What is found after that.
-    pub fn cleaned(&self, offer: &Offer) -> Result<Option<Arc<Document>>, Finding> {
+    pub fn cleaned(
+        &self,
+        offer: &Offer,
+        excused: Excused,
+    ) -> Result<Option<Arc<Document>>, Finding> {
         let length = offer.definition().span().len();
-        offer.cleaned(|| self.clean(offer, &Budget::for_bytes(length, USUAL_MOST)))
+        let clean = || self.clean(offer, excused, &Budget::for_bytes(length, USUAL_MOST));
+        offer.cleaned(excused, clean)
     }
 
     /// Works out what [`Self::cleaned`] gives for every definition of a catalogue, at the cost of `budget`.
     pub fn clean_all(&self, catalog: &Catalog, budget: &Budget) {
         for offer in catalog.offers().iter().filter(|offer| !offer.is_cleaned()) {
-            drop(offer.cleaned(|| self.clean(offer, budget)));
+            let excused = self.excused(catalog.server(), offer);
+            drop(offer.cleaned(excused, || self.clean(offer, excused, budget)));
         }
     }
 
     pub(super) fn clean(
         &self,
         offer: &Offer,
+        excused: Excused,
         budget: &Budget,
     ) -> Result<Option<Arc<Document>>, Finding> {
-        let strips =
-            |finding: &Finding| self.definitions.treatment(finding.detector) == Treatment::Strip;
-        let Some(first) = offer.findings().iter().find(|finding| strips(finding)) else {
+        let strips = |finding: &&Finding| {
+            self.definitions.treatment(finding.detector) == Treatment::Strip
+                && !excused.covers(finding)
+        };
+        let Some(first) = offer.findings().iter().find(strips) else {
             return Ok(None);
         };
-        let text = clean::definition(offer.definition(), self.definitions.cleaning());
+        let text = clean::definition(offer.definition(), self.definitions.cleaning(excused));
         // INVARIANT: cleaning makes nothing longer than its bounds.
         let document = Document::parse(text.into(), &Bounds::ANSWER);
         let document = document.map_err(|_error| first.clone())?;
-        match self.withholds(&inspect::text(document.root(), budget)) {
+        // What was accepted is what stood there before: what is found at another place is new.
+        let mut left = inspect::text(document.root(), budget);
+        left.retain(|one| {
+            let was = offer.findings().iter().filter(|former| excused.covers(former));
+            !was.into_iter().any(|was| (was.detector, &was.at) == (one.detector, &one.at))
+        });
+        match self.withholds(&left) {
             Some(left) => Err(left.clone()),
             None => Ok(Some(Arc::new(document))),
         }
@@ -120,14 +196,15 @@ impl Policy {
         if findings.is_empty() {
             return decided;
         }
+        let excused = offer.map(|offer| self.excused(server, offer)).unwrap_or_default();
         let of = |treatment| {
-            let treated = move |f: &&Finding| self.definitions.treatment(f.detector) == treatment;
+            let treated = move |f: &&Finding| {
+                self.definitions.treatment(f.detector) == treatment && !excused.covers(f)
+            };
             findings.iter().filter(treated).cloned()
         };
-        let mut enforced: Vec<Finding> = of(Treatment::Enforce).collect();
-        if let (true, Some(Err(left))) = (enforced.is_empty(), offer.map(|o| self.cleaned(o))) {
-            enforced.push(left);
-        }
+        let enforced = offer.map(|offer| self.withheld(offer, excused)).unwrap_or_default();
+        decision.findings.extend(self.accepted(server, offer));
         decision.findings.extend(of(Treatment::Audit).chain(of(Treatment::Strip)));
         if let (true, Some(finding)) = (decision.shows(), enforced.first()) {
             let reason = Reason::Definition(finding.clone());
@@ -135,6 +212,21 @@ impl Policy {
         }
         decision.findings.extend(enforced);
         decided
+    }
+
+    /// What was found in `offer` and would count if nobody had accepted it, with who has.
+    fn accepted(&self, server: &ServerName, offer: Option<&Offer>) -> Vec<Finding> {
+        let Some(offer) = offer else { return Vec::new() };
+        let pins = self.pins.load();
+        let (kind, name) = (Some(offer.kind()), offer.name().as_str());
+        let exceptions = pins.exceptions(server.as_str(), kind, name, offer.digest());
+        let by = |finding: &Finding| {
+            let mut of = exceptions.iter().filter(|one| one.finding == finding.detector);
+            let is_ignored = self.definitions.treatment(finding.detector) == Treatment::Off;
+            let exception = of.next().filter(|_| !is_ignored && finding.unacceptable().is_none());
+            exception.map(|exception| finding.accepted_by(&exception.by))
+        };
+        offer.findings().iter().filter_map(by).collect()
     }
 
     /// Whether it could be taken for something else that this caller sees, and gives way to it.
@@ -193,7 +285,7 @@ impl Policy {
             && !revoked.has(server, name)
             && (pins.mode != Mode::Enforce
                 || pins.unfit(server.as_str(), kind, name, Some(offer)).is_none())
-            && self.withholds(offer.findings()).is_none()
+            && self.withholds_but(offer.findings(), self.excused(server, offer)).is_none()
     }
 
     /// Whether the definition is one that was approved: asked of what the rules would show.

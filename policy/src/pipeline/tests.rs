@@ -644,13 +644,8 @@ fn an_unlisted_form_that_was_approved_itself_once_is_removed() {
             Kind::Resource,
             &serde_json::json!({ "uri": uri, "name": "n" }).to_string(),
         );
-        let version = Version {
-            digest: definition.digest().unwrap(),
-            state: State::Approved,
-            by: None,
-            at: None,
-            definition: definition.fragment(),
-        };
+        let digest = definition.digest().unwrap();
+        let version = Version::new(digest, State::Approved, definition.fragment());
         ((Kind::Resource, uri.into()), vec![version])
     };
     let offers = ["file:///srv/a", "file:///srv/a?x"].map(approved).into();

@@ -143,7 +143,7 @@ fn only_an_approval_that_stands_says_which_of_two_is_older() {
         let definition = Fragment::whole(Arc::new(document));
         let digest = Digest::of(Subject::Offer(Kind::Tool), definition.value()).unwrap();
         let at = format!("2026-{month:02}-01T00:00:00Z");
-        Version { digest, state, by: None, at: Some(at.into()), definition }
+        Version { at: Some(at.into()), ..Version::new(digest, state, definition) }
     };
     let locked = |versions: Vec<Version>| {
         let offers = [((Kind::Tool, "pay".into()), versions)].into();

@@ -24,6 +24,22 @@ pub(in crate::settings) struct RawPins {
     pub(in crate::settings) min_approvers: Option<usize>,
     /// What is done about a change, by its class.
     pub(in crate::settings) drift: RawDrift,
+    /// Values in definitions that are others at every start of their server. They are shown as they come and make
+    /// no change; everything else of the definition is held to what was approved.
+    pub(in crate::settings) volatile: Vec<RawVolatile>,
+}
+
+/// Values in one definition that are others at every start of its server.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawVolatile {
+    /// The server.
+    pub(in crate::settings) server: String,
+    /// The tool.
+    pub(in crate::settings) tool: String,
+    /// Where the values are, as JSON Pointers into the definition: `/inputSchema/properties/day/default`. Each names
+    /// one string, number or boolean, or a list of these; an object is never left out.
+    pub(in crate::settings) members: Vec<String>,
 }
 
 /// Somebody who may approve.

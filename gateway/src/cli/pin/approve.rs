@@ -1,0 +1,454 @@
+//! `portcullis pin approve`: approves what is proposed, and accepts findings that are false alarms.
+
+mod asking;
+
+use std::io::{self, IsTerminal as _};
+use std::process::ExitCode;
+
+use clap::Args;
+use gateway::settings::lockfile::LONGEST_REASON;
+use gateway::settings::{Settings, UNREADABLE};
+use policy::decision::Mode;
+use policy::inspect::{self, Detector, Excused, Finding};
+use policy::lock::{Exception, Lock, State, Version};
+use policy::offer::{Kind, Offer};
+use policy::pin::{Digest, Subject};
+use policy::pipeline::Policy;
+use policy::work::Budget;
+
+use super::super::why::thing;
+use super::super::{complain, say};
+use super::{Named, changed, locked, now};
+
+#[derive(Debug, Args)]
+pub(super) struct Approve {
+    /// What is approved: `SERVER/TOOL`, `SERVER/prompts/NAME`, `SERVER/resources/URI`, or `SERVER` for all
+    /// of it.
+    #[arg(value_name = "SERVER[/NAME]", conflicts_with = "server")]
+    thing: Option<String>,
+    #[command(flatten)]
+    named: Named,
+    /// Keep what was approved before, while servers are upgraded one after the other.
+    #[arg(long)]
+    keep: bool,
+    /// Approve that a server is at another URL, or another program, than before.
+    #[arg(long)]
+    identity: bool,
+    /// Accept what these detectors find in what is named, as false alarms: `planted-instructions` and the
+    /// like. It holds for the definitions as they are now.
+    #[arg(long, value_name = "FINDING", value_delimiter = ',', requires = "reason")]
+    accept: Vec<String>,
+    /// Why. It stands in the lockfile.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+    /// Approve everything that is proposed without being asked about each.
+    #[arg(long)]
+    yes: bool,
+}
+
+/// A definition that can be approved, or in which something can be accepted.
+struct Candidate<'a> {
+    server: &'a str,
+    offer: Option<(Kind, &'a str)>,
+    version: &'a Version,
+    /// All that is known of the thing.
+    versions: &'a [Version],
+    /// As the detectors read it; `None` of what a server says of itself.
+    read: Option<Offer>,
+    findings: Vec<Finding>,
+}
+
+/// What somebody has said yes to.
+#[derive(Clone, Debug)]
+struct Consent {
+    server: Box<str>,
+    offer: Option<(Kind, Box<str>)>,
+    digest: Digest,
+    reason: Option<Box<str>>,
+    /// What is accepted in it.
+    accept: Vec<Detector>,
+}
+
+/// Who approves, and when.
+#[derive(Clone, Copy)]
+struct Approval<'a> {
+    by: Option<&'a str>,
+    /// As RFC 3339 writes it.
+    at: &'a str,
+    /// What was approved before stays approved.
+    keep: bool,
+}
+
+pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
+    let named = approve.target().map_err(|why| complain(&why))?;
+    let accept = accepted(&approve.accept).map_err(|why| complain(&why))?;
+    check(approve, &named, &accept).map_err(|why| complain(&why))?;
+    let settings = super::super::settings(&named.config)?;
+    if settings.pins.mode == Mode::Off && !accept.is_empty() {
+        say(
+            "warning: `pins.mode` is `off`: the lockfile is not read, and nothing in it is accepted",
+        );
+    }
+    let mut lock = locked(&settings)?;
+    let is_asked = !approve.yes && accept.is_empty() && !approve.identity && is_terminal();
+    // Who a server is and what it offers are two questions.
+    let only_identity = approve.identity && named.is_of_all();
+    let mut candidates = if only_identity { Vec::new() } else { candidates(&lock, &named) };
+    if !approve.keep {
+        without_replaced(&mut candidates);
+    }
+    if candidates.is_empty() && !accept.is_empty() && is_revoked(&lock, &named) {
+        return Err(complain("what is named was revoked, and nothing in it can be accepted"));
+    }
+    let by = named.by();
+    if is_asked && by.is_none() {
+        return Err(complain("say who approves: `--by NAME`"));
+    }
+    let consents = if is_asked {
+        asking::consents(&settings.policy, &candidates, approve.reason.as_deref())
+    } else {
+        given(&candidates, &accept, approve.reason.as_deref()).map_err(|why| complain(&why))?
+    };
+    let mut count = consents.len();
+    let done = told(&settings.policy, &candidates, &consents);
+    drop(candidates);
+    let at = now();
+    let approval = Approval { by: by.as_deref(), at: &at, keep: approve.keep };
+    apply(&mut lock, &consents, approval)?;
+    if let (true, Some(name)) = (approve.identity, &named.server) {
+        identify(&settings, &mut lock, name)?;
+        count += 1;
+    }
+    let ended = changed(&settings, &lock, count, "approved");
+    if ended.is_ok() {
+        done.iter().for_each(|line| say(line));
+    }
+    ended
+}
+
+fn is_terminal() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
+}
+
+impl Approve {
+    /// What is named, in whatever form.
+    fn target(&self) -> Result<Named, String> {
+        let mut named = self.named.clone();
+        let Some(thing) = &self.thing else { return Ok(named) };
+        let (server, rest) = match thing.split_once('/') {
+            None => (thing.as_str(), None),
+            Some((server, rest)) => (server, Some(rest)),
+        };
+        if server.is_empty() || rest.is_some_and(str::is_empty) {
+            return Err("name a server, or a thing of one: `SERVER/TOOL`".to_owned());
+        }
+        named.server = Some(server.to_owned());
+        let Some(rest) = rest else { return Ok(named) };
+        let (list, name) = match rest.split_once('/') {
+            Some(("tools", name)) => (&mut named.tool, name),
+            Some(("prompts", name)) => (&mut named.prompt, name),
+            Some(("resources" | "resourceTemplates", name)) => (&mut named.resource, name),
+            _ => (&mut named.tool, rest),
+        };
+        list.push(name.to_owned());
+        Ok(named)
+    }
+}
+
+/// The detectors with these names, of which what they find may be accepted.
+fn accepted(names: &[String]) -> Result<Vec<Detector>, String> {
+    let mut accepted = Vec::new();
+    for name in names {
+        let shown = name.escape_debug();
+        let Some(detector) = Detector::of_definitions(name) else {
+            let known = Detector::OF_DEFINITIONS.into_iter();
+            let known = known.filter(|one| one.unacceptable().is_none()).map(Detector::name);
+            let known: Vec<_> = known.collect();
+            let known = known.join(", ");
+            return Err(format!(
+                "there is no finding `{shown}`; those that can be accepted: {known}"
+            ));
+        };
+        if let Some(why) = detector.unacceptable() {
+            return Err(format!("`{shown}` may not be accepted: {why}"));
+        }
+        if !accepted.contains(&detector) {
+            accepted.push(detector);
+        }
+    }
+    Ok(accepted)
+}
+
+/// Whether the command says enough.
+fn check(approve: &Approve, named: &Named, accept: &[Detector]) -> Result<(), String> {
+    if !accept.is_empty() && named.server.is_none() {
+        return Err("name what `--accept` is about: `SERVER/TOOL`, or `--server`".to_owned());
+    }
+    if named.server.is_none() && (approve.identity || named.itself) {
+        return Err("name the server: `--identity` and `--itself` are of one".to_owned());
+    }
+    let reason = approve.reason.as_deref().map(str::trim);
+    if reason.is_some_and(str::is_empty) {
+        return Err("`--reason` is empty: say why, for those who read the lockfile".to_owned());
+    }
+    if reason.is_some_and(|reason| reason.len() > LONGEST_REASON) {
+        return Err(format!("`--reason` is longer than {LONGEST_REASON} bytes"));
+    }
+    if !approve.yes && named.is_everything() && !is_terminal() {
+        return Err(
+            "there is no terminal to ask at: name what is approved (`SERVER/TOOL`, `--server`, `--digest`), or \
+             say `--yes` to approve all that is proposed"
+                .to_owned(),
+        );
+    }
+    Ok(())
+}
+
+/// What of the lockfile is meant and could be approved, or is approved and could be withheld for something.
+fn candidates<'a>(lock: &'a Lock, named: &Named) -> Vec<Candidate<'a>> {
+    let mut found = Vec::new();
+    for (server, locked) in &lock.servers {
+        let own = (None, locked.server.as_slice());
+        let offers = locked.offers.iter();
+        let offers = offers.map(|((kind, name), all)| (Some((*kind, &**name)), all.as_slice()));
+        for (offer, versions) in std::iter::once(own).chain(offers) {
+            let (kind, name) = (offer.map(|(kind, _)| kind), offer.map_or("", |(_, name)| name));
+            for version in versions.iter().filter(|version| {
+                version.state != State::Revoked && named.wants(server, kind, name, version.digest)
+            }) {
+                let (read, findings) = found_in(offer.map(|(kind, _)| kind), version);
+                found.push(Candidate { server, offer, version, versions, read, findings });
+            }
+        }
+    }
+    found
+}
+
+/// Leaves out what is approved and gives way to a version that is pending and named as well.
+fn without_replaced(candidates: &mut Vec<Candidate<'_>>) {
+    let pending: Vec<_> = candidates
+        .iter()
+        .filter(|one| one.version.state == State::Pending)
+        .filter_map(|one| Some((one.server, one.offer?)))
+        .collect();
+    candidates.retain(|one| {
+        let place = one.offer.map(|offer| (one.server, offer));
+        one.version.state == State::Pending || place.is_none_or(|place| !pending.contains(&place))
+    });
+}
+
+/// Whether an approval of something that is named was taken back.
+fn is_revoked(lock: &Lock, named: &Named) -> bool {
+    lock.servers.iter().any(|(server, locked)| {
+        let own = locked.server.iter().map(|version| (None, "", version));
+        let offers = locked.offers.iter().flat_map(|((kind, name), versions)| {
+            versions.iter().map(move |version| (Some(*kind), &**name, version))
+        });
+        own.chain(offers).any(|(kind, name, version)| {
+            version.state == State::Revoked && named.wants(server, kind, name, version.digest)
+        })
+    })
+}
+
+/// What the detectors see in a version.
+pub(super) fn found_in(kind: Option<Kind>, version: &Version) -> (Option<Offer>, Vec<Finding>) {
+    let document = version.definition.document();
+    if let Some(kind) = kind {
+        let offer = Offer::read(kind, document.root(), &document).ok();
+        let findings = offer.as_ref().map(|offer| offer.findings().to_vec()).unwrap_or_default();
+        return (offer, findings);
+    }
+    let Some(instructions) = document.root().get("instructions") else {
+        return (None, Vec::new());
+    };
+    let placed = |finding: Finding| {
+        let at = format!("/instructions{}", finding.at);
+        Finding { at, ..finding }
+    };
+    let found = inspect::text(instructions, &Budget::unlimited());
+    (None, found.into_iter().map(placed).collect())
+}
+
+/// For what of that the definition stays withheld, where `excused` is accepted.
+pub(super) fn withheld(
+    policy: &Policy,
+    read: Option<&Offer>,
+    findings: &[Finding],
+    excused: Excused,
+) -> Vec<Finding> {
+    if let Some(offer) = read {
+        return policy.withheld(offer, excused);
+    }
+    let counts = |finding: &&Finding| {
+        policy.withholds_but(std::slice::from_ref(*finding), excused).is_some()
+    };
+    findings.iter().filter(counts).cloned().collect()
+}
+
+/// What was accepted in a version.
+pub(super) fn excused(version: &Version) -> Excused {
+    let mut excused = Excused::default();
+    version.exceptions.iter().for_each(|exception| excused.note(exception.finding));
+    excused
+}
+
+impl Candidate<'_> {
+    /// `SERVER THING`, as it is shown to people.
+    fn shown(&self) -> String {
+        format!("{} {}", self.server, self.thing())
+    }
+
+    fn thing(&self) -> String {
+        self.offer.map_or_else(|| "server".to_owned(), |(kind, name)| thing(kind, name))
+    }
+
+    fn consent(&self, reason: Option<&str>, accept: Vec<Detector>) -> Consent {
+        Consent {
+            server: self.server.into(),
+            offer: self.offer.map(|(kind, name)| (kind, name.into())),
+            digest: self.version.digest,
+            reason: reason.map(|reason| reason.trim().into()),
+            accept,
+        }
+    }
+
+    fn withheld(&self, policy: &Policy, excused: Excused) -> Vec<Finding> {
+        withheld(policy, self.read.as_ref(), &self.findings, excused)
+    }
+}
+
+/// What the command line says yes to.
+fn given(
+    candidates: &[Candidate<'_>],
+    accept: &[Detector],
+    reason: Option<&str>,
+) -> Result<Vec<Consent>, String> {
+    let mut consents = Vec::new();
+    for candidate in candidates {
+        let of = |detector: &&Detector| {
+            candidate.findings.iter().any(|finding| finding.detector == **detector)
+        };
+        let accepted: Vec<_> = accept.iter().filter(of).copied().collect();
+        let refused = candidate.findings.iter().find_map(|finding| {
+            let why = finding.unacceptable().filter(|_| accepted.contains(&finding.detector))?;
+            Some(format!("{}: {finding}: it may not be accepted: {why}", candidate.shown()))
+        });
+        if let Some(why) = refused {
+            return Err(why);
+        }
+        if candidate.version.state == State::Pending || !accepted.is_empty() {
+            consents.push(candidate.consent(reason, accepted));
+        }
+    }
+    let lost = accept.iter().find(|detector| !consents.iter().any(|c| c.accept.contains(detector)));
+    if let Some(detector) = lost {
+        let found = candidates.iter().flat_map(|candidate| {
+            candidate.findings.iter().map(|finding| format!("{}: {finding}", candidate.shown()))
+        });
+        let found: Vec<_> = found.collect();
+        let found = if found.is_empty() { "nothing".to_owned() } else { found.join("; ") };
+        let name = detector.name();
+        return Err(format!(
+            "`{name}` is not found in what is named, so it cannot be accepted; found is: {found}"
+        ));
+    }
+    Ok(consents)
+}
+
+/// What is to be said of each definition that is approved: what was found, and what follows from it.
+fn told(policy: &Policy, candidates: &[Candidate<'_>], consents: &[Consent]) -> Vec<String> {
+    let mut lines = Vec::new();
+    for consent in consents {
+        let is = |one: &&Candidate<'_>| {
+            let offer = one.offer.map(|(kind, name)| (kind, Box::from(name)));
+            *one.server == *consent.server
+                && offer == consent.offer
+                && one.version.digest == consent.digest
+        };
+        let Some(candidate) = candidates.iter().find(is) else { continue };
+        let shown = candidate.shown();
+        let mut excused = excused(candidate.version);
+        consent.accept.iter().for_each(|detector| excused.note(*detector));
+        for finding in &candidate.findings {
+            let done = if excused.covers(finding) { "accepted: " } else { "" };
+            lines.push(format!("{shown}: {done}{finding}"));
+        }
+        for finding in candidate.withheld(policy, excused) {
+            lines.push(format!("{shown} {}", stays(&finding)));
+        }
+    }
+    lines
+}
+
+/// That a definition stays withheld, and what can be done about it.
+fn stays(finding: &Finding) -> String {
+    let name = finding.detector.name();
+    match finding.unacceptable() {
+        None => format!(
+            "stays withheld: {name} (accept it with `--accept {name} --reason TEXT` if it is a false alarm)"
+        ),
+        Some(why) => format!("stays withheld: {name} (it cannot be accepted: {why})"),
+    }
+}
+
+/// Writes what was said yes to into the lock.
+fn apply(lock: &mut Lock, consents: &[Consent], approval: Approval<'_>) -> Result<(), ExitCode> {
+    if approval.by.is_none() && consents.iter().any(|consent| !consent.accept.is_empty()) {
+        return Err(complain("say who accepts it: `--by NAME`"));
+    }
+    for (server, locked) in &mut lock.servers {
+        let own = std::iter::once((None, &mut locked.server));
+        let offers = locked.offers.iter_mut();
+        let offers = offers.map(|((kind, name), all)| (Some((*kind, name.clone())), all));
+        for (offer, versions) in own.chain(offers) {
+            let of: Vec<_> =
+                consents.iter().filter(|one| one.server == *server && one.offer == offer).collect();
+            if !of.is_empty() {
+                settle(versions, &of, approval);
+            }
+        }
+    }
+    Ok(())
+}
+
+/// The same of one thing.
+fn settle(versions: &mut Vec<Version>, consents: &[&Consent], approval: Approval<'_>) {
+    let Approval { by, at, keep } = approval;
+    let meant = |digest: Digest| consents.iter().find(|consent| consent.digest == digest);
+    // What a server says of itself has a version for each era it speaks; `portcullis pin` drops
+    // those it no longer says.
+    let of_server = versions.iter().any(|v| v.digest.subject() == Subject::Server);
+    let is_new = versions.iter().any(|v| v.state == State::Pending && meant(v.digest).is_some());
+    if is_new && !keep && !of_server {
+        versions.retain(|v| v.state != State::Approved || meant(v.digest).is_some());
+    }
+    for version in versions.iter_mut() {
+        let Some(consent) = meant(version.digest) else { continue };
+        if version.state == State::Pending {
+            (version.by, version.at) = (by.map(Into::into), Some(at.into()));
+            version.reason.clone_from(&consent.reason);
+            version.state = State::Approved;
+        }
+        for finding in &consent.accept {
+            version.exceptions.retain(|known| known.finding != *finding);
+            let (by, reason) = (by.unwrap_or_default(), consent.reason.clone().unwrap_or_default());
+            let (by, at) = (by.into(), at.into());
+            version.exceptions.push(Exception { finding: *finding, by, at, reason });
+        }
+    }
+}
+
+/// Approves that a server is who it is now.
+fn identify(settings: &Settings, lock: &mut Lock, name: &str) -> Result<(), ExitCode> {
+    let server = settings.servers.iter().find(|server| server.name.as_str() == name);
+    let Some((server, locked)) = server.zip(lock.servers.get_mut(name)) else {
+        return Err(complain(&format!("there is no server `{}`", name.escape_debug())));
+    };
+    let identity = gateway::upstream::whois::of(server);
+    if identity.starts_with(UNREADABLE) {
+        return Err(complain(&format!("`{}` is {identity}", name.escape_debug())));
+    }
+    say(&format!("`{name}` is `{identity}`"));
+    locked.identity = Some(identity.into());
+    Ok(())
+}

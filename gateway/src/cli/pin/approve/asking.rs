@@ -1,0 +1,169 @@
+//! Asks somebody at a terminal about each definition: what has changed, what was found, and what follows.
+
+use std::io::{self, BufRead as _, Write as _};
+
+use gateway::settings::lockfile::{self, LONGEST_REASON};
+use policy::drift;
+use policy::inspect::{Detector, Excused};
+use policy::lock::State;
+use policy::pin::Subject;
+use policy::pipeline::Policy;
+
+use super::super::super::printable::printable;
+use super::super::super::say;
+use super::{Candidate, Consent, excused, stays};
+use crate::cli::pin::changes_in_words;
+
+/// How often an answer that is none is asked for again.
+const TRIES: usize = 3;
+/// Most lines of a new definition that are shown.
+const LINES: usize = 200;
+
+/// What somebody has answered.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Answer {
+    Yes,
+    No,
+    /// Yes to this one, and to those after it in which nothing was found.
+    All,
+    /// Nothing more is asked, and nothing more approved.
+    Quit,
+}
+
+/// What is said yes to. `reason` is one that was given with the command, for all of it.
+pub(super) fn consents(
+    policy: &Policy,
+    candidates: &[Candidate<'_>],
+    reason: Option<&str>,
+) -> Vec<Consent> {
+    let mut consents = Vec::new();
+    let mut all = false;
+    for candidate in candidates {
+        let pending = candidate.version.state == State::Pending;
+        let mut known = excused(candidate.version);
+        let withheld = candidate.withheld(policy, known);
+        if !pending && withheld.is_empty() {
+            continue;
+        }
+        if pending && all && candidate.findings.is_empty() {
+            consents.push(candidate.consent(reason, Vec::new()));
+            continue;
+        }
+        show(policy, candidate, known);
+        let answer = if pending { asked("approve it?") } else { Answer::Yes };
+        match answer {
+            Answer::Quit => break,
+            Answer::No => continue,
+            Answer::All => all = true,
+            Answer::Yes => {}
+        }
+        let mut accept: Vec<Detector> = Vec::new();
+        for finding in withheld.iter().filter(|finding| finding.unacceptable().is_none()) {
+            let name = finding.detector.name();
+            let question = format!("is `{name}` a false alarm, to be shown and called?");
+            if !accept.contains(&finding.detector) && confirmed(&question) {
+                accept.push(finding.detector);
+                known.note(finding.detector);
+            }
+        }
+        let own = reason.map(str::to_owned).or_else(|| why(!accept.is_empty()));
+        if own.is_none() && !accept.is_empty() {
+            say("nothing is accepted without a reason");
+            accept.clear();
+        }
+        if pending || !accept.is_empty() {
+            consents.push(candidate.consent(own.as_deref(), accept));
+        }
+    }
+    consents
+}
+
+/// Shows one definition: the change against what was approved, or all of it, and what was found.
+fn show(policy: &Policy, candidate: &Candidate<'_>, excused: Excused) {
+    let subject = match candidate.offer {
+        Some((kind, _)) => Subject::Offer(kind),
+        None => Subject::Server,
+    };
+    let definition = candidate.version.definition.value();
+    let others: Vec<_> = candidate
+        .versions
+        .iter()
+        .filter(|version| version.digest != candidate.version.digest)
+        .cloned()
+        .collect();
+    let former = others.iter().rfind(|version| version.state == State::Approved);
+    let shown = candidate.shown();
+    match (candidate.version.state, former) {
+        (State::Approved, _) => say(&format!("\n{shown}: approved, and not shown")),
+        (_, Some(former)) => {
+            let by = former.by.as_deref().unwrap_or("nobody who is named");
+            let at = former.at.as_deref().unwrap_or("an unknown time");
+            say(&format!("\n{shown}: changed since {by} approved it at {at}"));
+            say(changes_in_words(&drift::nearest(&others, subject, definition)).trim_end());
+        }
+        (_, None) => {
+            say(&format!("\n{shown}: new"));
+            let text = lockfile::in_lines(definition);
+            text.lines().take(LINES).for_each(|line| say(&format!("  {line}")));
+            let more = text.lines().count().saturating_sub(LINES);
+            if more > 0 {
+                say(&format!("  and {more} more lines, in the lockfile"));
+            }
+        }
+    }
+    if candidate.findings.is_empty() {
+        say("  nothing was found in it");
+    }
+    for finding in &candidate.findings {
+        say(&format!("  found: {finding}"));
+    }
+    for finding in candidate.withheld(policy, excused) {
+        say(&format!("  {}", stays(&finding)));
+    }
+}
+
+/// The answer to a question about one definition; no answer is the end.
+fn asked(question: &str) -> Answer {
+    for _ in 0..TRIES {
+        let prompt =
+            format!("{question} [y]es, [n]o, [a]ll the rest in which nothing was found, [q]uit: ");
+        match line(&prompt).as_deref() {
+            Some("y" | "yes") => return Answer::Yes,
+            Some("n" | "no") => return Answer::No,
+            Some("a" | "all") => return Answer::All,
+            Some("q" | "quit") | None => return Answer::Quit,
+            Some(_) => {}
+        }
+    }
+    Answer::Quit
+}
+
+/// Whether somebody says yes; anything else is no.
+fn confirmed(question: &str) -> bool {
+    matches!(line(&format!("{question} [y/N]: ")).as_deref(), Some("y" | "yes"))
+}
+
+/// Why; `None` where nothing is said.
+fn why(needed: bool) -> Option<String> {
+    let tries = if needed { TRIES } else { 1 };
+    let prompt = if needed { "reason (needed): " } else { "reason (may be empty): " };
+    for _ in 0..tries {
+        let said = line(prompt)?;
+        if said.len() > LONGEST_REASON {
+            say(&format!("that is longer than {LONGEST_REASON} bytes"));
+        } else if !said.is_empty() {
+            return Some(said);
+        }
+    }
+    None
+}
+
+/// One line of the terminal, without the blanks around it; `None` at the end.
+fn line(prompt: &str) -> Option<String> {
+    let mut stderr = io::stderr();
+    stderr.write_all(printable(prompt).as_bytes()).ok()?;
+    stderr.flush().ok()?;
+    let mut text = String::new();
+    let read = io::stdin().lock().read_line(&mut text).ok()?;
+    (read > 0).then(|| text.trim().to_owned())
+}

@@ -1,0 +1,176 @@
+//! Asks the servers of a configuration, and says what is done meanwhile.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::Args;
+use gateway::report::Chain;
+use gateway::settings::Settings;
+use gateway::start::StartError;
+use gateway::survey::{self, Asking, Survey};
+use policy::alike;
+use policy::name::ServerName;
+use policy::offer::Offer;
+
+use super::super::{complain, log_in_words, say, settings, told_to_stop};
+use super::STOPPED;
+
+#[derive(Debug, Args)]
+pub(in crate::cli) struct Propose {
+    /// The configuration.
+    #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
+    pub(in crate::cli) config: PathBuf,
+    /// Only these servers.
+    #[arg(long, value_name = "NAME")]
+    server: Vec<String>,
+    /// How long each server may take to answer everything it is asked.
+    #[arg(long, value_name = "TIME", default_value = "30s", value_parser = patience)]
+    timeout: Duration,
+}
+
+impl Propose {
+    /// Every server of a configuration.
+    pub(in crate::cli) fn of(config: &Path) -> Self {
+        Self { config: config.to_owned(), server: Vec::new(), timeout: Duration::from_secs(30) }
+    }
+}
+
+/// A time such as `30s`; a number alone is of seconds.
+fn patience(text: &str) -> Result<Duration, String> {
+    let time = match text.parse() {
+        Ok(seconds) => Duration::from_secs(seconds),
+        Err(_) => humantime::parse_duration(text).map_err(|error| error.to_string())?,
+    };
+    let hour = Duration::from_secs(3600);
+    (!time.is_zero() && time <= hour)
+        .then_some(time)
+        .ok_or_else(|| "give a time between `1ms` and `1h`".to_owned())
+}
+
+/// A definition that was another when its server was asked again.
+#[derive(Debug)]
+pub(super) struct Unsteady {
+    pub(super) server: ServerName,
+    /// What it was the second time.
+    pub(super) second: Offer,
+    /// Where the two differ, as JSON Pointers.
+    pub(super) places: Vec<String>,
+}
+
+/// What the servers say now.
+pub(in crate::cli) fn ask(which: &Propose) -> Result<(Settings, Vec<Survey>), ExitCode> {
+    asked(which, Looks::Once).map(|(settings, surveys, _)| (settings, surveys))
+}
+
+/// The same, and what was another when they were asked a second time. A program is started anew for that: what it
+/// makes of a set is often in another order in each process.
+pub(super) fn ask_twice(
+    which: &Propose,
+) -> Result<(Settings, Vec<Survey>, Vec<Unsteady>), ExitCode> {
+    asked(which, Looks::Twice)
+}
+
+/// How often servers are asked.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Looks {
+    Once,
+    Twice,
+}
+
+fn asked(
+    which: &Propose,
+    looks: Looks,
+) -> Result<(Settings, Vec<Survey>, Vec<Unsteady>), ExitCode> {
+    let own = settings(&which.config)?;
+    let names: BTreeSet<_> = own.servers.iter().map(|s| s.name.as_str().to_owned()).collect();
+    if let Some(unknown) = which.server.iter().find(|name| !names.contains(*name)) {
+        return Err(complain(&format!("there is no server `{}`", unknown.escape_debug())));
+    }
+    let (first, second) = (settings(&which.config)?, settings(&which.config)?);
+    log_in_words("warn");
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| complain(&format!("no threads: {error}")))?;
+    let surveys = runtime.block_on(async {
+        let told_to_stop = told_to_stop();
+        tokio::select! {
+            surveys = both(which, looks, first, second) => Some(surveys),
+            () = told_to_stop => None,
+        }
+    });
+    // What was started for it ends with it.
+    runtime.shutdown_background();
+    let Some(surveys) = surveys else {
+        say("stopped before every server had answered; nothing was written");
+        return Err(ExitCode::from(STOPPED));
+    };
+    let (surveys, again) = surveys.map_err(|error| complain(&Chain(&error).to_string()))?;
+    surveys.iter().for_each(warn);
+    let unsteady = unsteady(&own, &surveys, &again);
+    Ok((own, surveys, unsteady))
+}
+
+/// Asks once, and a second time those that were quick.
+async fn both(
+    which: &Propose,
+    looks: Looks,
+    first: Settings,
+    second: Settings,
+) -> Result<(Vec<Survey>, Vec<Survey>), StartError> {
+    let wanted = |name: &str| which.server.is_empty() || which.server.iter().any(|w| w == name);
+    let told = |server: &ServerName, what: &str| say(&format!("{server}: {what}"));
+    let asking = Asking { patience: which.timeout, told: Box::new(told) };
+    let surveys = Box::pin(survey::survey(first, wanted, &asking)).await?;
+    let quick: BTreeSet<_> = surveys
+        .iter()
+        .filter(|survey| survey.is_complete() && survey.took <= which.timeout / 3)
+        .filter(|survey| survey.catalogs.iter().any(|catalog| !catalog.offers().is_empty()))
+        .map(|survey| survey.server.as_str().to_owned())
+        .collect();
+    if looks == Looks::Once || quick.is_empty() {
+        return Ok((surveys, Vec::new()));
+    }
+    let asking = Asking { patience: which.timeout, told: Box::new(|_, _| {}) };
+    let names: Vec<_> = quick.iter().map(String::as_str).collect();
+    say(&format!("{}: asked again, to see what differs at every start", names.join(", ")));
+    let again = Box::pin(survey::survey(second, |name| quick.contains(name), &asking)).await?;
+    Ok((surveys, again))
+}
+
+/// Says what could not be read.
+fn warn(survey: &Survey) {
+    let server = &survey.server;
+    if let Some(why) = &survey.failed {
+        say(&format!("warning: the server `{server}` could not be asked: {why}"));
+    }
+    for (kind, why) in &survey.unread {
+        let list = kind.list();
+        say(&format!("warning: the {list} of the server `{server}` could not be read: {why}"));
+    }
+}
+
+/// What was another when it was asked for again.
+fn unsteady(settings: &Settings, surveys: &[Survey], again: &[Survey]) -> Vec<Unsteady> {
+    let pins = settings.pins.approving(Arc::default());
+    let mut found = Vec::new();
+    for survey in surveys {
+        let server = &survey.server;
+        let Some(other) = again.iter().find(|other| other.server == *server) else { continue };
+        let offers = survey.catalogs.iter().flat_map(|catalog| catalog.offers());
+        for offer in offers {
+            // A thing has several forms where a server has another one for clients that can be asked something.
+            let of_kind = other.catalogs.iter().filter(|catalog| catalog.kind() == offer.kind());
+            let forms: Vec<_> = of_kind.filter_map(|c| c.offer(offer.name().as_str())).collect();
+            if forms.iter().any(|second| pins.are_alike(server.as_str(), offer, second)) {
+                continue;
+            }
+            let Some(second) = forms.first().copied() else { continue };
+            let places = alike::differing(offer.definition(), second.definition());
+            let (server, second) = (server.clone(), second.clone());
+            found.push(Unsteady { server, second, places });
+        }
+    }
+    found
+}

@@ -1,0 +1,236 @@
+//! Writes what servers say and offer now into the lockfile, to be approved.
+
+use std::collections::BTreeSet;
+use std::process::ExitCode;
+use std::sync::Arc;
+
+use gateway::settings::{Settings, UNREADABLE};
+use gateway::survey::Survey;
+use policy::inspect::Excused;
+use policy::json::Fragment;
+use policy::lock::{Lock, Locked, State, Version};
+use policy::offer::Offer;
+use policy::pin::Digest;
+use policy::pins::{Pins, Unfit};
+
+use super::super::why::{self, thing};
+use super::super::{FAILED, INCOMPLETE, say};
+use super::asked::{self, Propose, Unsteady};
+use super::{locked, offers, store};
+
+/// Most places of one definition that are told.
+const PLACES: usize = 8;
+
+/// What is proposed while servers are gone through.
+struct Proposal<'a> {
+    settings: &'a Settings,
+    lock: Lock,
+    /// What was approved before.
+    pins: Pins,
+    unsteady: &'a [Unsteady],
+    proposed: usize,
+    /// A server could not be asked, or is another.
+    failed: bool,
+    /// A list could not be read.
+    incomplete: bool,
+}
+
+pub(super) fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
+    let (settings, surveys, unsteady) = asked::ask_twice(which)?;
+    let lock = locked(&settings)?;
+    let pins = settings.pins.approving(Arc::new(lock.clone()));
+    let mut proposal = Proposal {
+        settings: &settings,
+        lock,
+        pins,
+        unsteady: &unsteady,
+        proposed: 0,
+        failed: false,
+        incomplete: false,
+    };
+    for survey in &surveys {
+        proposal.incomplete |= !survey.unread.is_empty();
+        proposal.failed |= survey.failed.is_some();
+        if survey.failed.is_none() {
+            proposal.of_server(survey);
+        }
+    }
+    proposal.end()
+}
+
+impl Proposal<'_> {
+    fn of_server(&mut self, survey: &Survey) {
+        if !self.identity(survey) {
+            return;
+        }
+        let locked = self.lock.servers.entry(survey.server.as_str().into()).or_default();
+        let now: BTreeSet<Digest> = offers(survey).filter_map(Offer::digest).collect();
+        // Of a list that could not be read everything stays as it is.
+        locked.offers.iter_mut().for_each(|((kind, _), versions)| {
+            let read = survey.has_read(*kind);
+            versions.retain(|v| v.state != State::Pending || !read || now.contains(&v.digest));
+        });
+        locked.offers.retain(|_, versions| !versions.is_empty());
+        self.proposed += hellos(locked, survey);
+        for offer in offers(survey) {
+            self.offer(survey, offer);
+        }
+    }
+
+    /// Whether it is the server that was approved, or the first of this name.
+    fn identity(&mut self, survey: &Survey) -> bool {
+        let locked = self.lock.servers.entry(survey.server.as_str().into()).or_default();
+        let identity = survey.identity.as_str();
+        match locked.identity.as_deref() {
+            None if identity.starts_with(UNREADABLE) => {
+                say(&format!("warning: `{}` is {identity}", survey.server));
+            }
+            None => locked.identity = Some(identity.into()),
+            Some(known) if known != identity => {
+                self.failed = true;
+                say(&format!(
+                    "warning: `{0}` is `{identity}` and was approved as `{known}`: nothing of it is \
+                     proposed; if that is right, `portcullis pin approve --server {0} --identity`",
+                    survey.server
+                ));
+                return false;
+            }
+            Some(_) => {}
+        }
+        true
+    }
+
+    fn offer(&mut self, survey: &Survey, offer: &Offer) {
+        let server = &survey.server;
+        let of = thing(offer.kind(), offer.name().as_str());
+        if offer.digest().is_none() {
+            let note = Unfit::Unpinnable.note();
+            return say(&format!("warning: `{server}` {of} cannot be pinned: {note}"));
+        }
+        let is = |one: &&Unsteady| {
+            let second = (one.second.kind(), one.second.name());
+            one.server == *server && second == (offer.kind(), offer.name())
+        };
+        let unsteady = self.unsteady;
+        let Some(found) = unsteady.iter().find(is) else { return self.add(survey, offer) };
+        let fits = |offer: &Offer| {
+            let name = offer.name().as_str();
+            self.pins.unfit(server.as_str(), offer.kind(), name, Some(offer))
+        };
+        let (first, second) = (fits(offer), fits(&found.second));
+        if first.is_none() || second.is_none() {
+            // One of the two is approved: replicas of which some are upgraded look like this.
+            say(&format!(
+                "warning: `{server}` {of} has two versions side by side; to keep both: \
+                 `portcullis pin approve --keep`"
+            ));
+            self.add(survey, offer);
+            return self.add(survey, &found.second);
+        }
+        let places: Vec<_> = found.places.iter().take(PLACES).map(String::as_str).collect();
+        say(&format!(
+            "warning: `{server}` {of} differs at every start: {}; no approval of it lasts: have its server \
+             changed, or name these members in `pins.volatile`",
+            places.join(", ")
+        ));
+        // Where something of it is approved already, one version more would fit the next start no better.
+        if first != Some(Unfit::Changed) {
+            self.add(survey, offer);
+        }
+    }
+
+    /// Proposes a definition, unless it is approved, is like what is, or was revoked.
+    fn add(&mut self, survey: &Survey, offer: &Offer) {
+        let (server, kind, name) = (&survey.server, offer.kind(), offer.name().as_str());
+        let of = thing(kind, name);
+        let unfit = self.pins.unfit(server.as_str(), kind, name, Some(offer));
+        let Some(digest) = offer.digest() else { return };
+        if matches!(unfit, None | Some(Unfit::Revoked)) {
+            return;
+        }
+        let locked = self.lock.servers.entry(server.as_str().into()).or_default();
+        let versions = locked.offers.entry((kind, name.into())).or_default();
+        if !add(versions, digest, &offer.fragment()) {
+            return;
+        }
+        let forms = now(survey, offer);
+        let stays = |v: &Version| v.state == State::Approved && forms.contains(&v.digest);
+        if versions.iter().any(stays) {
+            say(&format!(
+                "note: `{server}` {of} is offered in more than one form, to different clients: approve the new \
+                 one with `--keep`"
+            ));
+        }
+        self.proposed += 1;
+        for finding in offer.findings() {
+            say(&format!("warning: `{server}` {of}: {finding}"));
+        }
+        for finding in self.settings.policy.withheld(offer, Excused::default()) {
+            let why = why::finding(server.as_str(), &of, &finding);
+            say(&format!("warning: `{server}` {of} stays withheld when it is approved: {why}"));
+        }
+    }
+
+    fn end(self) -> Result<ExitCode, ExitCode> {
+        let Self { settings, lock, proposed, failed, incomplete, .. } = self;
+        store(settings, &lock)?;
+        let file = settings.pins.file.display();
+        let pending = lock.servers.values().any(|locked| {
+            let mut versions = locked.offers.values().flatten().chain(&locked.server);
+            versions.any(|version| version.state == State::Pending)
+        });
+        let next = match (pending, failed || incomplete) {
+            (true, _) => "; read it, then `portcullis pin approve`",
+            (false, true) => {
+                "; nothing is there to be approved until the servers above can be asked"
+            }
+            (false, false) => "; everything is approved already",
+        };
+        say(&format!("{proposed} proposed in `{file}`{next}"));
+        Ok(match (failed, incomplete) {
+            (true, _) => ExitCode::from(FAILED),
+            (false, true) => {
+                say("incomplete: what could not be read keeps what was approved of it before");
+                ExitCode::from(INCOMPLETE)
+            }
+            (false, false) => ExitCode::SUCCESS,
+        })
+    }
+}
+
+/// Proposes what a server says of itself; how much of that is new.
+fn hellos(locked: &mut Locked, survey: &Survey) -> usize {
+    let mut proposed = 0;
+    for hello in &survey.hellos {
+        if let (Some(said), Some(digest)) = (&hello.said, hello.digest) {
+            proposed += usize::from(add(&mut locked.server, digest, said));
+        }
+    }
+    let said: BTreeSet<_> = survey.hellos.iter().filter_map(|hello| hello.digest).collect();
+    locked.server.retain(|v| v.state != State::Pending || said.contains(&v.digest));
+    let approved = |digest: &Digest| {
+        let mut of_digest = locked.server.iter().filter(|version| version.digest == *digest);
+        of_digest.any(|version| version.state == State::Approved)
+    };
+    // A server that was not asked in both eras may still say what it was not heard to say.
+    if !said.is_empty() && survey.whole && said.iter().all(approved) {
+        // What it said before it was upgraded is no longer needed.
+        locked.server.retain(|v| v.state == State::Revoked || said.contains(&v.digest));
+    }
+    proposed
+}
+
+/// The forms in which a server offers this thing now, to one client or another.
+fn now(survey: &Survey, offer: &Offer) -> BTreeSet<Digest> {
+    let is = |other: &&Offer| (other.kind(), other.name()) == (offer.kind(), offer.name());
+    offers(survey).filter(is).filter_map(Offer::digest).collect()
+}
+
+/// Whether a definition was not known yet.
+fn add(versions: &mut Vec<Version>, digest: Digest, definition: &Fragment) -> bool {
+    if versions.iter().any(|version| version.digest == digest) {
+        return false;
+    }
+    versions.push(Version::new(digest, State::Pending, definition.clone()));
+    true
+}

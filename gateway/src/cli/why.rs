@@ -1,0 +1,65 @@
+//! Why something is not shown, in words, and what can be done about it.
+
+use gateway::pinning::acceptance;
+use policy::decision::{Decision, Effect, Reason};
+use policy::drift::visible;
+use policy::inspect::{Detector, Finding};
+use policy::name::ServerName;
+use policy::offer::{Kind, Offer};
+use policy::pipeline::Policy;
+
+/// `tools/read_file`, as the lists of what is pinned name it.
+pub(super) fn thing(kind: Kind, name: &str) -> String {
+    format!("{}/{}", kind.list(), visible(name))
+}
+
+/// Why `offer` is not shown to a caller about whom this was decided; `None` where it is.
+pub(super) fn unseen(
+    policy: &Policy,
+    server: &ServerName,
+    offer: &Offer,
+    decision: &Decision,
+) -> Option<String> {
+    if !decision.shows() {
+        let of = thing(offer.kind(), offer.name().as_str());
+        return Some(reason(server.as_str(), &of, decision));
+    }
+    // It is allowed and still left out where something is found in what is left of it.
+    let left = policy.withheld_now(server, offer).into_iter().next()?;
+    Some(finding(server.as_str(), &thing(offer.kind(), offer.name().as_str()), &left))
+}
+
+/// The reason of a denial in words.
+pub(super) fn reason(server: &str, thing: &str, decision: &Decision) -> String {
+    let Effect::Deny(denial) = &decision.effect else { return "it is shown".to_owned() };
+    let code = denial.reason.code();
+    match &denial.reason {
+        Reason::Definition(found) if found.detector == Detector::Registry => {
+            format!("{code}: {found}")
+        }
+        Reason::Definition(found) => finding(server, thing, found),
+        Reason::Pin(unfit) => format!("{code}: {}", unfit.note()),
+        Reason::Shadowed(found) | Reason::Arguments(found) | Reason::Content(found) => {
+            format!("{code}: {found}")
+        }
+        Reason::NotGranted => format!("{code}: no rule allows it"),
+        Reason::Forbidden(rule)
+        | Reason::ConditionError(rule)
+        | Reason::Scope(rule, _)
+        | Reason::Proof(rule, _) => format!("{code}: rule `{rule}`"),
+        Reason::Uri(error) => format!("{code}: {}", error.note()),
+        Reason::Unknown(_) | Reason::Revoked | Reason::Approval => code.to_owned(),
+    }
+}
+
+/// A finding for which a definition is withheld, and what can be done where it is a false alarm.
+pub(super) fn finding(server: &str, thing: &str, finding: &Finding) -> String {
+    let done = match finding.unacceptable() {
+        None => {
+            let command = acceptance(server, thing, finding.detector);
+            format!("if that is a false alarm: `{command}`")
+        }
+        Some(why) => format!("it cannot be accepted: {why}"),
+    };
+    format!("definition: {finding}; {done}")
+}

@@ -1,0 +1,321 @@
+//! Whether two definitions say the same although their bytes differ: the order of lists that are sets by the
+//! schema (`required`, `enum`, `type`) makes no difference, and neither do the values that the operator has
+//! named as volatile.
+//!
+//! The digest of a definition ([`crate::pin`]) is of every byte, and approvals are of that digest. What is
+//! compared here beside it is never stored: it is worked out from the definitions (control C10).
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::OnceLock;
+
+use crate::json::{
+    Inexact, Kind as Shape, Value, by_units, write_canonical, write_canonical_string,
+};
+use crate::kind::Kind;
+use crate::pin::{Digest, Subject};
+use crate::pointer::escaped;
+
+/// Values that may be another in every list, as JSON Pointers (RFC 6901), by server, kind and name.
+pub type Volatile = BTreeMap<(Box<str>, Kind, Box<str>), Vec<Box<str>>>;
+
+/// What a definition is like when nothing of it is volatile; worked out once.
+#[derive(Clone, Debug, Default)]
+pub struct Alike(OnceLock<Option<Digest>>);
+
+impl Alike {
+    /// What `definition` is like. `None` when a number in it has no canonical form.
+    pub(crate) fn of(
+        &self,
+        subject: Subject,
+        definition: Value<'_>,
+        volatile: &[Box<str>],
+    ) -> Option<Digest> {
+        if volatile.is_empty() {
+            return *self.0.get_or_init(|| settled(subject, definition, volatile));
+        }
+        settled(subject, definition, volatile)
+    }
+}
+
+/// Most places that are told of two definitions that differ.
+const PLACES: usize = 16;
+
+/// Where two definitions of one thing differ, as JSON Pointers, each to the innermost value that an object names.
+#[must_use]
+pub fn differing(one: Value<'_>, other: Value<'_>) -> Vec<String> {
+    let mut places = Vec::new();
+    differ(one, other, &mut String::new(), &mut places);
+    places
+}
+
+/// INVARIANT: the depth of a document is bounded, so the recursion is.
+fn differ(one: Value<'_>, other: Value<'_>, at: &mut String, places: &mut Vec<String>) {
+    let plain = |value| {
+        let mut out = Vec::new();
+        write_canonical(&mut out, value).map(|()| out).ok()
+    };
+    if places.len() >= PLACES || plain(one).is_some_and(|one| Some(one) == plain(other)) {
+        return;
+    }
+    if !one.is_object() || !other.is_object() {
+        places.push(at.clone());
+        return;
+    }
+    let names = |value: Value<'_>| -> BTreeSet<String> {
+        value.members().map(|(name, _)| name.into_owned()).collect()
+    };
+    for name in names(one).union(&names(other)) {
+        let length = at.len();
+        at.push('/');
+        at.push_str(&escaped(name));
+        match (one.get(name), other.get(name)) {
+            (Some(one), Some(other)) => differ(one, other, at, places),
+            _ if places.len() < PLACES => places.push(at.clone()),
+            _ => {}
+        }
+        at.truncate(length);
+    }
+}
+
+/// The digest of a definition whose sets are in order and whose volatile values are left out.
+fn settled(subject: Subject, definition: Value<'_>, volatile: &[Box<str>]) -> Option<Digest> {
+    let mut writer = AlikeWriter { out: Vec::new(), at: String::new(), volatile };
+    let part = match subject {
+        Subject::Offer(Kind::Tool) => SchemaPart::Tool,
+        Subject::Offer(_) | Subject::Server | Subject::Set | Subject::Exception => SchemaPart::Data,
+    };
+    writer.value(definition, part).ok()?;
+    Some(Digest::of_alike(subject, &writer.out))
+}
+
+/// Whether a value can be left out where it is named: a single value, or a list of single values. An object is
+/// never left out, because what a model reads could stand in it without being named.
+fn is_single(value: Value<'_>) -> bool {
+    match value.kind() {
+        Shape::Object => false,
+        Shape::Array => {
+            value.items().all(|item| !matches!(item.kind(), Shape::Object | Shape::Array))
+        }
+        Shape::Null | Shape::Boolean | Shape::Number | Shape::Plain | Shape::Escaped => true,
+    }
+}
+
+/// What a part of a definition is, as far as that says which lists are sets.
+#[derive(Clone, Copy)]
+enum SchemaPart {
+    /// The definition of a tool.
+    Tool,
+    /// A JSON Schema.
+    Schema,
+    /// An object whose members are schemas.
+    Schemas,
+    /// A list of schemas, in an order that counts.
+    ListOfSchemas,
+    /// An object whose members are sets.
+    Sets,
+    /// A list whose order does not count.
+    Set,
+    /// Anything else: every order counts but that of members.
+    Data,
+}
+
+impl SchemaPart {
+    /// What the member `name` of this part is.
+    fn member(self, name: &str) -> Self {
+        match (self, name) {
+            (Self::Tool, "inputSchema" | "outputSchema") | (Self::Schemas, _) => Self::Schema,
+            (Self::Sets, _) | (Self::Schema, "required" | "enum" | "type") => Self::Set,
+            (Self::Schema, "dependentRequired") => Self::Sets,
+            (
+                Self::Schema,
+                "properties" | "patternProperties" | "$defs" | "definitions" | "dependentSchemas",
+            ) => Self::Schemas,
+            (Self::Schema, "allOf" | "anyOf" | "oneOf" | "prefixItems") => Self::ListOfSchemas,
+            (
+                Self::Schema,
+                "items"
+                | "contains"
+                | "additionalProperties"
+                | "unevaluatedProperties"
+                | "unevaluatedItems"
+                | "propertyNames"
+                | "not"
+                | "if"
+                | "then"
+                | "else"
+                | "contentSchema",
+            ) => Self::Schema,
+            (Self::Tool | Self::Schema | Self::ListOfSchemas | Self::Set | Self::Data, _) => {
+                Self::Data
+            }
+        }
+    }
+
+    /// What an item of a list is that is this part.
+    const fn item(self) -> Self {
+        match self {
+            Self::ListOfSchemas => Self::Schema,
+            Self::Tool | Self::Schema | Self::Schemas | Self::Sets | Self::Set | Self::Data => {
+                Self::Data
+            }
+        }
+    }
+}
+
+struct AlikeWriter<'a> {
+    out: Vec<u8>,
+    /// Where it is, as a JSON Pointer.
+    at: String,
+    volatile: &'a [Box<str>],
+}
+
+impl AlikeWriter<'_> {
+    /// INVARIANT: the depth of a document is bounded, so the recursion is.
+    fn value(&mut self, value: Value<'_>, part: SchemaPart) -> Result<(), Inexact> {
+        if self.volatile.iter().any(|named| **named == *self.at) && is_single(value) {
+            // No JSON is written so: that there is a value counts, and which does not.
+            self.out.push(b'~');
+            return Ok(());
+        }
+        match (value.kind(), part) {
+            (Shape::Object, _) => self.object(value, part),
+            (Shape::Array, SchemaPart::Set) => self.set(value),
+            (Shape::Array, _) => self.list(value, part),
+            (Shape::Null | Shape::Boolean | Shape::Number | Shape::Plain | Shape::Escaped, _) => {
+                write_canonical(&mut self.out, value)
+            }
+        }
+    }
+
+    fn object(&mut self, value: Value<'_>, part: SchemaPart) -> Result<(), Inexact> {
+        let mut members: Vec<_> = value.members().collect();
+        members.sort_by(|(one, _), (other, _)| by_units(one, other));
+        self.out.push(b'{');
+        for (n, (name, member)) in members.into_iter().enumerate() {
+            self.out.extend_from_slice(if n > 0 { b"," } else { b"" });
+            write_canonical_string(&mut self.out, &name);
+            self.out.push(b':');
+            let length = self.at.len();
+            self.at.push('/');
+            self.at.push_str(&escaped(&name));
+            self.value(member, part.member(&name))?;
+            self.at.truncate(length);
+        }
+        self.out.push(b'}');
+        Ok(())
+    }
+
+    fn list(&mut self, value: Value<'_>, part: SchemaPart) -> Result<(), Inexact> {
+        self.out.push(b'[');
+        for (n, item) in value.items().enumerate() {
+            self.out.extend_from_slice(if n > 0 { b"," } else { b"" });
+            let length = self.at.len();
+            self.at.push('/');
+            self.at.push_str(&n.to_string());
+            self.value(item, part.item())?;
+            self.at.truncate(length);
+        }
+        self.out.push(b']');
+        Ok(())
+    }
+
+    fn set(&mut self, value: Value<'_>) -> Result<(), Inexact> {
+        let one = |item| {
+            let mut out = Vec::new();
+            write_canonical(&mut out, item).map(|()| out)
+        };
+        let mut items: Vec<_> = value.items().map(one).collect::<Result<_, _>>()?;
+        items.sort();
+        self.out.push(b'[');
+        self.out.extend_from_slice(&items.join(&b','));
+        self.out.push(b']');
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Alike;
+    use crate::json::{Bounds, Document};
+    use crate::kind::Kind;
+    use crate::pin::{Digest, Subject};
+    use serde_json::{Value, json};
+
+    fn of(subject: Subject, definition: &Value, volatile: &[&str]) -> Digest {
+        let document = Document::parse(definition.to_string().into(), &Bounds::MESSAGE).unwrap();
+        let volatile: Vec<Box<str>> = volatile.iter().map(|at| Box::from(*at)).collect();
+        Alike::default().of(subject, document.root(), &volatile).unwrap()
+    }
+
+    fn tool(schema: &Value) -> Value {
+        json!({ "name": "a", "inputSchema": schema })
+    }
+
+    fn same(one: &Value, other: &Value) -> bool {
+        let subject = Subject::Offer(Kind::Tool);
+        of(subject, &tool(one), &[]) == of(subject, &tool(other), &[])
+    }
+
+    #[test]
+    fn the_order_of_a_set_makes_no_difference_wherever_a_schema_stands() {
+        let sets = |a: &str, b: &str| json!({ "required": [a, b], "enum": [a, b], "type": [a, b] });
+        let (one, other) = (sets("x", "y"), sets("y", "x"));
+        for at in ["/items", "/properties/p", "/$defs/d", "/anyOf/0", "/additionalProperties"] {
+            let place = |inner: &Value| {
+                let mut schema = json!({ "items": {}, "properties": { "p": {} }, "$defs": { "d": {} },
+                    "anyOf": [{}], "additionalProperties": {} });
+                *schema.pointer_mut(at).unwrap() = inner.clone();
+                schema
+            };
+            assert!(same(&place(&one), &place(&other)), "{at}");
+            assert!(!same(&place(&one), &place(&sets("x", "z"))), "{at}");
+        }
+        let dependent = |a: &str, b: &str| json!({ "dependentRequired": { "p": [a, b] } });
+        assert!(same(&dependent("x", "y"), &dependent("y", "x")));
+    }
+
+    #[test]
+    fn the_order_of_anything_else_counts() {
+        for at in ["/default", "/const", "/examples", "/x-vendor", "/prefixItems", "/oneOf"] {
+            let place = |first: &str, second: &str| {
+                let mut schema = json!({});
+                schema[at.trim_start_matches('/')] = json!([first, second]);
+                schema
+            };
+            assert!(!same(&place("x", "y"), &place("y", "x")), "{at}");
+        }
+        // What is data may have members of these names.
+        let data = |a: &str, b: &str| json!({ "default": { "required": [a, b] } });
+        assert!(!same(&data("x", "y"), &data("y", "x")));
+        let names = |a: &str, b: &str| json!({ "properties": { "enum": { "default": [a, b] } } });
+        assert!(!same(&names("x", "y"), &names("y", "x")));
+        let prompt = |a: &str, b: &str| json!({ "name": "p", "inputSchema": { "enum": [a, b] } });
+        let subject = Subject::Offer(Kind::Prompt);
+        assert_ne!(of(subject, &prompt("x", "y"), &[]), of(subject, &prompt("y", "x"), &[]));
+    }
+
+    #[test]
+    fn a_volatile_value_is_left_out_where_it_is_named_and_nothing_else_is() {
+        let definition = |value: Value, text: &str| {
+            json!({ "name": "a", "description": text, "inputSchema": { "properties": {
+                "p": { "default": value, "description": "x" } } } })
+        };
+        let at = "/inputSchema/properties/p/default";
+        let like = |value: Value, text: &str, volatile: &[&str]| {
+            of(Subject::Offer(Kind::Tool), &definition(value, text), volatile)
+        };
+        assert_eq!(like(json!("a"), "d", &[at]), like(json!(["b", 1]), "d", &[at]));
+        assert_ne!(like(json!("a"), "d", &[at]), like(json!("b"), "d", &[]));
+        assert_ne!(like(json!("a"), "d", &[at]), like(json!("a"), "e", &[at]));
+        // An object is never left out: text that nobody has named could stand in it.
+        let object = |text: &str| json!({ "description": text });
+        assert_ne!(like(object("a"), "d", &[at]), like(object("b"), "d", &[at]));
+        assert_ne!(like(json!([object("a")]), "d", &[at]), like(json!([object("b")]), "d", &[at]));
+        let outer = "/inputSchema/properties/p";
+        assert_ne!(like(json!("a"), "d", &[outer]), like(json!("b"), "d", &[outer]));
+        // That there is one counts.
+        let without = json!({ "name": "a", "description": "d", "inputSchema": { "properties": {
+            "p": { "description": "x" } } } });
+        assert_ne!(like(json!("a"), "d", &[at]), of(Subject::Offer(Kind::Tool), &without, &[at]));
+    }
+}
