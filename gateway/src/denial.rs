@@ -132,7 +132,9 @@ const fn advice(failure: &Failure) -> &'static str {
     const ARGUMENTS: &str = "Correct the arguments and call the tool again.";
     const GO_ON: &str = "The same call will be denied again: go on without it, or tell the user.";
     match failure {
-        Failure::Rate(_) => "Wait that long before the next call of this tool, or go on without it.",
+        Failure::Rate(_) => {
+            "Wait that long before the next call of this tool, or go on without it."
+        }
         Failure::Unsent(_) => "Leave out what may not be sent, and call the tool again.",
         Failure::Denied(_, Denial { reason, .. }) => match reason {
             Reason::Arguments(_) | Reason::ConditionError(_) => ARGUMENTS,
@@ -168,11 +170,8 @@ fn found(finding: &Finding) -> String {
 
 /// A JSON Pointer after a comma, if all of its parts are plain names.
 fn place(at: &str) -> String {
-    let parts = at.strip_prefix('/').map(|names| names.split('/'));
-    match parts {
-        Some(mut names) if names.all(is_plain) => format!(", `{at}`"),
-        Some(_) | None => String::new(),
-    }
+    let mut names = at.strip_prefix('/').into_iter().flat_map(|names| names.split('/')).peekable();
+    if names.peek().is_some() && names.all(is_plain) { format!(", `{at}`") } else { String::new() }
 }
 
 /// A note of a detector without the names in backticks that are not plain: its other words are ours.

@@ -572,8 +572,16 @@ impl Failure {
             ),
         }
     }
-}
 
+    /// The reason for programs, and when to come back: JSON for `error.data`.
+    fn reasoned(&self) -> String {
+        let reason = self.reason();
+        match self.retry_after() {
+            Some(wait) => format!(r#"{{"reason":"{reason}","retryAfter":{wait}}}"#),
+            None => format!(r#"{{"reason":"{reason}"}}"#),
+        }
+    }
+}
 
 /// SPEC 2026-07-28 basic/versioning#protocol-version-negotiation
 fn supported(requested: &str) -> String {

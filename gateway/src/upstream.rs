@@ -76,7 +76,7 @@ use program::Starter;
 pub use request::Manner;
 use request::{Outgoing, Speaker};
 use seat::{Opener, Seats};
-use standing::{Key, Standing};
+use standing::{Key, OwnDesk, Standing};
 use turn::Turn;
 pub use wants::{RESOURCES, Wants, changed, flag};
 
@@ -115,6 +115,8 @@ pub struct Upstream {
     met: AtomicU64,
     /// A server that speaks the modern era has refused a handshake.
     modern_alone: AtomicBool,
+    /// It was found to speak the legacy era alone: that is tried first, also after it was away.
+    is_legacy: AtomicBool,
     /// It begins streams with the first thing it says on them.
     begins_late: AtomicBool,
     /// What it offers to all, and what it offers to one.
@@ -122,6 +124,8 @@ pub struct Upstream {
     shelves: Bounded<Whom, Arc<Shelf>>,
     /// Sessions the gateway keeps for callers who have none of their own.
     standing: Bounded<Key, Arc<Standing>>,
+    /// The desks of sessions that clients have of their own.
+    desks: Bounded<(Key, Leg), OwnDesk>,
     /// How many listen for a resource, by session.
     watched: Bounded<(Option<Leg>, u64, Box<str>), usize>,
 }
@@ -218,10 +222,12 @@ impl Upstream {
             asks_callers,
             met: AtomicU64::new(0),
             modern_alone: AtomicBool::new(server.protocol == Protocol::Modern),
+            is_legacy: AtomicBool::new(false),
             begins_late: AtomicBool::new(false),
             shared: Arc::default(),
             shelves: Bounded::new(limits.sessions),
             standing: Bounded::new(limits.sessions),
+            desks: Bounded::new(limits.sessions),
             watched: Bounded::new(limits.sessions),
         })
     }
@@ -466,6 +472,7 @@ impl Upstream {
             attempts: 0,
             pings: Gcra::new(),
             aside: None,
+            reports: false,
             last: None,
         };
         answer.aside = self.aside(&answer);
@@ -477,7 +484,6 @@ impl Upstream {
                 self.lost(&answer.party, answer.leg.as_ref());
                 answer.over = true;
                 answer.leg = self.reach(&answer.party).await?;
-                answer.aside = self.aside(&answer);
                 let (inputs, state) = (answer.manner.inputs.take(), answer.manner.state.take());
                 answer.again(inputs, state).await?;
             }

@@ -54,7 +54,12 @@ impl Gateway {
     /// model.
     ///
     /// SPEC 2025-11-25 server/tools#error-handling: input validation errors are tool errors.
-    pub(super) fn refuse_call(&self, record: &Record, failure: &Failure, id: &Id) -> Response<Body> {
+    pub(super) fn refuse_call(
+        &self,
+        record: &Record,
+        failure: &Failure,
+        id: &Id,
+    ) -> Response<Body> {
         let Some(denial) = ToolDenial::of(failure, &self.policy, Some(record.id)) else {
             return self.refuse(record, failure);
         };

@@ -389,10 +389,13 @@ impl Underway {
     /// A message on the way to the answer as the client may see it, if it may.
     async fn visible(&mut self, told: &Notification) -> Option<Vec<u8>> {
         if &*told.method == method::PROGRESS {
-            let ours = self.is_ours(told);
-            let further =
-                told.params.as_ref().is_some_and(|params| ours && self.is_further(params));
-            if !further {
+            if !self.is_ours(told) || self.frame.progress.is_none() {
+                if !self.call.answer.passes_on(told) {
+                    self.call.server.progress_dropped();
+                }
+                return None;
+            }
+            if !told.params.as_ref().is_some_and(|params| self.is_further(params)) {
                 return None;
             }
         }
