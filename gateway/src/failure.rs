@@ -327,8 +327,6 @@ impl Failure {
     pub fn retry_after(&self) -> Option<u64> {
         match self {
             Self::Rate(wait) | Self::Upstream(UpstreamError::Open(wait)) => Some(seconds(*wait)),
-            // Found out for another request a moment ago.
-            Self::Upstream(error) if error.is_open() => Some(SOON),
             Self::Overload
             | Self::Share(_)
             | Self::Audit(_)
@@ -555,12 +553,9 @@ impl Failure {
                 code::INTERNAL,
                 "the server did not answer in time",
             ),
-            Self::Upstream(error) if error.is_open() => {
-                let when = match error {
-                    UpstreamError::Open(wait) => format!("in {} s", seconds(*wait)),
-                    _ => "later".to_owned(),
-                };
-                let message = format!("the server keeps failing; try again {when}");
+            Self::Upstream(UpstreamError::Open(wait)) => {
+                let message =
+                    format!("the server keeps failing; try again in {} s", seconds(*wait));
                 let status = of_request(StatusCode::SERVICE_UNAVAILABLE);
                 let public = plain(status, code::INTERNAL, &message);
                 Public { data: Some(self.reasoned()), ..public }

@@ -312,6 +312,8 @@ impl Answer {
     fn end(&mut self, message: Message) -> Result<Step, UpstreamError> {
         let outcome = self.upstream.outcome(message, self.id);
         self.over = true;
+        // What is said elsewhere from now on belongs to those that go on.
+        self.aside = None;
         if let Some(messages) = self.messages.take() {
             self.upstream.done(messages);
         }
