@@ -1,6 +1,5 @@
 //! Progress as it happens, and calls that are given up.
 
-use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -8,7 +7,7 @@ use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
 use e2e::client::{Client, get, read, until};
-use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
+use e2e::gateway::{ANA, BOB, Config, Gateway, binary, root};
 use e2e::server::{Call, Server, greeting, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -49,7 +48,7 @@ fn stepping(era: Era) -> (Server, Sender<()>) {
     (server, go)
 }
 
-fn begun(gateway: &e2e::gateway::Gateway, era: Era) -> (TcpStream, e2e::client::Client) {
+fn begun(gateway: &Gateway, era: Era) -> (TcpStream, Client) {
     let ana = gateway.client(era, ANA);
     let params = json!({ "name": "work", "_meta": { "progressToken": "my-token" } });
     let mut stream = TcpStream::connect(gateway.address).unwrap();
@@ -327,11 +326,14 @@ fn aside() -> (Server, Streams, Sender<()>) {
     (server, streams, go)
 }
 
-/// Says something on the stream of a session.
+/// Says something on the stream of a session, once it is there.
 fn say(streams: &Streams, session: &str, message: &Value) {
-    let mut streams = streams.lock().unwrap();
-    let (_, stream) = streams.iter_mut().find(|(known, _)| known == session).unwrap();
-    assert!(event(stream, message));
+    let said = eventually("the stream", || {
+        let mut streams = streams.lock().unwrap();
+        let found = streams.iter_mut().find(|(known, _)| known == session);
+        found.map(|(_, stream)| event(stream, message))
+    });
+    assert!(said);
 }
 
 /// Progress with whatever stands for its token, if anything.
@@ -381,9 +383,6 @@ fn progress_on_the_stream_of_a_session_reaches_the_call_it_belongs_to() {
         let mut listening = (era == Era::Legacy).then(|| ana.stream(None));
         listening.iter_mut().for_each(|stream| drop(until(stream, "200 OK")));
         let (mut call, session, token) = calling(&gateway, &server, &ana, "my-token");
-        eventually("the stream", || {
-            streams.lock().unwrap().iter().any(|(known, _)| *known == session).then_some(())
-        });
         for done in 1..=3 {
             say(&streams, &session, &progressed(Some(token.clone()), done));
         }
@@ -414,8 +413,9 @@ fn progress_without_a_token_is_of_the_only_call_and_else_is_dropped_counted_and_
     say(&streams, &session, &progressed(None, 1));
     eventually("the first is dropped", || (dropped(&gateway) == 1).then_some(()));
     go.send(()).unwrap();
-    let seen = until(&mut first, "\r\n0\r\n");
-    assert!(seen.contains("\"id\":41") && !seen.contains("\"progress\""), "{seen}");
+    let seen = read(&mut first);
+    assert_eq!(seen.json()["id"], 41, "{seen:?}");
+    assert!(!seen.body.contains("\"progress\""), "{seen:?}");
     // What has ended, and what never was, is nobody's, also where there is one call alone.
     for stranger in [ended, json!("x"), json!(7), json!({})] {
         say(&streams, &session, &progressed(Some(stranger), 2));
@@ -468,42 +468,18 @@ fn progress_of_one_session_never_reaches_a_call_of_another() {
                     "{seen}"
                 );
             }
+            // Which of them ends first the server decides.
+            go.send(()).unwrap();
+            go.send(()).unwrap();
             for stream in [&mut one, &mut two] {
-                go.send(()).unwrap();
-                // Which of them ends first the server decides.
-                stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+                until(stream, "\r\n0\r\n");
             }
-            [&mut one, &mut two].map(|stream| until(stream, "\r\n0\r\n"));
         }
         assert_eq!(logged(&gateway), 1);
     }
 }
 
-/// What a legacy server says in answer to a message: progress under four sorts of tokens, one of them its own.
-const PROGRAM: &str = r#"
-import json, sys
-
-def say(message):
-    print(json.dumps({"jsonrpc": "2.0", **message}), flush=True)
-
-for line in sys.stdin:
-    message = json.loads(line)
-    method, name = message.get("method"), message.get("id")
-    if method == "initialize":
-        say({"id": name, "result": {"protocolVersion": "2025-11-25", "capabilities": {"tools": {}},
-                                    "serverInfo": {"name": "program", "version": "1"}}})
-    elif method == "tools/list":
-        say({"id": name, "result": {"tools": [{"name": "work", "inputSchema": {"type": "object"}}]}})
-    elif method == "tools/call":
-        token = message["params"]["_meta"]["progressToken"]
-        for done, own in enumerate([{"progressToken": token}, {"progressToken": str(token)}, {}, {"progressToken": "x"}], 1):
-            say({"method": "notifications/progress", "params": {"progress": done, **own}})
-        say({"id": name, "result": {"content": [{"type": "text", "text": "done"}]}})
-    elif name is not None:
-        say({"id": name, "error": {"code": -32601, "message": "no"}})
-"#;
-
-/// The same over the old HTTP+SSE transport.
+/// What `tests/sdk/reporter.py` says, over the old HTTP+SSE transport.
 fn over_sse() -> Server {
     let streams = Streams::default();
     Server::start(move |call, stream| {
@@ -551,9 +527,7 @@ fn over_sse() -> Server {
 #[test]
 fn progress_over_a_channel_is_of_the_call_it_names_and_without_a_token_only_where_callers_share_none()
  {
-    let folder = Folder::new();
-    let program = folder.path().join("program.py");
-    fs::write(&program, PROGRAM).unwrap();
+    let program = root().join("tests/sdk/reporter.py");
     let old = over_sse();
     let stdio = format!("command: python3, args: ['{}']", program.display());
     let sse = format!("url: '{}', transport: httpSse", old.url());
