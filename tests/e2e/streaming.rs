@@ -78,6 +78,7 @@ fn progress_arrives_while_the_call_is_under_way() {
         assert!(rest.contains("\"progress\":2") && rest.contains("\"id\":41"), "{rest}");
         let record = gateway.recorded("the call", |r| r["method"] == "tools/call");
         assert_eq!(record["outcome"], "answered");
+        assert_eq!(dropped(&gateway), 1, "what is another's is counted");
         let sent: Vec<_> = server.tool_calls();
         assert!(!String::from_utf8_lossy(&sent[0].bytes).contains("my-token"));
     }
@@ -228,18 +229,22 @@ fn what_is_in_flight_ends_before_the_gateway_does() {
 
 #[test]
 fn more_requests_than_there_are_places_are_refused() {
-    let (server, go) = stepping(Era::Modern);
-    let gateway = Config::of(&server.url()).limits("inFlight: 1").start();
-    let (mut stream, ana) = begun(&gateway, Era::Modern);
-    eventually("the call", || (!server.tool_calls().is_empty()).then_some(()));
-    // A stream holds its place until it ends.
-    until(&mut stream, "\"progress\":1");
-    let refused = ana.ask("tools/list", json!({}));
-    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
-    assert_eq!(gateway.last()["reason"], "overload");
-    go.send(()).unwrap();
-    until(&mut stream, "0\r\n\r\n");
-    eventually("a place", || (ana.ask("tools/list", json!({})).status == 200).then_some(()));
+    for era in ERAS {
+        let (server, go) = stepping(era);
+        let gateway = Config::of(&server.url()).limits("inFlight: 1").start();
+        let (mut stream, ana) = begun(&gateway, era);
+        eventually("the call", || (!server.tool_calls().is_empty()).then_some(()));
+        // A stream holds its place until it ends.
+        until(&mut stream, "\"progress\":1");
+        let refused = ana.ask("tools/list", json!({}));
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{era:?}");
+        let data = &refused.json()["error"]["data"];
+        assert_eq!(data, &json!({ "reason": "overload", "retryAfter": 1 }));
+        assert_eq!(gateway.last()["reason"], "overload");
+        go.send(()).unwrap();
+        until(&mut stream, "0\r\n\r\n");
+        eventually("a place", || (ana.ask("tools/list", json!({})).status == 200).then_some(()));
+    }
     let (silent, release) = silent();
     let gateway = Config::of(&silent.url()).limits("inFlight: 1").start();
     let (_stream, ana) = begun(&gateway, Era::Modern);
@@ -272,6 +277,32 @@ fn before_it_stops_it_says_so_and_goes_on() {
         assert!(client.call("echo", &json!({ "text": "x" })).json()["result"].is_object());
         gateway.terminate();
         assert_eq!(gateway.ended(), Some(0));
+    }
+}
+
+#[test]
+fn progress_without_a_token_in_the_answer_to_a_call_is_of_that_call() {
+    for upstream in ERAS {
+        let server = Server::with(upstream, json!([tool("work")]), |call, stream| {
+            let result = json!({ "resultType": "complete", "content": [] });
+            let end = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+            stream.write_all(HEAD).is_ok()
+                && event(stream, &progressed(None, 1))
+                && event(stream, &end)
+                && stream.write_all(b"0\r\n\r\n").is_ok()
+        });
+        for era in ERAS {
+            let gateway = Config::of(&server.url()).start();
+            let (mut stream, ana) = begun(&gateway, era);
+            let answer = read(&mut stream);
+            assert_eq!(answer.events().len(), 2, "{era:?} {upstream:?}: {answer:?}");
+            assert!(answer.body.contains(r#""progressToken":"my-token""#), "{answer:?}");
+            assert_eq!(dropped(&gateway), 0);
+            // A client that does not want any gets none.
+            let answer = ana.call("work", &json!({}));
+            assert!(!answer.body.contains("notifications/progress"), "{answer:?}");
+            assert_eq!(dropped(&gateway), 1);
+        }
     }
 }
 

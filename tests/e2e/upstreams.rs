@@ -565,7 +565,7 @@ fn a_redirect_is_told_to_the_operator_with_where_it_leads_and_is_not_followed() 
                 !answer.body.contains(&place) && !answer.body.contains("redirect"),
                 "{answer:?}"
             );
-            let code = &status[..3];
+            let (code, _) = status.split_once(' ').unwrap();
             let told = format!(
                 "HTTP status {code}: a redirect to `{}`, which is not followed; if that is right, set `url` to it",
                 other.url()
