@@ -301,9 +301,12 @@ impl Answer {
         logs || self.manner.progress && !self.reports && aside.may_trail()
     }
 
-    /// Gives progress that is of another request of the session to that one; whether there is one.
+    /// Gives progress that names another request of the session to that one; whether there is one.
     #[must_use]
     pub fn passes_on(&self, told: &Notification) -> bool {
+        if !matches!(Named::of(told), Named::Request(_)) {
+            return false;
+        }
         let told = Notification { method: told.method.clone(), params: told.params.clone() };
         self.upstream.progress_elsewhere(self, told)
     }
