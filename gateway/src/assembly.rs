@@ -295,6 +295,9 @@ impl Lasting {
         let keeper = Arc::new(keeper);
         self.sandboxes(&settings)?;
         let upstreams = upstreams(&settings, &world, &self.metrics, &keeper)?;
+        if let Some((gateway, _)) = former {
+            succeed(&upstreams, gateway);
+        }
         let sealer = Arc::clone(&self.sealer);
         let known = former.map(|(gateway, _)| &*gateway.identity);
         let identity = Identity::new(&settings.identity, &world, &self.limits, sealer, known)?;
@@ -682,6 +685,14 @@ pub(crate) fn upstreams(
         upstreams.push(Arc::new(upstream));
     }
     Ok(upstreams)
+}
+
+/// What was found out of servers that are where they were still holds.
+fn succeed(upstreams: &[Arc<Upstream>], former: &Gateway) {
+    for known in former.routes.values().flat_map(|route| &route.servers) {
+        let same = upstreams.iter().filter(|upstream| upstream.identity() == known.identity());
+        same.for_each(|upstream| upstream.succeed(known));
+    }
 }
 
 fn routes(

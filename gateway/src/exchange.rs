@@ -60,7 +60,7 @@ use crate::client::Client;
 use crate::clock::Clock;
 use crate::conversation::Conversations;
 use crate::door::{Door, Peer};
-use crate::failure::{Failure, Stranger};
+use crate::failure::{Astray, Failure, Stranger};
 use crate::identity::{Asked, AuthnError, Caller, Identity, TokenError, Told, told};
 use crate::inbound::{self, Ask, Inbound};
 use crate::kept::Results;
@@ -253,7 +253,7 @@ impl Gateway {
         // Before it is known who asks: records of callers that are refused say where they tried.
         record.route = route.as_ref().map(|route| Arc::clone(&route.path));
         let caller = self.identify(door, peer, head.uri.path(), &head, record).await?;
-        let route = route.ok_or(Failure::Route)?;
+        let route = route.ok_or_else(|| Failure::Route(self.astray(head.uri.path())))?;
         framed(&head)?;
         let holder = Self::holder(&caller, peer);
         // To end a session is to give back what it holds: nobody has too little left for that.
@@ -316,6 +316,16 @@ impl Gateway {
             inbound.client = Some(known);
         }
         Ok(Arrived { caller, holder, route, session, inbound, id, batched: false, door })
+    }
+
+    /// What is wrong with a path that no route has.
+    fn astray(&self, path: &str) -> Astray {
+        let has = |path: &str| self.routes.contains_key(path);
+        match path.strip_suffix('/') {
+            Some(without) if has(without) => Astray::Slash,
+            None if has(&format!("{path}/")) => Astray::NoSlash,
+            Some(_) | None => Astray::Unknown,
+        }
     }
 
     /// Who calls, if the listener lets them in and they may have tokens for the route at `path`.

@@ -1,5 +1,7 @@
 //! What went wrong, for two readers: the operator gets the chain, the client gets a sentence.
 
+use std::time::Duration;
+
 use http::{HeaderValue, StatusCode};
 use policy::ask::Refusal;
 use policy::decision::{Denial, Reason, Told};
@@ -40,13 +42,13 @@ pub enum Failure {
     Everything,
     /// No such path.
     #[error("there is no such route")]
-    Route,
+    Route(Astray),
     /// Neither POST nor GET nor DELETE, or a GET where there is nothing to get.
     #[error("the HTTP method is not offered")]
     Verb,
     /// More calls of a tool than the registry lets this caller make.
     #[error("too many calls of this tool")]
-    Rate(std::time::Duration),
+    Rate(Duration),
     /// More requests than are worked on at once.
     #[error("too many requests at once")]
     Overload,
@@ -130,6 +132,35 @@ pub enum Failure {
     Upstream(#[source] UpstreamError),
 }
 
+/// What is wrong with the path of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Astray {
+    /// No route has it.
+    Unknown,
+    /// A route has it without the slash at its end.
+    Slash,
+    /// A route has it with a slash at its end.
+    NoSlash,
+}
+
+impl Astray {
+    /// What somebody is told who asked for `path`. It names no route, and says nothing of a path that was not asked
+    /// for but the same one with or without a slash.
+    const fn note(self) -> &'static str {
+        match self {
+            Self::Unknown => {
+                "no route of this gateway has this path; correct the path of the URL, or ask who runs the gateway for it"
+            }
+            Self::Slash => {
+                "no route of this gateway has this path: it ends in a slash; use the same URL without it"
+            }
+            Self::NoSlash => {
+                "no route of this gateway has this path: it does not end in a slash; use the same URL with one"
+            }
+        }
+    }
+}
+
 /// Somebody who is not known, and what it is told so that it may be.
 #[derive(Debug, thiserror::Error)]
 #[error("{error}")]
@@ -162,6 +193,15 @@ pub struct Public {
     pub retry_after: Option<u64>,
 }
 
+/// After how many seconds one is to come back who met what may be over in a moment: a place or a share that is taken,
+/// a credential or a record that cannot be checked or written now.
+pub const SOON: u64 = 1;
+
+/// A time in whole seconds, rounded up, and at least one: who comes back then does not come too early.
+fn seconds(wait: Duration) -> u64 {
+    (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(SOON)
+}
+
 impl Public {
     fn new(status: StatusCode, code: i32, message: &str) -> Self {
         let (data, challenge, nonce, retry_after) = (None, None, None, None);
@@ -189,7 +229,7 @@ impl Failure {
             Self::Authn(stranger) => stranger.error.code(),
             Self::StepUp(denial, _) => denial.reason.code(),
             Self::Everything => "everything-revoked",
-            Self::Route => "unknown-route",
+            Self::Route(_) => "unknown-route",
             Self::Verb => "http-method",
             Self::Overload => "overload",
             Self::Share(Quota::Unauthenticated) => "share-address",
@@ -235,7 +275,7 @@ impl Failure {
     #[must_use]
     pub const fn is_turned_away(&self) -> bool {
         match self {
-            Self::Route | Self::Everything => true,
+            Self::Route(_) | Self::Everything => true,
             Self::Authn(stranger) => matches!(stranger.error, AuthnError::Revoked),
             Self::Host
             | Self::Origin
@@ -276,7 +316,24 @@ impl Failure {
     #[must_use]
     pub fn is_about_arguments(&self) -> bool {
         let about = |reason: &Reason| matches!(reason, Reason::Content(_) | Reason::Arguments(_));
-        matches!(self, Self::Denied(_, denial) if about(&denial.reason))
+        match self {
+            Self::Denied(_, denial) => about(&denial.reason),
+            failure => matches!(failure, Self::Unsent(_)),
+        }
+    }
+
+    /// After how many seconds it may be tried again, where time alone helps: what `Retry-After` says.
+    #[must_use]
+    pub fn retry_after(&self) -> Option<u64> {
+        match self {
+            Self::Rate(wait) | Self::Upstream(UpstreamError::Open(wait)) => Some(seconds(*wait)),
+            Self::Overload
+            | Self::Share(_)
+            | Self::Audit(_)
+            | Self::Session(SessionError::Seal) => Some(SOON),
+            Self::Authn(stranger) if stranger.error.is_ours() => Some(SOON),
+            _ => None,
+        }
     }
 
     /// How the exchange ended, for the record.
@@ -300,10 +357,20 @@ impl Failure {
         Ending { outcome, reason: Some(self.reason()), status, code: Some(public.code) }
     }
 
+    /// The same where the client was told so in a result.
+    #[must_use]
+    pub fn ending_in_result(&self, era: Era) -> Ending {
+        Ending { status: 200, code: None, ..self.ending(&self.public(Some(era))) }
+    }
+
     /// What the client may know. A legacy client takes an HTTP error for the end of the
     /// conversation, so what concerns one request alone is told in the JSON-RPC error alone.
     #[must_use]
     pub fn public(&self, era: Option<Era>) -> Public {
+        Public { retry_after: self.retry_after(), ..self.told(era) }
+    }
+
+    fn told(&self, era: Option<Era>) -> Public {
         let plain = Public::new;
         let of_request = |status| if era == Some(Era::Legacy) { StatusCode::OK } else { status };
         let shape = |message: &str| plain(StatusCode::BAD_REQUEST, code::REQUEST, message);
@@ -350,15 +417,15 @@ impl Failure {
                 code::REQUEST,
                 "the operator has stopped all use of this gateway",
             ),
-            Self::Route => plain(StatusCode::NOT_FOUND, code::REQUEST, "there is nothing here"),
+            Self::Route(astray) => plain(StatusCode::NOT_FOUND, code::REQUEST, astray.note()),
             Self::Verb => {
                 plain(StatusCode::METHOD_NOT_ALLOWED, code::REQUEST, "send messages with POST")
             }
-            Self::Overload => plain(
-                StatusCode::SERVICE_UNAVAILABLE,
-                code::INTERNAL,
-                "too many requests at once; try again",
-            ),
+            Self::Overload => {
+                let message = "too many requests at once; try again";
+                let public = plain(StatusCode::SERVICE_UNAVAILABLE, code::INTERNAL, message);
+                Public { data: Some(self.reasoned()), ..public }
+            }
             Self::Share(quota) => {
                 let message = match quota {
                     Quota::Unauthenticated => "too many requests from this address at once",
@@ -370,17 +437,17 @@ impl Failure {
                 };
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 let public = plain(status, code::INTERNAL, &format!("{message}; try again"));
-                Public { data: Some(reason(self.reason())), retry_after: Some(1), ..public }
+                Public { data: Some(self.reasoned()), ..public }
             }
             Self::Framing => {
                 shape("send one `Content-Length`, or one `Transfer-Encoding: chunked`")
             }
             Self::Rate(wait) => {
-                let wait = wait.as_secs() + 1;
+                let wait = seconds(*wait);
                 let message = format!("too many calls of this tool; try again in {wait} s");
                 let status = of_request(StatusCode::TOO_MANY_REQUESTS);
                 let public = plain(status, code::INTERNAL, &message);
-                Public { retry_after: Some(wait), ..public }
+                Public { data: Some(self.reasoned()), ..public }
             }
             Self::MediaType => plain(
                 StatusCode::UNSUPPORTED_MEDIA_TYPE,
@@ -442,21 +509,21 @@ impl Failure {
                 let message =
                     format!("what the server said was withheld: {}", finding.detector.name());
                 Public {
-                    data: Some(reason(self.reason())),
+                    data: Some(self.reasoned()),
                     ..plain(StatusCode::OK, code::DENIED, &message)
                 }
             }
             Self::Unsent(finding) => {
                 let message = format!("what was given was not sent: {finding}");
                 Public {
-                    data: Some(reason(self.reason())),
+                    data: Some(self.reasoned()),
                     ..plain(StatusCode::OK, code::DENIED, &message)
                 }
             }
             Self::Refused(refusal) => {
                 let message = format!("the server may not ask this: {}", refusal.reason.note());
                 Public {
-                    data: Some(reason(self.reason())),
+                    data: Some(self.reasoned()),
                     ..plain(StatusCode::OK, code::DENIED, &message)
                 }
             }
@@ -486,16 +553,12 @@ impl Failure {
                 code::INTERNAL,
                 "the server did not answer in time",
             ),
-            Self::Upstream(error) if error.is_open() => {
-                let when = match error {
-                    UpstreamError::Open(wait) => format!("in {} s", wait.as_secs() + 1),
-                    _ => "later".to_owned(),
-                };
-                plain(
-                    of_request(StatusCode::SERVICE_UNAVAILABLE),
-                    code::INTERNAL,
-                    &format!("the server keeps failing; try again {when}"),
-                )
+            Self::Upstream(UpstreamError::Open(wait)) => {
+                let message =
+                    format!("the server keeps failing; try again in {} s", seconds(*wait));
+                let status = of_request(StatusCode::SERVICE_UNAVAILABLE);
+                let public = plain(status, code::INTERNAL, &message);
+                Public { data: Some(self.reasoned()), ..public }
             }
             Self::Upstream(_) => plain(
                 of_request(StatusCode::BAD_GATEWAY),
@@ -504,10 +567,15 @@ impl Failure {
             ),
         }
     }
-}
 
-fn reason(code: &str) -> String {
-    format!(r#"{{"reason":"{code}"}}"#)
+    /// The reason for programs, and when to come back: JSON for `error.data`.
+    fn reasoned(&self) -> String {
+        let reason = self.reason();
+        match self.retry_after() {
+            Some(wait) => format!(r#"{{"reason":"{reason}","retryAfter":{wait}}}"#),
+            None => format!(r#"{{"reason":"{reason}"}}"#),
+        }
+    }
 }
 
 /// SPEC 2026-07-28 basic/versioning#protocol-version-negotiation

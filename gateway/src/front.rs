@@ -292,7 +292,7 @@ where
     B::Error: Into<Box<dyn std::error::Error + Send + Sync>>,
 {
     let Some((now, door)) = served.now() else {
-        return reply::empty(StatusCode::SERVICE_UNAVAILABLE);
+        return reply::unavailable();
     };
     let (gateway, old) = (Arc::clone(&now.gateway), served.old);
     if !framed {
@@ -329,7 +329,7 @@ where
         headers.insert(ACCESS_CONTROL_ALLOW_ORIGIN, origin);
         headers.insert(
             ACCESS_CONTROL_EXPOSE_HEADERS,
-            HeaderValue::from_static("mcp-session-id, www-authenticate, dpop-nonce"),
+            HeaderValue::from_static("mcp-session-id, www-authenticate, dpop-nonce, retry-after"),
         );
         headers.insert(VARY, HeaderValue::from_static("Origin"));
     }

@@ -60,6 +60,7 @@ pub mod conversation;
 pub mod kept;
 pub mod upstream;
 pub mod failure;
+pub mod denial;
 pub mod inbound;
 pub mod reply;
 pub mod presentation;

@@ -152,6 +152,8 @@ pub struct OfServer {
     opened: Counter,
     /// Lines of the log that it caused and that were not written.
     suppressed: Counter,
+    /// Progress notifications that belonged to no request.
+    progress_dropped: Counter,
     /// How long sessions with it lasted: those the gateway has ended, and those it has lost.
     sessions: [Histogram; 2],
 }
@@ -191,6 +193,11 @@ impl OfServer {
     /// Counts a line of the log that it caused and that was not written.
     pub fn suppressed(&self) {
         self.suppressed.add(1);
+    }
+
+    /// Counts a progress notification that belonged to no request; whether it was the first.
+    pub fn progress_dropped(&self) -> bool {
+        self.progress_dropped.0.fetch_add(1, Ordering::Relaxed) == 0
     }
 
     /// Counts that its circuit has opened.
@@ -399,6 +406,7 @@ impl Metrics {
             circuit: ArcSwapOption::empty(),
             opened: Counter::default(),
             suppressed: Counter::default(),
+            progress_dropped: Counter::default(),
             sessions: [Histogram::operation(), Histogram::operation()],
         });
         servers.push(Arc::downgrade(&server));
@@ -628,6 +636,12 @@ impl Metrics {
                 "",
                 "Lines of the log that the server caused and that were not written.",
                 by_server(&|server| sum(&server.suppressed)),
+            ),
+            family(
+                "portcullis.progress_dropped",
+                "",
+                "Progress notifications of the server that belonged to no request under way.",
+                by_server(&|server| sum(&server.progress_dropped)),
             ),
             family(
                 "portcullis.in_flight",

@@ -17,7 +17,7 @@ use crate::bridge::{Bridge, Out};
 use crate::budget::Room;
 use crate::door::{Door, Peer};
 use crate::exchange::{Gateway, Place, Route, Standing};
-use crate::failure::Failure;
+use crate::failure::{Astray, Failure};
 use crate::hex;
 use crate::identity::Caller;
 use crate::queue::queue;
@@ -135,7 +135,7 @@ impl Old {
                 let client = Client { door, peer: &peer, caller: &caller, holder: &holder };
                 self.open(gateway, client, known, head.headers)
             }
-            (Ok(()), End::Stream, None) => Err(Failure::Route),
+            (Ok(()), End::Stream, None) => Err(Failure::Route(Astray::Unknown)),
             (Ok(()), End::Message, _) => match gateway.body(body, &holder, &mut place).await {
                 Ok(text) => {
                     // The message takes a place of its own.
@@ -163,7 +163,7 @@ impl Old {
         let Client { door, peer, caller, holder } = client;
         let standing = gateway.standing(holder)?;
         let key: [u8; 16] = seal::random().map_err(|_opaque| Failure::Overload)?;
-        let path: Uri = route.path.parse().map_err(|_unusable| Failure::Route)?;
+        let path: Uri = route.path.parse().map_err(|_unusable| Failure::Route(Astray::Unknown))?;
         let door = Arc::new(door.inside());
         let (events, body) = queue(Room { events: WAITING, ..gateway.conversations.room(holder) });
         let endpoint =

@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use aws_lc_rs::{constant_time, digest};
 use bytes::Bytes;
-use http::header::{AUTHORIZATION, CONTENT_TYPE, ORIGIN, WWW_AUTHENTICATE};
+use http::header::{AUTHORIZATION, CONTENT_TYPE, ORIGIN, RETRY_AFTER, WWW_AUTHENTICATE};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Limited};
 use hyper::body::{Body as _, Incoming};
@@ -28,7 +28,7 @@ use tokio_util::sync::CancellationToken;
 use crate::audit::{By, Journal};
 use crate::body::Body;
 use crate::door::Door;
-use crate::failure::Failure;
+use crate::failure::{Failure, SOON};
 use crate::heartbeat::Heartbeats;
 use crate::killswitch::{Act, ChangeError, Kept, Killswitch};
 use crate::live::Live;
@@ -482,6 +482,9 @@ fn text(status: StatusCode, body: impl Into<Bytes>) -> Response<Body> {
     *response.status_mut() = status;
     let kind = HeaderValue::from_static("text/plain; charset=utf-8");
     response.headers_mut().insert(CONTENT_TYPE, kind);
+    if status == StatusCode::SERVICE_UNAVAILABLE {
+        response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(SOON));
+    }
     response
 }
 

@@ -162,6 +162,8 @@ pub mod meta {
     pub const OURS: &str = "dev.portcullis/";
     /// Ours: the servers whose part of a list is missing.
     pub const PARTIAL: &str = "dev.portcullis/partial";
+    /// Ours: why a call of a tool was denied, in its result.
+    pub const DENIAL: &str = "dev.portcullis/denial";
     /// Asks for progress notifications.
     pub const PROGRESS_TOKEN: &str = "progressToken";
     /// W3C Trace Context.

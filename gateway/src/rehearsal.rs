@@ -21,6 +21,7 @@ use policy::uri::{ResourceUri, UriError};
 use policy::work::Budget;
 
 use crate::assembly::StartError;
+use crate::denial::ToolDenial;
 use crate::failure::{Failure, Public};
 use crate::protocol::Era;
 use crate::settings::cases::Question;
@@ -46,13 +47,22 @@ pub enum Known {
     Nothing,
 }
 
+/// How a denied caller would be told so.
+#[derive(Debug)]
+pub enum DeniedAs {
+    /// In the result of the call, with this text.
+    Result(String),
+    /// With an error.
+    Error(Box<Public>),
+}
+
 /// What would be decided.
 #[derive(Debug)]
 pub struct Answer {
     /// The decision, as it would be recorded.
     pub decision: Decision,
     /// What the caller would be told, if it is denied.
-    pub told: Option<Public>,
+    pub told: Option<DeniedAs>,
     /// Whether it stands in the list that the caller is shown; nothing of the sort has a list if not
     /// known.
     pub listed: Option<bool>,
@@ -154,7 +164,7 @@ impl Rehearsal {
         let name = uri.as_ref().map_or(&**name, ResourceUri::as_str);
         let subject = Subject { principal, server, kind: *kind, name, arguments, known: known_of };
         let rules = self.policy.access().explain(subject);
-        let told = denial.map(|denial| told(*kind, denial));
+        let told = denial.map(|denial| told(&self.policy, *kind, denial));
         Answer { decision, told, listed, known, rules }
     }
 
@@ -235,8 +245,12 @@ fn uri_of(kind: Kind, name: &str) -> Option<Result<ResourceUri, UriError>> {
     }
 }
 
-fn told(kind: Kind, denial: Denial) -> Public {
-    Failure::Denied(kind, denial).public(Some(Era::Modern))
+fn told(policy: &Policy, kind: Kind, denial: Denial) -> DeniedAs {
+    let failure = Failure::Denied(kind, denial);
+    match ToolDenial::of(&failure, policy, None) {
+        Some(denial) => DeniedAs::Result(denial.text),
+        None => DeniedAs::Error(Box::new(failure.public(Some(Era::Modern)))),
+    }
 }
 
 /// The version that counts: one that is approved, else one that could be.

@@ -13,7 +13,8 @@ use policy::name::ServerName;
 use policy::offer::Kind;
 
 use crate::body::Body;
-use crate::failure::Public;
+use crate::denial::ToolDenial;
+use crate::failure::{Public, SOON};
 use crate::protocol::{Era, LEVELS, code, meta, method};
 use crate::sse;
 use crate::upstream::{Listing, Question, Written};
@@ -52,6 +53,13 @@ pub fn empty(status: StatusCode) -> Response<Body> {
     response
 }
 
+/// An answer without a body while there is nobody to serve the request.
+pub fn unavailable() -> Response<Body> {
+    let mut response = empty(StatusCode::SERVICE_UNAVAILABLE);
+    response.headers_mut().insert(RETRY_AFTER, HeaderValue::from(SOON));
+    response
+}
+
 /// An error.
 pub fn error(public: &Public, id: Option<&Id>) -> Response<Body> {
     let mut response = json(wire::error(id, public.code, &public.message, public.data.as_deref()));
@@ -64,15 +72,13 @@ pub fn error(public: &Public, id: Option<&Id>) -> Response<Body> {
         StatusCode::METHOD_NOT_ALLOWED => {
             headers.insert(ALLOW, HeaderValue::from_static("POST, GET, DELETE"));
         }
-        StatusCode::SERVICE_UNAVAILABLE => {
-            headers.insert(RETRY_AFTER, HeaderValue::from_static("1"));
-        }
-        StatusCode::TOO_MANY_REQUESTS => {
-            let wait = public.retry_after.unwrap_or(1);
-            headers.insert(RETRY_AFTER, HeaderValue::from(wait));
-        }
         _ => {}
     }
+    // Each of these says when to come back; in a session a status of 200 says the same.
+    let comes_back =
+        [StatusCode::SERVICE_UNAVAILABLE, StatusCode::TOO_MANY_REQUESTS].contains(&public.status);
+    let wait = public.retry_after.or(comes_back.then_some(SOON));
+    headers.extend(wait.map(|wait| (RETRY_AFTER, HeaderValue::from(wait))));
     headers.extend(public.challenge.clone().map(|challenge| (WWW_AUTHENTICATE, challenge)));
     let nonce = public.nonce.clone();
     headers.extend(nonce.map(|nonce| (HeaderName::from_static("dpop-nonce"), nonce)));
@@ -213,19 +219,34 @@ pub fn result(
     Body::Parts(parts)
 }
 
+/// A denied call of a tool as a whole answer.
+#[must_use]
+pub fn denied_call(id: &Id, era: Era, denial: &ToolDenial) -> Response<Body> {
+    let mut response = json(tool_error(id, era, denial));
+    let wait = denial.retry_after.map(HeaderValue::from);
+    response.headers_mut().extend(wait.map(|wait| (RETRY_AFTER, wait)));
+    response
+}
+
 /// The result of a call of a tool that says to the model why there is none.
 ///
 /// SPEC 2026-07-28 server/tools#error-handling
 #[must_use]
-pub fn tool_error(id: &Id, era: Era, message: &str) -> Body {
-    let mut out = wire::head(Some(id), 160 + message.len());
+pub fn tool_error(id: &Id, era: Era, denial: &ToolDenial) -> Body {
+    let mut out = wire::head(Some(id), 192 + denial.text.len() + denial.meta.len());
     out.extend_from_slice(br#""result":{"#);
     if era == Era::Modern {
         out.extend_from_slice(br#""resultType":"complete","#);
     }
     out.extend_from_slice(br#""isError":true,"content":[{"type":"text","text":"#);
-    policy::json::write_string(&mut out, message);
-    out.extend_from_slice(b"}]}}");
+    policy::json::write_string(&mut out, &denial.text);
+    out.extend_from_slice(b"}]");
+    let mut result = Object::resume(&mut out);
+    let mut meta = Object::open(result.key("_meta"));
+    meta.raw(meta::DENIAL, &denial.meta);
+    meta.close();
+    result.close();
+    out.push(b'}');
     out.into()
 }
 

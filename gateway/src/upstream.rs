@@ -82,7 +82,7 @@ use program::Starter;
 pub use request::Manner;
 use request::{Outgoing, Speaker};
 use seat::{Opener, Seats};
-use standing::{Key, Standing};
+use standing::{Key, OwnDesk, Standing};
 use turn::Turn;
 pub use wants::{RESOURCES, Wants, changed, flag};
 
@@ -121,6 +121,8 @@ pub struct Upstream {
     met: AtomicU64,
     /// A server that speaks the modern era has refused a handshake.
     modern_alone: AtomicBool,
+    /// It was found to speak the legacy era alone: that is tried first, also after it was away.
+    is_legacy: AtomicBool,
     /// It begins streams with the first thing it says on them.
     begins_late: AtomicBool,
     /// What it offers to all, and what it offers to one.
@@ -130,6 +132,8 @@ pub struct Upstream {
     capable: CapableShelves,
     /// Sessions the gateway keeps for callers who have none of their own.
     standing: Bounded<Key, Arc<Standing>>,
+    /// The desks of sessions that clients have of their own.
+    desks: Bounded<(Key, Leg), OwnDesk>,
     /// How many listen for a resource, by session.
     watched: Bounded<(Option<Leg>, u64, Box<str>), usize>,
 }
@@ -226,11 +230,13 @@ impl Upstream {
             asks_callers,
             met: AtomicU64::new(0),
             modern_alone: AtomicBool::new(server.protocol == Protocol::Modern),
+            is_legacy: AtomicBool::new(false),
             begins_late: AtomicBool::new(false),
             shared: Arc::default(),
             shelves: Bounded::new(limits.sessions),
             capable: CapableShelves::new(&server.asks),
             standing: Bounded::new(limits.sessions),
+            desks: Bounded::new(limits.sessions),
             watched: Bounded::new(limits.sessions),
         })
     }
@@ -489,6 +495,7 @@ impl Upstream {
             attempts: 0,
             pings: Gcra::new(),
             aside: None,
+            reports: false,
             last: None,
         };
         answer.aside = self.aside(&answer);
@@ -500,7 +507,6 @@ impl Upstream {
                 self.lost(&answer.party, answer.leg.as_ref());
                 answer.over = true;
                 answer.leg = self.reach(&answer.party).await?;
-                answer.aside = self.aside(&answer);
                 let (inputs, state) = (answer.manner.inputs.take(), answer.manner.state.take());
                 answer.again(inputs, state).await?;
             }

@@ -13,7 +13,7 @@ use crate::access::{Access, Rule, Says, Things};
 use crate::condition::Condition;
 use crate::constraint::{Constraint, Limits};
 use crate::content::{Contents, Direction, Handlings, Over, Profile, Size};
-use crate::decision::Mode;
+use crate::decision::{Denials, Mode};
 use crate::definitions::Definitions;
 use crate::name::{
     ClientId, GroupName, NameError, PrincipalId, RoleName, RuleId, Scope, ServerName,
@@ -29,6 +29,10 @@ use crate::shadow::{Shadowing, Winner};
 pub struct RawPolicy {
     /// Whom a denied caller may ask: an address, a channel, a link. Shown in denials.
     contact: Option<String>,
+    /// How a denied call of a tool is answered whose caller may know of the tool: `result`, a result with
+    /// `isError: true` that says why in words for the model; or `error`, the JSON-RPC error -31403.
+    #[serde(default)]
+    denials: Denials,
     /// The rules; their order has no meaning. A `forbid` beats every `allow`.
     #[serde(default)]
     rules: Vec<RawRule>,
@@ -224,6 +228,7 @@ pub fn compile(raw: RawPolicy, known: Known<'_>) -> Result<Policy, Vec<Problem>>
         return Err(compiler.problems);
     }
     Ok(Policy::new(access, raw.definitions, contact)
+        .with_denials(raw.denials)
         .with_shadowing(raw.shadowing)
         .with_contents(contents)
         .with_constraints(constraints))

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use crate::control::Ran;
 use crate::inspect::Finding;
-pub use crate::mode::Mode;
+pub use crate::mode::{Denials, Mode};
 use crate::name::{RuleId, Scope};
 use crate::offer::Kind;
 use crate::pin::Digest;

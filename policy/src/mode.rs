@@ -27,3 +27,14 @@ pub enum Mode {
     /// It is ignored.
     Off,
 }
+
+/// How a denied call of a tool is answered whose caller may know of the tool.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, serde::Deserialize, schemars::JsonSchema)]
+#[serde(rename_all = "camelCase")]
+pub enum Denials {
+    /// With a result that has `isError: true`: the loop of an agent goes on, and its model reads why.
+    #[default]
+    Result,
+    /// With the JSON-RPC error -31403. What is wrong with the arguments is a result all the same.
+    Error,
+}

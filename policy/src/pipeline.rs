@@ -15,7 +15,7 @@ use crate::condition::{Arguments, Subject};
 use crate::constraint::Constraint;
 use crate::content::Contents;
 use crate::control::{Control, Ran};
-use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
+use crate::decision::{Decision, Denial, Denials, Effect, Mode, Reason, Told};
 use crate::definitions::Definitions;
 use crate::inspect::Finding;
 use crate::json::{Document, Fragment, Value};
@@ -242,6 +242,7 @@ pub struct Policy {
     access: Access,
     definitions: Definitions,
     contact: Option<Arc<str>>,
+    denials: Denials,
     revoked: ArcSwap<Revoked>,
     pins: ArcSwap<Pins>,
     shadowing: Shadowing,
@@ -258,6 +259,24 @@ impl Policy {
     #[must_use]
     pub fn new(access: Access, definitions: Definitions, contact: Option<Arc<str>>) -> Self {
         Self { access, definitions, contact, ..Self::default() }
+    }
+
+    /// The same, answering denied calls of tools like this.
+    #[must_use]
+    pub fn with_denials(self, denials: Denials) -> Self {
+        Self { denials, ..self }
+    }
+
+    /// How a denied call of a tool is answered whose caller may know of the tool.
+    #[must_use]
+    pub const fn denials(&self) -> Denials {
+        self.denials
+    }
+
+    /// Whom a denied caller may ask, where no rule names somebody else.
+    #[must_use]
+    pub fn contact(&self) -> Option<&str> {
+        self.contact.as_deref()
     }
 
     /// The same, with this done about things that could be taken for others.

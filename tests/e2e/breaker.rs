@@ -81,6 +81,12 @@ fn a_server_that_keeps_failing_is_left_alone() {
                 assert_eq!((refused.status, refused.code()), (status, -32603), "{}", refused.body);
                 let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
                 assert!(message.contains("keeps failing; try again"), "{message}");
+                // Until it is tried again by itself; in both eras.
+                let wait: u64 = refused.header("retry-after").unwrap().parse().unwrap();
+                assert!((3000..=3600).contains(&wait), "{wait}");
+                assert!(message.ends_with(&format!("in {wait} s")), "{message}");
+                let data = &refused.json()["error"]["data"];
+                assert_eq!(data, &json!({ "reason": "circuit-open", "retryAfter": wait }));
                 let record = gateway.last();
                 assert_eq!(
                     (&record["reason"], &record["outcome"]),

@@ -455,7 +455,7 @@ fn what_is_said_beside_answers_is_looked_at_too() {
             let inputs = json!({ "q": { "action": "accept", "content": { "x": SECRET } } });
             let params = json!({ "name": "work", "arguments": {}, "requestState": state, "inputResponses": inputs });
             let answer = client.ask("tools/call", params);
-            assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{}", answer.body);
+            assert_eq!(answer.denial().unwrap()["reason"], "content", "{}", answer.body);
             assert_eq!(server.tool_calls().len(), before);
         }
     }

@@ -23,6 +23,7 @@ mod compat;
 mod content;
 mod conformance;
 mod costs;
+mod denials;
 mod deploy;
 mod deputy;
 mod egress;

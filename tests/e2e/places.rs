@@ -444,7 +444,7 @@ fn a_server_asks_nothing_that_it_is_not_configured_to_ask() {
             );
             if era == Era::Modern {
                 assert_eq!(record["reason"], "ask-not-configured");
-                assert_eq!(answer.json()["error"]["data"]["reason"], "ask-not-configured");
+                assert_eq!(answer.denial().unwrap()["reason"], "ask-not-configured");
             } else {
                 // A legacy server is told so, and goes on.
                 assert_eq!(answer.json()["result"]["content"][0]["text"], "done", "{answer:?}");
@@ -770,7 +770,7 @@ fn an_answer_of_a_client_is_put_to_guardrails_and_what_is_found_in_it_is_on_reco
         ana.ask("tools/call", params)
     };
     let answer = again("bad name");
-    assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{answer:?}");
+    assert_eq!(answer.denial().unwrap()["reason"], "content", "{answer:?}");
     assert!(gateway.last()["found"].to_string().contains("guardrail"), "{}", gateway.last());
     assert!(!reached(&server, "bad name"));
     let asked = guard.calls();
@@ -780,7 +780,7 @@ fn an_answer_of_a_client_is_put_to_guardrails_and_what_is_found_in_it_is_on_reco
     assert!(gateway.last()["found"].to_string().contains("secrets"), "{}", gateway.last());
     // What is blocked is not sent.
     let answer = again(CANARY);
-    assert_eq!(answer.json()["error"]["data"]["reason"], "content", "{answer:?}");
+    assert_eq!(answer.denial().unwrap()["reason"], "content", "{answer:?}");
     assert!(gateway.last()["found"].to_string().contains("canaries"), "{}", gateway.last());
     assert!(!reached(&server, CANARY));
 }

@@ -83,10 +83,14 @@ fn what_is_explained_is_what_is_decided() {
                 assert_eq!(explained.status.code(), Some(if denied { 5 } else { 0 }), "{about}");
                 if denied {
                     assert_eq!(shown["reason"], record["reason"], "{about}");
-                    let error = &answer.json()["error"];
-                    if !error.is_null() {
-                        assert_eq!(shown["told"]["message"], error["message"], "{about}");
-                    }
+                    let (told, answer) = (&shown["told"], answer.json());
+                    assert_eq!(told["isError"], answer["result"]["isError"], "{about}");
+                    assert_eq!(told["code"], answer["error"]["code"], "{about}");
+                    let text = match answer["error"]["message"].as_str() {
+                        Some(message) => message,
+                        None => answer["result"]["content"][0]["text"].as_str().unwrap(),
+                    };
+                    assert_eq!(told["message"], text, "{about}");
                 }
                 let listed = client.tools().iter().any(|tool| tool == name);
                 assert_eq!(shown["listed"], listed, "{about}");
@@ -98,7 +102,8 @@ fn what_is_explained_is_what_is_decided() {
             "denied: forbidden (rule `frozen`)",
             "caller      ana (dev)",
             "approved in the lockfile",
-            "told        -31403 denied by rule `frozen`; ask ops",
+            "told        isError denied by rule `frozen`: the policy forbids this call. The same call will be \
+             denied again: go on without it, or tell the user. If it should be allowed, ask ops.",
             "allow   ana-drops                applies",
             "allow   ops-all                  is for other callers",
             "forbid  small                    is about other things",

@@ -202,7 +202,7 @@ fn files_beside_the_configuration_are_part_of_it() {
         assert_eq!(operator(&gateway, "POST", "/reload").status, 200);
         let after = operator(&gateway, "GET", "/config").json()["appliedHash"].clone();
         assert_ne!(before, after);
-        assert!(ana.call("read", &json!({})).code() < 0);
+        assert!(ana.call("read", &json!({})).denial().is_some());
         assert_eq!(gateway.last()["reason"], "approval-required");
         assert_eq!(gateway.last()["policy"], after);
         // What could not be read changes nothing.
@@ -516,7 +516,7 @@ fn calls_that_were_counted_stay_counted() {
         counted.more = "registry: {tools: [{server: up, tool: read, rate: 2/h}]}\n".to_owned();
         let gateway = counted.start_at(&file);
         let ana = gateway.client(era, ANA);
-        let called = || ana.call("read", &json!({})).code() == 0;
+        let called = || ana.call("read", &json!({})).denial().is_none();
         assert!(called());
         reloaded(&gateway, &file, "tools: [read]", "tools: [read, other]");
         assert!(called());

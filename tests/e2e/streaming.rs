@@ -2,12 +2,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 
-use e2e::client::{get, read, until};
-use e2e::gateway::{ANA, Config, binary};
-use e2e::server::{Server, tool};
+use e2e::client::{Client, get, read, until};
+use e2e::gateway::{ANA, BOB, Config, Gateway, binary, root};
+use e2e::server::{Call, Server, greeting, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
@@ -47,7 +48,7 @@ fn stepping(era: Era) -> (Server, Sender<()>) {
     (server, go)
 }
 
-fn begun(gateway: &e2e::gateway::Gateway, era: Era) -> (TcpStream, e2e::client::Client) {
+fn begun(gateway: &Gateway, era: Era) -> (TcpStream, Client) {
     let ana = gateway.client(era, ANA);
     let params = json!({ "name": "work", "_meta": { "progressToken": "my-token" } });
     let mut stream = TcpStream::connect(gateway.address).unwrap();
@@ -77,6 +78,7 @@ fn progress_arrives_while_the_call_is_under_way() {
         assert!(rest.contains("\"progress\":2") && rest.contains("\"id\":41"), "{rest}");
         let record = gateway.recorded("the call", |r| r["method"] == "tools/call");
         assert_eq!(record["outcome"], "answered");
+        assert_eq!(dropped(&gateway), 1, "what is another's is counted");
         let sent: Vec<_> = server.tool_calls();
         assert!(!String::from_utf8_lossy(&sent[0].bytes).contains("my-token"));
     }
@@ -227,18 +229,22 @@ fn what_is_in_flight_ends_before_the_gateway_does() {
 
 #[test]
 fn more_requests_than_there_are_places_are_refused() {
-    let (server, go) = stepping(Era::Modern);
-    let gateway = Config::of(&server.url()).limits("inFlight: 1").start();
-    let (mut stream, ana) = begun(&gateway, Era::Modern);
-    eventually("the call", || (!server.tool_calls().is_empty()).then_some(()));
-    // A stream holds its place until it ends.
-    until(&mut stream, "\"progress\":1");
-    let refused = ana.ask("tools/list", json!({}));
-    assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")));
-    assert_eq!(gateway.last()["reason"], "overload");
-    go.send(()).unwrap();
-    until(&mut stream, "0\r\n\r\n");
-    eventually("a place", || (ana.ask("tools/list", json!({})).status == 200).then_some(()));
+    for era in ERAS {
+        let (server, go) = stepping(era);
+        let gateway = Config::of(&server.url()).limits("inFlight: 1").start();
+        let (mut stream, ana) = begun(&gateway, era);
+        eventually("the call", || (!server.tool_calls().is_empty()).then_some(()));
+        // A stream holds its place until it ends.
+        until(&mut stream, "\"progress\":1");
+        let refused = ana.ask("tools/list", json!({}));
+        assert_eq!((refused.status, refused.header("retry-after")), (503, Some("1")), "{era:?}");
+        let data = &refused.json()["error"]["data"];
+        assert_eq!(data, &json!({ "reason": "overload", "retryAfter": 1 }));
+        assert_eq!(gateway.last()["reason"], "overload");
+        go.send(()).unwrap();
+        until(&mut stream, "0\r\n\r\n");
+        eventually("a place", || (ana.ask("tools/list", json!({})).status == 200).then_some(()));
+    }
     let (silent, release) = silent();
     let gateway = Config::of(&silent.url()).limits("inFlight: 1").start();
     let (_stream, ana) = begun(&gateway, Era::Modern);
@@ -271,5 +277,315 @@ fn before_it_stops_it_says_so_and_goes_on() {
         assert!(client.call("echo", &json!({ "text": "x" })).json()["result"].is_object());
         gateway.terminate();
         assert_eq!(gateway.ended(), Some(0));
+    }
+}
+
+#[test]
+fn progress_without_a_token_in_the_answer_to_a_call_is_of_that_call() {
+    for upstream in ERAS {
+        let server = Server::with(upstream, json!([tool("work")]), |call, stream| {
+            let result = json!({ "resultType": "complete", "content": [] });
+            let end = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+            stream.write_all(HEAD).is_ok()
+                && event(stream, &progressed(None, 1))
+                && event(stream, &end)
+                && stream.write_all(b"0\r\n\r\n").is_ok()
+        });
+        for era in ERAS {
+            let gateway = Config::of(&server.url()).start();
+            let (mut stream, ana) = begun(&gateway, era);
+            let answer = read(&mut stream);
+            assert_eq!(answer.events().len(), 2, "{era:?} {upstream:?}: {answer:?}");
+            assert!(answer.body.contains(r#""progressToken":"my-token""#), "{answer:?}");
+            assert_eq!(dropped(&gateway), 0);
+            // A client that does not want any gets none.
+            let answer = ana.call("work", &json!({}));
+            assert!(!answer.body.contains("notifications/progress"), "{answer:?}");
+            assert_eq!(dropped(&gateway), 1);
+        }
+    }
+}
+
+/// Everybody may call everything.
+const OPEN: &str =
+    "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
+
+/// The streams of the sessions of a server, by session id.
+type Streams = Arc<Mutex<Vec<(String, TcpStream)>>>;
+
+fn session_of(call: &Call) -> String {
+    let line = call.head.lines().find_map(|line| {
+        let (name, value) = line.split_once(": ")?;
+        name.eq_ignore_ascii_case("mcp-session-id").then_some(value)
+    });
+    line.unwrap_or_default().to_owned()
+}
+
+/// A legacy server that says nothing in answer to a call but its end, when it is told to: what it reports comes
+/// on the stream of the session.
+fn aside() -> (Server, Streams, Sender<()>) {
+    let (go, wait) = channel();
+    let (wait, count) = (Mutex::new(wait), AtomicUsize::new(0));
+    let streams = Streams::default();
+    let kept = Arc::clone(&streams);
+    let server = Server::start(move |call, stream| {
+        let bytes = match call.method() {
+            "initialize" => {
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                let session = format!("mcp-session-id: session-{number}\r\n");
+                let hello = String::from_utf8(greeting(call, Era::Legacy)).unwrap();
+                let hello = hello.replace("mcp-session-id: upstream-session\r\n", "");
+                with_header(hello.as_bytes(), &session)
+            }
+            "tools/list" => call.result(&json!({ "tools": [tool("work")] })),
+            "tools/call" => {
+                if wait.lock().unwrap().recv().is_err() {
+                    return false;
+                }
+                call.text("done")
+            }
+            "" if call.head.starts_with("GET") => {
+                let clone = stream.try_clone().unwrap();
+                let begun = stream.write_all(HEAD).is_ok();
+                kept.lock().unwrap().push((session_of(call), clone));
+                return begun;
+            }
+            _ => greeting(call, Era::Legacy),
+        };
+        stream.write_all(&bytes).is_ok()
+    });
+    (server, streams, go)
+}
+
+/// Says something on the stream of a session, once it is there.
+fn say(streams: &Streams, session: &str, message: &Value) {
+    let said = eventually("the stream", || {
+        let mut streams = streams.lock().unwrap();
+        let found = streams.iter_mut().find(|(known, _)| known == session);
+        found.map(|(_, stream)| event(stream, message))
+    });
+    assert!(said);
+}
+
+/// Progress with whatever stands for its token, if anything.
+fn progressed(token: Option<Value>, done: i32) -> Value {
+    let mut message = progress(&Value::Null, done);
+    match token {
+        Some(token) => message["params"]["progressToken"] = token,
+        None => drop(message["params"].as_object_mut().unwrap().remove("progressToken")),
+    }
+    message
+}
+
+/// A call of `client` that wants progress; the session and the token that the server knows it by.
+fn calling(
+    gateway: &Gateway,
+    server: &Server,
+    client: &Client,
+    token: &str,
+) -> (TcpStream, String, Value) {
+    let before = server.tool_calls().len();
+    let params = json!({ "name": "work", "_meta": { "progressToken": token } });
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    stream.write_all(&client.call_bytes(&json!(41), &params)).unwrap();
+    let call = eventually("the call", || server.tool_calls().into_iter().nth(before));
+    let token = call.body["params"]["_meta"]["progressToken"].clone();
+    (stream, session_of(&call), token)
+}
+
+fn dropped(gateway: &Gateway) -> u64 {
+    let text = get(gateway.ops.unwrap(), "/metrics").body;
+    let name = "portcullis_progress_dropped_total{server=\"up\"} ";
+    text.lines().find_map(|line| line.strip_prefix(name)).unwrap().parse().unwrap()
+}
+
+fn logged(gateway: &Gateway) -> usize {
+    gateway.log.lock().unwrap().matches("progress was dropped").count()
+}
+
+#[test]
+fn progress_on_the_stream_of_a_session_reaches_the_call_it_belongs_to() {
+    let (server, streams, go) = aside();
+    let gateway = Config::of(&server.url()).start();
+    // The stream of the session is that of the client, or the gateway's own for a client that has none.
+    for era in ERAS {
+        let ana = gateway.client(era, ANA);
+        let mut listening = (era == Era::Legacy).then(|| ana.stream(None));
+        listening.iter_mut().for_each(|stream| drop(until(stream, "200 OK")));
+        let (mut call, session, token) = calling(&gateway, &server, &ana, "my-token");
+        for done in 1..=3 {
+            say(&streams, &session, &progressed(Some(token.clone()), done));
+        }
+        let seen = until(&mut call, "\"progress\":3");
+        assert_eq!(seen.matches(r#""progressToken":"my-token""#).count(), 3, "{era:?}: {seen}");
+        assert!(seen.contains("\"progress\":1") && seen.contains("\"progress\":2"), "{seen}");
+        assert!(!seen.contains(&token.to_string()), "{seen}");
+        go.send(()).unwrap();
+        assert!(until(&mut call, "\r\n0\r\n").contains("\"id\":41"));
+    }
+    assert_eq!((dropped(&gateway), logged(&gateway)), (0, 0));
+}
+
+#[test]
+fn progress_without_a_token_is_of_the_only_call_and_else_is_dropped_counted_and_logged_once() {
+    let (server, streams, go) = aside();
+    let gateway = Config::of(&server.url()).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let mut listening = ana.stream(None);
+    until(&mut listening, "200 OK");
+    let (mut first, session, ended) = calling(&gateway, &server, &ana, "first");
+    let params = json!({ "name": "work", "_meta": { "progressToken": "second" } });
+    let mut second = TcpStream::connect(gateway.address).unwrap();
+    second.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    second.write_all(&ana.call_bytes(&json!(42), &params)).unwrap();
+    eventually("both calls", || (server.tool_calls().len() == 2).then_some(()));
+    // It could be of either.
+    say(&streams, &session, &progressed(None, 1));
+    eventually("the first is dropped", || (dropped(&gateway) == 1).then_some(()));
+    go.send(()).unwrap();
+    let seen = read(&mut first);
+    assert_eq!(seen.json()["id"], 41, "{seen:?}");
+    assert!(!seen.body.contains("\"progress\""), "{seen:?}");
+    // What has ended, and what never was, is nobody's, also where there is one call alone.
+    for stranger in [ended, json!("x"), json!(7), json!({})] {
+        say(&streams, &session, &progressed(Some(stranger), 2));
+    }
+    eventually("the others are dropped", || (dropped(&gateway) == 5).then_some(()));
+    say(&streams, &session, &progressed(None, 3));
+    say(&streams, &session, &progressed(Some(Value::Null), 4));
+    let seen = until(&mut second, "\"progress\":4");
+    assert_eq!(seen.matches(r#""progressToken":"second""#).count(), 2, "{seen}");
+    assert!(!seen.contains("\"progress\":1") && !seen.contains("\"progress\":2"), "{seen}");
+    go.send(()).unwrap();
+    until(&mut second, "\r\n0\r\n");
+    assert_eq!((dropped(&gateway), logged(&gateway)), (5, 1));
+}
+
+#[test]
+fn progress_of_one_session_never_reaches_a_call_of_another() {
+    for era in ERAS {
+        let (server, streams, go) = aside();
+        let gateway = Config::of(&server.url()).policy(OPEN).start();
+        // Two callers; and two sessions of one, where its clients have sessions of their own.
+        let other = if era == Era::Legacy { [ANA, BOB].as_slice() } else { &[BOB] };
+        for (n, other) in other.iter().enumerate() {
+            let clients = [gateway.client(era, ANA), gateway.client(era, other)];
+            let mut listening = Vec::new();
+            for client in clients.iter().filter(|_| era == Era::Legacy) {
+                let mut stream = client.stream(None);
+                until(&mut stream, "200 OK");
+                listening.push(stream);
+            }
+            let (mut one, of_one, token) = calling(&gateway, &server, &clients[0], "first");
+            let (mut two, of_two, its) = calling(&gateway, &server, &clients[1], "second");
+            assert_ne!(of_one, of_two);
+            // On the stream of each the token of the other.
+            say(&streams, &of_two, &progressed(Some(token.clone()), 8));
+            say(&streams, &of_one, &progressed(Some(its.clone()), 9));
+            eventually("both are dropped", || {
+                (dropped(&gateway) == 2 * (n as u64 + 1)).then_some(())
+            });
+            // On its own stream what names nothing is its own.
+            say(&streams, &of_one, &progressed(None, 10));
+            say(&streams, &of_two, &progressed(Some(its.to_string().into()), 10));
+            for (stream, own, foreign) in
+                [(&mut one, "first", "second"), (&mut two, "second", "first")]
+            {
+                let seen = until(stream, "\"progress\":10");
+                assert!(seen.contains(own) && !seen.contains(foreign), "{era:?}: {seen}");
+                assert!(
+                    !seen.contains("\"progress\":8") && !seen.contains("\"progress\":9"),
+                    "{seen}"
+                );
+            }
+            // Which of them ends first the server decides.
+            go.send(()).unwrap();
+            go.send(()).unwrap();
+            for stream in [&mut one, &mut two] {
+                until(stream, "\r\n0\r\n");
+            }
+        }
+        assert_eq!(logged(&gateway), 1);
+    }
+}
+
+/// What `tests/sdk/reporter.py` says, over the old HTTP+SSE transport.
+fn over_sse() -> Server {
+    let streams = Streams::default();
+    Server::start(move |call, stream| {
+        if call.head.starts_with("GET") {
+            let begin = "event: endpoint\r\ndata: /message\r\n\r\n";
+            let begun = stream.write_all(HEAD).is_ok()
+                && write!(stream, "{:x}\r\n{begin}\r\n", begin.len()).is_ok();
+            // The newest stream is the one that the next messages are answered on.
+            streams.lock().unwrap().insert(0, (String::new(), stream.try_clone().unwrap()));
+            return begun;
+        }
+        let result = match call.method() {
+            "initialize" => {
+                json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                                    "serverInfo": { "name": "old", "version": "1" } })
+            }
+            "tools/list" => json!({ "tools": [tool("work")] }),
+            _ => json!({ "content": [{ "type": "text", "text": "done" }] }),
+        };
+        let accepted = b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n";
+        if call.method() == "tools/call" {
+            let token = call.body["params"]["_meta"]["progressToken"].clone();
+            let text = token.to_string().into();
+            for (token, done) in
+                [Some(token), Some(text), None, Some(json!("x"))].into_iter().zip(1..)
+            {
+                say(&streams, "", &progressed(token, done));
+            }
+        }
+        let id = &call.body["id"];
+        let unknown = call.method() == "server/discover";
+        let answer = match unknown {
+            true => {
+                json!({ "jsonrpc": "2.0", "id": id, "error": { "code": -32601, "message": "no" } })
+            }
+            false => json!({ "jsonrpc": "2.0", "id": id, "result": result }),
+        };
+        if !id.is_null() {
+            say(&streams, "", &answer);
+        }
+        stream.write_all(accepted).is_ok()
+    })
+}
+
+#[test]
+fn progress_over_a_channel_is_of_the_call_it_names_and_without_a_token_only_where_callers_share_none()
+ {
+    let program = root().join("tests/sdk/reporter.py");
+    let old = over_sse();
+    let stdio = format!("command: python3, args: ['{}']", program.display());
+    let sse = format!("url: '{}', transport: httpSse", old.url());
+    for era in ERAS {
+        for (server, sharing, seen) in [
+            (&stdio, "perSession", vec![1, 2, 3]),
+            (&stdio, "shared", vec![1, 2]),
+            (&sse, "shared", vec![1, 2]),
+        ] {
+            let servers = format!("- {{name: up, {server}, sharing: {sharing}}}");
+            let gateway = Config::with(&servers, "[up]").start();
+            let ana = gateway.client(era, ANA);
+            let params = json!({ "name": "work", "_meta": { "progressToken": "mine" } });
+            let mut stream = TcpStream::connect(gateway.address).unwrap();
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            stream.write_all(&ana.call_bytes(&json!(1), &params)).unwrap();
+            let answer = read(&mut stream);
+            let what = format!("{era:?} {server} {sharing}: {answer:?}");
+            let told = answer.events().into_iter().filter(|event| event.contains("\"progress\""));
+            let told: Vec<_> = told.collect();
+            assert_eq!(told.len(), seen.len(), "{what}");
+            for (event, done) in told.iter().zip(&seen) {
+                assert!(event.contains(&format!("\"progress\":{done}")), "{what}");
+                assert!(event.contains(r#""progressToken":"mine""#), "{what}");
+            }
+            assert_eq!(answer.json()["result"]["content"][0]["text"], "done", "{what}");
+            assert_eq!(dropped(&gateway), 4 - seen.len() as u64, "{what}");
+        }
     }
 }

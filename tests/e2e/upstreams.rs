@@ -3,14 +3,15 @@
 
 use std::io::Write as _;
 use std::net::{Shutdown, TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
 use e2e::client::{Client, raw, read};
-use e2e::gateway::{ANA, Config, binary};
-use e2e::server::{Call, Server, answer, ok, tool};
-use e2e::{ERAS, Era};
+use e2e::gateway::{ANA, Config, Folder, binary};
+use e2e::server::{Call, Server, answer, greeting, ok, tool};
+use e2e::{ERAS, Era, eventually};
 use serde_json::json;
 
 type Misdeed = fn(&Call, &mut TcpStream) -> bool;
@@ -437,7 +438,7 @@ fn a_request_id_in_use_in_a_session_is_refused() {
     let bytes = ana.call_bytes(&json!(5), &json!({ "name": "work" }));
     let mut first = TcpStream::connect(gateway.address).unwrap();
     first.write_all(&bytes).unwrap();
-    e2e::eventually("the first call", || (!server.tool_calls().is_empty()).then_some(()));
+    eventually("the first call", || (!server.tool_calls().is_empty()).then_some(()));
     assert_eq!(raw(gateway.address, &bytes).code(), -32600);
     assert_eq!(gateway.last()["reason"], "duplicate-id");
     // The same digit as a string is another id.
@@ -477,7 +478,7 @@ fn a_program_that_misbehaves_is_an_error_and_is_started_again() {
                 .unwrap();
             assert!(killed.success());
         }
-        e2e::eventually("a new program", || {
+        eventually("a new program", || {
             let answer = ana.call("echo", &json!({ "text": "again" })).json();
             (answer["result"]["content"][0]["text"] == "again").then_some(())
         });
@@ -524,9 +525,115 @@ fn a_program_gets_what_it_was_given_and_no_more() {
         .replace(", {name: SEC, fromEnv: USER_FOR_TEST}", "");
     let gateway = Config::with(&servers, "[up]").start();
     assert_eq!(gateway.client(Era::Modern, ANA).call("echo", &json!({ "text": "x" })).status, 200);
-    let log = e2e::eventually("the environment", || {
+    let log = eventually("the environment", || {
         let log = gateway.log.lock().unwrap().clone();
         log.contains("LIT=one").then_some(log)
     });
     assert!(!log.contains("CARGO"), "{log}");
+}
+
+/// A server that sends whoever comes to another one.
+fn moved(status: &'static str, location: String) -> Server {
+    Server::start(move |_, stream| {
+        let head =
+            format!("HTTP/1.1 {status}\r\nlocation: {location}\r\ncontent-length: 0\r\n\r\n");
+        say(stream, head.as_bytes())
+    })
+}
+
+#[test]
+fn a_redirect_is_told_to_the_operator_with_where_it_leads_and_is_not_followed() {
+    for era in ERAS {
+        for status in ["307 Temporary Redirect", "308 Permanent Redirect"] {
+            let other = Server::echo(era, &["work"]);
+            let server = moved(status, format!("{}?key=hidden", other.url()));
+            let gateway = Config::of(&server.url()).start();
+            let answer = match era {
+                Era::Modern => gateway.client(era, ANA).call("work", &json!({})),
+                // No server of the route can be reached, so there is no session.
+                Era::Legacy => Client::silent(
+                    gateway.address,
+                    "/mcp",
+                    era,
+                    &[("authorization", &format!("Bearer {ANA}"))],
+                )
+                .hello(),
+            };
+            assert!(answer.json()["error"].is_object(), "{answer:?}");
+            let place = other.address.to_string();
+            assert!(
+                !answer.body.contains(&place) && !answer.body.contains("redirect"),
+                "{answer:?}"
+            );
+            let (code, _) = status.split_once(' ').unwrap();
+            let told = format!(
+                "HTTP status {code}: a redirect to `{}`, which is not followed; if that is right, set `url` to it",
+                other.url()
+            );
+            let log = eventually("the line of the log", || {
+                let log = gateway.log.lock().unwrap().clone();
+                log.contains(&told).then_some(log)
+            });
+            assert!(!log.contains("hidden"), "{log}");
+            let scanned = Config::of(&server.url()).tried(&["scan"]);
+            let said = String::from_utf8_lossy(&scanned.stderr).into_owned()
+                + &String::from_utf8_lossy(&scanned.stdout);
+            assert!(said.contains(&told), "{said}");
+            assert!(other.calls().is_empty(), "it was followed");
+        }
+    }
+}
+
+#[test]
+fn a_server_that_was_found_to_be_legacy_is_not_asked_for_its_era_again() {
+    let modern = Arc::new(AtomicBool::new(false));
+    let is_modern = Arc::clone(&modern);
+    let server = Server::start(move |call, stream| {
+        let era = if is_modern.load(Ordering::SeqCst) { Era::Modern } else { Era::Legacy };
+        let bytes = match (call.method(), call.tool()) {
+            ("tools/list", _) => call.result(&json!({
+                "resultType": "complete", "tools": [tool("work"), tool("fail")],
+                "ttlMs": 0, "cacheScope": "private",
+            })),
+            // What is known of the server is forgotten for that: it may have been replaced.
+            ("tools/call", "fail") => answer("418 No", "text/plain", "no"),
+            ("tools/call", _) => call.text("done"),
+            _ => greeting(call, era),
+        };
+        say(stream, &bytes)
+    });
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    let config = Config::of(&server.url());
+    let gateway = config.start_at(&file);
+    let ana = gateway.client(Era::Modern, ANA);
+    let worked = || assert_eq!(ana.call("work", &json!({})).text(), "done");
+    worked();
+    assert_eq!(server.count("server/discover"), 1);
+    let opened = server.count("initialize");
+    assert_eq!(ana.call("fail", &json!({})).code(), -32603);
+    worked();
+    assert!(server.count("initialize") > opened, "it was not met again");
+    // Nor under another configuration.
+    let opened = server.count("initialize");
+    let mut changed = config.clone();
+    changed.policy = changed.policy.replace("open", "opened");
+    changed.write(&file, gateway.audit());
+    gateway.hang_up();
+    eventually("the change", || {
+        gateway.log.lock().unwrap().contains("another configuration is in force").then_some(())
+    });
+    worked();
+    assert!(server.count("initialize") > opened, "it was not met again");
+    assert_eq!(server.count("server/discover"), 1);
+    // One that has been replaced by a modern one is found out all the same.
+    modern.store(true, Ordering::SeqCst);
+    assert_eq!(ana.call("fail", &json!({})).code(), -32603);
+    worked();
+    assert_eq!(server.count("server/discover"), 2);
+    let last = server.tool_calls().pop().unwrap();
+    assert!(
+        last.head.to_ascii_lowercase().contains("mcp-protocol-version: 2026-07-28"),
+        "{last:?}"
+    );
 }

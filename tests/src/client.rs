@@ -50,6 +50,21 @@ impl Answer {
         data.filter(|data| !data.is_empty()).map(str::to_owned).collect()
     }
 
+    /// What the gateway says to programs of a denied call of a tool, if this is one that it has denied with a
+    /// result.
+    #[must_use]
+    pub fn denial(&self) -> Option<Value> {
+        let result = &self.json()["result"];
+        let denial = result["_meta"]["dev.portcullis/denial"].clone();
+        denial.is_object().then_some(denial).filter(|_| result["isError"] == true)
+    }
+
+    /// What a model is told: the first text of a result.
+    #[must_use]
+    pub fn text(&self) -> String {
+        self.json()["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned()
+    }
+
     /// The JSON-RPC error code, or 0.
     #[must_use]
     pub fn code(&self) -> i64 {

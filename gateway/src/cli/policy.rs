@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::{fs, io};
 
 use clap::{Args, Subcommand, ValueEnum};
-use gateway::rehearsal::{Answer, Known, Rehearsal};
+use gateway::rehearsal::{Answer, DeniedAs, Known, Rehearsal};
 use gateway::report::Chain;
 use gateway::settings::Settings;
 use gateway::settings::cases::{self, Case, Described, Expected, Question};
@@ -339,7 +339,11 @@ fn words(question: &Question, answer: &Answer) -> String {
         line("found", &finding.to_string());
     }
     if let Some(told) = &answer.told {
-        line("told", &format!("{} {}", told.code, told.message));
+        let told = match told {
+            DeniedAs::Result(text) => format!("isError {text}"),
+            DeniedAs::Error(public) => format!("{} {}", public.code, public.message),
+        };
+        line("told", &told);
     }
     // What concerns it first; the rest for those who wonder.
     let near = |applies: &Applies| match applies {
@@ -388,7 +392,10 @@ fn shown(question: &Question, answer: &Answer) -> serde_json::Value {
         "known": known(answer.known),
         "listed": answer.listed,
         "findings": answer.decision.findings.iter().map(ToString::to_string).collect::<Vec<_>>(),
-        "told": answer.told.as_ref().map(|told| json!({ "code": told.code, "message": told.message })),
+        "told": answer.told.as_ref().map(|told| match told {
+            DeniedAs::Result(text) => json!({ "isError": true, "message": text }),
+            DeniedAs::Error(public) => json!({ "code": public.code, "message": public.message }),
+        }),
         "rules": rules.collect::<Vec<_>>(),
     })
 }

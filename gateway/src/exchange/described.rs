@@ -7,7 +7,7 @@ use http::{HeaderValue, Response};
 use super::Gateway;
 use crate::body::Body;
 use crate::door::{Door, Peer};
-use crate::failure::Failure;
+use crate::failure::{Astray, Failure};
 use crate::reply;
 use crate::resource::WELL_KNOWN;
 
@@ -27,7 +27,7 @@ impl Gateway {
                 response.headers_mut().insert(CACHE_CONTROL, age);
                 Ok(response)
             }
-            None => Err(Failure::Route),
+            None => Err(Failure::Route(Astray::Unknown)),
         });
         self.settle(&record, answered)
     }

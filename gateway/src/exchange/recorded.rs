@@ -9,6 +9,7 @@ use http::request::Parts;
 use super::Gateway;
 use crate::audit::{Beginning, Entry, Record};
 use crate::body::Body;
+use crate::denial::ToolDenial;
 use crate::door::{Door, Peer};
 use crate::ending::Ending;
 use crate::failure::Failure;
@@ -49,17 +50,39 @@ impl Gateway {
         reply::error(&public, record.rpc_id.as_ref())
     }
 
-    /// Refuses a call of a tool in words for the model, which may call it again with others.
+    /// Refuses a call of a tool: where it is denied and the caller may know of the tool, in words for the
+    /// model.
     ///
     /// SPEC 2025-11-25 server/tools#error-handling: input validation errors are tool errors.
-    pub(super) fn corrected(&self, record: &Record, failure: &Failure, id: &Id) -> Response<Body> {
+    pub(super) fn refuse_call(
+        &self,
+        record: &Record,
+        failure: &Failure,
+        id: &Id,
+    ) -> Response<Body> {
+        let Some(denial) = ToolDenial::of(failure, &self.policy, Some(record.id)) else {
+            return self.refuse(record, failure);
+        };
         let era = record.version.map_or(Era::Modern, Version::era);
-        let public = failure.public(Some(era));
-        let ending = Ending { status: 200, code: None, ..failure.ending(&public) };
-        match self.journal.refused(record, ending) {
-            Ok(()) => reply::json(reply::tool_error(id, era, &public.message)),
+        match self.journal.refused(record, failure.ending_in_result(era)) {
+            Ok(()) => reply::denied_call(id, era, &denial),
             Err(error) => self.unrecorded(record, error),
         }
+    }
+
+    /// The same for one that was denied after its record was opened.
+    pub(super) fn failed_call(
+        &self,
+        mut entry: Entry,
+        failure: &Failure,
+        id: &Id,
+    ) -> Response<Body> {
+        let known = entry.record().map(|record| (record.id, record.version));
+        let denial = ToolDenial::of(failure, &self.policy, known.map(|(record, _)| record));
+        let Some(denial) = denial else { return self.failed(entry, failure, Some(id)) };
+        let era = known.and_then(|(_, version)| version).map_or(Era::Modern, Version::era);
+        let response = reply::denied_call(id, era, &denial);
+        self.shown(entry, failure.ending_in_result(era), Some(id), response)
     }
 
     pub(super) fn unrecorded(

@@ -22,6 +22,7 @@ use crate::audit::Entry;
 use crate::body::Body;
 use crate::client::Client;
 use crate::conversation::Seat;
+use crate::denial::ToolDenial;
 use crate::ending::{Ending, Outcome as Ended};
 use crate::failure::Failure;
 use crate::guardrail;
@@ -216,11 +217,23 @@ impl Underway {
     }
 
     /// The answer when the server has none.
-    pub(super) fn broken(self, failure: &Failure) -> Response<Body> {
-        let public = failure.public(Some(self.era()));
-        let response = reply::error(&public, Some(&self.frame.id));
-        self.recorded(failure.ending(&public), response.body().length());
+    pub(super) fn broken(mut self, failure: &Failure) -> Response<Body> {
+        let (response, ending) = self.refusal(failure);
+        self.recorded(ending, response.body().length());
         response
+    }
+
+    /// What the client is told of a failure, and how that is recorded: of a denied call in a result.
+    fn refusal(&mut self, failure: &Failure) -> (Response<Body>, Ending) {
+        let (era, calls) = (self.era(), self.call.answer.verb() == Verb::Call);
+        let record = self.frame.entry.record().map(|record| record.id);
+        let denial = || ToolDenial::of(failure, &self.call.gateway.policy, record);
+        if let Some(denial) = calls.then(denial).flatten() {
+            let response = reply::denied_call(&self.frame.id, era, &denial);
+            return (response, failure.ending_in_result(era));
+        }
+        let public = failure.public(Some(era));
+        (reply::error(&public, Some(&self.frame.id)), failure.ending(&public))
     }
 
     /// What comes next; after `late` that nothing has. What the server may not ask is not asked.
@@ -369,12 +382,11 @@ impl Underway {
     }
 
     /// Sends the last event of a stream.
-    async fn conclude(self, outcome: Result<(Body, Ending), Failure>, outlet: &Outlet) {
+    async fn conclude(mut self, outcome: Result<(Body, Ending), Failure>, outlet: &Outlet) {
         let (body, ending) = outcome.unwrap_or_else(|failure| {
-            let public = failure.public(Some(self.era()));
-            let body = reply::error(&public, Some(&self.frame.id)).into_body();
+            let (response, ending) = self.refusal(&failure);
             // The stream began well; its status has been sent.
-            (body, Ending { status: 200, ..failure.ending(&public) })
+            (response.into_body(), Ending { status: 200, ..ending })
         });
         let message = reply::joined(body);
         let sent = self.send(outlet, &message).await;
@@ -385,10 +397,13 @@ impl Underway {
     /// A message on the way to the answer as the client may see it, if it may.
     async fn visible(&mut self, told: &Notification) -> Option<Vec<u8>> {
         if &*told.method == method::PROGRESS {
-            let ours = self.is_ours(told);
-            let further =
-                told.params.as_ref().is_some_and(|params| ours && self.is_further(params));
-            if !further {
+            if !self.is_ours(told) || self.frame.progress.is_none() {
+                if !self.call.answer.passes_on(told) {
+                    self.call.server.progress_dropped();
+                }
+                return None;
+            }
+            if !told.params.as_ref().is_some_and(|params| self.is_further(params)) {
                 return None;
             }
         }
@@ -539,9 +554,10 @@ impl Underway {
             // A model that is told why goes on without it.
             Shown::Withheld(finding) if call.answer.verb() == Verb::Call => {
                 let failure = Failure::Withheld(finding);
-                let public = failure.public(Some(era));
-                let ending = Ending { status: 200, code: None, ..failure.ending(&public) };
-                return Ok((reply::tool_error(id, era, &public.message), ending));
+                let record = self.frame.entry.record().map(|record| record.id);
+                let denial = ToolDenial::withheld(&failure, &self.call.gateway.policy, record);
+                let body = reply::tool_error(&self.frame.id, era, &denial);
+                return Ok((body, failure.ending_in_result(era)));
             }
             Shown::Withheld(finding) => return Err(Failure::Withheld(finding)),
             Shown::Answer(_) | Shown::List(_) | Shown::Apart(_) => {

@@ -81,17 +81,15 @@ impl Gateway {
         }
         let admitted = match self.admit(&arrived, *ask, &mut record).await {
             Ok(admitted) => admitted,
-            Err(failure) if calls && failure.is_about_arguments() => {
-                return self.corrected(&record, &failure, &id);
-            }
+            Err(failure) if calls => return self.refuse_call(&record, &failure, &id),
             Err(failure) => return self.refuse(&record, &failure),
         };
         if let Err(failure) = self.counted(&arrived, &admitted, &mut record) {
-            return self.refuse(&record, &failure);
+            return self.refuse_call(&record, &failure, &id);
         }
         if let Err(failure) = self.agreed(&arrived, &admitted, &mut record).await {
             return match calls {
-                true => self.corrected(&record, &failure, &id),
+                true => self.refuse_call(&record, &failure, &id),
                 false => self.refuse(&record, &failure),
             };
         }
@@ -143,7 +141,10 @@ impl Gateway {
                     Ok(inputs) => Some(inputs),
                     Err(finding) => {
                         let failure = Failure::Unsent(finding);
-                        return self.failed(frame.entry, &failure, Some(&frame.id));
+                        return match calls {
+                            true => self.failed_call(frame.entry, &failure, &frame.id),
+                            false => self.failed(frame.entry, &failure, Some(&frame.id)),
+                        };
                     }
                 }
             }
@@ -189,7 +190,10 @@ impl Gateway {
                     Ok(false) => None,
                     Err(finding) => {
                         let failure = Failure::Unsent(finding);
-                        return self.failed(frame.entry, &failure, Some(&frame.id));
+                        return match calls {
+                            true => self.failed_call(frame.entry, &failure, &frame.id),
+                            false => self.failed(frame.entry, &failure, Some(&frame.id)),
+                        };
                     }
                 }
             }

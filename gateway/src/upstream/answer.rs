@@ -11,12 +11,12 @@ use tokio::time::{Instant, sleep, timeout_at};
 
 use super::breaker::Pass;
 use super::channel::ChannelAnswer;
-use super::desk::Ticket;
+use super::desk::{Named, Ticket};
 use super::http::{self, HttpAnswer};
 use super::request::{self, Manner};
 use super::{Party, Transport, Upstream, UpstreamError};
 use crate::gcra::{Gcra, Pace};
-use crate::protocol::{Era, meta, method};
+use crate::protocol::{Era, method};
 use crate::session::Leg;
 use crate::wire::{self, Id, Message, Notification, Outcome};
 
@@ -52,6 +52,8 @@ pub struct Answer {
     pub(super) pings: Gcra,
     /// What the server says elsewhere in the session, and means for this call.
     pub(super) aside: Option<Ticket>,
+    /// The server has reported progress in the answer itself.
+    pub(super) reports: bool,
     /// The response, while what the server said before it elsewhere may still be on its way.
     pub(super) last: Option<(Message, Instant)>,
 }
@@ -241,9 +243,13 @@ impl Answer {
             let Some(messages) = &mut self.messages else {
                 return Err(UpstreamError::Incomplete);
             };
+            let mut here = false;
             let next = tokio::select! {
                 biased;
-                next = messages.next(self.deadline, patience) => next,
+                next = messages.next(self.deadline, patience) => {
+                    here = true;
+                    next
+                }
                 Some(message) = aside(&mut self.aside) => {
                     // What is said elsewhere in the session is said all the same.
                     let next = Ok(Some(message));
@@ -256,11 +262,14 @@ impl Answer {
             };
             self.attempts = 0;
             match message {
-                Message::Response(_) if self.aside.is_some() && self.manner.level.is_some() => {
+                Message::Response(_) if self.trails() => {
                     self.last = Some((message, Instant::now() + TRAILING));
                 }
                 Message::Response(_) => return self.end(message),
-                Message::Notification(told) => return Ok(Step::Told(told)),
+                Message::Notification(told) => {
+                    self.reports |= here && &*told.method == method::PROGRESS;
+                    return Ok(Step::Told(told));
+                }
                 Message::Request(request) if &*request.method == method::PING => {
                     if self.pings.take(PINGS, Instant::now().into_std()).is_err() {
                         let error = UpstreamError::Protocol("the server sends too many pings");
@@ -284,10 +293,30 @@ impl Answer {
         }
     }
 
+    /// Whether what the server said elsewhere before the response may still be on its way.
+    fn trails(&self) -> bool {
+        let Some(aside) = &self.aside else { return false };
+        // A client with a session of its own has the log of it on its own stream.
+        let logs = self.manner.level.is_some() && self.party.leg.is_none();
+        logs || self.manner.progress && !self.reports && aside.may_trail()
+    }
+
+    /// Gives progress that names another request of the session to that one; whether there is one.
+    #[must_use]
+    pub fn passes_on(&self, told: &Notification) -> bool {
+        if !matches!(Named::of(told), Named::Request(_)) {
+            return false;
+        }
+        let told = Notification { method: told.method.clone(), params: told.params.clone() };
+        self.upstream.progress_elsewhere(self, told)
+    }
+
     /// The response has come.
     fn end(&mut self, message: Message) -> Result<Step, UpstreamError> {
         let outcome = self.upstream.outcome(message, self.id);
         self.over = true;
+        // What is said elsewhere from now on belongs to those that go on.
+        self.aside = None;
         if let Some(messages) = self.messages.take() {
             self.upstream.done(messages);
         }
@@ -370,6 +399,8 @@ impl Answer {
         self.manner.state = state;
         self.id = self.upstream.id();
         self.over = false;
+        let aside = self.upstream.aside(self);
+        self.aside = aside;
         let speaker = self.party.speaker(self.leg.as_ref());
         let outgoing = request::call(self.id, &self.call, &self.manner, speaker);
         let sent = self.upstream.send(&outgoing, self.deadline).await;
@@ -443,11 +474,16 @@ fn questions(result: &Fragment) -> Result<Vec<Question>, UpstreamError> {
     Ok(questions)
 }
 
-/// Whether a notification is progress of the request `id`.
+/// Whether a notification that came in answer to the request `id`, or was given to it, is progress of it: one
+/// without a token is.
 #[must_use]
 pub fn is_progress(told: &Notification, id: i64) -> bool {
-    let token = |params: &Fragment| params.value().get(meta::PROGRESS_TOKEN)?.as_i64();
-    &*told.method == method::PROGRESS && told.params.as_ref().and_then(token) == Some(id)
+    let named = || match Named::of(told) {
+        Named::Request(named) => named == id,
+        Named::Nothing => true,
+        Named::Stranger => false,
+    };
+    &*told.method == method::PROGRESS && named()
 }
 
 impl Drop for Answer {

@@ -210,6 +210,7 @@ impl UpstreamError {
             | Self::Incomplete => Says::Failed,
             Self::Status(status) if *status >= 500 => Says::Failed,
             Self::Status(_)
+            | Self::Redirect(..)
             | Self::Unauthorized(_)
             | Self::WriteScopes(_)
             | Self::ContentType

@@ -102,7 +102,7 @@ impl Channel {
         at_most: Duration,
     ) -> Result<ChannelAnswer, UpstreamError> {
         let id = outgoing.id.ok_or(UpstreamError::Protocol("a request needs an id"))?;
-        let ticket = self.desk.wait(id, outgoing.asks).ok_or(UpstreamError::Stalled)?;
+        let ticket = self.desk.wait(id, outgoing.takes).ok_or(UpstreamError::Stalled)?;
         self.notify(outgoing, at_most).await?;
         Ok(ChannelAnswer { channel: Arc::clone(self), ticket })
     }
@@ -154,6 +154,7 @@ impl Channel {
         }
         match self.desk.deliver(message) {
             Delivered::Done => {}
+            Delivered::Unclaimed => self.noise.progress_dropped(name),
             Delivered::Refused(question) => {
                 if &*question.method != method::PING
                     && let Some(suppressed) = self.noise.allow(Instant::now())

@@ -2,14 +2,17 @@
 //!
 //! Each answer goes to the one request it belongs to, and so does a question or a log line that names
 //! the progress token of a call. What names no request goes to a call where it is clear to whom that
-//! is: see [`Serves`]. A question that belongs to no one call is refused.
+//! is: see [`Serves`]. A question that belongs to no one call is refused. Progress goes to the request whose
+//! token it has; without a token to the only request that wants progress, if there is one; and to nobody else.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use policy::json::Value;
+use policy::json::{self, Value};
 use tokio::sync::{broadcast, mpsc};
 
+use super::request::Takes;
 use crate::protocol::{meta, method};
 use crate::wire::{Id, Message, Notification, Request};
 
@@ -20,6 +23,9 @@ const HEARD: usize = 256;
 
 /// Requests given up whose answers may still come; the oldest are forgotten first.
 const GIVEN_UP: usize = 1024;
+/// How often in a row an answer is kept back for progress that may follow on the stream of the session, where
+/// none does.
+const FRUITLESS: u32 = 4;
 
 /// Whom a connection serves. It decides what becomes of a message that names no request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -61,13 +67,41 @@ pub(super) struct Desk {
     given_up: Mutex<BTreeSet<i64>>,
     /// What belongs to no request.
     heard: broadcast::Sender<Arc<Notification>>,
+    /// The stream of the session is read.
+    read: AtomicBool,
+    /// How often in a row progress was waited for and none came on the stream.
+    fruitless: AtomicU32,
 }
 
 #[derive(Debug)]
 struct Waiting {
     messages: mpsc::Sender<Message>,
-    /// Whether the client behind the request may be asked something.
-    asks: bool,
+    /// What the client behind the request takes.
+    takes: Takes,
+}
+
+/// Which request a progress notification names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Named {
+    /// One with this token, which is the id of a request. Some servers write the number as a text.
+    Request(i64),
+    /// None: it has no token.
+    Nothing,
+    /// None of ours: no token of the gateway looks like this.
+    Stranger,
+}
+
+impl Named {
+    /// Which request a progress notification names.
+    pub(super) fn of(told: &Notification) -> Self {
+        let token =
+            told.params.as_ref().and_then(|params| params.value().get(meta::PROGRESS_TOKEN));
+        let Some(token) = token.filter(|token| token.kind() != json::Kind::Null) else {
+            return Self::Nothing;
+        };
+        let written = || token.as_str().and_then(|text| text.parse().ok());
+        token.as_i64().or_else(written).map_or(Self::Stranger, Self::Request)
+    }
 }
 
 /// The place of one request.
@@ -83,7 +117,8 @@ impl Desk {
     pub(super) fn new(serves: Serves, limit: usize) -> Arc<Self> {
         let heard = broadcast::channel(HEARD).0;
         let (waiting, given_up) = (Mutex::default(), Mutex::default());
-        Arc::new(Self { serves, limit, waiting, given_up, heard })
+        let (read, fruitless) = (AtomicBool::new(false), AtomicU32::new(0));
+        Arc::new(Self { serves, limit, waiting, given_up, heard, read, fruitless })
     }
 
     /// Whom it serves.
@@ -97,13 +132,13 @@ impl Desk {
     }
 
     /// A place for the request `id`; `None` when all are taken.
-    pub(super) fn wait(self: &Arc<Self>, id: i64, asks: bool) -> Option<Ticket> {
+    pub(super) fn wait(self: &Arc<Self>, id: i64, takes: Takes) -> Option<Ticket> {
         let (sender, messages) = mpsc::channel(WAITING);
         let mut waiting = self.waiting();
         if waiting.len() >= self.limit {
             return None;
         }
-        waiting.insert(id, Waiting { messages: sender, asks });
+        waiting.insert(id, Waiting { messages: sender, takes });
         drop(waiting);
         Some(Ticket { desk: Arc::clone(self), id, messages })
     }
@@ -135,6 +170,12 @@ impl Desk {
                 }
                 Delivered::Done
             }
+            Message::Notification(told) if &*told.method == method::PROGRESS => {
+                match self.progress(told) {
+                    true => Delivered::Done,
+                    false => Delivered::Unclaimed,
+                }
+            }
             Message::Notification(notification) => {
                 self.tell(notification);
                 Delivered::Done
@@ -151,7 +192,44 @@ impl Desk {
         self.given_up.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Progress and subscriptions name their request. Log lines name none: where it is not clear
+    /// Notes that the stream of the session is read from now on.
+    pub(super) fn attended(&self) {
+        self.read.store(true, Ordering::Relaxed);
+    }
+
+    /// Gives a progress notification to the request it belongs to; whether there is one, and it has room.
+    ///
+    /// THREAT: how far the call of one person is must not be told to another. One that names a request which
+    /// is over, or is not of this session, is nobody's.
+    pub(super) fn progress(&self, told: Notification) -> bool {
+        let request = match Named::of(&told) {
+            Named::Request(id) => {
+                let waiting = self.waiting();
+                let request = waiting.get(&id).filter(|request| request.takes.progress);
+                request.map(|request| request.messages.clone())
+            }
+            Named::Nothing => self.only(),
+            Named::Stranger => None,
+        };
+        // The last room is for the response: progress may be lost, an answer may not.
+        let Some(request) = request.filter(|request| request.capacity() > 1) else { return false };
+        self.fruitless.store(0, Ordering::Relaxed);
+        hand(&request, Message::Notification(told));
+        true
+    }
+
+    /// The only request that wants progress. Of those of several callers none is.
+    fn only(&self) -> Option<mpsc::Sender<Message>> {
+        if self.serves == Serves::Everybody {
+            return None;
+        }
+        let waiting = self.waiting();
+        let mut requests = waiting.values().filter(|request| request.takes.progress);
+        let only = requests.next().map(|request| request.messages.clone());
+        only.filter(|_| requests.next().is_none())
+    }
+
+    /// Subscriptions name their request. Log lines name none: where it is not clear
     /// whose they are, nobody gets them.
     fn tell(&self, notification: Notification) {
         let named = notification.params.as_ref().and_then(|params| {
@@ -198,7 +276,7 @@ impl Desk {
             .and_then(|params| params.value().get("_meta")?.get(meta::PROGRESS_TOKEN)?.as_i64());
         let named = named.and_then(|id| {
             let waiting = self.waiting();
-            waiting.get(&id).filter(|call| call.asks).map(|call| call.messages.clone())
+            waiting.get(&id).filter(|call| call.takes.questions).map(|call| call.messages.clone())
         });
         let asked = match named {
             Some(named) => Found::One(named),
@@ -217,7 +295,7 @@ impl Desk {
     /// it is a question. The gateway's own requests, such as for a list, are no calls.
     fn call(&self, asks: bool) -> Found {
         let waiting = self.waiting();
-        let mut calls = waiting.values().rev().filter(|request| request.asks);
+        let mut calls = waiting.values().rev().filter(|request| request.takes.questions);
         match (self.serves, calls.next(), calls.next()) {
             (Serves::Everybody | Serves::Caller, Some(_), Some(_)) => Found::Several,
             (_, Some(call), _) => Found::One(call.messages.clone()),
@@ -236,6 +314,8 @@ impl Desk {
 pub(super) enum Delivered {
     /// Nothing: it was given to the request it belongs to, or nobody is to have it.
     Done,
+    /// Nothing: it was progress that belongs to no request that wants it, and was dropped.
+    Unclaimed,
     /// A question that belongs to no one call: the server is told that it cannot be asked.
     Refused(Request),
     /// A response to nothing that was asked.
@@ -261,6 +341,13 @@ impl Ticket {
     pub(super) async fn next(&mut self) -> Option<Message> {
         self.messages.recv().await
     }
+
+    /// Whether progress may still be on its way on the stream of the session when the answer has come. Not
+    /// where none has come there in the last calls.
+    pub(super) fn may_trail(&self) -> bool {
+        let Desk { read, fruitless, .. } = &*self.desk;
+        read.load(Ordering::Relaxed) && fruitless.fetch_add(1, Ordering::Relaxed) < FRUITLESS
+    }
 }
 
 impl Drop for Ticket {
@@ -283,6 +370,7 @@ mod tests {
     use bytes::Bytes;
     use policy::json::Bounds;
 
+    use super::super::request::Takes;
     use super::{Delivered, Desk, Serves, Ticket};
     use crate::wire::{self, Message};
 
@@ -298,10 +386,18 @@ mod tests {
         ))
     }
 
+    const ALL: Takes = Takes { questions: true, progress: true };
+
     fn calls(serves: Serves) -> (Arc<Desk>, Ticket, Ticket) {
         let desk = Desk::new(serves, 8);
-        let (first, second) = (desk.wait(1, true).unwrap(), desk.wait(2, true).unwrap());
+        let (first, second) = (desk.wait(1, ALL).unwrap(), desk.wait(2, ALL).unwrap());
         (desk, first, second)
+    }
+
+    fn progress(token: &str) -> Message {
+        message(&format!(
+            r#"{{"jsonrpc":"2.0","method":"notifications/progress","params":{{{token}"progress":1}}}}"#
+        ))
     }
 
     fn has(ticket: &mut Ticket) -> bool {
@@ -326,7 +422,7 @@ mod tests {
         for serves in [Serves::Caller, Serves::Session] {
             let desk = Desk::new(serves, 8);
             // Such as the gateway's own for a list.
-            let mut own = desk.wait(1, false).unwrap();
+            let mut own = desk.wait(1, Takes::default()).unwrap();
             assert!(matches!(desk.deliver(question(Some(1))), Delivered::Refused(_)));
             assert!(!has(&mut own));
         }
@@ -354,6 +450,31 @@ mod tests {
         drop(second);
         assert!(matches!(desk.deliver(message(line)), Delivered::Done));
         assert!(has(&mut first));
+    }
+
+    #[test]
+    fn progress_is_of_the_request_it_names_and_without_a_name_of_the_only_one() {
+        for serves in [Serves::Session, Serves::Caller, Serves::Everybody] {
+            let (desk, mut first, mut second) = calls(serves);
+            let shared = serves == Serves::Everybody;
+            let told = |token: &str| matches!(desk.deliver(progress(token)), Delivered::Done);
+            assert!(told(r#""progressToken":2,"#) && told(r#""progressToken":"2","#));
+            assert!(has(&mut second) && has(&mut second) && !has(&mut first));
+            // Of several requests it could be, it is of none.
+            assert!(!told("") && !told(r#""progressToken":null,"#));
+            for stranger in
+                [r#""progressToken":3,"#, r#""progressToken":"x","#, r#""progressToken":{},"#]
+            {
+                assert!(!told(stranger), "{stranger}");
+            }
+            drop(second);
+            assert!(!told(r#""progressToken":2,"#), "what has ended is told nothing");
+            // The gateway's own requests want none.
+            let mut own = desk.wait(4, Takes::default()).unwrap();
+            assert_eq!(told(""), !shared, "{serves:?}");
+            assert_eq!(has(&mut first), !shared, "{serves:?}");
+            assert!(!told(r#""progressToken":4,"#) && !has(&mut own));
+        }
     }
 
     #[test]

@@ -3,8 +3,8 @@
 use std::io;
 use std::time::Duration;
 
-use http::header::WWW_AUTHENTICATE;
-use http::{HeaderMap, StatusCode};
+use http::header::{LOCATION, WWW_AUTHENTICATE};
+use http::{HeaderMap, StatusCode, Uri};
 use policy::ask::{Reason, Refusal};
 use policy::offer::ReadOnlyHint;
 use policy::scope;
@@ -14,6 +14,9 @@ use crate::link::LinkError;
 use crate::share::NoShare;
 use crate::wire::DecodeError;
 use crate::world::WorldError;
+
+/// Longest URL of a redirect that is shown whole, in bytes.
+const SHOWN: usize = 256;
 
 /// Why a server did not answer.
 #[derive(Debug, thiserror::Error)]
@@ -63,6 +66,11 @@ pub enum UpstreamError {
     /// An HTTP status that carries no answer.
     #[error("HTTP status {0}")]
     Status(u16),
+    /// A redirect. It is not followed: what is sent, and what the server is shown, is for the URL that is configured.
+    #[error(
+        "HTTP status {0}: a redirect to `{1}`, which is not followed; if that is right, set `url` to it"
+    )]
+    Redirect(u16, Box<str>),
     /// An answer that is neither JSON nor a stream of events.
     #[error("the answer has an unexpected content type or encoding")]
     ContentType,
@@ -120,6 +128,13 @@ impl UpstreamError {
         }
     }
 
+    /// An HTTP status that carries no answer, of a server at `base`; of a redirect also to where.
+    pub(super) fn status(status: StatusCode, headers: &HeaderMap, base: &Uri) -> Self {
+        let to = headers.get(LOCATION).filter(|_| status.is_redirection());
+        let to = to.and_then(|to| target(to.to_str().ok()?, base));
+        to.map_or(Self::Status(status.as_u16()), |to| Self::Redirect(status.as_u16(), to))
+    }
+
     /// Whether it is that the server is left alone.
     #[must_use]
     pub fn is_open(&self) -> bool {
@@ -149,7 +164,7 @@ impl UpstreamError {
             Self::Link(LinkError::Broken(_) | LinkError::Unprocessed(_)) | Self::Incomplete => {
                 "upstream-broken"
             }
-            Self::Status(_) => "upstream-status",
+            Self::Status(_) | Self::Redirect(..) => "upstream-status",
             Self::ContentType
             | Self::TooLong(_)
             | Self::Message(_)
@@ -158,5 +173,49 @@ impl UpstreamError {
             Self::SessionGone => "upstream-session",
             Self::Crowded | Self::Processes(_) => "upstream-crowded",
         }
+    }
+}
+
+/// The URL that a redirect of a server at `base` leads to, as an operator may see it: without a name or password, and
+/// without a query, which may hold a secret. Of one that is long, or is not written plainly, the origin alone; `None`
+/// where there is none.
+fn target(location: &str, base: &Uri) -> Option<Box<str>> {
+    let to: Uri = location.trim().parse().ok()?;
+    let (scheme, authority) = match (to.scheme_str(), to.authority()) {
+        (Some(scheme @ ("http" | "https")), Some(authority)) => (scheme, authority),
+        (None, None) if to.path().starts_with('/') => (base.scheme_str()?, base.authority()?),
+        _ => return None,
+    };
+    let host = authority.as_str().rsplit('@').next().unwrap_or_default();
+    let origin = format!("{scheme}://{host}");
+    let path = to.path();
+    let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'`');
+    if !is_plain(&origin) || origin.len() > SHOWN {
+        return None;
+    }
+    let whole = is_plain(path) && origin.len() + path.len() <= SHOWN;
+    Some(if whole { format!("{origin}{path}") } else { origin }.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::target;
+
+    #[test]
+    fn of_a_redirect_what_an_operator_needs_is_shown_and_no_secret() {
+        let base = "https://mcp.example/mcp".parse().unwrap();
+        for (location, shown) in [
+            ("/mcp/", Some("https://mcp.example/mcp/")),
+            ("https://other.example:8443/v2?token=secret", Some("https://other.example:8443/v2")),
+            ("https://ana:secret@other.example/", Some("https://other.example/")),
+            ("HTTPS://other.example", Some("https://other.example/")),
+            ("file:///etc/passwd", None),
+            ("mcp/", None),
+            ("", None),
+        ] {
+            assert_eq!(target(location, &base).as_deref(), shown, "{location}");
+        }
+        let long = format!("/{}", "a".repeat(300));
+        assert_eq!(target(&long, &base).as_deref(), Some("https://mcp.example"));
     }
 }

@@ -12,6 +12,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Incoming, Messages, Question};
+use super::desk::Desk;
 use super::request;
 use super::stream::{SILENCE, Stream, pause};
 use super::wants::{Wants, changed};
@@ -38,6 +39,8 @@ pub struct Feed {
     leg: Option<Leg>,
     wants: Wants,
     source: Source,
+    /// Where calls of the session wait for progress.
+    desk: Option<Arc<Desk>>,
     /// The resources this one is counted for, and on which channel.
     counted: Vec<Box<str>>,
     generation: u64,
@@ -103,9 +106,13 @@ impl Upstream {
             Transport::Http(_) => 0,
             Transport::Channel(_) => self.known(&party).await?.generation,
         };
+        let own =
+            leg.as_ref().filter(|_| matches!(source, Source::Session(_)) && party.leg.is_some());
+        let desk = own.and_then(|leg| self.desk(&party, leg));
+        desk.iter().for_each(|desk| desk.attended());
         let (upstream, counted) = (Arc::clone(self), Vec::new());
         let mut feed =
-            Feed { upstream, party, leg, wants, source, counted, generation, attempts: 0 };
+            Feed { upstream, party, leg, wants, source, desk, counted, generation, attempts: 0 };
         if era == Era::Legacy {
             for uri in feed.wants.resources.clone() {
                 feed.watch(&uri).await?;
@@ -209,6 +216,12 @@ impl Feed {
                 Source::Listen(None, _) => None,
             };
             match message {
+                Some(Message::Notification(told)) if &*told.method == method::PROGRESS => {
+                    self.attempts = 0;
+                    if !self.desk.as_ref().is_some_and(|desk| desk.progress(told)) {
+                        self.upstream.progress_dropped();
+                    }
+                }
                 Some(Message::Notification(told)) => {
                     self.attempts = 0;
                     self.upstream.heard(&told);
@@ -300,6 +313,7 @@ impl Drop for Feed {
             leg: self.leg.clone(),
             wants: Wants::default(),
             source: Source::Silent,
+            desk: None,
             counted: Vec::new(),
             generation: self.generation,
             attempts: 0,

@@ -91,7 +91,10 @@ impl Upstream {
 
     /// Finds out what is to be known.
     async fn meet(&self, party: &Party, generation: u64) -> Result<Arc<Known>, UpstreamError> {
+        // A legacy server logs an error, or several, for a question it does not know.
+        let remembered = self.protocol == Protocol::Auto && self.is_legacy.load(Ordering::Relaxed);
         let found = match self.protocol {
+            Protocol::Auto if remembered => Ok(None),
             Protocol::Modern | Protocol::Auto => self.discover(party, generation, None).await,
             Protocol::Legacy => Ok(None),
         };
@@ -104,7 +107,17 @@ impl Upstream {
                 // In our own name, whoever is the first to ask.
                 let client = Arc::clone(Client::gateway());
                 let ours = Party { client, ..party.clone() };
-                match self.initialize(Version::LAST_LEGACY, &ours, None, generation).await {
+                let opened = self.initialize(Version::LAST_LEGACY, &ours, None, generation).await;
+                if opened.is_err() {
+                    // Whatever it is by now, it is asked for its era the next time.
+                    self.is_legacy.store(false, Ordering::Relaxed);
+                }
+                match opened {
+                    // One that is remembered has been replaced since.
+                    Err(error) if remembered && speaks_otherwise(&error) => {
+                        let found = self.discover(party, generation, None).await;
+                        found.and_then(|found| found.ok_or(error))
+                    }
                     // A program that was slow to start has taken our first question for the
                     // beginning of the modern era after all.
                     Err(UpstreamError::Refused) if self.protocol == Protocol::Auto => {
@@ -117,6 +130,8 @@ impl Upstream {
             Err(error) => Err(error),
         };
         let known = Arc::new(self.noted(found)?);
+        let legacy = self.protocol == Protocol::Auto && known.hello.era == Era::Legacy;
+        self.is_legacy.store(legacy, Ordering::Relaxed);
         tracing::info!(server = %self.name, era = known.hello.era.as_str(), "server reached");
         if !self.asks_callers {
             self.known.store(Some(Arc::clone(&known)));
@@ -174,14 +189,15 @@ impl Upstream {
                 Ok(None)
             }
             Err(UpstreamError::Timeout(_)) if stdio => Ok(None),
-            Err(
-                UpstreamError::Status(400..500)
-                | UpstreamError::ContentType
-                | UpstreamError::Message(_)
-                | UpstreamError::Protocol(_),
-            ) => Ok(None),
+            Err(error) if speaks_otherwise(&error) => Ok(None),
             Err(error) => Err(error),
         }
+    }
+
+    /// Takes over which era `former` was found to speak, the same server under another configuration.
+    pub(crate) fn succeed(&self, former: &Self) {
+        let legacy = former.is_legacy.load(Ordering::Relaxed);
+        self.is_legacy.store(legacy, Ordering::Relaxed);
     }
 
     /// Opens a session with a legacy server, in the name of `client`; `channel` is the channel of
@@ -369,6 +385,18 @@ impl Upstream {
         self.done(messages);
         Ok((outcome, session))
     }
+}
+
+/// Whether a server that was asked in one era may speak the other.
+const fn speaks_otherwise(error: &UpstreamError) -> bool {
+    matches!(
+        error,
+        UpstreamError::Status(400..500)
+            | UpstreamError::ContentType
+            | UpstreamError::Message(_)
+            | UpstreamError::Protocol(_)
+            | UpstreamError::Refused
+    )
 }
 
 /// Whether a server that does not accept the revision of a request says that it speaks ours.

@@ -39,6 +39,8 @@ const RETRY: Duration = Duration::from_secs(1);
 #[derive(Debug)]
 pub(super) struct Http {
     target: Target,
+    /// Where it is, as configured.
+    uri: Uri,
     path: Uri,
     /// Headers every request has.
     base: HeaderMap,
@@ -156,6 +158,7 @@ impl Http {
         base.extend(own);
         Ok(Self {
             target,
+            uri: uri.clone(),
             credentials,
             path: path.parse().map_err(|_unusable| invalid)?,
             base,
@@ -226,19 +229,22 @@ impl Http {
             {
                 Ok(answer(content))
             }
-            (status, _) => Err(UpstreamError::Status(status.as_u16())),
+            (status, _) => Err(UpstreamError::status(status, &head.headers, &self.uri)),
         }
     }
 
     /// Sends a notification.
     pub(super) async fn notify(&self, outgoing: &Outgoing<'_>) -> Result<(), UpstreamError> {
         let (mut link, response) = self.exchange(Method::POST, outgoing).await?;
-        let status = response.status();
-        let mut body = response.into_body();
+        let (head, mut body) = response.into_parts();
         if body.is_over() || link.frame(&mut body).await.is_none() {
             give_back(&self.idle(), link).await;
         }
-        if status.is_success() { Ok(()) } else { Err(UpstreamError::Status(status.as_u16())) }
+        if head.status.is_success() {
+            Ok(())
+        } else {
+            Err(UpstreamError::status(head.status, &head.headers, &self.uri))
+        }
     }
 
     /// Ends a legacy session.

@@ -8,6 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use policy::content;
+use policy::name::ServerName;
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _};
 use tokio::time::Instant;
 
@@ -86,6 +87,18 @@ impl Noise {
     pub(super) fn about(counts: Arc<OfServer>) -> Self {
         let (limit, last) = (LogLimit::new(ABOUT_PER_SECOND, ABOUT_BURST), Mutex::default());
         Self { limit, counts, last }
+    }
+
+    /// Counts progress of `server` that belongs to no request of its session. The first is logged; a server
+    /// that reports in this way does so all the time.
+    pub(super) fn progress_dropped(&self, server: &ServerName) {
+        if self.counts.progress_dropped() {
+            tracing::warn!(
+                %server,
+                "progress was dropped: it names no request of its session that is under way and wants it; \
+                 what is dropped from now on is counted and not logged"
+            );
+        }
     }
 
     /// Whether a line may be logged, and how many were not since the last one; counted if it may not.

@@ -112,7 +112,10 @@ impl Old {
                 self.shown.0.renew();
                 return Err(UpstreamError::Unauthorized(status));
             }
-            status => return Err(UpstreamError::Status(status)),
+            _ => {
+                let (status, headers) = (response.status(), response.headers());
+                return Err(UpstreamError::status(status, headers, &self.uri));
+            }
         }
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {

@@ -34,14 +34,23 @@ pub(super) struct Outgoing<'a> {
     pub(super) version: Version,
     /// The session it belongs to.
     pub(super) session: Option<&'a str>,
-    /// Whether the client behind it may be asked something.
-    pub(super) asks: bool,
+    /// What the client behind it takes beside the answer.
+    pub(super) takes: Takes,
     /// The token of the caller behind it.
     pub(super) subject: Option<&'a Arc<Subject>>,
     /// The trace it belongs to.
     pub(super) trace: Option<HeaderValue>,
     /// The message.
     pub(super) body: Bytes,
+}
+
+/// What the client behind a request takes beside the answer.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Takes {
+    /// It may be asked something.
+    pub(super) questions: bool,
+    /// It wants to be told how far the request is.
+    pub(super) progress: bool,
 }
 
 /// Who speaks, and in which era.
@@ -120,6 +129,11 @@ pub struct Manner {
 }
 
 impl Manner {
+    /// What the client takes beside the answer.
+    pub(super) const fn takes(&self) -> Takes {
+        Takes { questions: self.asks, progress: self.progress }
+    }
+
     /// How long it may take where any may take `total`.
     pub(super) fn patience(&self, total: Duration) -> Duration {
         self.timeout.map_or(total, |timeout| timeout.min(total))
@@ -240,7 +254,7 @@ pub(super) fn call<'a>(
     let name = key.filter(|_| call.verb.kind() != Kind::Method).map(|_| &*call.name);
     let mirrored = if modern { mirrored(call, &manner.mirrored) } else { Vec::new() };
     let trace = manner.trace.as_ref().and_then(|trace| HeaderValue::from_str(&trace.parent).ok());
-    Outgoing { name, mirrored, asks: manner.asks, trace, ..outgoing }
+    Outgoing { name, mirrored, takes: manner.takes(), trace, ..outgoing }
 }
 
 /// `subscriptions/listen`
@@ -340,8 +354,8 @@ fn outgoing<'a>(
     body: Bytes,
 ) -> Outgoing<'a> {
     let (method, mirrored) = (Cow::Borrowed(method), Vec::new());
-    let (name, asks, subject, trace) = (None, false, None, None);
-    Outgoing { id, method, name, mirrored, version, session, asks, subject, trace, body }
+    let (name, takes, subject, trace) = (None, Takes::default(), None, None);
+    Outgoing { id, method, name, mirrored, version, session, takes, subject, trace, body }
 }
 
 fn body(id: Option<i64>, method: &str, params: impl FnOnce(&mut Object<'_>)) -> Bytes {

@@ -5,7 +5,7 @@
 //! do other things: what the server keeps for one is never another's.
 
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
 
 use arc_swap::ArcSwapOption;
@@ -68,6 +68,16 @@ impl Key {
         let mut parts = self.principal.as_deref().unwrap_or_default().split('\0');
         let (id, client) = (parts.next().unwrap_or_default(), parts.next().unwrap_or_default());
         revoked.principals.contains(id) || revoked.clients.contains(client)
+    }
+}
+
+/// The desk of a client's own session, for as long as a call waits at it or its stream is read.
+#[derive(Clone, Debug, Default)]
+pub(super) struct OwnDesk(Weak<Desk>);
+
+impl PartialEq for OwnDesk {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.ptr_eq(&other.0)
     }
 }
 
@@ -227,6 +237,7 @@ impl Upstream {
         let mut stream = Stream::new(self, party, leg)?;
         let opened = stream.opened();
         let (desk, over) = (Arc::clone(&standing.desk), standing.over.clone());
+        desk.attended();
         let (upstream, tasks) = (Arc::clone(self), self.tasks.clone());
         self.tasks.spawn_service(async move {
             loop {
@@ -244,6 +255,7 @@ impl Upstream {
                         let why = desk.serves().refuses();
                         stream.replier().reply(request::unasked(&question, why)).await;
                     }
+                    Delivered::Unclaimed => upstream.progress_dropped(),
                     // An answer on this stream that nobody waits for here is waited for elsewhere.
                     Delivered::Done | Delivered::Stray => {}
                 }
@@ -274,14 +286,56 @@ impl Upstream {
         }
     }
 
-    /// What the server says in the standing session behind `answer`, and means for that call.
+    /// The desk of a client's own session, at which its calls wait for progress that comes on the stream of
+    /// the session; one for all who ask for it while any of them keeps it.
+    pub(super) fn desk(&self, party: &Party, leg: &Leg) -> Option<Arc<Desk>> {
+        leg.id.as_ref()?;
+        let key = (party.key(), leg.clone());
+        let known = self.desks.get(&key).and_then(|known| known.0.upgrade());
+        if known.is_some() || self.desks.length() >= self.limits.sessions {
+            return known;
+        }
+        let new = Desk::new(Serves::Session, WAITING);
+        let entry = self.desks.update(key, |known| match known.0.strong_count() {
+            0 => OwnDesk(Arc::downgrade(&new)),
+            _ => known,
+        });
+        entry.0.upgrade()
+    }
+
+    /// Gives progress that came in answer to another request of the session to the one it names; whether
+    /// there is such a request.
+    pub(super) fn progress_elsewhere(&self, answer: &Answer, told: Notification) -> bool {
+        let Some(leg) = &answer.leg else { return false };
+        let desk = match &answer.party.leg {
+            Some(_) => {
+                self.desks.get(&(answer.party.key(), leg.clone())).and_then(|k| k.0.upgrade())
+            }
+            None => {
+                self.standing.get(&answer.party.key()).map(|standing| Arc::clone(&standing.desk))
+            }
+        };
+        desk.is_some_and(|desk| desk.progress(told))
+    }
+
+    /// Counts progress that belongs to no request.
+    pub fn progress_dropped(&self) {
+        self.about.progress_dropped(&self.name);
+    }
+
+    /// What the server says in the session behind `answer` elsewhere, and means for that call.
     pub(super) fn aside(&self, answer: &Answer) -> Option<Ticket> {
-        answer.leg.as_ref().filter(|leg| leg.version.era() == Era::Legacy)?;
-        if answer.party.leg.is_some() || !matches!(self.transport, Transport::Http(_)) {
+        let leg = answer.leg.as_ref().filter(|leg| leg.version.era() == Era::Legacy)?;
+        if !matches!(self.transport, Transport::Http(_)) {
             return None;
         }
+        if answer.party.leg.is_some() {
+            // Whatever else is said on the stream of a client's own session belongs to no call.
+            let desk = answer.manner.progress.then(|| self.desk(&answer.party, leg)).flatten();
+            return desk?.wait(answer.id, answer.manner.takes());
+        }
         let standing = self.standing.get(&answer.party.key())?;
-        standing.desk.wait(answer.id, answer.manner.asks)
+        standing.desk.wait(answer.id, answer.manner.takes())
     }
 
     /// What the server says in a standing session and means for no call.
@@ -336,6 +390,7 @@ impl Upstream {
             }
             // Who has gone must not take the room of who comes: those who are still there ask once more.
             self.known_by.retain(|_, known| known.since.elapsed() < KNOWN);
+            self.desks.retain(|_, known| known.0.strong_count() > 0);
             // The lists of a session are large, and most clients leave without a word.
             self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, IDLE));
         }

@@ -14,8 +14,36 @@ use super::UpstreamError;
 #[derive(Debug, Default)]
 pub(super) struct Turn {
     busy: Mutex<()>,
-    /// When it last failed, and how.
-    failed: Cell<Option<(Instant, &'static str)>>,
+    /// How it last failed.
+    failed: Cell<Option<Failed>>,
+}
+
+/// A failure that is told to all who waited.
+#[derive(Clone, Copy, Debug)]
+struct Failed {
+    when: Instant,
+    code: &'static str,
+    /// Until when the server is left alone, if it is.
+    alone: Option<Instant>,
+}
+
+impl Failed {
+    fn new(error: &UpstreamError) -> Self {
+        let when = Instant::now();
+        let alone = match error {
+            UpstreamError::Open(wait) => Some(when + *wait),
+            _ => None,
+        };
+        Self { when, code: error.code(), alone }
+    }
+
+    /// The same for another.
+    fn again(self) -> UpstreamError {
+        match self.alone {
+            Some(until) => UpstreamError::Open(until.saturating_duration_since(Instant::now())),
+            None => UpstreamError::Shared(self.code),
+        }
+    }
 }
 
 impl Turn {
@@ -39,12 +67,12 @@ impl Turn {
             return Ok(done);
         }
         let failed = *self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, code)) = failed.filter(|(when, _)| *when >= came) {
-            return Err(UpstreamError::Shared(code));
+        if let Some(failed) = failed.filter(|failed| failed.when >= came) {
+            return Err(failed.again());
         }
         work().await.inspect_err(|error| {
             let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
-            *failed = Some((Instant::now(), error.code()));
+            *failed = Some(Failed::new(error));
         })
     }
 }
