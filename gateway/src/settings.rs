@@ -398,7 +398,8 @@ pub fn load_for(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, Problems> {
     let wrong = |found| Problems::new(file, text, found);
-    let mut root = yaml::parse(text).map_err(|found| wrong(customary::or_of_client(file, text, found)))?;
+    let mut root =
+        yaml::parse(text).map_err(|found| wrong(customary::or_of_client(file, text, found)))?;
     if let Some(problem) = customary::of_client(file, &root) {
         return Err(wrong(vec![problem]));
     }

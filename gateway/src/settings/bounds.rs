@@ -414,7 +414,9 @@ impl Unit {
         match self {
             Self::Time => (
                 format!("`{number}` is not a time: its unit is missing"),
-                format!("write `{number}s` for seconds, or `{number}ms`, `{number}m` or `{number}h`"),
+                format!(
+                    "write `{number}s` for seconds, or `{number}ms`, `{number}m` or `{number}h`"
+                ),
             ),
             Self::Size => (
                 format!("`{number}` is not a size: its unit is missing"),

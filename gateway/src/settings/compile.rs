@@ -11,7 +11,7 @@ use aws_lc_rs::digest;
 use policy::config::Known;
 
 use super::clashes::Files;
-use super::customary::is_exposed;
+use super::customary::Exposure;
 use super::problem::Problem;
 use super::raw::{RawOps, RawSecret, RawSettings};
 use super::revoked::RevokedError;
@@ -92,7 +92,9 @@ pub(super) fn settings(
     let others = !identity.issuers.is_empty() || !identity.certificates.is_empty();
     let policy =
         policy::config::compile(policy, Known { servers: &names, principals: &principals, others });
-    compiler.prefixed_names(root.json().get("policy").unwrap_or_default(), "/policy", &names);
+    if let Some(policy) = root.json().get("policy") {
+        compiler.prefixed_names(policy, "/policy", &names);
+    }
     let registry = compiler.registry(raw.registry, folder, &names);
     let policy = policy.map(|policy| policy.with_registry(registry)).map_err(|problems| {
         for policy::config::Problem { at, message, help } in problems {
@@ -111,7 +113,7 @@ pub(super) fn settings(
         compiler.listed(&servers, here.is_some());
     }
     if let Some(variables) = here {
-        compiler.secrets_are_here(variables, listeners.iter().any(is_exposed));
+        compiler.secrets_are_here(variables, Exposure::of(&listeners));
     }
     if purpose == Purpose::Checking {
         compiler.folders_are_here(&audit, &pins);

@@ -17,9 +17,34 @@ use crate::sha256::sha256;
 
 /// Words that stand in examples, and that are tried first by those who guess, in lower case.
 const WELL_KNOWN: [&str; 28] = [
-    "", "0000", "1234", "123456", "12345678", "admin", "api-key", "apikey", "change-me", "change_me", "changeit",
-    "changeme", "default", "dummy", "example", "foo", "key", "letmein", "passw0rd", "password", "placeholder",
-    "replace-me", "replaceme", "secret", "test", "todo", "token", "your-api-key",
+    "",
+    "0000",
+    "1234",
+    "123456",
+    "12345678",
+    "admin",
+    "api-key",
+    "apikey",
+    "change-me",
+    "change_me",
+    "changeit",
+    "changeme",
+    "default",
+    "dummy",
+    "example",
+    "foo",
+    "key",
+    "letmein",
+    "passw0rd",
+    "password",
+    "placeholder",
+    "replace-me",
+    "replaceme",
+    "secret",
+    "test",
+    "todo",
+    "token",
+    "your-api-key",
 ];
 
 /// Keys of the files of clients that have their servers below them, and that no configuration has.
@@ -38,7 +63,8 @@ pub(super) fn of_client(file: &str, root: &Node) -> Option<Problem> {
         return None;
     }
     let is_list = |(key, value): &&(super::yaml::Key, Node)| {
-        let named = ["servers", "mcp"].contains(&&*key.text) && matches!(value.kind, Kind::Mapping(_));
+        let named =
+            ["servers", "mcp"].contains(&&*key.text) && matches!(value.kind, Kind::Mapping(_));
         OF_CLIENTS.contains(&&*key.text) || named
     };
     let (key, _) = members.iter().find(is_list)?;
@@ -78,7 +104,9 @@ impl Compiler<'_> {
                 for key in ["tools", "prompts"] {
                     let names = members.get(key).and_then(Value::as_array).into_iter().flatten();
                     for (n, name) in names.enumerate() {
-                        let Some((server, name)) = name.as_str().and_then(|name| of_server(name, servers)) else {
+                        let Some((server, name)) =
+                            name.as_str().and_then(|name| of_server(name, servers))
+                        else {
                             continue;
                         };
                         if covers(members.get("servers"), server) {
@@ -96,7 +124,8 @@ impl Compiler<'_> {
 
     fn prefixed_name(&mut self, at: &str, server: &ServerName, name: &str) {
         let (server, name) = (server.as_str(), name.escape_debug());
-        let message = format!("`{server}{BETWEEN}{name}` is what clients see; here it names no tool");
+        let message =
+            format!("`{server}{BETWEEN}{name}` is what clients see; here it names no tool");
         let help = format!(
             "write `{name}`: the name that `{server}` gives it; where that itself begins so, write `{server}_?{name}`"
         );
@@ -104,7 +133,13 @@ impl Compiler<'_> {
     }
 
     /// Reports addresses that two listeners cannot have at once.
-    pub(super) fn ports_differ(&mut self, listeners: &[Listener], ops: Option<&Ops>, written: usize) {
+    /// There are `written` listeners in the file.
+    pub(super) fn ports_differ(
+        &mut self,
+        listeners: &[Listener],
+        ops: Option<&Ops>,
+        written: usize,
+    ) {
         let mut all: Vec<(String, String, SocketAddr)> = Vec::new();
         // One that has no address stands no longer where it is written.
         if listeners.len() == written {
@@ -117,7 +152,8 @@ impl Compiler<'_> {
         for (n, (at, name, address)) in all.iter().enumerate() {
             let mut before = all.iter().take(n);
             if let Some((_, other, _)) = before.find(|(_, _, other)| overlap(*address, *other)) {
-                let message = format!("{name} and {other} cannot both have the port {}", address.port());
+                let message =
+                    format!("{name} and {other} cannot both have the port {}", address.port());
                 self.report(at, message, "give each a port of its own");
             }
         }
@@ -127,7 +163,8 @@ impl Compiler<'_> {
     pub(super) fn keys_are_secret(&mut self, hashes: &[String], listeners: &[Listener]) {
         let takes_keys = |one: &&Listener| one.schemes.contains(&Scheme::ApiKey) && is_exposed(one);
         let Some(listener) = listeners.iter().find(takes_keys) else { return };
-        let known: Vec<_> = WELL_KNOWN.iter().map(|word| hex::encode(&sha256(word.as_bytes()))).collect();
+        let known: Vec<_> =
+            WELL_KNOWN.iter().map(|word| hex::encode(&sha256(word.as_bytes()))).collect();
         for (n, hash) in hashes.iter().enumerate() {
             if known.contains(&hash.to_ascii_lowercase()) {
                 let message = format!(
@@ -141,8 +178,22 @@ impl Compiler<'_> {
     }
 }
 
-/// Whether others than this machine can connect.
-pub(super) fn is_exposed(listener: &Listener) -> bool {
+/// Who can connect to the listeners.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Exposure {
+    /// This machine alone.
+    Loopback,
+    /// Others too.
+    Network,
+}
+
+impl Exposure {
+    pub(super) fn of(listeners: &[Listener]) -> Self {
+        if listeners.iter().any(is_exposed) { Self::Network } else { Self::Loopback }
+    }
+}
+
+fn is_exposed(listener: &Listener) -> bool {
     !listener.address.ip().is_loopback()
 }
 

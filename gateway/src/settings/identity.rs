@@ -335,9 +335,11 @@ impl Compiler<'_> {
         let key = |(n, raw): (usize, &RawApiKey)| {
             let at = format!("/identity/apiKeys/{n}");
             self.unique(&format!("{at}/name"), &raw.name, &mut names);
-            self.unique(&format!("{at}/sha256"), &raw.sha256.to_ascii_lowercase(), &mut hashes);
             let sha256 = crate::hex::decode(&raw.sha256).and_then(|hash| hash.try_into().ok());
             let at_hash = format!("{at}/sha256");
+            if sha256.is_some() {
+                self.unique(&at_hash, &raw.sha256.to_ascii_lowercase(), &mut hashes);
+            }
             if sha256.is_none() && raw.sha256.starts_with(KEY) {
                 let help = "make another with `portcullis keygen`, because this one was written down, and write the \
                             `sha256` that it prints here";

@@ -71,7 +71,8 @@ impl Problems {
         });
         found.sort_by_key(|problem| problem.span.start);
         let mut hidden: Vec<_> = found.iter().flat_map(|one| one.hidden.clone()).collect();
-        let shown = found.iter().take(SHOWN).filter_map(|problem| line_at(text, problem.span.start));
+        let shown =
+            found.iter().take(SHOWN).filter_map(|problem| line_at(text, problem.span.start));
         hidden.extend(shown.filter_map(|line| secret_in(text, line)));
         Self { file: file.to_owned(), text: masked(text, hidden), found }
     }
@@ -80,6 +81,17 @@ impl Problems {
     #[must_use]
     pub const fn count(&self) -> usize {
         self.found.len()
+    }
+
+    /// Each in words, the message and what to do: `FILE:LINE:COLUMN: MESSAGE`, and the help.
+    #[must_use]
+    pub fn each(&self) -> Vec<(String, String)> {
+        let told = |problem: &Problem| {
+            let (line, column) = self.place(problem.span.start);
+            let said = format!("{}:{line}:{column}: {}", self.file, problem.message);
+            (said, problem.help.clone())
+        };
+        self.found.iter().take(SHOWN).map(told).collect()
     }
 
     /// The first of them, in words: `FILE:LINE:COLUMN: MESSAGE; HELP`.

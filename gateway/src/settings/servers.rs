@@ -11,14 +11,15 @@ use policy::name::ServerName;
 use policy::pattern::Pattern;
 
 use super::compile::Compiler;
+use super::customary::{Exposure, is_well_known};
 use super::raw::{
     RawCircuitBreaker, RawFiles, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
     RawSamplingOver, RawSandbox, RawSandboxMode, RawServer, RawServerRequests, RawSharing,
     RawTransport, RawVariable,
 };
 use super::{
-    CircuitBreaker, Identity, Listener, Program, Protocol, Reach, Route, SECRET, SecretRef, Server,
-    Value,
+    Audit, CircuitBreaker, Identity, Listener, Pinning, Program, Protocol, Reach, Route, SECRET,
+    SecretRef, Server, SinkTarget, Value,
 };
 use crate::egress::{self, Egress};
 use crate::file;
@@ -364,12 +365,12 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reports secrets that are not there, on the machine that they are to be on; and where that is `exposed` to
-    /// others, those that are no secrets.
+    /// Reports secrets that are not there, on the machine that they are to be on; and where others can connect to it,
+    /// those that everybody knows.
     pub(super) fn secrets_are_here(
         &mut self,
         variables: &dyn Fn(&str) -> Option<String>,
-        exposed: bool,
+        exposure: Exposure,
     ) {
         for (at, secret) in std::mem::take(&mut self.secrets) {
             if let SecretRef::Env(name) = &secret
@@ -395,9 +396,15 @@ impl Compiler<'_> {
                 Ok(text) if text.trim_end_matches(['\n', '\r']).is_empty() => {
                     "it is empty".to_owned()
                 }
-                Ok(text) if exposed && is_well_known(&text) => {
-                    let message = format!("the secret in {place} is a word that everybody tries, and a listener is open to other machines");
-                    self.report(&at, message, "put one there that was drawn at random: `openssl rand -hex 32`");
+                Ok(text) if exposure == Exposure::Network && is_well_known(&text) => {
+                    let message = format!(
+                        "the secret in {place} is a word that everybody tries, and a listener is open to other machines"
+                    );
+                    self.report(
+                        &at,
+                        message,
+                        "put one there that was drawn at random: `openssl rand -hex 32`",
+                    );
                     continue;
                 }
                 Ok(_) => continue,
@@ -430,7 +437,8 @@ impl Compiler<'_> {
                 && error.kind() != std::io::ErrorKind::PermissionDenied
             {
                 let shown = folder.display().to_string();
-                let message = format!("the folder `{}` is not there: {error}", shown.escape_debug());
+                let message =
+                    format!("the folder `{}` is not there: {error}", shown.escape_debug());
                 let help = "make it, for the user of the gateway, or name another file; `validate --elsewhere` checks a \
                             configuration for another machine";
                 self.report(&at, message, help);

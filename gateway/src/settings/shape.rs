@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 
-use jsonschema::ValidationError;
 use jsonschema::JsonType;
+use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
 use policy::pointer::{escaped, unescaped};
 use schemars::JsonSchema;
@@ -99,8 +99,10 @@ fn explain(
                 let message = format!("unknown key `{}`", key.escape_debug());
                 let problem = Problem::new(place, message, suggest(key, &known));
                 let is_secret = known.iter().any(|key| key == FROM_ENV) || masking::is_secret(key);
-                let value = root.scalars(&format!("{at}/{}", escaped(key)));
-                problems.push(problem.hiding(value.filter(|_| is_secret)));
+                // Beside a reference to a secret the secret itself may stand, under this key or as a value.
+                let values = [format!("{at}/{}", escaped(key)), format!("{at}/value")];
+                let values = values.iter().filter(|_| is_secret).flat_map(|at| root.scalars(at));
+                problems.push(problem.hiding(values));
                 cuts.insert((at.clone(), key.clone()));
             }
         }
@@ -117,9 +119,14 @@ fn explain(
                 Some((message, help, Hides::Values)) => {
                     Problem::new(root.place(&at), message, help).hiding(root.scalars(&at))
                 }
-                Some((message, help, Hides::Nothing)) => Problem::new(root.place(&at), message, help),
+                Some((message, help, Hides::Nothing)) => {
+                    Problem::new(root.place(&at), message, help)
+                }
                 None => {
-                    let (message, help) = words(error);
+                    let (mut message, help) = words(error);
+                    if masking::is_secret(key) {
+                        message = message.replace(&shown(error.instance()), "what is written here");
+                    }
                     Problem::new(root.place(&at), message, help)
                 }
             };
@@ -152,9 +159,9 @@ fn special(error: &ValidationError<'_>, schema: &Value) -> Option<(String, Strin
         };
         let instance = leaf.instance();
         if has(wanted, FROM_ENV) && !instance.is_object() && !instance.is_null() {
-            let help = "write `{fromEnv: NAME}` and set the variable, or `{fromFile: PATH}`; \
-                        whoever has read this file may know the secret: use a new one";
-            let message = "a secret is written here, and only where it is kept may be";
+            let help = "write `{fromEnv: NAME}` and set the variable, or `{fromFile: PATH}`; use a new \
+                        secret, because this one has been in a file";
+            let message = "a secret is written out here";
             return Some((message.to_owned(), help.to_owned(), Hides::Values));
         }
         let items = wanted.get("items").map(|items| resolved(schema, items));
