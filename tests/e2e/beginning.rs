@@ -8,7 +8,7 @@ use std::process::{Command, Output};
 use e2e::client::Client;
 use e2e::gateway::{Config, Folder, Gateway, binary, root};
 use e2e::issuer::{Issuer, Key};
-use e2e::server::Server;
+use e2e::server::{Server, answer};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
@@ -267,7 +267,7 @@ fn a_doctor_finds_what_is_well() {
         let (mark, words) = of(&looks, "server up");
         assert_eq!(mark, "ok");
         assert!(
-            words.starts_with(&format!("reached; it speaks {spoken} and offers 1 things")),
+            words.starts_with(&format!("reached; it speaks {spoken} and offers 1 definition")),
             "{words}"
         );
         for thing in ["configuration", "clock", "audit file", "listener main", "ops", "lockfile"] {
@@ -305,7 +305,6 @@ fn a_doctor_finds_what_is_not_well_and_says_what_to_do() {
         "{{address: '{}', token: {{fromEnv: PORTCULLIS_NOT_SET}}}}",
         taken.local_addr().unwrap()
     );
-    config.audit = Some("/no/such/folder/audit.jsonl".into());
     let (code, looks) = looked(&config, &["--timeout", "2s"]);
     assert_eq!(code, Some(1), "{looks:?}");
     for (thing, part) in [
@@ -342,11 +341,12 @@ fn a_doctor_reads_the_keys_of_issuers() {
     let (code, looks) = looked(&config, &[]);
     assert_eq!(
         (code, of(&looks, "issuer corp")),
-        (Some(0), ("ok", "its key set was read: 1 keys -> ")),
+        (Some(0), ("ok", "its key set was read: 1 key -> ")),
         "{looks:?}"
     );
-    issuer.publish(&[]);
-    drop(issuer);
+    issuer.answer("/.well-known/oauth-authorization-server", |_| {
+        answer("404 Not Found", "text/plain", "no")
+    });
     let (code, looks) = looked(&config, &["--timeout", "2s"]);
     assert_eq!((code, of(&looks, "issuer corp").0), (Some(1), "fail"), "{looks:?}");
 }

@@ -193,7 +193,9 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
     for (issuer, keys) in settings.identity.issuers.iter().zip(issuers) {
         let thing = format!("issuer {}", issuer.name);
         match keys {
-            Ok(count) => looks.ok(&thing, format!("its key set was read: {count} keys")),
+            Ok(count) => {
+                looks.ok(&thing, format!("its key set was read: {}", counted(count, "key")))
+            }
             Err(why) => looks.fail(
                 &thing,
                 why,
@@ -494,6 +496,10 @@ async fn keys(issuer: &Issuer, world: &World, timeout: Duration) -> Result<usize
     })
 }
 
+fn counted(count: usize, what: &str) -> String {
+    format!("{count} {what}{}", if count == 1 { "" } else { "s" })
+}
+
 /// What is said of a server.
 fn about(looks: &mut Looks, server: &Server, reached: Reached, lock: Option<&Lock>) {
     let thing = format!("server {}", server.name);
@@ -522,7 +528,11 @@ fn about(looks: &mut Looks, server: &Server, reached: Reached, lock: Option<&Loc
     let mut eras: Vec<_> = eras.collect();
     eras.dedup();
     let offers: usize = survey.catalogs.iter().map(|catalog| catalog.offers().len()).sum();
-    let said = format!("reached; it speaks {} and offers {offers} things", eras.join(" and "));
+    let said = format!(
+        "reached; it speaks {} and offers {}",
+        eras.join(" and "),
+        counted(offers, "definition")
+    );
     let unlike = lock.map(|lock| pin::unlike(lock, &survey)).unwrap_or_default();
     if unlike.is_empty() {
         looks.ok(&thing, said);
