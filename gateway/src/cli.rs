@@ -701,7 +701,8 @@ fn small_pages() {
 
 fn log(usual: &str) {
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let writer = || hints::Completed(io::stderr());
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A log that is set already, as in a test, is good enough.
     if io::stderr().is_terminal() {
         drop(builder.with_ansi(coloured()).with_target(false).try_init());

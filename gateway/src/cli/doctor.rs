@@ -391,13 +391,14 @@ fn lock(looks: &mut Looks, settings: &Settings) -> Option<Lock> {
             looks.ok("lockfile", format!("`{}` can be read", settings.pins.file.display()));
             Some(lock)
         }
+        Err(LockError::Missing(_)) if settings.pins.trust_on_first_use => {
+            looks.warn("lockfile", "`trustOnFirstUse`: what servers say first is approved", "");
+            None
+        }
         Err(LockError::Missing(file)) => {
             let mend = "`portcullis pin` proposes what the servers offer, `portcullis pin approve` approves it";
-            looks.fail(
-                "lockfile",
-                format!("there is no `{file}`: the gateway does not start without it"),
-                mend,
-            );
+            let said = format!("there is no `{file}`: nothing is approved, so nothing is shown");
+            looks.fail("lockfile", said, mend);
             None
         }
         Err(error) => {

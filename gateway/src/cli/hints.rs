@@ -2,6 +2,7 @@
 //! it is.
 
 use std::borrow::Cow;
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::OnceLock;
 
@@ -48,6 +49,29 @@ pub(super) fn option(file: &Path) -> String {
 /// A message with the configuration in each command that reads one and names none.
 pub(super) fn complete(text: &str) -> Cow<'_, str> {
     NAMED.get().map_or(Cow::Borrowed(text), |named| Cow::Owned(completed(text, named)))
+}
+
+/// Where the log goes: its lines have hints in them as well.
+#[derive(Debug)]
+pub(super) struct Completed<W>(pub(super) W);
+
+impl<W: io::Write> io::Write for Completed<W> {
+    fn write(&mut self, line: &[u8]) -> io::Result<usize> {
+        match std::str::from_utf8(line) {
+            Ok(text) if is_hint(text) => self.0.write_all(complete(text).as_bytes())?,
+            Ok(_) | Err(_) => self.0.write_all(line)?,
+        }
+        Ok(line.len())
+    }
+
+    fn flush(&mut self) -> io::Result<()> {
+        self.0.flush()
+    }
+}
+
+/// Whether there is a command in a line of the log, and what would be put behind it needs no escape there.
+fn is_hint(line: &str) -> bool {
+    line.contains("`portcullis ") && NAMED.get().is_none_or(|named| !named.contains(['"', '\\']))
 }
 
 fn completed(text: &str, named: &str) -> String {
