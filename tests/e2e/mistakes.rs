@@ -359,3 +359,40 @@ fn a_program_that_is_not_there_is_said_by_validate() {
         assert!(all.contains("warning: ") && all.contains(said), "{said}\nis not in\n{all}");
     }
 }
+
+#[test]
+fn an_outcome_that_there_is_not_is_refused_with_those_that_there_are() {
+    let folder = Folder::new();
+    fs::write(folder.path().join("audit.jsonl"), "").unwrap();
+    let query = |outcome: &str| {
+        portcullis(&folder, &["audit", "query", "audit.jsonl", "--outcome", outcome])
+    };
+    let refused = query("deny");
+    assert_eq!(refused.status.code(), Some(2));
+    let said = both(&refused);
+    for outcome in
+        ["answered", "tool-error", "server-error", "denied", "refused", "failed", "cancelled"]
+    {
+        assert!(said.contains(outcome), "{outcome}: {said}");
+        assert!(query(outcome).status.success(), "{outcome}");
+    }
+}
+
+#[test]
+fn sections_that_are_written_empty_are_shown_with_what_counts_in_them() {
+    let folder = Folder::new();
+    write(&folder, &GOOD.replace("audit:\n", "pins: {}\nlimits: {}\naudit:\n"));
+    let shown = portcullis(&folder, &["config", "show", "--effective"]);
+    assert!(shown.status.success(), "{}", both(&shown));
+    let text = both(&shown);
+    for part in [
+        "\npins:\n  drift:  # default\n",
+        "\n  mode: enforce  # default\n",
+        "\nlimits:\n  answerTime: 1m  # default\n",
+        "\n    plantedInstructions: enforce  # default\n",
+    ] {
+        assert!(text.contains(part), "{part}\nis not in\n{text}");
+    }
+    let plain = both(&portcullis(&folder, &["config", "show"]));
+    assert!(plain.contains("pins: {}\nlimits: {}\n"), "{plain}");
+}

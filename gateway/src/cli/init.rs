@@ -40,7 +40,7 @@ pub(super) struct Init {
     #[arg(long, value_name = "FILE")]
     from: Option<PathBuf>,
     /// The arguments of the program.
-    #[arg(last = true, value_name = "ARGUMENT")]
+    #[arg(last = true, value_name = "ARGUMENT", requires = "command")]
     args: Vec<String>,
 }
 

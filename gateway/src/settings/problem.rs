@@ -73,7 +73,7 @@ impl Problems {
         let mut hidden: Vec<_> = found.iter().flat_map(|one| one.hidden.clone()).collect();
         let shown =
             found.iter().take(SHOWN).filter_map(|problem| line_at(text, problem.span.start));
-        hidden.extend(shown.filter_map(|line| secret_in(text, line)));
+        hidden.extend(shown.filter_map(|line| secret_in(text, &line)));
         Self { file: file.to_owned(), text: masked(text, hidden), found }
     }
 
@@ -176,7 +176,7 @@ fn line_at(text: &str, byte: usize) -> Option<Range<usize>> {
 
 /// What of a line is not shown because it has the form of a secret: from the first byte of what would be replaced to
 /// the last.
-fn secret_in(text: &str, line: Range<usize>) -> Option<Range<usize>> {
+fn secret_in(text: &str, line: &Range<usize>) -> Option<Range<usize>> {
     let whole = text.get(line.clone())?;
     let without = without_secrets(whole);
     if without == whole {

@@ -115,27 +115,24 @@ fn explain(
         _ => {
             let (parent, key) = at.rsplit_once('/').unwrap_or(("", &at));
             cuts.insert((parent.to_owned(), unescaped(key).into_owned()));
-            let mut problem = match special(error, schema) {
-                Some((message, help, Hides::Values)) => {
-                    Problem::new(root.place(&at), message, help).hiding(root.scalars(&at))
-                }
-                Some((message, help, Hides::Nothing)) => {
-                    Problem::new(root.place(&at), message, help)
-                }
-                None => {
-                    let (mut message, help) = words(error);
-                    if masking::is_secret(key) {
-                        message = message.replace(&shown(error.instance()), "what is written here");
-                    }
-                    Problem::new(root.place(&at), message, help)
-                }
-            };
-            if masking::is_secret(key) {
-                problem = problem.hiding(root.scalars(&at));
-            }
-            problems.push(problem);
+            problems.push(misfit(error, root, schema, &at));
         }
     }
+}
+
+/// What is wrong with the value at `at`, without showing what may be a secret.
+fn misfit(error: &ValidationError<'_>, root: &Node, schema: &Value, at: &str) -> Problem {
+    let place = root.place(at);
+    let is_secret = masking::is_secret(at.rsplit('/').next().unwrap_or_default());
+    let (message, help, hides) = special(error, schema).unwrap_or_else(|| {
+        let (mut message, help) = words(error);
+        if is_secret {
+            message = message.replace(&shown(error.instance()), "what is written here");
+        }
+        (message, help, Hides::Nothing)
+    });
+    let problem = Problem::new(place, message, help);
+    if is_secret || hides == Hides::Values { problem.hiding(root.scalars(at)) } else { problem }
 }
 
 /// Whether a problem hides the values that it is about.
