@@ -458,9 +458,11 @@ async fn reach(
     // Each has settings of its own: what one server does holds up no other.
     let mut own = load(file, text).map_err(|problems| problems.first())?;
     bound(&mut own.limits, timeout);
+    // After it has answered, what was started for it is given time to end.
+    let within = timeout + own.limits.drain_time;
     let name = server.name.as_str();
     let asked = survey::survey(own, |one| one == name);
-    let surveys = match tokio::time::timeout(timeout, asked).await {
+    let surveys = match tokio::time::timeout(within, asked).await {
         Ok(surveys) => surveys.map_err(|error| Chain(&error).to_string())?,
         Err(_) => return Err(format!("no answer within {}", humantime::format_duration(timeout))),
     };
