@@ -26,7 +26,7 @@ pub(super) mod secrets;
 
 /// Longest file that is read.
 const LONGEST: u64 = 16 * 1024 * 1024;
-/// How an imported configuration begins: whoever is on this machine may call, as a client could before.
+/// How an imported configuration begins: everybody on this machine may call, as a client could before.
 pub(super) const ANONYMOUS: &str = "apiVersion: portcullis.dev/v1\n\
     listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [anonymous]\n\
     identity:\n  anonymous:\n    groups: [local]\n";

@@ -106,7 +106,7 @@ fn beginning(sha256: &str) -> String {
          # Where clients connect: from this machine alone, with an API key.\n\
          listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [apiKey]\n\
          \n\
-         # For whoever runs the gateway: health and metrics.\n\
+         # For the operator of the gateway: health and metrics.\n\
          ops:\n  address: 127.0.0.1:9901\n\
          \n\
          identity:\n  apiKeys:\n    \
