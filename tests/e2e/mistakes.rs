@@ -363,7 +363,10 @@ fn a_program_that_is_not_there_is_said_by_validate() {
 #[test]
 fn an_outcome_that_there_is_not_is_refused_with_those_that_there_are() {
     let folder = Folder::new();
-    fs::write(folder.path().join("audit.jsonl"), "").unwrap();
+    let record = r#"{"event":"exchange","findings":["input-schema at `/n`: must be an integer"],"outcome":"denied",
+        "reason":"arguments","time":"2026-11-21T08:00:00Z"}"#;
+    let record = record.replace("\n        ", "") + "\n";
+    fs::write(folder.path().join("audit.jsonl"), record).unwrap();
     let query = |outcome: &str| {
         portcullis(&folder, &["audit", "query", "audit.jsonl", "--outcome", outcome])
     };
@@ -376,6 +379,8 @@ fn an_outcome_that_there_is_not_is_refused_with_those_that_there_are() {
         assert!(said.contains(outcome), "{outcome}: {said}");
         assert!(query(outcome).status.success(), "{outcome}");
     }
+    let found = both(&query("denied"));
+    assert!(found.contains("(arguments; input-schema at `/n`: must be an integer)"), "{found}");
 }
 
 #[test]
