@@ -400,7 +400,7 @@ pub fn load_for(
     let wrong = |found| Problems::new(file, text, found);
     let mut root =
         yaml::parse(text).map_err(|found| wrong(customary::or_of_client(file, text, found)))?;
-    if let Some(problem) = customary::of_client(file, &root) {
+    if let Some(problem) = customary::of_client(file, text, &root) {
         return Err(wrong(vec![problem]));
     }
     let mut problems = Vec::new();

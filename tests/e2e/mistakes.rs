@@ -283,7 +283,7 @@ fn the_file_of_a_client_is_told_from_a_configuration() {
     let folder = Folder::new();
     let server = r#"{"command": "npx", "args": ["-y", "x"], "env": {"API_TOKEN": "SECRET"}}"#;
     for (text, at) in [
-        (format!(r#"{{"mcpServers": {{"a": {server}}}}}"#), "\"mcpServers"),
+        (format!(r#"{{"mcpServers": {{"a": {server}}}}}"#), "mcpServers"),
         (format!("{{\n  \"servers\": {{\"a\": {server}}},\n  \"inputs\": []\n}}\n"), "\"servers"),
         (format!("{{ // comments\n  \"mcpServers\": {{\"a\": {server}}},\n}}\n"), "mcpServers"),
         (

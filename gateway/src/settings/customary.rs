@@ -2,6 +2,7 @@
 //! tools as clients see them, words in place of keys, and two listeners on one port.
 
 use std::net::SocketAddr;
+use std::ops::Range;
 
 use policy::name::ServerName;
 use policy::pattern::Pattern;
@@ -9,7 +10,7 @@ use serde_json::Value;
 
 use super::compile::Compiler;
 use super::problem::Problem;
-use super::yaml::{Kind, Node};
+use super::yaml::{Key, Kind, Node};
 use super::{Listener, Ops, Scheme};
 use crate::hex;
 use crate::naming::BETWEEN;
@@ -57,24 +58,31 @@ pub(super) fn is_well_known(secret: &str) -> bool {
 
 /// What is wrong with a file that a client has its servers in; `None` for any other. No value of it is shown: such
 /// files have keys in them.
-pub(super) fn of_client(file: &str, root: &Node) -> Option<Problem> {
+pub(super) fn of_client(file: &str, text: &str, root: &Node) -> Option<Problem> {
     let Kind::Mapping(members) = &root.kind else { return None };
     if members.iter().any(|(key, _)| key.text == "apiVersion") {
         return None;
     }
-    let is_list = |(key, value): &&(super::yaml::Key, Node)| {
-        let named =
-            ["servers", "mcp"].contains(&&*key.text) && matches!(value.kind, Kind::Mapping(_));
-        OF_CLIENTS.contains(&&*key.text) || named
+    // A comment before a key of JSON is a part of the key in YAML.
+    let is_list = |(key, value): &&(Key, Node)| {
+        let named = ["servers", "mcp"].contains(&&*key.text);
+        named && matches!(value.kind, Kind::Mapping(_))
+            || OF_CLIENTS.iter().any(|own| key.text.contains(own))
     };
     let (key, _) = members.iter().find(is_list)?;
-    Some(told(file, key.span.clone()).hiding(root.scalars("")))
+    let span = own_key(text).unwrap_or_else(|| key.span.clone());
+    Some(told(file, span).hiding(root.scalars("")))
+}
+
+/// Where the first key of a client stands.
+fn own_key(text: &str) -> Option<Range<usize>> {
+    OF_CLIENTS.iter().find_map(|key| text.find(key).map(|at| at..at + key.len()))
 }
 
 /// What was `found` in a text that is no YAML, or that it is the file of a client: those may have comments in their
 /// JSON, or be TOML.
 pub(super) fn or_of_client(file: &str, text: &str, found: Vec<Problem>) -> Vec<Problem> {
-    match OF_CLIENTS.iter().find_map(|key| text.find(key).map(|at| at..at + key.len())) {
+    match own_key(text) {
         Some(span) if !text.contains("apiVersion") => {
             // Where it ends is not known of what cannot be read: nothing but the key is shown.
             let hidden = [0..span.start, span.end..text.len()];
@@ -84,7 +92,7 @@ pub(super) fn or_of_client(file: &str, text: &str, found: Vec<Problem>) -> Vec<P
     }
 }
 
-fn told(file: &str, span: std::ops::Range<usize>) -> Problem {
+fn told(file: &str, span: Range<usize>) -> Problem {
     let message = "this is the file of an MCP client, and not a configuration of the gateway";
     let help = format!("make one of it: `portcullis import {file} --write portcullis.yaml`");
     Problem::new(span, message, help)
