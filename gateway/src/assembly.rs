@@ -45,14 +45,14 @@ use crate::session::{SessionKey, Sessions};
 use crate::settings::lockfile::LockError;
 use crate::settings::revoked::RevokedError;
 use crate::settings::{
-    self, Limits, Listener, OtlpProtocol, Problems, Program, Reach, Scheme, Settings, SinkTarget,
-    Syslog, Value,
+    self, Limits, Listener, OtlpProtocol, Problems, Program, Reach, Scheme, Server, Settings,
+    SinkTarget, Syslog, Value,
 };
 use crate::specimens;
 use crate::task::Tasks;
 use crate::telemetry::{Collector, Telemetry};
 use crate::tls::{Acceptor, TlsError};
-use crate::upstream::{Party, Upstream, UpstreamError};
+use crate::upstream::{Party, Upstream, UpstreamError, whois};
 use crate::wire::Id;
 use crate::world::{World, WorldError};
 
@@ -187,6 +187,8 @@ pub struct Built {
     pub digest: String,
     keeper: Arc<Keeper>,
     upstreams: Vec<Arc<Upstream>>,
+    /// The servers that are programs.
+    programs: Vec<Server>,
     names: BTreeSet<Arc<str>>,
 }
 
@@ -331,10 +333,12 @@ impl Lasting {
             revoking: self.revoking.clone(),
             ending,
         };
+        let is_program = |server: &&Server| matches!(server.reach, Reach::Stdio(_));
+        let programs = settings.servers.iter().filter(is_program).cloned().collect();
         let selftest = settings.selftest.map(Arc::new);
         let generation =
             Generation { gateway: Arc::new(gateway), doors, old: old.collect(), selftest, names };
-        Ok(Built { generation, digest, keeper, upstreams, names: settings.names })
+        Ok(Built { generation, digest, keeper, upstreams, programs, names: settings.names })
     }
 
     /// Whether this kernel can keep programs where they are to be kept. Where it has to and cannot,
@@ -377,6 +381,11 @@ impl Lasting {
         for upstream in asked() {
             tasks.spawn(greet(Arc::clone(upstream), tasks.clone()));
         }
+        let programs = built.programs.clone();
+        tasks.spawn(async move {
+            // It looks at files, and a file system may not answer.
+            drop(tokio::task::spawn_blocking(move || programs.iter().for_each(look_for)).await);
+        });
         self.metrics.configured(built.names.clone());
         self.metrics.reloaded(true, self.clock.now());
     }
@@ -387,6 +396,13 @@ impl Built {
     #[must_use]
     pub fn keeper(&self) -> Arc<Keeper> {
         Arc::clone(&self.keeper)
+    }
+}
+
+/// Says at once that a program is not there, or cannot be started: otherwise the first caller would find out.
+fn look_for(server: &Server) {
+    if let Some(Err(error)) = whois::started(server) {
+        tracing::error!(server = %server.name, "its program {error}");
     }
 }
 

@@ -2,9 +2,12 @@
 
 mod audit;
 mod config;
+mod doctor;
 mod exec;
 mod export;
+mod hints;
 mod import;
+mod init;
 mod inspect;
 mod ops;
 mod manual;
@@ -24,10 +27,11 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::{env, fs};
 
+use ::policy::decision::Mode;
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
-use clap::{Parser, Subcommand, ValueEnum};
+use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use gateway::canary::{self, Part};
 use gateway::clock::{Clock as _, System};
@@ -36,10 +40,12 @@ use gateway::report::Chain;
 use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
 use gateway::service;
+use gateway::settings::lockfile::{self, LockError};
 use gateway::settings::{
     self, Problems, ProcessSharing, Protocol, Purpose, Reach, Server, Settings, SinkTarget,
 };
 use gateway::start::{self, Running, Source, StartError, Stopped};
+use gateway::upstream::whois;
 use gateway::watchdog::{ABANDONED, Begins};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
@@ -52,6 +58,8 @@ const FAILED: u8 = 1;
 const INCOMPLETE: u8 = 8;
 /// The configuration is not valid.
 const INVALID: u8 = 3;
+/// The configuration that is read where none is named, in the working folder.
+const USUAL: &str = "portcullis.yaml";
 
 /// A reverse proxy for the Model Context Protocol that lets through only what a policy permits.
 #[derive(Debug, Parser)]
@@ -63,18 +71,22 @@ struct Arguments {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Start the gateway. Without a file: on loopback, in front of a small server that is built in.
+    /// Write a configuration to begin with: a listener on loopback, an API key, and the servers that are named or that
+    /// a client has. Nothing is started, and no secret stands in it.
+    Init(init::Init),
+    /// Start the gateway. Where there is neither a file nor a `portcullis.yaml` in the working folder: on loopback, in
+    /// front of a small server that is built in.
     Run {
-        /// The configuration.
+        /// The configuration; `portcullis.yaml` in the working folder, if it is there.
         #[arg(short, long, value_name = "FILE")]
         config: Option<PathBuf>,
         /// Say what would be in force and what servers offer now, and end. Exits with 4 where that is
         /// not what was approved, and with 7 where a server is not reached.
-        #[arg(long, requires = "config")]
+        #[arg(long)]
         dry_run: bool,
         /// Begin a new audit log where the file of checkpoints says that there was one, which was moved away.
         /// For one start; it is on record.
-        #[arg(long, requires = "config", conflicts_with = "dry_run")]
+        #[arg(long, conflicts_with = "dry_run")]
         new_log: bool,
     },
     /// Run the gateway and a program beside it, which is told where the gateway is. Ends as the program
@@ -85,7 +97,7 @@ enum Verb {
     /// anonymous caller.
     Stdio {
         /// The configuration.
-        #[arg(short, long, value_name = "FILE")]
+        #[arg(short, long, value_name = "FILE", default_value = USUAL)]
         config: PathBuf,
         /// The path of the route; needed where there is more than one.
         #[arg(short, long, value_name = "PATH")]
@@ -93,8 +105,12 @@ enum Verb {
     },
     /// Check a configuration. Exits with 3 when it is not valid.
     Validate {
-        /// The configuration.
-        file: PathBuf,
+        /// The configuration; `portcullis.yaml` if not given.
+        #[arg(conflicts_with = "config")]
+        file: Option<PathBuf>,
+        /// The same, as other verbs take it.
+        #[arg(short, long, value_name = "FILE")]
+        config: Option<PathBuf>,
         /// How problems are shown.
         #[arg(long, value_enum, default_value_t = Format::Human)]
         format: Format,
@@ -102,6 +118,9 @@ enum Verb {
         #[arg(long)]
         elsewhere: bool,
     },
+    /// Check a configuration by doing what it says, in a bounded time: reach each server and each issuer, start each
+    /// program, read each secret, bind each port. Exits with 1 when something fails.
+    Doctor(doctor::Doctor),
     /// Propose what servers say and offer now for approval, in the lockfile; and look at, approve,
     /// revoke and sign what stands there.
     Pin(pin::Pin),
@@ -212,9 +231,13 @@ pub(crate) fn run() -> ExitCode {
     if line.next().is_some_and(|verb| verb == sandbox::VERB) {
         return become_program(line);
     }
-    match Arguments::parse().verb {
-        Verb::Run { config: Some(config), dry_run: true, .. } => plan::run(&config),
-        Verb::Run { config, new_log, .. } => serve(config.as_deref(), new_log),
+    let matches = Arguments::command().get_matches();
+    hints::remember(&matches);
+    let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    match arguments.verb {
+        Verb::Init(init) => init::run(&init),
+        Verb::Run { config, dry_run, new_log } => run_or_show(config, dry_run, new_log),
+        Verb::Doctor(doctor) => doctor::run(&doctor),
         Verb::Exec(exec) => exec::run(exec),
         Verb::Config(config) => config::run(&config),
         Verb::Export(export) => export::run(&export),
@@ -222,7 +245,9 @@ pub(crate) fn run() -> ExitCode {
         Verb::Man { folder } => manual::man(&folder),
         Verb::Reference { what } => print(&manual::reference(what)),
         Verb::Stdio { config, route } => serve_inside(&config, route.as_deref()),
-        Verb::Validate { file, format, elsewhere } => validate(&file, format, elsewhere),
+        Verb::Validate { file, config, format, elsewhere } => {
+            validate(&file.or(config).unwrap_or_else(|| USUAL.into()), format, elsewhere)
+        }
         Verb::Pin(pin) => pin::run(pin),
         Verb::Scan(scan) => scan::run(&scan),
         Verb::Inspect(inspect) => inspect::run(&inspect),
@@ -270,7 +295,7 @@ fn print(text: &str) -> ExitCode {
 
 /// Writes talk to standard error, likewise.
 fn say(text: &str) {
-    say_styled(&printable(text));
+    say_styled(&printable(&hints::complete(text)));
 }
 
 /// The same with the colours in it, which has to be printable already.
@@ -306,6 +331,12 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
                 say(&format!("warning: {warning}"));
             }
             questions(&settings);
+            if !elsewhere {
+                missing_programs(&settings);
+                if let Err(code) = lockfile_is_good(&settings, format) {
+                    return code;
+                }
+            }
             let grave = if elsewhere { "warning" } else { "error" };
             if !sandboxes(&settings, grave) && !elsewhere {
                 return ExitCode::from(INVALID);
@@ -316,6 +347,9 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
             if !elsewhere && programs(&settings).any(|(_, plan)| is_impossible(plan)) {
                 say("error: a sandbox that is `required` cannot be enforced on this machine");
                 return ExitCode::from(INVALID);
+            }
+            if !elsewhere && let Err(code) = lockfile_is_good(&settings, format) {
+                return code;
             }
             print("[]\n")
         }
@@ -333,6 +367,38 @@ fn programs(settings: &Settings) -> impl Iterator<Item = (&Server, Option<&Plan>
         Reach::Stdio(program) => Some((server, program.sandbox.as_ref())),
         Reach::Http(_) | Reach::Old(_) => None,
     })
+}
+
+/// Says which programs are not there, or cannot be started.
+fn missing_programs(settings: &Settings) {
+    for (server, _) in programs(settings) {
+        if let Some(Err(error)) = whois::started(server) {
+            say(&format!("warning: the program of the server `{}` {error}", server.name));
+        }
+    }
+}
+
+/// Whether the lockfile can be used, or is not there yet; says what is wrong with it.
+fn lockfile_is_good(settings: &Settings, format: Format) -> Result<(), ExitCode> {
+    if settings.pins.mode == Mode::Off {
+        return Ok(());
+    }
+    match (lockfile::read(&settings.pins.file, &settings.pins.approvers), format) {
+        (Ok(_), _) => Ok(()),
+        (Err(error @ LockError::Missing(_)), Format::Human) => {
+            say(&format!("note: {error}"));
+            Ok(())
+        }
+        (Err(LockError::Missing(_)), Format::Json) => Ok(()),
+        (Err(LockError::Shape { json, .. }), Format::Json) => {
+            print(&format!("{json}\n"));
+            Err(ExitCode::from(INVALID))
+        }
+        (Err(error), _) => {
+            complain(&Chain(&error).to_string());
+            Err(ExitCode::from(INVALID))
+        }
+    }
 }
 
 /// Whether a program would not be started, here.
@@ -402,7 +468,7 @@ fn invalid(problems: &Problems) -> ExitCode {
     };
     let text = format!("{}{count}; nothing was started", problems.human(coloured()));
     if coloured() {
-        say_styled(&text)
+        say_styled(&hints::complete(&text))
     } else {
         say(&text)
     }
@@ -446,14 +512,29 @@ fn settings_to_serve(file: &Path) -> Result<Settings, ExitCode> {
     load_to_serve(file, &text).map_err(|problems| invalid(&problems))
 }
 
-fn keygen() -> ExitCode {
-    let mut random = [0; 32];
-    if rand::fill(&mut random).is_err() {
-        return complain("the machine gave no random bytes");
+/// An API key, and the hash that admits it.
+struct Drawn {
+    key: String,
+    sha256: String,
+}
+
+impl Drawn {
+    fn new() -> Result<Self, ExitCode> {
+        let mut random = [0; 32];
+        if rand::fill(&mut random).is_err() {
+            return Err(complain("the machine gave no random bytes"));
+        }
+        let key = format!("{}{}", settings::KEY, URL_SAFE_NO_PAD.encode(random));
+        let sha256 = hex::encode(digest::digest(&digest::SHA256, key.as_bytes()).as_ref());
+        Ok(Self { key, sha256 })
     }
-    let key = format!("pcl_{}", URL_SAFE_NO_PAD.encode(random));
-    let hash = hex::encode(digest::digest(&digest::SHA256, key.as_bytes()).as_ref());
-    print(&format!("key:    {key}\nsha256: {hash}\n"))
+}
+
+fn keygen() -> ExitCode {
+    match Drawn::new() {
+        Ok(Drawn { key, sha256 }) => print(&format!("key:    {key}\nsha256: {sha256}\n")),
+        Err(code) => code,
+    }
 }
 
 fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
@@ -482,6 +563,32 @@ fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
             Err(error) => complain(&Chain(&error).to_string()),
         }
     })
+}
+
+/// Starts the gateway, or shows what would be in force: with the configuration that is named, or with the usual one in
+/// the working folder, or with the one that is built in, which there is nothing to show of.
+fn run_or_show(named: Option<PathBuf>, dry_run: bool, new_log: bool) -> ExitCode {
+    let usual = || {
+        // One that is there and cannot be read is no reason to start something else.
+        let is_there = fs::symlink_metadata(USUAL).is_ok();
+        is_there.then(|| {
+            say(&format!("portcullis: reading `{USUAL}` in this folder"));
+            PathBuf::from(USUAL)
+        })
+    };
+    match named.or_else(usual) {
+        Some(config) if dry_run => plan::run(&config),
+        Some(config) => serve(Some(&config), new_log),
+        None if dry_run || new_log => complain(&format!(
+            "there is no `{USUAL}` in this folder: name a configuration with `-c FILE`"
+        )),
+        None => {
+            say(&format!(
+                "portcullis: there is no `{USUAL}` in this folder, so this is the quickstart; `portcullis init` writes one"
+            ));
+            serve(None, new_log)
+        }
+    }
 }
 
 fn serve(config: Option<&Path>, new_log: bool) -> ExitCode {
@@ -607,7 +714,8 @@ fn small_pages() {
 
 fn log(usual: &str) {
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let writer = || hints::Completed(io::stderr());
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A log that is set already, as in a test, is good enough.
     if io::stderr().is_terminal() {
         drop(builder.with_ansi(coloured()).with_target(false).try_init());

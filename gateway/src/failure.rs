@@ -617,8 +617,13 @@ fn unknown(kind: Kind, era: Option<Era>) -> Public {
     Public::new(status, code, message)
 }
 
-fn in_place(at: &str) -> String {
-    if at.is_empty() { String::new() } else { format!(", `{at}`") }
+/// What is wrong with the argument at `at`, as a sentence: the note goes on where the argument is named, unless it begins
+/// with a name of its own.
+fn about_argument(at: &str, note: &str) -> String {
+    let what =
+        if at.is_empty() { "the arguments".to_owned() } else { format!("the argument `{at}`") };
+    let goes_on = !at.is_empty() && note.starts_with(|c: char| c.is_ascii_lowercase());
+    format!("{what}{} {note}", if goes_on { "" } else { ":" })
 }
 
 fn denied(kind: Kind, denial: &Denial, era: Option<Era>) -> Public {
@@ -626,8 +631,7 @@ fn denied(kind: Kind, denial: &Denial, era: Option<Era>) -> Public {
     let mut message = match rule {
         None if let Reason::Content(finding) = &denial.reason => format!("denied: {finding}"),
         None if let Reason::Arguments(Finding { at, note, .. }) = &denial.reason => {
-            let what = if at.is_empty() { "the arguments" } else { "an argument" };
-            format!("denied: {what}{}: {note}", in_place(at))
+            format!("denied: {}", about_argument(at, note))
         }
         Some(rule) => format!("denied by rule `{rule}`"),
         None => "denied: no rule allows this with these arguments".to_owned(),

@@ -18,6 +18,7 @@ use policy::principal::Principal;
 
 use crate::audit::{CERTIFICATE, OAUTH};
 use crate::jose::JoseError;
+use crate::report::Chain;
 use crate::resource::{Resource, Wrong};
 use crate::seal::Sealer;
 use crate::secret::Secret;
@@ -30,7 +31,19 @@ pub use bearer::Memo;
 use bearer::{Bearer, Memory};
 pub use certificate::{Told, is_named, told};
 pub use dpop::ProofError;
+use issuer::KeyRing;
 use keys::Keys;
+
+/// Reads the keys of an issuer once, as the gateway would, for somebody who wants to know whether that goes well: how
+/// many there are.
+///
+/// # Errors
+/// Why they cannot be had, in words.
+pub async fn count_keys(issuer: &settings::Issuer, world: &World) -> Result<usize, String> {
+    let ways = world.ways(&issuer.way, None).map_err(|error| Chain(&error).to_string())?;
+    let ring = KeyRing::new(issuer, ways, Arc::clone(&world.clock), world.tasks.clone());
+    ring.count().await.map_err(|error| Chain(&error).to_string())
+}
 
 const API_KEY: &str = "x-api-key";
 const DPOP: &str = "dpop";

@@ -107,8 +107,9 @@ fn ends_a_uri(c: char) -> bool {
     c.is_whitespace() || matches!(c, '"' | '<' | '>' | '`')
 }
 
-/// Whether a parameter of this name carries a secret, however the name is written.
-fn is_secret(name: &str) -> bool {
+/// Whether a parameter or a member of this name carries a secret, however the name is written.
+#[must_use]
+pub fn is_secret(name: &str) -> bool {
     if name.len() > NAME {
         return false;
     }

@@ -17,7 +17,7 @@ use crate::hex;
 /// Longest name that the interfaces of models take.
 const LONGEST: usize = 128;
 /// Between the name of a server and that of its tool.
-const BETWEEN: &str = "__";
+pub const BETWEEN: &str = "__";
 
 /// When the name of the server stands before that of the tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -9,6 +9,7 @@ pub mod cases;
 mod clashes;
 mod compile;
 mod credentials;
+mod customary;
 mod effective;
 mod guardrails;
 mod identity;
@@ -55,7 +56,7 @@ pub use audit::{Audit, Capture, Checkpoints, Refusals, Rotation, Sink, SinkTarge
 pub use credentials::{Credential, Grant, ServerTls};
 pub use guardrails::Guardrail;
 pub use identity::{
-    ApiKey, ClaimPath, ClaimPaths, Identity, Implied, Introspection, Issuer, KeySource,
+    ApiKey, ClaimPath, ClaimPaths, Identity, Implied, Introspection, Issuer, KEY, KeySource,
     KnownCertificate,
 };
 pub use listeners::{Clients, Forwarded, ForwardedHeader, Listener, ListenerTls, Scheme};
@@ -413,7 +414,11 @@ pub fn load_for(
     variables: &dyn Fn(&str) -> Option<String>,
 ) -> Result<Settings, Problems> {
     let wrong = |found| Problems::new(file, text, found);
-    let mut root = yaml::parse(text).map_err(wrong)?;
+    let mut root =
+        yaml::parse(text).map_err(|found| wrong(customary::or_of_client(file, text, found)))?;
+    if let Some(problem) = customary::of_client(file, text, &root) {
+        return Err(wrong(vec![problem]));
+    }
     let mut problems = Vec::new();
     let named = RefCell::new(BTreeSet::new());
     let noted = |name: &str| {
@@ -427,10 +432,9 @@ pub fn load_for(
     let wanted = purpose == Purpose::Serving
         && json.get("selftest").is_some_and(|section| !section.is_null());
     let key = wanted.then(|| selftest::add(&mut json)).flatten();
-    let here = (purpose != Purpose::Reading).then_some(variables);
     let compiled = serde_json::from_value(json)
         .ok()
-        .map(|raw| compile::settings(raw, &root, Path::new(file), key, here));
+        .map(|raw| compile::settings(raw, &root, Path::new(file), key, (purpose, variables)));
     match compiled {
         Some(Ok(mut settings)) if problems.is_empty() => {
             settings.own.variables.extend(named.into_inner());

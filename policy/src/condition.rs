@@ -5,6 +5,8 @@
 //! expression with a loop is given at most [`LOOP_INPUT`] bytes of arguments; more is an error, and an
 //! error never grants. What an evaluation costs is taken from the budget of its exchange.
 
+mod syntax;
+
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
@@ -73,7 +75,7 @@ pub enum ConditionError {
     Nesting,
     /// Not CEL.
     #[error("is not CEL: {0}")]
-    Syntax(String),
+    Syntax(Mistake),
     /// A variable we do not offer.
     #[error("reads `{0}`; use {list}", list = VARIABLES.join(", "))]
     Variable(String),
@@ -95,6 +97,8 @@ pub enum ConditionError {
         reason: String,
     },
 }
+
+pub use syntax::Mistake;
 
 /// A compiled expression.
 #[derive(Debug)]
@@ -161,7 +165,7 @@ impl Condition {
             return Err(ConditionError::Nesting);
         }
         let program = Program::compile(text)
-            .map_err(|errors| ConditionError::Syntax(one_line(&errors.to_string())))?;
+            .map_err(|errors| ConditionError::Syntax(syntax::told(text, &errors)))?;
         let references = program.references();
         let is_word = |name: &&&str| name.starts_with(|c: char| c.is_ascii_alphabetic());
         let functions = references.functions();

@@ -10,7 +10,7 @@ use schemars::JsonSchema;
 use serde::Deserialize;
 
 use crate::access::{Access, Rule, Says, Things};
-use crate::condition::Condition;
+use crate::condition::{Condition, ConditionError};
 use crate::constraint::{Constraint, Limits};
 use crate::content::{Contents, Direction, Handlings, Over, Profile, Size};
 use crate::decision::{Denials, Mode};
@@ -409,8 +409,12 @@ impl Compiler<'_> {
             self.report(format!("/rules/{n}/tools"), "this rule can never apply", help);
         }
         let when = raw.when.as_deref().and_then(|text| {
-            let failed = |error: crate::condition::ConditionError| {
-                let help = "see the policy chapter of the documentation for what `when` may use";
+            let failed = |error: ConditionError| {
+                let help = if matches!(error, ConditionError::Syntax(_)) {
+                    "correct the expression; docs/policy.md says what `when` may use"
+                } else {
+                    "see docs/policy.md for what `when` may use"
+                };
                 self.report(format!("/rules/{n}/when"), format!("the expression {error}"), help);
             };
             Condition::compile(text).map_err(failed).ok()

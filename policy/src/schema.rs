@@ -257,13 +257,13 @@ fn misfit(error: &ValidationError<'_>) -> Misfit {
             format!("`{}` is not one of the members there can be", word(name))
         }
         ValidationErrorKind::Type { kind: TypeKind::Single(kind) } => {
-            format!("is not of the type {kind}")
+            format!("must be {}", article(&kind.to_string()))
         }
         ValidationErrorKind::Type { kind: TypeKind::Multiple(_) } => {
-            "is of another type".to_owned()
+            "must be of another type".to_owned()
         }
         ValidationErrorKind::Enum { .. } | ValidationErrorKind::Constant { .. } => {
-            "is not one of the values there can be".to_owned()
+            "must be one of the values that the schema names".to_owned()
         }
         ValidationErrorKind::Minimum { .. } | ValidationErrorKind::ExclusiveMinimum { .. } => {
             "is too small".to_owned()
@@ -283,6 +283,15 @@ fn misfit(error: &ValidationError<'_>) -> Misfit {
         _ => "is not as the schema says".to_owned(),
     };
     Misfit { at, note }
+}
+
+/// A type of JSON Schema with its article.
+fn article(kind: &str) -> String {
+    match kind {
+        "integer" | "array" | "object" => format!("an {kind}"),
+        "null" => kind.to_owned(),
+        other => format!("a {other}"),
+    }
 }
 
 /// The value for the validator; `None` when it has a number that a double does not hold.
@@ -340,10 +349,13 @@ mod tests {
             (r#"{"n":1}"#, Ok(())),
             (r#"{"n":1.0,"mode":"b","tags":["abc"]}"#, Ok(())),
             ("{}", wrong("", "`n` is missing")),
-            (r#"{"n":"secret"}"#, wrong("/n", "is not of the type integer")),
-            (r#"{"n":1.5}"#, wrong("/n", "is not of the type integer")),
+            (r#"{"n":"secret"}"#, wrong("/n", "must be an integer")),
+            (r#"{"n":1.5}"#, wrong("/n", "must be an integer")),
             (r#"{"n":0}"#, wrong("/n", "is too small")),
-            (r#"{"n":1,"mode":"secret"}"#, wrong("/mode", "is not one of the values there can be")),
+            (
+                r#"{"n":1,"mode":"secret"}"#,
+                wrong("/mode", "must be one of the values that the schema names"),
+            ),
             (r#"{"n":1,"tags":["a","secret"]}"#, wrong("/tags/1", "is too long")),
             (r#"{"n":1,"more":1}"#, wrong("", "`more` is not one of the members there can be")),
             (r#"{"n":1e999}"#, wrong("", "has a number that is not read alike everywhere")),

@@ -137,15 +137,16 @@ def validate(portcullis, where, text, beside=()):
             text = text.replace(from_, str(folder / to))
         # In the image; here it is somewhere else.
         text = text.replace("command: /portcullis", f"command: {portcullis}")
-        (folder / "etc" / "gateway.yaml").write_text(text)
+        (folder / "etc" / "portcullis.yaml").write_text(text)
         environment = {
             **os.environ, "PORTCULLIS_API_KEY_SHA256": "ab" * 32, "CREDENTIALS_DIRECTORY": str(folder / "credentials"),
         }
-        must(where, portcullis, "validate", "--elsewhere", folder / "etc" / "gateway.yaml", env=environment)
+        must(where, portcullis, "validate", "--elsewhere", folder / "etc" / "portcullis.yaml", env=environment)
 
 
 def check_configurations(portcullis):
-    files = sorted(path for path in DEPLOY.rglob("gateway.yaml"))
+    # A provider of dashboards for Grafana has the same file name.
+    files = sorted(path for path in DEPLOY.rglob("portcullis.yaml") if "portcullis.dev/v1" in path.read_text())
     revocations = (DEPLOY / "kustomize" / "base" / "revocations.yaml").read_text()
     for path in files:
         validate(portcullis, name(path), path.read_text(), [("revocations.yaml", revocations)])
@@ -233,10 +234,10 @@ def check_objects(where, objects, portcullis, alerts, versions=KUBERNETES):
             require(chosen.items() <= labels.items(), f"{at}: does not select its own pods")
             grace = template["spec"].get("terminationGracePeriodSeconds", 30)
             require(grace > 10, f"{at}: {grace} s is not longer than limits.drainTime")
-        if thing["kind"] == "ConfigMap" and "gateway.yaml" in thing.get("data", {}) and portcullis:
+        if thing["kind"] == "ConfigMap" and "portcullis.yaml" in thing.get("data", {}) and portcullis:
             data = thing["data"]
             beside = [(file, data[file]) for file in ("revocations.yaml",) if file in data]
-            validate(portcullis, at, data["gateway.yaml"], beside)
+            validate(portcullis, at, data["portcullis.yaml"], beside)
     pods = [thing["spec"]["template"]["metadata"]["labels"] for thing in objects if thing["kind"] == "Deployment"]
     for thing in objects:
         spec = thing.get("spec", {})
@@ -655,7 +656,7 @@ def check_containers():
         lines = last_stage(path)
         text = "\n".join(lines)
         require("USER 65532:65532" in lines, f"{name(path)}: another user")
-        require('CMD ["run", "-c", "/etc/portcullis/gateway.yaml"]' in lines, f"{name(path)}: another command")
+        require('CMD ["run", "-c", "/etc/portcullis/portcullis.yaml"]' in lines, f"{name(path)}: another command")
         require('CMD ["/portcullis", "health"]' in text, f"{name(path)}: no health check")
         for image in re.findall(r"^FROM (\S+)", path.read_text(), flags=re.M):
             pinned = image == "scratch" or image.startswith("${") or re.search(r":.*\d+\.\d+", image)
@@ -715,15 +716,15 @@ def live_image(buildah_run, container, folder):
     (folder / "log").mkdir()
     os.chown(folder / "log", 65532, 65532)
     folder.chmod(0o755)
-    text = (DEPLOY / "compose" / "gateway" / "gateway.yaml").read_text()
+    text = (DEPLOY / "compose" / "gateway" / "portcullis.yaml").read_text()
     text = text.replace("0.0.0.0:8080", "127.0.0.1:0").replace("0.0.0.0:9901", "127.0.0.1:0")
     # There is no collector here.
     text = re.sub(r"^telemetry:.*", "", text, flags=re.M | re.S)
-    (folder / "conf" / "gateway.yaml").write_text(text)
+    (folder / "conf" / "portcullis.yaml").write_text(text)
     key = "pcl_" + "a" * 43
     digest = hashlib.sha256(key.encode()).hexdigest()
     command = [*buildah_run, "-v", f"{folder}/conf:/etc/portcullis:ro", "-v", f"{folder}/log:/var/log/portcullis",
-               "-e", f"PORTCULLIS_API_KEY_SHA256={digest}", container, "--", "/portcullis", "run", "-c", "/etc/portcullis/gateway.yaml"]
+               "-e", f"PORTCULLIS_API_KEY_SHA256={digest}", container, "--", "/portcullis", "run", "-c", "/etc/portcullis/portcullis.yaml"]
     gateway = subprocess.Popen([str(part) for part in command], start_new_session=True,
                                stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
     listed, said = None, []
@@ -773,7 +774,7 @@ def image(options):
         if problems:
             return
         config = json.loads(run(*store, "inspect", "--type", "image", "portcullis:check").stdout)["Docker"]["config"]
-        wanted = {"User": "65532:65532", "Entrypoint": ["/portcullis"], "Cmd": ["run", "-c", "/etc/portcullis/gateway.yaml"],
+        wanted = {"User": "65532:65532", "Entrypoint": ["/portcullis"], "Cmd": ["run", "-c", "/etc/portcullis/portcullis.yaml"],
                   "StopSignal": "SIGTERM", "WorkingDir": "/var/lib/portcullis"}
         for key, value in wanted.items():
             require(config.get(key) == value, f"image: {key} is {config.get(key)}, not {value}")

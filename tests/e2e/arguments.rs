@@ -64,13 +64,13 @@ fn arguments_are_as_the_definition_says() {
         assert_eq!(refused(&client, &server, &json!({ "path": "/srv/a", "count": 2 })), None);
         for (arguments, why) in [
             (json!({}), "`path` is missing"),
-            (json!({ "path": 1 }), "`/path`: is not of the type string"),
-            (json!({ "path": "/srv/a", "count": 0 }), "`/count`: is too small"),
-            (json!({ "path": "/srv/a", "count": 1.5 }), "`/count`: is not of the type integer"),
+            (json!({ "path": 1 }), "the argument `/path` must be a string"),
+            (json!({ "path": "/srv/a", "count": 0 }), "the argument `/count` is too small"),
+            (json!({ "path": "/srv/a", "count": 1.5 }), "the argument `/count` must be an integer"),
             (json!({ "path": "/srv/a", "is_admin": true }), "`is_admin` is not one of the members"),
             (
                 json!({ "path": "/srv/a", "to": ["x", { "secret": 1 }] }),
-                "`/to/1`: is not of the type string",
+                "the argument `/to/1` must be a string",
             ),
         ] {
             let told = refused(&client, &server, &arguments).unwrap();

@@ -35,6 +35,7 @@ fn every_shipped_configuration_is_valid() {
             .args(["validate", "--elsewhere"])
             .arg(&file)
             .envs([("LISTEN", "127.0.0.1:8080"), ("UPSTREAM", "http://127.0.0.1:9000/mcp")])
+            .env("PORTCULLIS_API_KEY_SHA256", "ab".repeat(32))
             .output()
             .unwrap();
         assert_eq!(output.status.code(), Some(0), "{}", String::from_utf8_lossy(&output.stderr));

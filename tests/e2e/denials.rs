@@ -51,7 +51,7 @@ fn denied() -> [Denied; 6] {
         "denied by rule `small`: its condition cannot be evaluated with these arguments. Correct";
     let some = "denied: no rule allows this with these arguments. Other arguments may be allowed";
     let wipe = "denied: a person has to approve each call, and there is nobody to ask here. ";
-    let read = "denied: an argument, `/path`: lies outside of where it may. Correct the arguments";
+    let read = "denied: the argument `/path` lies outside of where it may. Correct the arguments";
     [
         ("drop", json!({}), "forbidden", Some("frozen"), "ops", frozen),
         ("argued", json!({ "n": 6 }), "forbidden", Some("small"), all, small),

@@ -22,7 +22,7 @@ fn said(output: &Output) -> String {
 /// The configuration in the README, with servers of this machine in the place of its own.
 fn documented(tickets: &Server, files: &Server) -> String {
     let readme = fs::read_to_string(root().join("README.md")).unwrap();
-    let (_, rest) = readme.split_once("```yaml\n# gateway.yaml\n").unwrap();
+    let (_, rest) = readme.split_once("```yaml\n# portcullis.yaml\n").unwrap();
     let (yaml, _) = rest.split_once("```").unwrap();
     // What would wait for an answer at a terminal that is not there does not start.
     assert!(yaml.contains("    command: npx\n    args: ['-y', "), "{yaml}");
@@ -56,31 +56,32 @@ fn the_configuration_of_the_readme_starts_and_lets_an_agent_begin() {
         let files = Server::echo(era, &tools);
         let folder = Folder::new();
         let at = folder.path().to_owned();
-        fs::write(at.join("gateway.yaml"), documented(&tickets, &files)).unwrap();
+        fs::write(at.join("portcullis.yaml"), documented(&tickets, &files)).unwrap();
         for arguments in [
-            &["validate", "gateway.yaml"][..],
-            &["scan", "-c", "gateway.yaml", "--fail-on", "high"],
-            &["pin", "-c", "gateway.yaml"],
-            &["pin", "approve", "--yes", "-c", "gateway.yaml"],
-            &["run", "--dry-run", "-c", "gateway.yaml"],
+            &["validate"][..],
+            &["scan", "--fail-on", "high"],
+            &["pin"],
+            &["pin", "approve", "--yes"],
+            &["doctor"],
+            &["run", "--dry-run"],
         ] {
             let output = verb(&at, arguments);
             assert!(output.status.success(), "{arguments:?}: {}", said(&output));
         }
         // Without a file of cases it is said how one begins; with the documented one it passes.
-        let test = ["policy", "test", "-c", "gateway.yaml"];
+        let test = ["policy", "test"];
         let output = verb(&at, &test);
         let text = said(&output);
-        assert!(!output.status.success() && text.contains("gateway.test.yaml"), "{text}");
+        assert!(!output.status.success() && text.contains("portcullis.test.yaml"), "{text}");
         assert!(text.contains("tests:\n  - name:") && text.contains("expect: deny"), "{text}");
         let policy = fs::read_to_string(root().join("docs/policy.md")).unwrap();
-        let (_, cases) = policy.split_once("```yaml\n# gateway.test.yaml\n").unwrap();
+        let (_, cases) = policy.split_once("```yaml\n# portcullis.test.yaml\n").unwrap();
         let (cases, _) = cases.split_once("```").unwrap();
-        fs::write(at.join("gateway.test.yaml"), cases).unwrap();
+        fs::write(at.join("portcullis.test.yaml"), cases).unwrap();
         let output = verb(&at, &test);
         assert!(output.status.success(), "{}", said(&output));
         let mut command = Command::new(binary());
-        command.args(["run", "-c", "gateway.yaml"]).current_dir(&at);
+        command.args(["run"]).current_dir(&at);
         let gateway = Gateway::spawn_without_ops(command, folder, at.join("audit.jsonl"));
         let client = |path: &str| Client::connect(gateway.address, path, era, Some(ANA));
         let files = client("/files");

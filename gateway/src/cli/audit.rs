@@ -9,11 +9,13 @@ use std::process::ExitCode;
 use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
+use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
 use gateway::audit::file::siblings;
 use gateway::audit::note::{Signer, Verifier};
 use gateway::audit::ocsf;
 use gateway::audit::verify::{Audit as Auditor, Demands, Report, UNCOVERED};
+use gateway::ending::Outcome;
 use policy::json::{Bounds, Document, Value, write_ascii};
 
 use super::printable::{in_a_line, printable};
@@ -161,8 +163,8 @@ struct Filter {
     /// With this method.
     #[arg(long)]
     method: Option<String>,
-    /// That ended like this: `answered`, `denied`, ...
-    #[arg(long)]
+    /// That ended like this.
+    #[arg(long, value_parser = PossibleValuesParser::new(Outcome::ALL.map(Outcome::as_str)))]
     outcome: Option<String>,
     /// With this reason, or with a question of a server that was refused for it.
     #[arg(long)]

@@ -24,7 +24,7 @@ const PLACE: &str = "{}";
 #[derive(Debug, Args)]
 pub(super) struct Exec {
     /// The configuration.
-    #[arg(short, long, value_name = "FILE")]
+    #[arg(short, long, value_name = "FILE", default_value = super::USUAL)]
     config: PathBuf,
     /// The program and its arguments. `{}` stands for a file that says where the gateway is, in the
     /// form of `.mcp.json`; the variables `PORTCULLIS_URL` and `PORTCULLIS_MCP_CONFIG` say it too.

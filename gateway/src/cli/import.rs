@@ -28,6 +28,10 @@ pub(super) mod secrets;
 
 /// Longest file that is read.
 const LONGEST: u64 = 16 * 1024 * 1024;
+/// How an imported configuration begins: everybody on this machine may call, as a client could before.
+pub(super) const ANONYMOUS: &str = "apiVersion: portcullis.dev/v1\n\
+    listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [anonymous]\n\
+    identity:\n  anonymous:\n    groups: [local]\n";
 /// What may stand before a secret in `Authorization`.
 const SCHEMES: [&str; 4] = ["Bearer ", "Basic ", "Token ", "ApiKey "];
 
@@ -68,6 +72,14 @@ enum Whose {
     Codex,
     /// opencode.
     Opencode,
+}
+
+impl Import {
+    /// The servers of a file of any client, with no more than what an import takes by default.
+    pub(super) const fn of(file: PathBuf) -> Self {
+        let accept = Vec::new();
+        Self { file: Some(file), from: Whose::Auto, write: None, allow_unpinned: false, accept }
+    }
 }
 
 impl Whose {
@@ -169,7 +181,9 @@ pub(super) fn run(import: &Import) -> ExitCode {
     }
 }
 
-fn imported(import: &Import) -> Result<ExitCode, String> {
+/// The configuration as text. Says what was changed and left out, and which variables
+/// have to be set.
+pub(super) fn read(import: &Import) -> Result<String, String> {
     let usual = || import.from.usual().into_iter().find(|path| path.is_file());
     let file = import.file.clone().or_else(usual);
     let file = file.ok_or("no client has a configuration here; name the file")?;
@@ -233,6 +247,11 @@ fn imported(import: &Import) -> Result<ExitCode, String> {
     for (variable, what) in &told.variables {
         say(&format!("note: set `{variable}` to {what}"));
     }
+    Ok(yaml)
+}
+
+fn imported(import: &Import) -> Result<ExitCode, String> {
+    let yaml = read(import)?;
     let Some(to) = &import.write else { return Ok(print(&yaml)) };
     let mut options = fs::OpenOptions::new();
     let written = options.write(true).create_new(true).open(to);
@@ -529,7 +548,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
     let mut out = format!(
         "# yaml-language-server: $schema=portcullis.schema.json\n\
          # Imported from {}. Nothing is shown to a client until what the servers offer was\n\
-         # approved: portcullis pin -c THIS-FILE, then portcullis pin approve -c THIS-FILE --by YOU.\n",
+         # approved: `portcullis pin`, then `portcullis pin approve`, with `-c` and the name of this file.\n",
         file.file_name()
             .map(|name| name.to_string_lossy().escape_debug().to_string())
             .unwrap_or_default()
@@ -537,12 +556,8 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
     for (variable, what) in &told.variables {
         writeln!(out, "# {variable}: {}", what.escape_debug()).unwrap_or_default();
     }
-    out.push_str(
-        "apiVersion: portcullis.dev/v1\n\
-         listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [anonymous]\n\
-         identity:\n  anonymous:\n    groups: [local]\n\
-         servers:\n",
-    );
+    out.push_str(ANONYMOUS);
+    out.push_str("servers:\n");
     // A JSON string is a YAML scalar, whatever is in it.
     let quoted = |text: &str| Value::from(text).to_string();
     let escaped = |text: &str| quoted(&text.replace("${", "$${"));

@@ -274,6 +274,12 @@ impl KeyRing {
         }
     }
 
+    /// Reads the keys once, and keeps none: how many there are.
+    pub(super) async fn count(&self) -> Result<usize, KeysError> {
+        let (text, _) = self.load().await?;
+        Ok(jose::keys(text)?.len())
+    }
+
     async fn fetch(&self, uri: &Uri) -> Result<(Bytes, Option<Duration>), KeysError> {
         let fetched = self.ways.to(uri)?.get().await?.good()?;
         let age = fetched.max_age();

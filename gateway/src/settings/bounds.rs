@@ -350,7 +350,10 @@ impl Compiler<'_> {
         let text = text?;
         let bounds = Duration::from_millis(1)..=Duration::from_secs(366 * 24 * 3600);
         let time = humantime::parse_duration(text).ok().filter(|time| bounds.contains(time));
-        if time.is_none() {
+        if time.is_none() && is_number(text) {
+            let (message, help) = Unit::Time.missing(text);
+            self.report(at, message, help);
+        } else if time.is_none() {
             let message = format!("`{}` is not a time up to a year", text.escape_debug());
             self.report(at, message, "write `500ms`, `30s`, `10m` or `12h`");
         }
@@ -369,10 +372,56 @@ impl Compiler<'_> {
         let number = text.strip_suffix(unit).and_then(|digits| digits.parse::<usize>().ok());
         let size = number.zip(factor).and_then(|(number, factor)| number.checked_mul(factor));
         let size = size.filter(|size| (1..=1024 * 1024 * 1024).contains(size));
-        if size.is_none() {
+        if size.is_none() && is_number(text) {
+            let (message, help) = Unit::Size.missing(text);
+            self.report(at, message, help);
+        } else if size.is_none() {
             let message = format!("`{}` is not a size up to 1024MiB", text.escape_debug());
             self.report(at, message, "write `512B`, `64KiB` or `4MiB`");
         }
         size
+    }
+}
+
+fn is_number(text: &str) -> bool {
+    !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit())
+}
+
+/// What a number with a unit says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Unit {
+    /// How long, such as `30s`.
+    Time,
+    /// How many bytes, such as `64KiB`.
+    Size,
+}
+
+impl Unit {
+    /// What a key takes, by the examples in its description: "such as `1h`".
+    pub(super) fn of_examples(description: &str) -> Option<Self> {
+        description.split('`').skip(1).step_by(2).find_map(|example| {
+            let unit = example.trim_start_matches(|c: char| c.is_ascii_digit());
+            match (unit.len() < example.len(), unit) {
+                (true, "ms" | "s" | "m" | "h" | "d") => Some(Self::Time),
+                (true, "B" | "KiB" | "MiB") => Some(Self::Size),
+                _ => None,
+            }
+        })
+    }
+
+    /// What is wrong with a `number` that stands alone, and what to write.
+    pub(super) fn missing(self, number: &str) -> (String, String) {
+        match self {
+            Self::Time => (
+                format!("`{number}` is not a time: its unit is missing"),
+                format!(
+                    "write `{number}s` for seconds, or `{number}ms`, `{number}m` or `{number}h`"
+                ),
+            ),
+            Self::Size => (
+                format!("`{number}` is not a size: its unit is missing"),
+                format!("write `{number}B` for bytes, or `{number}KiB` or `{number}MiB`"),
+            ),
+        }
     }
 }

@@ -11,12 +11,13 @@ use aws_lc_rs::digest;
 use policy::config::Known;
 
 use super::clashes::Files;
+use super::customary::Exposure;
 use super::problem::Problem;
 use super::raw::{RawOps, RawSecret, RawSettings};
 use super::revoked::RevokedError;
 use super::variables::Lookup;
 use super::yaml::Node;
-use super::{Ops, Own, Program, Reach, SecretRef, Settings, revoked};
+use super::{Ops, Own, Program, Purpose, Reach, SecretRef, Settings, revoked};
 use crate::clock::{Clock as _, System};
 
 /// Sessions live this long unless the file says otherwise.
@@ -27,8 +28,9 @@ pub(super) fn settings(
     root: &Node,
     file: &Path,
     key: Option<String>,
-    here: Option<Lookup<'_>>,
+    (purpose, variables): (Purpose, Lookup<'_>),
 ) -> Result<Settings, Vec<Problem>> {
+    let here = (purpose != Purpose::Reading).then_some(variables);
     let folder = file.parent().unwrap_or(Path::new(""));
     let mut compiler = Compiler {
         root,
@@ -39,9 +41,13 @@ pub(super) fn settings(
         secrets: Vec::new(),
     };
     let RawSettings { listeners, ops, identity, servers, routes, policy, audit, .. } = raw;
+    let hashes: Vec<_> = identity.api_keys.iter().map(|key| key.sha256.clone()).collect();
+    let sockets = listeners.len();
     let identity = compiler.identity(identity);
     let listeners = compiler.listeners(&listeners, &identity);
     let ops = ops.and_then(|raw| compiler.ops(raw));
+    compiler.ports_differ(&listeners, ops.as_ref(), sockets);
+    compiler.keys_are_secret(&hashes, &listeners);
     let written = servers.len();
     let mut servers = compiler.servers(servers);
     let routes = compiler.routes(routes, &servers, &identity, &listeners);
@@ -86,6 +92,9 @@ pub(super) fn settings(
     let others = !identity.issuers.is_empty() || !identity.certificates.is_empty();
     let policy =
         policy::config::compile(policy, Known { servers: &names, principals: &principals, others });
+    if let Some(policy) = root.json().get("policy") {
+        compiler.prefixed_names(policy, "/policy", &names);
+    }
     let registry = compiler.registry(raw.registry, folder, &names);
     let policy = policy.map(|policy| policy.with_registry(registry)).map_err(|problems| {
         for policy::config::Problem { at, message, help } in problems {
@@ -104,7 +113,10 @@ pub(super) fn settings(
         compiler.listed(&servers, here.is_some());
     }
     if let Some(variables) = here {
-        compiler.secrets_are_here(variables);
+        compiler.secrets_are_here(variables, Exposure::of(&listeners));
+    }
+    if purpose == Purpose::Checking {
+        compiler.folders_are_here(&audit, &pins);
     }
     let json = root.json();
     let mut digest = digest::Context::new(&digest::SHA256);
@@ -179,6 +191,17 @@ pub(super) struct Compiler<'a> {
 impl Compiler<'_> {
     pub(super) fn report(&mut self, at: &str, message: impl Into<String>, help: impl Into<String>) {
         self.problems.push(Problem::new(self.root.place(at), message, help));
+    }
+
+    /// The same, without showing what is written there: it may be a secret.
+    pub(super) fn report_hiding(
+        &mut self,
+        at: &str,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        let problem = Problem::new(self.root.place(at), message, help);
+        self.problems.push(problem.hiding(self.root.scalars(at)));
     }
 
     /// Reports a list with nothing in it.

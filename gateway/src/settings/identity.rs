@@ -18,6 +18,9 @@ use super::reach::{Client, Place, Way};
 use crate::jose::Algorithm;
 use crate::pem;
 
+/// How the API keys begin that `portcullis keygen` makes.
+pub const KEY: &str = "pcl_";
+
 /// How callers are known.
 #[derive(Debug, Default)]
 pub struct Identity {
@@ -332,11 +335,18 @@ impl Compiler<'_> {
         let key = |(n, raw): (usize, &RawApiKey)| {
             let at = format!("/identity/apiKeys/{n}");
             self.unique(&format!("{at}/name"), &raw.name, &mut names);
-            self.unique(&format!("{at}/sha256"), &raw.sha256.to_ascii_lowercase(), &mut hashes);
             let sha256 = crate::hex::decode(&raw.sha256).and_then(|hash| hash.try_into().ok());
-            if sha256.is_none() {
+            let at_hash = format!("{at}/sha256");
+            if sha256.is_some() {
+                self.unique(&at_hash, &raw.sha256.to_ascii_lowercase(), &mut hashes);
+            }
+            if sha256.is_none() && raw.sha256.starts_with(KEY) {
+                let help = "make another with `portcullis keygen`, because this one was written down, and write the \
+                            `sha256` that it prints here";
+                self.report_hiding(&at_hash, "this is the API key itself, and not its hash", help);
+            } else if sha256.is_none() {
                 let help = "write the 64 hexadecimal digits that `portcullis keygen` prints";
-                self.report(&format!("{at}/sha256"), "not a SHA-256 in hexadecimal", help);
+                self.report_hiding(&at_hash, "not a SHA-256 in hexadecimal", help);
             }
             let mut principal = self.principal(&at, &raw.principal, &raw.groups)?;
             let scopes = self.scopes(&format!("{at}/scopes"), &raw.scopes);

@@ -33,6 +33,8 @@ pub const LONGEST_REASON: usize = 1024;
 const SIGNATURES: u64 = 64 * 1024;
 /// Longest key that is written without a mark, in bytes; the most that YAML has is 1024 characters.
 const SHORT: usize = 900;
+/// What is said of a file that is no lockfile.
+const WRITER: &str = "only `portcullis pin` writes this file";
 /// What a signature is of: this, and the bytes of the file.
 const SIGNED: &[u8] = b"portcullis.lock/v1\n";
 
@@ -59,6 +61,8 @@ pub enum LockError {
         file: Box<str>,
         /// What is wrong, with places.
         shown: String,
+        /// The same for programs: a JSON array, as [`Problems::json`] has it.
+        json: String,
     },
     /// It is not signed by whom it has to be.
     #[error(
@@ -133,11 +137,13 @@ pub fn read(file: &Path, approvers: &Approvers) -> Result<(Lock, Vec<u8>), LockE
     if !approvers.keys.is_empty() {
         signed(file, &text, approvers)?;
     }
-    let shape = |shown: String| LockError::Shape { file: name(), shown };
-    let utf8 = std::str::from_utf8(&text).map_err(|_e| shape("it is not UTF-8\n".to_owned()))?;
-    let lock = parse(utf8).map_err(|problem| {
-        shape(Problems::new(&file.display().to_string(), utf8, problem).human(false))
-    })?;
+    let shape = |text: &str, found: Vec<Problem>| {
+        let problems = Problems::new(&file.display().to_string(), text, found);
+        LockError::Shape { file: name(), shown: problems.human(false), json: problems.json() }
+    };
+    let utf8 = std::str::from_utf8(&text)
+        .map_err(|_e| shape("", vec![Problem::new(0..0, "it is not UTF-8", WRITER)]))?;
+    let lock = parse(utf8).map_err(|found| shape(utf8, found))?;
     Ok((lock, text))
 }
 
@@ -176,8 +182,20 @@ fn parse(text: &str) -> Result<Lock, Vec<Problem>> {
     let wrong = |at: &str, message: String, help: &str| {
         vec![Problem::new(root.place(at), message, help.to_owned())]
     };
-    let raw: RawLock = serde_json::from_value(root.json())
-        .map_err(|error| wrong("", error.to_string(), "only `portcullis pin` writes this file"))?;
+    let json = root.json();
+    if json.get("version").is_none() {
+        let message = "this is not a lockfile: it has no `version: 1`".to_owned();
+        return Err(wrong("", message, WRITER));
+    }
+    // Server by server, so that what is wrong has a place.
+    let servers = json.get("servers").and_then(serde_json::Value::as_object);
+    for (name, server) in servers.into_iter().flatten() {
+        let at = format!("/servers/{}", escaped(name));
+        let told = |error: serde_json::Error| wrong(&at, unnamed(&error), WRITER);
+        RawLocked::deserialize(server).map_err(told)?;
+    }
+    let raw: RawLock =
+        serde_json::from_value(json).map_err(|error| wrong("", unnamed(&error), WRITER))?;
     if raw.version != 1 {
         return Err(wrong("/version", "not version 1".to_owned(), "use a newer gateway"));
     }
@@ -215,6 +233,15 @@ fn parse(text: &str) -> Result<Lock, Vec<Problem>> {
         lock.servers.insert(name, locked);
     }
     Ok(lock)
+}
+
+/// What a reader of JSON says, without the names of our own types.
+fn unnamed(error: &serde_json::Error) -> String {
+    let words = error.to_string();
+    match words.split_once(", expected struct ") {
+        Some((words, _)) => format!("{words}, expected a mapping"),
+        None => words,
+    }
 }
 
 fn version(raw: RawVersion, subject: Subject, name: Option<&str>) -> Result<Version, &'static str> {

@@ -5,7 +5,10 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
+use policy::content;
 use serde::Serialize;
+
+use crate::masking;
 
 /// Most problems that are shown to a person: who mends these reads the file again.
 const SHOWN: usize = 100;
@@ -17,12 +20,15 @@ pub(super) struct Problem {
     span: Range<usize>,
     pub(super) message: String,
     help: String,
+    /// Bytes of the file that are not shown: a secret may stand there.
+    hidden: Vec<Range<usize>>,
 }
 
-/// Every problem of one file, ready to be shown.
+/// Every problem of one file, ready to be shown. Secrets that were written into the file are in none of them.
 #[derive(Clone, Debug)]
 pub struct Problems {
     file: String,
+    /// The file with `*` in the place of what is not shown, so that places are those of the file.
     text: String,
     found: Vec<Problem>,
 }
@@ -44,7 +50,14 @@ impl Problem {
         message: impl Into<String>,
         help: impl Into<String>,
     ) -> Self {
-        Self { span, message: message.into(), help: help.into() }
+        let (message, help) = (without_secrets(&message.into()), without_secrets(&help.into()));
+        Self { span, message, help, hidden: Vec::new() }
+    }
+
+    /// The same, without showing what stands in these bytes of the file.
+    pub(super) fn hiding(mut self, secrets: impl IntoIterator<Item = Range<usize>>) -> Self {
+        self.hidden.extend(secrets);
+        self
     }
 }
 
@@ -57,13 +70,28 @@ impl Problems {
             problem.span.is_empty() || new
         });
         found.sort_by_key(|problem| problem.span.start);
-        Self { file: file.to_owned(), text: text.to_owned(), found }
+        let mut hidden: Vec<_> = found.iter().flat_map(|one| one.hidden.clone()).collect();
+        let shown =
+            found.iter().take(SHOWN).filter_map(|problem| line_at(text, problem.span.start));
+        hidden.extend(shown.filter_map(|line| secret_in(text, &line)));
+        Self { file: file.to_owned(), text: masked(text, hidden), found }
     }
 
     /// How many there are.
     #[must_use]
     pub const fn count(&self) -> usize {
         self.found.len()
+    }
+
+    /// Each in words, the message and what to do: `FILE:LINE:COLUMN: MESSAGE`, and the help.
+    #[must_use]
+    pub fn each(&self) -> Vec<(String, String)> {
+        let told = |problem: &Problem| {
+            let (line, column) = self.place(problem.span.start);
+            let said = format!("{}:{line}:{column}: {}", self.file, problem.message);
+            (said, problem.help.clone())
+        };
+        self.found.iter().take(SHOWN).map(told).collect()
     }
 
     /// The first of them, in words: `FILE:LINE:COLUMN: MESSAGE; HELP`.
@@ -114,7 +142,7 @@ impl Problems {
         let (mut line, mut start) = (1, 0);
         let mut entries = Vec::new();
         // They are in the order of the file, so each is looked for from the one before.
-        for Problem { span, message, help } in &self.found {
+        for Problem { span, message, help, .. } in &self.found {
             let at = span.start.min(self.text.len());
             let between = self.text.get(start..at).unwrap_or_default();
             line += between.matches('\n').count();
@@ -130,5 +158,84 @@ impl Problems {
         let line = before.matches('\n').count() + 1;
         let column = before.rsplit('\n').next().unwrap_or_default().chars().count() + 1;
         (line, column)
+    }
+}
+
+/// A message without what has the form of a secret, and without what is secret in URIs.
+fn without_secrets(message: &str) -> String {
+    masking::uris(&content::without_secrets(message)).into_owned()
+}
+
+/// The bytes of the line that has this byte in it, without the line end.
+fn line_at(text: &str, byte: usize) -> Option<Range<usize>> {
+    let byte = byte.min(text.len());
+    let start = text.get(..byte)?.rfind('\n').map_or(0, |end| end + 1);
+    let end = text.get(byte..)?.find('\n').map_or(text.len(), |length| byte + length);
+    Some(start..end)
+}
+
+/// What of a line is not shown because it has the form of a secret: from the first byte of what would be replaced to
+/// the last.
+fn secret_in(text: &str, line: &Range<usize>) -> Option<Range<usize>> {
+    let whole = text.get(line.clone())?;
+    let without = without_secrets(whole);
+    if without == whole {
+        return None;
+    }
+    let same = |pair: &(char, char)| pair.0 == pair.1;
+    let length = |pairs: &mut dyn Iterator<Item = (char, char)>| -> usize {
+        pairs.take_while(same).map(|(c, _)| c.len_utf8()).sum()
+    };
+    let before = length(&mut whole.chars().zip(without.chars()));
+    let rest = (whole.get(before..)?, without.get(before..)?);
+    let after = length(&mut rest.0.chars().rev().zip(rest.1.chars().rev()));
+    Some(line.start + before..line.end - after)
+}
+
+/// The text with `*` in the place of each byte of these ranges but line ends: everything stays where it was.
+fn masked(text: &str, mut hidden: Vec<Range<usize>>) -> String {
+    hidden.sort_by_key(|range| range.start);
+    let (mut out, mut done) = (String::with_capacity(text.len()), 0);
+    for Range { start, end } in hidden {
+        let (start, end) = (start.max(done), end.min(text.len()));
+        let (Some(before), Some(secret)) = (text.get(done..start), text.get(start..end)) else {
+            continue;
+        };
+        out.push_str(before);
+        for c in secret.chars() {
+            match c {
+                '\n' | '\r' => out.push(c),
+                _ => out.extend(std::iter::repeat_n('*', c.len_utf8())),
+            }
+        }
+        done = end;
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Problem, Problems, masked};
+
+    #[test]
+    fn what_is_hidden_leaves_everything_in_its_place() {
+        let text = "a: öl\nb: [x, y]\n";
+        assert_eq!(masked(text, vec![3..6, 5..6, 11..12]), "a: ***\nb: [*, y]\n");
+        assert_eq!(masked(text, vec![100..200]), text);
+    }
+
+    #[test]
+    fn a_line_with_a_secret_is_shown_without_it() {
+        let key = ["ghp_", "0123456789abcdefghijABCDEFGHIJ012345"].concat();
+        let text = format!("first: 1\nkeyy: {key} # mine\n");
+        let at = text.find("keyy").unwrap();
+        let problem = Problem::new(at..at + 4, format!("unknown `{key}`"), "remove it");
+        let shown = Problems::new("x.yaml", &text, vec![problem]);
+        for said in [shown.human(false), shown.json(), shown.first()] {
+            assert!(!said.contains("0123456789"), "{said}");
+        }
+        assert!(shown.human(false).contains("# mine"), "{}", shown.human(false));
+        assert!(shown.human(false).contains("x.yaml:2:1"), "{}", shown.human(false));
     }
 }

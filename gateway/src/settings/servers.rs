@@ -11,14 +11,15 @@ use policy::name::ServerName;
 use policy::pattern::Pattern;
 
 use super::compile::Compiler;
+use super::customary::{Exposure, is_well_known};
 use super::raw::{
     RawCircuitBreaker, RawFiles, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
     RawSamplingOver, RawSandbox, RawSandboxMode, RawServer, RawServerRequests, RawSharing,
     RawStandingGrants, RawTransport, RawVariable,
 };
 use super::{
-    CircuitBreaker, Identity, Listener, ProcessSharing, Program, Protocol, Reach, Route, SECRET,
-    SecretRef, Server, Value,
+    Audit, CircuitBreaker, Identity, Listener, Pinning, ProcessSharing, Program, Protocol, Reach,
+    Route, SECRET, SecretRef, Server, SinkTarget, Value,
 };
 use crate::egress::{self, Egress};
 use crate::file;
@@ -376,9 +377,22 @@ impl Compiler<'_> {
         }
     }
 
-    /// Reports secrets that are not there, on the machine that they are to be on.
-    pub(super) fn secrets_are_here(&mut self, variables: &dyn Fn(&str) -> Option<String>) {
+    /// Reports secrets that are not there, on the machine that they are to be on; and where others can connect to it,
+    /// those that everybody knows.
+    pub(super) fn secrets_are_here(
+        &mut self,
+        variables: &dyn Fn(&str) -> Option<String>,
+        exposure: Exposure,
+    ) {
         for (at, secret) in std::mem::take(&mut self.secrets) {
+            if let SecretRef::Env(name) = &secret
+                && !is_variable(name)
+                && variables(name).is_none()
+            {
+                let help = "write the name of the variable that holds the secret, and not the secret: such as `API_TOKEN`";
+                self.report_hiding(&at, "what stands here is not the name of a variable", help);
+                continue;
+            }
             let found = match &secret {
                 SecretRef::Env(name) => {
                     let place = format!("the environment variable `{}`", name.escape_debug());
@@ -394,6 +408,17 @@ impl Compiler<'_> {
                 Ok(text) if text.trim_end_matches(['\n', '\r']).is_empty() => {
                     "it is empty".to_owned()
                 }
+                Ok(text) if exposure == Exposure::Network && is_well_known(&text) => {
+                    let message = format!(
+                        "the secret in {place} is a word that everybody tries, and a listener is open to other machines"
+                    );
+                    self.report(
+                        &at,
+                        message,
+                        "put one there that was drawn at random: `openssl rand -hex 32`",
+                    );
+                    continue;
+                }
                 Ok(_) => continue,
                 Err(why) => why,
             };
@@ -401,6 +426,35 @@ impl Compiler<'_> {
             let help =
                 "put it there; `validate --elsewhere` checks a configuration for another machine";
             self.report(&at, message, help);
+        }
+    }
+
+    /// Reports folders that files are to be written in and that are not there, on the machine that they are to be on.
+    pub(super) fn folders_are_here(&mut self, audit: &Audit, pins: &Pinning) {
+        let sinks = audit.sinks.iter().enumerate().filter_map(|(n, sink)| match &sink.to {
+            SinkTarget::File(path, _) => Some((format!("/audit/sinks/{n}/file"), path)),
+            SinkTarget::Stdout
+            | SinkTarget::Http(..)
+            | SinkTarget::Otlp(..)
+            | SinkTarget::Syslog(..) => None,
+        });
+        let checkpoints = audit.checkpoints.file.iter();
+        let checkpoints = checkpoints.map(|path| ("/audit/checkpoints/file".to_owned(), path));
+        let all: Vec<_> =
+            sinks.chain(checkpoints).chain([("/pins/file".to_owned(), &pins.file)]).collect();
+        for (at, path) in all {
+            let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+            let folder = folder.unwrap_or(Path::new("."));
+            if let Err(error) = std::fs::read_dir(folder)
+                && error.kind() != std::io::ErrorKind::PermissionDenied
+            {
+                let shown = folder.display().to_string();
+                let message =
+                    format!("the folder `{}` is not there: {error}", shown.escape_debug());
+                let help = "make it, for the user of the gateway, or name another file; `validate --elsewhere` checks a \
+                            configuration for another machine";
+                self.report(&at, message, help);
+            }
         }
     }
 
@@ -503,4 +557,10 @@ const fn standing(raw: RawStandingGrants) -> StandingGrants {
         RawStandingGrants::Refuse => StandingGrants::Refuse,
         RawStandingGrants::Allow => StandingGrants::Allow,
     }
+}
+
+/// Whether a variable of the environment is usually called like this (POSIX.1-2024, section 8.1).
+fn is_variable(name: &str) -> bool {
+    !name.starts_with(|c: char| c.is_ascii_digit())
+        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

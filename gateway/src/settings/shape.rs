@@ -2,16 +2,22 @@
 
 use std::collections::BTreeSet;
 
+use jsonschema::JsonType;
 use jsonschema::ValidationError;
 use jsonschema::error::{TypeKind, ValidationErrorKind};
-use policy::pointer::unescaped;
+use policy::pointer::{escaped, unescaped};
 use schemars::JsonSchema;
 use schemars::generate::SchemaSettings;
 use serde_json::Value;
 
+use super::bounds::Unit;
 use super::problem::Problem;
 use super::raw::RawSettings;
 use super::yaml::{Kind, Node};
+use crate::masking;
+
+/// The key that says which variable holds a secret: what may have it takes secrets.
+const FROM_ENV: &str = "fromEnv";
 
 /// The JSON Schema of the configuration.
 #[must_use]
@@ -91,7 +97,12 @@ fn explain(
             for key in unexpected {
                 let place = root.key_place(&at, key);
                 let message = format!("unknown key `{}`", key.escape_debug());
-                problems.push(Problem::new(place, message, suggest(key, &known)));
+                let problem = Problem::new(place, message, suggest(key, &known));
+                let is_secret = known.iter().any(|key| key == FROM_ENV) || masking::is_secret(key);
+                // Beside a reference to a secret the secret itself may stand, under this key or as a value.
+                let values = [format!("{at}/{}", escaped(key)), format!("{at}/value")];
+                let values = values.iter().filter(|_| is_secret).flat_map(|at| root.scalars(at));
+                problems.push(problem.hiding(values));
                 cuts.insert((at.clone(), key.clone()));
             }
         }
@@ -104,10 +115,68 @@ fn explain(
         _ => {
             let (parent, key) = at.rsplit_once('/').unwrap_or(("", &at));
             cuts.insert((parent.to_owned(), unescaped(key).into_owned()));
-            let (message, help) = words(error);
-            problems.push(Problem::new(root.place(&at), message, help));
+            problems.push(misfit(error, root, schema, &at));
         }
     }
+}
+
+/// What is wrong with the value at `at`, without showing what may be a secret.
+fn misfit(error: &ValidationError<'_>, root: &Node, schema: &Value, at: &str) -> Problem {
+    let place = root.place(at);
+    let is_secret = masking::is_secret(at.rsplit('/').next().unwrap_or_default());
+    let (message, help, hides) = special(error, schema).unwrap_or_else(|| {
+        let (mut message, help) = words(error);
+        if is_secret {
+            message = message.replace(&shown(error.instance()), "what is written here");
+        }
+        (message, help, Hides::Nothing)
+    });
+    let problem = Problem::new(place, message, help);
+    if is_secret || hides == Hides::Values { problem.hiding(root.scalars(at)) } else { problem }
+}
+
+/// Whether a problem hides the values that it is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Hides {
+    /// Secrets may stand there.
+    Values,
+    /// They are shown.
+    Nothing,
+}
+
+/// What is said of mistakes that people make: a secret written out, a mapping in place of a list of variables, and a
+/// time or a size without its unit.
+fn special(error: &ValidationError<'_>, schema: &Value) -> Option<(String, String, Hides)> {
+    let leaves = leaves(error);
+    leaves.into_iter().find_map(|leaf| {
+        let place = leaf.schema_path().to_string();
+        let wanted = schema_at(schema, place.strip_suffix("/type")?);
+        let has = |schema: &Value, key: &str| {
+            schema.get("properties").is_some_and(|keys| keys.get(key).is_some())
+        };
+        let instance = leaf.instance();
+        if has(wanted, FROM_ENV) && !instance.is_object() && !instance.is_null() {
+            let help = "write `{fromEnv: NAME}` and set the variable, or `{fromFile: PATH}`; use a new \
+                        secret, because this one has been in a file";
+            let message = "a secret is written out here";
+            return Some((message.to_owned(), help.to_owned(), Hides::Values));
+        }
+        let items = wanted.get("items").map(|items| resolved(schema, items));
+        if let (Some(items), Some(members)) = (items, instance.as_object())
+            && has(items, FROM_ENV)
+            && has(items, "value")
+        {
+            let name = members.keys().next().map_or("NAME", String::as_str).escape_debug();
+            let help = format!(
+                "write an item for each: `- {{name: {name}, value: ..}}`, or for a secret \
+                 `- {{name: {name}, fromEnv: VARIABLE}}`"
+            );
+            return Some(("a mapping is not a list".to_owned(), help, Hides::Values));
+        }
+        let unit = wanted.get("description").and_then(Value::as_str).and_then(Unit::of_examples)?;
+        let (message, help) = unit.missing(&instance.as_u64()?.to_string());
+        Some((message, help, Hides::Nothing))
+    })
 }
 
 fn words(error: &ValidationError<'_>) -> (String, String) {
@@ -124,10 +193,9 @@ fn words(error: &ValidationError<'_>) -> (String, String) {
         return (message, help);
     }
     for leaf in &leaves {
-        if let ValidationErrorKind::Type { kind: TypeKind::Single(wanted) } = leaf.kind() {
-            let message =
-                format!("{} is not {}", shown(leaf.instance()), article(&wanted.to_string()));
-            let help = match wanted.to_string().as_str() {
+        if let Some(wanted) = wanted(leaf) {
+            let message = format!("{} is not {}", shown(leaf.instance()), article(&wanted));
+            let help = match wanted.as_str() {
                 "string" => "write text here; quote it if it looks like a number or a boolean",
                 "array" => "write a list here: `[a, b]`, or one `- item` on each line",
                 "object" => "write keys and values here",
@@ -165,9 +233,20 @@ fn options(error: &ValidationError<'_>) -> Vec<String> {
     }
 }
 
+/// The type that is wanted, where there is one; what may be left out may be null as well.
+fn wanted(error: &ValidationError<'_>) -> Option<String> {
+    match error.kind() {
+        ValidationErrorKind::Type { kind: TypeKind::Single(wanted) } => Some(wanted.to_string()),
+        ValidationErrorKind::Type { kind: TypeKind::Multiple(wanted) } => {
+            let mut others = wanted.iter().filter(|one| *one != JsonType::Null);
+            others.next().filter(|_| others.next().is_none()).map(|one| one.to_string())
+        }
+        _ => None,
+    }
+}
+
 fn wants_string(error: &ValidationError<'_>) -> bool {
-    matches!(error.kind(), ValidationErrorKind::Type { kind: TypeKind::Single(wanted) }
-        if wanted.to_string() == "string")
+    wanted(error).is_some_and(|wanted| wanted == "string")
 }
 
 fn article(kind: &str) -> String {
@@ -190,14 +269,16 @@ fn shown(value: &Value) -> String {
 
 /// The keys an object may have, given the path of its `additionalProperties` in the schema.
 fn known_keys(schema: &Value, path: &str) -> Vec<String> {
+    let path = path.strip_suffix("/additionalProperties").unwrap_or(path);
+    let keys = schema_at(schema, path).get("properties").and_then(Value::as_object);
+    keys.into_iter().flat_map(|keys| keys.keys().cloned()).collect()
+}
+
+/// The part of the schema at a path, as errors give it: with a `$ref` for each reference that was followed.
+fn schema_at<'a>(schema: &'a Value, path: &str) -> &'a Value {
     let mut at = schema;
     for segment in path.split('/').skip(1) {
-        if let Some(reference) = at.get("$ref").and_then(Value::as_str) {
-            at = schema.pointer(reference.trim_start_matches('#')).unwrap_or(at);
-        }
-        if segment == "additionalProperties" {
-            break;
-        }
+        at = resolved(schema, at);
         if segment == "$ref" {
             continue;
         }
@@ -206,11 +287,14 @@ fn known_keys(schema: &Value, path: &str) -> Vec<String> {
         };
         at = next;
     }
-    if let Some(reference) = at.get("$ref").and_then(Value::as_str) {
-        at = schema.pointer(reference.trim_start_matches('#')).unwrap_or(at);
-    }
-    let keys = at.get("properties").and_then(Value::as_object);
-    keys.into_iter().flat_map(|keys| keys.keys().cloned()).collect()
+    resolved(schema, at)
+}
+
+/// What a part of the schema refers to, or itself.
+fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
+    let reference = part.get("$ref").and_then(Value::as_str);
+    let found = reference.and_then(|to| schema.pointer(to.trim_start_matches('#')));
+    found.unwrap_or(part)
 }
 
 fn suggest(key: &str, known: &[String]) -> String {

@@ -129,7 +129,19 @@ impl Shown<'_> {
                 self.line(&format!(" {text}"), node);
             }
             Kind::Sequence(items) if items.is_empty() => self.line(" []", node),
-            Kind::Mapping(members) if members.is_empty() => self.line(" {}", node),
+            // One that is written with nothing in it has what counts in it all the same.
+            Kind::Mapping(members) if members.is_empty() => {
+                let before = self.out.len();
+                self.line("", node);
+                let head = self.out.len();
+                if self.with.defaults {
+                    self.node(node, schema, at, deep + 1);
+                }
+                if self.out.len() == head {
+                    self.out.truncate(before);
+                    self.line(" {}", node);
+                }
+            }
             Kind::Sequence(_) | Kind::Mapping(_) => {
                 self.line("", node);
                 self.node(node, schema, at, deep + 1);

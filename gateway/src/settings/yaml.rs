@@ -85,7 +85,8 @@ fn parse_within(text: &str, bytes: usize) -> Result<Node, Vec<Problem>> {
             Ok((event, span)) => builder.event(event, span),
             Err(error) => {
                 let at = builder.places.byte(error.marker().line(), error.marker().col());
-                let message = format!("not YAML: {error}");
+                // Where it is says the place; the parser's own words repeat it.
+                let message = format!("not YAML: {}", error.info());
                 let help = "check the indentation and the quotes around this place";
                 builder.problems.push(Problem::new(at..at, message, help));
                 break;
@@ -146,6 +147,26 @@ impl Node {
             Kind::Sequence(items) => items.get(segment.parse::<usize>().ok()?),
             Kind::Mapping(members) => {
                 members.iter().find(|(key, _)| key.text == segment).map(|(_, node)| node)
+            }
+        }
+    }
+
+    /// Where every scalar is written that is at a JSON Pointer or below.
+    pub(super) fn scalars(&self, pointer: &str) -> std::vec::IntoIter<Range<usize>> {
+        let mut found = Vec::new();
+        if let Some(node) = segments(pointer).try_fold(self, |node, segment| node.child(&segment)) {
+            node.collect_scalars(&mut found);
+        }
+        found.into_iter()
+    }
+
+    /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+    fn collect_scalars(&self, found: &mut Vec<Range<usize>>) {
+        match &self.kind {
+            Kind::Scalar(_) => found.push(self.span.clone()),
+            Kind::Sequence(items) => items.iter().for_each(|item| item.collect_scalars(found)),
+            Kind::Mapping(members) => {
+                members.iter().for_each(|(_, member)| member.collect_scalars(found));
             }
         }
     }

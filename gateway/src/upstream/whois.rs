@@ -7,7 +7,8 @@
 use std::ffi::{OsStr, OsString};
 use std::fs::File;
 use std::io::{self, Read as _};
-use std::path::Path;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
@@ -19,16 +20,53 @@ use crate::settings::{Program, Reach, Server, UNREADABLE, Value};
 #[must_use]
 pub fn of(server: &Server) -> String {
     match &server.reach {
-        Reach::Stdio(program) => {
-            let path = program.env.iter().find(|(name, _)| name == "PATH");
-            let path = path.and_then(|(_, value)| match value {
-                Value::Literal(path) => Some(OsString::from(path)),
-                Value::Secret(_) => None,
-            });
-            of_program(program, path.as_deref())
-        }
+        Reach::Stdio(program) => of_program(program, path_of(program).as_deref()),
         Reach::Http(_) | Reach::Old(_) => of_url(server).unwrap_or_default(),
     }
+}
+
+/// Why a program cannot be started: what is said of it after its name.
+#[derive(Debug, thiserror::Error)]
+pub enum Unstartable {
+    /// There is no such file.
+    #[error("cannot be started: there is no `{command}`{place}")]
+    Missing {
+        /// As it is written.
+        command: String,
+        /// Where it was looked for.
+        place: &'static str,
+    },
+    /// It may not be executed.
+    #[error(
+        "cannot be started: `{0}` is not executable; `chmod +x` it, or name what runs it in `command`"
+    )]
+    NotExecutable(String),
+}
+
+/// The file that is started for a server; `None` for one at a URL.
+#[must_use]
+pub fn started(server: &Server) -> Option<Result<PathBuf, Unstartable>> {
+    let Reach::Stdio(program) = &server.reach else { return None };
+    let path = path_of(program);
+    let folder = program.directory.clone().unwrap_or_default();
+    let named = Path::new(&program.command).components().count() > 1;
+    let place = if named { "" } else { " in the folders of `PATH`; write its whole path" };
+    let Ok(file) = scripts::look_up(&program.command, &folder, path.as_deref()) else {
+        return Some(Err(Unstartable::Missing { command: program.command.clone(), place }));
+    };
+    let may =
+        file.metadata().is_ok_and(|data| data.is_file() && data.permissions().mode() & 0o111 != 0);
+    let not = || Unstartable::NotExecutable(file.display().to_string());
+    Some(if may { Ok(file) } else { Err(not()) })
+}
+
+/// The `PATH` that the configuration gives a program.
+fn path_of(program: &Program) -> Option<OsString> {
+    let path = program.env.iter().find(|(name, _)| name == "PATH");
+    path.and_then(|(_, value)| match value {
+        Value::Literal(path) => Some(OsString::from(path)),
+        Value::Secret(_) => None,
+    })
 }
 
 /// Who the server at a URL is; `None` for a program.

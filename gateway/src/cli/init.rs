@@ -1,0 +1,199 @@
+//! `portcullis init`: a configuration to begin with. It has no secret in it: the API key that is drawn for it is shown once
+//! and only its hash is kept, and what servers are shown comes from variables.
+
+use std::env;
+use std::fs::OpenOptions;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::Args;
+use gateway::masking;
+use policy::content;
+use policy::name::PrincipalId;
+use serde_json::Value;
+
+use super::import::{self, ANONYMOUS, Import};
+use super::{Drawn, USUAL, complain, hints, invalid, load, print};
+
+#[derive(Debug, Args)]
+pub(super) struct Init {
+    /// Where the configuration is written; there must be nothing.
+    #[arg(short, long, value_name = "FILE", default_value = USUAL)]
+    config: PathBuf,
+    /// The name of a server, with its `--command` or its `--url`.
+    #[arg(long, value_name = "NAME", conflicts_with = "from")]
+    server: Option<String>,
+    /// The program of the server, if it speaks over stdio. Its arguments come last, after `--`.
+    #[arg(long, value_name = "PROGRAM", requires = "server", conflicts_with = "url")]
+    command: Option<String>,
+    /// The endpoint of the server, if it speaks over HTTP.
+    #[arg(long, value_name = "URL", requires = "server")]
+    url: Option<String>,
+    /// A variable of this environment that the program is given. Can be given more than once.
+    #[arg(long, value_name = "VARIABLE", requires = "command")]
+    env: Vec<String>,
+    /// The variable with the token that the server at `--url` is shown in `Authorization: Bearer`.
+    #[arg(long, value_name = "VARIABLE", requires = "url")]
+    token_env: Option<String>,
+    /// Take the servers of a client from its file instead, as `portcullis import` does.
+    #[arg(long, value_name = "FILE")]
+    from: Option<PathBuf>,
+    /// The arguments of the program.
+    #[arg(last = true, value_name = "ARGUMENT", requires = "command")]
+    args: Vec<String>,
+}
+
+pub(super) fn run(init: &Init) -> ExitCode {
+    match written(init) {
+        Ok(code) | Err(code) => code,
+    }
+}
+
+fn written(init: &Init) -> Result<ExitCode, ExitCode> {
+    // Before anything is drawn or said.
+    if init.config.symlink_metadata().is_ok() {
+        return Err(complain(&format!(
+            "`{}` is there already, and is not overwritten: name another file with `-c FILE`",
+            init.config.display()
+        )));
+    }
+    let drawn = Drawn::new()?;
+    let yaml = match &init.from {
+        Some(file) => {
+            let imported = import::read(&Import::of(file.clone()));
+            let imported = imported.map_err(|error| complain(&error))?;
+            imported.replacen(ANONYMOUS, &beginning(&drawn.sha256), 1)
+        }
+        None => own(init, &drawn.sha256).map_err(|error| complain(&error))?,
+    };
+    // What cannot be run is not written.
+    if let Err(problems) = load(&init.config, &yaml) {
+        return Err(invalid(&problems));
+    }
+    let mut file = OpenOptions::new();
+    let file = file.write(true).create_new(true).open(&init.config);
+    let done = file.and_then(|mut file| {
+        file.write_all(yaml.as_bytes())?;
+        file.sync_all()
+    });
+    done.map_err(|error| {
+        complain(&format!("could not write `{}`: {error}", init.config.display()))
+    })?;
+    Ok(print(&told(&init.config, &drawn.key)))
+}
+
+/// What comes next.
+fn told(file: &Path, key: &str) -> String {
+    let named = if file == Path::new(USUAL) { String::new() } else { hints::option(file) };
+    format!(
+        "written: {}\n\
+         API key, shown this once: {key}\n\
+         \n\
+         Next, approve what the servers offer, and start:\n\
+         \n  portcullis pin{named} && portcullis pin approve{named}\n  portcullis run{named}\n",
+        file.display()
+    )
+}
+
+/// The listeners and the one caller.
+fn beginning(sha256: &str) -> String {
+    let user = env::var("USER").ok().filter(|user| PrincipalId::parse(user).is_ok());
+    let principal = quoted(user.as_deref().unwrap_or("owner"));
+    format!(
+        "apiVersion: portcullis.dev/v1\n\
+         \n\
+         # Where clients connect: from this machine alone, with an API key.\n\
+         listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [apiKey]\n\
+         \n\
+         # For the operator of the gateway: health and metrics.\n\
+         ops:\n  address: 127.0.0.1:9901\n\
+         \n\
+         identity:\n  apiKeys:\n    \
+         # The hash of a key: the key itself stands nowhere. `portcullis keygen` makes more.\n    \
+         - name: first\n      principal: {principal}\n      groups: [local]\n      sha256: {sha256}\n\
+         \n"
+    )
+}
+
+/// The configuration for the one server that is named.
+fn own(init: &Init, sha256: &str) -> Result<String, String> {
+    let Some(name) = &init.server else {
+        return Err("name a server, such as `portcullis init --server files --command npx -- -y \
+                    @modelcontextprotocol/server-filesystem@2026.8.31 /srv/shared`, or `--server NAME --url URL`, or the \
+                    file of a client with `--from FILE`"
+            .to_owned());
+    };
+    let server = server(init)?;
+    let (named, path) = (quoted(name), quoted(&format!("/{name}")));
+    let rule = quoted(&format!("local-{name}"));
+    Ok(format!(
+        "# Written by `portcullis init`. docs/configuration.md says what else there is, docs/keys.md has every key.\n\
+         {}\
+         servers:\n  - name: {named}\n{server}\
+         \n\
+         # Clients connect to http://127.0.0.1:8080/{name}.\n\
+         routes:\n  - path: {path}\n    servers: [{named}]\n\
+         \n\
+         # What no rule allows is denied. A tool that a rule allows is shown once it is approved: `portcullis pin`.\n\
+         policy:\n  rules:\n    - id: {rule}\n      effect: allow\n      principals: ['group:local']\n      \
+         servers: [{named}]\n      tools: ['*']\n\
+         \n\
+         # Every exchange is recorded before it has an effect: `portcullis audit query audit.jsonl`.\n\
+         audit:\n  sinks:\n    - name: file\n      file: audit.jsonl\n",
+        beginning(sha256)
+    ))
+}
+
+/// How the server is reached.
+fn server(init: &Init) -> Result<String, String> {
+    let given = init.args.iter().chain(&init.command).chain(&init.url);
+    for text in given {
+        if content::without_secrets(text) != *text || masking::uris(text) != **text {
+            return Err("a secret stands in what was given, and would stand in the file: put it into a variable, and give \
+                        that with `--env` or `--token-env`"
+                .to_owned());
+        }
+    }
+    // What stands in `${}` in an argument is not for us.
+    let escaped = |text: &str| quoted(&text.replace("${", "$${"));
+    let mut out = String::new();
+    match (&init.command, &init.url) {
+        (Some(command), None) => {
+            out.push_str(&format!("    command: {}\n", escaped(command)));
+            if !init.args.is_empty() {
+                let args: Vec<_> = init.args.iter().map(|arg| escaped(arg)).collect();
+                out.push_str(&format!("    args: [{}]\n", args.join(", ")));
+            }
+            if !init.env.is_empty() {
+                out.push_str("    # It gets `PATH`, `HOME`, `LANG`, `TMPDIR` and these of the gateway's environment.\n    env:\n");
+            }
+            for name in &init.env {
+                let name = quoted(name);
+                out.push_str(&format!("      - {{name: {name}, fromEnv: {name}}}\n"));
+            }
+        }
+        (None, Some(url)) => {
+            out.push_str(&format!("    url: {}\n", escaped(url)));
+            if let Some(variable) = &init.token_env {
+                let variable = quoted(variable);
+                out.push_str(&format!("    credential: {{header: {{fromEnv: {variable}}}}}\n"));
+            }
+        }
+        _ => {
+            return Err(
+                "say how the server is reached: `--command PROGRAM` or `--url URL`".to_owned()
+            );
+        }
+    }
+    Ok(out)
+}
+
+/// Text as a scalar: a string of JSON is one of YAML, whatever is in it; a plain word needs no quotes.
+fn quoted(text: &str) -> String {
+    let plain = text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '/')
+        && text.chars().all(|c| c.is_ascii_alphanumeric() || "_-/.".contains(c))
+        && !["true", "false", "null", "yes", "no", "on", "off", "y", "n"]
+            .contains(&&*text.to_ascii_lowercase());
+    if plain { text.to_owned() } else { Value::from(text).to_string() }
+}

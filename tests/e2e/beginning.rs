@@ -1,0 +1,417 @@
+//! The first steps: a configuration to begin with, the file that is read where none is named, and what a doctor says.
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::Path;
+use std::process::{Command, Output};
+
+use e2e::client::Client;
+use e2e::gateway::{Config, Folder, Gateway, binary, root};
+use e2e::issuer::{Issuer, Key};
+use e2e::server::{Server, answer};
+use e2e::{ERAS, Era, eventually};
+use serde_json::{Value, json};
+
+fn portcullis(folder: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(binary());
+    command.args(arguments).current_dir(folder).env("USER", "ana");
+    command.output().unwrap()
+}
+
+fn said(output: &Output) -> String {
+    [&*output.stdout, &*output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
+}
+
+/// Runs a line that was printed, as a shell would.
+fn pasted(folder: &Path, line: &str) -> Output {
+    let programs = binary().parent().unwrap().display().to_string();
+    let path = format!("{programs}:{}", std::env::var("PATH").unwrap());
+    let mut shell = Command::new("sh");
+    shell.args(["-c", line]).current_dir(folder).env("PATH", path).env("USER", "ana");
+    shell.output().unwrap()
+}
+
+/// The same configuration on ports that are free.
+fn on_free_ports(file: &Path) {
+    let text = fs::read_to_string(file).unwrap();
+    assert!(text.contains("127.0.0.1:8080") && text.contains("127.0.0.1:9901"), "{text}");
+    fs::write(
+        file,
+        text.replace("address: 127.0.0.1:8080", "address: 127.0.0.1:0")
+            .replace("127.0.0.1:9901", "127.0.0.1:0"),
+    )
+    .unwrap();
+}
+
+#[test]
+fn what_init_writes_serves_after_the_commands_that_it_prints() {
+    let folder = Folder::new();
+    let program = binary().display().to_string();
+    let made = portcullis(
+        folder.path(),
+        &["init", "--server", "small", "--command", &program, "--", "canary"],
+    );
+    let told = said(&made);
+    assert!(made.status.success(), "{told}");
+    let key = told.split_whitespace().find(|word| word.starts_with("pcl_")).unwrap().to_owned();
+    let file = folder.path().join("portcullis.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(!text.contains("pcl_") && text.contains("# "), "{text}");
+    let valid = portcullis(folder.path(), &["validate"]);
+    assert!(valid.status.success(), "{}", said(&valid));
+    let next: Vec<_> = told.lines().filter(|line| line.starts_with("  portcullis ")).collect();
+    let [approve, run] = &next[..] else { panic!("{told}") };
+    let approved = pasted(folder.path(), approve);
+    assert!(approved.status.success(), "{}", said(&approved));
+    assert_eq!(run.trim(), "portcullis run");
+    on_free_ports(&file);
+    let mut command = Command::new(binary());
+    command.arg("run").current_dir(folder.path());
+    let gateway = Gateway::spawn(command, Folder::new(), folder.path().join("audit.jsonl"));
+    assert!(gateway.log.lock().unwrap().contains("reading `portcullis.yaml` in this folder"));
+    for era in ERAS {
+        let client = Client::connect(gateway.address, "/small", era, Some(&key));
+        assert!(client.tools().contains(&"add".to_owned()), "{:?}", client.tools());
+        let answer = client.call("add", &json!({ "a": 2, "b": 3 })).json();
+        assert_eq!(answer["result"]["content"][0]["text"], "5", "{answer}");
+    }
+    // It is not written over, and nothing is drawn for it.
+    let before = fs::read_to_string(&file).unwrap();
+    let again = portcullis(
+        folder.path(),
+        &["init", "--server", "other", "--url", "https://example.com/mcp"],
+    );
+    assert_eq!(again.status.code(), Some(1));
+    assert!(
+        said(&again).contains("`portcullis.yaml` is there already")
+            && !said(&again).contains("pcl_")
+    );
+    assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
+
+#[test]
+fn init_keeps_no_secret_and_says_how_servers_are_named() {
+    let folder = Folder::new();
+    let token = ["ghp_", "0123456789abcdefghijABCDEFGHIJ012345"].concat();
+    for arguments in [
+        &["--url", "https://ana:hunter2@example.com/mcp"][..],
+        &["--url", "https://example.com/mcp?api_key=hunter2hunter2hunter2"],
+        &["--command", "server", "--", "--key", &token],
+    ] {
+        let made = portcullis(folder.path(), &[&["init", "--server", "up"], arguments].concat());
+        assert_eq!(made.status.code(), Some(1), "{arguments:?}");
+        assert!(said(&made).contains("a secret stands in what was given"), "{}", said(&made));
+        assert!(!folder.path().join("portcullis.yaml").exists());
+    }
+    let none = portcullis(folder.path(), &["init"]);
+    assert!(
+        !none.status.success() && said(&none).contains("portcullis init --server"),
+        "{}",
+        said(&none)
+    );
+    let clear =
+        portcullis(folder.path(), &["init", "--server", "up", "--url", "http://example.com/mcp"]);
+    assert_eq!(clear.status.code(), Some(3), "{}", said(&clear));
+    // What comes from a variable is named, and the hints name the file.
+    let file = folder.path().join("own gateway.yaml").display().to_string();
+    let made = portcullis(
+        folder.path(),
+        &[
+            "init",
+            "-c",
+            &file,
+            "--server",
+            "up",
+            "--url",
+            "https://example.com/mcp",
+            "--token-env",
+            "UP_TOKEN",
+        ],
+    );
+    assert!(made.status.success(), "{}", said(&made));
+    assert!(said(&made).contains(&format!("portcullis run -c '{file}'")), "{}", said(&made));
+    let text = fs::read_to_string(&file).unwrap();
+    assert!(text.contains("credential: {header: {fromEnv: \"UP_TOKEN\"}}"), "{text}");
+    assert!(portcullis(folder.path(), &["validate", "--elsewhere", "-c", &file]).status.success());
+}
+
+#[test]
+fn init_takes_the_servers_of_a_client() {
+    let folder = Folder::new();
+    let client = folder.path().join("mcp.json");
+    let secret = "sk-live-4f9b2c7d1e8a6053b7c2";
+    let servers = json!({ "mcpServers": {
+        "files": { "command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem@2026.8.31", "/srv"],
+                   "env": { "API_TOKEN": secret } },
+        "remote": { "type": "http", "url": "https://tickets.example.com/mcp" } } });
+    fs::write(&client, servers.to_string()).unwrap();
+    let made = portcullis(folder.path(), &["init", "--from", "mcp.json"]);
+    assert!(made.status.success() && !said(&made).contains(secret), "{}", said(&made));
+    let text = fs::read_to_string(folder.path().join("portcullis.yaml")).unwrap();
+    assert!(!text.contains(secret) && !text.contains("anonymous"), "{text}");
+    assert!(text.contains("authentication: [apiKey]") && text.contains("path: /remote"), "{text}");
+    assert!(portcullis(folder.path(), &["validate", "--elsewhere"]).status.success());
+}
+
+#[test]
+fn run_says_which_configuration_it_reads() {
+    let folder = Folder::new();
+    let mut command = Command::new(binary());
+    command
+        .arg("run")
+        .current_dir(folder.path())
+        .envs([("LISTEN", "127.0.0.1:0"), ("OPS", "127.0.0.1:0")]);
+    let gateway = Gateway::spawn(command, Folder::new(), "/nowhere".into());
+    let log = gateway.log.lock().unwrap().clone();
+    assert!(
+        log.contains("there is no `portcullis.yaml` in this folder, so this is the quickstart"),
+        "{log}"
+    );
+    // Nothing of the quickstart is shown or begun anew instead of one's own.
+    for option in ["--dry-run", "--new-log"] {
+        let output = portcullis(folder.path(), &["run", option]);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(
+            said(&output).contains("there is no `portcullis.yaml` in this folder"),
+            "{}",
+            said(&output)
+        );
+    }
+    // One that cannot be read is no reason to start another.
+    std::os::unix::fs::symlink("/no/such/file", folder.path().join("portcullis.yaml")).unwrap();
+    let output = portcullis(folder.path(), &["run"]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(said(&output).contains("could not read `portcullis.yaml`"), "{}", said(&output));
+}
+
+#[test]
+fn every_verb_reads_the_usual_file_and_takes_another_by_c() {
+    let folder = Folder::new();
+    let program = binary().display().to_string();
+    let init = ["--server", "up", "--command", &program, "--", "canary"];
+    for file in [None, Some("other.yaml")] {
+        let named = file.map(|file| vec!["-c", file]).unwrap_or_default();
+        let made = portcullis(folder.path(), &[&["init"], &named[..], &init].concat());
+        assert!(made.status.success(), "{}", said(&made));
+        let file = file.unwrap_or("portcullis.yaml");
+        on_free_ports(&folder.path().join(file));
+        let text = fs::read_to_string(folder.path().join(file)).unwrap();
+        let own = format!("pins: {{file: {file}.lock}}\naudit:\n");
+        fs::write(folder.path().join(file), text.replace("audit:\n", &own)).unwrap();
+        let lock = portcullis(folder.path(), &[&["validate"], &named[..]].concat());
+        let hint =
+            format!("`portcullis pin{}`", if named.is_empty() { "" } else { " -c other.yaml" });
+        assert!(lock.status.success() && said(&lock).contains(&hint), "{hint}: {}", said(&lock));
+        for verb in [
+            &["validate"][..],
+            &["config", "show"],
+            &["export", "--client", "cursor"],
+            &["scan", "--fail-on", "none"],
+            &["pin"],
+            &["pin", "list"],
+            &["pin", "approve"],
+            &["pin", "verify"],
+            &["policy", "lint", "--allow", "broad"],
+            &["run", "--dry-run"],
+            &["doctor"],
+        ] {
+            let output = portcullis(folder.path(), &[verb, &named[..]].concat());
+            assert!(
+                matches!(output.status.code(), Some(0 | 6)),
+                "{verb:?} {named:?}: {}",
+                said(&output)
+            );
+        }
+        let exec = [&["exec"], &named[..], &["--", "true"]].concat();
+        let output = portcullis(folder.path(), &exec);
+        assert!(output.status.success(), "{}", said(&output));
+    }
+    let twice = portcullis(folder.path(), &["validate", "portcullis.yaml", "-c", "other.yaml"]);
+    assert_eq!(twice.status.code(), Some(2));
+}
+
+/// The lines of a doctor for programs: what was looked at, how it is, and what is said of it.
+fn looked(config: &Config, arguments: &[&str]) -> (Option<i32>, Vec<(String, String, String)>) {
+    let output = config.tried(&[&["doctor", "--json"], arguments].concat());
+    #[expect(clippy::disallowed_methods, reason = "our own output")]
+    let all: Vec<Value> =
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+    let text = |look: &Value, key: &str| look[key].as_str().unwrap().to_owned();
+    let line = |look: &Value| {
+        let whole = format!("{} -> {}", text(look, "message"), text(look, "mend"));
+        (text(look, "check"), text(look, "status"), whole)
+    };
+    (output.status.code(), all.iter().map(line).collect())
+}
+
+fn of<'a>(looks: &'a [(String, String, String)], thing: &str) -> (&'a str, &'a str) {
+    let look = looks
+        .iter()
+        .find(|(check, ..)| check == thing)
+        .unwrap_or_else(|| panic!("{thing}: {looks:?}"));
+    (&look.1, &look.2)
+}
+
+#[test]
+fn a_doctor_finds_what_is_well() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let folder = Folder::new();
+        let config = Config::of(&server.url()).approved(&folder.path().join("lock"));
+        let (code, looks) = looked(&config, &[]);
+        assert_eq!(code, Some(0), "{looks:?}");
+        let spoken = match era {
+            Era::Modern => "2026-07-28",
+            Era::Legacy => "2025-11-25 or before",
+        };
+        let (mark, words) = of(&looks, "server up");
+        assert_eq!(mark, "ok");
+        assert!(
+            words.starts_with(&format!("reached; it speaks {spoken} and offers 1 definition")),
+            "{words}"
+        );
+        for thing in ["configuration", "clock", "audit file", "listener main", "ops", "lockfile"] {
+            assert_eq!(of(&looks, thing).0, "ok", "{looks:?}");
+        }
+        let human = config.tried(&["doctor"]);
+        assert_eq!(human.status.code(), Some(0));
+        assert!(said(&human).contains("0 fail"), "{}", said(&human));
+        assert_eq!(server.tool_calls().len(), 0);
+    }
+}
+
+#[test]
+fn a_doctor_finds_what_is_not_well_and_says_what_to_do() {
+    let silent = TcpListener::bind("127.0.0.1:0").unwrap();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let moved = Server::start(|_, stream| {
+        let answer = "HTTP/1.1 307 Temporary Redirect\r\nLocation: /mcp/?token=hunter2hunter2\r\nContent-Length: 0\r\n\r\n";
+        std::io::Write::write_all(stream, answer.as_bytes()).is_ok()
+    });
+    let changed = Server::echo(Era::Modern, &["read"]);
+    let servers = format!(
+        "- {{name: missing, command: /no/such/program}}\n\
+         - {{name: silent, url: 'http://{}/mcp'}}\n\
+         - {{name: moved, url: '{}'}}\n\
+         - {{name: changed, url: '{}'}}",
+        silent.local_addr().unwrap(),
+        moved.url(),
+        changed.url()
+    );
+    let folder = Folder::new();
+    let mut config = Config::with(&servers, "[missing, silent, moved, changed]");
+    config.pins = format!("{{file: '{}'}}", folder.path().join("lock").display());
+    config.ops = format!(
+        "{{address: '{}', token: {{fromEnv: PORTCULLIS_NOT_SET}}}}",
+        taken.local_addr().unwrap()
+    );
+    let (code, looks) = looked(&config, &["--timeout", "2s"]);
+    assert_eq!(code, Some(1), "{looks:?}");
+    for (thing, part) in [
+        ("configuration", "`PORTCULLIS_NOT_SET`: it is not set"),
+        ("ops", "is in use"),
+        ("server missing", "there is no `/no/such/program`"),
+        ("server silent", "no answer within 2s"),
+        ("server moved", &format!("HTTP status 307: a redirect to `{}/`", moved.url())),
+        ("server moved", "write where it leads in `url`"),
+        ("lockfile", "portcullis pin"),
+    ] {
+        let (mark, words) = of(&looks, thing);
+        assert!(mark == "fail" || thing == "ops", "{thing}: {looks:?}");
+        assert!(words.contains(part), "{part}: {words}");
+    }
+    // One that does not answer keeps nobody else from being looked at.
+    assert_eq!(of(&looks, "server changed").0, "ok", "{looks:?}");
+    let human = config.tried(&["doctor", "--timeout", "2s"]);
+    assert_eq!(human.status.code(), Some(1));
+    for line in
+        ["fail  server silent ", "-> write where it leads in `url`", "ok    server changed "]
+    {
+        assert!(said(&human).contains(line), "{line}\nis not in\n{}", said(&human));
+    }
+    assert!(!said(&human).contains("hunter2"));
+}
+
+#[test]
+fn a_doctor_reads_the_keys_of_issuers() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let issuer = Issuer::start();
+    issuer.publish(&[&Key::es256("one")]);
+    let mut config = Config::of(&server.url());
+    config.identity = format!("issuers:\n{}", issuer.item("corp", ""));
+    let (code, looks) = looked(&config, &[]);
+    assert_eq!(
+        (code, of(&looks, "issuer corp")),
+        (Some(0), ("ok", "its key set was read: 1 key -> ")),
+        "{looks:?}"
+    );
+    issuer.answer("/.well-known/oauth-authorization-server", |_| {
+        answer("404 Not Found", "text/plain", "no")
+    });
+    let (code, looks) = looked(&config, &["--timeout", "2s"]);
+    assert_eq!((code, of(&looks, "issuer corp").0), (Some(1), "fail"), "{looks:?}");
+}
+
+#[test]
+fn a_run_says_at_once_that_a_program_is_not_there() {
+    let gateway = Config::with("- {name: up, command: /no/such/program}", "[up]").start();
+    eventually("the line in the log", || {
+        let log = gateway.log.lock().unwrap().clone();
+        log.contains("its program cannot be started: there is no `/no/such/program`").then_some(())
+    });
+}
+
+#[test]
+fn no_shipped_file_has_a_key_that_everybody_knows() {
+    // printf change-me | sha256sum, and the same of `changeme`, `secret`, `password` and `test`.
+    let known = ["change-me", "changeme", "secret", "password", "test"].map(|word| {
+        let hash = Command::new("sh")
+            .args(["-c", &format!("printf %s {word} | sha256sum")])
+            .output()
+            .unwrap();
+        String::from_utf8(hash.stdout).unwrap().split_whitespace().next().unwrap().to_owned()
+    });
+    let mut folders = vec![root().join("config"), root().join("deploy"), root().join("docs")];
+    let mut count = 0;
+    while let Some(folder) = folders.pop() {
+        for entry in fs::read_dir(folder).unwrap() {
+            let path = entry.unwrap().path();
+            if path.is_dir() {
+                folders.push(path);
+                continue;
+            }
+            let Ok(text) = fs::read_to_string(&path) else { continue };
+            count += 1;
+            assert!(!known.iter().any(|hash| text.contains(hash)), "{}", path.display());
+            // And all of them call the configuration by its one name.
+            assert!(!text.contains(&["gateway", ".yaml"].concat()), "{}", path.display());
+        }
+    }
+    assert!(count > 50, "{count}");
+}
+
+#[test]
+fn a_start_whose_port_is_taken_leaves_nothing_on_record() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = taken.local_addr().unwrap();
+    let folder = Folder::new();
+    let audit = folder.path().join("audit.jsonl");
+    let file = folder.path().join("portcullis.yaml");
+    for at in ["  address: 127.0.0.1:0\n", "address: '127.0.0.1:0'"] {
+        Config::of(&server.url()).write(&file, &audit);
+        let text = fs::read_to_string(&file).unwrap();
+        assert!(text.contains(at), "{text}");
+        fs::write(&file, text.replace(at, &at.replace("127.0.0.1:0", &address.to_string())))
+            .unwrap();
+        let output = portcullis(folder.path(), &["run"]);
+        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert!(
+            said(&output).contains(&format!("could not listen on `{address}`")),
+            "{}",
+            said(&output)
+        );
+        let recorded = fs::read_to_string(&audit).unwrap_or_default();
+        assert_eq!(recorded, "", "the sockets come before the first record");
+    }
+}

@@ -1,0 +1,403 @@
+//! Mistakes in configurations, as `validate` shows them: where, what, and how to mend it. And no secret that was written
+//! into a file is in anything that is said about it.
+
+use std::fs;
+use std::process::{Command, Output};
+
+use e2e::gateway::{Folder, binary};
+use serde_json::Value;
+
+/// A configuration without a mistake.
+const GOOD: &str = "\
+apiVersion: portcullis.dev/v1
+listeners:
+  - name: main
+    address: 127.0.0.1:8080
+    authentication: [apiKey]
+ops:
+  address: 127.0.0.1:9901
+identity:
+  apiKeys:
+    - name: ana-laptop
+      principal: ana
+      groups: [developers]
+      sha256: 0f5b000000000000000000000000000000000000000000000000000000000000
+servers:
+  - name: tickets
+    url: http://127.0.0.1:9000/mcp
+  - name: files
+    command: cat
+routes:
+  - path: /all
+    servers: [tickets, files]
+policy:
+  rules:
+    - id: read
+      effect: allow
+      principals: [group:developers]
+      servers: [tickets]
+      tools: [get_ticket]
+      when: arguments.x == 1
+audit:
+  sinks:
+    - name: file
+      file: audit.jsonl
+";
+
+/// One that is taken for a secret by nothing but where it stands.
+const SECRET: &str = "hunter2.hunter2";
+
+/// A mistake, and everything that is said about it.
+struct Mistake {
+    /// What is replaced in [`GOOD`], and by what.
+    edits: &'static [(&'static str, &'static str)],
+    /// Where the text begins that is shown.
+    at: &'static str,
+    message: &'static str,
+    help: &'static str,
+}
+
+/// The SHA-256 of `change-me`.
+const CHANGE_ME: &str = "e2186dbdb1bb4193608605e84f33208765b5693b55edd4f730a719a100eeea6f";
+
+const MISTAKES: [Mistake; 17] = [
+    Mistake {
+        edits: &[("9901", "9901\n  token: {fromEnv: PORTCULLIS_NOT_SET}")],
+        at: "PORTCULLIS_NOT_SET",
+        message: "the secret is to be in the environment variable `PORTCULLIS_NOT_SET`: it is not set, or not UTF-8",
+        help: "put it there; `validate --elsewhere` checks a configuration for another machine",
+    },
+    Mistake {
+        edits: &[("9901", "9901\n  token: {fromFile: /no/such/token}")],
+        at: "/no/such/token",
+        message: "the secret is to be in the file `/no/such/token`: No such file or directory (os error 2)",
+        help: "put it there; `validate --elsewhere` checks a configuration for another machine",
+    },
+    Mistake {
+        edits: &[("file: audit.jsonl", "file: no/such/audit.jsonl")],
+        at: "no/such/audit.jsonl",
+        message: "the folder `no/such` is not there: No such file or directory (os error 2)",
+        help: "make it, for the user of the gateway, or name another file; `validate --elsewhere` checks a configuration \
+               for another machine",
+    },
+    Mistake {
+        edits: &[("127.0.0.1:9901", "127.0.0.1:8080")],
+        at: "127.0.0.1:8080\nidentity",
+        message: "`ops` and the listener `main` cannot both have the port 8080",
+        help: "give each a port of its own",
+    },
+    Mistake {
+        edits: &[("http://127.0.0.1:9000/mcp", "http://mcp.example.com/mcp")],
+        at: "http://mcp",
+        message: "`http` to another machine: what is said can be read and changed",
+        help: "write `https`, or `insecure: true` if something else protects it",
+    },
+    Mistake {
+        edits: &[("[get_ticket]", "[tickets__get_ticket]")],
+        at: "tickets__get_ticket",
+        message: "`tickets__get_ticket` is what clients see; here it names no tool",
+        help: "write `get_ticket`: the name that `tickets` gives it; where that itself begins so, write \
+               `tickets_?get_ticket`",
+    },
+    Mistake {
+        edits: &[("audit:\n", "limits: {answerTime: 30}\naudit:\n")],
+        at: "30}",
+        message: "`30` is not a time: its unit is missing",
+        help: "write `30s` for seconds, or `30ms`, `30m` or `30h`",
+    },
+    Mistake {
+        edits: &[("audit:\n", "limits: {answerTime: '30'}\naudit:\n")],
+        at: "'30'}",
+        message: "`30` is not a time: its unit is missing",
+        help: "write `30s` for seconds, or `30ms`, `30m` or `30h`",
+    },
+    Mistake {
+        edits: &[("audit:\n", "limits: {requestBody: 65536}\naudit:\n")],
+        at: "65536}",
+        message: "`65536` is not a size: its unit is missing",
+        help: "write `65536B` for bytes, or `65536KiB` or `65536MiB`",
+    },
+    Mistake {
+        edits: &[("arguments.x == 1", "arguments.x ==")],
+        at: "arguments.x ==",
+        message: "the expression is not CEL: at column 15, the expression ends, and a value is missing",
+        help: "correct the expression; docs/policy.md says what `when` may use",
+    },
+    Mistake {
+        edits: &[("arguments.x == 1", "arguments.x = 1")],
+        at: "arguments.x = 1",
+        message: "the expression is not CEL: at column 13, `=` is no operator: write `==` to compare",
+        help: "correct the expression; docs/policy.md says what `when` may use",
+    },
+    Mistake {
+        edits: &[("command: cat", "command: cat\n    env: {LEVEL: hunter2.hunter2}")],
+        at: "{LEVEL",
+        message: "a mapping is not a list",
+        help: "write an item for each: `- {name: LEVEL, value: ..}`, or for a secret `- {name: LEVEL, fromEnv: VARIABLE}`",
+    },
+    Mistake {
+        edits: &[(
+            "0f5b000000000000000000000000000000000000000000000000000000000000",
+            "pcl_hunter2.hunter2",
+        )],
+        at: "pcl_hunter2",
+        message: "this is the API key itself, and not its hash",
+        help: "make another with `portcullis keygen`, because this one was written down, and write the `sha256` that it \
+               prints here",
+    },
+    Mistake {
+        edits: &[("9901", "9901\n  token: hunter2.hunter2")],
+        at: "hunter2",
+        message: "a secret is written out here",
+        help: "write `{fromEnv: NAME}` and set the variable, or `{fromFile: PATH}`; use a new secret, because this one has \
+               been in a file",
+    },
+    Mistake {
+        edits: &[("9901", "9901\n  token: {fromEnv: hunter2.hunter2}")],
+        at: "hunter2",
+        message: "what stands here is not the name of a variable",
+        help: "write the name of the variable that holds the secret, and not the secret: such as `API_TOKEN`",
+    },
+    Mistake {
+        edits: &[
+            ("127.0.0.1:8080", "0.0.0.0:8080\n    hosts: [gw.example.com]"),
+            ("0f5b000000000000000000000000000000000000000000000000000000000000", CHANGE_ME),
+        ],
+        at: CHANGE_ME,
+        message: "the key with this hash is a word that everybody tries, and `main` is open to other machines",
+        help: "make a key with `portcullis keygen`, and write its hash here",
+    },
+    Mistake {
+        edits: &[("tools: [get_ticket]", "tools: [get_ticket]\n      tols: [a]")],
+        at: "tols",
+        message: "unknown key `tols`",
+        help: "did you mean `tools`?",
+    },
+];
+
+/// Runs a verb in a folder whose configuration has the usual name.
+fn portcullis(folder: &Folder, arguments: &[&str]) -> Output {
+    let mut command = Command::new(binary());
+    command.args(arguments).current_dir(folder.path()).env_remove("PORTCULLIS_NOT_SET");
+    command.output().unwrap()
+}
+
+fn both(output: &Output) -> String {
+    [&*output.stdout, &*output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
+}
+
+fn write(folder: &Folder, text: &str) {
+    fs::write(folder.path().join("portcullis.yaml"), text).unwrap();
+}
+
+/// The line and the column of the first place in a text where this stands.
+fn place(text: &str, at: &str) -> (usize, usize) {
+    let (before, _) = text.split_once(at).unwrap();
+    let line = before.rsplit('\n').next().unwrap();
+    (before.matches('\n').count() + 1, line.chars().count() + 1)
+}
+
+#[test]
+fn each_mistake_is_shown_with_its_place_its_cause_and_its_remedy() {
+    let folder = Folder::new();
+    write(&folder, GOOD);
+    let good = portcullis(&folder, &["validate"]);
+    assert_eq!(good.status.code(), Some(0), "{}", both(&good));
+    for Mistake { edits, at, message, help } in MISTAKES {
+        let mut text = GOOD.to_owned();
+        for (from, to) in edits {
+            assert!(text.contains(from), "{from}");
+            text = text.replacen(from, to, 1);
+        }
+        write(&folder, &text);
+        let (line, column) = place(&text, at);
+        let json = portcullis(&folder, &["validate", "--format", "json"]);
+        assert_eq!(json.status.code(), Some(3), "{at}: {}", both(&json));
+        #[expect(clippy::disallowed_methods, reason = "our own output")]
+        let found: Value = serde_json::from_slice(&json.stdout).unwrap();
+        let expected = serde_json::json!([{ "file": "portcullis.yaml", "line": line, "column": column,
+            "message": message, "help": help }]);
+        assert_eq!(found, expected, "{at}");
+        let human = portcullis(&folder, &["validate"]);
+        assert_eq!(human.status.code(), Some(3));
+        let said = both(&human);
+        for part in [
+            format!("error: {message}\n"),
+            format!("--> portcullis.yaml:{line}:{column}\n"),
+            format!("= help: {help}\n"),
+            "\n1 problem; nothing was started\n".to_owned(),
+        ] {
+            assert!(said.contains(&part), "{part}\nis not in\n{said}");
+        }
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
+#[test]
+fn a_secret_in_a_file_is_in_nothing_that_is_said() {
+    let folder = Folder::new();
+    for (from, to) in [
+        ("9901", "9901\n  token: SECRET"),
+        ("9901", "9901\n  token: [SECRET]"),
+        ("9901", "9901\n  token: {value: SECRET}"),
+        ("9901", "9901\n  token: {fromEnv: SECRET}"),
+        ("9901", "9901\n  token: {fromEnv: A, fromFile: b, secret: SECRET}"),
+        ("audit:\n", "sessions: {keys: [SECRET]}\naudit:\n"),
+        ("audit:\n", "audit:\n  digestKey: SECRET\n"),
+        ("audit:\n", "audit:\n  checkpoints: {key: SECRET}\n"),
+        ("url: http://127.0.0.1:9000/mcp", "url: https://ana:SECRET@tickets.example.com/mcp"),
+        (
+            "url: http://127.0.0.1:9000/mcp",
+            "url: https://tickets.example.com/mcp\n    credential: SECRET",
+        ),
+        (
+            "url: http://127.0.0.1:9000/mcp",
+            "url: https://tickets.example.com/mcp\n    credential: {header: {value: SECRET}}",
+        ),
+        ("command: cat", "command: cat\n    env: {API_TOKEN: SECRET}"),
+        ("command: cat", "command: cat\n    env: ['API_TOKEN=SECRET']"),
+        ("command: cat", "command: cat\n    env: [{name: API_TOKEN, value: SECRET, more: 1}]"),
+        ("      sha256: 0f5b", "      key: SECRET\n      sha256: 0f5b"),
+        ("0f5b000000000000000000000000000000000000000000000000000000000000", "SECRET"),
+    ] {
+        assert!(GOOD.contains(from), "{from}");
+        write(&folder, &GOOD.replacen(from, &to.replace("SECRET", SECRET), 1));
+        for arguments in [
+            &["validate"][..],
+            &["validate", "--format", "json"],
+            &["run"],
+            &["doctor", "--timeout", "1s"],
+        ] {
+            let output = portcullis(&folder, arguments);
+            let said = both(&output);
+            assert!(
+                !output.status.success() && !said.contains(SECRET),
+                "{to} {arguments:?}\n{said}"
+            );
+        }
+    }
+}
+
+#[test]
+fn the_file_of_a_client_is_told_from_a_configuration() {
+    let folder = Folder::new();
+    let server = r#"{"command": "npx", "args": ["-y", "x"], "env": {"API_TOKEN": "SECRET"}}"#;
+    for (text, at) in [
+        (format!(r#"{{"mcpServers": {{"a": {server}}}}}"#), "mcpServers"),
+        (format!("{{\n  \"servers\": {{\"a\": {server}}},\n  \"inputs\": []\n}}\n"), "\"servers"),
+        (format!("{{ // comments\n  \"mcpServers\": {{\"a\": {server}}},\n}}\n"), "mcpServers"),
+        (
+            "[mcp_servers.a]\ncommand = \"npx\"\nenv = { API_TOKEN = \"SECRET\" }\n".to_owned(),
+            "mcp_servers",
+        ),
+    ] {
+        let text = text.replace("SECRET", SECRET);
+        fs::write(folder.path().join("mcp.json"), &text).unwrap();
+        let output = portcullis(&folder, &["validate", "mcp.json"]);
+        assert_eq!(output.status.code(), Some(3));
+        let said = both(&output);
+        let (line, column) = place(&text, at);
+        for part in [
+            "error: this is the file of an MCP client, and not a configuration of the gateway\n"
+                .to_owned(),
+            format!("--> mcp.json:{line}:{column}\n"),
+            "= help: make one of it: `portcullis import mcp.json --write portcullis.yaml`\n"
+                .to_owned(),
+        ] {
+            assert!(said.contains(&part), "{part}\nis not in\n{said}");
+        }
+        assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
+#[test]
+fn what_is_no_lockfile_is_shown_by_validate_with_its_line() {
+    let folder = Folder::new();
+    write(&folder, GOOD);
+    for (text, place, message) in [
+        ("hello world\n", "1:1", "this is not a lockfile: it has no `version: 1`"),
+        ("version: 1\nservers: [\n", "2:", "not YAML: "),
+        ("version: 1\nservers:\n  tickets:\n    set: 5\n", "4:5", "invalid type"),
+        ("version: 2\n", "1:10", "not version 1"),
+    ] {
+        fs::write(folder.path().join("portcullis.lock"), text).unwrap();
+        let human = portcullis(&folder, &["validate"]);
+        let said = both(&human);
+        assert_eq!(human.status.code(), Some(3), "{said}");
+        for part in
+            [message, &format!("portcullis.lock:{place}"), "or remove it and run `portcullis pin`"]
+        {
+            assert!(said.contains(part), "{part}\nis not in\n{said}");
+        }
+        assert!(!said.contains("struct"), "{said}");
+        let json = portcullis(&folder, &["validate", "--format", "json"]);
+        assert_eq!(json.status.code(), Some(3));
+        #[expect(clippy::disallowed_methods, reason = "our own output")]
+        let found: Value = serde_json::from_slice(&json.stdout).unwrap();
+        assert_eq!(found[0]["file"], "portcullis.lock", "{found}");
+        // For another machine it does not matter.
+        assert!(portcullis(&folder, &["validate", "--elsewhere"]).status.success());
+    }
+}
+
+#[test]
+fn a_program_that_is_not_there_is_said_by_validate() {
+    let folder = Folder::new();
+    for (command, said) in [
+        (
+            "no-such-program",
+            "the program of the server `files` cannot be started: there is no `no-such-program` in the folders of `PATH`",
+        ),
+        ("/no/such/program", "cannot be started: there is no `/no/such/program`"),
+        ("./portcullis.yaml", "is not executable"),
+    ] {
+        write(&folder, &GOOD.replace("command: cat", &format!("command: {command}")));
+        let output = portcullis(&folder, &["validate"]);
+        // What runs it may be installed later.
+        assert_eq!(output.status.code(), Some(0));
+        let all = both(&output);
+        assert!(all.contains("warning: ") && all.contains(said), "{said}\nis not in\n{all}");
+    }
+}
+
+#[test]
+fn an_outcome_that_there_is_not_is_refused_with_those_that_there_are() {
+    let folder = Folder::new();
+    let record = r#"{"event":"exchange","findings":["input-schema at `/n`: must be an integer"],"outcome":"denied",
+        "reason":"arguments","time":"2026-11-21T08:00:00Z"}"#;
+    let record = record.replace("\n        ", "") + "\n";
+    fs::write(folder.path().join("audit.jsonl"), record).unwrap();
+    let query = |outcome: &str| {
+        portcullis(&folder, &["audit", "query", "audit.jsonl", "--outcome", outcome])
+    };
+    let refused = query("deny");
+    assert_eq!(refused.status.code(), Some(2));
+    let said = both(&refused);
+    for outcome in
+        ["answered", "tool-error", "server-error", "denied", "refused", "failed", "cancelled"]
+    {
+        assert!(said.contains(outcome), "{outcome}: {said}");
+        assert!(query(outcome).status.success(), "{outcome}");
+    }
+    let found = both(&query("denied"));
+    assert!(found.contains("(arguments; input-schema at `/n`: must be an integer)"), "{found}");
+}
+
+#[test]
+fn sections_that_are_written_empty_are_shown_with_what_counts_in_them() {
+    let folder = Folder::new();
+    write(&folder, &GOOD.replace("audit:\n", "pins: {}\nlimits: {}\naudit:\n"));
+    let shown = portcullis(&folder, &["config", "show", "--effective"]);
+    assert!(shown.status.success(), "{}", both(&shown));
+    let text = both(&shown);
+    for part in [
+        "\npins:\n  drift:  # default\n",
+        "\n  mode: enforce  # default\n",
+        "\nlimits:\n  answerTime: 1m  # default\n",
+        "\n    plantedInstructions: enforce  # default\n",
+    ] {
+        assert!(text.contains(part), "{part}\nis not in\n{text}");
+    }
+    let plain = both(&portcullis(&folder, &["config", "show"]));
+    assert!(plain.contains("pins: {}\nlimits: {}\n"), "{plain}");
+}
