@@ -403,20 +403,28 @@ fn door(
     listener: &Listener,
     (bound, acceptor): &(SocketAddr, Option<Arc<Acceptor>>),
 ) -> Door {
-    let scheme = if listener.tls.is_some() { "https" } else { "http" };
-    let local = || format!("{scheme}://{bound}").into();
-    let public: Box<str> = listener.public.clone().unwrap_or_else(local);
     let mut resources = HashMap::new();
     if listener.schemes.contains(&Scheme::Oauth) {
-        let mutual = listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
-            || listener.forwarded.is_some();
         for route in &settings.routes {
-            let issuers = &settings.identity.issuers;
-            let resource = Resource::new(&public, &route.path, &route.oauth, issuers, mutual);
-            resources.insert(route.path.clone(), resource);
+            resources.insert(route.path.clone(), resource(settings, listener, *bound, route));
         }
     }
     Door::new(listener, resources, acceptor.clone())
+}
+
+/// A route behind a listener that is bound at `bound`, as an OAuth client sees it.
+pub(crate) fn resource(
+    settings: &Settings,
+    listener: &Listener,
+    bound: SocketAddr,
+    route: &settings::Route,
+) -> Resource {
+    let scheme = if listener.tls.is_some() { "https" } else { "http" };
+    let local = || format!("{scheme}://{bound}").into();
+    let public: Box<str> = listener.public.clone().unwrap_or_else(local);
+    let mutual = listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+        || listener.forwarded.is_some();
+    Resource::new(&public, &route.path, &route.oauth, &settings.identity.issuers, mutual)
 }
 
 /// Keeps what is known of issuers fresh.

@@ -485,7 +485,7 @@ impl Journal {
 
     fn summary(&self, summary: &Summary) -> Result<(), AuditError> {
         let Summary { kind, count, since } = summary;
-        let Kind { address, outcome, reason, status } = kind;
+        let Kind { address, outcome, reason, detail, status } = kind;
         let (server, address) = match address {
             Address::Server(server) => (Some(Arc::clone(server)), None),
             Address::Of(_) | Address::Other => (None, Some(address.to_string())),
@@ -497,6 +497,7 @@ impl Journal {
             since: *since,
             outcome: *outcome,
             reason: *reason,
+            detail: *detail,
             status: *status,
         });
         self.event(&Event { event: "refusals", counted, ..Event::default() })
@@ -506,6 +507,9 @@ impl Journal {
         let total = now.saturating_duration_since(record.started);
         let gateway = total.saturating_sub(record.upstream);
         self.metrics.exchange(ending.outcome, record.reason(), gateway);
+        if let Some(detail) = ending.detail {
+            self.metrics.credential_refused(detail);
+        }
         let what = record.operated(ending);
         let upstream = record.sent.map(|_| record.upstream);
         self.metrics.operation(&what, total, upstream);

@@ -14,6 +14,7 @@ mod policy;
 mod printable;
 mod sarif;
 mod scan;
+mod token;
 
 use std::ffi::OsString;
 use std::fmt::Write as _;
@@ -144,6 +145,8 @@ enum Verb {
         #[arg(value_enum)]
         what: manual::Chapter,
     },
+    /// Say what the gateway would decide about an access token.
+    Token(token::Token),
     /// Have a running gateway attack itself, and say what holds. Exits with 6 when something does not.
     Selftest(ops::Selftest),
     /// Revoke callers, clients, servers, tools or tokens, whatever the rules say, or everything: at the
@@ -228,6 +231,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Schema { of: Of::PolicyTests } => print(&pretty(&settings::cases::schema())),
         Verb::Schema { of: Of::Audit } => print(AUDIT_SCHEMA),
         Verb::Keygen => keygen(),
+        Verb::Token(token) => token::run(&token),
         Verb::Selftest(selftest) => ops::selftest(&selftest),
         Verb::Revoke(change) => ops::revoke(&change),
         Verb::Revocations(revocations) => ops::revocations(&revocations),

@@ -297,7 +297,11 @@ impl Failure {
             _ => Outcome::Refused,
         };
         let status = public.status.as_u16();
-        Ending { outcome, reason: Some(self.reason()), status, code: Some(public.code) }
+        let detail = match self {
+            Self::Authn(stranger) => stranger.error.detail(),
+            _ => None,
+        };
+        Ending { outcome, reason: Some(self.reason()), detail, status, code: Some(public.code) }
     }
 
     /// What the client may know. A legacy client takes an HTTP error for the end of the

@@ -17,6 +17,7 @@ use http::{HeaderMap, Method};
 use policy::principal::Principal;
 
 use crate::audit::{CERTIFICATE, OAUTH};
+use crate::detail::Detail;
 use crate::jose::JoseError;
 use crate::resource::{Resource, Wrong};
 use crate::seal::Sealer;
@@ -29,6 +30,7 @@ use crate::x509::Certificate;
 pub use bearer::Memo;
 use bearer::{Bearer, Memory};
 pub use certificate::{Told, is_named, told};
+pub use claims::Confirmation;
 pub use dpop::ProofError;
 use keys::Keys;
 
@@ -79,18 +81,30 @@ pub enum TokenError {
     /// It cannot be read, or is not signed as it should be.
     #[error(transparent)]
     Jose(JoseError),
-    /// Nobody who is believed here has issued it.
-    #[error("not of an issuer that is believed here")]
+    /// Its issuer may not sign like this.
+    #[error("signed with an algorithm that its issuer may not use")]
+    Algorithm,
+    /// Nobody who is known here has issued it.
+    #[error("not of an issuer that is configured here")]
     Issuer,
+    /// Its issuer is known, but not believed on this route.
+    #[error("not of an issuer that the route believes")]
+    IssuerOfRoute,
     /// Its issuer has no such key.
     #[error("signed with a key its issuer does not have")]
     Key,
     /// It is a token for something else.
-    #[error("not an access token")]
+    #[error("not an access token by its type")]
     Kind,
-    /// Something it says is missing or of the wrong type.
-    #[error("a claim is missing or of the wrong type")]
-    Claims,
+    /// It has what only ID tokens have.
+    #[error("an ID token and not an access token")]
+    IdToken,
+    /// It is signed or active, and of another sort.
+    #[error("not an access token by `typ`, `token_use` or `token_type` in it")]
+    Use,
+    /// Something it says is missing, of the wrong type or no name.
+    #[error(transparent)]
+    Claims(Claim),
     /// It is for somebody else.
     #[error("not for this resource")]
     Audience,
@@ -109,7 +123,10 @@ pub enum TokenError {
     /// It is bound to another certificate than that of the connection.
     #[error("bound to another certificate")]
     Certificate,
-    /// What has to be proved is not understood, or was not proved.
+    /// What has to be proved is not understood.
+    #[error("bound by a `cnf` that is missing or not understood")]
+    Confirmation,
+    /// What has to be proved was not proved.
     #[error("not proved to be the caller's")]
     Proof,
     /// The proof is not accepted.
@@ -132,7 +149,125 @@ pub enum TokenError {
     Busy,
 }
 
+/// What a token says that is not as it has to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Claim {
+    /// `exp`, `nbf`, `iat` or `jti`.
+    #[error("`exp`, `nbf`, `iat` or `jti` is of the wrong type")]
+    Times,
+    /// No end.
+    #[error("it has no `exp`")]
+    Expiry,
+    /// No beginning.
+    #[error("it has no `iat`, which only `untyped` tokens may lack")]
+    Issued,
+    /// No id.
+    #[error("it has no `jti`, which only `untyped` tokens may lack")]
+    Id,
+    /// Nobody that it is about.
+    #[error("it does not name whom it is about, at `claims.subject` or in `sub`")]
+    Subject,
+    /// No client.
+    #[error("it names no client, at `claims.client` or in `client_id` or `azp`")]
+    Client,
+    /// Whether a client acts for itself.
+    #[error("what stands at `service.claim` is not a text")]
+    Service,
+    /// The groups.
+    #[error("the groups at `claims.groups` are no list of at most 512 names")]
+    Groups,
+    /// The groups, which are not in the token.
+    #[error("its groups are not in it: it had too many of them, and says where to ask")]
+    GroupsElsewhere,
+    /// The roles.
+    #[error("the roles at `claims.roles` are no list of at most 512 names")]
+    Roles,
+    /// Who acts for whom.
+    #[error("its `act` is not understood, or has more than five in it")]
+    Actors,
+    /// The scopes.
+    #[error("the scopes are no text with single spaces and no list of at most 512 scopes")]
+    Scopes,
+}
+
+impl Claim {
+    const fn detail(self) -> Detail {
+        match self {
+            Self::Times => Detail::ClaimType,
+            Self::Expiry => Detail::ExpMissing,
+            Self::Issued => Detail::IatMissing,
+            Self::Id => Detail::JtiMissing,
+            Self::Subject => Detail::SubMissing,
+            Self::Client => Detail::ClientIdMissing,
+            Self::Service => Detail::Service,
+            Self::Groups => Detail::Groups,
+            Self::GroupsElsewhere => Detail::GroupsElsewhere,
+            Self::Roles => Detail::Roles,
+            Self::Actors => Detail::Act,
+            Self::Scopes => Detail::Scopes,
+        }
+    }
+}
+
+impl TokenError {
+    /// Which check the token did not pass.
+    #[must_use]
+    pub const fn detail(&self) -> Detail {
+        match self {
+            Self::Shape => Detail::Form,
+            Self::Jose(error) => match error {
+                JoseError::Long | JoseError::Parts | JoseError::Base64 | JoseError::Json(_) => {
+                    Detail::Form
+                }
+                JoseError::Header => Detail::Header,
+                JoseError::Algorithm => Detail::Algorithm,
+                JoseError::Signature => Detail::Signature,
+            },
+            Self::Algorithm => Detail::Algorithm,
+            Self::Issuer => Detail::Issuer,
+            Self::IssuerOfRoute => Detail::IssuerOfRoute,
+            Self::Key => Detail::KeyUnknown,
+            Self::Kind => Detail::Typ,
+            Self::IdToken => Detail::IdToken,
+            Self::Use => Detail::TokenUse,
+            Self::Claims(claim) => claim.detail(),
+            Self::Audience => Detail::Audience,
+            Self::Expired => Detail::Expired,
+            Self::Early => Detail::NotYetValid,
+            Self::Lifetime => Detail::Lifetime,
+            Self::Inactive => Detail::Inactive,
+            Self::Certificate => Detail::Certificate,
+            Self::Confirmation => Detail::Cnf,
+            Self::Proof => Detail::Proof,
+            Self::Dpop(error) => match error {
+                ProofError::Shape => Detail::DpopForm,
+                ProofError::Other => Detail::DpopOther,
+                ProofError::Time => Detail::DpopTime,
+                ProofError::Used => Detail::DpopUsed,
+                ProofError::Nonce => Detail::DpopNonce,
+                ProofError::Full => Detail::Busy,
+            },
+            Self::Nonce => Detail::DpopNonce,
+            Self::Unbound => Detail::Unbound,
+            Self::Body => Detail::Body,
+            Self::Unavailable => Detail::Unavailable,
+            Self::Busy => Detail::Busy,
+        }
+    }
+}
+
 impl AuthnError {
+    /// Which check the token did not pass, if there was one: for the operator alone.
+    #[must_use]
+    pub const fn detail(&self) -> Option<Detail> {
+        match self {
+            Self::Token(error) => Some(error.detail()),
+            Self::Missing | Self::Unknown | Self::Ambiguous | Self::Forwarded | Self::Revoked => {
+                None
+            }
+        }
+    }
+
     /// The stable code for records; `docs/reasons.md` says what each means and what to do.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -143,8 +278,9 @@ impl AuthnError {
             Self::Token(error) => match error {
                 TokenError::Audience => "token-audience",
                 TokenError::Expired | TokenError::Early | TokenError::Lifetime => "token-time",
-                TokenError::Issuer | TokenError::Key => "token-issuer",
+                TokenError::Issuer | TokenError::IssuerOfRoute | TokenError::Key => "token-issuer",
                 TokenError::Certificate
+                | TokenError::Confirmation
                 | TokenError::Proof
                 | TokenError::Dpop(_)
                 | TokenError::Nonce
@@ -153,8 +289,11 @@ impl AuthnError {
                 TokenError::Unavailable | TokenError::Busy => "token-unavailable",
                 TokenError::Shape
                 | TokenError::Jose(_)
+                | TokenError::Algorithm
                 | TokenError::Kind
-                | TokenError::Claims
+                | TokenError::IdToken
+                | TokenError::Use
+                | TokenError::Claims(_)
                 | TokenError::Inactive => "token-refused",
             },
         }
@@ -178,7 +317,9 @@ impl AuthnError {
                 TokenError::Audience => Wrong::Token("the token is for another resource"),
                 TokenError::Nonce => Wrong::Nonce,
                 TokenError::Dpop(_) => Wrong::Proof("the proof is not accepted"),
-                TokenError::Proof => Wrong::Bound("the token needs a proof of possession"),
+                TokenError::Confirmation | TokenError::Proof => {
+                    Wrong::Bound("the token needs a proof of possession")
+                }
                 TokenError::Certificate | TokenError::Unbound => {
                     Wrong::Token("the token needs a proof of possession")
                 }
@@ -388,6 +529,28 @@ impl Identity {
         }
         let caller = |who: &Arc<Principal>| Caller::by(Arc::clone(who), "anonymous");
         self.anonymous.as_ref().map_or(Claim::Absent, |who| Claim::Proved(Box::new(caller(who))))
+    }
+
+    /// What becomes of a signed token that is shown for `resource`, without a request: who would come of it, and what
+    /// its holder would have to prove with each request. Nothing is remembered.
+    ///
+    /// # Errors
+    /// The check that it does not pass.
+    pub async fn examine(
+        &self,
+        resource: &Resource,
+        token: &str,
+    ) -> Result<(Arc<Principal>, Confirmation), TokenError> {
+        match &self.bearer {
+            Some(bearer) => bearer.examine(resource, token).await,
+            None => Err(TokenError::Issuer),
+        }
+    }
+
+    /// The name here of the issuer that a token says it is of; nothing of it is believed.
+    #[must_use]
+    pub fn said_issuer(&self, token: &str) -> Option<&str> {
+        self.bearer.as_ref()?.said_issuer(token)
     }
 
     /// A nonce for proofs of possession.

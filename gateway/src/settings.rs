@@ -256,6 +256,8 @@ pub struct RouteOauth {
     pub resource: Option<Box<str>>,
     /// Other audiences that will do.
     pub audiences: Vec<Box<str>>,
+    /// Audiences that a token may have beside one that will do.
+    pub besides: Vec<Box<str>>,
     /// Indices of the issuers that are believed.
     pub issuers: Vec<usize>,
     /// The scopes that clients are told to ask for first.

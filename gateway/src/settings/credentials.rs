@@ -305,9 +305,15 @@ impl Compiler<'_> {
         raw: &RawRouteOauth,
         identity: &Identity,
     ) -> RouteOauth {
-        for (key, text) in raw.resource.iter().map(|text| ("resource".to_owned(), text)).chain(
-            raw.audiences.iter().enumerate().map(|(n, text)| (format!("audiences/{n}"), text)),
-        ) {
+        for (key, text) in raw
+            .resource
+            .iter()
+            .map(|text| ("resource".to_owned(), text))
+            .chain(
+                raw.audiences.iter().enumerate().map(|(n, text)| (format!("audiences/{n}"), text)),
+            )
+            .chain(raw.besides.iter().enumerate().map(|(n, text)| (format!("besides/{n}"), text)))
+        {
             let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
             if text.is_empty() || !printable {
                 let help = "write it exactly as it stands in `aud`";
@@ -344,6 +350,7 @@ impl Compiler<'_> {
         RouteOauth {
             resource: raw.resource.as_deref().map(Into::into),
             audiences: raw.audiences.iter().map(|text| text.as_str().into()).collect(),
+            besides: raw.besides.iter().map(|text| text.as_str().into()).collect(),
             issuers,
             scopes: self.scopes(&format!("{at}/scopes"), &raw.scopes),
             proof: raw.proof,

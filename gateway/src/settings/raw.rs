@@ -380,6 +380,10 @@ pub(super) struct RawRouteOauth {
     /// one server to another.
     #[serde(default)]
     pub(super) audiences: Vec<String>,
+    /// Audiences that a token may have beside one that will do, such as the user information of its issuer. A token
+    /// for these alone is refused.
+    #[serde(default)]
+    pub(super) besides: Vec<String>,
     /// The issuers that are believed here; all if not given.
     pub(super) issuers: Option<Vec<String>>,
     /// The scopes that clients are told to ask for first.
