@@ -41,6 +41,7 @@ use crate::resource::Resource;
 use crate::sandbox::{self, SandboxError};
 use crate::seal::{SealError, Sealer};
 use crate::secret::Secret;
+use crate::secrets::{LiveSecret, SecretStore};
 use crate::session::{SessionKey, Sessions};
 use crate::settings::lockfile::LockError;
 use crate::settings::revoked::RevokedError;
@@ -143,6 +144,18 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// Whether a secret of the configuration is not to be had, as when a configuration is not valid.
+    #[must_use]
+    pub const fn is_of_a_secret(&self) -> bool {
+        matches!(
+            self,
+            Self::World(WorldError::Secret(_))
+                | Self::Server { cause: UpstreamError::World(WorldError::Secret(_)), .. }
+        )
+    }
+}
+
 /// What outlives a change of the configuration.
 pub struct Lasting {
     /// Every task of the process.
@@ -155,6 +168,8 @@ pub struct Lasting {
     pub journal: Arc<Journal>,
     /// Traces.
     pub telemetry: Arc<Telemetry>,
+    /// The secrets that are in use.
+    pub secrets: Arc<SecretStore>,
     sealer: Arc<Sealer>,
     sessions: Arc<Sessions>,
     conversations: Arc<Conversations>,
@@ -239,6 +254,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
         metrics,
         journal,
         telemetry,
+        secrets: Arc::clone(&world.secrets),
         sealer,
         sessions: Arc::new(sessions),
         conversations: Arc::new(Conversations::new(limits, Arc::clone(&clock))),
@@ -263,7 +279,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
 impl Lasting {
     pub(crate) fn world(&self, tasks: &Tasks) -> World {
         let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
-        World::new(clock, self.limits, tasks.clone(), metrics)
+        World::new(clock, self.limits, tasks.clone(), metrics).with_secrets(&self.secrets)
     }
 
     /// Builds everything that a configuration needs, beside what is in force: nothing of that changes.
@@ -674,8 +690,11 @@ pub(crate) fn upstreams(
         if let Reach::Stdio(program) = &server.reach {
             for (name, value) in &program.env {
                 let value = match value {
-                    Value::Literal(text) => Secret::new(text.as_str().into()),
-                    Value::Secret(reference) => world.secret(reference)?,
+                    Value::Literal(text) => {
+                        let text = Secret::new(text.as_str().into());
+                        Arc::new(LiveSecret::fixed(text, Arc::clone(&world.clock)))
+                    }
+                    Value::Secret(reference) => world.live(reference)?,
                 };
                 environment.push((name.clone(), value));
             }

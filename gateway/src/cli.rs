@@ -567,7 +567,10 @@ fn run_to_end(
     let code = runtime.block_on(async {
         let running = match start(settings).await {
             Ok(running) => running,
-            Err(error) => return complain(&Chain(&error).to_string()),
+            Err(error) => {
+                let code = complain(&Chain(&error).to_string());
+                return if error.is_of_a_secret() { ExitCode::from(INVALID) } else { code };
+            }
         };
         let code = match running.watch_over(begins) {
             Ok(watching) => {

@@ -9,7 +9,7 @@ use policy::principal::Principal;
 
 use crate::assembly::resource;
 use crate::clock::{Clock, System};
-use crate::identity::{Confirmation, Identity, TokenError};
+use crate::identity::{ClaimError, Confirmation, Identity, TokenError};
 use crate::jose::JoseError;
 use crate::metrics::Metrics;
 use crate::resource::Resource;
@@ -110,7 +110,6 @@ impl Check {
 
     /// The check that a token did not pass.
     const fn of(error: &TokenError) -> Self {
-        use crate::identity::Claim;
         match error {
             TokenError::Shape => Self::Form,
             TokenError::Jose(error) => match error {
@@ -128,12 +127,14 @@ impl Check {
             TokenError::Key | TokenError::Unavailable => Self::Key,
             TokenError::IdToken | TokenError::Use => Self::Claims,
             TokenError::Claims(claim) => match claim {
-                Claim::Times | Claim::Expiry | Claim::Issued | Claim::Id => Self::Claims,
-                Claim::Subject | Claim::Client | Claim::Service => Self::Caller,
-                Claim::Groups | Claim::GroupsElsewhere => Self::Groups,
-                Claim::Roles => Self::Roles,
-                Claim::Actors => Self::Actors,
-                Claim::Scopes => Self::Scopes,
+                ClaimError::Times | ClaimError::Expiry | ClaimError::Issued | ClaimError::Id => {
+                    Self::Claims
+                }
+                ClaimError::Subject | ClaimError::Client | ClaimError::Service => Self::Caller,
+                ClaimError::Groups | ClaimError::GroupsElsewhere => Self::Groups,
+                ClaimError::Roles => Self::Roles,
+                ClaimError::Actors => Self::Actors,
+                ClaimError::Scopes => Self::Scopes,
             },
             TokenError::Expired | TokenError::Early | TokenError::Lifetime => Self::Time,
             TokenError::Confirmation => Self::Confirmation,

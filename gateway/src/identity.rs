@@ -104,7 +104,7 @@ pub enum TokenError {
     Use,
     /// Something it says is missing, of the wrong type or no name.
     #[error(transparent)]
-    Claims(Claim),
+    Claims(ClaimError),
     /// It is for somebody else.
     #[error("not for this resource")]
     Audience,
@@ -151,7 +151,7 @@ pub enum TokenError {
 
 /// What a token says that is not as it has to be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum Claim {
+pub enum ClaimError {
     /// `exp`, `nbf`, `iat` or `jti`.
     #[error("`exp`, `nbf`, `iat` or `jti` is of the wrong type")]
     Times,
@@ -190,7 +190,7 @@ pub enum Claim {
     Scopes,
 }
 
-impl Claim {
+impl ClaimError {
     const fn detail(self) -> Detail {
         match self {
             Self::Times => Detail::ClaimType,

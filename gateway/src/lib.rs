@@ -45,6 +45,7 @@ pub mod settings;
 pub mod quota;
 pub mod protocol;
 pub mod metrics;
+pub mod secrets;
 pub mod world;
 pub mod oauth;
 pub mod resource;

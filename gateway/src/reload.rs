@@ -249,8 +249,12 @@ impl Reloader {
             ReloadError::Invalid { json: problems.json(), first: problems.first() }
         })?;
         if format!("sha256:{}", settings.digest) == self.held().digest {
-            let mut held = self.held();
-            (held.error, held.tried, held.again) = (None, digest, None);
+            {
+                let mut held = self.held();
+                (held.error, held.tried, held.again) = (None, digest, None);
+            }
+            // What it refers to may be another all the same.
+            self.lasting.secrets.read_all();
             return Ok(Reloaded::Unchanged);
         }
         let sections = settings.sections.clone();

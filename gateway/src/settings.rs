@@ -213,12 +213,29 @@ pub enum Value {
 }
 
 /// Where a secret is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecretRef {
     /// In the environment.
     Env(String),
     /// In a file.
     File(PathBuf),
+    /// A program says it.
+    Command(Box<SecretCommand>),
+}
+
+/// A program that says a secret on its standard output.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SecretCommand {
+    /// Its absolute path.
+    pub program: PathBuf,
+    /// Its arguments, which no shell reads.
+    pub args: Vec<String>,
+    /// After how long it is run again.
+    pub cache_time: Duration,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// How long after that its last answer is used when it fails.
+    pub max_stale: Duration,
 }
 
 /// Which era a server speaks.

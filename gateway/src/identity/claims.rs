@@ -10,7 +10,7 @@ use policy::json::{Kind, Value};
 use policy::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
 use policy::principal::{Claims, Principal, Proof};
 
-use super::{Claim, TokenError};
+use super::{ClaimError, TokenError};
 use crate::jose::{seconds, text};
 use crate::settings::{ClaimPath, Implied, Issuer};
 
@@ -65,21 +65,21 @@ pub(super) fn read(
     form: Form,
     now: SystemTime,
 ) -> Result<Grant, TokenError> {
-    let invalid = |_| TokenError::Claims(Claim::Times);
+    let invalid = |_| TokenError::Claims(ClaimError::Times);
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
     let expires = seconds(claims, "exp").map_err(invalid)?;
     let begins = seconds(claims, "nbf").map_err(invalid)?;
     let issued = seconds(claims, "iat").map_err(invalid)?;
     let token = text(claims, "jti").map_err(invalid)?;
     if form == Form::Token && !issuer.untyped {
-        issued.ok_or(TokenError::Claims(Claim::Issued))?;
-        token.as_ref().ok_or(TokenError::Claims(Claim::Id))?;
+        issued.ok_or(TokenError::Claims(ClaimError::Issued))?;
+        token.as_ref().ok_or(TokenError::Claims(ClaimError::Id))?;
     }
     if OF_ID_TOKENS.iter().any(|name| claims.get(name).is_some()) {
         return Err(TokenError::IdToken);
     }
     let presented = presented(issuer, claims, form)?;
-    let expires = expires.ok_or(TokenError::Claims(Claim::Expiry))?;
+    let expires = expires.ok_or(TokenError::Claims(ClaimError::Expiry))?;
     let expires = in_time(issuer, expires, begins, issued, now)?;
     let confirmation = confirmation(claims)?;
     // RFC 9449, section 6.2: a token of this type is bound to a key. One that is not could be used
@@ -96,20 +96,20 @@ pub(super) fn read(
     };
     let paths = &issuer.claims;
     let Named { id, subject, client } = named(issuer, claims, form)?;
-    let id = PrincipalId::parse(&id).map_err(|_wrong| TokenError::Claims(Claim::Subject))?;
+    let id = PrincipalId::parse(&id).map_err(|_wrong| TokenError::Claims(ClaimError::Subject))?;
     let client = client.map(|client| ClientId::parse(&client)).transpose();
-    let client = client.map_err(|_wrong| TokenError::Claims(Claim::Client))?;
+    let client = client.map_err(|_wrong| TokenError::Claims(ClaimError::Client))?;
     if paths.groups.as_ref().is_some_and(|path| is_elsewhere(claims, path)) {
-        return Err(TokenError::Claims(Claim::GroupsElsewhere));
+        return Err(TokenError::Claims(ClaimError::GroupsElsewhere));
     }
     let groups = list(claims, paths.groups.as_ref(), |text| GroupName::parse(text).ok());
-    let groups = groups.ok_or(TokenError::Claims(Claim::Groups))?;
+    let groups = groups.ok_or(TokenError::Claims(ClaimError::Groups))?;
     let roles = list(claims, paths.roles.as_ref(), |text| RoleName::parse(text).ok());
     let mut said = Claims::default();
     said.issuer = Some(issuer.name.clone());
     said.subject = subject;
     said.client = client;
-    said.roles = roles.ok_or(TokenError::Claims(Claim::Roles))?;
+    said.roles = roles.ok_or(TokenError::Claims(ClaimError::Roles))?;
     said.actors = actors(claims)?;
     said.scopes = implied.closure(scopes(claims, paths.scopes.as_ref())?);
     said.certificate = None;
@@ -156,7 +156,7 @@ struct Named {
 /// Whom a token is about, and who uses it.
 fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Named, TokenError> {
     let (no_subject, no_client) =
-        (TokenError::Claims(Claim::Subject), TokenError::Claims(Claim::Client));
+        (TokenError::Claims(ClaimError::Subject), TokenError::Claims(ClaimError::Client));
     let paths = &issuer.claims;
     let subject: Option<Box<str>> = match &paths.subject {
         Some(path) => at(claims, path).and_then(Value::as_str).map(Into::into),
@@ -196,7 +196,7 @@ fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Named, TokenE
 fn is_service(issuer: &Issuer, claims: Value<'_>) -> Result<bool, TokenError> {
     let Some(service) = &issuer.service else { return Ok(false) };
     let Some(said) = at(claims, &service.claim) else { return Ok(false) };
-    let said = said.as_str().ok_or(TokenError::Claims(Claim::Service))?;
+    let said = said.as_str().ok_or(TokenError::Claims(ClaimError::Service))?;
     Ok(*said == *service.is)
 }
 
@@ -293,7 +293,7 @@ fn list<T: Ord>(
 
 /// The scopes: a text with single spaces between them, or a list (RFC 9068, section 2.2.3).
 fn scopes(claims: Value<'_>, path: Option<&ClaimPath>) -> Result<BTreeSet<Scope>, TokenError> {
-    let wrong = || TokenError::Claims(Claim::Scopes);
+    let wrong = || TokenError::Claims(ClaimError::Scopes);
     let value = match path {
         Some(path) => at(claims, path),
         None => claims.get("scope").or_else(|| claims.get("scp")),
@@ -317,8 +317,9 @@ fn actors(claims: Value<'_>) -> Result<Vec<Box<str>>, TokenError> {
     let (mut found, mut next) = (Vec::new(), claims.get("act"));
     while let Some(actor) = next {
         let subject = actor.get("sub").and_then(Value::as_str).filter(|_| actor.is_object());
-        let subject =
-            subject.filter(|_| found.len() < ACTORS).ok_or(TokenError::Claims(Claim::Actors))?;
+        let subject = subject
+            .filter(|_| found.len() < ACTORS)
+            .ok_or(TokenError::Claims(ClaimError::Actors))?;
         found.push(subject.into());
         next = actor.get("act");
     }

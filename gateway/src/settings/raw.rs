@@ -310,7 +310,8 @@ pub(super) enum RawSharing {
     PerSession,
 }
 
-/// A variable in the environment of a program: exactly one of `value`, `fromEnv` and `fromFile`.
+/// A variable in the environment of a program, or a header: exactly one of `value`, `fromEnv`, `fromFile` and
+/// `fromCommand`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawVariable {
@@ -322,9 +323,17 @@ pub(super) struct RawVariable {
     pub(super) from_env: Option<String>,
     /// The file that holds it.
     pub(super) from_file: Option<String>,
+    /// A program that says it on its standard output: its absolute path and its arguments. No shell reads them.
+    pub(super) from_command: Option<Vec<String>>,
+    /// After how long the program is run again. Default `5m`, at most `24h`.
+    pub(super) cache_time: Option<String>,
+    /// How long the program may take. Default `10s`, at most `1m`.
+    pub(super) timeout: Option<String>,
+    /// How long after `cacheTime` its last answer is used when the program fails. Default `1h`, at most `24h`.
+    pub(super) max_stale: Option<String>,
 }
 
-/// A reference to a secret: exactly one of `fromEnv` and `fromFile`.
+/// A reference to a secret: exactly one of `fromEnv`, `fromFile` and `fromCommand`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSecret {
@@ -332,6 +341,14 @@ pub(super) struct RawSecret {
     pub(super) from_env: Option<String>,
     /// The file that holds it.
     pub(super) from_file: Option<String>,
+    /// A program that says it on its standard output: its absolute path and its arguments. No shell reads them.
+    pub(super) from_command: Option<Vec<String>>,
+    /// After how long the program is run again. Default `5m`, at most `24h`.
+    pub(super) cache_time: Option<String>,
+    /// How long the program may take. Default `10s`, at most `1m`.
+    pub(super) timeout: Option<String>,
+    /// How long after `cacheTime` its last answer is used when the program fails. Default `1h`, at most `24h`.
+    pub(super) max_stale: Option<String>,
 }
 
 /// An era of the protocol.
