@@ -23,6 +23,7 @@ mod deliver;
 mod checkpoint_file;
 mod agreement;
 mod ledger;
+pub mod lines;
 pub mod verify;
 
 use std::fmt;
@@ -60,7 +61,7 @@ use ledger::{Loss, Room, Then, Unsynced};
 pub use record::{
     Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, Verdict, written,
 };
-pub use sink::{Sink, write_to_stdout};
+pub use sink::{Rendering, Sink, write_to_stdout};
 pub use watch::{Lost, Space, Volume, Watch, volume};
 
 /// How digests of arguments begin.
@@ -156,7 +157,7 @@ pub struct Journal {
     unasked: Refusals,
     /// A file was begun anew: there may be one too many.
     turned: Notify,
-    observer: Option<Arc<dyn Observer>>,
+    observers: Vec<Arc<dyn Observer>>,
     /// Who is told as well, for a while.
     witness: ArcSwapOption<Box<dyn Observer>>,
 }
@@ -201,7 +202,7 @@ pub struct Parts {
     /// How requests of callers that are not known are recorded.
     pub refusals: settings::Refusals,
     /// Who else is told.
-    pub observer: Option<Arc<dyn Observer>>,
+    pub observers: Vec<Arc<dyn Observer>>,
 }
 
 impl Journal {
@@ -231,7 +232,7 @@ impl Journal {
             policy,
             digest_key,
             refusals,
-            observer,
+            observers,
         } = parts;
         let crashed = resumed.as_ref().is_some_and(|resumed| resumed.crashed);
         let torn = resumed.as_ref().and_then(|resumed| resumed.torn);
@@ -265,7 +266,7 @@ impl Journal {
             // There are as many servers as are configured.
             unasked: Refusals::new(settings::Refusals { tracked: usize::MAX, ..refusals }),
             turned: Notify::new(),
-            observer,
+            observers,
             witness: ArcSwapOption::empty(),
         };
         journal.start(crashed, torn)?;
@@ -514,7 +515,7 @@ impl Journal {
         let upstream = record.sent.map(|_| record.upstream);
         self.metrics.operation(&what, total, upstream);
         self.metrics.ran(record.asked());
-        if let Some(observer) = &self.observer {
+        for observer in &self.observers {
             observer.ended(record, ending, now);
         }
     }

@@ -29,14 +29,18 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use gateway::assembly;
 use gateway::canary::{self, Part};
 use gateway::clock::{Clock as _, System};
 use gateway::hex;
+use gateway::human::Human;
 use gateway::report::Chain;
 use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
 use gateway::service;
-use gateway::settings::{self, Problems, Protocol, Purpose, Reach, Server, Settings, SinkTarget};
+use gateway::settings::{
+    self, LogFormat, Problems, Protocol, Purpose, Reach, Server, Settings, SinkTarget,
+};
 use gateway::start::{self, Running, Source, StartError, Stopped};
 use gateway::watchdog::{ABANDONED, Begins};
 use tokio::signal::unix::{SignalKind, signal};
@@ -72,6 +76,10 @@ enum Verb {
         /// For one start; it is on record.
         #[arg(long, requires = "config", conflicts_with = "dry_run")]
         new_log: bool,
+        /// How the log is written, and whether it has a line for each request. Default: for people on a terminal, JSON
+        /// elsewhere.
+        #[arg(long, value_enum, value_name = "FORMAT")]
+        log_format: Option<Format>,
     },
     /// Run the gateway and a program beside it, which is told where the gateway is. Ends as the program
     /// does.
@@ -86,6 +94,9 @@ enum Verb {
         /// The path of the route; needed where there is more than one.
         #[arg(short, long, value_name = "PATH")]
         route: Option<String>,
+        /// How the log is written.
+        #[arg(long, value_enum, value_name = "FORMAT")]
+        log_format: Option<Format>,
     },
     /// Check a configuration. Exits with 3 when it is not valid.
     Validate {
@@ -212,14 +223,18 @@ pub(crate) fn run() -> ExitCode {
     }
     match Arguments::parse().verb {
         Verb::Run { config: Some(config), dry_run: true, .. } => plan::run(&config),
-        Verb::Run { config, new_log, .. } => serve(config.as_deref(), new_log),
+        Verb::Run { config, new_log, log_format, .. } => {
+            serve(config.as_deref(), new_log, log_format)
+        }
         Verb::Exec(exec) => exec::run(exec),
         Verb::Config(config) => config::run(&config),
         Verb::Export(export) => export::run(&export),
         Verb::Completions { shell } => manual::completions(shell),
         Verb::Man { folder } => manual::man(&folder),
         Verb::Reference { what } => print(&manual::reference(what)),
-        Verb::Stdio { config, route } => serve_inside(&config, route.as_deref()),
+        Verb::Stdio { config, route, log_format } => {
+            serve_inside(&config, route.as_deref(), log_format)
+        }
         Verb::Validate { file, format, elsewhere } => validate(&file, format, elsewhere),
         Verb::Pin(pin) => pin::run(pin),
         Verb::Scan(scan) => scan::run(&scan),
@@ -447,13 +462,13 @@ fn keygen() -> ExitCode {
     print(&format!("key:    {key}\nsha256: {hash}\n"))
 }
 
-fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
+fn serve_inside(file: &Path, route: Option<&str>, log_format: Option<Format>) -> ExitCode {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
     };
     let settings = match load_for(Purpose::Checking, file, &text) {
-        Ok(settings) => settings,
+        Ok(settings) => logging(settings, log_format),
         Err(problems) => return invalid(&problems),
     };
     if settings.audit.sinks.iter().any(|sink| matches!(sink.to, SinkTarget::Stdout)) {
@@ -475,7 +490,7 @@ fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
     })
 }
 
-fn serve(config: Option<&Path>, new_log: bool) -> ExitCode {
+fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> ExitCode {
     let (file, text) = match config {
         None => {
             let (file, text) = start::quickstart();
@@ -489,7 +504,7 @@ fn serve(config: Option<&Path>, new_log: bool) -> ExitCode {
         },
     };
     let mut settings = match load_to_serve(&file, &text) {
-        Ok(settings) => settings,
+        Ok(settings) => logging(settings, log_format),
         Err(problems) => return invalid(&problems),
     };
     settings.audit.anew = new_log;
@@ -556,7 +571,7 @@ fn run_to_end(
     begins: Begins,
     work: impl AsyncFnOnce(&Running) -> ExitCode,
 ) -> ExitCode {
-    log("info");
+    log("info", settings.log);
     small_pages();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -599,12 +614,24 @@ fn small_pages() {
     }
 }
 
-fn log(usual: &str) {
+/// The settings with the format of the log that the command line asks for, if it does.
+fn logging(mut settings: Settings, format: Option<Format>) -> Settings {
+    let asked = format.map(|format| match format {
+        Format::Human => LogFormat::Human,
+        Format::Json => LogFormat::Json,
+    });
+    settings.log.format = asked.or(settings.log.format);
+    settings
+}
+
+/// Writes what the process says to standard error from now on.
+fn log(usual: &str, log: settings::Log) {
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
     // A log that is set already, as in a test, is good enough.
-    if io::stderr().is_terminal() {
-        drop(builder.with_ansi(coloured()).with_target(false).try_init());
+    if log.is_human(io::stderr().is_terminal()) {
+        let human = Human(assembly::colours(&io::stderr()));
+        drop(builder.event_format(human).try_init());
     } else {
         drop(builder.json().with_target(false).try_init());
     }

@@ -21,7 +21,7 @@ use crate::world::{World, WorldError};
 
 /// What a token goes through, in the order of the gateway.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Check {
+pub enum TokenCheck {
     /// It has three parts that can be read, and a header without anything that is not accepted.
     Form,
     /// Its `iss` is an issuer of the configuration.
@@ -60,7 +60,7 @@ pub enum Check {
     Revoked,
 }
 
-impl Check {
+impl TokenCheck {
     /// All of them, in order.
     pub const ALL: [Self; 18] = [
         Self::Form,
@@ -154,7 +154,7 @@ impl Check {
 
 /// What came of one check.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum State {
+pub enum CheckState {
     /// The token passes.
     Ok,
     /// It does not.
@@ -163,7 +163,7 @@ pub enum State {
     NotReached,
 }
 
-impl State {
+impl CheckState {
     /// Its name.
     #[must_use]
     pub const fn as_str(self) -> &'static str {
@@ -177,7 +177,7 @@ impl State {
 
 /// What the gateway would decide.
 #[derive(Debug)]
-pub enum Verdict {
+pub enum Judgement {
     /// It would serve this caller, whose requests would have to prove this.
     Accepted(Arc<Principal>, Confirmation),
     /// The caller was revoked.
@@ -194,9 +194,9 @@ pub struct Examined {
     /// What tokens of the route have to be for.
     pub resource: Box<str>,
     /// What came of each check.
-    pub checks: Vec<(Check, State)>,
+    pub checks: Vec<(TokenCheck, CheckState)>,
     /// What the gateway would decide.
-    pub verdict: Verdict,
+    pub verdict: Judgement,
 }
 
 /// Why nothing could be found out.
@@ -229,7 +229,7 @@ pub enum ExamineError {
 
 /// What is examined, beside the token.
 #[derive(Debug, Default)]
-pub struct About<'a> {
+pub struct ExaminedFor<'a> {
     /// The path of the route; not needed where there is one.
     pub route: Option<&'a str>,
     /// The name of the listener; the first that takes tokens if not given.
@@ -244,7 +244,7 @@ pub struct About<'a> {
 /// When that cannot be found out.
 pub async fn examine(
     mut settings: Settings,
-    about: About<'_>,
+    about: ExaminedFor<'_>,
     token: &str,
 ) -> Result<Examined, ExamineError> {
     if token.bytes().filter(|byte| *byte == b'.').count() != 2 {
@@ -264,14 +264,14 @@ pub async fn examine(
     let sealer = Arc::new(Sealer::new(&[]).map_err(ExamineError::Random)?);
     let identity = Identity::new(&settings.identity, &world, &settings.limits, sealer, None)?;
     let verdict = match identity.examine(&resource, token).await {
-        Err(error) => Verdict::Refused(error),
+        Err(error) => Judgement::Refused(error),
         Ok((principal, confirmation)) => {
             if let Some(file) = &settings.revocations {
                 settings.policy.revoke(&revoked::read(file)?);
             }
             match settings.policy.has_revoked(&principal) {
-                true => Verdict::Revoked(principal),
-                false => Verdict::Accepted(principal, confirmation),
+                true => Judgement::Revoked(principal),
+                false => Judgement::Accepted(principal, confirmation),
             }
         }
     };
@@ -283,25 +283,27 @@ pub async fn examine(
 }
 
 /// What came of each check; `on_route` says whether the route believes the issuer.
-fn states(verdict: &Verdict, on_route: bool) -> Vec<(Check, State)> {
+fn states(verdict: &Judgement, on_route: bool) -> Vec<(TokenCheck, CheckState)> {
     let failed = match verdict {
-        Verdict::Accepted(..) => None,
-        Verdict::Revoked(_) => Some(Check::Revoked),
-        Verdict::Refused(error) => Some(Check::of(error)),
+        Judgement::Accepted(..) => None,
+        Judgement::Revoked(_) => Some(TokenCheck::Revoked),
+        Judgement::Refused(error) => Some(TokenCheck::of(error)),
     };
-    let state = |check: Check| match failed {
+    let state = |check: TokenCheck| match failed {
         // An `aud` of the wrong type is found before the route is looked at.
-        Some(Check::Audience) if check == Check::Route && !on_route => State::NotReached,
-        None => State::Ok,
-        Some(failed) if check < failed => State::Ok,
-        Some(failed) if check == failed => State::Failed,
-        Some(_) => State::NotReached,
+        Some(TokenCheck::Audience) if check == TokenCheck::Route && !on_route => {
+            CheckState::NotReached
+        }
+        None => CheckState::Ok,
+        Some(failed) if check < failed => CheckState::Ok,
+        Some(failed) if check == failed => CheckState::Failed,
+        Some(_) => CheckState::NotReached,
     };
-    Check::ALL.into_iter().map(|check| (check, state(check))).collect()
+    TokenCheck::ALL.into_iter().map(|check| (check, state(check))).collect()
 }
 
 /// The resource that a token is shown for.
-fn meant(settings: &Settings, about: &About<'_>) -> Result<Resource, ExamineError> {
+fn meant(settings: &Settings, about: &ExaminedFor<'_>) -> Result<Resource, ExamineError> {
     let is_meant = |listener: &&Listener| {
         listener.schemes.contains(&Scheme::Oauth)
             && about.listener.is_none_or(|name| *listener.name == *name)

@@ -52,6 +52,7 @@ pub mod resource;
 pub mod client;
 pub mod wire;
 pub mod audit;
+pub mod human;
 pub mod watchdog;
 pub mod telemetry;
 pub mod pinning;

@@ -54,22 +54,22 @@ pub struct SecretError {
 pub struct LiveSecret {
     /// Where it comes from; one that is written in the configuration comes from nowhere.
     source: Option<SecretRef>,
-    kept: ArcSwap<Kept>,
-    state: Mutex<State>,
+    kept: ArcSwap<KeptSecret>,
+    state: Mutex<LastLook>,
     /// One reading at a time.
     aside: Aside,
     clock: Arc<dyn Clock>,
 }
 
 /// A value, and when it was last found to be so.
-struct Kept {
+struct KeptSecret {
     secret: Arc<Secret>,
     read: Instant,
 }
 
 /// What is known of the readings.
 #[derive(Debug)]
-struct State {
+struct LastLook {
     /// When it was last tried.
     tried: Instant,
     /// The last one failed.
@@ -89,8 +89,8 @@ impl LiveSecret {
         let read = clock.instant();
         Self {
             source,
-            kept: ArcSwap::from_pointee(Kept { secret: Arc::new(secret), read }),
-            state: Mutex::new(State { tried: read, is_failing: false, seen: None }),
+            kept: ArcSwap::from_pointee(KeptSecret { secret: Arc::new(secret), read }),
+            state: Mutex::new(LastLook { tried: read, is_failing: false, seen: None }),
             aside: Aside::default(),
             clock,
         }
@@ -125,7 +125,7 @@ impl LiveSecret {
         Some(value)
     }
 
-    fn is_too_old(&self, kept: &Kept) -> bool {
+    fn is_too_old(&self, kept: &KeptSecret) -> bool {
         let age = self.clock.instant().saturating_duration_since(kept.read);
         match &self.source {
             Some(SecretRef::Command(command)) => age > command.cache_time + command.max_stale,
@@ -138,7 +138,7 @@ impl LiveSecret {
         SecretError { place, cause }
     }
 
-    fn state(&self) -> MutexGuard<'_, State> {
+    fn state(&self) -> MutexGuard<'_, LastLook> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
@@ -184,7 +184,7 @@ impl LiveSecret {
         }
         state.seen = None;
         let read = state.tried;
-        self.kept.store(Arc::new(Kept { secret: Arc::new(secret), read }));
+        self.kept.store(Arc::new(KeptSecret { secret: Arc::new(secret), read }));
         Ok(!is_same)
     }
 }

@@ -55,12 +55,12 @@ pub use credentials::{Credential, Grant, ServerTls};
 pub use guardrails::Guardrail;
 pub use identity::{
     ApiKey, ClaimPath, ClaimPaths, Identity, Implied, Introspection, Issuer, KeySource,
-    KnownCertificate,
+    KnownCertificate, ServiceClaim,
 };
 pub use listeners::{Clients, Forwarded, ForwardedHeader, Listener, ListenerTls, Scheme};
 pub use pins::{Action, Approvers, Pinning};
 pub use problem::Problems;
-pub use raw::{Failing, Format, Full, OtlpProtocol};
+pub use raw::{Failing, Format, Full, LogFormat, OtlpProtocol};
 pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
 pub use shape::schema;
 pub use telemetry::{Otlp, Telemetry};
@@ -92,6 +92,8 @@ pub struct Settings {
     pub audit: Audit,
     /// What is told to an observability stack.
     pub telemetry: Telemetry,
+    /// How the process logs.
+    pub log: Log,
     /// The names of tools and prompts that stand in the file.
     pub names: BTreeSet<Arc<str>>,
     /// The keys session ids are sealed with.
@@ -129,6 +131,35 @@ impl Own {
             }
         }
         self
+    }
+}
+
+/// How the process logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// How lines are written; by where they go if not given.
+    pub format: Option<LogFormat>,
+    /// Who has the terminal, if there is one.
+    pub terminal: Terminal,
+}
+
+/// Who writes to the terminal that the gateway was started at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminal {
+    /// The gateway.
+    Ours,
+    /// A program that the gateway runs beside: a line for each request would be in its way.
+    Shared,
+}
+
+impl Log {
+    /// Whether what goes to a stream, which is a terminal or not, is for people.
+    #[must_use]
+    pub fn is_human(&self, is_terminal: bool) -> bool {
+        match self.format {
+            Some(format) => format == LogFormat::Human,
+            None => is_terminal,
+        }
     }
 }
 

@@ -50,7 +50,7 @@ pub async fn survey(
     settings.audit.sinks.clear();
     settings.audit.checkpoints = Checkpoints::default();
     settings.servers.retain(|server| wanted(server.name.as_str()));
-    let journal = assembly::journal(&settings, &world, &metrics, None)?;
+    let journal = assembly::journal(&settings, &world, &metrics, Vec::new())?;
     let pinning = settings.pins.off();
     let keeper = Keeper::new(Arc::default(), pinning, journal, Arc::clone(&metrics), Vec::new())?;
     let upstreams = assembly::upstreams(&settings, &world, &metrics, &Arc::new(keeper))?;

@@ -214,7 +214,7 @@ pub(super) fn ask(which: &Propose) -> Result<(Settings, Vec<Survey>), ExitCode> 
         return Err(complain(&format!("there is no server `{}`", unknown.escape_debug())));
     }
     let again = super::settings(&which.config)?;
-    super::log("warn");
+    super::log("warn", settings.log);
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| complain(&format!("no threads: {error}")))?;
     let wanted = |name: &str| which.server.is_empty() || which.server.iter().any(|w| w == name);

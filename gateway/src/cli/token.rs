@@ -10,7 +10,7 @@ use std::process::ExitCode;
 use clap::{Args, Subcommand};
 use gateway::clock::{Clock as _, System};
 use gateway::detail::Detail;
-use gateway::examination::{self, About, Examined, Verdict};
+use gateway::examination::{self, Examined, ExaminedFor, Judgement};
 use gateway::file;
 use gateway::identity::{AuthnError, Confirmation, TokenError};
 use gateway::jose::{self, LONGEST};
@@ -95,7 +95,7 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
     let token = read(inspect.token.as_deref()).map_err(|why| complain(&why))?;
     let Some(config) = &inspect.config else { return Ok(said_alone(&token, inspect.format)) };
     let settings = settings(config)?;
-    let about = About {
+    let about = ExaminedFor {
         route: inspect.route.as_deref(),
         listener: inspect.listener.as_deref(),
         keys: inspect.jwks.clone(),
@@ -109,14 +109,14 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
         Format::Json => drop(print(&format!("{}\n", object(&examined)))),
     }
     Ok(match &examined.verdict {
-        Verdict::Accepted(..) => ExitCode::SUCCESS,
-        Verdict::Refused(TokenError::Unavailable) => {
+        Judgement::Accepted(..) => ExitCode::SUCCESS,
+        Judgement::Refused(TokenError::Unavailable) => {
             say(
                 "the keys of the issuer could not be had: the gateway would answer 503; `--jwks FILE` gives them",
             );
             ExitCode::from(UNREACHED)
         }
-        Verdict::Refused(_) | Verdict::Revoked(_) => ExitCode::from(REFUSED),
+        Judgement::Refused(_) | Judgement::Revoked(_) => ExitCode::from(REFUSED),
     })
 }
 
@@ -236,7 +236,7 @@ fn words(token: &str, examined: &Examined) -> String {
     line("resource", &examined.resource);
     for (check, state) in &examined.checks {
         let why = match (&examined.verdict, state) {
-            (Verdict::Refused(error), examination::State::Failed) => {
+            (Judgement::Refused(error), examination::CheckState::Failed) => {
                 format!("{:<10} {}: {}", check.as_str(), error.detail().code(), Chain(error))
             }
             _ => check.as_str().to_owned(),
@@ -244,18 +244,18 @@ fn words(token: &str, examined: &Examined) -> String {
         line(state.as_str(), &why);
     }
     match &examined.verdict {
-        Verdict::Accepted(principal, confirmation) => {
+        Judgement::Accepted(principal, confirmation) => {
             line("accepted", "");
             caller(principal, &mut line);
             if let Some(proof) = proof(confirmation) {
                 line("needs", proof);
             }
         }
-        Verdict::Revoked(principal) => {
+        Judgement::Revoked(principal) => {
             line("refused", "credential-revoked");
             caller(principal, &mut line);
         }
-        Verdict::Refused(error) => line("refused", AuthnError::Token(error.clone()).code()),
+        Judgement::Refused(error) => line("refused", AuthnError::Token(error.clone()).code()),
     }
     out
 }
@@ -292,14 +292,16 @@ fn object(examined: &Examined) -> serde_json::Value {
         .map(|(check, state)| json!({ "check": check.as_str(), "state": state.as_str() }))
         .collect();
     let (decision, error, who, confirmation) = match &examined.verdict {
-        Verdict::Accepted(who, confirmation) => ("accepted", None, Some(who), proof(confirmation)),
-        Verdict::Revoked(who) => ("refused", None, Some(who), None),
-        Verdict::Refused(error) => ("refused", Some(error), None, None),
+        Judgement::Accepted(who, confirmation) => {
+            ("accepted", None, Some(who), proof(confirmation))
+        }
+        Judgement::Revoked(who) => ("refused", None, Some(who), None),
+        Judgement::Refused(error) => ("refused", Some(error), None, None),
     };
     let reason = match &examined.verdict {
-        Verdict::Accepted(..) => None,
-        Verdict::Revoked(_) => Some(AuthnError::Revoked.code()),
-        Verdict::Refused(error) => Some(AuthnError::Token(error.clone()).code()),
+        Judgement::Accepted(..) => None,
+        Judgement::Revoked(_) => Some(AuthnError::Revoked.code()),
+        Judgement::Refused(error) => Some(AuthnError::Token(error.clone()).code()),
     };
     json!({
         "decision": decision,

@@ -95,7 +95,7 @@ pub(super) fn read(
         }
     };
     let paths = &issuer.claims;
-    let Named { id, subject, client } = named(issuer, claims, form)?;
+    let Identified { id, subject, client } = named(issuer, claims, form)?;
     let id = PrincipalId::parse(&id).map_err(|_wrong| TokenError::Claims(ClaimError::Subject))?;
     let client = client.map(|client| ClientId::parse(&client)).transpose();
     let client = client.map_err(|_wrong| TokenError::Claims(ClaimError::Client))?;
@@ -144,7 +144,7 @@ fn in_time(
 }
 
 /// Whom a token is about.
-struct Named {
+struct Identified {
     /// The principal.
     id: String,
     /// The user, if there is one.
@@ -154,7 +154,7 @@ struct Named {
 }
 
 /// Whom a token is about, and who uses it.
-fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Named, TokenError> {
+fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Identified, TokenError> {
     let (no_subject, no_client) =
         (TokenError::Claims(ClaimError::Subject), TokenError::Claims(ClaimError::Client));
     let paths = &issuer.claims;
@@ -189,7 +189,7 @@ fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Named, TokenE
         (None, Some(client)) if nobody => (service(issuer, client), None),
         (Some(_) | None, _) => return Err(no_subject),
     };
-    Ok(Named { id, subject, client })
+    Ok(Identified { id, subject, client })
 }
 
 /// Whether the issuer says, where it is configured to, that the client of a token acts for itself.

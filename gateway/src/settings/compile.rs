@@ -16,7 +16,7 @@ use super::raw::{RawOps, RawSecret, RawSettings};
 use super::revoked::RevokedError;
 use super::variables::Lookup;
 use super::yaml::Node;
-use super::{Ops, Own, Program, Reach, SecretCommand, SecretRef, Settings, revoked};
+use super::{Log, Ops, Own, Program, Reach, SecretCommand, SecretRef, Settings, Terminal, revoked};
 use crate::clock::{Clock as _, System};
 
 /// Most arguments of a program that says a secret.
@@ -127,6 +127,7 @@ pub(super) fn settings(
             revocations,
             audit,
             telemetry,
+            log: Log { format: raw.log.format, terminal: Terminal::Ours },
             names: labels(&json),
             session_keys,
             session_lifetime,

@@ -79,7 +79,7 @@ pub struct Issuer {
     /// Where in a token things stand.
     pub claims: ClaimPaths,
     /// How it says that a client acts for itself.
-    pub service: Option<Service>,
+    pub service: Option<ServiceClaim>,
     /// How it is asked about tokens.
     pub introspection: Option<Introspection>,
     /// How it is reached.
@@ -114,7 +114,7 @@ pub struct ClaimPaths {
 
 /// What an issuer says in a token of a client that acts for itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Service {
+pub struct ServiceClaim {
     /// Where.
     pub claim: ClaimPath,
     /// The text that stands there.
@@ -247,7 +247,7 @@ impl Compiler<'_> {
         let claims = self.claim_paths(&format!("{at}/claims"), raw.claims);
         let service = raw.service.and_then(|raw| {
             let claim = self.claim_path(&format!("{at}/service/claim"), &raw.claim)?;
-            Some(Service { claim, is: raw.is.into() })
+            Some(ServiceClaim { claim, is: raw.is.into() })
         });
         let introspection = raw
             .introspection

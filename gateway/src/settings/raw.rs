@@ -7,6 +7,7 @@ mod credential;
 mod guardrail;
 mod identity;
 mod listener;
+mod log;
 mod pins;
 mod registry;
 mod sandbox;
@@ -34,6 +35,8 @@ pub(super) use listener::{
     RawClients, RawForwarded, RawForwardedHeader, RawListener, RawPresence, RawScheme, RawTls,
     RawTlsVersion,
 };
+pub use log::LogFormat;
+pub(super) use log::RawLog;
 pub use pins::Action;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins};
 pub(super) use registry::{RawRegistered, RawRegistry};
@@ -76,6 +79,9 @@ pub(super) struct RawSettings {
     pub(super) revocations: RawRevocations,
     /// Where every exchange is recorded.
     pub(super) audit: RawAudit,
+    /// How the process logs to standard error.
+    #[serde(default)]
+    pub(super) log: RawLog,
     /// Sessions of clients that speak a revision before 2026-07-28.
     #[serde(default)]
     pub(super) sessions: RawSessions,

@@ -145,6 +145,7 @@ pub(super) fn shown(line: &[u8], given: &[(String, Arc<Secret>)]) -> String {
 mod tests {
     use super::{KEPT, LAST, LONGEST, Tail, beginning, shown};
     use crate::secret::Secret;
+    use std::sync::Arc;
 
     #[test]
     fn a_line_in_the_log_is_short_and_has_no_secret_and_no_control_character() {
