@@ -165,8 +165,8 @@ fn said_alone(token: &str, format: Format) -> ExitCode {
         );
     };
     let (header, claims) = (header.root(), claims.root());
-    match format {
-        Format::Human => drop(print(&said(header, claims))),
+    let text = match format {
+        Format::Human => said(header, claims),
         Format::Json => {
             let member = |value: Value<'_>, name: &str| {
                 Some((name.to_owned(), clipped(value.get(name)?).into()))
@@ -174,14 +174,14 @@ fn said_alone(token: &str, format: Format) -> ExitCode {
             let of = |value, names: &[&str]| -> serde_json::Map<_, serde_json::Value> {
                 names.iter().filter_map(|name| member(value, name)).collect()
             };
-            let all = json!({
-                "decision": "undecided", "header": of(header, &OF_HEADER), "claims": of(claims, &OF_CLAIMS),
-            });
-            drop(print(&format!("{all}\n")));
+            let (header, claims) = (of(header, &OF_HEADER), of(claims, &OF_CLAIMS));
+            let all = json!({ "decision": "undecided", "header": header, "claims": claims });
+            format!("{all}\n")
         }
-    }
+    };
+    let code = print(&text);
     say("nothing was verified: with `-c FILE` a configuration decides");
-    ExitCode::SUCCESS
+    code
 }
 
 /// What a token says of itself, one member a line.
