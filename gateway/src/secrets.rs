@@ -285,9 +285,14 @@ impl SecretStore {
             for live in self.known().into_iter().filter(|live| live.is_due()) {
                 let (store, aside) = (Arc::clone(&self), live.aside.clone());
                 let (patience, name) = (live.patience(), live.source.as_ref().map(place));
+                let ending = tasks.clone();
                 tasks.spawn_service(async move {
                     let look = move || drop(store.read_again(&live, Why::Time));
-                    if aside.run(patience, look).await == Err(file::Stalled::Late) {
+                    let done = tokio::select! {
+                        done = aside.run(patience, look) => done,
+                        () = ending.halting() => Ok(()),
+                    };
+                    if done == Err(file::Stalled::Late) {
                         tracing::warn!(from = name, "a secret is not read in time");
                     }
                 });

@@ -68,7 +68,7 @@ impl Provider {
             let own = self.issuer.url();
             (issuers, routes) = (issuers.replace(host, &own), routes.replace(host, &own));
         }
-        let authorities = format!("  connection: {{authorities: '{}'}}", self.issuer.pki.path());
+        let authorities = format!("    connection: {{authorities: '{}'}}", self.issuer.pki.path());
         let issuers =
             issuers.replace("  untyped: true", &format!("  untyped: true\n{authorities}"));
         let mut config = believing(server, "");

@@ -20,7 +20,7 @@ struct Speaker {
 impl Speaker {
     fn new(folder: &Folder, value: &str) -> Self {
         let (program, file) = (folder.path().join("say"), folder.path().join("value"));
-        fs::write(&program, "#!/bin/sh\nenv > \"$1.env\"\nexec cat \"$1\"\n").unwrap();
+        fs::write(&program, "#!/bin/sh\nenv > \"${0%/*}/value.env\"\nexec cat \"$1\"\n").unwrap();
         mode(&program, 0o755);
         let speaker = Self { program, value: file };
         speaker.say(value);
@@ -126,7 +126,7 @@ fn a_program_that_fails_later_leaves_the_older_value_for_a_while_and_then_none()
         });
         drop(gateway);
         // With a short patience there is no value any more, and nothing is sent without one.
-        let short = speaker.source(", cacheTime: 500ms, maxStale: 500ms");
+        let short = speaker.source(", cacheTime: 500ms, maxStale: 3s");
         let gateway = serving(&server, &format!("credential: {{header: {{{short}}}}}")).start();
         let client = gateway.client(era, ANA);
         assert_eq!(client.call("echo", &json!({ "text": "x" })).status, 200);
@@ -177,6 +177,7 @@ fn a_secret_that_no_program_says_ends_the_start_with_3() {
     assert!(said.contains("not a program"), "{said}");
     // What was looked over is not run.
     mode(&speaker.program, 0o755);
+    fs::remove_file(speaker.value.with_extension("env")).unwrap();
     let config = serving(&server, &format!("credential: {{header: {{{}}}}}", speaker.source("")));
     let valid = folder.path().join("gateway.yaml");
     config.write(&valid, &folder.path().join("audit.jsonl"));

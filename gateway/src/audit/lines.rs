@@ -8,7 +8,9 @@
 //! acted on by a terminal. A terminal that takes nothing costs lines and keeps nobody waiting.
 
 use std::fmt;
+use std::fs::File;
 use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::thread;
@@ -55,7 +57,9 @@ impl Lines {
     pub fn start(colours: Colours) -> io::Result<Self> {
         let (to, from) = sync_channel(WAITING);
         let thread = thread::Builder::new().name("lines".to_owned());
-        thread.spawn(move || write(&from, colours))?;
+        // Not through the lock of the library: a terminal that takes nothing holds this thread and no other.
+        let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+        thread.spawn(move || write(&from, out, colours))?;
         Ok(Self { to, lost: AtomicU64::new(0) })
     }
 
@@ -77,11 +81,11 @@ impl Observer for Lines {
     }
 }
 
-fn write(from: &Receiver<Vec<u8>>, colours: Colours) {
+fn write(from: &Receiver<Vec<u8>>, mut out: File, colours: Colours) {
     while let Ok(record) = from.recv() {
         if let Some(line) = line(&record, colours) {
             // There is nobody left to tell that nobody can be told.
-            drop(writeln!(io::stderr(), "{line}"));
+            drop(out.write_all(format!("{line}\n").as_bytes()));
         }
     }
 }

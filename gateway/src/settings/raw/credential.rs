@@ -51,11 +51,11 @@ pub(in crate::settings) struct RawHeaderCredential {
     pub(in crate::settings) from_file: Option<String>,
     /// A program that says it on its standard output: its absolute path and its arguments. No shell reads them.
     pub(in crate::settings) from_command: Option<Vec<String>>,
-    /// After how long the program is run again. Default `5m`, at most `24h`.
+    /// After how long the program is run again. If not given, `5m`; at most `24h`.
     pub(in crate::settings) cache_time: Option<String>,
-    /// How long the program may take. Default `10s`, at most `1m`.
+    /// How long the program may take. If not given, `10s`; at most `1m`.
     pub(in crate::settings) timeout: Option<String>,
-    /// How long after `cacheTime` its last answer is used when the program fails. Default `1h`, at most `24h`.
+    /// How long after `cacheTime` its last answer is used when the program fails. If not given, `1h`; at most `24h`.
     pub(in crate::settings) max_stale: Option<String>,
 }
 
