@@ -244,13 +244,13 @@ pub struct ExaminedFor<'a> {
 /// When that cannot be found out.
 pub async fn examine(
     mut settings: Settings,
-    about: ExaminedFor<'_>,
+    about: &ExaminedFor<'_>,
     token: &str,
 ) -> Result<Examined, ExamineError> {
     if token.bytes().filter(|byte| *byte == b'.').count() != 2 {
         return Err(ExamineError::Opaque);
     }
-    let resource = meant(&settings, &about)?;
+    let resource = meant(&settings, about)?;
     for issuer in &mut settings.identity.issuers {
         // Tokens that can be read are not asked about: no secret is needed for this.
         issuer.introspection = None;

@@ -102,7 +102,7 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
     };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| complain(&format!("could not start: {error}")))?;
-    let examined = runtime.block_on(examination::examine(settings, about, &token));
+    let examined = runtime.block_on(examination::examine(settings, &about, &token));
     let examined = examined.map_err(|error| complain(&Chain(&error).to_string()))?;
     match inspect.format {
         Format::Human => drop(print(&words(&token, &examined))),
