@@ -71,6 +71,7 @@ static WORLD: LazyLock<Gate> = LazyLock::new(|| {
         cooldown: Duration::from_secs(30),
         max_stale: Duration::from_secs(3600),
         claims: settings::ClaimPaths::default(),
+        service: None,
         introspection: None,
         way: settings::Way::default(),
     };

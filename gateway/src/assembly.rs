@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 use std::fmt;
-use std::io;
+use std::io::{self, IsTerminal};
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,12 +16,13 @@ use rustls::pki_types::pem::PemObject as _;
 use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
+use crate::audit::lines::{Colours, Lines};
 use crate::audit::note::{NoteError, Signer, Verifier};
 use crate::audit::spool::Spool;
 use crate::audit::{
     AuditError, CheckpointFile, Checkpoints, Delivery, FileSink, Journal, Observer, Parts,
-    Receiver, Resumed, Sink, Slot, Trusted, deliver, disagreement, last_kept, left_behind,
-    write_to_stdout,
+    Receiver, Rendering, Resumed, Sink, Slot, Trusted, deliver, disagreement, last_kept,
+    left_behind, write_to_stdout,
 };
 use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
@@ -41,12 +42,13 @@ use crate::resource::Resource;
 use crate::sandbox::{self, SandboxError};
 use crate::seal::{SealError, Sealer};
 use crate::secret::Secret;
+use crate::secrets::{LiveSecret, SecretStore};
 use crate::session::{SessionKey, Sessions};
 use crate::settings::lockfile::LockError;
 use crate::settings::revoked::RevokedError;
 use crate::settings::{
-    self, Limits, Listener, OtlpProtocol, Problems, Program, Reach, Scheme, Server, Settings,
-    SinkTarget, Syslog, Value,
+    self, Limits, Listener, LogFormat, OtlpProtocol, Problems, Program, Reach, Scheme, Server,
+    Settings, SinkTarget, Syslog, Terminal, Value,
 };
 use crate::specimens;
 use crate::task::Tasks;
@@ -143,6 +145,18 @@ pub enum StartError {
     },
 }
 
+impl StartError {
+    /// Whether a secret of the configuration is not to be had, as when a configuration is not valid.
+    #[must_use]
+    pub const fn is_of_a_secret(&self) -> bool {
+        matches!(
+            self,
+            Self::World(WorldError::Secret(_))
+                | Self::Server { cause: UpstreamError::World(WorldError::Secret(_)), .. }
+        )
+    }
+}
+
 /// What outlives a change of the configuration.
 pub struct Lasting {
     /// Every task of the process.
@@ -155,6 +169,8 @@ pub struct Lasting {
     pub journal: Arc<Journal>,
     /// Traces.
     pub telemetry: Arc<Telemetry>,
+    /// The secrets that are in use.
+    pub secrets: Arc<SecretStore>,
     sealer: Arc<Sealer>,
     sessions: Arc<Sessions>,
     conversations: Arc<Conversations>,
@@ -221,7 +237,11 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let collector = settings.telemetry.otlp.as_ref().map(|otlp| collector(otlp, &world));
     let telemetry = Telemetry::start(&settings.telemetry, collector.transpose()?, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
-    let observer: Arc<dyn Observer> = Arc::<Telemetry>::clone(&telemetry);
+    let mut observers: Vec<Arc<dyn Observer>> = vec![Arc::<Telemetry>::clone(&telemetry)];
+    if shows_requests(settings) {
+        let lines = Lines::start(colours(&io::stderr()));
+        observers.push(Arc::new(lines.map_err(StartError::Threads)?));
+    }
     let sealer = Arc::new(sealer(settings, &world)?);
     let lifetime = settings.session_lifetime;
     let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
@@ -235,12 +255,13 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     }
     let key = crate::seal::random().map_err(StartError::SessionKey)?;
     // Last: it writes the first record, and a start that fails before leaves none.
-    let journal = journal(settings, &world, &metrics, Some(observer))?;
+    let journal = journal(settings, &world, &metrics, observers)?;
     let lasting = Lasting {
         tasks,
         metrics,
         journal,
         telemetry,
+        secrets: Arc::clone(&world.secrets),
         sealer,
         sessions: Arc::new(sessions),
         conversations: Arc::new(Conversations::new(limits, Arc::clone(&clock))),
@@ -265,7 +286,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
 impl Lasting {
     pub(crate) fn world(&self, tasks: &Tasks) -> World {
         let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
-        World::new(clock, self.limits, tasks.clone(), metrics)
+        World::new(clock, self.limits, tasks.clone(), metrics).with_secrets(&self.secrets)
     }
 
     /// Builds everything that a configuration needs, beside what is in force: nothing of that changes.
@@ -425,20 +446,28 @@ fn door(
     listener: &Listener,
     (bound, acceptor): &(SocketAddr, Option<Arc<Acceptor>>),
 ) -> Door {
-    let scheme = if listener.tls.is_some() { "https" } else { "http" };
-    let local = || format!("{scheme}://{bound}").into();
-    let public: Box<str> = listener.public.clone().unwrap_or_else(local);
     let mut resources = HashMap::new();
     if listener.schemes.contains(&Scheme::Oauth) {
-        let mutual = listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
-            || listener.forwarded.is_some();
         for route in &settings.routes {
-            let issuers = &settings.identity.issuers;
-            let resource = Resource::new(&public, &route.path, &route.oauth, issuers, mutual);
-            resources.insert(route.path.clone(), resource);
+            resources.insert(route.path.clone(), resource(settings, listener, *bound, route));
         }
     }
     Door::new(listener, resources, acceptor.clone())
+}
+
+/// A route behind a listener that is bound at `bound`, as an OAuth client sees it.
+pub(crate) fn resource(
+    settings: &Settings,
+    listener: &Listener,
+    bound: SocketAddr,
+    route: &settings::Route,
+) -> Resource {
+    let scheme = if listener.tls.is_some() { "https" } else { "http" };
+    let local = || format!("{scheme}://{bound}").into();
+    let public: Box<str> = listener.public.clone().unwrap_or_else(local);
+    let mutual = listener.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
+        || listener.forwarded.is_some();
+    Resource::new(&public, &route.path, &route.oauth, &settings.identity.issuers, mutual)
 }
 
 /// Keeps what is known of issuers fresh.
@@ -476,6 +505,31 @@ pub(crate) fn local(listener: &TcpListener) -> SocketAddr {
     listener.local_addr().unwrap_or_else(|_| SocketAddr::from(([0, 0, 0, 0], 0)))
 }
 
+/// Whether a terminal shows colours (<https://no-color.org>).
+#[must_use]
+pub fn colours(stream: &impl IsTerminal) -> Colours {
+    let unwanted = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
+    if stream.is_terminal() && !unwanted { Colours::Shown } else { Colours::None }
+}
+
+/// How records are written to standard output: at a terminal they are for people, unless JSON was asked for.
+fn stdout_is_read(settings: &Settings) -> Rendering {
+    let stdout = io::stdout();
+    match stdout.is_terminal() && settings.log.format != Some(LogFormat::Json) {
+        true => Rendering::Lines(colours(&stdout)),
+        false => Rendering::Whole,
+    }
+}
+
+/// Whether each request is a line on standard error. Where the same line stands on standard output it is not.
+fn shows_requests(settings: &Settings) -> bool {
+    let is_ours = settings.log.terminal == Terminal::Ours || settings.log.format.is_some();
+    let mut sinks = settings.audit.sinks.iter();
+    let stdout = sinks.any(|sink| matches!(sink.to, SinkTarget::Stdout));
+    let twice = stdout && stdout_is_read(settings) != Rendering::Whole;
+    is_ours && !twice && settings.log.is_human(io::stderr().is_terminal())
+}
+
 /// The journal over what the configuration names.
 ///
 /// # Errors
@@ -484,7 +538,7 @@ pub(crate) fn journal(
     settings: &Settings,
     world: &World,
     metrics: &Arc<Metrics>,
-    observer: Option<Arc<dyn Observer>>,
+    observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Arc<Journal>, StartError> {
     let (mut sinks, mut deliveries) = (Vec::new(), Vec::new());
     let mut resumed: Option<Resumed> = None;
@@ -516,7 +570,8 @@ pub(crate) fn journal(
                 Box::new(file)
             }
             SinkTarget::Stdout => {
-                write_to_stdout(outlet).map_err(failed)?;
+                let written = stdout_is_read(settings);
+                write_to_stdout(outlet, written).map_err(failed)?;
                 ends.push(None);
                 Box::new(spool)
             }
@@ -550,7 +605,7 @@ pub(crate) fn journal(
         policy: format!("sha256:{}", settings.digest),
         digest_key: key.map(|key| key.expose().as_bytes().to_vec()),
         refusals: audit.refusals,
-        observer,
+        observers,
     };
     let journal = Journal::new(parts, Arc::clone(&world.clock), Arc::clone(metrics));
     let journal = Arc::new(journal.map_err(StartError::Audit)?);
@@ -688,8 +743,11 @@ pub(crate) fn upstreams(
         if let Reach::Stdio(program) = &server.reach {
             for (name, value) in &program.env {
                 let value = match value {
-                    Value::Literal(text) => Secret::new(text.as_str().into()),
-                    Value::Secret(reference) => world.secret(reference)?,
+                    Value::Literal(text) => {
+                        let text = Secret::new(text.as_str().into());
+                        Arc::new(LiveSecret::fixed(text, Arc::clone(&world.clock)))
+                    }
+                    Value::Secret(reference) => world.live(reference)?,
                 };
                 environment.push((name.clone(), value));
             }

@@ -23,6 +23,7 @@ mod deliver;
 mod checkpoint_file;
 mod agreement;
 mod ledger;
+pub mod lines;
 pub mod verify;
 
 use std::fmt;
@@ -61,7 +62,7 @@ pub use record::{
     Beginning, CERTIFICATE, FOREIGN, NAMES, OAUTH, Record, RecordId, UNSEEN, Unseen, Verdict,
     written,
 };
-pub use sink::{Sink, write_to_stdout};
+pub use sink::{Rendering, Sink, write_to_stdout};
 pub use watch::{Lost, Space, Volume, Watch, volume};
 
 /// How digests of arguments begin.
@@ -157,7 +158,7 @@ pub struct Journal {
     unasked: Refusals,
     /// A file was begun anew: there may be one too many.
     turned: Notify,
-    observer: Option<Arc<dyn Observer>>,
+    observers: Vec<Arc<dyn Observer>>,
     /// Who is told as well, for a while.
     witness: ArcSwapOption<Box<dyn Observer>>,
 }
@@ -202,7 +203,7 @@ pub struct Parts {
     /// How requests of callers that are not known are recorded.
     pub refusals: settings::Refusals,
     /// Who else is told.
-    pub observer: Option<Arc<dyn Observer>>,
+    pub observers: Vec<Arc<dyn Observer>>,
 }
 
 impl Journal {
@@ -232,7 +233,7 @@ impl Journal {
             policy,
             digest_key,
             refusals,
-            observer,
+            observers,
         } = parts;
         let crashed = resumed.as_ref().is_some_and(|resumed| resumed.crashed);
         let torn = resumed.as_ref().and_then(|resumed| resumed.torn);
@@ -266,7 +267,7 @@ impl Journal {
             // There are as many servers as are configured.
             unasked: Refusals::new(settings::Refusals { tracked: usize::MAX, ..refusals }),
             turned: Notify::new(),
-            observer,
+            observers,
             witness: ArcSwapOption::empty(),
         };
         journal.start(crashed, torn)?;
@@ -486,7 +487,7 @@ impl Journal {
 
     fn summary(&self, summary: &Summary) -> Result<(), AuditError> {
         let Summary { kind, count, since } = summary;
-        let Kind { address, outcome, reason, status } = kind;
+        let Kind { address, outcome, reason, detail, status } = kind;
         let (server, address) = match address {
             Address::Server(server) => (Some(Arc::clone(server)), None),
             Address::Of(_) | Address::Other => (None, Some(address.to_string())),
@@ -498,6 +499,7 @@ impl Journal {
             since: *since,
             outcome: *outcome,
             reason: *reason,
+            detail: *detail,
             status: *status,
         });
         self.event(&Event { event: "refusals", counted, ..Event::default() })
@@ -507,11 +509,14 @@ impl Journal {
         let total = now.saturating_duration_since(record.started);
         let gateway = total.saturating_sub(record.upstream);
         self.metrics.exchange(ending.outcome, record.reason(), gateway);
+        if let Some(detail) = ending.detail {
+            self.metrics.credential_refused(detail);
+        }
         let what = record.operated(ending);
         let upstream = record.sent.map(|_| record.upstream);
         self.metrics.operation(&what, total, upstream);
         self.metrics.ran(record.asked());
-        if let Some(observer) = &self.observer {
+        for observer in &self.observers {
             observer.ended(record, ending, now);
         }
     }

@@ -17,6 +17,7 @@ mod policy;
 mod printable;
 mod sarif;
 mod scan;
+mod token;
 mod why;
 
 use std::ffi::OsString;
@@ -33,16 +34,19 @@ use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
+use gateway::assembly;
 use gateway::canary::{self, Part};
 use gateway::clock::{Clock as _, System};
 use gateway::hex;
+use gateway::human::Human;
 use gateway::report::Chain;
 use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
 use gateway::service;
 use gateway::settings::lockfile::{self, LockError};
 use gateway::settings::{
-    self, Problems, ProcessSharing, Protocol, Purpose, Reach, Server, Settings, SinkTarget,
+    self, LogFormat, Problems, ProcessSharing, Protocol, Purpose, Reach, Server, Settings,
+    SinkTarget,
 };
 use gateway::start::{self, Running, Source, StartError, Stopped};
 use gateway::upstream::whois;
@@ -88,6 +92,10 @@ enum Verb {
         /// For one start; it is on record.
         #[arg(long, conflicts_with = "dry_run")]
         new_log: bool,
+        /// How the log is written, and whether it has a line for each request. Default: for people on a terminal, JSON
+        /// elsewhere.
+        #[arg(long, value_enum, value_name = "FORMAT")]
+        log_format: Option<Format>,
     },
     /// Run the gateway and a program beside it, which is told where the gateway is. Ends as the program
     /// does.
@@ -102,6 +110,9 @@ enum Verb {
         /// The path of the route; needed where there is more than one.
         #[arg(short, long, value_name = "PATH")]
         route: Option<String>,
+        /// How the log is written.
+        #[arg(long, value_enum, value_name = "FORMAT")]
+        log_format: Option<Format>,
     },
     /// Check a configuration. Exits with 3 when it is not valid.
     Validate {
@@ -168,6 +179,8 @@ enum Verb {
         #[arg(value_enum)]
         what: manual::Chapter,
     },
+    /// Say what the gateway would decide about an access token.
+    Token(token::Token),
     /// Have a running gateway attack itself, and say what holds. Exits with 6 when something does not.
     Selftest(ops::Selftest),
     /// Revoke callers, clients, servers, tools or tokens, whatever the rules say, or everything: at the
@@ -236,7 +249,8 @@ pub(crate) fn run() -> ExitCode {
     let arguments = Arguments::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     match arguments.verb {
         Verb::Init(init) => init::run(&init),
-        Verb::Run { config, dry_run, new_log } => run_or_show(config, dry_run, new_log),
+        Verb::Run { config, dry_run: true, .. } => show(config),
+        Verb::Run { config, new_log, log_format, .. } => run_usual(config, new_log, log_format),
         Verb::Doctor(doctor) => doctor::run(&doctor),
         Verb::Exec(exec) => exec::run(exec),
         Verb::Config(config) => config::run(&config),
@@ -244,7 +258,9 @@ pub(crate) fn run() -> ExitCode {
         Verb::Completions { shell } => manual::completions(shell),
         Verb::Man { folder } => manual::man(&folder),
         Verb::Reference { what } => print(&manual::reference(what)),
-        Verb::Stdio { config, route } => serve_inside(&config, route.as_deref()),
+        Verb::Stdio { config, route, log_format } => {
+            serve_inside(&config, route.as_deref(), log_format)
+        }
         Verb::Validate { file, config, format, elsewhere } => {
             validate(&file.or(config).unwrap_or_else(|| USUAL.into()), format, elsewhere)
         }
@@ -258,6 +274,7 @@ pub(crate) fn run() -> ExitCode {
         Verb::Schema { of: Of::PolicyTests } => print(&pretty(&settings::cases::schema())),
         Verb::Schema { of: Of::Audit } => print(AUDIT_SCHEMA),
         Verb::Keygen => keygen(),
+        Verb::Token(token) => token::run(&token),
         Verb::Selftest(selftest) => ops::selftest(&selftest),
         Verb::Revoke(change) => ops::revoke(&change),
         Verb::Revocations(revocations) => ops::revocations(&revocations),
@@ -537,13 +554,13 @@ fn keygen() -> ExitCode {
     }
 }
 
-fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
+fn serve_inside(file: &Path, route: Option<&str>, log_format: Option<Format>) -> ExitCode {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
     };
     let settings = match load_for(Purpose::Checking, file, &text) {
-        Ok(settings) => settings,
+        Ok(settings) => logging(settings, log_format),
         Err(problems) => return invalid(&problems),
     };
     if settings.audit.sinks.iter().any(|sink| matches!(sink.to, SinkTarget::Stdout)) {
@@ -565,33 +582,43 @@ fn serve_inside(file: &Path, route: Option<&str>) -> ExitCode {
     })
 }
 
-/// Starts the gateway, or shows what would be in force: with the configuration that is named, or with the usual one in
-/// the working folder, or with the one that is built in, which there is nothing to show of.
-fn run_or_show(named: Option<PathBuf>, dry_run: bool, new_log: bool) -> ExitCode {
-    let usual = || {
+/// The configuration that is named, or the usual one in the working folder.
+fn named_or_usual(named: Option<PathBuf>) -> Option<PathBuf> {
+    named.or_else(|| {
         // One that is there and cannot be read is no reason to start something else.
         let is_there = fs::symlink_metadata(USUAL).is_ok();
         is_there.then(|| {
             say(&format!("portcullis: reading `{USUAL}` in this folder"));
             PathBuf::from(USUAL)
         })
-    };
-    match named.or_else(usual) {
-        Some(config) if dry_run => plan::run(&config),
-        Some(config) => serve(Some(&config), new_log),
-        None if dry_run || new_log => complain(&format!(
-            "there is no `{USUAL}` in this folder: name a configuration with `-c FILE`"
-        )),
+    })
+}
+
+/// Complains that there is no configuration where one is needed.
+fn no_configuration() -> ExitCode {
+    complain(&format!("there is no `{USUAL}` in this folder: name a configuration with `-c FILE`"))
+}
+
+/// Shows what would be in force. Of the configuration that is built in there is nothing to show.
+fn show(named: Option<PathBuf>) -> ExitCode {
+    named_or_usual(named).map_or_else(no_configuration, |config| plan::run(&config))
+}
+
+/// Starts the gateway with the configuration that is named, with the usual one, or with the one that is built in.
+fn run_usual(named: Option<PathBuf>, new_log: bool, log_format: Option<Format>) -> ExitCode {
+    match named_or_usual(named) {
+        Some(config) => serve(Some(&config), new_log, log_format),
+        None if new_log => no_configuration(),
         None => {
             say(&format!(
                 "portcullis: there is no `{USUAL}` in this folder, so this is the quickstart; `portcullis init` writes one"
             ));
-            serve(None, new_log)
+            serve(None, new_log, log_format)
         }
     }
 }
 
-fn serve(config: Option<&Path>, new_log: bool) -> ExitCode {
+fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> ExitCode {
     let (file, text) = match config {
         None => {
             let (file, text) = start::quickstart();
@@ -605,7 +632,7 @@ fn serve(config: Option<&Path>, new_log: bool) -> ExitCode {
         },
     };
     let mut settings = match load_to_serve(&file, &text) {
-        Ok(settings) => settings,
+        Ok(settings) => logging(settings, log_format),
         Err(problems) => return invalid(&problems),
     };
     settings.audit.anew = new_log;
@@ -672,7 +699,7 @@ fn run_to_end(
     begins: Begins,
     work: impl AsyncFnOnce(&Running) -> ExitCode,
 ) -> ExitCode {
-    log("info");
+    log("info", settings.log);
     small_pages();
     let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
         Ok(runtime) => runtime,
@@ -683,7 +710,10 @@ fn run_to_end(
     let code = runtime.block_on(async {
         let running = match start(settings).await {
             Ok(running) => running,
-            Err(error) => return complain(&Chain(&error).to_string()),
+            Err(error) => {
+                let code = complain(&Chain(&error).to_string());
+                return if error.is_of_a_secret() { ExitCode::from(INVALID) } else { code };
+            }
         };
         let code = match running.watch_over(begins) {
             Ok(watching) => {
@@ -712,13 +742,25 @@ fn small_pages() {
     }
 }
 
-fn log(usual: &str) {
+/// The settings with the format of the log that the command line asks for, if it does.
+fn logging(mut settings: Settings, format: Option<Format>) -> Settings {
+    let asked = format.map(|format| match format {
+        Format::Human => LogFormat::Human,
+        Format::Json => LogFormat::Json,
+    });
+    settings.log.format = asked.or(settings.log.format);
+    settings
+}
+
+/// Writes what the process says to standard error from now on.
+fn log(usual: &str, log: settings::Log) {
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
     let writer = || hints::Completed(io::stderr());
     let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     // A log that is set already, as in a test, is good enough.
-    if io::stderr().is_terminal() {
-        drop(builder.with_ansi(coloured()).with_target(false).try_init());
+    if log.is_human(io::stderr().is_terminal()) {
+        let human = Human(assembly::colours(&io::stderr()));
+        drop(builder.event_format(human).try_init());
     } else {
         drop(builder.json().with_target(false).try_init());
     }
@@ -727,7 +769,8 @@ fn log(usual: &str) {
 /// The same in words, one line for each, whatever standard error is: for verbs that answer people there.
 fn log_in_words(usual: &str) {
     let filter = EnvFilter::try_from_env("PORTCULLIS_LOG").unwrap_or_else(|_| usual.into());
-    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(io::stderr);
+    let writer = || hints::Completed(io::stderr());
+    let builder = tracing_subscriber::fmt().with_env_filter(filter).with_writer(writer);
     let builder = builder.with_ansi(coloured()).with_target(false).without_time();
     drop(builder.try_init());
 }

@@ -1,5 +1,7 @@
 //! How an exchange ended, in the words of the audit log and the metrics.
 
+use crate::detail::Detail;
+
 /// How an exchange ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ending {
@@ -7,6 +9,8 @@ pub struct Ending {
     pub outcome: Outcome,
     /// Where it stopped, when it did: a code of `docs/reasons.md`.
     pub reason: Option<&'static str>,
+    /// Which check the credential did not pass, when it did not: for records alone.
+    pub detail: Option<Detail>,
     /// The HTTP status.
     pub status: u16,
     /// The JSON-RPC code, when the answer was an error.
@@ -63,7 +67,8 @@ impl Ending {
     /// The client has its answer.
     #[must_use]
     pub const fn answered() -> Self {
-        Self { outcome: Outcome::Answered, reason: None, status: 200, code: None }
+        let (reason, detail, code) = (None, None, None);
+        Self { outcome: Outcome::Answered, reason, detail, status: 200, code }
     }
 
     /// What wants no answer was taken.
@@ -75,7 +80,8 @@ impl Ending {
     /// The client went. The status is the one that nginx made known for this.
     #[must_use]
     pub const fn cancelled() -> Self {
-        Self { outcome: Outcome::Cancelled, reason: Some("cancelled"), status: 499, code: None }
+        let (outcome, reason) = (Outcome::Cancelled, Some("cancelled"));
+        Self { outcome, reason, status: 499, ..Self::answered() }
     }
 
     /// The `error.type` of OpenTelemetry; `None` when all went well.

@@ -381,6 +381,10 @@ impl Gateway {
 
     /// What somebody is told who is not known.
     fn unknown(&self, resource: Option<&Resource>, error: AuthnError) -> Failure {
+        if let Some(detail) = error.detail() {
+            let error = crate::report::Chain(&error);
+            tracing::debug!(detail = detail.code(), %error, "a credential was refused");
+        }
         let wrong = error.wrong();
         let challenge = resource.and_then(|resource| resource.challenge(wrong));
         let nonce = if wrong == Wrong::Nonce { self.identity.nonce() } else { None };

@@ -354,7 +354,11 @@ impl Failure {
             _ => Outcome::Refused,
         };
         let status = public.status.as_u16();
-        Ending { outcome, reason: Some(self.reason()), status, code: Some(public.code) }
+        let detail = match self {
+            Self::Authn(stranger) => stranger.error.detail(),
+            _ => None,
+        };
+        Ending { outcome, reason: Some(self.reason()), detail, status, code: Some(public.code) }
     }
 
     /// The same where the client was told so in a result.

@@ -66,6 +66,9 @@ pub enum FetchError {
     /// More than is read.
     #[error("the answer is longer than {0} bytes")]
     Long(usize),
+    /// What it should be shown is not to be had any more, or cannot stand in a header.
+    #[error("the token to show is not to be had")]
+    Token,
     /// The URL cannot be used.
     #[error("the URL cannot be used")]
     Url,

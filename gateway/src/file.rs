@@ -126,17 +126,47 @@ pub fn is_open_to_all(path: &Path) -> bool {
         Some(folder) => folder,
         None => path,
     };
+    is_writable_to_all(path, 0) || is_writable_to_all(folder, STICKY)
+}
+
+/// Whether every user of the machine can write to the file, or put another in the place of a folder on the way to it.
+#[must_use]
+pub fn is_replaceable_by_all(path: &Path) -> bool {
+    let mut folders = path.ancestors().skip(1).filter(|folder| !folder.as_os_str().is_empty());
+    is_writable_to_all(path, 0) || folders.any(|folder| is_writable_to_all(folder, STICKY))
+}
+
+/// Whether every user can write there by its mode, which has not this bit. In a sticky folder, such as `/tmp`, nobody
+/// replaces files of others.
+fn is_writable_to_all(path: &Path, sticky: u32) -> bool {
     // What an orchestrator mounts is often writable to all by its mode, and to nobody by its mount.
-    let is_fixed = |path: &Path| {
-        statvfs(path).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY))
-    };
-    let is_open = |path: &Path, sticky: u32| {
-        let data = fs::metadata(path);
-        data.is_ok_and(|data| data.mode() & OF_ALL != 0 && data.mode() & sticky == 0)
-            && !is_fixed(path)
-    };
-    // In a sticky folder, such as `/tmp`, nobody replaces files of others.
-    is_open(path, 0) || is_open(folder, STICKY)
+    let is_fixed =
+        || statvfs(path).is_ok_and(|system| system.f_flag.contains(StatVfsMountFlags::RDONLY));
+    let data = fs::metadata(path);
+    data.is_ok_and(|data| data.mode() & OF_ALL != 0 && data.mode() & sticky == 0) && !is_fixed()
+}
+
+/// Whether a program may be run for a secret: it is a file that can be run, and nobody else can put another in its
+/// place.
+///
+/// # Errors
+/// When it is not, in words.
+pub fn may_run(program: &Path) -> io::Result<()> {
+    let wrong = |kind, what: &str| Err(io::Error::new(kind, what.to_owned()));
+    if !program.is_absolute() {
+        return wrong(io::ErrorKind::InvalidInput, "it is not an absolute path");
+    }
+    let data = fs::metadata(program)?;
+    if !data.is_file() || data.mode() & 0o111 == 0 {
+        return wrong(io::ErrorKind::PermissionDenied, "it is not a program");
+    }
+    // What a link leads to counts, and so does every folder on the way there.
+    let paths = [program.to_owned(), program.canonicalize()?];
+    if paths.iter().any(|path| is_replaceable_by_all(path)) {
+        let what = "every user of this machine can write to it or to a folder on the way to it: `chmod o-w`";
+        return wrong(io::ErrorKind::PermissionDenied, what);
+    }
+    Ok(())
 }
 
 fn regular(file: &File) -> io::Result<Metadata> {

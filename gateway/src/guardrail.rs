@@ -5,6 +5,7 @@
 //! long to be asked about does not pass, because a peer decides how long a message is.
 
 use std::borrow::Cow;
+use std::sync::Arc;
 
 use bytes::Bytes;
 use http::header::{AUTHORIZATION, CONTENT_TYPE};
@@ -13,6 +14,7 @@ use policy::inspect::{Detector, Finding};
 use policy::json::{Bounds, Document, Value};
 
 use crate::fetch::{Endpoint, FetchError};
+use crate::secrets::LiveSecret;
 use crate::settings::{Failing, Guardrail as Settings};
 use crate::wire::Object;
 use crate::world::{World, WorldError};
@@ -27,7 +29,7 @@ const REASON: usize = 200;
 pub struct Guardrail {
     name: Box<str>,
     endpoint: Endpoint,
-    token: Option<HeaderValue>,
+    token: Option<Arc<LiveSecret>>,
     on_failure: Failing,
     most: usize,
     arguments: bool,
@@ -168,7 +170,7 @@ impl Guardrail {
         let mut headers = HeaderMap::new();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(token) = &self.token {
-            headers.insert(AUTHORIZATION, token.clone());
+            headers.insert(AUTHORIZATION, token.bearer().ok_or(FetchError::Token)?);
         }
         let fetched = self.endpoint.send(Method::POST, headers, Bytes::from(body)).await?;
         if fetched.status != StatusCode::OK {

@@ -4,6 +4,7 @@ mod bearer;
 mod certificate;
 mod claims;
 mod dpop;
+mod error;
 mod issuer;
 mod keys;
 mod questions;
@@ -17,7 +18,7 @@ use http::{HeaderMap, Method};
 use policy::principal::Principal;
 
 use crate::audit::{CERTIFICATE, OAUTH};
-use crate::jose::JoseError;
+use crate::detail::Detail;
 use crate::report::Chain;
 use crate::resource::{Resource, Wrong};
 use crate::seal::Sealer;
@@ -30,7 +31,9 @@ use crate::x509::Certificate;
 pub use bearer::Memo;
 use bearer::{Bearer, Memory};
 pub use certificate::{Told, is_named, told};
+pub use claims::Confirmation;
 pub use dpop::ProofError;
+pub use error::{ClaimError, TokenError};
 use issuer::KeyRing;
 use keys::Keys;
 
@@ -83,69 +86,18 @@ pub enum AuthnError {
     Token(#[source] TokenError),
 }
 
-/// Why a token is not accepted.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum TokenError {
-    /// It is not written as a token is.
-    #[error("not a token")]
-    Shape,
-    /// It cannot be read, or is not signed as it should be.
-    #[error(transparent)]
-    Jose(JoseError),
-    /// Nobody who is believed here has issued it.
-    #[error("not of an issuer that is believed here")]
-    Issuer,
-    /// Its issuer has no such key.
-    #[error("signed with a key its issuer does not have")]
-    Key,
-    /// It is a token for something else.
-    #[error("not an access token")]
-    Kind,
-    /// Something it says is missing or of the wrong type.
-    #[error("a claim is missing or of the wrong type")]
-    Claims,
-    /// It is for somebody else.
-    #[error("not for this resource")]
-    Audience,
-    /// It has ended.
-    #[error("expired")]
-    Expired,
-    /// It has not begun.
-    #[error("not good yet")]
-    Early,
-    /// It is good for longer than is accepted.
-    #[error("good for too long")]
-    Lifetime,
-    /// Its issuer says that it is not good.
-    #[error("its issuer does not know it")]
-    Inactive,
-    /// It is bound to another certificate than that of the connection.
-    #[error("bound to another certificate")]
-    Certificate,
-    /// What has to be proved is not understood, or was not proved.
-    #[error("not proved to be the caller's")]
-    Proof,
-    /// The proof is not accepted.
-    #[error(transparent)]
-    Dpop(ProofError),
-    /// The proof needs a nonce of ours.
-    #[error("the proof needs a nonce")]
-    Nonce,
-    /// It is bound to nothing, where it has to be.
-    #[error("not bound to a key, which is asked for here")]
-    Unbound,
-    /// The body is another than the one that was signed.
-    #[error("the body is not the one that was signed")]
-    Body,
-    /// The issuer cannot be asked.
-    #[error("its issuer cannot be asked")]
-    Unavailable,
-    /// No more proofs can be remembered.
-    #[error("too many proofs at once")]
-    Busy,
-}
-
 impl AuthnError {
+    /// Which check the token did not pass, if there was one: for the operator alone.
+    #[must_use]
+    pub const fn detail(&self) -> Option<Detail> {
+        match self {
+            Self::Token(error) => Some(error.detail()),
+            Self::Missing | Self::Unknown | Self::Ambiguous | Self::Forwarded | Self::Revoked => {
+                None
+            }
+        }
+    }
+
     /// The stable code for records; `docs/reasons.md` says what each means and what to do.
     #[must_use]
     pub const fn code(&self) -> &'static str {
@@ -156,8 +108,9 @@ impl AuthnError {
             Self::Token(error) => match error {
                 TokenError::Audience => "token-audience",
                 TokenError::Expired | TokenError::Early | TokenError::Lifetime => "token-time",
-                TokenError::Issuer | TokenError::Key => "token-issuer",
+                TokenError::Issuer | TokenError::IssuerOfRoute | TokenError::Key => "token-issuer",
                 TokenError::Certificate
+                | TokenError::Confirmation
                 | TokenError::Proof
                 | TokenError::Dpop(_)
                 | TokenError::Nonce
@@ -166,8 +119,11 @@ impl AuthnError {
                 TokenError::Unavailable | TokenError::Busy => "token-unavailable",
                 TokenError::Shape
                 | TokenError::Jose(_)
+                | TokenError::Algorithm
                 | TokenError::Kind
-                | TokenError::Claims
+                | TokenError::IdToken
+                | TokenError::Use
+                | TokenError::Claims(_)
                 | TokenError::Inactive => "token-refused",
             },
         }
@@ -191,7 +147,9 @@ impl AuthnError {
                 TokenError::Audience => Wrong::Token("the token is for another resource"),
                 TokenError::Nonce => Wrong::Nonce,
                 TokenError::Dpop(_) => Wrong::Proof("the proof is not accepted"),
-                TokenError::Proof => Wrong::Bound("the token needs a proof of possession"),
+                TokenError::Confirmation | TokenError::Proof => {
+                    Wrong::Bound("the token needs a proof of possession")
+                }
                 TokenError::Certificate | TokenError::Unbound => {
                     Wrong::Token("the token needs a proof of possession")
                 }
@@ -401,6 +359,28 @@ impl Identity {
         }
         let caller = |who: &Arc<Principal>| Caller::by(Arc::clone(who), "anonymous");
         self.anonymous.as_ref().map_or(Claim::Absent, |who| Claim::Proved(Box::new(caller(who))))
+    }
+
+    /// What becomes of a signed token that is shown for `resource`, without a request: who would come of it, and what
+    /// its holder would have to prove with each request. Nothing is remembered.
+    ///
+    /// # Errors
+    /// The check that it does not pass.
+    pub async fn examine(
+        &self,
+        resource: &Resource,
+        token: &str,
+    ) -> Result<(Arc<Principal>, Confirmation), TokenError> {
+        match &self.bearer {
+            Some(bearer) => bearer.examine(resource, token).await,
+            None => Err(TokenError::Issuer),
+        }
+    }
+
+    /// The name here of the issuer that a token says it is of; nothing of it is believed.
+    #[must_use]
+    pub fn said_issuer(&self, token: &str) -> Option<&str> {
+        self.bearer.as_ref()?.said_issuer(token)
     }
 
     /// A nonce for proofs of possession.

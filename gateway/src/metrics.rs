@@ -18,6 +18,7 @@ use policy::control::{Control, Ran};
 use policy::inspect::{Detector, Finding};
 use policy::lock::State;
 
+use crate::detail::Detail;
 use crate::ending::Outcome;
 use crate::offload::Counts;
 
@@ -226,6 +227,8 @@ pub struct Metrics {
     outcomes: [Counter; Outcome::ALL.len()],
     denials: [Counter; policy::decision::Reason::CODES.len()],
     findings: [Counter; Detector::CONTENT.len()],
+    /// Credentials that were refused, by the check they did not pass.
+    credentials: [Counter; Detail::ALL.len()],
     evaluations: Evaluations,
     overhead: Histogram,
     /// Operations as clients see them, and as servers do.
@@ -294,6 +297,10 @@ pub struct Metrics {
     pub checkpoints_late: AtomicU64,
     /// Tokens that were got for servers, and those that were not.
     pub tokens: [Counter; 2],
+    /// Secrets that were read again while the gateway runs, and those that could not be.
+    pub secrets: [Counter; 2],
+    /// How many secrets are used although they could not be read again.
+    pub secrets_stale: AtomicU64,
     /// Spans that were sent, and those that were lost.
     pub spans: [Counter; 2],
     /// Times that OTLP was taken, and times that it was not.
@@ -341,6 +348,7 @@ impl Metrics {
             outcomes: Default::default(),
             denials: std::array::from_fn(|_| Counter::default()),
             findings: std::array::from_fn(|_| Counter::default()),
+            credentials: std::array::from_fn(|_| Counter::default()),
             evaluations: Evaluations::default(),
             overhead: Histogram::new(&QUICK),
             operations: Default::default(),
@@ -376,6 +384,8 @@ impl Metrics {
             audit_held: AtomicU64::new(0),
             checkpoints_late: AtomicU64::new(0),
             tokens: Default::default(),
+            secrets: Default::default(),
+            secrets_stale: AtomicU64::new(0),
             spans: Default::default(),
             exports: Default::default(),
             reload: Default::default(),
@@ -514,6 +524,13 @@ impl Metrics {
         down.map(|server| server.name.clone()).collect()
     }
 
+    /// Counts a credential that did not pass a check.
+    pub fn credential_refused(&self, detail: Detail) {
+        if let Some(counter) = self.credentials.get(detail as usize) {
+            counter.add(1);
+        }
+    }
+
     /// All of it, as it is now.
     #[must_use]
     pub fn snapshot(&self) -> Vec<Family> {
@@ -539,6 +556,7 @@ impl Metrics {
         let outcomes = Outcome::ALL.iter().zip(&self.outcomes);
         let codes = policy::decision::Reason::CODES.iter().zip(&self.denials);
         let detectors = Detector::CONTENT.iter().zip(&self.findings);
+        let refused = Detail::ALL.iter().zip(&self.credentials);
         let evaluated = |(control, count): (Control, u64)| {
             (vec![("control", control.as_str().into())], Value::Sum(count))
         };
@@ -588,6 +606,12 @@ impl Metrics {
                 "",
                 "Denials of the policy, by reason code.",
                 codes.map(|(code, c)| (vec![("reason", (*code).into())], sum(c))).collect(),
+            ),
+            family(
+                "portcullis.credentials_refused",
+                "",
+                "Credentials that were refused, by the check they did not pass.",
+                refused.map(|(d, c)| (vec![("detail", d.code().into())], sum(c))).collect(),
             ),
             family(
                 "portcullis.content_findings",
@@ -765,6 +789,18 @@ impl Metrics {
                 "",
                 "Tokens that were asked for to be shown to servers.",
                 results(&self.tokens),
+            ),
+            family(
+                "portcullis.secret_reads",
+                "",
+                "Secrets that were read again while the gateway runs.",
+                results(&self.secrets),
+            ),
+            family(
+                "portcullis.secrets_stale",
+                "",
+                "Secrets that are used although they could not be read again.",
+                one(gauge(&self.secrets_stale)),
             ),
             family("portcullis.spans", "", "Spans, sent and lost.", results(&self.spans)),
             family(

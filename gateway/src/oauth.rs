@@ -20,6 +20,7 @@ use crate::jose::{self, Signer};
 use crate::pem;
 use crate::seal;
 use crate::secret::Secret;
+use crate::secrets::{LiveSecret, SecretError};
 use crate::settings::{Client, ClientProof, Place};
 use crate::world::{World, WorldError};
 
@@ -38,6 +39,9 @@ pub enum OauthError {
     /// It answered with something else.
     #[error("the answer of the authorization server {0}")]
     Answer(&'static str),
+    /// Our own secret is not to be had any more.
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// The machine could not sign.
     #[error("could not sign")]
     Sign,
@@ -53,9 +57,13 @@ pub struct Authority {
 }
 
 enum Proof {
-    Header(HeaderValue),
-    Form(Secret),
-    Signature { signer: Signer, audience: Box<str> },
+    /// In `Authorization: Basic`, after the id.
+    Header(Arc<LiveSecret>),
+    Form(Arc<LiveSecret>),
+    Signature {
+        signer: Signer,
+        audience: Box<str>,
+    },
     Connection,
 }
 
@@ -83,16 +91,8 @@ impl Authority {
         };
         let endpoint = world.ways(&place.way, mine)?.to(&place.url)?;
         let proof = match &client.proof {
-            ClientProof::Basic(secret) => {
-                let secret = world.secret(secret)?;
-                let both = format!("{}:{}", encoded(&client.id), encoded(secret.expose()));
-                let value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(both)));
-                let unusable = |_| WorldError::Header("the configuration".to_owned());
-                let mut value = value.map_err(unusable)?;
-                value.set_sensitive(true);
-                Proof::Header(value)
-            }
-            ClientProof::Post(secret) => Proof::Form(world.secret(secret)?),
+            ClientProof::Basic(secret) => Proof::Header(world.live(secret)?),
+            ClientProof::Post(secret) => Proof::Form(world.live(secret)?),
             ClientProof::Key { file, kid, algorithm, audience: said } => {
                 let key = pem::key(file)?;
                 let signer = Signer::new(&key, kid.clone(), *algorithm);
@@ -121,10 +121,12 @@ impl Authority {
         };
         form.iter().for_each(|(name, value)| field(name, value));
         match &self.proof {
-            Proof::Header(value) => drop(headers.insert(AUTHORIZATION, value.clone())),
+            Proof::Header(secret) => {
+                drop(headers.insert(AUTHORIZATION, basic(&self.id, &*secret.now()?)?));
+            }
             Proof::Form(secret) => {
                 field("client_id", &self.id);
-                field("client_secret", secret.expose());
+                field("client_secret", secret.now()?.expose());
             }
             Proof::Signature { signer, audience } => {
                 let assertion = self.assertion(signer, audience).ok_or(OauthError::Sign)?;
@@ -161,6 +163,15 @@ impl Authority {
         );
         signer.sign("JWT", claims.as_bytes())
     }
+}
+
+/// A client and its secret, as they stand in `Authorization` (RFC 6749, section 2.3.1).
+fn basic(id: &str, secret: &Secret) -> Result<HeaderValue, OauthError> {
+    let both = format!("{}:{}", encoded(id), encoded(secret.expose()));
+    let value = HeaderValue::try_from(format!("Basic {}", STANDARD.encode(both)));
+    let mut value = value.map_err(|_unusable| OauthError::Sign)?;
+    value.set_sensitive(true);
+    Ok(value)
 }
 
 fn read(body: Bytes) -> Result<Document, OauthError> {

@@ -35,7 +35,7 @@ use crate::live::Live;
 use crate::metrics::Metrics;
 use crate::patient::Patient;
 use crate::reload::Reloader;
-use crate::secret::Secret;
+use crate::secrets::LiveSecret;
 use crate::selftest::Tester;
 use crate::share::{NoShare, Share, Shares, network};
 use crate::task::Tasks;
@@ -76,7 +76,7 @@ pub struct Ops {
     /// Who attacks the gateway.
     pub tester: Arc<Tester>,
     /// What an operator shows to change something.
-    pub token: Option<Arc<Secret>>,
+    pub token: Option<Arc<LiveSecret>>,
     /// Which requests are let in.
     pub door: Arc<Door>,
     /// Whether the workers go on.
@@ -403,7 +403,8 @@ impl Ops {
         let Single::Value(shown) = single(headers, AUTHORIZATION.as_str()) else { return false };
         let Some(shown) = shown.strip_prefix("Bearer ") else { return false };
         let digest = |text: &str| digest::digest(&digest::SHA256, text.as_bytes());
-        let known = self.token.as_ref().map(|token| digest(token.expose()));
+        let token = self.token.as_ref().and_then(|token| token.now().ok());
+        let known = token.map(|token| digest(token.expose()));
         known.is_some_and(|known| {
             let shown = digest(shown);
             constant_time::verify_slices_are_equal(known.as_ref(), shown.as_ref()).is_ok()

@@ -25,8 +25,8 @@ use crate::sha256::sha256;
 
 /// What cannot change while the gateway runs: sockets, sinks, keys, and bounds that things were made
 /// with.
-const FIXED: [&str; 7] =
-    ["listeners", "ops", "audit", "telemetry", "sessions", "limits", "revocations"];
+const FIXED: [&str; 8] =
+    ["listeners", "ops", "audit", "telemetry", "log", "sessions", "limits", "revocations"];
 
 /// After how long what may work the next time is tried again.
 const AGAIN: Duration = Duration::from_secs(5);
@@ -249,8 +249,12 @@ impl Reloader {
             ReloadError::Invalid { json: problems.json(), first: problems.first() }
         })?;
         if format!("sha256:{}", settings.digest) == self.held().digest {
-            let mut held = self.held();
-            (held.error, held.tried, held.again) = (None, digest, None);
+            {
+                let mut held = self.held();
+                (held.error, held.tried, held.again) = (None, digest, None);
+            }
+            // What it refers to may be another all the same.
+            self.lasting.secrets.read_all();
             return Ok(Reloaded::Unchanged);
         }
         let sections = settings.sections.clone();

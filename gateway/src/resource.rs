@@ -25,6 +25,8 @@ pub struct Resource {
     pub uri: Box<str>,
     /// Other audiences that will do.
     pub audiences: Vec<Box<str>>,
+    /// Audiences that a token may have beside one that will do.
+    besides: Vec<Box<str>>,
     /// Indices of the issuers that are believed.
     pub issuers: Vec<usize>,
     /// The proof tokens must come with.
@@ -103,6 +105,7 @@ impl Resource {
             public: public.into(),
             uri,
             audiences: oauth.audiences.clone(),
+            besides: oauth.besides.clone(),
             issuers: oauth.issuers.clone(),
             proof: oauth.proof,
             nonce: oauth.nonce,
@@ -112,10 +115,13 @@ impl Resource {
         }
     }
 
-    /// Whether tokens for `audience` will do.
+    /// Whether tokens for all of these audiences will do: one at least is ours, and each other one is ours or may stand
+    /// beside it.
     #[must_use]
-    pub fn accepts(&self, audience: &str) -> bool {
-        *self.uri == *audience || self.audiences.iter().any(|other| **other == *audience)
+    pub fn accepts(&self, audiences: &[Box<str>]) -> bool {
+        let ours = |one: &Box<str>| *one == self.uri || self.audiences.contains(one);
+        let fits = |one: &Box<str>| ours(one) || self.besides.contains(one);
+        audiences.iter().any(ours) && audiences.iter().all(fits)
     }
 
     /// How a client is asked for a token, or for a better one.

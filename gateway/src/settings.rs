@@ -57,12 +57,12 @@ pub use credentials::{Credential, Grant, ServerTls};
 pub use guardrails::Guardrail;
 pub use identity::{
     ApiKey, ClaimPath, ClaimPaths, Identity, Implied, Introspection, Issuer, KEY, KeySource,
-    KnownCertificate,
+    KnownCertificate, ServiceClaim,
 };
 pub use listeners::{Clients, Forwarded, ForwardedHeader, Listener, ListenerTls, Scheme};
 pub use pins::{Action, Approvers, Pinning};
 pub use problem::Problems;
-pub use raw::{Failing, Format, Full, OtlpProtocol};
+pub use raw::{Failing, Format, Full, LogFormat, OtlpProtocol};
 pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
 pub use shape::schema;
 pub use telemetry::{Otlp, Telemetry};
@@ -94,6 +94,8 @@ pub struct Settings {
     pub audit: Audit,
     /// What is told to an observability stack.
     pub telemetry: Telemetry,
+    /// How the process logs.
+    pub log: Log,
     /// The names of tools and prompts that stand in the file.
     pub names: BTreeSet<Arc<str>>,
     /// The keys session ids are sealed with.
@@ -131,6 +133,35 @@ impl Own {
             }
         }
         self
+    }
+}
+
+/// How the process logs.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Log {
+    /// How lines are written; by where they go if not given.
+    pub format: Option<LogFormat>,
+    /// Who has the terminal, if there is one.
+    pub terminal: Terminal,
+}
+
+/// Who writes to the terminal that the gateway was started at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Terminal {
+    /// The gateway.
+    Ours,
+    /// A program that the gateway runs beside: a line for each request would be in its way.
+    Shared,
+}
+
+impl Log {
+    /// Whether what goes to a stream, which is a terminal or not, is for people.
+    #[must_use]
+    pub fn is_human(&self, is_terminal: bool) -> bool {
+        match self.format {
+            Some(format) => format == LogFormat::Human,
+            None => is_terminal,
+        }
     }
 }
 
@@ -230,12 +261,29 @@ pub enum Value {
 }
 
 /// Where a secret is kept.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum SecretRef {
     /// In the environment.
     Env(String),
     /// In a file.
     File(PathBuf),
+    /// A program says it.
+    Command(Box<SecretCommand>),
+}
+
+/// A program that says a secret on its standard output.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct SecretCommand {
+    /// Its absolute path.
+    pub program: PathBuf,
+    /// Its arguments, which no shell reads.
+    pub args: Vec<String>,
+    /// After how long it is run again.
+    pub cache_time: Duration,
+    /// How long it may take.
+    pub timeout: Duration,
+    /// How long after that its last answer is used when it fails.
+    pub max_stale: Duration,
 }
 
 /// Which era a server speaks.
@@ -273,6 +321,8 @@ pub struct RouteOauth {
     pub resource: Option<Box<str>>,
     /// Other audiences that will do.
     pub audiences: Vec<Box<str>>,
+    /// Audiences that a token may have beside one that will do.
+    pub besides: Vec<Box<str>>,
     /// Indices of the issuers that are believed.
     pub issuers: Vec<usize>,
     /// The scopes that clients are told to ask for first.

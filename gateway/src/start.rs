@@ -104,7 +104,7 @@ fn assemble(
     let world = lasting.world(&lasting.tasks);
     let ops_door = settings.ops.as_ref().map(Door::of_operator);
     let token = settings.ops.as_ref().and_then(|ops| ops.token.as_ref());
-    let token = token.map(|token| world.secret(token)).transpose()?.map(Arc::new);
+    let token = token.map(|token| world.live(token)).transpose()?;
     let (revocations, sections) = (settings.revocations.clone(), settings.sections.clone());
     let built = lasting.build(settings, None)?;
     let (keeper, digest) = (built.keeper(), built.digest.clone());
@@ -115,6 +115,7 @@ fn assemble(
     let switch = Arc::new(switch);
     tasks.spawn_service(Arc::clone(&lasting.journal).tend(tasks.clone()));
     tasks.spawn_service(Arc::clone(&switch).tend());
+    tasks.spawn_service(Arc::clone(&lasting.secrets).tend(tasks.clone()));
     let workers = task::parallelism();
     let beats = Heartbeats::new(workers, Arc::clone(&lasting.clock));
     tasks.spawn_service(service::tend(tasks.clone(), Arc::clone(&beats)));

@@ -128,7 +128,7 @@ pub async fn survey(
     settings.audit.sinks.clear();
     settings.audit.checkpoints = Checkpoints::default();
     settings.servers.retain(|server| wanted(server.name.as_str()));
-    let journal = assembly::journal(&settings, &world, &metrics, None)?;
+    let journal = assembly::journal(&settings, &world, &metrics, Vec::new())?;
     let pinning = settings.pins.off();
     // What is found in definitions is told by those who ask for the survey.
     let policy = Arc::new(Policy::new(Access::default(), Definitions::off(), None));

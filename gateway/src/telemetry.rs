@@ -15,7 +15,6 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use crossbeam_queue::ArrayQueue;
-use http::HeaderValue;
 use tokio::runtime::Builder;
 use tokio::sync::{mpsc, oneshot};
 
@@ -24,6 +23,7 @@ use crate::clock::Clock;
 use crate::ending::Ending;
 use crate::fetch::Endpoint;
 use crate::metrics::Metrics;
+use crate::secrets::LiveSecret;
 use crate::settings::{OtlpProtocol, Telemetry as Settings};
 use crate::trace::{Parent, Trace};
 
@@ -61,7 +61,7 @@ pub struct Collector {
     /// How it is spoken to.
     pub protocol: OtlpProtocol,
     /// What it is shown.
-    pub token: Option<HeaderValue>,
+    pub token: Option<Arc<LiveSecret>>,
     /// How often metrics are sent.
     pub interval: Duration,
 }

@@ -53,7 +53,7 @@ use crate::link::{LinkError, Target};
 use crate::metrics::{Metrics, OfServer};
 use crate::pinning::Keeper;
 use crate::protocol::{Era, Version};
-use crate::secret::Secret;
+use crate::secrets::LiveSecret;
 use crate::session::Leg;
 use crate::settings::{Limits, Program, Protocol, Reach, Server, Value};
 use crate::task::Tasks;
@@ -151,7 +151,7 @@ impl Upstream {
     /// When its URL cannot be used.
     pub fn new(
         server: &Server,
-        env: Vec<(String, Secret)>,
+        env: Vec<(String, Arc<LiveSecret>)>,
         limits: Limits,
         world: &World,
         metrics: &Metrics,
@@ -174,7 +174,7 @@ impl Upstream {
         }
         let credentials = Credentials::new(world, server.credential.as_ref(), &limits);
         let credentials = Arc::new(credentials.map_err(UpstreamError::World)?);
-        let extra = extra(world, &server.headers).map_err(UpstreamError::World)?;
+        let extra = Extra::new(world, &server.headers).map_err(UpstreamError::World)?;
         let asks_callers = credentials.are_of_callers();
         let counts = metrics.server(name.as_str());
         let breaker = server
@@ -776,19 +776,43 @@ impl Upstream {
 }
 
 /// The headers of every request that were configured.
-fn extra(world: &World, headers: &[(HeaderName, Value)]) -> Result<HeaderMap, WorldError> {
-    let mut map = HeaderMap::new();
-    for (name, value) in headers {
-        let text = match value {
-            Value::Literal(text) => text.clone(),
-            Value::Secret(reference) => world.secret(reference)?.expose().to_owned(),
-        };
-        let unusable = |_| WorldError::Header(format!("`headers` for `{name}`"));
-        let mut value = HeaderValue::try_from(text).map_err(unusable)?;
-        value.set_sensitive(true);
-        map.insert(name.clone(), value);
+#[derive(Clone, Debug, Default)]
+struct Extra {
+    /// Those that are written in the configuration.
+    fixed: HeaderMap,
+    /// Those that are secrets.
+    live: Vec<(HeaderName, Arc<LiveSecret>)>,
+}
+
+impl Extra {
+    fn new(world: &World, headers: &[(HeaderName, Value)]) -> Result<Self, WorldError> {
+        let mut extra = Self::default();
+        for (name, value) in headers {
+            match value {
+                Value::Literal(text) => {
+                    let unusable = |_| WorldError::Header(format!("`headers` for `{name}`"));
+                    let mut value = HeaderValue::from_str(text).map_err(unusable)?;
+                    value.set_sensitive(true);
+                    extra.fixed.insert(name.clone(), value);
+                }
+                Value::Secret(reference) => {
+                    let secret = world.live(reference)?;
+                    credential::header(name, "", &secret)?;
+                    extra.live.push((name.clone(), secret));
+                }
+            }
+        }
+        Ok(extra)
     }
-    Ok(map)
+
+    /// Writes those that are secrets into `map`, as they are now.
+    fn write(&self, map: &mut HeaderMap) -> Result<(), UpstreamError> {
+        for (name, secret) in &self.live {
+            let value = credential::header(name, "", secret).map_err(UpstreamError::World)?;
+            map.insert(name.clone(), value);
+        }
+        Ok(())
+    }
 }
 
 const MISDIRECTED: UpstreamError = UpstreamError::Protocol("the permit is for something else");

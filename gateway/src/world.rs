@@ -3,18 +3,16 @@
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
-use std::{env, io};
 
-use http::HeaderValue;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::clock::Clock;
 use crate::fetch::Ways;
-use crate::file;
 use crate::metrics::Metrics;
 use crate::pem::{self, PemError};
 use crate::secret::Secret;
-use crate::settings::{Limits, OwnCertificate, SECRET, SecretRef, ServerTls, Way};
+use crate::secrets::{self, LiveSecret, ReadOnce, SecretError, SecretStore};
+use crate::settings::{Limits, OwnCertificate, SecretRef, ServerTls, Way};
 use crate::task::Tasks;
 use crate::trust::{Own, Trust};
 
@@ -27,14 +25,8 @@ const PATIENCE: Duration = Duration::from_secs(10);
 #[derive(Debug, thiserror::Error)]
 pub enum WorldError {
     /// A secret is not where it should be.
-    #[error("could not read the secret from {place}")]
-    Secret {
-        /// Where.
-        place: String,
-        /// Why.
-        #[source]
-        cause: io::Error,
-    },
+    #[error(transparent)]
+    Secret(#[from] SecretError),
     /// A certificate or a key cannot be used.
     #[error(transparent)]
     Pem(#[from] PemError),
@@ -61,6 +53,9 @@ pub struct World {
     pub tasks: Tasks,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// The secrets that are in use.
+    pub secrets: Arc<SecretStore>,
+    read: ReadOnce,
     limits: Limits,
     machine: OnceLock<Arc<RootCertStore>>,
 }
@@ -69,43 +64,42 @@ impl World {
     /// The world at the time of `clock`.
     #[must_use]
     pub fn new(clock: Arc<dyn Clock>, limits: Limits, tasks: Tasks, metrics: Arc<Metrics>) -> Self {
-        Self { clock, limits, tasks, metrics, machine: OnceLock::new() }
+        let secrets = Arc::new(SecretStore::new(Arc::clone(&clock), Arc::clone(&metrics)));
+        let (read, machine) = (ReadOnce::default(), OnceLock::new());
+        Self { clock, limits, tasks, metrics, secrets, read, machine }
     }
 
-    /// Reads a secret.
+    /// The same world, with the secrets of `store`.
+    #[must_use]
+    pub fn with_secrets(self, store: &Arc<SecretStore>) -> Self {
+        Self { secrets: Arc::clone(store), ..self }
+    }
+
+    /// A secret that may become another while it is used.
     ///
     /// # Errors
     /// When it is not there, or is empty.
-    pub fn secret(&self, reference: &SecretRef) -> Result<Secret, WorldError> {
-        let (place, text) = match reference {
-            SecretRef::Env(name) => {
-                let missing = |_| io::Error::new(io::ErrorKind::NotFound, "not set, or not UTF-8");
-                (format!("the environment variable `{name}`"), env::var(name).map_err(missing))
-            }
-            SecretRef::File(path) => {
-                (format!("the file `{}`", path.display()), file::text(path, SECRET))
-            }
-        };
-        let text = text.map_err(|cause| WorldError::Secret { place: place.clone(), cause })?;
-        // Files end with a line end that is not part of the secret.
-        let text = text.trim_end_matches(['\n', '\r']);
-        if text.is_empty() {
-            let cause = io::Error::new(io::ErrorKind::InvalidData, "it is empty");
-            return Err(WorldError::Secret { place, cause });
-        }
-        Ok(Secret::new(text.into()))
+    pub fn live(&self, reference: &SecretRef) -> Result<Arc<LiveSecret>, WorldError> {
+        Ok(self.read.hold(&self.secrets, reference)?)
     }
 
-    /// What stands in `Authorization` to show a secret (RFC 6750 section 2.1).
+    /// A secret as it is now.
+    ///
+    /// # Errors
+    /// When it is not there, or is empty.
+    pub fn secret(&self, reference: &SecretRef) -> Result<Arc<Secret>, WorldError> {
+        Ok(self.live(reference)?.now()?)
+    }
+
+    /// A secret that can stand in `Authorization` (RFC 6750 section 2.1).
     ///
     /// # Errors
     /// When it is not there, or cannot stand in a header.
-    pub fn bearer(&self, reference: &SecretRef) -> Result<HeaderValue, WorldError> {
-        let secret = self.secret(reference)?;
-        let value = HeaderValue::try_from(format!("Bearer {}", secret.expose()));
-        let mut value = value.map_err(|_unusable| WorldError::Header("a guardrail".to_owned()))?;
-        value.set_sensitive(true);
-        Ok(value)
+    pub fn bearer(&self, reference: &SecretRef) -> Result<Arc<LiveSecret>, WorldError> {
+        let live = self.live(reference)?;
+        let unusable = || WorldError::Header(secrets::place(reference));
+        live.bearer().ok_or_else(unusable)?;
+        Ok(live)
     }
 
     /// How connections to a server are made.

@@ -11,7 +11,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 
 use super::file::appending;
-use super::sink::{Apart, Sink as _};
+use super::sink::{Apart, Rendering, Sink as _};
 use super::spool::{Outlet, Spool};
 use super::watch::{Lost, Watch};
 
@@ -92,7 +92,8 @@ impl CheckpointFile {
         }
         let length = file.metadata()?.len();
         let out = Arc::new(ArcSwap::from_pointee(file));
-        Apart { name: NAME, out: Arc::clone(&out), synced: regular, outlet }.start()?;
+        let (out_of_it, written) = (Arc::clone(&out), Rendering::Whole);
+        Apart { name: NAME, out: out_of_it, synced: regular, written, outlet }.start()?;
         let state = Mutex::new(State { last: first.last().cloned(), length, lost: None });
         Ok(Kept { path, regular, out, spool, state })
     }

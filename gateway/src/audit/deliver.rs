@@ -4,6 +4,7 @@
 use std::io;
 use std::net::SocketAddr;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::thread;
 use std::time::Duration;
 
@@ -18,8 +19,9 @@ use tokio::runtime::Builder;
 use super::chain::read;
 use super::spool::{Outlet, patience};
 use super::{ocsf, otlp};
-use crate::fetch::Endpoint;
+use crate::fetch::{Endpoint, FetchError};
 use crate::report::Chain;
+use crate::secrets::LiveSecret;
 use crate::settings::Format;
 
 /// Most bytes of one request.
@@ -44,9 +46,9 @@ pub struct Delivery {
 #[derive(Debug)]
 pub enum Receiver {
     /// By POST, shown this.
-    Http(Box<Endpoint>, Option<HeaderValue>),
+    Http(Box<Endpoint>, Option<Arc<LiveSecret>>),
     /// By POST as logs of OTLP, shown this.
-    Otlp(Box<Endpoint>, Option<HeaderValue>),
+    Otlp(Box<Endpoint>, Option<Arc<LiveSecret>>),
     /// By UDP.
     Udp(SocketAddr, u8),
     /// By TCP.
@@ -178,12 +180,14 @@ async fn in_time(sent: impl Future<Output = io::Result<()>>) -> Result<(), Strin
 
 async fn post(
     endpoint: &Endpoint,
-    token: Option<&HeaderValue>,
+    token: Option<&Arc<LiveSecret>>,
     lines: &[Bytes],
 ) -> Result<(), String> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-ndjson"));
-    headers.extend(token.map(|token| (AUTHORIZATION, token.clone())));
+    if let Some(token) = token {
+        headers.insert(AUTHORIZATION, shown(token)?);
+    }
     let body = lines.concat().into();
     let answer = endpoint.send(Method::POST, headers, body).await;
     match answer.map_err(|error| Chain(&error).to_string())?.status {
@@ -192,14 +196,21 @@ async fn post(
     }
 }
 
+/// What a receiver is shown.
+fn shown(token: &LiveSecret) -> Result<HeaderValue, String> {
+    token.bearer().ok_or_else(|| Chain(&FetchError::Token).to_string())
+}
+
 async fn logs(
     endpoint: &Endpoint,
-    token: Option<&HeaderValue>,
+    token: Option<&Arc<LiveSecret>>,
     lines: &[Bytes],
 ) -> Result<Bytes, String> {
     let mut headers = HeaderMap::new();
     headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/x-protobuf"));
-    headers.extend(token.map(|token| (AUTHORIZATION, token.clone())));
+    if let Some(token) = token {
+        headers.insert(AUTHORIZATION, shown(token)?);
+    }
     let answer = endpoint.send(Method::POST, headers, otlp::request(lines).into()).await;
     let answer = answer.map_err(|error| Chain(&error).to_string())?;
     match answer.status {

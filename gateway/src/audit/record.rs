@@ -19,6 +19,7 @@ use policy::principal::{Principal, Proof};
 use super::captured::{Captured, Excerpt};
 use super::chain::SCHEMA;
 use super::tree::{Hash, Tree};
+use crate::detail::Detail;
 use crate::ending::{Ending, Outcome};
 use crate::hex;
 use crate::masking;
@@ -325,6 +326,8 @@ impl Record {
                 plain(line, "definition", definition.as_bytes());
             }
         }
+        let detail = end.and_then(|(ending, _)| ending.detail);
+        foreign(line, "detail", detail.map(Detail::code));
         if let Some((_, now)) = end {
             let total = now.saturating_duration_since(self.started);
             let mut durations = Object::open(line.ours("durationMicros"));
@@ -619,6 +622,8 @@ pub(super) struct Counted {
     pub(super) outcome: Outcome,
     /// Why.
     pub(super) reason: Option<&'static str>,
+    /// Which check their credentials did not pass.
+    pub(super) detail: Option<Detail>,
     /// With which HTTP status.
     pub(super) status: u16,
 }
@@ -646,6 +651,8 @@ impl Event<'_> {
         if self.crashed {
             line.raw("crashed", "true");
         }
+        let detail = counted.and_then(|counted| counted.detail);
+        foreign(line, "detail", detail.map(Detail::code));
         if let Some(digest) = &self.digest {
             line.text("digest", &hex::encode(digest));
         }
@@ -695,7 +702,7 @@ impl Event<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::tree::Tree;
-    use super::{Counted, Event, Outcome, RecordId};
+    use super::{Counted, Detail, Event, Outcome, RecordId};
     use std::time::{Duration, UNIX_EPOCH};
 
     #[test]
@@ -717,6 +724,7 @@ mod tests {
                 since: UNIX_EPOCH,
                 outcome: Outcome::Refused,
                 reason: Some("r"),
+                detail: Some(Detail::Signature),
                 status: 401,
             }),
             sink: Some("s"),

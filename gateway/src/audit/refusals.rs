@@ -17,6 +17,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Instant, SystemTime};
 
 use super::record::Record;
+use crate::detail::Detail;
 use crate::ending::{Ending, Outcome};
 use crate::settings;
 
@@ -63,6 +64,8 @@ pub(super) struct Kind {
     pub(super) outcome: Outcome,
     /// Why.
     pub(super) reason: Option<&'static str>,
+    /// Which check their credentials did not pass, if that is why.
+    pub(super) detail: Option<Detail>,
     /// With which HTTP status.
     pub(super) status: u16,
 }
@@ -70,14 +73,14 @@ pub(super) struct Kind {
 impl Kind {
     /// Of what the server called `name` has asked.
     pub(super) fn of_server(name: &str, ending: Ending) -> Self {
-        let Ending { outcome, status, reason, .. } = ending;
-        Self { address: Address::Server(name.into()), outcome, reason, status }
+        let Ending { outcome, status, reason, detail, .. } = ending;
+        Self { address: Address::Server(name.into()), outcome, reason, detail, status }
     }
 
     /// Of a request, by where it came from.
     pub(super) fn of(record: &Record, ending: Ending) -> Self {
-        let Ending { outcome, status, reason, .. } = ending;
-        Self { address: Address::of(record.peer.ip()), outcome, reason, status }
+        let Ending { outcome, status, reason, detail, .. } = ending;
+        Self { address: Address::of(record.peer.ip()), outcome, reason, detail, status }
     }
 }
 
@@ -213,7 +216,8 @@ mod tests {
 
     fn kind(address: &str) -> Kind {
         let address = Address::of(address.parse::<IpAddr>().unwrap());
-        Kind { address, outcome: Outcome::Refused, reason: Some("credential-missing"), status: 401 }
+        let (outcome, reason) = (Outcome::Refused, Some("credential-missing"));
+        Kind { address, outcome, reason, detail: None, status: 401 }
     }
 
     fn refusals() -> (Refusals, Instant) {

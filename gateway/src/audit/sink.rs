@@ -13,6 +13,7 @@ use arc_swap::ArcSwap;
 use bytes::Bytes;
 use tokio::runtime::Builder;
 
+use super::lines::{self, Colours};
 use super::spool::{Outlet, Spool, patience};
 use super::watch::{Lost, Watch};
 use crate::settings::Rotation;
@@ -86,15 +87,24 @@ pub trait Sink: fmt::Debug + Send {
     }
 }
 
+/// How records are written to a stream.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rendering {
+    /// As they are.
+    Whole,
+    /// As lines for people, without those that say nothing to them.
+    Lines(Colours),
+}
+
 /// Writes what comes out of `outlet` to standard output.
 ///
 /// # Errors
 /// When there can be no more threads.
-pub fn write_to_stdout(outlet: Outlet) -> io::Result<()> {
+pub fn write_to_stdout(outlet: Outlet, written: Rendering) -> io::Result<()> {
     // Without the buffer of the library: what was taken is known to the byte.
     let out = File::from(io::stdout().as_fd().try_clone_to_owned()?);
     let out = Arc::new(ArcSwap::from_pointee(out));
-    Apart { name: "audit-stdout", out, synced: false, outlet }.start()
+    Apart { name: "audit-stdout", out, synced: false, written, outlet }.start()
 }
 
 /// Somebody who writes on a thread of its own: a reader that stalls must stall calls by refusing them,
@@ -106,6 +116,8 @@ pub(super) struct Apart {
     pub(super) out: Arc<ArcSwap<File>>,
     /// Nothing is delivered before it is on the disk.
     pub(super) synced: bool,
+    /// How lines are written.
+    pub(super) written: Rendering,
     pub(super) outlet: Outlet,
 }
 
@@ -144,7 +156,14 @@ impl Apart {
     }
 
     async fn line(&mut self, line: &Bytes) {
-        let (mut rest, mut failures) = (&**line, 0);
+        let shown = match self.written {
+            Rendering::Whole => None,
+            Rendering::Lines(colours) => {
+                let shown = lines::line(line, colours).map(|line| format!("{line}\n"));
+                Some(shown.unwrap_or_default())
+            }
+        };
+        let (mut rest, mut failures) = (shown.as_ref().map_or(&**line, String::as_bytes), 0);
         while !rest.is_empty() {
             let out = self.out.load_full();
             match (&*out).write(rest) {

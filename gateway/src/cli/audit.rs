@@ -557,7 +557,8 @@ fn words(record: Value<'_>) -> Vec<u8> {
     if let (Some("start" | "applied"), Some(policy)) = (text("event").as_deref(), text("policy")) {
         word(&policy);
     }
-    let why: Vec<_> = ["reason", "rule", "what"].iter().filter_map(|name| text(name)).collect();
+    let why: Vec<_> =
+        ["reason", "detail", "rule", "what"].iter().filter_map(|name| text(name)).collect();
     let why = (!why.is_empty()).then(|| why.join(", "));
     let why: Vec<_> = why.into_iter().chain(findings(record)).collect();
     if !why.is_empty() {

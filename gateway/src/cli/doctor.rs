@@ -160,7 +160,7 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
             return ExitCode::from(FAILED);
         }
     };
-    super::log("off");
+    super::log_in_words("off");
     let mut looks = Looks::default();
     configuration(&mut looks, file, &text);
     clock(&mut looks, file);

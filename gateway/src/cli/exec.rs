@@ -11,12 +11,12 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Args;
-use gateway::settings::{Listener, Settings};
+use gateway::settings::{Listener, Settings, Terminal};
 use gateway::start::{self, Running};
 use gateway::watchdog::Begins;
 
 use super::export::{Client, Door, KEY, snippet};
-use super::{complain, run_to_end, settings_to_serve, told_to_stop};
+use super::{Format, complain, logging, run_to_end, settings_to_serve, told_to_stop};
 
 /// What stands for the file with the servers in the arguments of the program.
 const PLACE: &str = "{}";
@@ -26,6 +26,10 @@ pub(super) struct Exec {
     /// The configuration.
     #[arg(short, long, value_name = "FILE", default_value = super::USUAL)]
     config: PathBuf,
+    /// How the log is written. For people there is a line for each request only if this is given: the terminal is the
+    /// program's.
+    #[arg(long, value_enum, value_name = "FORMAT")]
+    log_format: Option<Format>,
     /// The program and its arguments. `{}` stands for a file that says where the gateway is, in the
     /// form of `.mcp.json`; the variables `PORTCULLIS_URL` and `PORTCULLIS_MCP_CONFIG` say it too.
     #[arg(
@@ -39,10 +43,11 @@ pub(super) struct Exec {
 
 /// Runs the gateway, and the program beside it; ends as the program does.
 pub(super) fn run(exec: Exec) -> ExitCode {
-    let settings = match settings_to_serve(&exec.config) {
-        Ok(settings) => settings,
+    let mut settings = match settings_to_serve(&exec.config) {
+        Ok(settings) => logging(settings, exec.log_format),
         Err(code) => return code,
     };
+    settings.log.terminal = Terminal::Shared;
     let again = match super::settings(&exec.config) {
         Ok(settings) => settings,
         Err(code) => return code,

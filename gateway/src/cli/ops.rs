@@ -12,11 +12,12 @@ use std::process::ExitCode;
 use std::time::Duration;
 
 use clap::{Args, Subcommand};
-use gateway::file;
+use gateway::clock::System;
 use gateway::killswitch::{self, Act};
 use gateway::live::Names;
 use gateway::report::Chain;
 use gateway::secret::Secret;
+use gateway::secrets;
 use gateway::selftest::words;
 use gateway::settings::operator::Operator;
 use gateway::settings::{self, SecretRef};
@@ -483,14 +484,8 @@ pub(super) fn selftest(selftest: &Selftest) -> ExitCode {
 }
 
 fn secret(reference: &SecretRef) -> Result<Secret, String> {
-    let text = match reference {
-        SecretRef::Env(name) => {
-            std::env::var(name).map_err(|_unset| format!("the variable `{name}` is not set"))?
-        }
-        SecretRef::File(path) => file::text(path, LONGEST)
-            .map_err(|error| format!("could not read `{}`: {error}", path.display()))?,
-    };
-    Ok(Secret::new(text.trim().into()))
+    let read = secrets::read(reference, &System).map_err(|error| Chain(&error).to_string())?;
+    Ok(Secret::new(read.expose().trim().into()))
 }
 
 /// A request.

@@ -26,7 +26,7 @@ use super::questions::{Asker, Questions};
 use super::{Asked, TokenError};
 use crate::bounded::Bounded;
 use crate::clock::Clock;
-use crate::jose::{JoseError, Jws, LONGEST, text};
+use crate::jose::{Jws, LONGEST, text};
 use crate::oauth::Authority;
 use crate::resource::Resource;
 use crate::seal::Sealer;
@@ -272,14 +272,7 @@ impl Bearer {
         if until <= now {
             return Err(TokenError::Expired);
         }
-        if !self.place(&verified).is_some_and(|(place, _)| resource.issuers.contains(&place)) {
-            return Err(TokenError::Issuer);
-        }
-        let good = verified.good.as_ref().ok_or(TokenError::Inactive)?;
-        // A token that is good for somebody else as well could have been taken there.
-        if !good.audiences.iter().all(|audience| resource.accepts(audience)) {
-            return Err(TokenError::Audience);
-        }
+        let good = self.for_resource(resource, &verified)?;
         let body = self.proved(resource, good, token, dpop, asked, now)?;
         if let Some(wanted) = resource.proof
             && !wanted.is_met_by(good.principal.claims.proof)
@@ -288,6 +281,51 @@ impl Bearer {
         }
         let (principal, token) = (Arc::clone(&good.principal), Arc::clone(&good.token));
         Ok(Accepted { principal, token, until: verified.until, body })
+    }
+
+    /// What was verified, if it is good for this resource.
+    fn for_resource<'a>(
+        &self,
+        resource: &Resource,
+        verified: &'a Verified,
+    ) -> Result<&'a Good, TokenError> {
+        if !self.place(verified).is_some_and(|(place, _)| resource.issuers.contains(&place)) {
+            return Err(TokenError::IssuerOfRoute);
+        }
+        let good = verified.good.as_ref().ok_or(TokenError::Inactive)?;
+        // A token that is good for somebody else as well could have been taken there.
+        if !resource.accepts(&good.audiences) {
+            return Err(TokenError::Audience);
+        }
+        Ok(good)
+    }
+
+    /// What becomes of a signed token on the way to this resource: who would come of it, and what its holder would
+    /// still have to prove; without remembering anything and without a request.
+    pub(super) async fn examine(
+        &self,
+        resource: &Resource,
+        token: &str,
+    ) -> Result<(Arc<Principal>, Confirmation), TokenError> {
+        if !is_written_as_a_token(token) || !looks_signed(token) {
+            return Err(TokenError::Shape);
+        }
+        let verified = self.verify(token, self.clock.now()).await?;
+        let good = self.for_resource(resource, &verified)?;
+        if let Some(wanted) = resource.proof
+            && !wanted.is_met_by(good.principal.claims.proof)
+        {
+            return Err(TokenError::Unbound);
+        }
+        Ok((Arc::clone(&good.principal), good.confirmation.clone()))
+    }
+
+    /// The name of the issuer that a token says it is of, if that is configured. Nothing of it is believed.
+    pub(super) fn said_issuer(&self, token: &str) -> Option<&str> {
+        let read = Jws::read(token).ok()?;
+        let said = text(read.unverified(), "iss").ok()??;
+        let known = self.issuers.iter().find(|known| known.settings.issuer == said)?;
+        Some(&known.settings.name)
     }
 
     /// Whether the holder of the token has proved what it has to prove.
@@ -369,8 +407,7 @@ impl Bearer {
         peer: Option<IpAddr>,
         now: SystemTime,
     ) -> Result<Arc<Verified>, TokenError> {
-        let charset = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
-        if token.len() > LONGEST || !token.bytes().all(charset) {
+        if !is_written_as_a_token(token) {
             return Err(TokenError::Shape);
         }
         let name = sha256(token.as_bytes());
@@ -428,7 +465,7 @@ impl Bearer {
             Some(_) | None => return Err(TokenError::Kind),
         }
         if !settings.algorithms.contains(&read.algorithm) {
-            return Err(TokenError::Jose(JoseError::Algorithm));
+            return Err(TokenError::Algorithm);
         }
         let (key, generation) = match known.ring.find(read.kid.as_deref(), read.algorithm).await {
             Found::Key(key, generation) => (key, generation),
@@ -501,6 +538,12 @@ impl Bearer {
         let missing = self.issuers.iter().filter(|known| !known.ring.is_known());
         missing.map(|known| &*known.settings.name)
     }
+}
+
+/// Whether a text is as a bearer token is written, and not longer than is read (RFC 6750, section 2.1).
+fn is_written_as_a_token(text: &str) -> bool {
+    let charset = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~+/=".contains(&byte);
+    text.len() <= LONGEST && text.bytes().all(charset)
 }
 
 /// Three parts: a token that can be read.

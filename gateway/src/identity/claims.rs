@@ -10,7 +10,7 @@ use policy::json::{Kind, Value};
 use policy::name::{ClientId, GroupName, PrincipalId, RoleName, Scope};
 use policy::principal::{Claims, Principal, Proof};
 
-use super::TokenError;
+use super::{ClaimError, TokenError};
 use crate::jose::{seconds, text};
 use crate::settings::{ClaimPath, Implied, Issuer};
 
@@ -41,11 +41,11 @@ pub(super) struct Grant {
 
 /// What the holder of a token has to prove (RFC 7800).
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Confirmation {
+pub struct Confirmation {
     /// That the connection has the certificate with this digest (RFC 8705).
-    pub(super) certificate: Option<Box<str>>,
+    pub certificate: Option<Box<str>>,
     /// That it has the key with this digest (RFC 9449).
-    pub(super) key: Option<Box<str>>,
+    pub key: Option<Box<str>>,
 }
 
 /// From where what is said comes.
@@ -65,26 +65,70 @@ pub(super) fn read(
     form: Form,
     now: SystemTime,
 ) -> Result<Grant, TokenError> {
-    let invalid = |_| TokenError::Claims;
+    let invalid = |_| TokenError::Claims(ClaimError::Times);
     let now = now.duration_since(UNIX_EPOCH).unwrap_or_default().as_secs();
-    let skew = issuer.clock_skew.as_secs();
     let expires = seconds(claims, "exp").map_err(invalid)?;
     let begins = seconds(claims, "nbf").map_err(invalid)?;
     let issued = seconds(claims, "iat").map_err(invalid)?;
     let token = text(claims, "jti").map_err(invalid)?;
-    let strict = form == Form::Token && !issuer.untyped;
-    if strict && (issued.is_none() || token.is_none()) {
-        return Err(TokenError::Claims);
+    if form == Form::Token && !issuer.untyped {
+        issued.ok_or(TokenError::Claims(ClaimError::Issued))?;
+        token.as_ref().ok_or(TokenError::Claims(ClaimError::Id))?;
     }
     if OF_ID_TOKENS.iter().any(|name| claims.get(name).is_some()) {
-        return Err(TokenError::Kind);
+        return Err(TokenError::IdToken);
     }
-    let presented = match form {
-        // Its header says what it is, and was looked at before.
-        Form::Token => Presented::Bearer,
-        Form::Answer => presented(issuer, claims)?,
+    let presented = presented(issuer, claims, form)?;
+    let expires = expires.ok_or(TokenError::Claims(ClaimError::Expiry))?;
+    let expires = in_time(issuer, expires, begins, issued, now)?;
+    let confirmation = confirmation(claims)?;
+    // RFC 9449, section 6.2: a token of this type is bound to a key. One that is not could be used
+    // by anybody, although its issuer did not mean it to be.
+    if presented == Presented::Dpop && confirmation.key.is_none() {
+        return Err(TokenError::Confirmation);
+    }
+    let (proof, thumbprint) = match &confirmation {
+        Confirmation { certificate: None, key: None } => (Proof::None, None),
+        Confirmation { key: Some(key), .. } => (Proof::Dpop, Some(format!("jkt:{key}").into())),
+        Confirmation { certificate: Some(digest), key: None } => {
+            (Proof::Certificate, Some(format!("x5t:{digest}").into()))
+        }
     };
-    let expires = expires.ok_or(TokenError::Claims)?;
+    let paths = &issuer.claims;
+    let Identified { id, subject, client } = named(issuer, claims, form)?;
+    let id = PrincipalId::parse(&id).map_err(|_wrong| TokenError::Claims(ClaimError::Subject))?;
+    let client = client.map(|client| ClientId::parse(&client)).transpose();
+    let client = client.map_err(|_wrong| TokenError::Claims(ClaimError::Client))?;
+    if paths.groups.as_ref().is_some_and(|path| is_elsewhere(claims, path)) {
+        return Err(TokenError::Claims(ClaimError::GroupsElsewhere));
+    }
+    let groups = list(claims, paths.groups.as_ref(), |text| GroupName::parse(text).ok());
+    let groups = groups.ok_or(TokenError::Claims(ClaimError::Groups))?;
+    let roles = list(claims, paths.roles.as_ref(), |text| RoleName::parse(text).ok());
+    let mut said = Claims::default();
+    said.issuer = Some(issuer.name.clone());
+    said.subject = subject;
+    said.client = client;
+    said.roles = roles.ok_or(TokenError::Claims(ClaimError::Roles))?;
+    said.actors = actors(claims)?;
+    said.scopes = implied.closure(scopes(claims, paths.scopes.as_ref())?);
+    said.certificate = None;
+    said.proof = proof;
+    said.thumbprint = thumbprint;
+    said.token = token;
+    let principal = Principal { id, groups, claims: said }.bound();
+    Ok(Grant { principal, audiences: audiences(claims)?, expires, confirmation })
+}
+
+/// Until when a token is good that is good now, the difference between clocks included.
+fn in_time(
+    issuer: &Issuer,
+    expires: u64,
+    begins: Option<u64>,
+    issued: Option<u64>,
+    now: u64,
+) -> Result<SystemTime, TokenError> {
+    let skew = issuer.clock_skew.as_secs();
     if expires.saturating_add(skew) <= now {
         return Err(TokenError::Expired);
     }
@@ -96,69 +140,77 @@ pub(super) fn read(
     if lifetime > issuer.max_lifetime.as_secs() {
         return Err(TokenError::Lifetime);
     }
-    let confirmation = confirmation(claims)?;
-    // RFC 9449, section 6.2: a token of this type is bound to a key. One that is not could be used
-    // by anybody, although its issuer did not mean it to be.
-    if presented == Presented::Dpop && confirmation.key.is_none() {
-        return Err(TokenError::Proof);
-    }
-    let (proof, thumbprint) = match &confirmation {
-        Confirmation { certificate: None, key: None } => (Proof::None, None),
-        Confirmation { key: Some(key), .. } => (Proof::Dpop, Some(format!("jkt:{key}").into())),
-        Confirmation { certificate: Some(digest), key: None } => {
-            (Proof::Certificate, Some(format!("x5t:{digest}").into()))
-        }
-    };
+    Ok(UNIX_EPOCH + Duration::from_secs(expires.saturating_add(skew).min(1 << 40)))
+}
+
+/// Whom a token is about.
+struct Identified {
+    /// The principal.
+    id: String,
+    /// The user, if there is one.
+    subject: Option<Box<str>>,
+    /// The client.
+    client: Option<Box<str>>,
+}
+
+/// Whom a token is about, and who uses it.
+fn named(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Identified, TokenError> {
+    let (no_subject, no_client) =
+        (TokenError::Claims(ClaimError::Subject), TokenError::Claims(ClaimError::Client));
     let paths = &issuer.claims;
-    let subject = match &paths.subject {
+    let subject: Option<Box<str>> = match &paths.subject {
         Some(path) => at(claims, path).and_then(Value::as_str).map(Into::into),
-        None => text(claims, "sub").map_err(invalid)?,
+        None => text(claims, "sub").map_err(|_wrong| no_subject.clone())?,
     };
-    let client = match &paths.client {
+    let client: Option<Box<str>> = match &paths.client {
         Some(path) => at(claims, path).and_then(Value::as_str).map(Into::into),
         None => {
-            let azp = text(claims, "azp").map_err(invalid)?;
-            text(claims, "client_id").map_err(invalid)?.or(azp)
+            let said = |name: &str| text(claims, name).map_err(|_wrong| no_client.clone());
+            let azp = said("azp")?;
+            said("client_id")?.or(azp)
         }
     };
-    let client: Option<Box<str>> = client;
-    let subject: Option<Box<str>> = subject;
-    if form == Form::Token && client.is_none() {
-        return Err(TokenError::Claims);
+    let is_empty = client.as_deref() == Some("");
+    if is_empty || (form == Form::Token && client.is_none()) {
+        return Err(no_client);
     }
     // A token without `sub` belongs to nobody but its client. One that lacks the member that is
     // configured in place of `sub`, and has `sub`, is of somebody whose name is not known.
     let nobody = form == Form::Answer && claims.get("sub").is_none();
-    let (name, subject) = match (subject, client.as_deref()) {
+    let acts_for_itself = is_service(issuer, claims)?;
+    let (id, subject) = match (subject, client.as_deref()) {
+        (Some(_), Some(client)) if acts_for_itself => (service(issuer, client), None),
         // RFC 9068, sections 2.2 and 5: without a user `sub` is the client, whose id must not be
         // mistaken for the user of that name.
         (Some(subject), Some(client)) if *subject == *client => (service(issuer, client), None),
-        (Some(subject), _) if !subject.is_empty() => {
+        (Some(subject), _) if !subject.is_empty() && !acts_for_itself => {
             (format!("{}/{subject}", issuer.name), Some(subject))
         }
         (None, Some(client)) if nobody => (service(issuer, client), None),
-        (Some(_) | None, _) => return Err(TokenError::Claims),
+        (Some(_) | None, _) => return Err(no_subject),
     };
-    let id = PrincipalId::parse(&name);
-    let client = client.map(|client| ClientId::parse(&client)).transpose();
-    let groups = list(claims, paths.groups.as_ref(), |text| GroupName::parse(text).ok())?;
-    let roles = list(claims, paths.roles.as_ref(), |text| RoleName::parse(text).ok())?;
-    let expires = UNIX_EPOCH + Duration::from_secs(expires.saturating_add(skew).min(1 << 40));
-    let mut claims_read = Claims::default();
-    claims_read.issuer = Some(issuer.name.clone());
-    claims_read.subject = subject;
-    claims_read.client = client.map_err(|_wrong| TokenError::Claims)?;
-    claims_read.actors = actors(claims)?;
-    claims_read.roles = roles;
-    claims_read.scopes = implied.closure(scopes(claims, paths.scopes.as_ref())?);
-    claims_read.certificate = None;
-    claims_read.proof = proof;
-    claims_read.thumbprint = thumbprint;
-    claims_read.token = token;
-    let principal =
-        Principal { id: id.map_err(|_wrong| TokenError::Claims)?, groups, claims: claims_read };
-    let principal = principal.bound();
-    Ok(Grant { principal, audiences: audiences(claims)?, expires, confirmation })
+    Ok(Identified { id, subject, client })
+}
+
+/// Whether the issuer says, where it is configured to, that the client of a token acts for itself.
+fn is_service(issuer: &Issuer, claims: Value<'_>) -> Result<bool, TokenError> {
+    let Some(service) = &issuer.service else { return Ok(false) };
+    let Some(said) = at(claims, &service.claim) else { return Ok(false) };
+    let said = said.as_str().ok_or(TokenError::Claims(ClaimError::Service))?;
+    Ok(*said == *service.is)
+}
+
+/// Whether a token says that what is to stand at `path` is to be had elsewhere, because it would be too long: then
+/// nobody here knows it, and a rule that forbids something to a group would not apply.
+///
+/// OpenID Connect Core 1.0, section 5.6.2 (`_claim_names`); `hasgroups` is what Microsoft Entra ID writes where not
+/// even that fits.
+fn is_elsewhere(claims: Value<'_>, path: &ClaimPath) -> bool {
+    let Some(first) = path.0.first() else { return false };
+    let names = claims.get("_claim_names");
+    let moved = names.is_some_and(|names| !names.is_object() || names.get(first).is_some());
+    let has = claims.get("hasgroups").is_some_and(|has| has.as_bool() != Some(false));
+    moved || (has && &**first == "groups" && at(claims, path).is_none())
 }
 
 /// The principal of a client that calls in its own name.
@@ -173,28 +225,32 @@ enum Presented {
     Dpop,
 }
 
-/// Whether the answer is about an access token: refresh and ID tokens are active as well.
+/// Whether it is an access token, or an answer about one: refresh and ID tokens are signed and active as well.
 ///
-/// RFC 7662, section 2.2 (`token_type`, as in RFC 6749, section 7.1). Some issuers say it elsewhere as
-/// well: `typ` (Keycloak) and `token_use` (Ory Hydra, Amazon Cognito); what is said there has to fit.
-fn presented(issuer: &Issuer, claims: Value<'_>) -> Result<Presented, TokenError> {
+/// RFC 7662, section 2.2 (`token_type`, as in RFC 6749, section 7.1). The header of a token says it, and was looked
+/// at before. Some issuers say it elsewhere as well: `typ` (Keycloak) and `token_use` (Ory Hydra, Amazon Cognito);
+/// what is said there has to fit.
+fn presented(issuer: &Issuer, claims: Value<'_>, form: Form) -> Result<Presented, TokenError> {
     let said = |name: &str| -> Result<Option<String>, TokenError> {
-        let said = text(claims, name).map_err(|_wrong| TokenError::Claims)?;
+        let said = text(claims, name).map_err(|_wrong| TokenError::Use)?;
         Ok(said.map(|said| said.to_ascii_lowercase()))
     };
-    let presented = match said("token_type")?.as_deref() {
-        Some("bearer" | "access_token") => Presented::Bearer,
-        Some("dpop") => Presented::Dpop,
-        None if issuer.untyped => Presented::Bearer,
-        Some(_) | None => return Err(TokenError::Kind),
+    let typ = said("typ")?;
+    let presented = match (form, said("token_type")?.as_deref()) {
+        (Form::Token, _) if typ.as_deref() == Some("dpop") => Presented::Dpop,
+        (Form::Token, _) => Presented::Bearer,
+        (Form::Answer, Some("bearer" | "access_token")) => Presented::Bearer,
+        (Form::Answer, Some("dpop")) => Presented::Dpop,
+        (Form::Answer, None) if issuer.untyped => Presented::Bearer,
+        (Form::Answer, Some(_) | None) => return Err(TokenError::Use),
     };
-    let typ = match said("typ")?.as_deref() {
+    let typ = match typ.as_deref() {
         None | Some("bearer" | "dpop" | "at+jwt" | "application/at+jwt") => true,
         Some("jwt") => issuer.untyped,
         Some(_) => false,
     };
     let used = matches!(said("token_use")?.as_deref(), None | Some("access" | "access_token"));
-    if typ && used { Ok(presented) } else { Err(TokenError::Kind) }
+    if typ && used { Ok(presented) } else { Err(TokenError::Use) }
 }
 
 fn at<'a>(claims: Value<'a>, path: &ClaimPath) -> Option<Value<'a>> {
@@ -222,37 +278,38 @@ fn list<T: Ord>(
     claims: Value<'_>,
     path: Option<&ClaimPath>,
     parse: impl Fn(&str) -> Option<T>,
-) -> Result<BTreeSet<T>, TokenError> {
-    let Some(value) = path.and_then(|path| at(claims, path)) else { return Ok(BTreeSet::new()) };
+) -> Option<BTreeSet<T>> {
+    let Some(value) = path.and_then(|path| at(claims, path)) else { return Some(BTreeSet::new()) };
     let one = |value: Value<'_>| value.as_str().and_then(|text| parse(&text));
     let found: Option<BTreeSet<T>> = match value.kind() {
-        Kind::Null => return Ok(BTreeSet::new()),
+        Kind::Null => return Some(BTreeSet::new()),
         Kind::Array => value.items().take(MOST + 1).map(one).collect(),
         Kind::Plain | Kind::Escaped | Kind::Boolean | Kind::Number | Kind::Object => {
             one(value).map(|one| [one].into())
         }
     };
-    found.filter(|found| found.len() <= MOST).ok_or(TokenError::Claims)
+    found.filter(|found| found.len() <= MOST)
 }
 
 /// The scopes: a text with single spaces between them, or a list (RFC 9068, section 2.2.3).
 fn scopes(claims: Value<'_>, path: Option<&ClaimPath>) -> Result<BTreeSet<Scope>, TokenError> {
+    let wrong = || TokenError::Claims(ClaimError::Scopes);
     let value = match path {
         Some(path) => at(claims, path),
         None => claims.get("scope").or_else(|| claims.get("scp")),
     };
     let Some(value) = value else { return Ok(BTreeSet::new()) };
-    let parse = |text: &str| Scope::parse(text).map_err(|_wrong| TokenError::Claims);
+    let parse = |text: &str| Scope::parse(text).map_err(|_none| wrong());
     let found: BTreeSet<Scope> = match value.as_str() {
         Some(text) if text.is_empty() => BTreeSet::new(),
         Some(text) => text.split(' ').map(parse).collect::<Result<_, _>>()?,
         None if value.kind() == Kind::Array => {
-            let item = |item: Value<'_>| parse(&item.as_str().ok_or(TokenError::Claims)?);
+            let item = |item: Value<'_>| parse(&item.as_str().ok_or_else(wrong)?);
             value.items().take(MOST + 1).map(item).collect::<Result<_, _>>()?
         }
-        None => return Err(TokenError::Claims),
+        None => return Err(wrong()),
     };
-    if found.len() <= MOST { Ok(found) } else { Err(TokenError::Claims) }
+    if found.len() <= MOST { Ok(found) } else { Err(wrong()) }
 }
 
 /// Who acts for the caller, the nearest first.
@@ -260,7 +317,9 @@ fn actors(claims: Value<'_>) -> Result<Vec<Box<str>>, TokenError> {
     let (mut found, mut next) = (Vec::new(), claims.get("act"));
     while let Some(actor) = next {
         let subject = actor.get("sub").and_then(Value::as_str).filter(|_| actor.is_object());
-        let subject = subject.filter(|_| found.len() < ACTORS).ok_or(TokenError::Claims)?;
+        let subject = subject
+            .filter(|_| found.len() < ACTORS)
+            .ok_or(TokenError::Claims(ClaimError::Actors))?;
         found.push(subject.into());
         next = actor.get("act");
     }
@@ -274,15 +333,15 @@ fn confirmation(claims: Value<'_>) -> Result<Confirmation, TokenError> {
     // SHA-256 in Base64 for URLs.
     let digest = |value: Value<'_>| {
         let text = value.as_str().filter(|text| text.len() == 43);
-        text.map(Into::into).ok_or(TokenError::Proof)
+        text.map(Into::into).ok_or(TokenError::Confirmation)
     };
     for (member, value) in cnf.members() {
         match &*member {
             "x5t#S256" => found.certificate = Some(digest(value)?),
             "jkt" => found.key = Some(digest(value)?),
-            _ => return Err(TokenError::Proof),
+            _ => return Err(TokenError::Confirmation),
         }
     }
     let empty = found == Confirmation::default();
-    if empty || !cnf.is_object() { Err(TokenError::Proof) } else { Ok(found) }
+    if empty || !cnf.is_object() { Err(TokenError::Confirmation) } else { Ok(found) }
 }

@@ -17,8 +17,13 @@ use super::raw::{RawOps, RawSecret, RawSettings};
 use super::revoked::RevokedError;
 use super::variables::Lookup;
 use super::yaml::Node;
-use super::{Ops, Own, Program, Purpose, Reach, SecretRef, Settings, revoked};
+use super::{
+    Log, Ops, Own, Program, Purpose, Reach, SecretCommand, SecretRef, Settings, Terminal, revoked,
+};
 use crate::clock::{Clock as _, System};
+
+/// Most arguments of a program that says a secret.
+const ARGUMENTS: usize = 64;
 
 /// Sessions live this long unless the file says otherwise.
 const SESSION_LIFETIME: Duration = Duration::from_secs(12 * 3600);
@@ -137,6 +142,7 @@ pub(super) fn settings(
             revocations,
             audit,
             telemetry,
+            log: Log { format: raw.log.format, terminal: Terminal::Ours },
             names: labels(&json),
             session_keys,
             session_lifetime,
@@ -261,14 +267,68 @@ impl Compiler<'_> {
     }
 
     pub(super) fn secret(&mut self, at: &str, raw: RawSecret) -> Option<SecretRef> {
-        match (raw.from_env, raw.from_file) {
-            (Some(variable), None) => Some(self.secret_in_variable(at, variable)),
-            (None, Some(file)) => Some(self.secret_in_file(at, file)),
+        let times = [
+            ("cacheTime", raw.cache_time.is_some()),
+            ("timeout", raw.timeout.is_some()),
+            ("maxStale", raw.max_stale.is_some()),
+        ];
+        for (key, _) in times.iter().filter(|(_, given)| *given && raw.from_command.is_none()) {
+            let message = format!("`{key}` belongs to `fromCommand`");
+            self.report(&format!("{at}/{key}"), message, "remove it");
+        }
+        match raw {
+            RawSecret { from_env: Some(variable), from_file: None, from_command: None, .. } => {
+                Some(self.secret_in_variable(at, variable))
+            }
+            RawSecret { from_env: None, from_file: Some(file), from_command: None, .. } => {
+                Some(self.secret_in_file(at, file))
+            }
+            RawSecret { from_env: None, from_file: None, from_command: Some(line), .. } => {
+                let times = [&raw.cache_time, &raw.timeout, &raw.max_stale];
+                self.secret_of_program(at, line, times.map(|time| time.as_deref()))
+            }
             _ => {
-                let help = "give exactly one of `fromEnv` and `fromFile`";
+                let help = "give exactly one of `fromEnv`, `fromFile` and `fromCommand`";
                 self.report(at, "it is not clear where the secret is", help);
                 None
             }
         }
+    }
+
+    /// A secret that a program says; the times are `cacheTime`, `timeout` and `maxStale`.
+    fn secret_of_program(
+        &mut self,
+        at: &str,
+        line: Vec<String>,
+        [cache_time, timeout, max_stale]: [Option<&str>; 3],
+    ) -> Option<SecretRef> {
+        const MINUTE: Duration = Duration::from_secs(60);
+        const DAY: Duration = Duration::from_secs(24 * 3600);
+        let command = format!("{at}/fromCommand");
+        let mut words = line.into_iter();
+        let program = words.next().map(PathBuf::from);
+        let args: Vec<_> = words.collect();
+        if args.len() > ARGUMENTS || args.iter().any(|arg| arg.contains('\0')) {
+            let message = format!("more than {ARGUMENTS} arguments, or one with a NUL in it");
+            self.report(&command, message, "write a script, and name that");
+        }
+        let Some(program) = program.filter(|program| program.is_absolute()) else {
+            let help = "write a list: `[/usr/bin/vault, kv, get, -field=token, secret/crm]`; no shell reads it and no \
+                        `PATH` is searched";
+            self.report(&command, "it does not begin with the absolute path of a program", help);
+            return None;
+        };
+        let mut time = |key: &str, text, usual, most| {
+            self.time_within(&format!("{at}/{key}"), text, usual, most)
+        };
+        let cache_time = time("cacheTime", cache_time, MINUTE * 5, DAY);
+        let timeout = time("timeout", timeout, MINUTE / 6, MINUTE);
+        let max_stale = time("maxStale", max_stale, MINUTE * 60, DAY);
+        // Programs behind the gateway may run it as well, and must not change it.
+        self.uses.believed.push(program.clone());
+        let secret = SecretCommand { program, args, cache_time, timeout, max_stale };
+        let secret = SecretRef::Command(Box::new(secret));
+        self.secrets.push((command, secret.clone()));
+        Some(secret)
     }
 }

@@ -150,7 +150,8 @@ impl Compiler<'_> {
         let mut found = Vec::new();
         for (n, raw) in headers.into_iter().enumerate() {
             let at = format!("{at}/headers/{n}");
-            let secret = raw.from_env.is_some() || raw.from_file.is_some();
+            let secret =
+                raw.from_env.is_some() || raw.from_file.is_some() || raw.from_command.is_some();
             if secret && url.is_some() && !secure && !local {
                 let help = "use `https`: whoever listens on the way could take it";
                 self.report(&at, "a secret would be sent in the clear", help);
@@ -273,7 +274,14 @@ impl Compiler<'_> {
         }
         let usual = if name == http::header::AUTHORIZATION { "Bearer " } else { "" };
         let prefix = raw.prefix.as_deref().unwrap_or(usual).into();
-        let secret = RawSecret { from_env: raw.from_env, from_file: raw.from_file };
+        let secret = RawSecret {
+            from_env: raw.from_env,
+            from_file: raw.from_file,
+            from_command: raw.from_command,
+            cache_time: raw.cache_time,
+            timeout: raw.timeout,
+            max_stale: raw.max_stale,
+        };
         Some(Credential::Header { name, prefix, secret: self.secret(at, secret)? })
     }
 
@@ -305,9 +313,15 @@ impl Compiler<'_> {
         raw: &RawRouteOauth,
         identity: &Identity,
     ) -> RouteOauth {
-        for (key, text) in raw.resource.iter().map(|text| ("resource".to_owned(), text)).chain(
-            raw.audiences.iter().enumerate().map(|(n, text)| (format!("audiences/{n}"), text)),
-        ) {
+        for (key, text) in raw
+            .resource
+            .iter()
+            .map(|text| ("resource".to_owned(), text))
+            .chain(
+                raw.audiences.iter().enumerate().map(|(n, text)| (format!("audiences/{n}"), text)),
+            )
+            .chain(raw.besides.iter().enumerate().map(|(n, text)| (format!("besides/{n}"), text)))
+        {
             let printable = text.bytes().all(|byte| byte.is_ascii_graphic());
             if text.is_empty() || !printable {
                 let help = "write it exactly as it stands in `aud`";
@@ -344,6 +358,7 @@ impl Compiler<'_> {
         RouteOauth {
             resource: raw.resource.as_deref().map(Into::into),
             audiences: raw.audiences.iter().map(|text| text.as_str().into()).collect(),
+            besides: raw.besides.iter().map(|text| text.as_str().into()).collect(),
             issuers,
             scopes: self.scopes(&format!("{at}/scopes"), &raw.scopes),
             proof: raw.proof,

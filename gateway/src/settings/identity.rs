@@ -81,6 +81,8 @@ pub struct Issuer {
     pub max_stale: Duration,
     /// Where in a token things stand.
     pub claims: ClaimPaths,
+    /// How it says that a client acts for itself.
+    pub service: Option<ServiceClaim>,
     /// How it is asked about tokens.
     pub introspection: Option<Introspection>,
     /// How it is reached.
@@ -111,6 +113,15 @@ pub struct ClaimPaths {
     pub scopes: Option<ClaimPath>,
     /// The client.
     pub client: Option<ClaimPath>,
+}
+
+/// What an issuer says in a token of a client that acts for itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceClaim {
+    /// Where.
+    pub claim: ClaimPath,
+    /// The text that stands there.
+    pub is: Box<str>,
 }
 
 /// A JSON Pointer (RFC 6901), in parts.
@@ -237,6 +248,10 @@ impl Compiler<'_> {
         let cooldown = time("cooldown", &raw.cooldown, MINUTE / 2, HOUR);
         let max_stale = time("maxStale", &raw.max_stale, HOUR, HOUR * 24);
         let claims = self.claim_paths(&format!("{at}/claims"), raw.claims);
+        let service = raw.service.and_then(|raw| {
+            let claim = self.claim_path(&format!("{at}/service/claim"), &raw.claim)?;
+            Some(ServiceClaim { claim, is: raw.is.into() })
+        });
         let introspection = raw
             .introspection
             .and_then(|raw| self.introspection(&format!("{at}/introspection"), raw, &way));
@@ -253,6 +268,7 @@ impl Compiler<'_> {
             cooldown,
             max_stale,
             claims,
+            service,
             introspection,
             way,
         })
@@ -282,16 +298,8 @@ impl Compiler<'_> {
     }
 
     fn claim_paths(&mut self, at: &str, raw: RawClaims) -> ClaimPaths {
-        let mut path = |key: &str, text: Option<String>| {
-            let text = text?;
-            let Some(rest) = text.strip_prefix('/') else {
-                let message = format!("`{}` is not a JSON Pointer", text.escape_debug());
-                self.report(&format!("{at}/{key}"), message, "write `/realm_access/roles`");
-                return None;
-            };
-            let part = |part| unescaped(part).into();
-            Some(ClaimPath(rest.split('/').map(part).collect()))
-        };
+        let mut path =
+            |key: &str, text: Option<String>| self.claim_path(&format!("{at}/{key}"), &text?);
         ClaimPaths {
             subject: path("subject", raw.subject),
             groups: path("groups", raw.groups),
@@ -299,6 +307,17 @@ impl Compiler<'_> {
             scopes: path("scopes", raw.scopes),
             client: path("client", raw.client),
         }
+    }
+
+    fn claim_path(&mut self, at: &str, text: &str) -> Option<ClaimPath> {
+        let Some(rest) = text.strip_prefix('/') else {
+            let message = format!("`{}` is not a JSON Pointer", text.escape_debug());
+            let help = "write `/realm_access/roles`; a `/` in a name is `~1`: `/https:~1~1example.com~1groups`";
+            self.report(at, message, help);
+            return None;
+        };
+        let part = |part| unescaped(part).into();
+        Some(ClaimPath(rest.split('/').map(part).collect()))
     }
 
     fn introspection(

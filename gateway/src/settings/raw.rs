@@ -7,6 +7,7 @@ mod credential;
 mod guardrail;
 mod identity;
 mod listener;
+mod log;
 mod pins;
 mod registry;
 mod sandbox;
@@ -35,6 +36,8 @@ pub(super) use listener::{
     RawClients, RawForwarded, RawForwardedHeader, RawListener, RawPresence, RawScheme, RawTls,
     RawTlsVersion,
 };
+pub use log::LogFormat;
+pub(super) use log::RawLog;
 pub use pins::Action;
 pub(super) use pins::{RawDrift, RawPinKey, RawPins, RawVolatile};
 pub(super) use registry::{RawRegistered, RawRegistry};
@@ -77,6 +80,9 @@ pub(super) struct RawSettings {
     pub(super) revocations: RawRevocations,
     /// Where every exchange is recorded.
     pub(super) audit: RawAudit,
+    /// How the process logs to standard error.
+    #[serde(default)]
+    pub(super) log: RawLog,
     /// Sessions of clients that speak a revision before 2026-07-28.
     #[serde(default)]
     pub(super) sessions: RawSessions,
@@ -334,7 +340,8 @@ pub(super) enum RawSharing {
     PerSession,
 }
 
-/// A variable in the environment of a program: exactly one of `value`, `fromEnv` and `fromFile`.
+/// A variable in the environment of a program, or a header: exactly one of `value`, `fromEnv`, `fromFile` and
+/// `fromCommand`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawVariable {
@@ -346,9 +353,17 @@ pub(super) struct RawVariable {
     pub(super) from_env: Option<String>,
     /// The file that holds it.
     pub(super) from_file: Option<String>,
+    /// A program that says it on its standard output: its absolute path and its arguments. No shell reads them.
+    pub(super) from_command: Option<Vec<String>>,
+    /// After how long the program is run again. If not given, `5m`; at most `24h`.
+    pub(super) cache_time: Option<String>,
+    /// How long the program may take. If not given, `10s`; at most `1m`.
+    pub(super) timeout: Option<String>,
+    /// How long after `cacheTime` its last answer is used when the program fails. If not given, `1h`; at most `24h`.
+    pub(super) max_stale: Option<String>,
 }
 
-/// A reference to a secret: exactly one of `fromEnv` and `fromFile`.
+/// A reference to a secret: exactly one of `fromEnv`, `fromFile` and `fromCommand`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(super) struct RawSecret {
@@ -356,6 +371,14 @@ pub(super) struct RawSecret {
     pub(super) from_env: Option<String>,
     /// The file that holds it.
     pub(super) from_file: Option<String>,
+    /// A program that says it on its standard output: its absolute path and its arguments. No shell reads them.
+    pub(super) from_command: Option<Vec<String>>,
+    /// After how long the program is run again. If not given, `5m`; at most `24h`.
+    pub(super) cache_time: Option<String>,
+    /// How long the program may take. If not given, `10s`; at most `1m`.
+    pub(super) timeout: Option<String>,
+    /// How long after `cacheTime` its last answer is used when the program fails. If not given, `1h`; at most `24h`.
+    pub(super) max_stale: Option<String>,
 }
 
 /// An era of the protocol.
@@ -404,6 +427,10 @@ pub(super) struct RawRouteOauth {
     /// one server to another.
     #[serde(default)]
     pub(super) audiences: Vec<String>,
+    /// Audiences that a token may have beside one that will do, such as the user information of its issuer. A token
+    /// for these alone is refused.
+    #[serde(default)]
+    pub(super) besides: Vec<String>,
     /// The issuers that are believed here; all if not given.
     pub(super) issuers: Option<Vec<String>>,
     /// The scopes that clients are told to ask for first.

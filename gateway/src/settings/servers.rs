@@ -14,8 +14,8 @@ use super::compile::Compiler;
 use super::customary::{Exposure, is_well_known};
 use super::raw::{
     RawCircuitBreaker, RawFiles, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
-    RawSamplingOver, RawSandbox, RawSandboxMode, RawServer, RawServerRequests, RawSharing,
-    RawStandingGrants, RawTransport, RawVariable,
+    RawSamplingOver, RawSandbox, RawSandboxMode, RawSecret, RawServer, RawServerRequests,
+    RawSharing, RawStandingGrants, RawTransport, RawVariable,
 };
 use super::{
     Audit, CircuitBreaker, Identity, Listener, Pinning, ProcessSharing, Program, Protocol, Reach,
@@ -402,6 +402,16 @@ impl Compiler<'_> {
                     let place = format!("the file `{}`", path.display().to_string().escape_debug());
                     (place, file::text(path, SECRET).map_err(|error| error.to_string()))
                 }
+                // It is run when something is served, and not to look the configuration over.
+                SecretRef::Command(command) => {
+                    let program = command.program.display().to_string();
+                    let message = format!("the program `{}` is not run", program.escape_debug());
+                    if let Err(error) = file::may_run(&command.program) {
+                        let help = "name a program that is there, and that nobody else can replace";
+                        self.report(&at, format!("{message}: {error}"), help);
+                    }
+                    continue;
+                }
             };
             let (place, text) = found;
             let why = match text {
@@ -459,13 +469,17 @@ impl Compiler<'_> {
     }
 
     pub(super) fn variable(&mut self, at: &str, raw: RawVariable) -> Option<(String, Value)> {
-        let RawVariable { name, value, from_env, from_file } = raw;
-        let value = match (value, from_env, from_file) {
-            (Some(value), None, None) => Value::Literal(value),
-            (None, Some(variable), None) => Value::Secret(self.secret_in_variable(at, variable)),
-            (None, None, Some(file)) => Value::Secret(self.secret_in_file(at, file)),
-            _ => {
-                let help = "give exactly one of `value`, `fromEnv` and `fromFile`";
+        let RawVariable { name, value, from_env, from_file, from_command, .. } = raw;
+        let (cache_time, timeout, max_stale) = (raw.cache_time, raw.timeout, raw.max_stale);
+        let is_secret = from_env.is_some() || from_file.is_some() || from_command.is_some();
+        let has_times = cache_time.is_some() || timeout.is_some() || max_stale.is_some();
+        let secret =
+            RawSecret { from_env, from_file, from_command, cache_time, timeout, max_stale };
+        let value = match value {
+            Some(value) if !is_secret && !has_times => Value::Literal(value),
+            None if is_secret => Value::Secret(self.secret(at, secret)?),
+            Some(_) | None => {
+                let help = "give exactly one of `value`, `fromEnv`, `fromFile` and `fromCommand`";
                 self.report(
                     at,
                     format!("the value of `{}` is not clear", name.escape_debug()),

@@ -73,7 +73,7 @@ impl Shown<'_> {
             Kind::Scalar(_) => {}
             Kind::Sequence(items) => {
                 let of_items = schema.get("items").cloned().unwrap_or_default();
-                let arguments = at.ends_with("/args");
+                let arguments = at.ends_with("/args") || at.ends_with("/fromCommand");
                 let mut before = None;
                 for (n, item) in items.iter().enumerate() {
                     let at = format!("{at}/{n}");

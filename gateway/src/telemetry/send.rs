@@ -94,7 +94,9 @@ impl Sender {
 
     async fn send(&self, signal: Signal, message: &Bytes) -> Result<(), FetchError> {
         let mut headers = HeaderMap::new();
-        headers.extend(self.collector.token.as_ref().map(|token| (AUTHORIZATION, token.clone())));
+        if let Some(token) = &self.collector.token {
+            headers.insert(AUTHORIZATION, token.bearer().ok_or(FetchError::Token)?);
+        }
         let [traces, metrics] = &self.collector.endpoints;
         let endpoint = if signal == Signal::Traces { traces } else { metrics };
         let sent = match self.collector.protocol {

@@ -21,6 +21,7 @@ use crate::clock::Clock;
 use crate::jose::{self, Jws, LONGEST, seconds, text};
 use crate::metrics::Metrics;
 use crate::oauth::{Authority, OauthError};
+use crate::secrets::LiveSecret;
 use crate::settings::{Credential, Grant, Limits};
 use crate::sha256::sha256;
 use crate::world::{World, WorldError};
@@ -62,7 +63,7 @@ pub(super) struct Credentials {
 
 enum Kind {
     Nothing,
-    Header(HeaderName, HeaderValue),
+    Header { name: HeaderName, prefix: Box<str>, secret: Arc<LiveSecret> },
     Client(Box<Asker>),
     Exchange(Box<Asker>),
     Assertion { provider: Box<Asker>, issuer: Box<str>, server: Box<Asker> },
@@ -141,6 +142,22 @@ impl Asker {
     }
 }
 
+/// A secret as it stands in a header now.
+///
+/// # Errors
+/// When there is none any more, or it cannot stand there.
+pub(super) fn header(
+    name: &HeaderName,
+    prefix: &str,
+    secret: &LiveSecret,
+) -> Result<HeaderValue, WorldError> {
+    let text = format!("{prefix}{}", secret.now()?.expose());
+    let unusable = |_| WorldError::Header(format!("the configuration for the header `{name}`"));
+    let mut value = HeaderValue::try_from(text).map_err(unusable)?;
+    value.set_sensitive(true);
+    Ok(value)
+}
+
 impl Credentials {
     pub(super) fn new(
         world: &World,
@@ -150,11 +167,9 @@ impl Credentials {
         let kind = match settings {
             None => Kind::Nothing,
             Some(Credential::Header { name, prefix, secret }) => {
-                let text = format!("{prefix}{}", world.secret(secret)?.expose());
-                let unusable = |_| WorldError::Header(format!("`credential` for `{name}`"));
-                let mut value = HeaderValue::try_from(text).map_err(unusable)?;
-                value.set_sensitive(true);
-                Kind::Header(name.clone(), value)
+                let secret = world.live(secret)?;
+                header(name, prefix, &secret)?;
+                Kind::Header { name: name.clone(), prefix: prefix.clone(), secret }
             }
             Some(Credential::Client(grant)) => Kind::Client(Asker::new(world, grant)?),
             Some(Credential::Exchange(grant)) => Kind::Exchange(Asker::new(world, grant)?),
@@ -189,7 +204,10 @@ impl Credentials {
     ) -> Result<Option<(HeaderName, HeaderValue)>, UpstreamError> {
         let token = match &self.kind {
             Kind::Nothing => return Ok(None),
-            Kind::Header(name, value) => return Ok(Some((name.clone(), value.clone()))),
+            Kind::Header { name, prefix, secret } => {
+                let value = header(name, prefix, secret).map_err(UpstreamError::World)?;
+                return Ok(Some((name.clone(), value)));
+            }
             Kind::Client(asker) => self.held([0; 32], None, || self.own(asker)).await,
             Kind::Exchange(asker) => {
                 let subject = subject.ok_or(CredentialError::Subject);

@@ -14,6 +14,7 @@ use policy::json::Bounds;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
 
+use super::Extra;
 use super::credential::Credentials;
 use super::error::UpstreamError;
 use super::request::Outgoing;
@@ -44,6 +45,7 @@ pub(super) struct Http {
     path: Uri,
     /// Headers every request has.
     base: HeaderMap,
+    extra: Extra,
     credentials: Arc<Credentials>,
     /// Connections that wait to be used again, by worker: a connection belongs to the scheduler it
     /// was made under.
@@ -134,7 +136,7 @@ impl Http {
         uri: &Uri,
         target: Target,
         credentials: Arc<Credentials>,
-        extra: HeaderMap,
+        extra: Extra,
         limits: Limits,
     ) -> Result<Self, UpstreamError> {
         let invalid = UpstreamError::Protocol("the URL cannot be used");
@@ -154,7 +156,7 @@ impl Http {
             (ACCEPT_ENCODING, HeaderValue::from_static("identity")),
         ]);
         // What was configured first, so that nothing of ours is replaced by it.
-        let mut base = extra;
+        let mut base = extra.fixed.clone();
         base.extend(own);
         Ok(Self {
             target,
@@ -162,6 +164,7 @@ impl Http {
             credentials,
             path: path.parse().map_err(|_unusable| invalid)?,
             base,
+            extra,
             idle: (0..task::places()).map(|_| Arc::new(ArrayQueue::new(KEPT))).collect(),
             shared: (0..task::places()).map(|_| Sharing::new()).collect(),
             shares: AtomicBool::new(false),
@@ -285,6 +288,7 @@ impl Http {
             let shown = self.credentials.shown(outgoing.subject).await?;
             let mut request = self.request(method, outgoing);
             let map = request.headers_mut();
+            self.extra.write(map)?;
             if *method == Method::GET {
                 map.insert(ACCEPT, HeaderValue::from_static("text/event-stream"));
                 map.remove(CONTENT_TYPE);

@@ -61,7 +61,7 @@ impl Tail {
     }
 
     /// Them as they may be shown: see [`shown`].
-    pub(super) fn shown(&self, given: &[(String, Secret)]) -> Vec<String> {
+    pub(super) fn shown(&self, given: &[(String, Arc<Secret>)]) -> Vec<String> {
         let short = |line: &Vec<u8>| shown(line, given).chars().take(KEPT).collect();
         self.0.iter().map(short).collect()
     }
@@ -134,7 +134,7 @@ pub(super) async fn beginning(input: &mut (impl AsyncBufRead + Unpin)) -> Option
 
 /// A line as it may stand in the log. What the program was given in its environment is a secret, whatever
 /// it looks like.
-pub(super) fn shown(line: &[u8], given: &[(String, Secret)]) -> String {
+pub(super) fn shown(line: &[u8], given: &[(String, Arc<Secret>)]) -> String {
     let mut text = String::from_utf8_lossy(line).into_owned();
     for (_, secret) in given.iter().filter(|(_, secret)| secret.expose().len() >= SECRET) {
         if text.contains(secret.expose()) {
@@ -158,10 +158,11 @@ pub(super) fn shown(line: &[u8], given: &[(String, Secret)]) -> String {
 mod tests {
     use super::{KEPT, LAST, LONGEST, Tail, beginning, shown};
     use crate::secret::Secret;
+    use std::sync::Arc;
 
     #[test]
     fn a_line_in_the_log_is_short_and_has_no_secret_and_no_control_character() {
-        let given = [("KEY".to_owned(), Secret::new("correct horse battery".into()))];
+        let given = [("KEY".to_owned(), Arc::new(Secret::new("correct horse battery".into())))];
         let line =
             b"\x1b[31mhello correct horse battery, and ghp_1234567890abcdefghijABCDEFGHIJ123456";
         let text = shown(line, &given);
@@ -173,7 +174,7 @@ mod tests {
 
     #[test]
     fn the_last_lines_are_few_and_short_and_have_no_secret() {
-        let given = [("KEY".to_owned(), Secret::new("correct horse battery".into()))];
+        let given = [("KEY".to_owned(), Arc::new(Secret::new("correct horse battery".into())))];
         let mut tail = Tail::default();
         for n in 0..100 {
             tail.push(format!("line {n} with correct horse battery").into_bytes());

@@ -13,6 +13,7 @@ use policy::name::ServerName;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
+use super::Extra;
 use super::channel::{Channel, Held};
 use super::credential::Credentials;
 use super::desk::Serves;
@@ -38,11 +39,12 @@ pub(super) struct Old {
 }
 
 /// What the server is shown: the same for all callers, because they share a stream.
-type Shown = (Arc<Credentials>, HeaderMap);
+type Shown = (Arc<Credentials>, Extra);
 
 /// The headers of a request to the server.
 async fn headers((credentials, extra): &Shown) -> Result<HeaderMap, UpstreamError> {
-    let mut map = extra.clone();
+    let mut map = extra.fixed.clone();
+    extra.write(&mut map)?;
     if let Some((name, value)) = credentials.shown(None).await? {
         map.insert(name, value);
     }

@@ -27,9 +27,11 @@ use super::whois;
 use crate::fair::{Blanks, Fair};
 use crate::pinning::Keeper;
 use crate::secret::Secret;
+use crate::secrets::LiveSecret;
 use crate::settings::{Limits, Program, UNREADABLE};
 use crate::task::Tasks;
 use crate::wire;
+use crate::world::WorldError;
 
 /// Lines of output that are no messages before the process is given up: some programs greet.
 const GARBAGE: usize = 16;
@@ -45,7 +47,7 @@ const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 pub(super) struct Starter {
     name: ServerName,
     program: Program,
-    secrets: Arc<[(String, Secret)]>,
+    secrets: Vec<(String, Arc<LiveSecret>)>,
     limits: Limits,
     tasks: Tasks,
     keeper: Option<Arc<Keeper>>,
@@ -56,12 +58,11 @@ impl Starter {
     pub(super) fn new(
         name: ServerName,
         program: Program,
-        secrets: Vec<(String, Secret)>,
+        secrets: Vec<(String, Arc<LiveSecret>)>,
         limits: Limits,
         tasks: Tasks,
         noise: Arc<Noise>,
     ) -> Self {
-        let secrets = secrets.into();
         Self { name, program, secrets, limits, tasks, keeper: None, noise }
     }
 
@@ -78,11 +79,18 @@ impl Starter {
         };
         let program = self.program.clone();
         let path = self.secrets.iter().find(|(name, _)| name == "PATH");
-        let path = path.map(|(_, value)| OsString::from(value.expose()));
+        let path = path.and_then(|(_, value)| value.now().ok());
+        let path = path.map(|value| OsString::from(value.expose()));
         let identity =
             tokio::task::spawn_blocking(move || whois::of_program(&program, path.as_deref())).await;
         let identity = identity.unwrap_or_else(|_| UNREADABLE.to_owned());
         if keeper.identified(&self.name, &identity) { Ok(()) } else { Err(UpstreamError::Stranger) }
+    }
+
+    /// The environment of a process that is started now.
+    fn secrets(&self) -> Result<Arc<[(String, Arc<Secret>)]>, WorldError> {
+        let now = |(name, value): &(String, Arc<LiveSecret>)| Ok((name.clone(), value.now()?));
+        self.secrets.iter().map(now).collect()
     }
 
     /// Starts a process.
@@ -92,6 +100,7 @@ impl Starter {
         serves: Serves,
         held: Option<Held>,
     ) -> Result<Arc<Channel>, UpstreamError> {
+        let secrets = self.secrets().map_err(UpstreamError::World)?;
         let inherited = INHERITED.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
         let mut command = match &self.program.sandbox {
             None => {
@@ -110,7 +119,7 @@ impl Starter {
         command
             .env_clear()
             .envs(inherited)
-            .envs(self.secrets.iter().map(|(name, value)| (name, OsString::from(value.expose()))))
+            .envs(secrets.iter().map(|(name, value)| (name, OsString::from(value.expose()))))
             .stdin(Pipe::piped())
             .stdout(Pipe::piped())
             .stderr(Pipe::piped())
@@ -140,7 +149,7 @@ impl Starter {
             BufReader::new(stderr),
             gone.clone(),
             (self.name.clone(), Arc::clone(&self.noise)),
-            Arc::clone(&self.secrets),
+            Arc::clone(&secrets),
         );
         let watched = (Arc::clone(&channel), Arc::clone(&self.noise));
         let watch = watch((child, gone), said, watched, self.name.clone(), self.tasks.clone());
@@ -259,7 +268,7 @@ async fn complain(
     mut stderr: impl AsyncBufRead + Unpin,
     gone: CancellationToken,
     (name, noise): (ServerName, Arc<Noise>),
-    given: Arc<[(String, Secret)]>,
+    given: Arc<[(String, Arc<Secret>)]>,
 ) -> Vec<String> {
     let mut tail = Tail::default();
     let read = async {

@@ -37,7 +37,7 @@ pub(in crate::settings) struct RawCredential {
     pub(in crate::settings) identity_assertion: Option<RawIdentityAssertion>,
 }
 
-/// A secret in a header: exactly one of `fromEnv` and `fromFile`.
+/// A secret in a header: exactly one of `fromEnv`, `fromFile` and `fromCommand`.
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::settings) struct RawHeaderCredential {
@@ -49,6 +49,14 @@ pub(in crate::settings) struct RawHeaderCredential {
     pub(in crate::settings) from_env: Option<String>,
     /// The file that holds it.
     pub(in crate::settings) from_file: Option<String>,
+    /// A program that says it on its standard output: its absolute path and its arguments. No shell reads them.
+    pub(in crate::settings) from_command: Option<Vec<String>>,
+    /// After how long the program is run again. If not given, `5m`; at most `24h`.
+    pub(in crate::settings) cache_time: Option<String>,
+    /// How long the program may take. If not given, `10s`; at most `1m`.
+    pub(in crate::settings) timeout: Option<String>,
+    /// How long after `cacheTime` its last answer is used when the program fails. If not given, `1h`; at most `24h`.
+    pub(in crate::settings) max_stale: Option<String>,
 }
 
 /// A token of an authorization server.

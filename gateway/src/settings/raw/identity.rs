@@ -102,6 +102,9 @@ pub(in crate::settings) struct RawIssuer {
     /// Where in a token things stand.
     #[serde(default)]
     pub(in crate::settings) claims: RawClaims,
+    /// How it says that a client acts for itself and for no user. If not given, the subject of such a token is the
+    /// client (RFC 9068, section 2.2).
+    pub(in crate::settings) service: Option<RawService>,
     /// Ask the issuer about tokens that cannot be read (RFC 7662).
     pub(in crate::settings) introspection: Option<RawIntrospection>,
     /// How its endpoints are reached.
@@ -133,6 +136,17 @@ pub(in crate::settings) struct RawClaims {
     pub(in crate::settings) scopes: Option<String>,
     /// The client. If not given `/client_id`, or else `/azp`.
     pub(in crate::settings) client: Option<String>,
+}
+
+/// Tokens of clients that act for themselves: the principal is `service:`, the name of the issuer, `/` and the client,
+/// and the subject of the token counts for nothing.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(in crate::settings) struct RawService {
+    /// Where that is said, as a JSON Pointer such as `/gty`.
+    pub(in crate::settings) claim: String,
+    /// The text that stands there, such as `client-credentials`.
+    pub(in crate::settings) is: String,
 }
 
 /// Asking an issuer about a token.

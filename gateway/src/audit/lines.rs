@@ -1,0 +1,255 @@
+//! Records as a person reads them on a terminal: a short line for each request that has ended.
+//!
+//! ```text
+//! 11:02:52 DENY   ana files/read_text_file only-shared-files
+//! ```
+//!
+//! The time is UTC, as in the records. What callers and servers chose is clipped, and nothing in it begins a line or is
+//! acted on by a terminal. A terminal that takes nothing costs lines and keeps nobody waiting.
+
+use std::fmt;
+use std::fs::File;
+use std::io::{self, Write as _};
+use std::os::fd::AsFd as _;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::thread;
+use std::time::Instant;
+
+use policy::json::Value;
+
+use super::chain::read;
+use super::{Observer, Record};
+use crate::ending::Ending;
+use crate::printable::in_a_line;
+
+/// Most lines that wait to be written.
+const WAITING: usize = 1024;
+/// Most characters of a name in a line.
+const NAME: usize = 96;
+
+/// Whether a terminal shows colours.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Colours {
+    /// It does.
+    Shown,
+    /// It does not, or is none, or nobody wants them.
+    None,
+}
+
+/// Writes a line for each exchange to standard error.
+pub struct Lines {
+    to: SyncSender<Vec<u8>>,
+    lost: AtomicU64,
+}
+
+impl fmt::Debug for Lines {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Lines").finish_non_exhaustive()
+    }
+}
+
+impl Lines {
+    /// Begins to write.
+    ///
+    /// # Errors
+    /// When there can be no more threads.
+    pub fn start(colours: Colours) -> io::Result<Self> {
+        let (to, from) = sync_channel(WAITING);
+        let thread = thread::Builder::new().name("lines".to_owned());
+        // Not through the lock of the library: a terminal that takes nothing holds this thread and no other.
+        let out = File::from(io::stderr().as_fd().try_clone_to_owned()?);
+        thread.spawn(move || write(&from, out, colours))?;
+        Ok(Self { to, lost: AtomicU64::new(0) })
+    }
+
+    fn send(&self, record: Vec<u8>) -> bool {
+        self.to.try_send(record).is_ok()
+    }
+}
+
+impl Observer for Lines {
+    fn ended(&self, record: &Record, ending: Ending, now: Instant) {
+        if !self.send(record.exchange("", ending, now)) {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+            return;
+        }
+        let lost = self.lost.swap(0, Ordering::Relaxed);
+        if lost > 0 {
+            tracing::warn!(lost, "requests were not shown here; they are on record");
+        }
+    }
+}
+
+fn write(from: &Receiver<Vec<u8>>, mut out: File, colours: Colours) {
+    while let Ok(record) = from.recv() {
+        if let Some(line) = line(&record, colours) {
+            // There is nobody left to tell that nobody can be told.
+            drop(out.write_all(format!("{line}\n").as_bytes()));
+        }
+    }
+}
+
+/// A record in a line; none for those that say nothing to a person: intents, and what keeps the log whole.
+#[must_use]
+pub fn line(record: &[u8], colours: Colours) -> Option<String> {
+    let document = read(record.trim_ascii_end())?;
+    let record = document.root();
+    let text = |key: &str| record.get(key).and_then(Value::as_str);
+    let event = text("event")?;
+    let (word, rest) = match &*event {
+        "exchange" => (word(&text("outcome")?, record), exchange(record)),
+        "refusals" => (word(&text("outcome")?, record), counted(record)),
+        "intent" | "checkpoint" => return None,
+        _ => {
+            let what = text("what").map(|what| clipped(&what, NAME * 4)).unwrap_or_default();
+            (OutcomeWord { text: "LOG", colour: "2" }, format!("{event} {what}"))
+        }
+    };
+    let time = text("time")?;
+    let time = time.get(11..19).unwrap_or_default();
+    let OutcomeWord { text, colour } = word;
+    Some(match colours {
+        Colours::Shown => {
+            format!(
+                "\u{1b}[2m{time}\u{1b}[0m \u{1b}[{colour}m{text:<6}\u{1b}[0m {}",
+                rest.trim_end()
+            )
+        }
+        Colours::None => format!("{time} {text:<6} {}", rest.trim_end()),
+    })
+}
+
+/// How something ended.
+struct OutcomeWord {
+    text: &'static str,
+    /// The number of its colour (ECMA-48, SGR).
+    colour: &'static str,
+}
+
+fn word(outcome: &str, record: Value<'_>) -> OutcomeWord {
+    let allowed = record.get("decision").and_then(Value::as_str).as_deref() == Some("allow");
+    let (text, colour) = match outcome {
+        "answered" if allowed => ("ALLOW", "32"),
+        "answered" => ("OK", "32"),
+        "denied" => ("DENY", "31"),
+        "refused" => ("REFUSE", "33"),
+        "cancelled" => ("CANCEL", "33"),
+        // A tool or a server that failed, and whatever there may be one day.
+        _ => ("FAIL", "35"),
+    };
+    OutcomeWord { text, colour }
+}
+
+/// Who, what and why.
+fn exchange(record: Value<'_>) -> String {
+    let text = |key: &str| record.get(key).and_then(Value::as_str);
+    let peer =
+        || text("peer").map(|peer| peer.rsplit_once(':').map_or(&*peer, |(ip, _)| ip).to_owned());
+    let who = text("principal").map(|who| who.into_owned()).or_else(peer).unwrap_or_default();
+    format!("{} {} {}", clipped(&who, NAME), what(record), why(record))
+}
+
+/// What was asked for: `SERVER/NAME`, or the method.
+fn what(record: Value<'_>) -> String {
+    let text = |key: &str| record.get(key).and_then(Value::as_str);
+    let server = text("server");
+    let item = ["tool", "prompt", "resource", "template"].iter().find_map(|key| text(key));
+    let Some(item) = item else {
+        let method = text("method").or_else(|| text("route"));
+        let method = method.map_or_else(|| "-".to_owned(), |method| clipped(&method, NAME));
+        return match server {
+            Some(server) => format!("{method} {}", clipped(&server, NAME)),
+            None => method,
+        };
+    };
+    let Some(server) = server else { return clipped(&item, NAME) };
+    // A caller of a route with several servers names the server in the tool.
+    let (double, plus) = (format!("{server}__"), format!("{server}+"));
+    let bare = item.strip_prefix(&double).or_else(|| item.strip_prefix(&plus)).unwrap_or(&item);
+    format!("{}/{}", clipped(&server, NAME), clipped(bare, NAME))
+}
+
+/// Why it ended so: the rule where one said no, else the reason and what was found.
+fn why(record: Value<'_>) -> String {
+    let text = |key: &str| record.get(key).and_then(Value::as_str);
+    let (rule, reason) = (text("rule"), text("reason"));
+    let is_denied = text("outcome").as_deref() == Some("denied");
+    let mut parts = Vec::new();
+    match (rule, reason) {
+        (Some(rule), Some(reason)) if is_denied && reason == "forbidden" => {
+            parts.push(clipped(&rule, NAME))
+        }
+        (rule, Some(reason)) => {
+            parts.push(clipped(&reason, NAME));
+            parts.extend(rule.map(|rule| clipped(&rule, NAME)));
+        }
+        (Some(rule), None) => parts.push(clipped(&rule, NAME)),
+        (None, None) => {}
+    }
+    parts.extend(text("detail").map(|detail| format!("({})", clipped(&detail, NAME))));
+    let found = ["findings", "found"]
+        .iter()
+        .filter_map(|key| record.get(key))
+        .find_map(|list| list.items().next());
+    if let Some(found) = found.and_then(Value::as_str).filter(|_| text("reason").is_some()) {
+        parts.push(clipped(&found, NAME));
+    }
+    let micros = record.get("durationMicros").and_then(|all| all.get("total"));
+    let micros = micros.and_then(|total| total.raw().parse::<u64>().ok());
+    parts.extend(micros.map(|micros| format!("{}ms", micros / 1000)));
+    parts.join(" ")
+}
+
+/// Requests that are recorded together.
+fn counted(record: Value<'_>) -> String {
+    let text = |key: &str| record.get(key).and_then(Value::as_str);
+    let count = record.get("count").map(|count| count.raw().to_owned()).unwrap_or_default();
+    let from = text("address").or_else(|| text("server")).unwrap_or_default();
+    format!("{} {count} more {}", clipped(&from, NAME), why(record))
+}
+
+/// So much of a text as stands in a line, without anything that a terminal acts on.
+fn clipped(text: &str, most: usize) -> String {
+    let short: String = text.chars().take(most).collect();
+    let dots = if short.len() < text.len() { "..." } else { "" };
+    format!("{}{dots}", in_a_line(&short))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Colours, line};
+
+    #[test]
+    fn a_request_is_a_line() {
+        let start = r#"{"event":"exchange","outcome":"#;
+        let end = r#","time":"2026-11-22T11:02:52.123456Z"}"#;
+        for (middle, wanted) in [
+            (
+                r#""denied","principal":"ana","reason":"forbidden","rule":"only-shared-files","server":"files","tool":"read_text_file""#,
+                "11:02:52 DENY   ana files/read_text_file only-shared-files",
+            ),
+            (
+                r#""answered","decision":"allow","durationMicros":{"total":12345},"principal":"ana","rule":"read","server":"files","tool":"files__read""#,
+                "11:02:52 ALLOW  ana files/read read 12ms",
+            ),
+            (
+                r#""refused","detail":"signature","method":"tools/list","peer":"192.0.2.1:4711","reason":"token-refused""#,
+                "11:02:52 REFUSE 192.0.2.1 tools/list token-refused (signature)",
+            ),
+            (
+                r#""refused","method":"a\u001b[31mb\nc\u202ed","peer":"[::1]:1","reason":"x""#,
+                "11:02:52 REFUSE [::1] a\\u001b[31mb\\nc\\u202ed x",
+            ),
+        ] {
+            let record = format!("{start}{middle}{end}");
+            assert_eq!(line(record.as_bytes(), Colours::None).unwrap(), wanted);
+            let coloured = line(record.as_bytes(), Colours::Shown).unwrap();
+            assert!(coloured.starts_with("\u{1b}[2m11:02:52\u{1b}[0m \u{1b}["), "{coloured:?}");
+        }
+        let long = format!("{start}\"denied\",\"principal\":\"{}\"{end}", "x".repeat(4000));
+        assert!(line(long.as_bytes(), Colours::None).unwrap().len() < 200);
+        let intent = br#"{"event":"intent","time":"2026-11-22T11:02:52.123456Z"}"#;
+        assert_eq!(line(intent, Colours::None), None);
+    }
+}

@@ -1,0 +1,321 @@
+//! What the gateway would decide about an access token, and why. The token is read from standard input or from a file:
+//! an argument would be in the history of the shell and in the list of processes. It is never printed, nor is its
+//! signature.
+
+use std::fmt::Write as _;
+use std::io::{self, Read as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+
+use clap::{Args, Subcommand};
+use gateway::clock::{Clock as _, System};
+use gateway::detail::Detail;
+use gateway::examination::{self, Examined, ExaminedFor, Judgement};
+use gateway::file;
+use gateway::identity::{AuthnError, Confirmation, TokenError};
+use gateway::jose::{self, LONGEST};
+use gateway::report::Chain;
+use policy::json::{Document, Value};
+use policy::principal::Principal;
+use serde_json::json;
+
+use super::printable::in_a_line;
+use super::{Format, complain, print, say, settings};
+
+/// The gateway would refuse the token.
+const REFUSED: u8 = 5;
+/// The keys of the issuer could not be had.
+const UNREACHED: u8 = 7;
+/// Most characters of a claim that are shown.
+const SHOWN: usize = 200;
+/// What is shown of the header, and of the claims.
+const OF_HEADER: [&str; 3] = ["typ", "alg", "kid"];
+const OF_CLAIMS: [&str; 17] = [
+    "iss",
+    "aud",
+    "sub",
+    "oid",
+    "client_id",
+    "azp",
+    "cid",
+    "appid",
+    "gty",
+    "idtyp",
+    "typ",
+    "scope",
+    "scp",
+    "exp",
+    "nbf",
+    "iat",
+    "cnf",
+];
+
+#[derive(Debug, Args)]
+pub(super) struct Token {
+    #[command(subcommand)]
+    verb: Verb,
+}
+
+#[derive(Debug, Subcommand)]
+enum Verb {
+    /// Say check by check what the gateway would decide about an access token, and as whom its holder would call.
+    /// Exits with 0 when it would be accepted (without `-c`: when it can be read), with 5 when it would be refused,
+    /// with 7 when the keys of its issuer could not be had, and with 3 when the configuration is not valid.
+    Inspect(Inspect),
+}
+
+#[derive(Debug, Args)]
+struct Inspect {
+    /// The file with the token; standard input if not given, or if it is `-`. Never the token itself.
+    #[arg(value_name = "FILE")]
+    token: Option<PathBuf>,
+    /// The configuration that decides. Without it nothing is verified, and only what the token says is shown.
+    #[arg(short, long, value_name = "FILE")]
+    config: Option<PathBuf>,
+    /// A file with the issuer's set of keys (RFC 7517), so that nothing is fetched.
+    #[arg(long, value_name = "FILE", requires = "config")]
+    jwks: Option<PathBuf>,
+    /// The path of the route that the token is for; needed where there is more than one.
+    #[arg(short, long, value_name = "PATH", requires = "config")]
+    route: Option<String>,
+    /// The listener that the token is shown to; the first that takes tokens if not given.
+    #[arg(long, value_name = "NAME", requires = "config")]
+    listener: Option<String>,
+    /// How it is shown.
+    #[arg(long, value_enum, default_value_t = Format::Human)]
+    format: Format,
+}
+
+pub(super) fn run(token: &Token) -> ExitCode {
+    let Verb::Inspect(inspect) = &token.verb;
+    inspected(inspect).unwrap_or_else(|code| code)
+}
+
+fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
+    let token = read(inspect.token.as_deref()).map_err(|why| complain(&why))?;
+    let Some(config) = &inspect.config else { return Ok(said_alone(&token, inspect.format)) };
+    let settings = settings(config)?;
+    let about = ExaminedFor {
+        route: inspect.route.as_deref(),
+        listener: inspect.listener.as_deref(),
+        keys: inspect.jwks.clone(),
+    };
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| complain(&format!("could not start: {error}")))?;
+    let examined = runtime.block_on(examination::examine(settings, &about, &token));
+    let examined = examined.map_err(|error| complain(&Chain(&error).to_string()))?;
+    match inspect.format {
+        Format::Human => drop(print(&words(&token, &examined))),
+        Format::Json => drop(print(&format!("{}\n", object(&examined)))),
+    }
+    Ok(match &examined.verdict {
+        Judgement::Accepted(..) => ExitCode::SUCCESS,
+        Judgement::Refused(TokenError::Unavailable) => {
+            say(
+                "the keys of the issuer could not be had: the gateway would answer 503; `--jwks FILE` gives them",
+            );
+            ExitCode::from(UNREACHED)
+        }
+        Judgement::Refused(_) | Judgement::Revoked(_) => ExitCode::from(REFUSED),
+    })
+}
+
+/// The token: one line, with `Bearer ` before it or not.
+fn read(file: Option<&Path>) -> Result<String, String> {
+    let longest = LONGEST as u64 * 2;
+    let text = match file.filter(|file| *file != Path::new("-")) {
+        None => {
+            let mut text = String::new();
+            let read = io::stdin().take(longest).read_to_string(&mut text);
+            read.map_err(|_unreadable| "what came on standard input is no text".to_owned())?;
+            text
+        }
+        // What was meant as a token must not be repeated in an error, which may be kept.
+        Some(file) if is_a_token(file) => {
+            return Err("write the token into a file or to standard input: on the command line it is in the history of \
+                        the shell and in the list of processes, so it should no longer be used"
+                .to_owned());
+        }
+        Some(file) => file::text(file, longest)
+            .map_err(|error| format!("could not read `{}`: {error}", file.display()))?,
+    };
+    let text = text.trim();
+    let token = text.split_once(' ').filter(|(scheme, _)| {
+        scheme.eq_ignore_ascii_case("bearer") || scheme.eq_ignore_ascii_case("dpop")
+    });
+    let token = token.map_or(text, |(_, token)| token.trim());
+    if token.is_empty() {
+        return Err("there is no token on standard input, or in the file".to_owned());
+    }
+    Ok(token.to_owned())
+}
+
+/// Whether an argument is a token and not the name of a file.
+fn is_a_token(argument: &Path) -> bool {
+    let text = argument.as_os_str().to_string_lossy();
+    let text = text.trim();
+    text.starts_with("eyJ") || (text.matches('.').count() == 2 && text.len() > 100)
+}
+
+/// What a token says, without a configuration to hold it to.
+fn said_alone(token: &str, format: Format) -> ExitCode {
+    let Some((header, claims)) = jose::said_header(token).zip(jose::said(token)) else {
+        return complain(
+            "it is not three parts of Base64 with a JSON object in each of the first two",
+        );
+    };
+    let (header, claims) = (header.root(), claims.root());
+    let text = match format {
+        Format::Human => said(header, claims),
+        Format::Json => {
+            let member = |value: Value<'_>, name: &str| {
+                Some((name.to_owned(), clipped(value.get(name)?).into()))
+            };
+            let of = |value, names: &[&str]| -> serde_json::Map<_, serde_json::Value> {
+                names.iter().filter_map(|name| member(value, name)).collect()
+            };
+            let (header, claims) = (of(header, &OF_HEADER), of(claims, &OF_CLAIMS));
+            let all = json!({ "decision": "undecided", "header": header, "claims": claims });
+            format!("{all}\n")
+        }
+    };
+    let code = print(&text);
+    say("nothing was verified: with `-c FILE` a configuration decides");
+    code
+}
+
+/// What a token says of itself, one member a line.
+fn said(header: Value<'_>, claims: Value<'_>) -> String {
+    let now = System.now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default().as_secs();
+    let mut out = String::new();
+    for (names, value) in [(&OF_HEADER[..], header), (&OF_CLAIMS[..], claims)] {
+        for (name, value) in names.iter().filter_map(|name| Some((*name, value.get(name)?))) {
+            let shown = clipped(value);
+            let when = match name {
+                "exp" | "nbf" | "iat" => relative(&shown, now),
+                _ => String::new(),
+            };
+            writeln!(out, "says         {name:<10} {}{when}", in_a_line(&shown))
+                .unwrap_or_default();
+        }
+    }
+    out
+}
+
+/// A value as JSON, at most so much of it.
+fn clipped(value: Value<'_>) -> String {
+    let raw = value.raw();
+    let mut text: String = raw.chars().take(SHOWN).collect();
+    if text.len() < raw.len() {
+        text.push_str("...");
+    }
+    text
+}
+
+/// A time in seconds since 1970, beside now.
+fn relative(text: &str, now: u64) -> String {
+    let Ok(at) = text.parse::<u64>() else { return String::new() };
+    match at.checked_sub(now) {
+        Some(0) => "   (now)".to_owned(),
+        Some(left) => format!("   (in {left} s)"),
+        None => format!("   ({} s ago)", now.saturating_sub(at)),
+    }
+}
+
+/// What was found out, in words.
+fn words(token: &str, examined: &Examined) -> String {
+    let parts = jose::said_header(token).zip(jose::said(token));
+    let said = parts
+        .as_ref()
+        .map(|(header, claims): &(Document, Document)| said(header.root(), claims.root()));
+    let mut out = said.unwrap_or_default();
+    let mut line = |name: &str, text: &str| {
+        writeln!(out, "{name:<12} {}", in_a_line(text)).unwrap_or_default();
+    };
+    line("issuer", examined.issuer.as_deref().unwrap_or("not configured"));
+    line("resource", &examined.resource);
+    for (check, state) in &examined.checks {
+        let why = match (&examined.verdict, state) {
+            (Judgement::Refused(error), examination::CheckState::Failed) => {
+                format!("{:<10} {}: {}", check.as_str(), error.detail().code(), Chain(error))
+            }
+            _ => check.as_str().to_owned(),
+        };
+        line(state.as_str(), &why);
+    }
+    match &examined.verdict {
+        Judgement::Accepted(principal, confirmation) => {
+            line("accepted", "");
+            caller(principal, &mut line);
+            if let Some(proof) = proof(confirmation) {
+                line("needs", proof);
+            }
+        }
+        Judgement::Revoked(principal) => {
+            line("refused", "credential-revoked");
+            caller(principal, &mut line);
+        }
+        Judgement::Refused(error) => line("refused", AuthnError::Token(error.clone()).code()),
+    }
+    out
+}
+
+/// Who would call.
+fn caller(who: &Principal, line: &mut impl FnMut(&str, &str)) {
+    let list =
+        |names: Vec<&str>| if names.is_empty() { "none".to_owned() } else { names.join(", ") };
+    line("principal", who.id.as_str());
+    if let Some(client) = &who.claims.client {
+        line("client", client.as_str());
+    }
+    line("groups", &list(who.groups.iter().map(|name| name.as_str()).collect()));
+    line("roles", &list(who.claims.roles.iter().map(|name| name.as_str()).collect()));
+    line("scopes", &list(who.claims.scopes.iter().map(|name| name.as_str()).collect()));
+}
+
+/// What the holder has to prove with each request, which cannot be tried here.
+const fn proof(confirmation: &Confirmation) -> Option<&'static str> {
+    match confirmation {
+        Confirmation { key: Some(_), .. } => Some("a proof by DPoP with each request"),
+        Confirmation { certificate: Some(_), key: None } => {
+            Some("the certificate it is bound to, on the connection")
+        }
+        Confirmation { certificate: None, key: None } => None,
+    }
+}
+
+/// What was found out, for programs.
+fn object(examined: &Examined) -> serde_json::Value {
+    let checks: Vec<_> = examined
+        .checks
+        .iter()
+        .map(|(check, state)| json!({ "check": check.as_str(), "state": state.as_str() }))
+        .collect();
+    let (decision, error, who, confirmation) = match &examined.verdict {
+        Judgement::Accepted(who, confirmation) => {
+            ("accepted", None, Some(who), proof(confirmation))
+        }
+        Judgement::Revoked(who) => ("refused", None, Some(who), None),
+        Judgement::Refused(error) => ("refused", Some(error), None, None),
+    };
+    let reason = match &examined.verdict {
+        Judgement::Accepted(..) => None,
+        Judgement::Revoked(_) => Some(AuthnError::Revoked.code()),
+        Judgement::Refused(error) => Some(AuthnError::Token(error.clone()).code()),
+    };
+    json!({
+        "decision": decision,
+        "reason": reason,
+        "detail": error.map(TokenError::detail).map(Detail::code),
+        "why": error.map(|error| Chain(error).to_string()),
+        "issuer": examined.issuer,
+        "resource": examined.resource,
+        "checks": checks,
+        "principal": who.map(|who| who.id.as_str()),
+        "client": who.and_then(|who| who.claims.client.as_ref()).map(|client| client.as_str()),
+        "groups": who.map(|who| who.groups.iter().map(|name| name.as_str()).collect::<Vec<_>>()),
+        "roles": who.map(|who| who.claims.roles.iter().map(|name| name.as_str()).collect::<Vec<_>>()),
+        "scopes": who.map(|who| who.claims.scopes.iter().map(|name| name.as_str()).collect::<Vec<_>>()),
+        "needs": confirmation,
+    })
+}

@@ -1,0 +1,320 @@
+//! What the gateway would decide about an access token, check by check, without a request and without a gateway that
+//! runs. The checks are those that a request goes through: the first one that a token does not pass is what the record
+//! of a request with it would say.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use policy::principal::Principal;
+
+use crate::assembly::resource;
+use crate::clock::{Clock, System};
+use crate::identity::{ClaimError, Confirmation, Identity, TokenError};
+use crate::jose::JoseError;
+use crate::metrics::Metrics;
+use crate::resource::Resource;
+use crate::seal::{SealError, Sealer};
+use crate::settings::revoked::{self, RevokedError};
+use crate::settings::{KeySource, Listener, Scheme, Settings};
+use crate::task::Tasks;
+use crate::world::{World, WorldError};
+
+/// What a token goes through, in the order of the gateway.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum TokenCheck {
+    /// It has three parts that can be read, and a header without anything that is not accepted.
+    Form,
+    /// Its `iss` is an issuer of the configuration.
+    Issuer,
+    /// `typ` in its header.
+    Type,
+    /// The issuer may sign with its algorithm.
+    Algorithm,
+    /// The issuer publishes its key.
+    Key,
+    /// The signature fits.
+    Signature,
+    /// What has to be there is there, and it says of itself that it is an access token.
+    Claims,
+    /// It has begun, has not ended, and is not good for too long.
+    Time,
+    /// What it is bound to is understood.
+    Confirmation,
+    /// Whom it is about and who uses it.
+    Caller,
+    /// The groups.
+    Groups,
+    /// The roles.
+    Roles,
+    /// Who acts for whom.
+    Actors,
+    /// The scopes.
+    Scopes,
+    /// The route believes the issuer.
+    Route,
+    /// It is for the route and for nobody else.
+    Audience,
+    /// It is bound to something, where the route wants that.
+    Binding,
+    /// Neither its caller nor its client nor itself was revoked.
+    Revoked,
+}
+
+impl TokenCheck {
+    /// All of them, in order.
+    pub const ALL: [Self; 18] = [
+        Self::Form,
+        Self::Issuer,
+        Self::Type,
+        Self::Algorithm,
+        Self::Key,
+        Self::Signature,
+        Self::Claims,
+        Self::Time,
+        Self::Confirmation,
+        Self::Caller,
+        Self::Groups,
+        Self::Roles,
+        Self::Actors,
+        Self::Scopes,
+        Self::Route,
+        Self::Audience,
+        Self::Binding,
+        Self::Revoked,
+    ];
+
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Form => "form",
+            Self::Issuer => "issuer",
+            Self::Type => "typ",
+            Self::Algorithm => "algorithm",
+            Self::Key => "key",
+            Self::Signature => "signature",
+            Self::Claims => "claims",
+            Self::Time => "time",
+            Self::Confirmation => "cnf",
+            Self::Caller => "caller",
+            Self::Groups => "groups",
+            Self::Roles => "roles",
+            Self::Actors => "act",
+            Self::Scopes => "scopes",
+            Self::Route => "route",
+            Self::Audience => "audience",
+            Self::Binding => "binding",
+            Self::Revoked => "revoked",
+        }
+    }
+
+    /// The check that a token did not pass.
+    const fn of(error: &TokenError) -> Self {
+        match error {
+            TokenError::Shape => Self::Form,
+            TokenError::Jose(error) => match error {
+                JoseError::Signature => Self::Signature,
+                JoseError::Long
+                | JoseError::Parts
+                | JoseError::Base64
+                | JoseError::Json(_)
+                | JoseError::Header
+                | JoseError::Algorithm => Self::Form,
+            },
+            TokenError::Issuer => Self::Issuer,
+            TokenError::Kind => Self::Type,
+            TokenError::Algorithm => Self::Algorithm,
+            TokenError::Key | TokenError::Unavailable => Self::Key,
+            TokenError::IdToken | TokenError::Use => Self::Claims,
+            TokenError::Claims(claim) => match claim {
+                ClaimError::Times | ClaimError::Expiry | ClaimError::Issued | ClaimError::Id => {
+                    Self::Claims
+                }
+                ClaimError::Subject | ClaimError::Client | ClaimError::Service => Self::Caller,
+                ClaimError::Groups | ClaimError::GroupsElsewhere => Self::Groups,
+                ClaimError::Roles => Self::Roles,
+                ClaimError::Actors => Self::Actors,
+                ClaimError::Scopes => Self::Scopes,
+            },
+            TokenError::Expired | TokenError::Early | TokenError::Lifetime => Self::Time,
+            TokenError::Confirmation => Self::Confirmation,
+            TokenError::IssuerOfRoute => Self::Route,
+            TokenError::Audience => Self::Audience,
+            TokenError::Inactive
+            | TokenError::Certificate
+            | TokenError::Proof
+            | TokenError::Dpop(_)
+            | TokenError::Nonce
+            | TokenError::Unbound
+            | TokenError::Body
+            | TokenError::Busy => Self::Binding,
+        }
+    }
+}
+
+/// What came of one check.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum CheckState {
+    /// The token passes.
+    Ok,
+    /// It does not.
+    Failed,
+    /// One before it did not pass.
+    NotReached,
+}
+
+impl CheckState {
+    /// Its name.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Ok => "ok",
+            Self::Failed => "failed",
+            Self::NotReached => "not reached",
+        }
+    }
+}
+
+/// What the gateway would decide.
+#[derive(Debug)]
+pub enum Judgement {
+    /// It would serve this caller, whose requests would have to prove this.
+    Accepted(Arc<Principal>, Confirmation),
+    /// The caller was revoked.
+    Revoked(Arc<Principal>),
+    /// It would refuse it.
+    Refused(TokenError),
+}
+
+/// What was found out about a token.
+#[derive(Debug)]
+pub struct Examined {
+    /// The name of the issuer that it says it is of, if that is configured.
+    pub issuer: Option<Box<str>>,
+    /// What tokens of the route have to be for.
+    pub resource: Box<str>,
+    /// What came of each check.
+    pub checks: Vec<(TokenCheck, CheckState)>,
+    /// What the gateway would decide.
+    pub verdict: Judgement,
+}
+
+/// Why nothing could be found out.
+#[derive(Debug, thiserror::Error)]
+pub enum ExamineError {
+    /// No listener takes tokens.
+    #[error(
+        "no listener of this configuration takes access tokens: add `oauth` to its `authentication`"
+    )]
+    Listener,
+    /// It is not clear which route is meant.
+    #[error("name one of its routes with `--route`: {0}")]
+    Route(String),
+    /// It cannot be read here.
+    #[error(
+        "this token is not signed so that it can be read; the gateway asks the issuer about such tokens, where it has \
+         `introspection`, which is not done here"
+    )]
+    Opaque,
+    /// Something the configuration needs is not to be had.
+    #[error(transparent)]
+    World(#[from] WorldError),
+    /// There is no randomness.
+    #[error("the machine gave no random bytes")]
+    Random(#[source] SealError),
+    /// The file of revocations cannot be read.
+    #[error(transparent)]
+    Revoked(#[from] RevokedError),
+}
+
+/// What is examined, beside the token.
+#[derive(Debug, Default)]
+pub struct ExaminedFor<'a> {
+    /// The path of the route; not needed where there is one.
+    pub route: Option<&'a str>,
+    /// The name of the listener; the first that takes tokens if not given.
+    pub listener: Option<&'a str>,
+    /// A file with the keys of the issuer, so that nothing is fetched.
+    pub keys: Option<PathBuf>,
+}
+
+/// Finds out what the gateway would decide about `token` with these settings.
+///
+/// # Errors
+/// When that cannot be found out.
+pub async fn examine(
+    mut settings: Settings,
+    about: &ExaminedFor<'_>,
+    token: &str,
+) -> Result<Examined, ExamineError> {
+    if token.bytes().filter(|byte| *byte == b'.').count() != 2 {
+        return Err(ExamineError::Opaque);
+    }
+    let resource = meant(&settings, about)?;
+    for issuer in &mut settings.identity.issuers {
+        // Tokens that can be read are not asked about: no secret is needed for this.
+        issuer.introspection = None;
+        if let Some(file) = &about.keys {
+            issuer.keys = KeySource::File(file.clone());
+        }
+    }
+    let (clock, tasks): (Arc<dyn Clock>, _) = (Arc::new(System), Tasks::default());
+    let metrics = Arc::new(Metrics::new(clock.now()));
+    let world = World::new(clock, settings.limits, tasks, metrics);
+    let sealer = Arc::new(Sealer::new(&[]).map_err(ExamineError::Random)?);
+    let identity = Identity::new(&settings.identity, &world, &settings.limits, sealer, None)?;
+    let verdict = match identity.examine(&resource, token).await {
+        Err(error) => Judgement::Refused(error),
+        Ok((principal, confirmation)) => {
+            if let Some(file) = &settings.revocations {
+                settings.policy.revoke(&revoked::read(file)?);
+            }
+            match settings.policy.has_revoked(&principal) {
+                true => Judgement::Revoked(principal),
+                false => Judgement::Accepted(principal, confirmation),
+            }
+        }
+    };
+    let issuer = identity.said_issuer(token).map(Into::into);
+    let place =
+        settings.identity.issuers.iter().position(|known| Some(&known.name) == issuer.as_ref());
+    let on_route = place.is_some_and(|place| resource.issuers.contains(&place));
+    Ok(Examined { issuer, resource: resource.uri, checks: states(&verdict, on_route), verdict })
+}
+
+/// What came of each check; `on_route` says whether the route believes the issuer.
+fn states(verdict: &Judgement, on_route: bool) -> Vec<(TokenCheck, CheckState)> {
+    let failed = match verdict {
+        Judgement::Accepted(..) => None,
+        Judgement::Revoked(_) => Some(TokenCheck::Revoked),
+        Judgement::Refused(error) => Some(TokenCheck::of(error)),
+    };
+    let state = |check: TokenCheck| match failed {
+        // An `aud` of the wrong type is found before the route is looked at.
+        Some(TokenCheck::Audience) if check == TokenCheck::Route && !on_route => {
+            CheckState::NotReached
+        }
+        None => CheckState::Ok,
+        Some(failed) if check < failed => CheckState::Ok,
+        Some(failed) if check == failed => CheckState::Failed,
+        Some(_) => CheckState::NotReached,
+    };
+    TokenCheck::ALL.into_iter().map(|check| (check, state(check))).collect()
+}
+
+/// The resource that a token is shown for.
+fn meant(settings: &Settings, about: &ExaminedFor<'_>) -> Result<Resource, ExamineError> {
+    let is_meant = |listener: &&Listener| {
+        listener.schemes.contains(&Scheme::Oauth)
+            && about.listener.is_none_or(|name| *listener.name == *name)
+    };
+    let listener = settings.listeners.iter().find(is_meant).ok_or(ExamineError::Listener)?;
+    let routes = &settings.routes;
+    let route = match about.route {
+        Some(path) => routes.iter().find(|route| *route.path == *path),
+        None => routes.first().filter(|_| routes.len() == 1),
+    };
+    let names = || routes.iter().map(|route| format!("`{}`", route.path)).collect::<Vec<_>>();
+    let route = route.ok_or_else(|| ExamineError::Route(names().join(", ")))?;
+    Ok(resource(settings, listener, listener.address, route))
+}

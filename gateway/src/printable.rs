@@ -1,0 +1,74 @@
+//! Text for a terminal, without anything a terminal would act on.
+//!
+//! Names, URIs and messages that callers and servers chose stand in records, definitions and errors, and so in what
+//! the verbs and the log print. An escape sequence among them would be carried out by the terminal of whoever reads it.
+
+use std::borrow::Cow;
+use std::fmt::Write as _;
+
+use policy::hidden::Hidden;
+
+/// The text with each character that a terminal or an editor acts on, or does not show, written as JSON writes it:
+/// `\u001b`. What is JSON means the same afterwards. Line ends and tabs stay.
+#[must_use]
+pub fn printable(text: &str) -> Cow<'_, str> {
+    if !text.contains(is_acted_on) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = String::with_capacity(text.len() + 16);
+    for c in text.chars() {
+        if is_acted_on(c) {
+            for unit in c.encode_utf16(&mut [0; 2]) {
+                write!(out, "\\u{unit:04x}").unwrap_or_default();
+            }
+        } else {
+            out.push(c);
+        }
+    }
+    Cow::Owned(out)
+}
+
+/// The same on one line: a text that somebody else chose begins no line of its own.
+#[must_use]
+pub fn in_a_line(text: &str) -> String {
+    let text = printable(text);
+    text.replace('\n', "\\n").replace('\t', "\\t")
+}
+
+fn is_acted_on(c: char) -> bool {
+    match Hidden::of(c) {
+        Some(Hidden::Order | Hidden::Tag | Hidden::Shapeless | Hidden::Control) => true,
+        // Scripts and emoji are written with these.
+        Some(Hidden::Joiner | Hidden::Variation) => false,
+        // Some readers take these for line ends.
+        None => matches!(c, '\r' | '\u{2028}' | '\u{2029}'),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{in_a_line, printable};
+    use std::borrow::Cow;
+
+    #[test]
+    fn nothing_that_a_terminal_acts_on_is_printed() {
+        assert_eq!(
+            printable("a\u{1b}]0;x\u{7}b\u{9b}31m\r"),
+            "a\\u001b]0;x\\u0007b\\u009b31m\\u000d"
+        );
+        assert_eq!(printable("a\u{202e}b\u{2066}\u{e0041}"), "a\\u202eb\\u2066\\udb40\\udc41");
+        assert_eq!(in_a_line("a\nb\tc"), "a\\nb\\tc");
+        let plain = "tool\tgrüße 👩\u{200d}💻\n";
+        assert!(matches!(printable(plain), Cow::Borrowed(same) if same == plain));
+    }
+
+    #[test]
+    #[expect(clippy::disallowed_methods, reason = "our own output")]
+    fn json_means_the_same() {
+        let value = serde_json::json!({ "name": "a\u{7f}\u{9b}\u{202e}\u{e0041}b" });
+        let text = value.to_string();
+        let shown = printable(&text).into_owned();
+        assert_ne!(shown, text);
+        assert_eq!(serde_json::from_str::<serde_json::Value>(&shown).unwrap(), value);
+    }
+}
