@@ -286,10 +286,12 @@ fn parts(path: &Path) -> (String, String) {
 fn lock(file: &File, path: &Path) -> io::Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(io::Error::other(format!(
-            "another process writes to `{}`; give each gateway a file of its own",
-            path.display()
-        ))),
+        Err(TryLockError::WouldBlock) => {
+            let file = path.display();
+            let what =
+                format!("another process writes to `{file}`; give each gateway a file of its own");
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, what))
+        }
         Err(TryLockError::Error(error)) => Err(error),
     }
 }

@@ -16,7 +16,7 @@ use super::raw::{RawOps, RawSecret, RawSettings};
 use super::revoked::RevokedError;
 use super::variables::Lookup;
 use super::yaml::Node;
-use super::{Ops, Own, Program, Reach, SecretRef, Settings, revoked};
+use super::{Ops, Own, Program, Purpose, Reach, SecretRef, Settings, revoked};
 use crate::clock::{Clock as _, System};
 
 /// Sessions live this long unless the file says otherwise.
@@ -27,11 +27,14 @@ pub(super) fn settings(
     root: &Node,
     file: &Path,
     key: Option<String>,
-    here: Option<Lookup<'_>>,
+    (purpose, variables): (Purpose, Lookup<'_>),
 ) -> Result<Settings, Vec<Problem>> {
     let folder = file.parent().unwrap_or(Path::new(""));
+    let here = (purpose != Purpose::Reading).then_some(variables);
     let mut compiler = Compiler {
         root,
+        folder,
+        purpose,
         problems: Vec::new(),
         now: System.now(),
         beside: Vec::new(),
@@ -164,6 +167,10 @@ fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
 /// Reads the parts and keeps what is wrong with them.
 pub(super) struct Compiler<'a> {
     root: &'a Node,
+    /// The folder of the configuration: paths in it are from there.
+    folder: &'a Path,
+    /// What it is read for.
+    purpose: Purpose,
     problems: Vec<Problem>,
     /// The digests of files beside the configuration that are part of it, in the order they were read.
     pub(super) beside: Vec<[u8; 32]>,
@@ -178,6 +185,25 @@ pub(super) struct Compiler<'a> {
 impl Compiler<'_> {
     pub(super) fn report(&mut self, at: &str, message: impl Into<String>, help: impl Into<String>) {
         self.problems.push(Problem::new(self.root.place(at), message, help));
+    }
+
+    /// Where a path in the configuration leads: one that is not absolute is from the folder of the file, whatever
+    /// folder the process was started in.
+    pub(super) fn path(&self, text: &str) -> PathBuf {
+        self.folder.join(text)
+    }
+
+    /// The same for a file of records, which only one process can write to: a process that serves one client over
+    /// standard input and output has one of its own beside it, `FILE.stdio-N`. Pipes and devices take several writers.
+    pub(super) fn of_process(&self, text: &str) -> PathBuf {
+        let path = self.path(text);
+        let Purpose::Stdio(number) = self.purpose else { return path };
+        if std::fs::metadata(&path).is_ok_and(|data| !data.is_file()) {
+            return path;
+        }
+        let mut name = path.into_os_string();
+        name.push(format!(".stdio-{number}"));
+        name.into()
     }
 
     /// Reports a list with nothing in it.
@@ -229,7 +255,7 @@ impl Compiler<'_> {
 
     /// A secret in a file, which is kept from programs.
     pub(super) fn secret_in_file(&mut self, at: &str, file: String) -> SecretRef {
-        let file = PathBuf::from(file);
+        let file = self.path(&file);
         self.uses.files.push(file.clone());
         let secret = SecretRef::File(file);
         self.secrets.push((format!("{at}/fromFile"), secret.clone()));
