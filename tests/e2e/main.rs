@@ -11,6 +11,7 @@
 
 mod arguments;
 mod asking;
+mod attaching;
 mod audit;
 mod authority;
 mod binding;
