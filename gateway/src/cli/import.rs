@@ -14,8 +14,8 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use self::secrets::{
-    At, is_command, is_plain, is_plain_argument, is_plain_url, placeholders, variable_name,
-    without_placeholders,
+    At, Places, at_home, is_command, is_plain, is_plain_argument, is_plain_around, is_plain_url,
+    placeholders, variable_name, without_placeholders,
 };
 use gateway::egress;
 use policy::drift::visible;
@@ -39,9 +39,12 @@ pub(super) struct Import {
     /// Where the configuration is written; there must be nothing. Standard output if not given.
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Take programs of package runners along that name no version, too: what runs then is whatever was
-    /// published last.
+    /// Leave out programs of package runners that name no version: what runs is whatever was published last. Without
+    /// this they are imported with a warning.
     #[arg(long)]
+    require_pinned: bool,
+    /// What is done anyway.
+    #[arg(long, hide = true, conflicts_with = "require_pinned")]
     allow_unpinned: bool,
 }
 
@@ -120,11 +123,48 @@ struct Found {
     tools: Vec<String>,
 }
 
+/// The file that is imported.
+#[derive(Debug, Default)]
+struct Imported {
+    /// Where its placeholders lead.
+    places: Places,
+    /// The folder that relative paths are from.
+    folder: PathBuf,
+    /// What VS Code asks its user for, by id, and how it describes that.
+    inputs: BTreeMap<String, String>,
+}
+
+impl Imported {
+    fn of(file: &Path, root: &Value) -> Self {
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        let folder = file.parent().map(Path::to_owned).unwrap_or_default();
+        let kept_in = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        // An editor keeps it in a folder of its own in the one that it has open; Claude Code in that itself.
+        let workspace = match kept_in {
+            ".vscode" | ".cursor" => folder.parent().map(Path::to_owned),
+            _ if file.file_name().is_some_and(|name| name == ".mcp.json") => Some(folder.clone()),
+            _ => None,
+        };
+        let inputs = root.get("inputs").and_then(Value::as_array).into_iter().flatten();
+        let input = |input: &Value| {
+            let text = |key: &str| input.get(key).and_then(Value::as_str);
+            let about = text("description").unwrap_or("what the client asks its user for");
+            Some((variable_name(text("id")?), about.to_owned()))
+        };
+        let inputs = inputs.filter_map(input).collect();
+        let text = workspace.as_ref().and_then(|folder| folder.to_str()).map(str::to_owned);
+        let places = Places { workspace: text };
+        Self { places, folder: workspace.unwrap_or(folder), inputs }
+    }
+}
+
 /// What stands where a value is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     /// Something that anybody may know.
     Plain(String),
+    /// The same with references to variables in it.
+    Mixed(String),
     /// A variable of this name has it.
     Variable(String),
 }
@@ -132,6 +172,7 @@ enum Said {
 /// What is said beside the configuration.
 #[derive(Debug, Default)]
 struct Told {
+    warnings: Vec<String>,
     notes: Vec<String>,
     /// The variables that have to be set, and what for.
     variables: BTreeMap<String, String>,
@@ -151,6 +192,19 @@ impl Told {
         }
         self.variables.insert(own.clone(), what);
         own
+    }
+
+    /// Notes variables that the file names itself: those have to be set, too.
+    fn named(&mut self, variables: &[String], imported: &Imported) {
+        // These are set wherever a program is started.
+        let unknown = variables.iter().filter(|name| !["HOME", "PATH"].contains(&name.as_str()));
+        for name in unknown {
+            let about = imported.inputs.get(name).map_or_else(
+                || "what the client takes from its environment".to_owned(),
+                |about| visible(about).to_string(),
+            );
+            self.variables.entry(name.clone()).or_insert(about);
+        }
     }
 }
 
@@ -176,7 +230,7 @@ fn imported(import: &Import) -> Result<ExitCode, String> {
     let is_toml = import.from == Whose::Codex || file.extension().is_some_and(|end| end == "toml");
     let root = if is_toml { read_toml(&text) } else { read_json(&text) };
     let root = root.map_err(|error| format!("`{shown}`: {error}"))?;
-    let mut told = Told::default();
+    let (mut told, whole) = (Told::default(), Imported::of(&file, &root));
     let mut servers = BTreeMap::new();
     for (name, server) in listed(&root) {
         let mut own = clean(&name);
@@ -186,21 +240,20 @@ fn imported(import: &Import) -> Result<ExitCode, String> {
         let clean = own.clone();
         // What is left out leaves nothing to be set.
         let before = told.variables.clone();
-        match found(&clean, server, &mut told) {
-            Ok(server) if unpinned(&server).is_none() || import.allow_unpinned => {
+        match found(&clean, server, (&mut told, &whole)) {
+            Ok(server) if import.require_pinned && unpinned(&server).is_some() => {
+                told.variables = before;
+                told.notes.push(format!(
+                    "`{clean}` was left out: `{}` names no version, so whatever was published last would run",
+                    unpinned(&server).unwrap_or_default(),
+                ));
+            }
+            Ok(server) => {
                 if own != name {
                     told.notes.push(format!("`{}` is called `{own}` here", name.escape_debug()));
                 }
+                remarks(&own, &server, &mut told);
                 servers.insert(own, server);
-            }
-            Ok(server) => {
-                told.variables = before;
-                told.notes.push(format!(
-                "`{clean}` was left out: `{}` names no version, so whatever was published last would \
-                 run; write `{}@VERSION`, or import with --allow-unpinned",
-                unpinned(&server).unwrap_or_default(),
-                unpinned(&server).unwrap_or_default(),
-            ));
             }
             Err(why) => {
                 told.variables = before;
@@ -213,6 +266,7 @@ fn imported(import: &Import) -> Result<ExitCode, String> {
         return Err(format!("`{shown}` has no server that could be imported"));
     }
     let yaml = written(&servers, &told, &file);
+    told.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     told.notes.iter().for_each(|note| say(&format!("note: {note}")));
     for (variable, what) in &told.variables {
         say(&format!("note: set `{variable}` to {what}"));
@@ -300,7 +354,27 @@ fn listed(root: &Value) -> Vec<(String, &Map<String, Value>)> {
     found
 }
 
-fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Found, String> {
+/// What its user should know of a server that is imported.
+fn remarks(name: &str, server: &Found, told: &mut Told) {
+    if let Some(package) = unpinned(server) {
+        told.warnings.push(format!(
+            "`{name}`: `{package}` names no version, so whatever was published last runs, and its definitions \
+             change with it; write the version that you have looked at"
+        ));
+    }
+    if !server.tools.is_empty() {
+        told.notes.push(format!(
+            "`{name}`: the tools that the client allows are allowed, and no other tools, no prompts and no \
+             resources; the rule `local-{name}` says so"
+        ));
+    }
+}
+
+fn found(
+    name: &str,
+    server: &Map<String, Value>,
+    (told, whole): (&mut Told, &Imported),
+) -> Result<Found, String> {
     let off = server.get("disabled").and_then(Value::as_bool) == Some(true)
         || server.get("enabled").and_then(Value::as_bool) == Some(false);
     if off {
@@ -332,7 +406,7 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
                 }
                 Some(_) | None => value,
             };
-            (variable.clone(), said(name, variable, &value, what, told))
+            (variable.clone(), said((name, variable), &value, what, (told, whole)))
         };
         members.map(member).collect()
     };
@@ -352,24 +426,35 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
             token = Some((variable.clone(), scheme));
             false
         }
-        Said::Variable(_) | Said::Plain(_) => true,
+        Said::Variable(_) | Said::Plain(_) | Said::Mixed(_) => true,
     });
     if command.as_deref().is_some_and(|command| !is_command(command)) {
         return Err("its command is more than a program; give the rest in `args`".to_owned());
     }
-    let packages = packages(command.as_deref().unwrap_or_default(), &line);
+    let program = command.as_deref().unwrap_or_default();
+    let (packages, container) = (packages(program, &line), container(program, &line));
+    let module = module(program, &line);
     let before = iter::once(At::First).chain(line.iter().map(|arg| At::After(arg)));
     let args = line.iter().zip(before).enumerate();
     let args = args.map(|(n, (arg, before))| {
-        let at = if packages.contains(&n) { At::Package } else { before };
-        argument(name, (n, at, arg), told)
+        let at = match container.get(&n) {
+            Some(at) => *at,
+            None if packages.contains(&n) || module == Some(n) => At::Package,
+            None => before,
+        };
+        argument(name, (n, at, arg), (told, whole))
     });
     let args = args.collect();
     let url = text("url").or_else(|| text("serverUrl"));
     if url.as_deref().is_some_and(|url| url.contains('@')) {
         return Err("there is a credential in its URL; show it in a header".to_owned());
     }
-    let url = url.filter(|_| command.is_none()).map(|url| address(name, &url, told));
+    let url = url.filter(|_| command.is_none()).map(|url| address(name, &url, (told, whole)));
+    if server.contains_key("envFile") {
+        told.notes.push(format!(
+            "`{name}`: its `envFile` is not read; set the variables in it, and name them under `env`"
+        ));
+    }
     let tools = ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"];
     Ok(Found {
         old: text("type").is_some_and(|kind| kind == "sse"),
@@ -379,55 +464,161 @@ fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Fou
         env,
         headers,
         token,
-        directory: text("cwd").filter(|path| path.starts_with('/')),
+        directory: text("cwd").map(|path| directory(&path, (told, whole))),
         tools: tools.iter().flat_map(|key| list(key)).filter(|tool| tool != "*").collect(),
     })
 }
 
 /// The URL of a server: one that could let in whoever knows it becomes a variable.
-fn address(server: &str, url: &str, told: &mut Told) -> String {
+fn address(server: &str, url: &str, (told, whole): (&mut Told, &Imported)) -> String {
     let bare = without_placeholders(url);
     if bare.is_empty() || is_plain_url(&bare) {
-        return placeholders(url).0;
+        let (url, variables) = placeholders(url, &whole.places);
+        told.named(&variables, whole);
+        return url;
     }
     let variable = told.variable(server, "url", format!("the URL of `{server}`"));
     format!("${{{variable}}}")
 }
 
 /// What stands for a value of the environment or a header: never the value of a secret.
-fn said(server: &str, name: &str, value: &str, what: &str, told: &mut Told) -> Said {
-    let (rest, variables) = placeholders(value);
+fn said(
+    (server, name): (&str, &str),
+    value: &str,
+    what: &str,
+    (told, whole): (&mut Told, &Imported),
+) -> Said {
+    let value = &at_home(value);
+    let (rest, variables) = placeholders(value, &whole.places);
+    let bare = without_placeholders(value);
     if let ([variable], true) = (&variables[..], rest == format!("${{{}}}", variables.join(""))) {
+        told.named(&variables, whole);
         return Said::Variable(variable.clone());
     }
-    if variables.is_empty() && is_plain(name, value) {
-        return Said::Plain(value.to_owned());
+    if bare == *value && is_plain(name, value) {
+        return Said::Plain(value.clone());
+    }
+    if bare != *value && is_plain_around(name, &bare) {
+        told.named(&variables, whole);
+        return Said::Mixed(rest);
     }
     let what = format!("what stands for {what} `{}` of `{server}`", visible(name));
     Said::Variable(told.variable(server, name, what))
 }
 
 /// An argument: one that is not plainly harmless becomes a variable.
-fn argument(server: &str, (n, at, text): (usize, At<'_>, &str), told: &mut Told) -> String {
-    let (rest, variables) = placeholders(text);
+fn argument(
+    server: &str,
+    (n, at, text): (usize, At<'_>, &str),
+    (told, whole): (&mut Told, &Imported),
+) -> String {
+    let text = &*at_home(text);
+    let (rest, variables) = placeholders(text, &whole.places);
     let bare = without_placeholders(text);
     // What is a reference already stays one.
     if let [variable] = &variables[..]
         && rest == format!("${{{variable}}}")
     {
+        told.named(&variables, whole);
         return rest;
     }
-    if variables.is_empty() && is_plain_argument(at, &bare) {
+    if bare == text && is_plain_argument(at, &bare) {
         return text.replace("${", "$${");
+    }
+    let secret = matches!(at, At::After(flag) if !is_plain(flag, "info"));
+    if bare != text && !secret && is_plain_around("", &bare) {
+        told.named(&variables, whole);
+        return rest;
+    }
+    // A container is told that there is such a mount; where its folders are is known.
+    if at == At::Mount && bare != text && is_plain_argument(at, &located(text, whole)) {
+        told.named(&variables, whole);
+        return rest;
     }
     let what = format!("argument {} of `{server}`", n + 1);
     let variable = told.variable(server, &format!("arg_{n}"), what);
     match text.split_once('=') {
-        Some((key, value)) if !value.is_empty() && is_plain_argument(At::First, key) => {
+        Some((key, value))
+            if !value.is_empty()
+                && (is_plain_argument(At::First, key)
+                    || at == At::Variable && is_plain_argument(at, key)) =>
+        {
             format!("{key}=${{{variable}}}")
         }
         _ => format!("${{{variable}}}"),
     }
+}
+
+/// `text` with a usual folder in the place of each placeholder, to be judged by what stands around them.
+fn located(text: &str, whole: &Imported) -> String {
+    let somewhere =
+        Places { workspace: whole.places.workspace.as_ref().map(|_| "/home/x".to_owned()) };
+    let (text, variables) = placeholders(text, &somewhere);
+    variables.iter().fold(text, |text, name| text.replace(&format!("${{{name}}}"), "/home/x"))
+}
+
+/// Where a program is started: an absolute folder.
+fn directory(path: &str, (told, whole): (&mut Told, &Imported)) -> String {
+    let path = at_home(path);
+    let (text, variables) = placeholders(&path, &whole.places);
+    told.named(&variables, whole);
+    if path.starts_with(['/', '$']) {
+        return text;
+    }
+    let folder = whole.folder.join(path.trim_start_matches("./"));
+    folder.display().to_string().replace("${", "$${")
+}
+
+/// The module that an interpreter of Python runs.
+fn module(command: &str, args: &[String]) -> Option<usize> {
+    let name = Path::new(command).file_name()?.to_str()?;
+    let is_module = name.starts_with("python") && args.first().is_some_and(|arg| arg == "-m");
+    is_module.then_some(1)
+}
+
+/// Which arguments of a runner of containers are what, as far as its own go. Nothing, where it is not clear where they
+/// end.
+fn container(command: &str, args: &[String]) -> BTreeMap<usize, At<'static>> {
+    const ALONE: [&str; 9] =
+        ["-i", "-t", "-it", "-ti", "--interactive", "--tty", "--rm", "--init", "--read-only"];
+    const FOLLOWED: [&str; 12] = [
+        "--name",
+        "--network",
+        "--platform",
+        "--pull",
+        "--workdir",
+        "-w",
+        "--user",
+        "-u",
+        "--memory",
+        "-m",
+        "--cap-drop",
+        "--security-opt",
+    ];
+    let runner = Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let mut found = BTreeMap::new();
+    if !["docker", "podman", "nerdctl"].contains(&runner)
+        || args.first().is_none_or(|arg| arg != "run")
+    {
+        return found;
+    }
+    let mut rest = args.iter().enumerate().skip(1);
+    while let Some((n, arg)) = rest.next() {
+        let at = match arg.as_str() {
+            "-e" | "--env" => Some(At::Variable),
+            "-v" | "--volume" | "--mount" => Some(At::Mount),
+            arg if FOLLOWED.contains(&arg) => None,
+            arg if ALONE.contains(&arg) || arg.starts_with("--") && arg.contains('=') => continue,
+            arg if arg.starts_with('-') => return BTreeMap::new(),
+            _ => {
+                found.insert(n, At::Image);
+                return found;
+            }
+        };
+        let Some((value, _)) = rest.next() else { break };
+        found.extend(at.map(|at| (value, at)));
+    }
+    BTreeMap::new()
 }
 
 /// Which arguments name what a runner of packages runs.
@@ -440,6 +631,7 @@ fn packages(command: &str, args: &[String]) -> Vec<usize> {
         | ("pnpm" | "yarn", ["dlx" | "exec", ..])
         | ("bun", ["x", ..]) => 1,
         ("pipx", ["run", ..]) => 1,
+        ("uv", ["run", ..]) if words.contains(&"--with") => 1,
         ("uv", ["tool", "run", ..]) => 2,
         _ => return Vec::new(),
     };
@@ -476,9 +668,15 @@ fn clean(name: &str) -> String {
     if name.is_empty() { "server".to_owned() } else { name.to_owned() }
 }
 
-/// The package that a runner would take without a version, or with one that may be any of several.
+/// The package or image that a runner would take without a version, or with one that may be any of several.
 fn unpinned(server: &Found) -> Option<&str> {
     let command = server.command.as_deref()?;
+    let image = container(command, &server.args).into_iter().find(|(_, at)| *at == At::Image);
+    if let Some(image) = image.and_then(|(n, _)| server.args.get(n)) {
+        let tag = image.rsplit('/').next().and_then(|last| last.split_once(':'));
+        let is_open = !image.contains('@') && tag.is_none_or(|(_, tag)| tag == "latest");
+        return is_open.then_some(image.as_str());
+    }
     let named = packages(command, &server.args).into_iter();
     let mut named = named.filter_map(|n| server.args.get(n)).map(String::as_str);
     named.find(|text| {
@@ -543,7 +741,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
             writeln!(out, "    args: {}", json!(server.args)).unwrap_or_default();
         }
         if let Some(directory) = &server.directory {
-            writeln!(out, "    workingDirectory: {}", escaped(directory)).unwrap_or_default();
+            writeln!(out, "    workingDirectory: {}", quoted(directory)).unwrap_or_default();
         }
         for (key, list) in [("env", &server.env), ("headers", &server.headers)] {
             for (n, (name, said)) in list.iter().enumerate() {
@@ -552,6 +750,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
                 }
                 let (how, value) = match said {
                     Said::Plain(value) => ("value", escaped(value)),
+                    Said::Mixed(value) => ("value", quoted(value)),
                     Said::Variable(variable) => ("fromEnv", quoted(variable)),
                 };
                 let name = quoted(name);
@@ -566,10 +765,13 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
     }
     out.push_str("policy:\n  rules:\n");
     for (name, server) in servers {
-        let tools = if server.tools.is_empty() { json!(["*"]) } else { json!(server.tools) };
+        let what = match &server.tools[..] {
+            [] => "tools: [\"*\"], prompts: [\"*\"], resources: [\"*\"]".to_owned(),
+            tools => format!("tools: {}", json!(tools)),
+        };
         writeln!(
             out,
-            "    - {{id: local-{name}, effect: allow, principals: ['group:local'], servers: [{name}], tools: {tools}}}"
+            "    - {{id: local-{name}, effect: allow, principals: ['group:local'], servers: [{name}], {what}}}"
         )
         .unwrap_or_default();
     }
