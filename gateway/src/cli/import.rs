@@ -428,9 +428,15 @@ fn found(
         }
         Said::Variable(_) | Said::Plain(_) | Said::Mixed(_) => true,
     });
+    let command = command.map(|command| at_home(&command));
     if command.as_deref().is_some_and(|command| !is_command(command)) {
         return Err("its command is more than a program; give the rest in `args`".to_owned());
     }
+    let command = command.map(|command| {
+        let (command, variables) = placeholders(&command, &whole.places);
+        told.named(&variables, whole);
+        command
+    });
     let program = command.as_deref().unwrap_or_default();
     let (packages, container) = (packages(program, &line), container(program, &line));
     let module = module(program, &line);
@@ -525,7 +531,7 @@ fn argument(
     if bare == text && is_plain_argument(at, &bare) {
         return text.replace("${", "$${");
     }
-    let secret = matches!(at, At::After(flag) if !is_plain(flag, "info"));
+    let secret = matches!(at, At::After(flag) if flag.starts_with('-') && !is_plain(flag, "info"));
     if bare != text && !secret && is_plain_around("", &bare) {
         told.named(&variables, whole);
         return rest;
@@ -726,7 +732,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
             out.push_str("    transport: httpSse\n");
         }
         if let Some(command) = &server.command {
-            writeln!(out, "    command: {}", escaped(command)).unwrap_or_default();
+            writeln!(out, "    command: {}", quoted(command)).unwrap_or_default();
         }
         if let Some((token, scheme)) = &server.token {
             let prefix = match *scheme {
