@@ -25,6 +25,7 @@ mod conformance;
 mod costs;
 mod deploy;
 mod deputy;
+mod documents;
 mod egress;
 mod federation;
 mod flooding;
