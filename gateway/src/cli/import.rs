@@ -13,6 +13,7 @@ use std::process::ExitCode;
 use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
+use self::runners::{container, module, packages, unpinned};
 use self::secrets::{
     At, Places, at_home, is_command, is_plain, is_plain_argument, is_plain_around, is_plain_url,
     placeholders, variable_name, without_placeholders,
@@ -22,6 +23,7 @@ use policy::drift::visible;
 
 use super::{complain, print, say};
 
+mod runners;
 pub(super) mod secrets;
 
 /// Longest file that is read.
@@ -123,6 +125,13 @@ struct Found {
     tools: Vec<String>,
 }
 
+impl Found {
+    /// The package or image that it takes without a version.
+    fn unpinned(&self) -> Option<&str> {
+        unpinned(self.command.as_deref()?, &self.args)
+    }
+}
+
 /// The file that is imported.
 #[derive(Debug, Default)]
 struct Imported {
@@ -172,6 +181,8 @@ enum Said {
 /// What is said beside the configuration.
 #[derive(Debug, Default)]
 struct Told {
+    /// The file that is imported.
+    file: Imported,
     warnings: Vec<String>,
     notes: Vec<String>,
     /// The variables that have to be set, and what for.
@@ -195,11 +206,11 @@ impl Told {
     }
 
     /// Notes variables that the file names itself: those have to be set, too.
-    fn named(&mut self, variables: &[String], imported: &Imported) {
+    fn named(&mut self, variables: &[String]) {
         // These are set wherever a program is started.
         let unknown = variables.iter().filter(|name| !["HOME", "PATH"].contains(&name.as_str()));
         for name in unknown {
-            let about = imported.inputs.get(name).map_or_else(
+            let about = self.file.inputs.get(name).map_or_else(
                 || "what the client takes from its environment".to_owned(),
                 |about| visible(about).to_string(),
             );
@@ -230,7 +241,7 @@ fn imported(import: &Import) -> Result<ExitCode, String> {
     let is_toml = import.from == Whose::Codex || file.extension().is_some_and(|end| end == "toml");
     let root = if is_toml { read_toml(&text) } else { read_json(&text) };
     let root = root.map_err(|error| format!("`{shown}`: {error}"))?;
-    let (mut told, whole) = (Told::default(), Imported::of(&file, &root));
+    let mut told = Told { file: Imported::of(&file, &root), ..Told::default() };
     let mut servers = BTreeMap::new();
     for (name, server) in listed(&root) {
         let mut own = clean(&name);
@@ -240,12 +251,12 @@ fn imported(import: &Import) -> Result<ExitCode, String> {
         let clean = own.clone();
         // What is left out leaves nothing to be set.
         let before = told.variables.clone();
-        match found(&clean, server, (&mut told, &whole)) {
-            Ok(server) if import.require_pinned && unpinned(&server).is_some() => {
+        match found(&clean, server, &mut told) {
+            Ok(server) if import.require_pinned && server.unpinned().is_some() => {
                 told.variables = before;
                 told.notes.push(format!(
                     "`{clean}` was left out: `{}` names no version, so whatever was published last would run",
-                    unpinned(&server).unwrap_or_default(),
+                    server.unpinned().unwrap_or_default(),
                 ));
             }
             Ok(server) => {
@@ -356,7 +367,7 @@ fn listed(root: &Value) -> Vec<(String, &Map<String, Value>)> {
 
 /// What its user should know of a server that is imported.
 fn remarks(name: &str, server: &Found, told: &mut Told) {
-    if let Some(package) = unpinned(server) {
+    if let Some(package) = server.unpinned() {
         told.warnings.push(format!(
             "`{name}`: `{package}` names no version, so whatever was published last runs, and its definitions \
              change with it; write the version that you have looked at"
@@ -370,11 +381,7 @@ fn remarks(name: &str, server: &Found, told: &mut Told) {
     }
 }
 
-fn found(
-    name: &str,
-    server: &Map<String, Value>,
-    (told, whole): (&mut Told, &Imported),
-) -> Result<Found, String> {
+fn found(name: &str, server: &Map<String, Value>, told: &mut Told) -> Result<Found, String> {
     let off = server.get("disabled").and_then(Value::as_bool) == Some(true)
         || server.get("enabled").and_then(Value::as_bool) == Some(false);
     if off {
@@ -406,7 +413,7 @@ fn found(
                 }
                 Some(_) | None => value,
             };
-            (variable.clone(), said((name, variable), &value, what, (told, whole)))
+            (variable.clone(), said((name, variable), &value, what, told))
         };
         members.map(member).collect()
     };
@@ -433,8 +440,8 @@ fn found(
         return Err("its command is more than a program; give the rest in `args`".to_owned());
     }
     let command = command.map(|command| {
-        let (command, variables) = placeholders(&command, &whole.places);
-        told.named(&variables, whole);
+        let (command, variables) = placeholders(&command, &told.file.places);
+        told.named(&variables);
         command
     });
     let program = command.as_deref().unwrap_or_default();
@@ -448,14 +455,14 @@ fn found(
             None if packages.contains(&n) || module == Some(n) => At::Package,
             None => before,
         };
-        argument(name, (n, at, arg), (told, whole))
+        argument(name, (n, at, arg), told)
     });
     let args = args.collect();
     let url = text("url").or_else(|| text("serverUrl"));
     if url.as_deref().is_some_and(|url| url.contains('@')) {
         return Err("there is a credential in its URL; show it in a header".to_owned());
     }
-    let url = url.filter(|_| command.is_none()).map(|url| address(name, &url, (told, whole)));
+    let url = url.filter(|_| command.is_none()).map(|url| address(name, &url, told));
     if server.contains_key("envFile") {
         told.notes.push(format!(
             "`{name}`: its `envFile` is not read; set the variables in it, and name them under `env`"
@@ -470,17 +477,17 @@ fn found(
         env,
         headers,
         token,
-        directory: text("cwd").map(|path| directory(&path, (told, whole))),
+        directory: text("cwd").map(|path| directory(&path, told)),
         tools: tools.iter().flat_map(|key| list(key)).filter(|tool| tool != "*").collect(),
     })
 }
 
 /// The URL of a server: one that could let in whoever knows it becomes a variable.
-fn address(server: &str, url: &str, (told, whole): (&mut Told, &Imported)) -> String {
+fn address(server: &str, url: &str, told: &mut Told) -> String {
     let bare = without_placeholders(url);
     if bare.is_empty() || is_plain_url(&bare) {
-        let (url, variables) = placeholders(url, &whole.places);
-        told.named(&variables, whole);
+        let (url, variables) = placeholders(url, &told.file.places);
+        told.named(&variables);
         return url;
     }
     let variable = told.variable(server, "url", format!("the URL of `{server}`"));
@@ -488,24 +495,19 @@ fn address(server: &str, url: &str, (told, whole): (&mut Told, &Imported)) -> St
 }
 
 /// What stands for a value of the environment or a header: never the value of a secret.
-fn said(
-    (server, name): (&str, &str),
-    value: &str,
-    what: &str,
-    (told, whole): (&mut Told, &Imported),
-) -> Said {
+fn said((server, name): (&str, &str), value: &str, what: &str, told: &mut Told) -> Said {
     let value = &at_home(value);
-    let (rest, variables) = placeholders(value, &whole.places);
+    let (rest, variables) = placeholders(value, &told.file.places);
     let bare = without_placeholders(value);
     if let ([variable], true) = (&variables[..], rest == format!("${{{}}}", variables.join(""))) {
-        told.named(&variables, whole);
+        told.named(&variables);
         return Said::Variable(variable.clone());
     }
     if bare == *value && is_plain(name, value) {
         return Said::Plain(value.clone());
     }
     if bare != *value && is_plain_around(name, &bare) {
-        told.named(&variables, whole);
+        told.named(&variables);
         return Said::Mixed(rest);
     }
     let what = format!("what stands for {what} `{}` of `{server}`", visible(name));
@@ -513,19 +515,15 @@ fn said(
 }
 
 /// An argument: one that is not plainly harmless becomes a variable.
-fn argument(
-    server: &str,
-    (n, at, text): (usize, At<'_>, &str),
-    (told, whole): (&mut Told, &Imported),
-) -> String {
+fn argument(server: &str, (n, at, text): (usize, At<'_>, &str), told: &mut Told) -> String {
     let text = &*at_home(text);
-    let (rest, variables) = placeholders(text, &whole.places);
+    let (rest, variables) = placeholders(text, &told.file.places);
     let bare = without_placeholders(text);
     // What is a reference already stays one.
     if let [variable] = &variables[..]
         && rest == format!("${{{variable}}}")
     {
-        told.named(&variables, whole);
+        told.named(&variables);
         return rest;
     }
     if bare == text && is_plain_argument(at, &bare) {
@@ -533,12 +531,12 @@ fn argument(
     }
     let secret = matches!(at, At::After(flag) if flag.starts_with('-') && !is_plain(flag, "info"));
     if bare != text && !secret && is_plain_around("", &bare) {
-        told.named(&variables, whole);
+        told.named(&variables);
         return rest;
     }
     // A container is told that there is such a mount; where its folders are is known.
-    if at == At::Mount && bare != text && is_plain_argument(at, &located(text, whole)) {
-        told.named(&variables, whole);
+    if at == At::Mount && bare != text && is_plain_argument(at, &located(text, told)) {
+        told.named(&variables);
         return rest;
     }
     let what = format!("argument {} of `{server}`", n + 1);
@@ -556,113 +554,23 @@ fn argument(
 }
 
 /// `text` with a usual folder in the place of each placeholder, to be judged by what stands around them.
-fn located(text: &str, whole: &Imported) -> String {
+fn located(text: &str, told: &Told) -> String {
     let somewhere =
-        Places { workspace: whole.places.workspace.as_ref().map(|_| "/home/x".to_owned()) };
+        Places { workspace: told.file.places.workspace.as_ref().map(|_| "/home/x".to_owned()) };
     let (text, variables) = placeholders(text, &somewhere);
     variables.iter().fold(text, |text, name| text.replace(&format!("${{{name}}}"), "/home/x"))
 }
 
 /// Where a program is started: an absolute folder.
-fn directory(path: &str, (told, whole): (&mut Told, &Imported)) -> String {
+fn directory(path: &str, told: &mut Told) -> String {
     let path = at_home(path);
-    let (text, variables) = placeholders(&path, &whole.places);
-    told.named(&variables, whole);
+    let (text, variables) = placeholders(&path, &told.file.places);
+    told.named(&variables);
     if path.starts_with(['/', '$']) {
         return text;
     }
-    let folder = whole.folder.join(path.trim_start_matches("./"));
+    let folder = told.file.folder.join(path.trim_start_matches("./"));
     folder.display().to_string().replace("${", "$${")
-}
-
-/// The module that an interpreter of Python runs.
-fn module(command: &str, args: &[String]) -> Option<usize> {
-    let name = Path::new(command).file_name()?.to_str()?;
-    let is_module = name.starts_with("python") && args.first().is_some_and(|arg| arg == "-m");
-    is_module.then_some(1)
-}
-
-/// Which arguments of a runner of containers are what, as far as its own go. Nothing, where it is not clear where they
-/// end.
-fn container(command: &str, args: &[String]) -> BTreeMap<usize, At<'static>> {
-    const ALONE: [&str; 9] =
-        ["-i", "-t", "-it", "-ti", "--interactive", "--tty", "--rm", "--init", "--read-only"];
-    const FOLLOWED: [&str; 12] = [
-        "--name",
-        "--network",
-        "--platform",
-        "--pull",
-        "--workdir",
-        "-w",
-        "--user",
-        "-u",
-        "--memory",
-        "-m",
-        "--cap-drop",
-        "--security-opt",
-    ];
-    let runner = Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let mut found = BTreeMap::new();
-    if !["docker", "podman", "nerdctl"].contains(&runner)
-        || args.first().is_none_or(|arg| arg != "run")
-    {
-        return found;
-    }
-    let mut rest = args.iter().enumerate().skip(1);
-    while let Some((n, arg)) = rest.next() {
-        let at = match arg.as_str() {
-            "-e" | "--env" => Some(At::Variable),
-            "-v" | "--volume" | "--mount" => Some(At::Mount),
-            arg if FOLLOWED.contains(&arg) => None,
-            arg if ALONE.contains(&arg) || arg.starts_with("--") && arg.contains('=') => continue,
-            arg if arg.starts_with('-') => return BTreeMap::new(),
-            _ => {
-                found.insert(n, At::Image);
-                return found;
-            }
-        };
-        let Some((value, _)) = rest.next() else { break };
-        found.extend(at.map(|at| (value, at)));
-    }
-    BTreeMap::new()
-}
-
-/// Which arguments name what a runner of packages runs.
-fn packages(command: &str, args: &[String]) -> Vec<usize> {
-    let runner = Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let skipped = match (runner, &words[..]) {
-        ("npx" | "bunx" | "pnpx" | "uvx", _) => 0,
-        ("npm", ["exec" | "x", ..])
-        | ("pnpm" | "yarn", ["dlx" | "exec", ..])
-        | ("bun", ["x", ..]) => 1,
-        ("pipx", ["run", ..]) => 1,
-        ("uv", ["run", ..]) if words.contains(&"--with") => 1,
-        ("uv", ["tool", "run", ..]) => 2,
-        _ => return Vec::new(),
-    };
-    let mut found = Vec::new();
-    let (mut named, mut rest) = (false, words.iter().enumerate().skip(skipped));
-    while let Some((n, word)) = rest.next() {
-        match *word {
-            "-p" | "--package" | "--from" | "--with" | "--spec" => {
-                found.extend(rest.next().map(|(n, _)| n));
-                named = true;
-            }
-            word if word.starts_with("--package=") || word.starts_with("--from=") => {
-                found.push(n);
-                named = true;
-            }
-            word if word.starts_with('-') => {}
-            // What comes after is for the package.
-            _ if named => break,
-            _ => {
-                found.push(n);
-                break;
-            }
-        }
-    }
-    found
 }
 
 /// A name that a server can have here.
@@ -672,31 +580,6 @@ fn clean(name: &str) -> String {
     let name: String = name.chars().map(kept).take(60).collect();
     let name = name.trim_matches('-');
     if name.is_empty() { "server".to_owned() } else { name.to_owned() }
-}
-
-/// The package or image that a runner would take without a version, or with one that may be any of several.
-fn unpinned(server: &Found) -> Option<&str> {
-    let command = server.command.as_deref()?;
-    let image = container(command, &server.args).into_iter().find(|(_, at)| *at == At::Image);
-    if let Some(image) = image.and_then(|(n, _)| server.args.get(n)) {
-        let tag = image.rsplit('/').next().and_then(|last| last.split_once(':'));
-        let is_open = !image.contains('@') && tag.is_none_or(|(_, tag)| tag == "latest");
-        return is_open.then_some(image.as_str());
-    }
-    let named = packages(command, &server.args).into_iter();
-    let mut named = named.filter_map(|n| server.args.get(n)).map(String::as_str);
-    named.find(|text| {
-        let package = text.split_once('=').filter(|(flag, _)| flag.starts_with("--"));
-        let package = package.map_or(*text, |(_, package)| package);
-        let of_python = package.split_once("==").map(|(_, version)| version);
-        let of_npm = || package.rsplit_once('@').filter(|(name, _)| !name.is_empty());
-        let version = of_python.or_else(|| of_npm().map(|(_, version)| version));
-        // `1` and `1.2` are whatever of that was published last.
-        let exact = |version: &str| {
-            version.matches('.').count() >= 2 && version.starts_with(|c: char| c.is_ascii_digit())
-        };
-        !version.is_some_and(exact)
-    })
 }
 
 fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> String {
