@@ -119,9 +119,11 @@ pub enum StartError {
         #[source]
         cause: SandboxError,
     },
-    /// It is not clear which route a client is to be served on.
-    #[error("there is no such route, or more than one; name one with `--route`")]
-    Route,
+    /// Another process writes to each of the logs that a process with one client could have.
+    #[error(
+        "{0} processes of this configuration serve one client each, which is the most there can be"
+    )]
+    Crowded(u8),
     /// There can be no more threads.
     #[error("could not start the threads")]
     Threads(#[source] io::Error),

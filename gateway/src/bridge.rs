@@ -37,14 +37,16 @@ pub struct Bridge {
     peer: Peer,
     path: Uri,
     /// Where messages to the client go, and how they are written.
-    out: Out,
-    session: Mutex<Session>,
+    out: Arc<Out>,
+    session: Arc<Mutex<Session>>,
     /// Requests of the modern era, which are cancelled by giving them up.
-    under_way: Mutex<BTreeMap<Id, CancellationToken>>,
+    under_way: Arc<Mutex<BTreeMap<Id, CancellationToken>>>,
     /// Most requests under way: a client that does not read is not read either.
     room: Arc<Semaphore>,
     /// For the one message that may wait beside what the client may keep.
-    alone: Semaphore,
+    alone: Arc<Semaphore>,
+    /// Its credential was refused.
+    refused: CancellationToken,
     /// The client has gone.
     over: CancellationToken,
     /// Nothing more is to be taken from it or sent to it.
@@ -73,6 +75,10 @@ impl std::fmt::Debug for Bridge {
 struct Session {
     id: Option<HeaderValue>,
     version: Option<HeaderValue>,
+    /// Its stream was asked for.
+    listens: bool,
+    /// The last event that came on a stream which answers no request.
+    last: Option<HeaderValue>,
 }
 
 impl Bridge {
@@ -91,14 +97,54 @@ impl Bridge {
             door,
             peer,
             path,
-            out,
-            session: Mutex::default(),
-            under_way: Mutex::default(),
+            out: Arc::new(out),
+            session: Arc::default(),
+            under_way: Arc::default(),
             room: Arc::new(Semaphore::new(ROOM)),
-            alone: Semaphore::new(1),
+            alone: Arc::new(Semaphore::new(1)),
+            refused: CancellationToken::new(),
             over: CancellationToken::new(),
             cut: CancellationToken::new(),
         })
+    }
+
+    /// The same client, whose messages are decided about by another configuration from now on. Its session goes on, and
+    /// what is under way ends where it began.
+    #[must_use]
+    pub fn moved(&self, gateway: Arc<Gateway>, credentials: &HeaderMap) -> Arc<Self> {
+        let moved = Arc::new(Self {
+            gateway,
+            door: Arc::clone(&self.door),
+            peer: self.peer.clone(),
+            path: self.path.clone(),
+            out: Arc::clone(&self.out),
+            session: Arc::clone(&self.session),
+            under_way: Arc::clone(&self.under_way),
+            room: Arc::clone(&self.room),
+            alone: Arc::clone(&self.alone),
+            refused: self.refused.clone(),
+            over: self.over.clone(),
+            cut: self.cut.clone(),
+        });
+        if moved.session().listens {
+            moved.begin_listening(credentials);
+        }
+        moved
+    }
+
+    /// Whether the client is let in with these credentials. One that is not is on record.
+    ///
+    /// # Errors
+    /// The status of the answer that it would get.
+    pub async fn admitted(&self, credentials: &HeaderMap) -> Result<(), StatusCode> {
+        let (head, _) = self.request(Method::POST, Bytes::new(), credentials).into_parts();
+        let greeted = self.gateway.greet(&self.door, &self.peer, self.path.path(), &head).await;
+        greeted.map(|_known| ()).map_err(|refused| refused.status())
+    }
+
+    /// Resolves when the credential of the client was refused; it has been told.
+    pub async fn has_been_refused(&self) {
+        self.refused.cancelled().await;
     }
 
     /// Whether its messages are decided about by `gateway`, and not by one of another configuration.
@@ -136,10 +182,10 @@ impl Bridge {
     }
 
     /// Takes a message of the client, which came with these credentials. Returns when the next may
-    /// be taken.
-    pub async fn take(self: &Arc<Self>, text: Bytes, credentials: &HeaderMap) {
+    /// be taken: with the message, where it was not taken because another configuration has taken over.
+    pub async fn take(self: &Arc<Self>, text: Bytes, credentials: &HeaderMap) -> Option<Bytes> {
         let message = wire::decode(text.clone(), &Bounds::MESSAGE).ok();
-        let mut request = self.request(Method::POST, text, credentials);
+        let mut request = self.request(Method::POST, text.clone(), credentials);
         match message {
             Some(Message::Request(asked)) => {
                 self.describe(&mut request, &asked.method, asked.params.as_ref());
@@ -149,11 +195,13 @@ impl Bridge {
                 } else {
                     let room = tokio::select! {
                         room = Arc::clone(&self.room).acquire_owned() => room,
-                        () = self.cut.cancelled() => return,
-                        () = self.gateway.tasks.stopping() => return,
+                        () = self.cut.cancelled() => return None,
+                        () = self.gateway.tasks.stopping() => return Some(text),
                     };
                     // A request that has waited is decided under the configuration of now, or not at all.
-                    let Some(room) = room.ok().filter(|_| !self.is_cut()) else { return };
+                    let Some(room) = room.ok().filter(|_| !self.is_cut()) else {
+                        return Some(text);
+                    };
                     let (bridge, given_up) = (Arc::clone(self), self.enter(&request, &asked.id));
                     self.gateway.tasks.spawn(async move {
                         bridge.ask(request, asked.id, given_up).await;
@@ -166,18 +214,24 @@ impl Bridge {
                 let id = cancelled.and_then(|params| Id::read(params.value().get("requestId")?));
                 if let Some(given_up) = id.and_then(|id| self.under_way().remove(&id)) {
                     given_up.cancel();
-                    return;
+                    return None;
                 }
                 self.describe(&mut request, &told.method, told.params.as_ref());
                 self.pass(request).await;
                 if &*told.method == method::INITIALIZED {
-                    let (bridge, credentials) = (Arc::clone(self), credentials.clone());
-                    self.gateway.tasks.spawn(async move { bridge.listen(&credentials).await });
+                    self.session().listens = true;
+                    self.begin_listening(credentials);
                 }
             }
             // An answer, or something the exchange will refuse.
             Some(Message::Response(_)) | None => self.pass(request).await,
         }
+        None
+    }
+
+    fn begin_listening(self: &Arc<Self>, credentials: &HeaderMap) {
+        let (bridge, credentials) = (Arc::clone(self), credentials.clone());
+        self.gateway.tasks.spawn(async move { bridge.listen(&credentials).await });
     }
 
     /// The client has gone: its session ends, and what is under way for it in the modern era.
@@ -290,6 +344,11 @@ impl Bridge {
             before = Some(last.clone());
             tokio::time::sleep(pause).await;
             if self.is_cut() {
+                // A client that stays connected has to ask for it again.
+                let stays = self.out.patience.is_none() && !self.cut.is_cancelled();
+                if stays && !self.gateway.tasks.is_stopping() {
+                    break;
+                }
                 return;
             }
             let mut again = self.request(Method::GET, Bytes::new(), credentials);
@@ -302,10 +361,9 @@ impl Bridge {
 
     /// The stream of the session.
     async fn listen(&self, credentials: &HeaderMap) {
-        let mut last: Option<HeaderValue> = None;
         loop {
             let mut request = self.request(Method::GET, Bytes::new(), credentials);
-            if let Some(last) = last.take() {
+            if let Some(last) = self.session().last.take() {
                 request.headers_mut().insert(header::LAST_EVENT, last);
             }
             let response = self.exchange(request).await;
@@ -324,7 +382,7 @@ impl Bridge {
                 () = self.gateway.tasks.stopping() => return,
             };
             let Some(event) = event else { return };
-            last = Some(event);
+            self.session().last = Some(event);
         }
     }
 
@@ -337,12 +395,20 @@ impl Bridge {
     ) -> Option<(HeaderValue, Duration)> {
         let kind = response.headers().get(CONTENT_TYPE).and_then(|kind| kind.to_str().ok());
         let streamed = kind.is_some_and(|kind| kind.starts_with("text/event-stream"));
+        let status = response.status();
         let mut body = response.into_body();
         if !streamed {
             let whole = body.collect().await.ok()?.to_bytes();
+            let whole = match awaited {
+                Some(id) if !status.is_success() => addressed(whole, id, status),
+                Some(_) | None => whole,
+            };
             if !whole.is_empty() {
                 self.note(&whole);
                 self.send(whole).await;
+            }
+            if status == StatusCode::UNAUTHORIZED {
+                self.refused.cancel();
             }
             return None;
         }
@@ -419,6 +485,26 @@ impl Bridge {
             self.gateway.metrics.streams_cut.add(1);
         }
         self.cut();
+    }
+}
+
+/// An answer with the id of its request: one that was refused before it was read is told without, and over these
+/// transports nothing else says what it is the answer to.
+fn addressed(answer: Bytes, id: &Id, status: StatusCode) -> Bytes {
+    let Ok(Message::Response(response)) = wire::decode(answer.clone(), &Bounds::ANSWER) else {
+        let message = format!("the request was not answered: HTTP status {}", status.as_u16());
+        return wire::error(Some(id), code::INTERNAL, &message, None).into();
+    };
+    match (response.id, response.outcome) {
+        (None, wire::Outcome::Error(error)) => {
+            let member = |name: &str| error.value().get(name);
+            let number = member("code").and_then(|code| code.raw().parse().ok());
+            let message = member("message").and_then(Value::as_str).unwrap_or_default();
+            let data = member("data").map(|data| data.raw().to_owned());
+            let number = number.unwrap_or(code::INTERNAL);
+            wire::error(Some(id), number, &message, data.as_deref()).into()
+        }
+        (Some(_), _) | (None, wire::Outcome::Result(_)) => answer,
     }
 }
 

@@ -35,6 +35,7 @@ use base64::engine::general_purpose::URL_SAFE_NO_PAD;
 use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEnum};
 use clap_complete::Shell;
 use gateway::assembly;
+use gateway::attach;
 use gateway::canary::{self, Part};
 use gateway::clock::{Clock as _, System};
 use gateway::hex;
@@ -64,6 +65,8 @@ const INCOMPLETE: u8 = 8;
 const INVALID: u8 = 3;
 /// The configuration that is read where none is named, in the working folder.
 const USUAL: &str = "portcullis.yaml";
+/// Most processes of one configuration that serve one client each and run by themselves.
+const PROCESSES: u8 = 64;
 
 /// A reverse proxy for the Model Context Protocol that lets through only what a policy permits.
 #[derive(Debug, Parser)]
@@ -101,8 +104,10 @@ enum Verb {
     /// does.
     Exec(exec::Exec),
     /// Be an MCP server over stdio with the gateway behind it, for a client that starts its servers.
-    /// Nothing listens. The client calls with the API key in `PORTCULLIS_API_KEY`, or as the
-    /// anonymous caller.
+    /// Where a gateway runs with the same configuration, it serves the client. Otherwise this process does: it starts
+    /// the servers of the route, and records to an audit log of its own, `FILE.stdio-N`. Nothing listens. The client
+    /// calls with the API key in `PORTCULLIS_API_KEY`, or as the anonymous caller; one that is not let in is told on
+    /// standard error, with exit code 1.
     Stdio {
         /// The configuration.
         #[arg(short, long, value_name = "FILE", default_value = USUAL)]
@@ -555,22 +560,89 @@ fn keygen() -> ExitCode {
 }
 
 fn serve_inside(file: &Path, route: Option<&str>, log_format: Option<Format>) -> ExitCode {
+    // One that is empty stands in the file of a client to be filled in.
+    let key = env::var("PORTCULLIS_API_KEY").ok().filter(|key| !key.is_empty());
+    let key = key.map(|key| Secret::new(key.into()));
+    match serve_attached(file, route, key.as_ref(), log_format) {
+        Some(code) => code,
+        None => serve_alone(file, route, key.as_ref(), log_format),
+    }
+}
+
+/// Serves the client by the running gateway of the configuration; `None` where there is none.
+fn serve_attached(
+    file: &Path,
+    route: Option<&str>,
+    key: Option<&Secret>,
+    log_format: Option<Format>,
+) -> Option<ExitCode> {
+    let runtime = match tokio::runtime::Builder::new_current_thread().enable_all().build() {
+        Ok(runtime) => runtime,
+        Err(error) => return Some(complain(&format!("could not start the threads: {error}"))),
+    };
+    let served = runtime.block_on(async {
+        let connection = attach::attach(file, route, key).await.transpose()?;
+        let served = match connection {
+            Ok(connection) => {
+                let usual = settings::Log { format: None, terminal: settings::Terminal::Shared };
+                log("info", asked_log(usual, log_format));
+                tokio::select! {
+                    served = connection.copy() => served,
+                    () = told_to_stop() => Ok(()),
+                }
+            }
+            Err(error) => Err(error),
+        };
+        Some(served)
+    });
+    // The thread that reads standard input waits for the client.
+    runtime.shutdown_background();
+    Some(match served? {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => complain(&Chain(&error).to_string()),
+    })
+}
+
+/// The same by this process, with a log of its own and with no other servers than those of the route.
+fn serve_alone(
+    file: &Path,
+    route: Option<&str>,
+    key: Option<&Secret>,
+    log_format: Option<Format>,
+) -> ExitCode {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
         Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
     };
-    let settings = match load_for(Purpose::Checking, file, &text) {
+    let load = |number| load_for(Purpose::Stdio(number), file, &text);
+    let mut settings = match load(1) {
         Ok(settings) => logging(settings, log_format),
         Err(problems) => return invalid(&problems),
     };
     if settings.audit.sinks.iter().any(|sink| matches!(sink.to, SinkTarget::Stdout)) {
         return complain("standard output belongs to the client; record to a file instead");
     }
-    let key = env::var("PORTCULLIS_API_KEY").ok().map(|key| Secret::new(key.into()));
     if key.is_none() && settings.identity.anonymous.is_none() {
-        return complain("set PORTCULLIS_API_KEY, or define `identity.anonymous`");
+        return complain("set `PORTCULLIS_API_KEY`, or define `identity.anonymous`");
     }
-    run_to_end(settings, start::start_inside, Begins::WithSignal, async |running| {
+    if let Err(error) = settings.keep_route(route) {
+        return complain(&error.to_string());
+    }
+    let begin = async |mut settings: Settings| {
+        for number in 2..=PROCESSES + 1 {
+            match start::start_inside(settings).await {
+                // Another process has this log: the next one.
+                Err(StartError::Sink { cause, .. })
+                    if cause.kind() == io::ErrorKind::ResourceBusy => {}
+                started => return started,
+            }
+            let again = load(number).ok().map(|mut again| again.keep_route(route).map(|()| again));
+            let Some(Ok(again)) = again else { break };
+            settings = again;
+        }
+        Err(StartError::Crowded(PROCESSES))
+    };
+    run_to_end(settings, begin, Begins::WithSignal, async |running| {
         let served = tokio::select! {
             served = running.serve_inside(route, key) => served,
             () = told_to_stop() => Ok(()),
@@ -645,6 +717,9 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
         Begins::WithSignal,
         async |running| {
             let told = told_to_stop();
+            if let Some(config) = config {
+                running.take_attachments(config);
+            }
             announce(running, config.is_none());
             if is_open {
                 tracing::warn!(
@@ -744,12 +819,18 @@ fn small_pages() {
 
 /// The settings with the format of the log that the command line asks for, if it does.
 fn logging(mut settings: Settings, format: Option<Format>) -> Settings {
+    settings.log = asked_log(settings.log, format);
+    settings
+}
+
+/// How the log is written where the command line asks for a format, or does not.
+fn asked_log(mut log: settings::Log, format: Option<Format>) -> settings::Log {
     let asked = format.map(|format| match format {
         Format::Human => LogFormat::Human,
         Format::Json => LogFormat::Json,
     });
-    settings.log.format = asked.or(settings.log.format);
-    settings
+    log.format = asked.or(log.format);
+    log
 }
 
 /// Writes what the process says to standard error from now on.

@@ -1,4 +1,5 @@
-//! The gateway as a server over standard input and output, for clients that start their servers.
+//! The gateway as a server over standard input and output, for clients that start their servers: in the process that
+//! the client has started, or behind a socket that such a process is attached to.
 //!
 //! SPEC 2026-07-28 basic/transports/stdio
 
@@ -7,60 +8,173 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::AUTHORIZATION;
-use http::{HeaderMap, HeaderValue, Uri};
-use tokio::io::{AsyncBufReadExt as _, AsyncWriteExt as _, BufReader, stdin, stdout};
+use http::{HeaderMap, HeaderValue, StatusCode, Uri};
+use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
 
 use crate::bridge::{Bridge, Out};
 use crate::budget::Room;
 use crate::door::{Door, Peer};
 use crate::exchange::Gateway;
+use crate::live::Live;
 use crate::queue::{self, queue};
 use crate::secret::Secret;
+use crate::settings::selftest::PATH;
+use crate::settings::{NoRoute, Scheme, chosen};
 use crate::share::Holder;
+use crate::task::Tasks;
 
 /// Messages that wait to be written.
 const WAITING: usize = 64;
 
-/// Serves one client until it closes its end. `key` is the API key it calls with, if any.
-pub async fn serve(gateway: Arc<Gateway>, door: Door, path: Uri, key: Option<Secret>) {
-    let mut credentials = HeaderMap::new();
-    if let Some(key) = key.as_ref() {
-        let value = HeaderValue::try_from(format!("Bearer {}", key.expose()));
-        credentials.extend(value.ok().map(|value| (AUTHORIZATION, value)));
-    }
-    let nowhere = Peer::at(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
-    let room = gateway.conversations.room(&Holder::network(nowhere.address.ip()));
-    let (queue, messages) = queue(Room { events: WAITING, ..room });
-    // The one client may read as slowly as it likes: nobody else waits for it.
-    let out = Out { queue, write: |message| message, patience: None };
-    let bridge = Bridge::new(Arc::clone(&gateway), Arc::new(door), nowhere, path, out);
-    let (written, mut all_written) = mpsc::channel::<()>(1);
-    gateway.tasks.spawn(async move {
-        write(messages).await;
-        drop(written);
-    });
-    let limit = gateway.limits.request_body;
-    let mut input = BufReader::new(stdin());
-    loop {
-        let line = tokio::select! {
-            line = line(&mut input, limit) => line,
-            () = gateway.tasks.stopping() => None,
-        };
-        let Some(line) = line else { break };
-        if !line.iter().all(u8::is_ascii_whitespace) {
-            bridge.take(line, &credentials).await;
-        }
-    }
-    bridge.end(&credentials).await;
-    drop(bridge);
-    // What is under way in the legacy era goes on to its end, but not for ever.
-    let patience = gateway.limits.drain_time.min(Duration::from_secs(2));
-    drop(tokio::time::timeout(patience, all_written.recv()).await);
+/// Why a client is not served, or not any longer.
+#[derive(Debug, thiserror::Error)]
+pub enum ConsoleError {
+    /// It is not clear which route is meant.
+    #[error(transparent)]
+    Route(#[from] NoRoute),
+    /// The key is not known, or was revoked.
+    #[error(
+        "the key in `PORTCULLIS_API_KEY` is not one of `identity.apiKeys`, or it was revoked: the audit log says which; \
+         `portcullis keygen` makes one, with the line that admits it"
+    )]
+    Key,
+    /// There is no key, and nobody is let in without one.
+    #[error(
+        "this client has no key: set `PORTCULLIS_API_KEY` in its environment, or define `identity.anonymous`"
+    )]
+    NoKey,
+    /// It is not let in for another reason.
+    #[error("the client is not let in (HTTP status {0}): the audit log says why")]
+    Refused(u16),
 }
 
-async fn write(mut messages: queue::Receiver) {
-    let mut output = stdout();
+/// One client.
+#[derive(Debug)]
+pub struct Console {
+    live: Arc<Live>,
+    /// The tasks of the process, whichever configuration is in force.
+    tasks: Tasks,
+    gateway: Arc<Gateway>,
+    bridge: Arc<Bridge>,
+    credentials: HeaderMap,
+    has_key: bool,
+    messages: queue::Receiver,
+}
+
+impl Console {
+    /// A client for the route `path`, or for the only one there is. It calls with the API key `key`, or without a
+    /// credential; whether it is let in is decided here, before anything of it is read.
+    ///
+    /// # Errors
+    /// When there is no such route, or it is not let in.
+    pub async fn open(
+        live: Arc<Live>,
+        tasks: Tasks,
+        path: Option<&str>,
+        key: Option<&Secret>,
+    ) -> Result<Self, ConsoleError> {
+        let gateway = Arc::clone(&live.now().gateway);
+        let known =
+            gateway.routes.keys().map(|path| &**path).filter(|path| !path.starts_with(PATH));
+        let path = chosen(path, known)?;
+        let path = path.parse::<Uri>().map_err(|_odd| {
+            ConsoleError::Route(NoRoute { asked: Some(path.into()), known: Vec::new() })
+        })?;
+        let mut credentials = HeaderMap::new();
+        if let Some(key) = key {
+            let value = HeaderValue::try_from(format!("Bearer {}", key.expose()));
+            let value = value.map_err(|_odd| ConsoleError::Key)?;
+            credentials.insert(AUTHORIZATION, value);
+        }
+        let scheme = if key.is_some() { Scheme::ApiKey } else { Scheme::Anonymous };
+        let door = Arc::new(Door::plain("stdio".into(), vec![scheme]));
+        let nowhere = Peer::at(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
+        let room = gateway.conversations.room(&Holder::network(nowhere.address.ip()));
+        let (queue, messages) = queue(Room { events: WAITING, ..room });
+        // The one client may read as slowly as it likes: nobody else waits for it.
+        let out = Out { queue, write: |message| message, patience: None };
+        let bridge = Bridge::new(Arc::clone(&gateway), door, nowhere, path, out);
+        let has_key = key.is_some();
+        if let Err(status) = bridge.admitted(&credentials).await {
+            return Err(refused(status, has_key));
+        }
+        Ok(Self { live, tasks, gateway, bridge, credentials, has_key, messages })
+    }
+
+    /// Serves the client until it closes its end, or the gateway stops.
+    ///
+    /// # Errors
+    /// When its credential is refused on the way: it has been told, and nothing more is taken from it.
+    pub async fn serve(
+        mut self,
+        input: impl AsyncRead + Unpin,
+        output: impl AsyncWrite + Send + Unpin + 'static,
+    ) -> Result<(), ConsoleError> {
+        let (written, mut all_written) = mpsc::channel::<()>(1);
+        let messages = self.messages;
+        self.tasks.spawn(async move {
+            write(messages, output).await;
+            drop(written);
+        });
+        let limit = self.gateway.limits.request_body;
+        let mut lines = Lines { input: BufReader::new(input), text: Vec::new(), limit };
+        let mut ended = Ok(());
+        loop {
+            let line = tokio::select! {
+                line = lines.next() => line,
+                () = self.bridge.has_been_refused() => {
+                    ended = Err(refused(StatusCode::UNAUTHORIZED, self.has_key));
+                    None
+                }
+                () = self.gateway.tasks.stopping() => {
+                    if self.tasks.is_retired() {
+                        break;
+                    }
+                    (self.gateway, self.bridge) =
+                        moved(&self.live, &self.bridge, &self.credentials);
+                    continue;
+                }
+            };
+            let Some(line) = line else { break };
+            if line.iter().all(u8::is_ascii_whitespace) {
+                continue;
+            }
+            let mut left = self.bridge.take(line, &self.credentials).await;
+            while let Some(line) = left.take() {
+                if self.tasks.is_retired() {
+                    break;
+                }
+                (self.gateway, self.bridge) = moved(&self.live, &self.bridge, &self.credentials);
+                left = self.bridge.take(line, &self.credentials).await;
+            }
+        }
+        self.bridge.end(&self.credentials).await;
+        let patience = self.gateway.limits.drain_time.min(Duration::from_secs(2));
+        drop(self.bridge);
+        // What is under way in the legacy era goes on to its end, but not for ever.
+        drop(tokio::time::timeout(patience, all_written.recv()).await);
+        ended
+    }
+}
+
+/// The gateway of the configuration that is in force, and the client as one of it.
+fn moved(live: &Live, bridge: &Bridge, credentials: &HeaderMap) -> (Arc<Gateway>, Arc<Bridge>) {
+    let gateway = Arc::clone(&live.now().gateway);
+    let bridge = bridge.moved(Arc::clone(&gateway), credentials);
+    (gateway, bridge)
+}
+
+/// Why a client is not let in, for the one who reads its error output.
+const fn refused(status: StatusCode, has_key: bool) -> ConsoleError {
+    match (status, has_key) {
+        (StatusCode::UNAUTHORIZED, true) => ConsoleError::Key,
+        (StatusCode::UNAUTHORIZED, false) => ConsoleError::NoKey,
+        (status, _) => ConsoleError::Refused(status.as_u16()),
+    }
+}
+
+async fn write(mut messages: queue::Receiver, mut output: impl AsyncWrite + Unpin) {
     while let Some(message) = messages.next().await {
         let mut whole = Vec::with_capacity(message.len() + 1);
         // A message has no line end inside; in JSON a space means the same.
@@ -72,23 +186,31 @@ async fn write(mut messages: queue::Receiver) {
     }
 }
 
-/// One line; `None` at the end of the input. A line that is too long is read to its end and cut, so
-/// that it is refused as what it is and the next line is read well.
-async fn line(input: &mut (impl tokio::io::AsyncBufRead + Unpin), limit: usize) -> Option<Bytes> {
-    let mut text = Vec::new();
-    loop {
-        let buffer = input.fill_buf().await.ok()?;
-        if buffer.is_empty() {
-            return (!text.is_empty()).then(|| text.into());
-        }
-        let end = memchr::memchr(b'\n', buffer);
-        let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
-        let room = (limit + 1).saturating_sub(text.len());
-        text.extend_from_slice(part.get(..room.min(part.len())).unwrap_or_default());
-        let used = part.len() + usize::from(end.is_some());
-        input.consume(used);
-        if end.is_some() {
-            return Some(text.into());
+/// Lines of a client. What was read of one is kept where the wait for the rest is given up.
+struct Lines<R> {
+    input: BufReader<R>,
+    text: Vec<u8>,
+    limit: usize,
+}
+
+impl<R: AsyncRead + Unpin> Lines<R> {
+    /// The next line; `None` at the end of the input. A line that is too long is read to its end and cut, so
+    /// that it is refused as what it is and the next line is read well.
+    async fn next(&mut self) -> Option<Bytes> {
+        loop {
+            let buffer = self.input.fill_buf().await.ok()?;
+            if buffer.is_empty() {
+                return (!self.text.is_empty()).then(|| std::mem::take(&mut self.text).into());
+            }
+            let end = memchr::memchr(b'\n', buffer);
+            let part = buffer.get(..end.unwrap_or(buffer.len())).unwrap_or_default();
+            let room = (self.limit + 1).saturating_sub(self.text.len());
+            self.text.extend_from_slice(part.get(..room.min(part.len())).unwrap_or_default());
+            let used = part.len() + usize::from(end.is_some());
+            self.input.consume(used);
+            if end.is_some() {
+                return Some(std::mem::take(&mut self.text).into());
+            }
         }
     }
 }

@@ -83,6 +83,7 @@ pub mod reload;
 pub mod selftest;
 pub mod ops;
 pub mod console;
+pub mod attach;
 pub mod start;
 pub mod survey;
 pub mod rehearsal;

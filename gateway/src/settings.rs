@@ -112,6 +112,75 @@ pub struct Settings {
     pub callers: Vec<CallerLimits>,
 }
 
+/// It is not clear which route is meant.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{}", self.told())]
+pub struct NoRoute {
+    /// The route that was asked for.
+    pub asked: Option<Box<str>>,
+    /// The routes that there are.
+    pub known: Vec<Box<str>>,
+}
+
+impl NoRoute {
+    fn told(&self) -> String {
+        let known = self.known.join("`, `");
+        match &self.asked {
+            Some(asked) => format!(
+                "there is no route `{}`; name one of these with `--route`: `{known}`",
+                asked.escape_debug()
+            ),
+            None => format!("there is more than one route; name one with `--route`: `{known}`"),
+        }
+    }
+}
+
+impl Settings {
+    /// Keeps the route at `path`, or the only one there is, and the servers that it leads to: a process that serves
+    /// one client starts nothing else.
+    ///
+    /// # Errors
+    /// When there is no such route, or more than one.
+    pub fn keep_route(&mut self, path: Option<&str>) -> Result<(), NoRoute> {
+        let paths = self.routes.iter().map(|route| &*route.path);
+        let path: Box<str> = chosen(path, paths)?.into();
+        self.routes.retain(|route| route.path == path);
+        let wanted: BTreeSet<usize> =
+            self.routes.iter().flat_map(|route| route.servers.iter().copied()).collect();
+        let place: BTreeMap<usize, usize> =
+            wanted.iter().enumerate().map(|(new, old)| (*old, new)).collect();
+        for route in &mut self.routes {
+            route.servers =
+                route.servers.iter().filter_map(|old| place.get(old).copied()).collect();
+        }
+        let mut at = 0..;
+        self.servers.retain(|_| at.next().is_some_and(|n| wanted.contains(&n)));
+        Ok(())
+    }
+}
+
+/// Which of the routes at `known` is meant by `asked`: that one, or the only one there is.
+///
+/// # Errors
+/// When there is no such route, or more than one.
+pub fn chosen<'a>(
+    asked: Option<&str>,
+    known: impl Iterator<Item = &'a str>,
+) -> Result<&'a str, NoRoute> {
+    let mut known: Vec<_> = known.collect();
+    known.sort_unstable();
+    let found = match (asked, &known[..]) {
+        (Some(asked), _) => known.iter().find(|path| **path == asked).copied(),
+        (None, [only]) => Some(*only),
+        (None, _) => None,
+    };
+    let refused = || {
+        let known = known.iter().map(|path| Box::from(*path)).collect();
+        NoRoute { asked: asked.map(Box::from), known }
+    };
+    found.ok_or_else(refused)
+}
+
 /// What the gateway itself uses of the machine: it is kept from the programs that it starts.
 #[derive(Clone, Debug, Default)]
 pub struct Own {
@@ -451,6 +520,9 @@ pub enum Purpose {
     Checking,
     /// To serve clients: with what the self-test needs.
     Serving,
+    /// To serve the one client that started the process, as the process with this number: it has an audit log of its
+    /// own.
+    Stdio(u8),
 }
 
 /// The same as [`load`], for a purpose.

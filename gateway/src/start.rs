@@ -2,14 +2,17 @@
 
 use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use tokio::io::{stdin, stdout};
+
 use crate::assembly::{Lasting, bind, lasting, local};
-use crate::console;
+use crate::attach::Attachments;
+use crate::console::{Console, ConsoleError};
 use crate::door::Door;
 use crate::exchange::SWEEP;
 use crate::file::{self, Aside};
@@ -24,7 +27,7 @@ use crate::sandbox;
 use crate::secret::Secret;
 use crate::selftest::Tester;
 use crate::service;
-use crate::settings::{Scheme, Settings};
+use crate::settings::Settings;
 use crate::task::{self, Tasks};
 use crate::tls::{self, Acceptor};
 use crate::watchdog::{Begins, END, Watchdog};
@@ -225,21 +228,29 @@ impl Running {
     /// is, until it closes its end. It calls with the API key `key`, or without a credential.
     ///
     /// # Errors
-    /// When it is not clear which route is meant.
+    /// When it is not clear which route is meant, or the client is not let in.
     pub async fn serve_inside(
         &self,
         path: Option<&str>,
-        key: Option<Secret>,
-    ) -> Result<(), StartError> {
-        let gateway = Arc::clone(&self.live.now().gateway);
-        let routes = &gateway.routes;
-        let only = (routes.len() == 1).then(|| routes.keys().next()).flatten();
-        let path = path.or(only.map(|path| &**path)).filter(|path| routes.contains_key(*path));
-        let path = path.and_then(|path| path.parse().ok()).ok_or(StartError::Route)?;
-        let scheme = if key.is_some() { Scheme::ApiKey } else { Scheme::Anonymous };
-        let door = Door::plain("stdio".into(), vec![scheme]);
-        console::serve(gateway, door, path, key).await;
-        Ok(())
+        key: Option<&Secret>,
+    ) -> Result<(), ConsoleError> {
+        let (live, tasks) = (Arc::clone(&self.live), self.lasting.tasks.clone());
+        let console = Console::open(live, tasks, path, key).await?;
+        console.serve(stdin(), stdout()).await
+    }
+
+    /// Serves the processes that clients start with the configuration `config`, too: they find this gateway by the
+    /// file that it leaves beside that. Where it can leave none, they run by themselves.
+    pub fn take_attachments(&self, config: &Path) {
+        let attachments = match Attachments::open(config) {
+            Ok(attachments) => attachments,
+            Err(error) => {
+                tracing::debug!(%error, "clients over stdio cannot be attached to this gateway");
+                return;
+            }
+        };
+        let (live, tasks) = (Arc::clone(&self.live), self.lasting.tasks.clone());
+        self.lasting.tasks.spawn_service(attachments.serve(live, tasks));
     }
 
     /// Is no longer ready, and goes on for as long as it takes others to notice.

@@ -142,13 +142,13 @@ fn the_last_record_is_written_before_the_gateway_is_gone() {
 }
 
 fn example(name: &str, upstream: &str) -> Gateway {
-    let folder = Folder::new();
+    let (folder, file) = e2e::gateway::example(name);
     let mut command = Command::new(binary());
-    command
-        .args(["run", "-c"])
-        .arg(root().join("config/examples").join(name))
-        .current_dir(folder.path())
-        .envs([("LISTEN", "127.0.0.1:0"), ("UPSTREAM", upstream), ("TRUST_ON_FIRST_USE", "true")]);
+    command.args(["run", "-c"]).arg(file).envs([
+        ("LISTEN", "127.0.0.1:0"),
+        ("UPSTREAM", upstream),
+        ("TRUST_ON_FIRST_USE", "true"),
+    ]);
     let audit = folder.path().join("audit.jsonl");
     Gateway::spawn_without_ops(command, folder, audit)
 }
@@ -411,6 +411,7 @@ fn every_client_is_told_how_to_come() {
         desktop["mcpServers"]["mcp"]["args"],
         json!(["stdio", "-c", file, "--route", "/mcp"])
     );
+    assert_eq!(desktop["mcpServers"]["mcp"]["command"], json!(binary()));
     assert!(told("codex").contains("bearer_token_env_var = \"PORTCULLIS_API_KEY\""));
     // What goes out comes in again.
     let code = folder.path().join(".mcp.json");

@@ -4,10 +4,9 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
 use std::process::Command;
 
-use e2e::gateway::{Folder, Gateway, binary, root};
+use e2e::gateway::{Gateway, binary, example, root};
 use e2e::golden;
 use serde_json::Value;
 
@@ -178,15 +177,11 @@ fn everything(name: &str) -> Http {
     })
 }
 
-fn example(config: &str) -> PathBuf {
-    root().join("config/examples").join(config).with_extension("yaml")
-}
-
 fn gateway(config: &str, server: &Http) -> Gateway {
-    let folder = Folder::new();
+    let (folder, file) = example(&format!("{config}.yaml"));
     let audit = folder.path().join("audit.jsonl");
     let mut command = Command::new(binary());
-    command.args(["run", "-c"]).arg(example(config)).current_dir(folder.path());
+    command.args(["run", "-c"]).arg(file);
     let upstream = format!("http://127.0.0.1:{}/mcp", server.1);
     command.env("LISTEN", "127.0.0.1:0").env("UPSTREAM", upstream);
     command.env("TRUST_ON_FIRST_USE", "true");
@@ -220,9 +215,11 @@ impl Suite {
     /// The suite as the server, the SDK's client in front of the gateway.
     fn serve(&self, run: &Run) -> Vec<Value> {
         let command = format!(
-            "exec env TRUST_ON_FIRST_USE=true LISTEN=127.0.0.1:{{port}} UPSTREAM={{upstream}} '{}' run -c '{}'",
-            binary().display(),
-            example(run.config).display()
+            "cp '{}/{}.yaml' gateway.yaml && exec env TRUST_ON_FIRST_USE=true LISTEN=127.0.0.1:{{port}} \
+             UPSTREAM={{upstream}} '{}' run -c gateway.yaml",
+            root().join("config/examples").display(),
+            run.config,
+            binary().display()
         );
         report(&["client", "--spec", self.spec, "--command", &command].map(str::to_owned))
     }

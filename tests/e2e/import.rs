@@ -3,7 +3,10 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use e2e::gateway::{Folder, binary};
+use e2e::client::Client;
+use e2e::gateway::{Folder, Gateway, binary, root};
+use e2e::{ERAS, golden};
+use serde_json::json;
 
 const SECRET: &str = "sk-live-4f9b2c7d1e8a6053b7c2";
 
@@ -67,7 +70,7 @@ fn every_client_is_understood() {
             "      - {name: \"X-Key\", fromEnv: \"TICKETS_KEY\"}\n",
             "    transport: httpSse\n",
             "servers: [files---more], tools: [\"read_file\"]}",
-            "servers: [remote], tools: [\"*\"]}",
+            "servers: [remote], tools: [\"*\"], prompts: [\"*\"], resources: [\"*\"]}",
         ] {
             assert!(yaml.contains(line), "{line}\n{yaml}");
         }
@@ -137,7 +140,7 @@ fn nothing_is_taken_along_that_could_be_anything() {
         "b": {"command": "uvx", "args": ["other"]}, "d": {"command": "npx", "args": ["-y", "--package=evil", "pkg@1.0.0"]},
         "e": {"command": "npm", "args": ["exec", "-y", "evil-pkg"]}, "f": {"command": "uvx", "args": ["x@latest"]},
         "g": {"command": "npx", "args": ["pkg@1"]}, "h": {"command": "uv", "args": ["tool", "run", "--from", "evil", "x"]}, "c": {"url": "https://u:p@example.com/mcp"}}}"#;
-    let output = imported(&folder, ".mcp.json", text, &[]);
+    let output = imported(&folder, ".mcp.json", text, &["--require-pinned"]);
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     assert_eq!(output.status.code(), Some(1));
     assert!(
@@ -148,8 +151,18 @@ fn nothing_is_taken_along_that_could_be_anything() {
                 .all(|name| said.contains(&format!("`{name}` was left out")))
     );
     assert!(said.contains("`c` was left out: there is a credential in its URL"), "{said}");
-    let yaml = valid(&imported(&folder, ".mcp.json", text, &["--allow-unpinned"]), &folder);
+    // Otherwise they are kept, and each is warned of.
+    let output = imported(&folder, ".mcp.json", text, &[]);
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    for (name, package) in [("a", "some-server"), ("b", "other"), ("f", "x@latest"), ("g", "pkg@1")]
+    {
+        let warning = format!("warning: `{name}`: `{package}` names no version");
+        assert!(said.contains(&warning), "{said}");
+    }
+    assert!(said.contains("`c` was left out: there is a credential in its URL"), "{said}");
+    let yaml = valid(&output, &folder);
     assert!(yaml.contains("some-server"));
+    assert_eq!(yaml, valid(&imported(&folder, ".mcp.json", text, &["--allow-unpinned"]), &folder));
     // What is there is not written over, and what is written is only there then.
     let there = folder.path().join("there.yaml");
     fs::write(&there, "mine").unwrap();
@@ -203,4 +216,106 @@ fn what_only_looks_like_a_server_that_many_use_is_taken_along_when_it_is_accepte
     assert!(yaml.contains("  # Accepted at the import: its package `mcp-server-gti`"), "{yaml}");
     assert!(yaml.contains("- name: vcs\n") && yaml.contains("- name: github\n"), "{yaml}");
     assert!(!yaml.contains("- name: files\n") && !yaml.contains("- name: mine\n"), "{yaml}");
+}
+
+/// What is imported from a file as people have it, and what is said.
+fn of_a_client(place: &str) -> (Folder, String, String) {
+    let folder = Folder::new();
+    let file = folder.path().join(place);
+    fs::create_dir_all(file.parent().unwrap()).unwrap();
+    let name = place.rsplit('/').next().unwrap();
+    let client = place.trim_start_matches('.').split(['/', '_']).next().unwrap();
+    let kept = root().join("tests/import").join(format!("{client}.json"));
+    fs::copy(&kept, &file).unwrap_or_else(|error| panic!("{name}: {}: {error}", kept.display()));
+    let output = Command::new(binary()).arg("import").arg(&file).output().unwrap();
+    let yaml = valid(&output, &folder);
+    let here = folder.path().display().to_string();
+    let said = String::from_utf8_lossy(&output.stderr).replace(&here, "/home/ana/work");
+    (folder, yaml.replace(&here, "/home/ana/work"), said)
+}
+
+#[test]
+fn ordinary_files_of_three_clients_come_out_whole() {
+    for (place, warnings, variables) in [
+        (
+            "claude_desktop_config.json",
+            &[
+                "`filesystem`: `@modelcontextprotocol/server-filesystem` names no version",
+                "`github`: `ghcr.io/github/github-mcp-server` names no version",
+            ][..],
+            &["GITHUB_GITHUB_PERSONAL_ACCESS_TOKEN"][..],
+        ),
+        (
+            ".vscode/mcp.json",
+            &["`playwright`: `@playwright/mcp@latest` names no version"],
+            &["github_token", "DATABASE_TOKEN"],
+        ),
+        (
+            ".cursor/mcp.json",
+            &["`remote`: `mcp-remote` names no version"],
+            &["LINEAR_TOKEN", "DATABASE_ARG_2"],
+        ),
+    ] {
+        let (_folder, yaml, said) = of_a_client(place);
+        let client = place.trim_start_matches('.').split(['/', '_']).next().unwrap();
+        golden::compare([(&*root().join(format!("tests/import/{client}.yaml")), &*yaml)]);
+        for warning in warnings {
+            assert!(said.contains(&format!("warning: {warning}")), "{warning}\n{said}");
+        }
+        assert_eq!(said.matches("warning: ").count(), warnings.len(), "{said}");
+        for variable in variables {
+            assert!(said.contains(&format!("note: set `{variable}` to ")), "{variable}\n{said}");
+        }
+        assert_eq!(said.matches("note: set `").count(), variables.len(), "{said}");
+    }
+}
+
+#[test]
+fn what_is_imported_runs() {
+    let folder = Folder::new();
+    let project = folder.path().join("project");
+    fs::create_dir_all(project.join(".vscode")).unwrap();
+    fs::create_dir_all(project.join("server/data")).unwrap();
+    std::os::unix::fs::symlink(binary(), project.join("server/small")).unwrap();
+    let text = json!({
+        "inputs": [{ "type": "promptString", "id": "level", "description": "How much is logged" }],
+        "servers": {
+            "small": {
+                "command": "${workspaceFolder}/server/small", "args": ["canary"], "cwd": "server/data",
+                "env": { "LEVEL": "${input:level}", "WHERE": "${workspaceFolder}/server", "WHO": "${env:WHO_CALLS}" }
+            }
+        }
+    });
+    fs::write(project.join(".vscode/mcp.json"), text.to_string()).unwrap();
+    let file = folder.path().join("gateway.yaml");
+    let portcullis = |arguments: &[&str]| {
+        let mut command = Command::new(binary());
+        command.args(arguments).env("level", "info").env("WHO_CALLS", "ana");
+        command
+    };
+    let done = |arguments: &[&str]| {
+        let output = portcullis(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{arguments:?}: {said}");
+        said
+    };
+    let path = file.to_str().unwrap();
+    let said = done(&["import", project.join(".vscode/mcp.json").to_str().unwrap(), "-w", path]);
+    assert!(said.contains("set `level` to How much is logged"), "{said}");
+    // Another gateway may have the usual port.
+    let yaml = fs::read_to_string(&file).unwrap();
+    assert!(yaml.contains(&format!("workingDirectory: \"{}/server/data\"", project.display())));
+    fs::write(&file, yaml.replace("127.0.0.1:8080", "127.0.0.1:0")).unwrap();
+    done(&["validate", path]);
+    done(&["pin", "-c", path]);
+    done(&["pin", "approve", "--yes", "-c", path, "--by", "ana"]);
+    let command = portcullis(&["run", "-c", path]);
+    let gateway =
+        Gateway::spawn_without_ops(command, Folder::new(), folder.path().join("audit.jsonl"));
+    for era in ERAS {
+        let client = Client::connect(gateway.address, "/small", era, None);
+        assert!(client.tools().contains(&"echo".to_owned()));
+        let answer = client.call("echo", &json!({ "text": "x" })).json();
+        assert_eq!(answer["result"]["content"][0]["text"], "x", "{era:?}: {answer}");
+    }
 }

@@ -12,6 +12,7 @@
 mod accepting;
 mod arguments;
 mod asking;
+mod attaching;
 mod audit;
 mod authority;
 mod beginning;
@@ -27,6 +28,7 @@ mod costs;
 mod denials;
 mod deploy;
 mod deputy;
+mod documents;
 mod egress;
 mod federation;
 mod flooding;

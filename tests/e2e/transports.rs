@@ -82,7 +82,7 @@ audit: {{sinks: [{{name: file, file: '{}/audit.jsonl'}}]}}
     fn end(mut self) -> String {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());
-        std::fs::read_to_string(self.folder.path().join("audit.jsonl")).unwrap()
+        std::fs::read_to_string(self.folder.path().join("audit.jsonl.stdio-1")).unwrap()
     }
 }
 
@@ -132,9 +132,11 @@ fn the_gateway_is_a_server_over_standard_input_and_output() {
 fn over_standard_input_a_credential_is_needed_too() {
     let server = Server::echo(Era::Modern, &["work"]);
     let server = format!("{{name: up, url: '{}'}}", server.url());
-    let mut console = Console::start(&server, Some("pcl_wrong"));
-    assert_eq!(console.ask(Era::Modern, 1, "tools/list", json!({}))["error"]["code"], -32600);
-    assert!(console.end().contains("credential-refused"));
+    // It is refused before anything of it is read, and that is on record.
+    let mut wrong = Console::start(&server, Some("pcl_wrong"));
+    assert_eq!(wrong.child.wait().unwrap().code(), Some(1));
+    let log = wrong.folder.path().join("audit.jsonl.stdio-1");
+    assert!(std::fs::read_to_string(log).unwrap().contains("credential-refused"));
     let mut without = Console::start(&server, None);
     drop(without.input.take());
     assert!(!without.child.wait().unwrap().success(), "nobody is anonymous here");

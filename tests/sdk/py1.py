@@ -9,7 +9,7 @@ from mcp.client.streamable_http import streamablehttp_client
 
 
 async def work(key, job):
-    headers = {"Authorization": f"Bearer {key}"}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with streamablehttp_client(job["url"], headers=headers) as (read, write, _):
         async with ClientSession(read, write) as session:
             hello = await session.initialize()
@@ -27,6 +27,7 @@ async def work(key, job):
                 "text": " ".join(c.text for c in result.content if c.type == "text"),
                 "failed": bool(result.isError),
                 "progress": steps,
+                "seen": [part.model_dump(mode="json", by_alias=True) for part in (tools, result)],
             }
             try:
                 await session.call_tool(job["hidden"], {})

@@ -11,7 +11,7 @@ from mcp.shared.exceptions import MCPError
 
 
 async def work(key, era, job):
-    headers = {"Authorization": f"Bearer {key}"}
+    headers = {"Authorization": f"Bearer {key}"} if key else {}
     async with httpx2.AsyncClient(headers=headers, timeout=30) as http:
         mode = "legacy" if era == "legacy" else "auto"
         async with Client(streamable_http_client(job["url"], http_client=http), mode=mode) as client:
@@ -29,6 +29,7 @@ async def work(key, era, job):
                 "text": " ".join(c.text for c in result.content if c.type == "text"),
                 "failed": bool(result.is_error),
                 "progress": steps,
+                "seen": [part.model_dump(mode="json", by_alias=True) for part in (tools, result)],
             }
             try:
                 await client.call_tool(job["hidden"], {})

@@ -5,7 +5,7 @@ const [key, era, jobs] = process.argv.slice(2);
 
 async function work(job) {
   const transport = new StreamableHTTPClientTransport(new URL(job.url), {
-    requestInit: { headers: { Authorization: `Bearer ${key}` } },
+    requestInit: { headers: key ? { Authorization: `Bearer ${key}` } : {} },
   });
   const mode = era === "legacy" ? "legacy" : { pin: "2026-07-28" };
   const client = new Client({ name: "ts2", version: "1" }, { versionNegotiation: { mode } });
@@ -28,6 +28,7 @@ async function work(job) {
     failed: result.isError === true,
     progress,
     hidden,
+    seen: [tools, result],
   };
   await client.close();
   return report;

@@ -68,6 +68,18 @@ impl Drop for Folder {
     }
 }
 
+/// A copy of an example of the repository in a folder of its own: what a gateway writes is beside its configuration.
+///
+/// # Panics
+/// When there is no such example.
+#[must_use]
+pub fn example(name: &str) -> (Folder, PathBuf) {
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    fs::copy(root().join("config/examples").join(name), &file).unwrap();
+    (folder, file)
+}
+
 /// A configuration in parts, so that a test shows only what it is about.
 #[derive(Clone, Debug)]
 pub struct Config {

@@ -19,6 +19,7 @@ pub mod http2;
 pub mod issuer;
 pub mod pki;
 pub mod server;
+pub mod stdio;
 pub mod tls;
 
 use std::time::{Duration, Instant};

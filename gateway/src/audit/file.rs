@@ -272,6 +272,35 @@ pub fn siblings(path: &Path) -> io::Result<Vec<(u64, PathBuf)>> {
     Ok(found)
 }
 
+/// The logs in a folder, without the full files that belong to them: what begins with a record, and what has the usual
+/// name of a log, whatever it begins with.
+///
+/// # Errors
+/// When the folder or a file in it cannot be read.
+pub fn logs(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let path = entry.path();
+        if !fs::metadata(&path).is_ok_and(|data| data.is_file() && data.len() > 0) {
+            continue;
+        }
+        let mut start = Vec::new();
+        File::open(&path)?.take(16).read_to_end(&mut start)?;
+        let is_named = entry.file_name().to_string_lossy().contains(".jsonl");
+        if is_named || BEGINNINGS.iter().any(|first| start.starts_with(first)) {
+            found.push(path);
+        }
+    }
+    let mut full = Vec::new();
+    for path in &found {
+        full.extend(siblings(path)?.into_iter().map(|(_, path)| path));
+    }
+    found.retain(|path| !full.contains(path));
+    found.sort();
+    Ok(found)
+}
+
 /// What the name of a full file begins and ends with.
 fn parts(path: &Path) -> (String, String) {
     let text = |part: Option<&std::ffi::OsStr>| {
@@ -286,10 +315,12 @@ fn parts(path: &Path) -> (String, String) {
 fn lock(file: &File, path: &Path) -> io::Result<()> {
     match file.try_lock() {
         Ok(()) => Ok(()),
-        Err(TryLockError::WouldBlock) => Err(io::Error::other(format!(
-            "another process writes to `{}`; give each gateway a file of its own",
-            path.display()
-        ))),
+        Err(TryLockError::WouldBlock) => {
+            let file = path.display();
+            let what =
+                format!("another process writes to `{file}`; give each gateway a file of its own");
+            Err(io::Error::new(io::ErrorKind::ResourceBusy, what))
+        }
         Err(TryLockError::Error(error)) => Err(error),
     }
 }

@@ -11,7 +11,7 @@ use std::time::{Duration, SystemTime};
 use bytes::Bytes;
 use clap::builder::PossibleValuesParser;
 use clap::{Args, Subcommand, ValueEnum};
-use gateway::audit::file::siblings;
+use gateway::audit::file::{logs, siblings};
 use gateway::audit::note::{Signer, Verifier};
 use gateway::audit::ocsf;
 use gateway::audit::verify::{Audit as Auditor, Demands, Report, UNCOVERED};
@@ -59,7 +59,8 @@ enum Verb {
     /// record was changed, taken out, put in or moved, or when the log was cut or forked; names the
     /// first such record.
     Verify {
-        /// The files, or `-` for standard input. With a file come the full ones beside it.
+        /// The files, or `-` for standard input. With a file come the full ones beside it. A folder stands for each
+        /// log in it, which is verified by itself: that of the gateway, and those of processes with one client.
         #[arg(required = true)]
         files: Vec<PathBuf>,
         /// The public key of the gateway, `NAME+HASH+KEY`, or a file with some. Without one, the keys
@@ -67,7 +68,7 @@ enum Verb {
         #[arg(long, value_name = "KEY")]
         key: Vec<String>,
         /// A file of checkpoints that was kept elsewhere. With it, a log whose end was cut off is
-        /// known for what it is.
+        /// known for what it is. It belongs to one log, so name that and not a folder.
         #[arg(long, value_name = "FILE")]
         checkpoint: Vec<PathBuf>,
         /// The log may begin with this record, or an earlier one.
@@ -266,10 +267,15 @@ pub(super) fn run(audit: Audit, now: SystemTime) -> ExitCode {
     })
 }
 
-/// The files that are meant: with each the full ones that belong to it, the oldest first.
+/// The files that are meant: with each the full ones that belong to it, the oldest first. A folder stands for the
+/// logs in it.
 fn all(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
     let mut found: Vec<PathBuf> = Vec::new();
     for file in files {
+        if file.is_dir() {
+            found.extend(all(&logs_in(file)?)?);
+            continue;
+        }
         if file.as_os_str() != "-" {
             found.extend(siblings(file)?.into_iter().map(|(_, path)| path));
         }
@@ -291,7 +297,56 @@ fn open(file: &Path) -> io::Result<Box<dyn io::BufRead>> {
     Ok(Box::new(BufReader::with_capacity(1024 * 1024, opened.map_err(named)?)))
 }
 
+/// The logs in a folder, of which there has to be one.
+fn logs_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
+    let named = |error: io::Error| {
+        io::Error::new(error.kind(), format!("could not read `{}`: {error}", folder.display()))
+    };
+    let found = logs(folder).map_err(named)?;
+    if found.is_empty() {
+        return Err(named(io::Error::new(io::ErrorKind::NotFound, "there is no log in it")));
+    }
+    Ok(found)
+}
+
+/// Verifies the files as one log, and each log of a folder by itself.
 fn verify(
+    files: &[PathBuf],
+    keys: &[String],
+    checkpoints: &[PathBuf],
+    (demands, format): (Demands, Format),
+) -> io::Result<ExitCode> {
+    let (folders, files): (Vec<_>, Vec<_>) = files.iter().cloned().partition(|file| file.is_dir());
+    if !folders.is_empty() && !checkpoints.is_empty() {
+        let what = "a checkpoint belongs to one log: name that log and not a folder";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, what));
+    }
+    let mut code = ExitCode::SUCCESS;
+    let mut whole = Vec::new();
+    if !files.is_empty() {
+        whole.push(files);
+    }
+    for folder in &folders {
+        whole.extend(logs_in(folder)?.into_iter().map(|log| vec![log]));
+    }
+    let several = whole.len() > 1;
+    for log in &whole {
+        if let (true, Format::Human, Some(first)) = (several, format, log.first()) {
+            print(&format!("{}: ", in_a_line(&first.display().to_string())));
+        }
+        let one = verify_one(log, keys, checkpoints, (demands.clone(), format))?;
+        if one != ExitCode::SUCCESS {
+            code = one;
+            if several && matches!(format, Format::Human) {
+                print("broken\n");
+            }
+        }
+    }
+    Ok(code)
+}
+
+/// Verifies one log.
+fn verify_one(
     files: &[PathBuf],
     keys: &[String],
     checkpoints: &[PathBuf],

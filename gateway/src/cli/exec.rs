@@ -15,7 +15,7 @@ use gateway::settings::{Listener, Settings, Terminal};
 use gateway::start::{self, Running};
 use gateway::watchdog::Begins;
 
-use super::export::{Client, Door, KEY, snippet};
+use super::export::{Client, Door, KEY, Started, snippet};
 use super::{Format, complain, logging, run_to_end, settings_to_serve, told_to_stop};
 
 /// What stands for the file with the servers in the arguments of the program.
@@ -74,7 +74,8 @@ async fn beside(running: &Running, settings: &Settings, exec: &Exec) -> io::Resu
     let scheme = if bound.2 { "https" } else { "http" };
     let base = format!("{scheme}://{}", bound.1);
     let door = Door::of(&listener, listener.public.is_none().then_some(&base));
-    let text = snippet(Client::ClaudeCode, settings, &door, &exec.config.display().to_string());
+    let started = Started::of(&exec.config)?;
+    let text = snippet(Client::ClaudeCode, settings, &door, &started);
     let told = Told::new(&text)?;
     let mut command = exec.command.iter().map(|part| match part == PLACE {
         true => told.0.clone().into_os_string(),

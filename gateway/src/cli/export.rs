@@ -1,7 +1,8 @@
 //! `portcullis export`: what a client has to be told to come to the gateway.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::{env, io, path};
 
 use clap::{Args, ValueEnum};
 use gateway::settings::{Listener, Scheme, Settings};
@@ -86,11 +87,37 @@ pub(super) fn run(export: &Export) -> ExitCode {
     if door.keyed {
         say(&format!("note: the client finds its key in `{KEY}`; `portcullis keygen` makes one"));
     }
-    print(&snippet(export.client, &settings, &door, &export.config.display().to_string()))
+    let started = match Started::of(&export.config) {
+        Ok(started) => started,
+        Err(error) => return complain(&format!("could not find this program: {error}")),
+    };
+    print(&snippet(export.client, &settings, &door, &started))
+}
+
+/// What a client starts that starts its servers. It does so in a folder and with a `PATH` of its own, so both are
+/// absolute.
+#[derive(Debug)]
+pub(super) struct Started {
+    /// This program.
+    program: PathBuf,
+    /// The configuration.
+    file: PathBuf,
+}
+
+impl Started {
+    /// This program with the configuration `file`.
+    pub(super) fn of(file: &Path) -> io::Result<Self> {
+        Ok(Self { program: env::current_exe()?, file: path::absolute(file)? })
+    }
 }
 
 /// What stands in the file of a client.
-pub(super) fn snippet(client: Client, settings: &Settings, door: &Door, file: &str) -> String {
+pub(super) fn snippet(
+    client: Client,
+    settings: &Settings,
+    door: &Door,
+    started: &Started,
+) -> String {
     let routes = settings.routes.iter().map(|route| (name(&route.path), &*route.path));
     let url = |path: &str| format!("{}{path}", door.base);
     let json = |list: &str, server: &dyn Fn(&str) -> Value| {
@@ -127,8 +154,9 @@ pub(super) fn snippet(client: Client, settings: &Settings, door: &Door, file: &s
             whole
         }
         Client::ClaudeDesktop => json("mcpServers", &|path| {
-            let mut server = json!({ "command": "portcullis",
-                "args": ["stdio", "-c", file, "--route", path] });
+            let (program, file) = (started.program.display(), started.file.display());
+            let mut server = json!({ "command": program.to_string(),
+                "args": ["stdio", "-c", file.to_string(), "--route", path] });
             if let (true, Some(members)) = (door.keyed, server.as_object_mut()) {
                 members.insert("env".to_owned(), json!({ KEY: "" }));
             }

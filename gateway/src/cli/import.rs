@@ -14,9 +14,10 @@ use clap::{Args, ValueEnum};
 use serde_json::{Map, Value, json};
 
 use self::familiar::{Candidate, imitation};
+use self::runners::{container, module, packages, unpinned};
 use self::secrets::{
-    At, is_command, is_plain, is_plain_argument, is_plain_url, placeholders, variable_name,
-    without_placeholders,
+    At, Places, at_home, is_command, is_plain, is_plain_argument, is_plain_around, is_plain_url,
+    placeholders, variable_name, without_placeholders,
 };
 use gateway::egress;
 use policy::drift::visible;
@@ -24,6 +25,7 @@ use policy::drift::visible;
 use super::{complain, print, say};
 
 mod familiar;
+mod runners;
 pub(super) mod secrets;
 
 /// Longest file that is read.
@@ -45,9 +47,12 @@ pub(super) struct Import {
     /// Where the configuration is written; there must be nothing. Standard output if not given.
     #[arg(short, long, value_name = "FILE")]
     write: Option<PathBuf>,
-    /// Take programs of package runners along that name no version, too: what runs then is whatever was
-    /// published last.
+    /// Leave out programs of package runners that name no version: what runs is whatever was published last. Without
+    /// this they are imported with a warning.
     #[arg(long)]
+    require_pinned: bool,
+    /// What is done anyway.
+    #[arg(long, hide = true, conflicts_with = "require_pinned")]
     allow_unpinned: bool,
     /// Take this server along although it looks like one that many people use and is not: its name, its
     /// package or its host is one letter away, looks the same, or is of somebody else. May be repeated.
@@ -78,7 +83,15 @@ impl Import {
     /// The servers of a file of any client, with no more than what an import takes by default.
     pub(super) const fn of(file: PathBuf) -> Self {
         let accept = Vec::new();
-        Self { file: Some(file), from: Whose::Auto, write: None, allow_unpinned: false, accept }
+        let (require_pinned, allow_unpinned) = (false, false);
+        Self {
+            file: Some(file),
+            from: Whose::Auto,
+            write: None,
+            require_pinned,
+            allow_unpinned,
+            accept,
+        }
     }
 }
 
@@ -140,11 +153,55 @@ struct Found {
     like: Option<familiar::Imitation>,
 }
 
+impl Found {
+    /// The package or image that it takes without a version.
+    fn unpinned(&self) -> Option<&str> {
+        unpinned(self.command.as_deref()?, &self.args)
+    }
+}
+
+/// The file that is imported.
+#[derive(Debug, Default)]
+struct Imported {
+    /// Where its placeholders lead.
+    places: Places,
+    /// The folder that relative paths are from.
+    folder: PathBuf,
+    /// What VS Code asks its user for, by id, and how it describes that.
+    inputs: BTreeMap<String, String>,
+}
+
+impl Imported {
+    fn of(file: &Path, root: &Value) -> Self {
+        let file = std::path::absolute(file).unwrap_or_else(|_| file.to_owned());
+        let folder = file.parent().map(Path::to_owned).unwrap_or_default();
+        let kept_in = folder.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        // An editor keeps it in a folder of its own in the one that it has open; Claude Code in that itself.
+        let workspace = match kept_in {
+            ".vscode" | ".cursor" => folder.parent().map(Path::to_owned),
+            _ if file.file_name().is_some_and(|name| name == ".mcp.json") => Some(folder.clone()),
+            _ => None,
+        };
+        let inputs = root.get("inputs").and_then(Value::as_array).into_iter().flatten();
+        let input = |input: &Value| {
+            let text = |key: &str| input.get(key).and_then(Value::as_str);
+            let about = text("description").unwrap_or("what the client asks its user for");
+            Some((variable_name(text("id")?), about.to_owned()))
+        };
+        let inputs = inputs.filter_map(input).collect();
+        let text = workspace.as_ref().and_then(|folder| folder.to_str()).map(str::to_owned);
+        let places = Places { workspace: text };
+        Self { places, folder: workspace.unwrap_or(folder), inputs }
+    }
+}
+
 /// What stands where a value is wanted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Said {
     /// Something that anybody may know.
     Plain(String),
+    /// The same with references to variables in it.
+    Mixed(String),
     /// A variable of this name has it.
     Variable(String),
 }
@@ -152,6 +209,9 @@ enum Said {
 /// What is said beside the configuration.
 #[derive(Debug, Default)]
 struct Told {
+    /// The file that is imported.
+    file: Imported,
+    warnings: Vec<String>,
     notes: Vec<String>,
     /// The variables that have to be set, and what for.
     variables: BTreeMap<String, String>,
@@ -171,6 +231,19 @@ impl Told {
         }
         self.variables.insert(own.clone(), what);
         own
+    }
+
+    /// Notes variables that the file names itself: those have to be set, too.
+    fn named(&mut self, variables: &[String]) {
+        // These are set wherever a program is started.
+        let unknown = variables.iter().filter(|name| !["HOME", "PATH"].contains(&name.as_str()));
+        for name in unknown {
+            let about = self.file.inputs.get(name).map_or_else(
+                || "what the client takes from its environment".to_owned(),
+                |about| visible(about).to_string(),
+            );
+            self.variables.entry(name.clone()).or_insert(about);
+        }
     }
 }
 
@@ -198,7 +271,7 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
     let is_toml = import.from == Whose::Codex || file.extension().is_some_and(|end| end == "toml");
     let root = if is_toml { read_toml(&text) } else { read_json(&text) };
     let root = root.map_err(|error| format!("`{shown}`: {error}"))?;
-    let mut told = Told::default();
+    let mut told = Told { file: Imported::of(&file, &root), ..Told::default() };
     let mut servers = BTreeMap::new();
     for (name, server) in listed(&root) {
         let mut own = clean(&name);
@@ -217,20 +290,19 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
                      --accept {clean}"
                 ));
             }
-            Ok(server) if unpinned(&server).is_none() || import.allow_unpinned => {
+            Ok(server) if import.require_pinned && server.unpinned().is_some() => {
+                told.variables = before;
+                told.notes.push(format!(
+                    "`{clean}` was left out: `{}` names no version, so whatever was published last would run",
+                    server.unpinned().unwrap_or_default(),
+                ));
+            }
+            Ok(server) => {
                 if own != name {
                     told.notes.push(format!("`{}` is called `{own}` here", name.escape_debug()));
                 }
+                remarks(&own, &server, &mut told);
                 servers.insert(own, server);
-            }
-            Ok(server) => {
-                told.variables = before;
-                told.notes.push(format!(
-                "`{clean}` was left out: `{}` names no version, so whatever was published last would \
-                 run; write `{}@VERSION`, or import with --allow-unpinned",
-                unpinned(&server).unwrap_or_default(),
-                unpinned(&server).unwrap_or_default(),
-            ));
             }
             Err(why) => {
                 told.variables = before;
@@ -243,6 +315,7 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
         return Err(format!("`{shown}` has no server that could be imported"));
     }
     let yaml = written(&servers, &told, &file);
+    told.warnings.iter().for_each(|warning| say(&format!("warning: {warning}")));
     told.notes.iter().for_each(|note| say(&format!("note: {note}")));
     for (variable, what) in &told.variables {
         say(&format!("note: set `{variable}` to {what}"));
@@ -335,6 +408,22 @@ fn listed(root: &Value) -> Vec<(String, &Map<String, Value>)> {
     found
 }
 
+/// What its user should know of a server that is imported.
+fn remarks(name: &str, server: &Found, told: &mut Told) {
+    if let Some(package) = server.unpinned() {
+        told.warnings.push(format!(
+            "`{name}`: `{package}` names no version, so whatever was published last runs, and its definitions \
+             change with it; write the version that you have looked at"
+        ));
+    }
+    if !server.tools.is_empty() {
+        told.notes.push(format!(
+            "`{name}`: the tools that the client allows are allowed, and no other tools, no prompts and no \
+             resources; the rule `local-{name}` says so"
+        ));
+    }
+}
+
 /// What a server of a client is here, where its name is the first, and `called` is what the client calls it.
 fn found(
     (name, called): (&str, &str),
@@ -372,7 +461,7 @@ fn found(
                 }
                 Some(_) | None => value,
             };
-            (variable.clone(), said(name, variable, &value, what, told))
+            (variable.clone(), said((name, variable), &value, what, told))
         };
         members.map(member).collect()
     };
@@ -392,16 +481,28 @@ fn found(
             token = Some((variable.clone(), scheme));
             false
         }
-        Said::Variable(_) | Said::Plain(_) => true,
+        Said::Variable(_) | Said::Plain(_) | Said::Mixed(_) => true,
     });
+    let command = command.map(|command| at_home(&command));
     if command.as_deref().is_some_and(|command| !is_command(command)) {
         return Err("its command is more than a program; give the rest in `args`".to_owned());
     }
-    let packages = packages(command.as_deref().unwrap_or_default(), &line);
+    let command = command.map(|command| {
+        let (command, variables) = placeholders(&command, &told.file.places);
+        told.named(&variables);
+        command
+    });
+    let program = command.as_deref().unwrap_or_default();
+    let (packages, container) = (packages(program, &line), container(program, &line));
+    let module = module(program, &line);
     let before = iter::once(At::First).chain(line.iter().map(|arg| At::After(arg)));
     let args = line.iter().zip(before).enumerate();
     let args = args.map(|(n, (arg, before))| {
-        let at = if packages.contains(&n) { At::Package } else { before };
+        let at = match container.get(&n) {
+            Some(at) => *at,
+            None if packages.contains(&n) || module == Some(n) => At::Package,
+            None => before,
+        };
         argument(name, (n, at, arg), told)
     });
     let args = args.collect();
@@ -418,6 +519,11 @@ fn found(
         url: url.as_deref(),
     });
     let url = url.map(|url| address(name, &url, told));
+    if server.contains_key("envFile") {
+        told.notes.push(format!(
+            "`{name}`: its `envFile` is not read; set the variables in it, and name them under `env`"
+        ));
+    }
     let tools = ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"];
     Ok(Found {
         old: text("type").is_some_and(|kind| kind == "sse"),
@@ -427,7 +533,7 @@ fn found(
         env,
         headers,
         token,
-        directory: text("cwd").filter(|path| path.starts_with('/')),
+        directory: text("cwd").map(|path| directory(&path, told)),
         tools: tools.iter().flat_map(|key| list(key)).filter(|tool| tool != "*").collect(),
         like,
     })
@@ -437,20 +543,29 @@ fn found(
 fn address(server: &str, url: &str, told: &mut Told) -> String {
     let bare = without_placeholders(url);
     if bare.is_empty() || is_plain_url(&bare) {
-        return placeholders(url).0;
+        let (url, variables) = placeholders(url, &told.file.places);
+        told.named(&variables);
+        return url;
     }
     let variable = told.variable(server, "url", format!("the URL of `{server}`"));
     format!("${{{variable}}}")
 }
 
 /// What stands for a value of the environment or a header: never the value of a secret.
-fn said(server: &str, name: &str, value: &str, what: &str, told: &mut Told) -> Said {
-    let (rest, variables) = placeholders(value);
+fn said((server, name): (&str, &str), value: &str, what: &str, told: &mut Told) -> Said {
+    let value = &at_home(value);
+    let (rest, variables) = placeholders(value, &told.file.places);
+    let bare = without_placeholders(value);
     if let ([variable], true) = (&variables[..], rest == format!("${{{}}}", variables.join(""))) {
+        told.named(&variables);
         return Said::Variable(variable.clone());
     }
-    if variables.is_empty() && is_plain(name, value) {
-        return Said::Plain(value.to_owned());
+    if bare == *value && is_plain(name, value) {
+        return Said::Plain(value.clone());
+    }
+    if bare != *value && is_plain_around(name, &bare) {
+        told.named(&variables);
+        return Said::Mixed(rest);
     }
     let what = format!("what stands for {what} `{}` of `{server}`", visible(name));
     Said::Variable(told.variable(server, name, what))
@@ -458,62 +573,61 @@ fn said(server: &str, name: &str, value: &str, what: &str, told: &mut Told) -> S
 
 /// An argument: one that is not plainly harmless becomes a variable.
 fn argument(server: &str, (n, at, text): (usize, At<'_>, &str), told: &mut Told) -> String {
-    let (rest, variables) = placeholders(text);
+    let text = &*at_home(text);
+    let (rest, variables) = placeholders(text, &told.file.places);
     let bare = without_placeholders(text);
     // What is a reference already stays one.
     if let [variable] = &variables[..]
         && rest == format!("${{{variable}}}")
     {
+        told.named(&variables);
         return rest;
     }
-    if variables.is_empty() && is_plain_argument(at, &bare) {
+    if bare == text && is_plain_argument(at, &bare) {
         return text.replace("${", "$${");
+    }
+    let secret = matches!(at, At::After(flag) if flag.starts_with('-') && !is_plain(flag, "info"));
+    if bare != text && !secret && is_plain_around("", &bare) {
+        told.named(&variables);
+        return rest;
+    }
+    // A container is told that there is such a mount; where its folders are is known.
+    if at == At::Mount && bare != text && is_plain_argument(at, &located(text, told)) {
+        told.named(&variables);
+        return rest;
     }
     let what = format!("argument {} of `{server}`", n + 1);
     let variable = told.variable(server, &format!("arg_{n}"), what);
     match text.split_once('=') {
-        Some((key, value)) if !value.is_empty() && is_plain_argument(At::First, key) => {
+        Some((key, value))
+            if !value.is_empty()
+                && (is_plain_argument(At::First, key)
+                    || at == At::Variable && is_plain_argument(at, key)) =>
+        {
             format!("{key}=${{{variable}}}")
         }
         _ => format!("${{{variable}}}"),
     }
 }
 
-/// Which arguments name what a runner of packages runs.
-fn packages(command: &str, args: &[String]) -> Vec<usize> {
-    let runner = Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or_default();
-    let words: Vec<&str> = args.iter().map(String::as_str).collect();
-    let skipped = match (runner, &words[..]) {
-        ("npx" | "bunx" | "pnpx" | "uvx", _) => 0,
-        ("npm", ["exec" | "x", ..])
-        | ("pnpm" | "yarn", ["dlx" | "exec", ..])
-        | ("bun", ["x", ..]) => 1,
-        ("pipx", ["run", ..]) => 1,
-        ("uv", ["tool", "run", ..]) => 2,
-        _ => return Vec::new(),
-    };
-    let mut found = Vec::new();
-    let (mut named, mut rest) = (false, words.iter().enumerate().skip(skipped));
-    while let Some((n, word)) = rest.next() {
-        match *word {
-            "-p" | "--package" | "--from" | "--with" | "--spec" => {
-                found.extend(rest.next().map(|(n, _)| n));
-                named = true;
-            }
-            word if word.starts_with("--package=") || word.starts_with("--from=") => {
-                found.push(n);
-                named = true;
-            }
-            word if word.starts_with('-') => {}
-            // What comes after is for the package.
-            _ if named => break,
-            _ => {
-                found.push(n);
-                break;
-            }
-        }
+/// `text` with a usual folder in the place of each placeholder, to be judged by what stands around them.
+fn located(text: &str, told: &Told) -> String {
+    let somewhere =
+        Places { workspace: told.file.places.workspace.as_ref().map(|_| "/home/x".to_owned()) };
+    let (text, variables) = placeholders(text, &somewhere);
+    variables.iter().fold(text, |text, name| text.replace(&format!("${{{name}}}"), "/home/x"))
+}
+
+/// Where a program is started: an absolute folder.
+fn directory(path: &str, told: &mut Told) -> String {
+    let path = at_home(path);
+    let (text, variables) = placeholders(&path, &told.file.places);
+    told.named(&variables);
+    if path.starts_with(['/', '$']) {
+        return text;
     }
-    found
+    let folder = told.file.folder.join(path.trim_start_matches("./"));
+    folder.display().to_string().replace("${", "$${")
 }
 
 /// A name that a server can have here.
@@ -523,25 +637,6 @@ fn clean(name: &str) -> String {
     let name: String = name.chars().map(kept).take(60).collect();
     let name = name.trim_matches('-');
     if name.is_empty() { "server".to_owned() } else { name.to_owned() }
-}
-
-/// The package that a runner would take without a version, or with one that may be any of several.
-fn unpinned(server: &Found) -> Option<&str> {
-    let command = server.command.as_deref()?;
-    let named = packages(command, &server.args).into_iter();
-    let mut named = named.filter_map(|n| server.args.get(n)).map(String::as_str);
-    named.find(|text| {
-        let package = text.split_once('=').filter(|(flag, _)| flag.starts_with("--"));
-        let package = package.map_or(*text, |(_, package)| package);
-        let of_python = package.split_once("==").map(|(_, version)| version);
-        let of_npm = || package.rsplit_once('@').filter(|(name, _)| !name.is_empty());
-        let version = of_python.or_else(|| of_npm().map(|(_, version)| version));
-        // `1` and `1.2` are whatever of that was published last.
-        let exact = |version: &str| {
-            version.matches('.').count() >= 2 && version.starts_with(|c: char| c.is_ascii_digit())
-        };
-        !version.is_some_and(exact)
-    })
 }
 
 fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> String {
@@ -576,7 +671,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
             out.push_str("    transport: httpSse\n");
         }
         if let Some(command) = &server.command {
-            writeln!(out, "    command: {}", escaped(command)).unwrap_or_default();
+            writeln!(out, "    command: {}", quoted(command)).unwrap_or_default();
         }
         if let Some((token, scheme)) = &server.token {
             let prefix = match *scheme {
@@ -591,7 +686,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
             writeln!(out, "    args: {}", json!(server.args)).unwrap_or_default();
         }
         if let Some(directory) = &server.directory {
-            writeln!(out, "    workingDirectory: {}", escaped(directory)).unwrap_or_default();
+            writeln!(out, "    workingDirectory: {}", quoted(directory)).unwrap_or_default();
         }
         for (key, list) in [("env", &server.env), ("headers", &server.headers)] {
             for (n, (name, said)) in list.iter().enumerate() {
@@ -600,6 +695,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
                 }
                 let (how, value) = match said {
                     Said::Plain(value) => ("value", escaped(value)),
+                    Said::Mixed(value) => ("value", quoted(value)),
                     Said::Variable(variable) => ("fromEnv", quoted(variable)),
                 };
                 let name = quoted(name);
@@ -614,10 +710,13 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
     }
     out.push_str("policy:\n  rules:\n");
     for (name, server) in servers {
-        let tools = if server.tools.is_empty() { json!(["*"]) } else { json!(server.tools) };
+        let what = match &server.tools[..] {
+            [] => "tools: [\"*\"], prompts: [\"*\"], resources: [\"*\"]".to_owned(),
+            tools => format!("tools: {}", json!(tools)),
+        };
         writeln!(
             out,
-            "    - {{id: local-{name}, effect: allow, principals: ['group:local'], servers: [{name}], tools: {tools}}}"
+            "    - {{id: local-{name}, effect: allow, principals: ['group:local'], servers: [{name}], {what}}}"
         )
         .unwrap_or_default();
     }

@@ -226,7 +226,7 @@ impl Compiler<'_> {
             self.report("/audit/checkpoints/records", "zero records are no reason to sign", help);
         }
         let interval = self.time("/audit/checkpoints/interval", raw.interval.as_deref());
-        let file = raw.file.map(PathBuf::from);
+        let file = raw.file.map(|file| self.of_process(&file));
         self.uses.files.extend(file.clone());
         Checkpoints {
             key,
@@ -258,7 +258,7 @@ impl Compiler<'_> {
         let mut usual = 16 * MIB;
         let to = match (raw.file, raw.stdout, raw.http, raw.otlp, raw.syslog) {
             (Some(file), None, None, None, None) => {
-                let file = PathBuf::from(file);
+                let file = self.of_process(&file);
                 self.uses.files.push(file.clone());
                 SinkTarget::File(file, rotation)
             }
@@ -334,7 +334,7 @@ impl Compiler<'_> {
         match (raw.udp, raw.tcp, raw.unix) {
             (Some(udp), None, None) => self.address(&format!("{at}/udp"), &udp).map(Syslog::Udp),
             (None, Some(tcp), None) => self.address(&format!("{at}/tcp"), &tcp).map(Syslog::Tcp),
-            (None, None, Some(path)) => Some(Syslog::Unix(path.into())),
+            (None, None, Some(path)) => Some(Syslog::Unix(self.path(&path))),
             _ => {
                 let help = "give exactly one of `udp`, `tcp` and `unix`";
                 self.report(at, "it is not clear where the syslog is", help);

@@ -35,10 +35,12 @@ pub(super) fn settings(
     key: Option<String>,
     (purpose, variables): (Purpose, Lookup<'_>),
 ) -> Result<Settings, Vec<Problem>> {
-    let here = (purpose != Purpose::Reading).then_some(variables);
     let folder = file.parent().unwrap_or(Path::new(""));
+    let here = (purpose != Purpose::Reading).then_some(variables);
     let mut compiler = Compiler {
         root,
+        folder,
+        purpose,
         problems: Vec::new(),
         now: System.now(),
         beside: Vec::new(),
@@ -183,6 +185,10 @@ fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
 /// Reads the parts and keeps what is wrong with them.
 pub(super) struct Compiler<'a> {
     root: &'a Node,
+    /// The folder of the configuration: paths in it are from there.
+    folder: &'a Path,
+    /// What it is read for.
+    purpose: Purpose,
     problems: Vec<Problem>,
     /// The digests of files beside the configuration that are part of it, in the order they were read.
     pub(super) beside: Vec<[u8; 32]>,
@@ -208,6 +214,25 @@ impl Compiler<'_> {
     ) {
         let problem = Problem::new(self.root.place(at), message, help);
         self.problems.push(problem.hiding(self.root.scalars(at)));
+    }
+
+    /// Where a path in the configuration leads: one that is not absolute is from the folder of the file, whatever
+    /// folder the process was started in.
+    pub(super) fn path(&self, text: &str) -> PathBuf {
+        self.folder.join(text)
+    }
+
+    /// The same for a file of records, which only one process can write to: a process that serves one client over
+    /// standard input and output has one of its own beside it, `FILE.stdio-N`. Pipes and devices take several writers.
+    pub(super) fn of_process(&self, text: &str) -> PathBuf {
+        let path = self.path(text);
+        let Purpose::Stdio(number) = self.purpose else { return path };
+        if std::fs::metadata(&path).is_ok_and(|data| !data.is_file()) {
+            return path;
+        }
+        let mut name = path.into_os_string();
+        name.push(format!(".stdio-{number}"));
+        name.into()
     }
 
     /// Reports a list with nothing in it.
@@ -259,7 +284,7 @@ impl Compiler<'_> {
 
     /// A secret in a file, which is kept from programs.
     pub(super) fn secret_in_file(&mut self, at: &str, file: String) -> SecretRef {
-        let file = PathBuf::from(file);
+        let file = self.path(&file);
         self.uses.files.push(file.clone());
         let secret = SecretRef::File(file);
         self.secrets.push((format!("{at}/fromFile"), secret.clone()));

@@ -278,7 +278,7 @@ impl Compiler<'_> {
         match (raw.url, raw.file) {
             (Some(url), None) => self.https(&format!("{at}/url"), &url).map(KeySource::Url),
             (None, Some(file)) => {
-                let path = PathBuf::from(file);
+                let path = self.path(&file);
                 self.uses.believed.push(path.clone());
                 let read = pem::text(&path).map_err(|error| error.to_string()).and_then(|text| {
                     crate::jose::keys(text.into()).map_err(|error| error.to_string())

@@ -41,8 +41,8 @@ impl Operator {
         variables::substitute(&mut root, lookup, &mut Vec::new());
         let json = root.json();
         let text = |at: &str| json.pointer(at).and_then(Value::as_str).map(str::to_owned);
-        let of_file = || text("/ops/token/fromFile").map(|file| SecretRef::File(file.into()));
         let folder = file.parent().unwrap_or(Path::new(""));
+        let of_file = || text("/ops/token/fromFile").map(|file| SecretRef::File(folder.join(file)));
         Some(Self {
             address: text("/ops/address"),
             token: text("/ops/token/fromEnv").map(SecretRef::Env).or_else(of_file),

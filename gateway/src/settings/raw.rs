@@ -157,7 +157,8 @@ pub(super) struct RawServer {
     /// said: only where something else protects the connection, such as a service mesh.
     #[serde(default)]
     pub(super) insecure: bool,
-    /// The program of a server that speaks over stdio. It is started with these arguments, and
+    /// The program of a server that speaks over stdio: a name that is looked up in `PATH`, or a path, from
+    /// `workingDirectory` or else from the folder of this file. It is started with these arguments, and
     /// with no environment but `PATH`, `HOME`, `LANG`, `TMPDIR` and what `env` gives it.
     pub(super) command: Option<String>,
     /// The arguments of the program.
@@ -166,7 +167,7 @@ pub(super) struct RawServer {
     /// The environment of the program.
     #[serde(default)]
     pub(super) env: Vec<RawVariable>,
-    /// Where the program is started; the gateway's own directory if not given.
+    /// Where the program is started, from the folder of this file; the gateway's own directory if not given.
     pub(super) working_directory: Option<String>,
     /// What the program may do. Without it, `{mode: preferred, files: any, network: any}`: whatever the user
     /// may, but the gateway's own files, other processes, and what changes the machine.

@@ -103,7 +103,7 @@ impl Compiler<'_> {
 
     /// A file with authorities in it.
     pub(super) fn authorities(&mut self, at: &str, file: &str) -> Option<PathBuf> {
-        let path = PathBuf::from(file);
+        let path = self.path(file);
         self.uses.believed.push(path.clone());
         match pem::roots(&path) {
             Ok(_) => Some(path),
@@ -120,10 +120,8 @@ impl Compiler<'_> {
 
     /// A certificate of our own with its key; one that has ended is of no use.
     pub(super) fn own(&mut self, at: &str, raw: &RawOwnCertificate) -> Option<OwnCertificate> {
-        let own = OwnCertificate {
-            certificate: PathBuf::from(&raw.certificate),
-            key: PathBuf::from(&raw.key),
-        };
+        let own =
+            OwnCertificate { certificate: self.path(&raw.certificate), key: self.path(&raw.key) };
         self.uses.believed.push(own.certificate.clone());
         self.uses.files.push(own.key.clone());
         match pem::identity(&own.certificate, &own.key) {
@@ -137,7 +135,11 @@ impl Compiler<'_> {
             Err(error) => {
                 let part = match error {
                     pem::PemError::NoKey(_) | pem::PemError::Mismatch(_) => "key",
-                    pem::PemError::Read(ref file, _) if **file == *raw.key => "key",
+                    pem::PemError::Read(ref file, _)
+                        if **file == *own.key.display().to_string() =>
+                    {
+                        "key"
+                    }
                     _ => "certificate",
                 };
                 let help = "give the certificate with its chain and its private key, in PEM";
@@ -161,7 +163,7 @@ impl Compiler<'_> {
                 }
             }
             (None, Some(raw), None) => {
-                let file = PathBuf::from(&raw.file);
+                let file = self.path(&raw.file);
                 self.uses.files.push(file.clone());
                 self.private_key(&format!("{at}/privateKey/file"), &file, raw.algorithm)?;
                 let (kid, audience) = (raw.key_id.map(Into::into), raw.audience.map(Into::into));

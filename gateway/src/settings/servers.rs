@@ -250,7 +250,8 @@ impl Compiler<'_> {
                     Some(raw) => self.sandbox(&format!("{at}/sandbox"), raw),
                     None => Some(Plan::usual()),
                 };
-                let directory = raw.working_directory.map(PathBuf::from);
+                let directory = raw.working_directory.map(|folder| self.path(&folder));
+                let command = self.program(command, directory.is_some());
                 Some(Reach::Stdio(Program { command, args: raw.args, env, directory, sandbox }))
             }
             (Some(_), Some(_)) => {
@@ -265,6 +266,16 @@ impl Compiler<'_> {
                 );
                 None
             }
+        }
+    }
+
+    /// What is started: a relative path is from the working directory that is given, or from the folder of the
+    /// configuration. A name alone is looked up in `PATH`.
+    fn program(&self, command: String, has_directory: bool) -> String {
+        let is_path = command.contains('/') && Path::new(&command).is_relative();
+        match is_path && !has_directory {
+            true => self.path(&command).into_os_string().into_string().unwrap_or(command),
+            false => command,
         }
     }
 

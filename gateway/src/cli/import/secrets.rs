@@ -44,7 +44,17 @@ const WORDS: [&str; 29] = [
 /// Flags of runners of packages that are followed by something else than their value.
 const ALONE: [&str; 8] = ["-y", "--yes", "-q", "--quiet", "--rm", "-i", "--init", "--stdio"];
 /// Where paths begin that say where something is.
-const ROOTS: [&str; 15] = [
+const ROOTS: [&str; 25] = [
+    "path",
+    "projects",
+    "repos",
+    "code",
+    "media",
+    "run",
+    "lib",
+    "nix",
+    "Volumes",
+    "Applications",
     "srv",
     "tmp",
     "home",
@@ -159,11 +169,78 @@ fn is_package(text: &str) -> bool {
     words && version && !scoped.is_empty()
 }
 
+/// Whether it is an image as a runner of containers takes it: a name with its tag or digest.
+fn is_image(text: &str) -> bool {
+    let (text, digest) = text.split_once('@').map_or((text, None), |(t, d)| (t, Some(d)));
+    let is_digest = |digest: &str| {
+        let hex = digest.strip_prefix("sha256:");
+        hex.is_some_and(|hex| hex.len() == 64 && hex.bytes().all(|b| b.is_ascii_hexdigit()))
+    };
+    let colon = text.rfind(':').filter(|colon| text.rfind('/').is_none_or(|slash| slash < *colon));
+    let (name, tag) = match colon.and_then(|colon| text.split_at_checked(colon)) {
+        Some((name, tag)) => (name, tag.strip_prefix(':')),
+        None => (text, None),
+    };
+    let small = |part: &str| part.len() <= 10;
+    let is_tag = |tag: &str| {
+        let odd = |c: char| !(c.is_ascii_alphanumeric() || "._-".contains(c));
+        !tag.is_empty() && tag.len() <= 32 && !tag.contains(odd) && tag.split(['.', '-']).all(small)
+    };
+    let (host, path) = name.split_once('/').map_or((None, name), |(h, p)| (Some(h), p));
+    let is_host = |host: &str| {
+        let (host, port) = host.split_once(':').map_or((host, ""), |(h, p)| (h, p));
+        is_package(host) && port.len() <= NUMBER && port.bytes().all(|b| b.is_ascii_digit())
+    };
+    !text.is_empty()
+        && digest.is_none_or(is_digest)
+        && tag.is_none_or(is_tag)
+        && host.is_none_or(is_host)
+        && !path.contains('@')
+        && is_package(path)
+}
+
+/// Whether it is the name of a variable of the environment, in the usual capitals.
+fn is_variable(text: &str) -> bool {
+    text.starts_with(|c: char| c.is_ascii_uppercase())
+        && text.bytes().all(|b| b.is_ascii_uppercase() || b.is_ascii_digit() || b == b'_')
+        && text.split('_').all(|word| word.len() <= WORD)
+}
+
+/// Whether it says which folders a container sees: paths, and how.
+fn is_mount(text: &str) -> bool {
+    const HOW: [&str; 8] = ["ro", "rw", "z", "Z", "cached", "delegated", "readonly", "bind"];
+    const KEYS: [&str; 7] = ["type", "src", "source", "dst", "destination", "target", "readonly"];
+    let part = |part: &str| HOW.contains(&part) || is_path(part);
+    match text.contains('=') {
+        true => text.split(',').all(|one| match one.split_once('=') {
+            Some((key, value)) => KEYS.contains(&key) && (part(value) || WORDS.contains(&value)),
+            None => part(one),
+        }),
+        false => text.split(':').all(part),
+    }
+}
+
+/// Whether what stands behind a placeholder can be written down with it: nothing, or folders below it, or the name of
+/// a flag before it.
+pub(super) fn is_plain_around(name: &str, bare: &str) -> bool {
+    let below = |text: &str| text.is_empty() || text.starts_with('/') && is_words(text, "/-_.");
+    match bare.split_once('=') {
+        Some((flag, rest)) => is_flag(flag) && !is_named(flag) && below(rest),
+        None => !is_named(name) && below(bare),
+    }
+}
+
 /// Which argument of a program it is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::cli) enum At<'a> {
     /// What a runner of packages runs.
     Package,
+    /// What a runner of containers runs.
+    Image,
+    /// Names a variable that a container gets, with or without a value.
+    Variable,
+    /// Says which folders a container sees.
+    Mount,
     /// After this one.
     After(&'a str),
     /// The first.
@@ -176,15 +253,32 @@ pub(in crate::cli) fn is_plain_argument(at: At<'_>, text: &str) -> bool {
         return true;
     }
     if let Some((flag, value)) = text.split_once('=').filter(|(flag, _)| is_flag(flag)) {
-        return !is_named(flag) && is_value(value);
+        let zone = flag.ends_with("timezone") && is_words(value, "/_-");
+        return !is_named(flag) && (is_value(value) || zone);
     }
     match at {
-        At::Package => is_package(text),
+        At::Package => is_package(without_extras(text)),
+        At::Image => is_image(text),
+        At::Variable => match text.split_once('=') {
+            Some((name, value)) => is_variable(name) && is_plain(name, value),
+            None => is_variable(text),
+        },
+        At::Mount => is_mount(text),
         // The value of a flag, where it is one.
         At::After(flag) if flag.starts_with('-') && !ALONE.contains(&flag) => {
             is_flag(flag) && !is_named(flag) && is_value(text)
         }
         At::After(_) | At::First => is_value(text),
+    }
+}
+
+/// A package of Python without the extras that are asked for, `name[extra]`.
+fn without_extras(text: &str) -> &str {
+    let (name, extras) = text.split_once('[').unwrap_or((text, "]"));
+    let odd = |c: char| !(c.is_ascii_lowercase() || c == ',' || c == '-');
+    match extras.strip_suffix(']') {
+        Some(extras) if !extras.contains(odd) && extras.len() <= 2 * WORD => name,
+        Some(_) | None => text,
     }
 }
 
@@ -196,11 +290,49 @@ pub(super) fn is_command(text: &str) -> bool {
         && text.split(['/', '.', '-']).all(|w| w.len() <= 2 * WORD)
 }
 
-/// `${VAR}`, `${env:VAR}` and `${input:id}` as our own `${VAR}`, and the variables. What stands for a
-/// variable that is not set is kept when it is plain.
-pub(super) fn placeholders(text: &str) -> (String, Vec<String>) {
+/// Where a client is, as its files name it.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Places {
+    /// The folder that an editor has open, where the file says which it is.
+    pub(super) workspace: Option<String>,
+}
+
+impl Places {
+    /// What a placeholder of editors stands for, and the variable in it.
+    fn of(&self, inner: &str) -> Option<(String, Option<&'static str>)> {
+        let workspace = self.workspace.as_deref();
+        match inner {
+            "userHome" => Some(("${HOME}".to_owned(), Some("HOME"))),
+            "pathSeparator" | "/" => Some(("/".to_owned(), None)),
+            "workspaceFolder" | "workspaceRoot" => {
+                workspace.map(|folder| (folder.replace("${", "$${"), None))
+            }
+            "workspaceFolderBasename" => {
+                let name = workspace.and_then(|folder| folder.rsplit('/').next());
+                name.map(|name| (name.replace("${", "$${"), None))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A path that begins in the home of the user, with the variable for it.
+pub(super) fn at_home(text: &str) -> String {
+    match text.strip_prefix("~/") {
+        Some(rest) => format!("${{HOME}}/{rest}"),
+        None => text.to_owned(),
+    }
+}
+
+/// `${VAR}`, `${env:VAR}` and `${input:id}` as our own `${VAR}`, and the variables; placeholders of editors as what they
+/// stand for. What stands for a variable that is not set is kept when it is plain.
+pub(super) fn placeholders(text: &str, places: &Places) -> (String, Vec<String>) {
     let mut variables = Vec::new();
     let out = replaced(text, |inner| {
+        if let Some((place, variable)) = places.of(inner) {
+            variables.extend(variable.map(str::to_owned));
+            return place;
+        }
         let (name, usual) = inner.split_once(":-").map_or((inner, None), |(n, u)| (n, Some(u)));
         let name = variable_name(name.trim_start_matches("env:").trim_start_matches("input:"));
         let usual = usual.filter(|usual| is_plain(&name, usual));
@@ -228,7 +360,9 @@ pub(super) fn variable_name(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{At, is_plain, is_plain_argument, is_plain_url, placeholders};
+    use super::{
+        At, Places, is_plain, is_plain_argument, is_plain_around, is_plain_url, placeholders,
+    };
 
     #[test]
     fn values_that_anybody_may_know_are_told_from_others() {
@@ -323,9 +457,41 @@ mod tests {
 
     #[test]
     fn placeholders_of_every_client_become_ours() {
-        let (text, variables) = placeholders("a ${X} ${env:Y} ${input:my-key} ${Z:-info} ${");
+        let nowhere = Places::default();
+        let (text, variables) =
+            placeholders("a ${X} ${env:Y} ${input:my-key} ${Z:-info} ${", &nowhere);
         assert_eq!(text, "a ${X} ${Y} ${MY_KEY} ${Z:-info} ${");
         assert_eq!(variables, ["X", "Y", "MY_KEY", "Z"]);
-        assert_eq!(placeholders("${X_KEY:-info} ${Y:-hunter} ${1A}").0, "${X_KEY} ${Y} ${V1A}");
+        let (text, _) = placeholders("${X_KEY:-info} ${Y:-hunter} ${1A}", &nowhere);
+        assert_eq!(text, "${X_KEY} ${Y} ${V1A}");
+        let there = Places { workspace: Some("/home/ana/work".to_owned()) };
+        let (text, variables) = placeholders("${workspaceFolder}${/}src ${userHome}", &there);
+        assert_eq!((&*text, &*variables), ("/home/ana/work/src ${HOME}", &["HOME".to_owned()][..]));
+    }
+
+    #[test]
+    fn what_a_container_is_started_with_is_told_from_secrets() {
+        for (at, text, plain) in [
+            (At::Image, "mcp/fetch", true),
+            (At::Image, "ghcr.io/github/github-mcp-server:v0.20.1", true),
+            (At::Image, "registry.example.com:5000/team/tool:latest", true),
+            (At::Image, "ghp_0Zk3Vq8Lw5Xn2Rt7Yb4Hc9Jd6Fm1Gs0Pa2Qe", false),
+            (At::Image, "u:sk-live-4f9b2c7d1e8a6053b7c2", false),
+            (At::Variable, "GITHUB_PERSONAL_ACCESS_TOKEN", true),
+            (At::Variable, "GITHUB_TOKEN=hunter2", false),
+            (At::Variable, "LEVEL=debug", true),
+            (At::Variable, "hunter2", false),
+            (At::Mount, "/home/ana/work:/data:ro", true),
+            (At::Mount, "type=bind,src=/Users/ana/Desktop,dst=/projects/Desktop", true),
+            (At::Mount, "type=bind,password=hunter2", false),
+            (At::Mount, "hunter2:/data", false),
+            (At::Package, "mcp[cli]", true),
+            (At::First, "--local-timezone=America/New_York", true),
+        ] {
+            assert_eq!(is_plain_argument(at, text), plain, "{at:?} {text}");
+        }
+        assert!(is_plain_around("ROOT", "/src") && is_plain_around("", "--root=/src"));
+        assert!(!is_plain_around("TOKEN", "/src") && !is_plain_around("", "--token=/src"));
+        assert!(!is_plain_around("ROOT", "hunter2"));
     }
 }

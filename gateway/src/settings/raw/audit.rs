@@ -83,8 +83,8 @@ pub(in crate::settings) struct RawCheckpoints {
 pub(in crate::settings) struct RawSink {
     /// Its name in records, logs and metrics.
     pub(in crate::settings) name: String,
-    /// A file that records are appended to, one JSON object on each line. No other process may write
-    /// to it.
+    /// A file that records are appended to, one JSON object on each line, from the folder of this file. No other process
+    /// may write to it: a `portcullis stdio` that runs by itself writes to `FILE.stdio-N` instead.
     pub(in crate::settings) file: Option<String>,
     /// When the file is begun anew. The full one is kept beside it as `NAME.NUMBER.EXTENSION`, with
     /// the number of its first record.

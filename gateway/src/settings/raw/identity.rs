@@ -59,7 +59,7 @@ pub(in crate::settings) struct RawAnonymous {
 #[derive(Debug, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", deny_unknown_fields)]
 pub(in crate::settings) struct RawKnownCertificate {
-    /// Names: patterns with `*` and `?` over `uri:..`, `dns:..`, `email:..` or `ip:..`.
+    /// Names: patterns with `*` and `?` over `uri:…`, `dns:…`, `email:…` or `ip:…`.
     pub(in crate::settings) names: Vec<String>,
     /// The callers' groups.
     #[serde(default)]

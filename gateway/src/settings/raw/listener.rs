@@ -90,8 +90,8 @@ pub(in crate::settings) struct RawClients {
     /// for the SPIFFE ID and for no other name in a certificate.
     #[serde(default)]
     pub(in crate::settings) spiffe: Vec<RawTrustDomain>,
-    /// Names one of which a certificate must have: patterns with `*` and `?` over `uri:..`,
-    /// `dns:..`, `email:..` or `ip:..`. Any will do if not given. Names that whoever vouches for the
+    /// Names one of which a certificate must have: patterns with `*` and `?` over `uri:…`,
+    /// `dns:…`, `email:…` or `ip:…`. Any will do if not given. Names that whoever vouches for the
     /// certificate may not give do not count.
     pub(in crate::settings) names: Option<Vec<String>>,
 }

@@ -1,0 +1,321 @@
+//! Processes that clients start with `portcullis stdio`: several of one configuration, beside a running gateway, and
+//! from any folder.
+
+use std::fs;
+use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::path::Path;
+use std::process::Command;
+
+use e2e::client::Client;
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
+use e2e::server::{Server, tool};
+use e2e::stdio::Started;
+use e2e::{ERAS, Era, eventually};
+use serde_json::{Value, json};
+
+/// printf KEY | sha256sum
+const HASH: &str = "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5";
+
+/// A configuration with two routes and relative paths in it, as `gateway.yaml` in this folder.
+fn written(folder: &Path, tickets: &Server, files: &Server) {
+    let yaml = format!(
+        "apiVersion: portcullis.dev/v1
+pins: {{mode: off}}
+listeners: [{{name: main, address: '127.0.0.1:0', authentication: [apiKey]}}]
+identity: {{apiKeys: [{{name: ana, principal: ana, groups: [dev], sha256: {HASH}}}]}}
+servers: [{{name: tickets, url: '{}'}}, {{name: files, url: '{}'}}]
+routes: [{{path: /tickets, servers: [tickets]}}, {{path: /files, servers: [files]}}]
+policy: {{rules: [{{id: open, effect: allow, principals: ['group:dev'], servers: ['*'], tools: ['*']}}]}}
+revocations: {{file: revoked.yaml}}
+audit: {{sinks: [{{name: file, file: audit.jsonl}}], checkpoints: {{file: checkpoints}}}}
+",
+        tickets.url(),
+        files.url()
+    );
+    fs::write(folder.join("revoked.yaml"), "{}\n").unwrap();
+    fs::write(folder.join("gateway.yaml"), yaml).unwrap();
+}
+
+/// What a client of one route starts, from a folder that has nothing to do with the configuration.
+fn started(file: &Path, route: &str, key: Option<&str>) -> Command {
+    let mut command = Command::new(binary());
+    command.args(["stdio", "-c"]).arg(file).args(["--route", route]).current_dir("/");
+    command.env_remove("PORTCULLIS_API_KEY");
+    command.envs(key.map(|key| ("PORTCULLIS_API_KEY", key)));
+    command
+}
+
+/// The entries that are written for Claude Desktop, from a relative path to the configuration.
+fn exported(folder: &Path) -> Value {
+    let mut command = Command::new(binary());
+    command.args(["export", "-c", "gateway.yaml", "--client", "claude-desktop"]);
+    let output = command.current_dir(folder).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap().parse().unwrap()
+}
+
+#[test]
+fn two_windows_of_an_editor_use_one_configuration_at_once() {
+    for era in ERAS {
+        let (tickets, files) =
+            (Server::echo(era, &["get_ticket"]), Server::echo(era, &["read_file"]));
+        let folder = Folder::new();
+        written(folder.path(), &tickets, &files);
+        let entries = exported(folder.path());
+        // Twice each, as two windows do; as they stand in the file of the client.
+        let mut clients = Vec::new();
+        for name in ["tickets", "files", "tickets", "files"] {
+            let entry = &entries["mcpServers"][name];
+            let mut command = Command::new(entry["command"].as_str().unwrap());
+            command.args(entry["args"].as_array().unwrap().iter().map(|arg| arg.as_str().unwrap()));
+            command.current_dir("/").env("PORTCULLIS_API_KEY", ANA);
+            clients.push((name, Started::new(command, era)));
+        }
+        for (name, client) in &mut clients {
+            let tool = if *name == "tickets" { "get_ticket" } else { "read_file" };
+            assert_eq!(client.tools(), [tool], "{era:?}");
+            let answer = client.call(tool, &json!({ "text": *name }));
+            assert_eq!(answer["result"]["content"][0]["text"], json!(*name), "{answer}");
+        }
+        for (name, client) in clients {
+            let ended = client.end();
+            assert_eq!(ended.code, Some(0), "{name}: {}", ended.said);
+        }
+        // Each has a log of its own, which is whole.
+        assert!(!folder.path().join("audit.jsonl").exists());
+        for n in 1..=4 {
+            assert!(folder.path().join(format!("audit.jsonl.stdio-{n}")).exists(), "{n}");
+            assert!(folder.path().join(format!("checkpoints.stdio-{n}")).exists(), "{n}");
+        }
+        let verify = || {
+            let mut command = Command::new(binary());
+            command.args(["audit", "verify"]).arg(folder.path()).output().unwrap()
+        };
+        let verified = verify();
+        let text = String::from_utf8_lossy(&verified.stdout).into_owned();
+        assert!(verified.status.success(), "{text}{}", String::from_utf8_lossy(&verified.stderr));
+        assert_eq!(text.matches("whole: ").count(), 4, "{text}");
+        // The next process goes on with the first.
+        let mut again =
+            Started::new(started(&folder.path().join("gateway.yaml"), "/files", Some(ANA)), era);
+        assert_eq!(again.tools(), ["read_file"]);
+        assert_eq!(again.end().code, Some(0));
+        assert!(!folder.path().join("audit.jsonl.stdio-5").exists());
+        assert!(verify().status.success());
+        // One that was changed is found among them.
+        let third = folder.path().join("audit.jsonl.stdio-3");
+        let changed = fs::read_to_string(&third).unwrap().replacen("\"ana\"", "\"eve\"", 1);
+        fs::write(&third, changed).unwrap();
+        let verified = verify();
+        assert_eq!(verified.status.code(), Some(8));
+        assert!(String::from_utf8_lossy(&verified.stderr).contains("audit.jsonl.stdio-3"));
+    }
+}
+
+#[test]
+fn a_process_for_one_route_starts_no_other_servers() {
+    for era in ERAS {
+        let (tickets, files) =
+            (Server::echo(era, &["get_ticket"]), Server::echo(era, &["read_file"]));
+        let folder = Folder::new();
+        written(folder.path(), &tickets, &files);
+        let file = folder.path().join("gateway.yaml");
+        let mut client = Started::new(started(&file, "/tickets", Some(ANA)), era);
+        assert_eq!(client.tools(), ["get_ticket"]);
+        assert_eq!(client.end().code, Some(0));
+        assert!(!tickets.calls().is_empty() && files.calls().is_empty(), "{era:?}");
+        // And which route is meant has to be said.
+        let mut nowhere = Started::silent(started(&file, "/other", Some(ANA)), era);
+        let ended = nowhere.ended();
+        assert_eq!(ended.code, Some(1));
+        assert!(
+            ended.said.contains("`/other`") && ended.said.contains("`/files`, `/tickets`"),
+            "{}",
+            ended.said
+        );
+    }
+}
+
+/// A gateway that runs with `gateway.yaml` of this folder.
+fn running(folder: &Path, config: &mut Config) -> Gateway {
+    config.audit = Some(folder.join("audit.jsonl"));
+    config.start_at(&folder.join("gateway.yaml"))
+}
+
+#[test]
+fn beside_a_running_gateway_a_client_is_served_by_it() {
+    for era in ERAS {
+        let server = Server::echo(era, &["work"]);
+        let folder = Folder::new();
+        let file = folder.path().join("gateway.yaml");
+        let mut gateway = running(folder.path(), &mut Config::of(&server.url()));
+        let over_http = gateway.client(era, ANA);
+        let left = folder.path().join("gateway.yaml.running");
+        assert_eq!(fs::metadata(&left).unwrap().permissions().mode() & 0o777, 0o600);
+        let mut clients: Vec<_> =
+            (0..2).map(|_| Started::new(started(&file, "/mcp", Some(ANA)), era)).collect();
+        for client in &mut clients {
+            assert_eq!(client.tools(), ["work"], "{era:?}");
+            let answer = client.call("work", &json!({ "text": "hi" }));
+            assert_eq!(answer["result"]["content"][0]["text"], "hi", "{answer}");
+        }
+        assert!(over_http.call("work", &json!({ "text": "x" })).json()["result"].is_object());
+        // What they do is in the log of the gateway, and there is no other.
+        let record = gateway.recorded("the call of a client over stdio", |record| {
+            record["listener"] == "stdio" && record["tool"] == "work"
+        });
+        assert_eq!(record["principal"], "ana");
+        assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
+        // One that is not known is not served, and does not go round the gateway that runs.
+        for (key, hint) in [(Some("pcl_wrong"), "identity.apiKeys"), (None, "PORTCULLIS_API_KEY")] {
+            let ended = Started::silent(started(&file, "/mcp", key), era).ended();
+            assert_eq!(ended.code, Some(1), "{}", ended.said);
+            assert!(ended.said.contains(hint), "{}", ended.said);
+        }
+        assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
+        for client in clients {
+            assert_eq!(client.end().code, Some(0));
+        }
+        // One that was killed leaves its file, which leads nowhere.
+        gateway.kill();
+        assert!(left.exists());
+        let mut alone = Started::new(started(&file, "/mcp", Some(ANA)), era);
+        assert_eq!(alone.tools(), ["work"]);
+        assert_eq!(alone.end().code, Some(0));
+        assert!(folder.path().join("audit.jsonl.stdio-1").exists());
+    }
+}
+
+#[test]
+fn a_gateway_that_stops_ends_the_processes_that_it_serves() {
+    let server = Server::echo(Era::Modern, &["work"]);
+    let folder = Folder::new();
+    let mut gateway = running(folder.path(), &mut Config::of(&server.url()));
+    let file = folder.path().join("gateway.yaml");
+    let mut client = Started::new(started(&file, "/mcp", Some(ANA)), Era::Modern);
+    assert_eq!(client.tools(), ["work"]);
+    gateway.terminate();
+    let ended = client.ended();
+    assert_eq!(ended.code, Some(1));
+    assert!(ended.said.contains("the running gateway has ended the connection"), "{}", ended.said);
+    eventually("the end of the gateway", || gateway.ended());
+    assert!(!folder.path().join("gateway.yaml.running").exists());
+}
+
+#[test]
+fn a_client_that_is_attached_goes_on_under_a_new_configuration() {
+    for era in ERAS {
+        let tools = json!([tool("work"), tool("more")]);
+        let server = Server::with(era, tools, |call, stream| {
+            std::io::Write::write_all(stream, &call.text("done")).is_ok()
+        });
+        let folder = Folder::new();
+        let file = folder.path().join("gateway.yaml");
+        let rules = |tools: &str| {
+            format!(
+                "rules: [{{id: open, effect: allow, principals: ['group:dev'], servers: ['*'], tools: {tools}}}]"
+            )
+        };
+        let mut config = Config::of(&server.url()).policy(&rules("[work]"));
+        let _gateway = running(folder.path(), &mut config);
+        let mut client = Started::new(started(&file, "/mcp", Some(ANA)), era);
+        assert_eq!(client.tools(), ["work"], "{era:?}");
+        config.policy(&rules("[work, more]")).write(&file, &folder.path().join("audit.jsonl"));
+        eventually("the new list", || (client.tools().len() == 2).then_some(()));
+        let answer = client.call("more", &json!({}));
+        assert_eq!(answer["result"]["content"][0]["text"], "done", "{answer}");
+        assert_eq!(client.end().code, Some(0));
+    }
+}
+
+#[test]
+fn a_process_that_cannot_serve_its_client_ends_at_once() {
+    for era in ERAS {
+        let (tickets, files) =
+            (Server::echo(era, &["get_ticket"]), Server::echo(era, &["read_file"]));
+        let folder = Folder::new();
+        written(folder.path(), &tickets, &files);
+        let file = folder.path().join("gateway.yaml");
+        for (key, hint) in [
+            (Some("pcl_wrong"), "`PORTCULLIS_API_KEY` is not one of `identity.apiKeys`"),
+            // As it stands in the file of a client before it is filled in.
+            (Some(""), "set `PORTCULLIS_API_KEY`"),
+            (None, "set `PORTCULLIS_API_KEY`"),
+        ] {
+            let ended = Started::silent(started(&file, "/files", key), era).ended();
+            assert_eq!(ended.code, Some(1), "{}", ended.said);
+            assert!(ended.said.contains(hint), "{}", ended.said);
+        }
+        let good = fs::read_to_string(&file).unwrap();
+        fs::write(&file, good.replace("effect: allow", "effect: alow")).unwrap();
+        let ended = Started::silent(started(&file, "/files", Some(ANA)), era).ended();
+        assert_eq!(ended.code, Some(3));
+        assert!(ended.said.contains("alow"), "{}", ended.said);
+        fs::remove_file(&file).unwrap();
+        let ended = Started::silent(started(&file, "/files", Some(ANA)), era).ended();
+        assert_eq!(ended.code, Some(1));
+        assert!(ended.said.contains("could not read"), "{}", ended.said);
+    }
+}
+
+#[test]
+fn a_request_that_is_refused_on_the_way_is_answered_by_its_id_and_ends_the_process() {
+    for era in ERAS {
+        let (tickets, files) =
+            (Server::echo(era, &["get_ticket"]), Server::echo(era, &["read_file"]));
+        let folder = Folder::new();
+        written(folder.path(), &tickets, &files);
+        let mut client =
+            Started::new(started(&folder.path().join("gateway.yaml"), "/files", Some(ANA)), era);
+        assert_eq!(client.tools(), ["read_file"]);
+        fs::write(folder.path().join("revoked.yaml"), "principals: [ana]\n").unwrap();
+        // `ask` waits for the answer with the id of the request.
+        let refused = eventually("the refusal", || {
+            let answer = client.ask("tools/list", json!({}));
+            answer["error"].is_object().then_some(answer)
+        });
+        assert!(refused["error"]["code"].is_i64(), "{refused}");
+        let ended = client.ended();
+        assert_eq!(ended.code, Some(1), "{}", ended.said);
+        assert!(ended.said.contains("it was revoked"), "{}", ended.said);
+    }
+}
+
+#[test]
+fn relative_paths_in_a_configuration_are_from_its_folder() {
+    let folder = Folder::new();
+    let path = folder.path();
+    fs::create_dir(path.join("bin")).unwrap();
+    fs::create_dir(path.join("logs")).unwrap();
+    symlink(binary(), path.join("bin/small-server")).unwrap();
+    fs::write(path.join("ops-token"), "a-token-of-the-operator").unwrap();
+    let yaml = format!(
+        "apiVersion: portcullis.dev/v1
+pins: {{mode: off}}
+listeners: [{{name: main, address: '127.0.0.1:0', authentication: [apiKey]}}]
+ops: {{address: '127.0.0.1:0', token: {{fromFile: ops-token}}}}
+identity: {{apiKeys: [{{name: ana, principal: ana, groups: [dev], sha256: {HASH}}}]}}
+servers:
+- {{name: near, command: bin/small-server, args: [canary]}}
+- {{name: there, command: ./small-server, args: [canary], workingDirectory: bin}}
+routes: [{{path: /near, servers: [near]}}, {{path: /there, servers: [there]}}]
+policy: {{rules: [{{id: open, effect: allow, principals: ['group:dev'], servers: ['*'], tools: ['*']}}]}}
+audit: {{sinks: [{{name: file, file: logs/audit.jsonl}}]}}
+"
+    );
+    fs::write(path.join("gateway.yaml"), yaml).unwrap();
+    let mut command = Command::new(binary());
+    command.args(["run", "-c"]).arg(path.join("gateway.yaml")).current_dir("/");
+    let gateway = Gateway::spawn(command, Folder::new(), path.join("logs/audit.jsonl"));
+    for era in ERAS {
+        for route in ["/near", "/there"] {
+            let client = Client::connect(gateway.address, route, era, Some(ANA));
+            let answer = client.call("echo", &json!({ "text": "x" })).json();
+            assert_eq!(answer["result"]["content"][0]["text"], "x", "{route} {era:?}: {answer}");
+        }
+    }
+    assert_eq!(
+        gateway.recorded("a call", |record| record["tool"] == "echo")["outcome"],
+        "answered"
+    );
+}
