@@ -61,7 +61,8 @@ fn what_init_writes_serves_after_the_commands_that_it_prints() {
     assert!(valid.status.success(), "{}", said(&valid));
     let next: Vec<_> = told.lines().filter(|line| line.starts_with("  portcullis ")).collect();
     let [approve, run] = &next[..] else { panic!("{told}") };
-    let approved = pasted(folder.path(), approve);
+    // Nobody is there who could be asked about each definition.
+    let approved = pasted(folder.path(), &approve.replace("pin approve", "pin approve --yes"));
     assert!(approved.status.success(), "{}", said(&approved));
     assert_eq!(run.trim(), "portcullis run");
     on_free_ports(&file);
@@ -131,7 +132,7 @@ fn init_keeps_no_secret_and_says_how_servers_are_named() {
     assert!(made.status.success(), "{}", said(&made));
     assert!(said(&made).contains(&format!("portcullis run -c '{file}'")), "{}", said(&made));
     let text = fs::read_to_string(&file).unwrap();
-    assert!(text.contains("credential: {header: {fromEnv: \"UP_TOKEN\"}}"), "{text}");
+    assert!(text.contains("credential: {header: {fromEnv: UP_TOKEN}}"), "{text}");
     assert!(portcullis(folder.path(), &["validate", "--elsewhere", "-c", &file]).status.success());
 }
 
@@ -209,7 +210,7 @@ fn every_verb_reads_the_usual_file_and_takes_another_by_c() {
             &["scan", "--fail-on", "none"],
             &["pin"],
             &["pin", "list"],
-            &["pin", "approve"],
+            &["pin", "approve", "--yes"],
             &["pin", "verify"],
             &["policy", "lint", "--allow", "broad"],
             &["run", "--dry-run"],
@@ -309,7 +310,7 @@ fn a_doctor_finds_what_is_not_well_and_says_what_to_do() {
     assert_eq!(code, Some(1), "{looks:?}");
     for (thing, part) in [
         ("configuration", "`PORTCULLIS_NOT_SET`: it is not set"),
-        ("ops", "is in use"),
+        ("ops", "Address already in use"),
         ("server missing", "there is no `/no/such/program`"),
         ("server silent", "no answer within 2s"),
         ("server moved", &format!("HTTP status 307: a redirect to `{}/`", moved.url())),
