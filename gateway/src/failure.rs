@@ -6,6 +6,7 @@ use http::{HeaderValue, StatusCode};
 use policy::ask::Refusal;
 use policy::decision::{Denial, Reason, Told};
 use policy::inspect::Finding;
+use policy::json::write_string;
 use policy::offer::Kind;
 
 use crate::audit::AuditError;
@@ -202,7 +203,25 @@ fn seconds(wait: Duration) -> u64 {
     (wait.as_secs() + u64::from(wait.subsec_nanos() > 0)).max(SOON)
 }
 
+/// What is told of a resource that does not exist, or that the caller may not know of.
+const NO_RESOURCE: &str = "resource not found";
+
 impl Public {
+    /// The same with the URI that was asked for, where it is told that there is no such resource.
+    ///
+    /// SPEC 2026-07-28 server/resources#error-handling
+    #[must_use]
+    pub fn naming(self, asked: Option<&(Kind, Box<str>)>) -> Self {
+        let Some((Kind::Resource, uri)) = asked else { return self };
+        if self.message != NO_RESOURCE {
+            return self;
+        }
+        let mut data = br#"{"uri":"#.to_vec();
+        write_string(&mut data, uri);
+        data.push(b'}');
+        Self { data: String::from_utf8(data).ok(), ..self }
+    }
+
     fn new(status: StatusCode, code: i32, message: &str) -> Self {
         let (data, challenge, nonce, retry_after) = (None, None, None, None);
         Self { status, code, message: message.to_owned(), data, challenge, nonce, retry_after }
@@ -611,10 +630,8 @@ fn unknown(kind: Kind, era: Option<Era>) -> Public {
         (Kind::Prompt, _) => (StatusCode::OK, code::PARAMS, "unknown prompt"),
         (Kind::Template, _) => (StatusCode::OK, code::PARAMS, "unknown resource template"),
         // SPEC 2025-11-25 server/resources#error-handling, changed in 2026-07-28
-        (Kind::Resource, Some(Era::Legacy)) => {
-            (StatusCode::OK, code::NO_RESOURCE, "resource not found")
-        }
-        (Kind::Resource, _) => (StatusCode::OK, code::PARAMS, "resource not found"),
+        (Kind::Resource, Some(Era::Legacy)) => (StatusCode::OK, code::NO_RESOURCE, NO_RESOURCE),
+        (Kind::Resource, _) => (StatusCode::OK, code::PARAMS, NO_RESOURCE),
         (Kind::Method, Some(Era::Legacy)) => (StatusCode::OK, code::METHOD, "method not found"),
         (Kind::Method, _) => (StatusCode::NOT_FOUND, code::METHOD, "method not found"),
     };

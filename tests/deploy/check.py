@@ -744,8 +744,10 @@ def live_image(buildah_run, container, folder):
     finally:
         # The gateway itself and not buildah, which would not wait for it.
         for process in below(gateway.pid):
-            if process.joinpath("cmdline").read_bytes().startswith(b"/portcullis\0run\0"):
-                os.kill(int(process.name), signal.SIGTERM)
+            # One that has ended meanwhile has nothing to be told.
+            with contextlib.suppress(FileNotFoundError, ProcessLookupError):
+                if process.joinpath("cmdline").read_bytes().startswith(b"/portcullis\0run\0"):
+                    os.kill(int(process.name), signal.SIGTERM)
         with no_longer_than(PATIENCE, gateway):
             said.append(gateway.stdout.read())
             gateway.wait()

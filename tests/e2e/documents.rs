@@ -202,7 +202,7 @@ impl Desk {
         let desk = Self { folder: Folder::new(), _servers: servers };
         let put = |name: &str, text: &str| fs::write(desk.at(name), text).unwrap();
         let yaml = configuration(&desk._servers);
-        for name in ["gateway.yaml", "new.yaml", "running.yaml"] {
+        for name in ["portcullis.yaml", "new.yaml", "running.yaml"] {
             put(name, &yaml);
         }
         put("revoked.yaml", "{}\n");
@@ -212,8 +212,8 @@ impl Desk {
             r#"{"mcpServers": {"x": {"type": "http", "url": "https://mcp.example.com/mcp"}}}"#,
         );
         let policy = read("docs/policy.md");
-        let (_, cases) = policy.split_once("```yaml\n# gateway.test.yaml\n").unwrap();
-        put("gateway.test.yaml", cases.split("```").next().unwrap());
+        let (_, cases) = policy.split_once("```yaml\n# portcullis.test.yaml\n").unwrap();
+        put("portcullis.test.yaml", cases.split("```").next().unwrap());
         fs::create_dir(desk.at("bin")).unwrap();
         symlink(binary(), desk.at("bin/portcullis")).unwrap();
         desk
@@ -239,7 +239,9 @@ impl Desk {
 
     /// Approves what is offered, and lets a gateway record a call, a denial and a stranger.
     fn lived_in(&self) {
-        for line in ["portcullis pin -c gateway.yaml", "portcullis pin approve -c gateway.yaml"] {
+        for line in
+            ["portcullis pin -c portcullis.yaml", "portcullis pin approve --yes -c portcullis.yaml"]
+        {
             let output = self.done(line);
             assert!(output.status.success(), "{line}: {}", said(&output));
         }
@@ -265,7 +267,7 @@ impl Desk {
             text.replace("ops: {address: '127.0.0.1:0'", &format!("ops: {{address: '{ops}'"))
         };
         let yaml = fs::read_to_string(self.at("running.yaml")).unwrap();
-        fs::write(self.at("gateway.yaml"), here(yaml)).unwrap();
+        fs::write(self.at("portcullis.yaml"), here(yaml)).unwrap();
         gateway
     }
 
@@ -296,13 +298,15 @@ fn said(output: &Output) -> String {
 fn here(line: &str, ops: &str) -> String {
     [
         ("./target/release/portcullis", "portcullis"),
-        ("import --write gateway.yaml", "import --write imported.yaml"),
+        ("import --write portcullis.yaml", "import --write imported.yaml"),
         ("/secrets/ops", "ops-token"),
         ("/var/log/portcullis/audit.jsonl", "audit.jsonl"),
         ("/etc/portcullis/credentials/audit-key", "audit-key"),
         ("127.0.0.1:9901", ops),
         ("HOST:9901", ops),
         ("SERVER", "tickets"),
+        // Nobody is there who could be asked about each definition.
+        ("pin approve", "pin approve --yes"),
         ("corp/mallory", "ana"),
     ]
     .iter()
@@ -450,7 +454,7 @@ fn least(given: &BTreeMap<String, String>) -> BTreeMap<String, String> {
 /// Callers that parts of configurations name.
 const KEYS: &str = "  apiKeys:
     - {name: ana, principal: ana, groups: [developers, staff, hr], scopes: ['tickets:read'], sha256: HASH}
-    - {name: platform, principal: platform, sha256: 0000000000000000000000000000000000000000000000000000000000000001}
+    - {name: platform, principal: platform, sha256: '0000000000000000000000000000000000000000000000000000000000000001'}
 ";
 const ISSUERS: &str = "  issuers:\n    - {name: corp, issuer: 'https://login.example.com'}\n";
 const RULES: &str =

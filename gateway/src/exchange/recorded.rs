@@ -37,7 +37,7 @@ impl Gateway {
 
     /// Answers and records a request that came to nothing.
     pub(super) fn refuse(&self, record: &Record, failure: &Failure) -> Response<Body> {
-        let public = failure.public(record.version.map(Version::era));
+        let public = failure.public(record.version.map(Version::era)).naming(record.item.as_ref());
         let ending = failure.ending(&public);
         let recorded = match failure.is_turned_away() {
             true => self.journal.turned_away(record, ending),

@@ -4,14 +4,14 @@ use std::collections::BTreeSet;
 use std::process::ExitCode;
 use std::sync::Arc;
 
-use gateway::settings::{Settings, UNREADABLE};
+use gateway::settings::{Server, Settings, UNREADABLE};
 use gateway::survey::Survey;
 use policy::inspect::Excused;
 use policy::json::Fragment;
 use policy::lock::{Lock, Locked, State, Version};
 use policy::offer::Offer;
 use policy::pin::Digest;
-use policy::pins::{Pins, Unfit};
+use policy::pins::{Pins, ResourcePins, Unfit};
 
 use super::super::why::{self, thing};
 use super::super::{FAILED, INCOMPLETE, say};
@@ -38,7 +38,10 @@ struct Proposal<'a> {
 pub(super) fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
     let (settings, surveys, unsteady) = asked::ask_twice(which)?;
     let lock = locked(&settings)?;
-    let pins = settings.pins.approving(Arc::new(lock.clone()));
+    // A resource that may be made at run time is proposed all the same: one that is approved can be revoked.
+    let pinned = |server: &Server| (server.name.as_str().into(), ResourcePins::Pinned);
+    let resources = Arc::new(settings.servers.iter().map(pinned).collect());
+    let pins = Pins { resources, ..settings.pins.approving(Arc::new(lock.clone())) };
     let mut proposal = Proposal {
         settings: &settings,
         lock,
