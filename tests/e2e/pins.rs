@@ -257,7 +257,7 @@ fn nothing_is_trusted_until_somebody_approves_it() {
         let shown = |names: &[&str]| {
             eventually("the approval", || (client.tools() == names).then_some(()));
         };
-        assert!(gateway.log.lock().unwrap().contains("run `portcullis pin`"));
+        assert!(gateway.log.lock().unwrap().contains("run `portcullis pin -c "));
         assert_eq!(client.tools(), [""; 0]);
         assert_eq!(client.call("work", &json!({})).code(), -32602);
         assert_eq!(gateway.last()["reason"], "not-approved");

@@ -7,7 +7,7 @@ use std::time::Duration;
 use futures_util::future::join_all;
 use http::Response;
 use policy::decision::{Decision, Denial, Effect, Reason};
-use policy::inspect::Finding;
+use policy::inspect::{Detector, Finding};
 use policy::json::{Bounds, Document, Fragment};
 use policy::labels::Part as SpokenPart;
 use policy::message::Reply;
@@ -349,7 +349,12 @@ const MISTAKEN: UpstreamError = UpstreamError::Protocol("a list was released as 
 /// Tells the operator, once for each definition, what a caller does not see because of what it says.
 fn withheld(server: &Upstream, view: &View) {
     for (offer, decision) in view.hidden() {
-        if let Effect::Deny(Denial { reason: Reason::Definition(finding), .. }) = &decision.effect {
+        let held = match &decision.effect {
+            Effect::Deny(Denial { reason: Reason::Definition(finding), .. }) => Some(finding),
+            // No rule can speak of a URI without a canonical form, so none denies it.
+            _ => decision.findings.iter().find(|found| found.detector == Detector::ResourceUris),
+        };
+        if let Some(finding) = held {
             server.withheld(offer, finding);
         }
     }
