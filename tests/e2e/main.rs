@@ -9,6 +9,7 @@
     reason = "a test fails by panicking, its helpers too"
 )]
 
+mod agents;
 mod arguments;
 mod asking;
 mod audit;
