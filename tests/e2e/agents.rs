@@ -179,14 +179,15 @@ impl Published {
 
     /// It as an item of `servers`.
     fn item(&self) -> String {
-        let env: Vec<_> =
-            self.env.iter().map(|(name, value)| format!("{name}: '{value}'")).collect();
+        let variable =
+            |(name, value): &(&'static str, String)| json!({ "name": name, "value": value });
+        let env: Vec<Value> = self.env.iter().map(variable).collect();
         format!(
-            "- {{name: {}, command: '{}', args: {}, env: {{{}}}}}\n",
+            "- {{name: {}, command: '{}', args: {}, env: {}}}\n",
             self.name,
             self.program.display(),
             json!(self.args),
-            env.join(", ")
+            json!(env)
         )
     }
 }
