@@ -10,6 +10,7 @@
 )]
 
 mod accepting;
+mod agents;
 mod arguments;
 mod asking;
 mod attaching;
