@@ -45,8 +45,8 @@ use crate::session::{SessionKey, Sessions};
 use crate::settings::lockfile::LockError;
 use crate::settings::revoked::RevokedError;
 use crate::settings::{
-    self, Limits, Listener, OtlpProtocol, Problems, Program, Reach, Scheme, Settings, SinkTarget,
-    Syslog, Value,
+    self, Limits, Listener, OtlpProtocol, Problems, Program, Reach, Remark, Scheme, Settings,
+    SinkTarget, Syslog, Value,
 };
 use crate::specimens;
 use crate::task::Tasks;
@@ -188,6 +188,8 @@ pub struct Built {
     keeper: Arc<Keeper>,
     upstreams: Vec<Arc<Upstream>>,
     names: BTreeSet<Arc<str>>,
+    /// What is said of it when it begins.
+    remarks: Vec<Remark>,
 }
 
 /// Where a configuration comes from, to be read again.
@@ -278,7 +280,7 @@ impl Lasting {
         let tasks = self.tasks.generation();
         // Given up before it serves, nothing of it is left running.
         let ending = tasks.guard();
-        let names = Names::of(&settings);
+        let (names, remarks) = (Names::of(&settings), Remark::all(&settings));
         let world = self.world(&tasks);
         let policy = std::mem::take(&mut settings.policy).with_key(self.key);
         // What a caller was given a link to can be read after a change of the configuration as well.
@@ -331,7 +333,7 @@ impl Lasting {
         let selftest = settings.selftest.map(Arc::new);
         let generation =
             Generation { gateway: Arc::new(gateway), doors, old: old.collect(), selftest, names };
-        Ok(Built { generation, digest, keeper, upstreams, names: settings.names })
+        Ok(Built { generation, digest, keeper, upstreams, names: settings.names, remarks })
     }
 
     /// Whether this kernel can keep programs where they are to be kept. Where it has to and cannot,
@@ -374,7 +376,14 @@ impl Lasting {
         for upstream in asked() {
             tasks.spawn(greet(Arc::clone(upstream), tasks.clone()));
         }
+        for remark in &built.remarks {
+            match remark {
+                Remark::Note(what) => tracing::info!("{what}"),
+                Remark::Warning(what) => tracing::warn!("{what}"),
+            }
+        }
         self.metrics.configured(built.names.clone());
+        built.keeper.label();
         self.metrics.reloaded(true, self.clock.now());
     }
 }
@@ -695,7 +704,7 @@ fn routes(
         let (servers, prefix) = (servers.collect(), route.prefix);
         let guardrails = route.guardrails.iter().map(|one| Guardrail::new(one, world));
         let guardrails = guardrails.collect::<Result<_, _>>()?;
-        Ok((route.path.clone(), Arc::new(Route { path, servers, prefix, guardrails })))
+        Ok((route.path.clone(), Arc::new(Route::new(path, servers, prefix, guardrails))))
     };
     settings.routes.iter().map(route).collect()
 }

@@ -36,7 +36,7 @@ use gateway::sandbox::{self, Plan};
 use gateway::secret::Secret;
 use gateway::service;
 use gateway::settings::{
-    self, Problems, ProcessSharing, Protocol, Purpose, Reach, Server, Settings, SinkTarget,
+    self, Problems, ProcessSharing, Protocol, Purpose, Reach, Remark, Server, Settings, SinkTarget,
 };
 use gateway::start::{self, Running, Source, StartError, Stopped};
 use gateway::watchdog::{ABANDONED, Begins};
@@ -307,6 +307,7 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
             if !sandboxes(&settings, grave) && !elsewhere {
                 return ExitCode::from(INVALID);
             }
+            remarks(&settings);
             print("valid\n")
         }
         (Ok(settings), Format::Json) => {
@@ -389,6 +390,16 @@ fn questions(settings: &Settings) {
              write `sharing: perSession`, or `protocol: modern` if it speaks that",
             server.name
         ));
+    }
+}
+
+/// Says what tools are called, and what is odd about a configuration that is valid.
+fn remarks(settings: &Settings) {
+    for remark in Remark::all(settings) {
+        match remark {
+            Remark::Note(what) => say(&format!("note: {what}")),
+            Remark::Warning(what) => say(&format!("warning: {what}")),
+        }
     }
 }
 

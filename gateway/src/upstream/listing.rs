@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use policy::json::{Document, Fragment, Value, write_string};
+use policy::json::{Document, Fragment, Value};
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
 use policy::pipeline::View;
@@ -17,6 +17,7 @@ use super::error::UpstreamError;
 use crate::masking;
 use crate::naming::Naming;
 use crate::offload::{Cause, Offload};
+use crate::overrides::{Edits, Overrides};
 use crate::settings::Limits;
 use crate::wire;
 
@@ -134,10 +135,10 @@ impl Listing {
         found.cloned()
     }
 
-    /// Writes a view out and keeps it.
+    /// Writes a view out and keeps it. A listing is of one configuration, and so are its overrides.
     #[must_use]
-    pub fn write(&self, view: Arc<View>, naming: Naming) -> Arc<Written> {
-        let offers = write(&view, self.catalog.server(), &naming);
+    pub fn write(&self, view: Arc<View>, naming: Naming, overrides: &Overrides) -> Arc<Written> {
+        let offers = write(&view, self.catalog.server(), &naming, overrides);
         let written = Arc::new(Written { view, naming, offers });
         self.views.rcu(|views| {
             // Oldest first out: a view is a cache, it can be made again.
@@ -148,8 +149,9 @@ impl Listing {
     }
 }
 
-/// The visible definitions as they came, or under the names they have on the route.
-fn write(view: &View, server: &ServerName, naming: &Naming) -> Bytes {
+/// The visible definitions as they came, or under the names they have on the route and with the words that
+/// the operator has put in place of the server's.
+fn write(view: &View, server: &ServerName, naming: &Naming, overrides: &Overrides) -> Bytes {
     let mut out = Vec::new();
     for (offer, definition) in view.definitions() {
         let key = definition.get(offer.kind().key());
@@ -161,16 +163,19 @@ fn write(view: &View, server: &ServerName, naming: &Naming) -> Bytes {
         if !out.is_empty() {
             out.push(b',');
         }
-        if name == offer.name().as_str() {
-            out.extend_from_slice(definition.raw().as_bytes());
-            continue;
+        let mut edits = Edits::default();
+        if name != offer.name().as_str() {
+            edits.text(key, &name);
         }
-        let (whole, part) = (definition.span(), key.span());
-        let raw = definition.raw().as_bytes();
-        let (before, after) = (part.start - whole.start, part.end - whole.start);
-        out.extend_from_slice(raw.get(..before).unwrap_or_default());
-        write_string(&mut out, &name);
-        out.extend_from_slice(raw.get(after..).unwrap_or_default());
+        if offer.kind() == Kind::Tool
+            && let Some(wanted) = overrides.of(offer.name().as_str())
+        {
+            for argument in wanted.edit(definition, &mut edits) {
+                let tool = offer.name().as_str().escape_debug();
+                tracing::warn!(%server, %tool, argument, "an override is of an argument that the tool does not have");
+            }
+        }
+        edits.write(definition, &mut out);
     }
     out.into()
 }
