@@ -234,7 +234,7 @@ impl Gateway {
             withheld(server, view);
             let naming = route.naming(server.name(), Arc::new(taken));
             let known = listing.written(&naming, |known| self.policy.holds(known, principal));
-            let write = || listing.write(Arc::clone(view), naming, server.overrides());
+            let write = || self.write(server, listing, view, naming);
             let written = known.unwrap_or_else(write);
             (Arc::clone(listing), written)
         };
@@ -268,11 +268,29 @@ impl Gateway {
             // revoked: what is released last counts.
             (Shown::List(view), _) => {
                 withheld(&server, &view);
-                let written = listing.write(view, naming, server.overrides());
+                let written = self.write(&server, &listing, &view, naming);
                 Ok((listing, written))
             }
             (Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_), _) => Err(MISTAKEN),
         }
+    }
+
+    /// Writes out what the caller sees of a list, and tells the operator of words that have no place in it.
+    fn write(
+        &self,
+        server: &Upstream,
+        listing: &Listing,
+        view: &Arc<View>,
+        naming: Naming,
+    ) -> Arc<Written> {
+        let written = listing.write(Arc::clone(view), naming, server.overrides());
+        for unused in &written.unused {
+            if let Some(suppressed) = server.may_log(self.clock.instant()) {
+                let (server, argument) = (server.name(), unused.escape_debug());
+                tracing::warn!(%server, %argument, suppressed, "an override is of an argument that the tool does not have");
+            }
+        }
+        written
     }
 
     /// The server on a route with several that shows something of `kind` under `name`, and its name

@@ -70,6 +70,9 @@ pub struct Written {
     naming: Naming,
     /// The definitions with commas between them.
     pub offers: Bytes,
+    /// Arguments for which there are words of the operator and which tools do not have: the name of the tool,
+    /// and a JSON Pointer.
+    pub unused: Vec<String>,
 }
 
 impl Listing {
@@ -138,8 +141,8 @@ impl Listing {
     /// Writes a view out and keeps it. A listing is of one configuration, and so are its overrides.
     #[must_use]
     pub fn write(&self, view: Arc<View>, naming: Naming, overrides: &Overrides) -> Arc<Written> {
-        let offers = write(&view, self.catalog.server(), &naming, overrides);
-        let written = Arc::new(Written { view, naming, offers });
+        let (offers, unused) = write(&view, self.catalog.server(), &naming, overrides);
+        let written = Arc::new(Written { view, naming, offers, unused });
         self.views.rcu(|views| {
             // Oldest first out: a view is a cache, it can be made again.
             let kept = views.iter().skip((views.len() + 1).saturating_sub(VIEWS));
@@ -151,8 +154,15 @@ impl Listing {
 
 /// The visible definitions as they came, or under the names they have on the route and with the words that
 /// the operator has put in place of the server's.
-fn write(view: &View, server: &ServerName, naming: &Naming, overrides: &Overrides) -> Bytes {
-    let mut out = Vec::new();
+///
+/// Gives the arguments, each after the name of its tool, that have words and are not there as well.
+fn write(
+    view: &View,
+    server: &ServerName,
+    naming: &Naming,
+    overrides: &Overrides,
+) -> (Bytes, Vec<String>) {
+    let (mut out, mut unused) = (Vec::new(), Vec::new());
     for (offer, definition) in view.definitions() {
         let key = definition.get(offer.kind().key());
         let (Some(key), Some(name)) =
@@ -170,14 +180,13 @@ fn write(view: &View, server: &ServerName, naming: &Naming, overrides: &Override
         if offer.kind() == Kind::Tool
             && let Some(wanted) = overrides.of(offer.name().as_str())
         {
-            for argument in wanted.edit(definition, &mut edits) {
-                let tool = offer.name().as_str().escape_debug();
-                tracing::warn!(%server, %tool, argument, "an override is of an argument that the tool does not have");
-            }
+            let tool = offer.name().as_str();
+            let missing = wanted.edit(definition, &mut edits);
+            unused.extend(missing.into_iter().map(|argument| format!("{tool} {argument}")));
         }
         edits.write(definition, &mut out);
     }
-    out.into()
+    (out.into(), unused)
 }
 
 /// Collects the pages of a list.
