@@ -103,7 +103,10 @@ fn a_name_of_the_first_server_that_looks_like_one_of_another_is_told_apart() {
         let gateway = config(&one, &two, "servers: [one, two]").start();
         let ana = gateway.client(era, ANA);
         assert_eq!(ana.tools(), ["one__two__add", "add", "two__add"]);
-        assert_eq!((calls(&ana, "two__add"), calls(&ana, "one__two__add")), (json!("two"), json!("one")));
+        assert_eq!(
+            (calls(&ana, "two__add"), calls(&ana, "one__two__add")),
+            (json!("two"), json!("one"))
+        );
         assert_eq!((one.tool_calls().len(), two.tool_calls().len()), (1, 1));
     }
 }
@@ -118,7 +121,8 @@ fn a_change_of_names_is_told_before_it_takes_effect() {
         config(&one, &two, "servers: [two, one]").write(&file, gateway.audit());
         reloaded(&gateway);
         let records = gateway.records();
-        let events: Vec<_> = records.iter().map(|record| record["event"].as_str().unwrap()).collect();
+        let events: Vec<_> =
+            records.iter().map(|record| record["event"].as_str().unwrap()).collect();
         let applied = events.iter().position(|event| *event == "applied").unwrap();
         assert_eq!(events[applied - 2..applied], ["renamed", "renamed"], "{events:?}");
         let what = "route /mcp: tools of `one` are named `one__NAME` from now on; until now tools of `one` keep their names";
@@ -137,7 +141,9 @@ fn names_in_force_are_said_at_the_start_and_by_the_verbs() {
     let gateway = config.start_at(&file);
     let verb = |arguments: &[&str]| {
         let output = config.tried(arguments);
-        [output.stdout, output.stderr].map(|said| String::from_utf8_lossy(&said).into_owned()).concat()
+        [output.stdout, output.stderr]
+            .map(|said| String::from_utf8_lossy(&said).into_owned())
+            .concat()
     };
     let mut validate = std::process::Command::new(e2e::gateway::binary());
     validate.args(["validate", "--elsewhere"]).arg(&file);
@@ -145,9 +151,10 @@ fn names_in_force_are_said_at_the_start_and_by_the_verbs() {
     let (show, plan) = (verb(&["config", "show"]), verb(&["run", "--dry-run"]));
     let log = gateway.log.lock().unwrap().clone();
     for said in [log, validate, show, plan] {
-        for what in
-            ["route /mcp: tools of `one` keep their names", "route /mcp: tools of `two` are named `two__NAME`"]
-        {
+        for what in [
+            "route /mcp: tools of `one` keep their names",
+            "route /mcp: tools of `two` are named `two__NAME`",
+        ] {
             assert!(said.contains(what), "{what}\n{said}");
         }
     }

@@ -551,7 +551,7 @@ fn tools_that_were_approved_are_counted_by_name_though_rules_have_patterns() {
         let lock = folder.path().join("portcullis.lock");
         let all = Config::of(&server.url()).approved(&lock);
         let whole = fs::read_to_string(&lock).unwrap();
-        all.verb(&["pin", "revoke", "up/tools/write", "--by", "ana"]);
+        all.verb(&["pin", "revoke", "--server", "up", "--tool", "write", "--by", "ana"]);
         let gateway = all.start();
         let ana = gateway.client(era, ANA);
         for name in ["read", "write", "made-up"] {
