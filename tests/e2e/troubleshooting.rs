@@ -163,7 +163,7 @@ fn a_disk_that_is_full_is_told_at_the_start_and_to_clients() {
         let folder = Folder::new();
         let (file, audit) = (folder.path().join("gateway.yaml"), folder.path().join("audit.jsonl"));
         Config::of(&server.url()).write(&file, &audit);
-        // No file may grow beyond 32 KiB, and the signal that would end the process is ignored.
+        // No file may grow beyond 32 or 64 KiB, by which shell it is, and the signal that would end the process is ignored.
         let mut command = Command::new("sh");
         command.args(["-c", "trap '' XFSZ; ulimit -f 64; exec \"$0\" run -c \"$1\""]);
         command.arg(binary()).arg(&file);
