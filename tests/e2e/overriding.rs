@@ -84,8 +84,9 @@ fn callers_are_shown_the_words_of_the_operator_and_the_pin_stays_on_those_of_the
         // The words of the operator do not hide that the server has others.
         changed.store(true, Ordering::SeqCst);
         eventually("the change to be seen", || listed(&ana).is_empty().then_some(()));
-        assert!(ana.call("read", &json!({ "id": "7" })).json()["error"].is_object());
+        drop(ana.call("read", &json!({ "id": "8" })));
         assert_eq!(gateway.last()["reason"], "definition-changed");
+        assert_eq!(server.tool_calls().len(), 1);
     }
 }
 

@@ -564,7 +564,8 @@ fn tools_that_were_approved_are_counted_by_name_though_rules_have_patterns() {
         fs::write(&lock, whole).unwrap();
         gateway.hang_up();
         eventually("the tool to be approved", || {
-            (ana.call("write", &json!({ "text": "a" })).code() == 0).then_some(())
+            let answer = ana.call("write", &json!({ "text": "a" })).json();
+            (answer["result"]["content"][0]["text"] == "a").then_some(())
         });
         eventually("the tool to be counted by name", || {
             drop(ana.call("write", &json!({ "text": "a" })));
