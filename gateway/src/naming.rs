@@ -306,6 +306,18 @@ mod tests {
 
     proptest! {
         #[test]
+        fn no_name_leads_to_two_servers(
+            one in "(git|files|g)?(__|_|\\.)?[a-z_.]{1,140}",
+            two in "(git|files|g)?(__|_|\\.)?[a-z_.]{1,140}",
+        ) {
+            let (first, second) = (naming(Prefix::Auto, 0, &[]), naming(Prefix::Auto, 1, &[]));
+            let (files, git) = (server("files"), server("git"));
+            let shown = first.show(&files, Kind::Tool, &one).unwrap();
+            prop_assert_ne!(&shown, &second.show(&git, Kind::Tool, &two).unwrap());
+            prop_assert!(first.may_show(&files, &shown) && !second.may_show(&git, &shown));
+        }
+
+        #[test]
         fn a_prefixed_name_is_accepted_everywhere(name in "\\PC{1,300}") {
             let shown = prefixed(&server("s-1"), &name);
             prop_assert!(shown.len() <= 128);

@@ -125,7 +125,7 @@ fn a_change_of_names_is_told_before_it_takes_effect() {
             records.iter().map(|record| record["event"].as_str().unwrap()).collect();
         let applied = events.iter().position(|event| *event == "applied").unwrap();
         assert_eq!(events[applied - 2..applied], ["renamed", "renamed"], "{events:?}");
-        let what = "route /mcp: tools of `one` are named `one__NAME` from now on; until now tools of `one` keep their names";
+        let what = "route /mcp: names change: tools of `one` are named `one__NAME` (before: tools of `one` keep their names)";
         assert_eq!(records[applied - 2]["what"], what);
         assert!(gateway.log.lock().unwrap().contains(what));
         assert_eq!(gateway.client(era, ANA).tools(), ["add", "one__add"]);

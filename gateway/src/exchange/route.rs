@@ -24,7 +24,7 @@ impl Gateway {
                 let (before, after) =
                     (route.form(server).said(server), other.form(server).said(server));
                 if before != after {
-                    all.push(format!("route {path}: {after} from now on; until now {before}"));
+                    all.push(format!("route {path}: names change: {after} (before: {before})"));
                 }
             }
         }
