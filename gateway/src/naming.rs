@@ -141,8 +141,8 @@ impl Naming {
     pub fn may_show(&self, server: &ServerName, shown: &str) -> bool {
         match self.form {
             NameForm::Own | NameForm::OnConflict | NameForm::Unshared => true,
-            NameForm::First => !self.has_prefix(shown) || could_be_of(server, shown),
-            NameForm::Prefixed => could_be_of(server, shown),
+            NameForm::First => !self.has_prefix(shown) || is_prefixed(server, shown),
+            NameForm::Prefixed => is_prefixed(server, shown),
         }
     }
 
@@ -159,14 +159,9 @@ impl Naming {
         }
     }
 
-    /// Whether the name of a server of the route stands before this name of a tool, or could.
+    /// Whether the name of a server of the route stands before this name of a tool.
     fn has_prefix(&self, name: &str) -> bool {
-        let before = |server: &ServerName| {
-            let rest = name.get(server.as_str().len()..).unwrap_or_default();
-            // A name that was cut may have lost what stands between.
-            could_be_of(server, name) && (rest.starts_with(BETWEEN) || name.len() >= LONGEST)
-        };
-        self.servers.iter().any(before)
+        self.servers.iter().any(|server| is_prefixed(server, name))
     }
 
     /// The same of the URI of a resource.
@@ -203,6 +198,13 @@ const fn fitting(c: char) -> char {
 pub fn could_be_of(server: &ServerName, shown: &str) -> bool {
     let mut begins = shown.chars();
     server.as_str().chars().all(|c| begins.next() == Some(fitting(c)))
+}
+
+/// Whether the name of `server` stands before `shown`, as [`prefixed`] writes it. A name of a server is short enough to be
+/// there whole, with what comes after it, also where the rest was cut.
+fn is_prefixed(server: &ServerName, shown: &str) -> bool {
+    let rest = shown.get(server.as_str().len()..);
+    could_be_of(server, shown) && rest.is_some_and(|rest| rest.starts_with(BETWEEN))
 }
 
 /// The name of a server as the beginning of a URI scheme (RFC 3986 section 3.1), before the URI of
