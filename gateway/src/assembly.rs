@@ -47,8 +47,8 @@ use crate::session::{SessionKey, Sessions};
 use crate::settings::lockfile::LockError;
 use crate::settings::revoked::RevokedError;
 use crate::settings::{
-    self, Limits, Listener, LogFormat, OtlpProtocol, Problems, Program, Reach, Scheme, Server,
-    Settings, SinkTarget, Syslog, Terminal, Value,
+    self, Limits, Listener, LogFormat, OtlpProtocol, Problems, Program, Reach, Remark, Scheme,
+    Server, Settings, SinkTarget, Syslog, Terminal, Value,
 };
 use crate::specimens;
 use crate::task::Tasks;
@@ -208,6 +208,8 @@ pub struct Built {
     /// The servers that are programs.
     programs: Vec<Server>,
     names: BTreeSet<Arc<str>>,
+    /// What is said of it when it begins.
+    remarks: Vec<Remark>,
 }
 
 /// Where a configuration comes from, to be read again.
@@ -303,7 +305,7 @@ impl Lasting {
         let tasks = self.tasks.generation();
         // Given up before it serves, nothing of it is left running.
         let ending = tasks.guard();
-        let names = Names::of(&settings);
+        let (names, remarks) = (Names::of(&settings), Remark::all(&settings));
         let world = self.world(&tasks);
         let policy = std::mem::take(&mut settings.policy).with_key(self.key);
         // What a caller was given a link to can be read after a change of the configuration as well.
@@ -361,7 +363,8 @@ impl Lasting {
         let selftest = settings.selftest.map(Arc::new);
         let generation =
             Generation { gateway: Arc::new(gateway), doors, old: old.collect(), selftest, names };
-        Ok(Built { generation, digest, keeper, upstreams, programs, names: settings.names })
+        let names = settings.names;
+        Ok(Built { generation, digest, keeper, upstreams, programs, names, remarks })
     }
 
     /// Whether this kernel can keep programs where they are to be kept. Where it has to and cannot,
@@ -409,7 +412,14 @@ impl Lasting {
             // It looks at files, and a file system may not answer.
             drop(tokio::task::spawn_blocking(move || programs.iter().for_each(look_for)).await);
         });
+        for remark in &built.remarks {
+            match remark {
+                Remark::Note(what) => tracing::info!("{what}"),
+                Remark::Warning(what) => tracing::warn!("{what}"),
+            }
+        }
         self.metrics.configured(built.names.clone());
+        built.keeper.label();
         self.metrics.reloaded(true, self.clock.now());
     }
 }
@@ -782,7 +792,7 @@ fn routes(
         let (servers, prefix) = (servers.collect(), route.prefix);
         let guardrails = route.guardrails.iter().map(|one| Guardrail::new(one, world));
         let guardrails = guardrails.collect::<Result<_, _>>()?;
-        Ok((route.path.clone(), Arc::new(Route { path, servers, prefix, guardrails })))
+        Ok((route.path.clone(), Arc::new(Route::new(path, servers, prefix, guardrails))))
     };
     settings.routes.iter().map(route).collect()
 }

@@ -46,7 +46,7 @@ use gateway::secret::Secret;
 use gateway::service;
 use gateway::settings::lockfile::{self, LockError};
 use gateway::settings::{
-    self, LogFormat, Problems, ProcessSharing, Protocol, Purpose, Reach, Server, Settings,
+    self, LogFormat, Problems, ProcessSharing, Protocol, Purpose, Reach, Remark, Server, Settings,
     SinkTarget,
 };
 use gateway::start::{self, Running, Source, StartError, Stopped};
@@ -363,6 +363,7 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
             if !sandboxes(&settings, grave) && !elsewhere {
                 return ExitCode::from(INVALID);
             }
+            remarks(&settings);
             print("valid\n")
         }
         (Ok(settings), Format::Json) => {
@@ -480,6 +481,16 @@ fn questions(settings: &Settings) {
              write `sharing: perSession`, or `protocol: modern` if it speaks that",
             server.name
         ));
+    }
+}
+
+/// Says what tools are called, and what is odd about a configuration that is valid.
+fn remarks(settings: &Settings) {
+    for remark in Remark::all(settings) {
+        match remark {
+            Remark::Note(what) => say(&format!("note: {what}")),
+            Remark::Warning(what) => say(&format!("warning: {what}")),
+        }
     }
 }
 

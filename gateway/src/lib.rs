@@ -41,6 +41,7 @@ pub mod ending;
 pub mod trace;
 pub mod sandbox;
 pub mod specimens;
+pub mod overrides;
 pub mod settings;
 pub mod quota;
 pub mod protocol;

@@ -23,7 +23,10 @@ use crate::ending::Outcome;
 use crate::offload::Counts;
 
 use evaluations::Evaluations;
-use series::{Names, Series};
+use series::{Labelled, Series};
+
+/// Most names of tools and prompts that labels have because they were approved.
+const PINNED: usize = 500;
 
 /// A number that only grows.
 #[derive(Debug, Default)]
@@ -237,8 +240,8 @@ pub struct Metrics {
     sessions: Histogram,
     /// What is counted of servers, for as long as somebody has them.
     servers: RwLock<Vec<Weak<OfServer>>>,
-    /// The names of tools and prompts that are configured.
-    names: ArcSwap<Names>,
+    /// The names of tools and prompts that labels have.
+    names: Labelled,
     /// Requests being worked on.
     pub in_flight: AtomicU64,
     /// Connections of clients.
@@ -354,7 +357,7 @@ impl Metrics {
             operations: Default::default(),
             sessions: Histogram::operation(),
             servers: RwLock::default(),
-            names: ArcSwap::default(),
+            names: Labelled::default(),
             in_flight: AtomicU64::new(0),
             connections: AtomicU64::new(0),
             connections_refused: Counter::default(),
@@ -447,9 +450,15 @@ impl Metrics {
         self.evaluations.count(ran);
     }
 
-    /// Shows these names of tools and prompts alone.
+    /// Shows these names of tools and prompts, which the configuration has, and those that are approved.
     pub fn configured(&self, names: BTreeSet<Arc<str>>) {
-        self.names.store(Arc::new(names.into_iter().collect()));
+        self.names.configured.store(Arc::new(names.into_iter().collect()));
+    }
+
+    /// Shows these names of tools and prompts, which somebody has approved, and those of the configuration:
+    /// the first `PINNED` in the order of the alphabet.
+    pub fn approved(&self, names: &BTreeSet<Arc<str>>) {
+        self.names.pinned.store(Arc::new(names.iter().take(PINNED).cloned().collect()));
     }
 
     /// Notes that a change of the configuration was applied at `now`, or was not.

@@ -1,4 +1,4 @@
-//! What the things of a server are called on a route that has several servers.
+//! What the things of a server are called on a route.
 //!
 //! A name on a route leads to one thing of one server and to nothing else: two things that would
 //! have the same name there are both left out, because nobody could say which of them is meant
@@ -22,8 +22,11 @@ pub const BETWEEN: &str = "__";
 /// When the name of the server stands before that of the tool.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Prefix {
-    /// Always, where there is more than one server.
+    /// For every server but the first of the route, so that a server that is added behind it renames
+    /// nothing.
     #[default]
+    Auto,
+    /// Always, with one server too.
     Always,
     /// Where two servers offer the same name.
     OnConflict,
@@ -31,55 +34,139 @@ pub enum Prefix {
     Never,
 }
 
+/// How the names of one server's things are made on a route.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum NameForm {
+    /// Every name is the server's: nothing has to be told apart.
+    Own,
+    /// Every name is the server's, but for those that could be taken for a prefixed name of the route.
+    First,
+    /// The name of the server stands before every name.
+    Prefixed,
+    /// The name of the server stands before names that another server offers as well.
+    OnConflict,
+    /// Names that another server offers as well are left out.
+    Unshared,
+}
+
+impl NameForm {
+    /// The form for the server at `place` of a route with `count` servers.
+    #[must_use]
+    pub const fn of(prefix: Prefix, place: usize, count: usize) -> Self {
+        match (prefix, count > 1) {
+            (Prefix::Always, _) => Self::Prefixed,
+            (Prefix::Auto | Prefix::OnConflict | Prefix::Never, false) => Self::Own,
+            (Prefix::Auto, true) if place == 0 => Self::First,
+            (Prefix::Auto, true) => Self::Prefixed,
+            (Prefix::OnConflict, true) => Self::OnConflict,
+            (Prefix::Never, true) => Self::Unshared,
+        }
+    }
+
+    /// What the tools of `server` are called, in words for the operator. Forms that give the same names
+    /// have the same words.
+    #[must_use]
+    pub fn said(self, server: &ServerName) -> String {
+        let fitted: String = server.as_str().chars().map(fitting).collect();
+        let digest = if fitted == server.as_str() { "" } else { "_DIGEST" };
+        let with = format!("{fitted}{BETWEEN}NAME{digest}");
+        match self {
+            Self::Own | Self::First => format!("tools of `{server}` keep their names"),
+            Self::Prefixed => format!("tools of `{server}` are named `{with}`"),
+            Self::OnConflict => format!(
+                "tools of `{server}` keep their names, and are named `{with}` where another server has the same"
+            ),
+            Self::Unshared => format!(
+                "tools of `{server}` keep their names, and are left out where another server has the same"
+            ),
+        }
+    }
+}
+
 /// How the things of one server are called on a route.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Naming {
-    prefix: Prefix,
-    /// There are other servers on the route.
-    several: bool,
+    form: NameForm,
+    /// All servers of the route: their names stand before others.
+    servers: Arc<[ServerName]>,
     /// Names that another server on the route offers as well.
     taken: Arc<BTreeSet<Box<str>>>,
 }
 
 impl Naming {
-    /// On a route with one server there is nothing to tell apart: every name is the server's.
+    /// In this form on a route with these servers, of which others offer the names `taken`.
     #[must_use]
-    pub fn alone() -> Self {
-        Self { prefix: Prefix::Never, several: false, taken: Arc::default() }
-    }
-
-    /// On a route with several servers, of which others offer the names `taken`.
-    #[must_use]
-    pub const fn among(prefix: Prefix, taken: Arc<BTreeSet<Box<str>>>) -> Self {
-        Self { prefix, several: true, taken }
+    pub const fn new(
+        form: NameForm,
+        servers: Arc<[ServerName]>,
+        taken: Arc<BTreeSet<Box<str>>>,
+    ) -> Self {
+        Self { form, servers, taken }
     }
 
     /// Whether the names that others offer matter.
     #[must_use]
     pub const fn compares(prefix: Prefix, kind: Kind) -> bool {
-        matches!(kind, Kind::Tool | Kind::Prompt) && !matches!(prefix, Prefix::Always)
+        matches!(kind, Kind::Tool | Kind::Prompt)
+            && matches!(prefix, Prefix::OnConflict | Prefix::Never)
     }
 
     /// What `name` of `server` is called on the route; `None` when it has no name there.
     #[must_use]
     pub fn show<'a>(&self, server: &ServerName, kind: Kind, name: &'a str) -> Option<Cow<'a, str>> {
-        if !self.several {
-            return Some(Cow::Borrowed(name));
-        }
+        let own = Some(Cow::Borrowed(name));
         if matches!(kind, Kind::Resource | Kind::Template) {
-            return Some(Cow::Owned(format!("{}+{name}", scheme(server))));
+            let keeps = match self.form {
+                NameForm::Own => true,
+                NameForm::First => !self.has_scheme(name),
+                NameForm::Prefixed | NameForm::OnConflict | NameForm::Unshared => false,
+            };
+            return if keeps { own } else { Some(format!("{}+{name}", scheme(server)).into()) };
         }
-        match (self.prefix, self.taken.contains(name)) {
-            (Prefix::Always, _) | (Prefix::OnConflict, true) => {
-                Some(Cow::Owned(prefixed(server, name)))
-            }
+        let keeps = match self.form {
+            NameForm::Own => true,
+            NameForm::First => !self.has_prefix(name),
+            NameForm::Prefixed => false,
             // What looks like a prefixed name could be taken for one.
-            (Prefix::OnConflict, false) if name.contains(BETWEEN) => {
-                Some(Cow::Owned(prefixed(server, name)))
-            }
-            (Prefix::OnConflict | Prefix::Never, false) => Some(Cow::Borrowed(name)),
-            (Prefix::Never, true) => None,
+            NameForm::OnConflict => !self.taken.contains(name) && !name.contains(BETWEEN),
+            NameForm::Unshared if self.taken.contains(name) => return None,
+            NameForm::Unshared => true,
+        };
+        if keeps { own } else { Some(prefixed(server, name).into()) }
+    }
+
+    /// Whether `shown` can be what something of `server` is called: what is called otherwise need not be
+    /// looked for there.
+    #[must_use]
+    pub fn may_show(&self, server: &ServerName, shown: &str) -> bool {
+        match self.form {
+            NameForm::Own | NameForm::OnConflict | NameForm::Unshared => true,
+            NameForm::First => !self.has_prefix(shown) || is_prefixed(server, shown),
+            NameForm::Prefixed => is_prefixed(server, shown),
         }
+    }
+
+    /// The URI at `server` of a resource that is called `uri` on the route, if it is one of it.
+    #[must_use]
+    pub fn own_uri<'a>(&self, server: &ServerName, uri: &'a str) -> Option<&'a str> {
+        match self.form {
+            NameForm::Own => Some(uri),
+            NameForm::First if self.has_scheme(uri) => {
+                unscheme(server, uri).filter(|own| self.has_scheme(own))
+            }
+            NameForm::First => Some(uri),
+            NameForm::Prefixed | NameForm::OnConflict | NameForm::Unshared => unscheme(server, uri),
+        }
+    }
+
+    /// Whether the name of a server of the route stands before this name of a tool.
+    fn has_prefix(&self, name: &str) -> bool {
+        self.servers.iter().any(|server| is_prefixed(server, name))
+    }
+
+    /// The same of the URI of a resource.
+    fn has_scheme(&self, uri: &str) -> bool {
+        self.servers.iter().any(|server| unscheme(server, uri).is_some())
     }
 }
 
@@ -113,6 +200,13 @@ pub fn could_be_of(server: &ServerName, shown: &str) -> bool {
     server.as_str().chars().all(|c| begins.next() == Some(fitting(c)))
 }
 
+/// Whether the name of `server` stands before `shown`, as [`prefixed`] writes it. A name of a server is short enough to be
+/// there whole, with what comes after it, also where the rest was cut.
+fn is_prefixed(server: &ServerName, shown: &str) -> bool {
+    let rest = shown.get(server.as_str().len()..);
+    could_be_of(server, shown) && rest.is_some_and(|rest| rest.starts_with(BETWEEN))
+}
+
 /// The name of a server as the beginning of a URI scheme (RFC 3986 section 3.1), before the URI of
 /// its resource: `files+file:///a`.
 #[must_use]
@@ -134,7 +228,7 @@ pub fn unscheme<'a>(server: &ServerName, uri: &'a str) -> Option<&'a str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Naming, Prefix, could_be_of, prefixed, scheme, unscheme};
+    use super::{NameForm, Naming, Prefix, could_be_of, prefixed, scheme, unscheme};
     use policy::name::ServerName;
     use policy::offer::Kind;
     use proptest::prelude::*;
@@ -152,11 +246,17 @@ mod tests {
         assert_eq!(prefixed(&server("files"), &"x".repeat(300)).len(), 128);
     }
 
+    /// The naming of a server at `place` of a route with the servers `files` and `git`.
+    fn naming(prefix: Prefix, place: usize, taken: &[&str]) -> Naming {
+        let servers: Arc<[ServerName]> = Arc::new([server("files"), server("git")]);
+        let taken = taken.iter().map(|name| Box::from(*name)).collect();
+        Naming::new(NameForm::of(prefix, place, servers.len()), servers, Arc::new(taken))
+    }
+
     #[test]
     fn a_name_that_two_servers_offer_is_told_apart_or_left_out() {
-        let taken = Arc::new(["read".into()].into());
         let show = |prefix, name| {
-            let naming = Naming::among(prefix, Arc::clone(&taken));
+            let naming = naming(prefix, 0, &["read"]);
             naming.show(&server("files"), Kind::Tool, name).map(std::borrow::Cow::into_owned)
         };
         assert_eq!(show(Prefix::Always, "list").as_deref(), Some("files__list"));
@@ -165,6 +265,36 @@ mod tests {
         assert_eq!(show(Prefix::OnConflict, "git__log").as_deref(), Some("files__git__log"));
         assert_eq!(show(Prefix::Never, "list").as_deref(), Some("list"));
         assert_eq!(show(Prefix::Never, "read"), None);
+    }
+
+    #[test]
+    fn the_first_server_keeps_its_names_and_no_other_can_have_one_of_them() {
+        let (first, second) = (naming(Prefix::Auto, 0, &[]), naming(Prefix::Auto, 1, &[]));
+        let (files, git) = (server("files"), server("git"));
+        let tool =
+            |naming: &Naming, of, name| naming.show(of, Kind::Tool, name).unwrap().into_owned();
+        assert_eq!(tool(&first, &files, "read"), "read");
+        assert_eq!(tool(&second, &git, "read"), "git__read");
+        assert_eq!(tool(&first, &files, "git__read"), "files__git__read");
+        assert_eq!(tool(&first, &files, "files__git__read"), "files__files__git__read");
+        assert!(first.may_show(&files, "read") && !first.may_show(&files, "git__read"));
+        assert!(second.may_show(&git, "git__read") && !second.may_show(&git, "read"));
+        for uri in ["file:///a", "git+file:///a", "files+git+file:///a", "GIT+x:a"] {
+            let shown = first.show(&files, Kind::Resource, uri).unwrap().into_owned();
+            assert_eq!(first.own_uri(&files, &shown), Some(uri), "{shown}");
+            assert_eq!(second.own_uri(&git, &shown), None, "{shown}");
+            let shown = second.show(&git, Kind::Resource, uri).unwrap().into_owned();
+            assert_eq!(second.own_uri(&git, &shown), Some(uri), "{shown}");
+        }
+    }
+
+    #[test]
+    fn one_server_has_prefixed_names_only_where_that_is_asked_for() {
+        let form = |prefix| NameForm::of(prefix, 0, 1).said(&server("files.v2"));
+        assert_eq!(form(Prefix::Always), "tools of `files.v2` are named `files_v2__NAME_DIGEST`");
+        for prefix in [Prefix::Auto, Prefix::OnConflict, Prefix::Never] {
+            assert_eq!(form(prefix), "tools of `files.v2` keep their names");
+        }
     }
 
     #[test]
@@ -177,6 +307,18 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn no_name_leads_to_two_servers(
+            one in "(git|files|g)?(__|_|\\.)?[a-z_.]{1,140}",
+            two in "(git|files|g)?(__|_|\\.)?[a-z_.]{1,140}",
+        ) {
+            let (first, second) = (naming(Prefix::Auto, 0, &[]), naming(Prefix::Auto, 1, &[]));
+            let (files, git) = (server("files"), server("git"));
+            let shown = first.show(&files, Kind::Tool, &one).unwrap();
+            prop_assert_ne!(&shown, &second.show(&git, Kind::Tool, &two).unwrap());
+            prop_assert!(first.may_show(&files, &shown) && !second.may_show(&git, &shown));
+        }
+
         #[test]
         fn a_prefixed_name_is_accepted_everywhere(name in "\\PC{1,300}") {
             let shown = prefixed(&server("s-1"), &name);

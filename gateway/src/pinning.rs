@@ -113,6 +113,8 @@ struct Held {
     /// Why the lockfile cannot be used, if it cannot.
     closed: Option<Box<str>>,
     pins: Pins,
+    /// The names of tools and prompts that the lockfile approves.
+    approved: BTreeSet<Arc<str>>,
     /// Who servers are.
     identities: BTreeMap<Box<str>, Box<str>>,
     /// What was listed last, to be compared again when the lockfile changes.
@@ -252,6 +254,11 @@ impl Keeper {
         self.epoch.fetch_add(1, Ordering::Release);
     }
 
+    /// Shows metrics by the names of tools and prompts that the lockfile approves.
+    pub fn label(&self) {
+        self.metrics.approved(&self.held().approved);
+    }
+
     /// Whether anything has happened since `epoch` was told for which a list that has not changed
     /// has to be compared again; and what is to be told next time.
     pub fn has_moved(&self, epoch: &AtomicU64) -> bool {
@@ -269,6 +276,7 @@ impl Keeper {
     /// still holds.
     fn take(&self, held: &mut Held, lock: Lock) {
         self.metrics.lockfile_usable.store(1, Ordering::Relaxed);
+        held.approved = approved(&lock);
         let mode = held.pins.mode;
         held.pins = Pins { mode, ..self.settings.approving(Arc::new(lock)) };
         self.excused(&held.pins.lock);
@@ -435,6 +443,7 @@ impl Keeper {
             }
             Err(error) => self.close(&mut held, &Chain(&error).to_string()),
         }
+        self.metrics.approved(&held.approved);
         self.publish(&held);
     }
 
@@ -878,6 +887,16 @@ impl Keeper {
         self.metrics.definition_changes.add(1);
         self.record("definition", &what);
     }
+}
+
+/// The names of tools and prompts of which a definition is approved.
+fn approved(lock: &Lock) -> BTreeSet<Arc<str>> {
+    let offers = lock.servers.values().flat_map(|locked| &locked.offers);
+    let is_named = |kind: Kind| matches!(kind, Kind::Tool | Kind::Prompt);
+    let is_approved =
+        |versions: &[Version]| versions.iter().any(|one| one.state == State::Approved);
+    let found = offers.filter(|((kind, _), versions)| is_named(*kind) && is_approved(versions));
+    found.map(|((_, name), _)| Arc::from(&**name)).collect()
 }
 
 /// How many definitions of each server are in which state.

@@ -266,9 +266,14 @@ impl Reloader {
         let keeper = Arc::clone(&self.held().keeper);
         let now = self.live.now();
         let built = self.lasting.build(settings, Some((&now.gateway, &keeper)))?;
+        let renamed = now.gateway.renamed_by(&built.generation.gateway);
         drop(now);
         if decided.swap(true, Ordering::AcqRel) {
             return Err(ReloadError::Slow);
+        }
+        for what in renamed {
+            tracing::warn!("{what}");
+            self.lasting.journal.noted("renamed", &what).map_err(ReloadError::Record)?;
         }
         self.lasting.journal.applied(&built.digest).map_err(ReloadError::Record)?;
         self.lasting.begin(&built);

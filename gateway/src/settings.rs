@@ -16,11 +16,13 @@ mod identity;
 mod listeners;
 pub mod lockfile;
 pub mod operator;
+mod overrides;
 mod pins;
 mod problem;
 mod raw;
 mod reach;
 mod registry;
+mod remarks;
 pub mod revoked;
 pub mod selftest;
 mod servers;
@@ -50,6 +52,7 @@ use crate::egress::Egress;
 use crate::http2;
 use crate::link;
 use crate::naming::Prefix;
+use crate::overrides::Overrides;
 use crate::sandbox::Plan;
 
 pub use audit::{Audit, Capture, Checkpoints, Refusals, Rotation, Sink, SinkTarget, Syslog};
@@ -64,6 +67,7 @@ pub use pins::{Action, Approvers, Pinning};
 pub use problem::Problems;
 pub use raw::{Failing, Format, Full, LogFormat, OtlpProtocol};
 pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
+pub use remarks::Remark;
 pub use shape::schema;
 pub use telemetry::{Otlp, Telemetry};
 
@@ -270,6 +274,8 @@ pub struct Server {
     pub asks: Asks,
     /// Which of its resources may be used that nobody has approved one by one.
     pub resources: ResourcePins,
+    /// What callers are shown of its tools in place of its own words.
+    pub overrides: Arc<Overrides>,
 }
 
 /// Whether callers share the process of a program, or the connection to a server of HTTP+SSE.

@@ -51,6 +51,7 @@ use crate::client::Client;
 use crate::gcra::Gcra;
 use crate::link::{LinkError, Target};
 use crate::metrics::{Metrics, OfServer};
+use crate::overrides::Overrides;
 use crate::pinning::Keeper;
 use crate::protocol::{Era, Version};
 use crate::secrets::LiveSecret;
@@ -103,6 +104,8 @@ pub struct Upstream {
     identity: Box<str>,
     /// What it may ask of clients.
     asks: Asks,
+    /// What callers are shown of its tools in place of its own words.
+    overrides: Arc<Overrides>,
     counts: Arc<OfServer>,
     /// How much is logged about what it says.
     about: Noise,
@@ -218,6 +221,7 @@ impl Upstream {
             limits,
             identity: identity(server),
             asks: server.asks.clone(),
+            overrides: Arc::clone(&server.overrides),
             about: Noise::about(Arc::clone(&counts)),
             counts,
             breaker,
@@ -258,6 +262,12 @@ impl Upstream {
     #[must_use]
     pub const fn asks(&self) -> &Asks {
         &self.asks
+    }
+
+    /// What callers are shown of its tools in place of its own words.
+    #[must_use]
+    pub fn overrides(&self) -> &Overrides {
+        &self.overrides
     }
 
     /// Whether a line about what it says may be logged at `now`, and how many were not since the last one.

@@ -534,3 +534,43 @@ fn records_go_to_a_collector_as_logs_and_can_be_verified_there() {
         assert!(named("portcullis.outcome", "denied") && named("enduser.id", "ana"), "{call}");
     }
 }
+
+/// What `tools/call` is counted by.
+fn called(gateway: &Gateway, tool: &str) -> Option<u64> {
+    let text = get(gateway.ops.unwrap(), "/metrics").body;
+    let count = "mcp_server_operation_duration_seconds_count{mcp_method_name=\"tools/call\",gen_ai_tool_name=";
+    let lines = text.lines().filter(|line| line.starts_with(&format!("{count}\"{tool}\"")));
+    lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).reduce(|a, b| a + b)
+}
+
+#[test]
+fn tools_that_were_approved_are_counted_by_name_though_rules_have_patterns() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read", "write"]);
+        let folder = Folder::new();
+        let lock = folder.path().join("portcullis.lock");
+        let all = Config::of(&server.url()).approved(&lock);
+        let whole = fs::read_to_string(&lock).unwrap();
+        all.verb(&["pin", "revoke", "--server", "up", "--tool", "write", "--by", "ana"]);
+        let gateway = all.start();
+        let ana = gateway.client(era, ANA);
+        for name in ["read", "write", "made-up"] {
+            drop(ana.call(name, &json!({ "text": "a" })));
+        }
+        assert_eq!(called(&gateway, "read"), Some(1));
+        assert_eq!((called(&gateway, "write"), called(&gateway, "made-up")), (None, None));
+        assert_eq!(called(&gateway, "_OTHER"), Some(2));
+        // From the moment that it is approved.
+        fs::write(&lock, whole).unwrap();
+        gateway.hang_up();
+        eventually("the tool to be approved", || {
+            let answer = ana.call("write", &json!({ "text": "a" })).json();
+            (answer["result"]["content"][0]["text"] == "a").then_some(())
+        });
+        eventually("the tool to be counted by name", || {
+            drop(ana.call("write", &json!({ "text": "a" })));
+            called(&gateway, "write")
+        });
+        assert_eq!(called(&gateway, "made-up"), None);
+    }
+}

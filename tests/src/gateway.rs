@@ -129,12 +129,14 @@ impl Config {
         Self::with(&format!("- {{name: up, url: '{url}', serverRequests: {requests}}}"), "[up]")
     }
 
-    /// These servers behind `/mcp`, everything allowed to `dev`.
+    /// These servers behind `/mcp`, everything allowed to `dev`. Where there are several, tools have the names
+    /// of their servers before theirs.
     #[must_use]
     pub fn with(servers: &str, route: &str) -> Self {
+        let prefix = if route.contains(',') { ", prefix: always" } else { "" };
         Self {
             servers: servers.to_owned(),
-            routes: format!("- {{path: /mcp, servers: {route}}}"),
+            routes: format!("- {{path: /mcp, servers: {route}{prefix}}}"),
             policy: "contact: sec@example.com\nrules:\n- {id: open, effect: allow, \
                      principals: ['group:dev'], servers: ['*'], tools: ['*']}"
                 .to_owned(),

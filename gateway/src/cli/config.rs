@@ -1,11 +1,13 @@
 //! `portcullis config`: a configuration as it counts.
 
+use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::{Args, Subcommand};
 use gateway::settings::shown::{self, Judge, With};
+use gateway::settings::{Remark, Settings};
 
 use super::import::secrets::{At, is_plain, is_plain_argument, is_plain_url, without_placeholders};
 use super::{complain, invalid, ops, print, settings};
@@ -73,7 +75,17 @@ pub(super) fn run(config: &Config) -> ExitCode {
     };
     let with = With { defaults: *effective, origin: *origin };
     match shown::show((&file, &text), &settings, with, &Careful) {
-        Ok(yaml) => print(&yaml),
+        Ok(yaml) => print(&(remarked(&settings) + &yaml)),
         Err(problems) => invalid(&problems),
     }
+}
+
+/// What is said of a configuration, as comments before it.
+fn remarked(settings: &Settings) -> String {
+    let mut out = String::new();
+    for remark in Remark::all(settings) {
+        let (Remark::Note(what) | Remark::Warning(what)) = remark;
+        writeln!(out, "# {}", what.escape_debug()).unwrap_or_default();
+    }
+    out
 }

@@ -11,7 +11,7 @@ use gateway::clock::{Clock as _, System};
 use gateway::report::Chain;
 use gateway::sandbox::{self, Files, Network, Plan};
 use gateway::settings::lockfile::{self, LockError};
-use gateway::settings::{Reach, Scheme, Settings, SinkTarget};
+use gateway::settings::{Reach, Remark, Scheme, Settings, SinkTarget};
 use gateway::survey::Survey;
 use gateway::tls::Acceptor;
 use policy::decision::Mode;
@@ -88,6 +88,12 @@ fn frame(settings: &Settings) -> String {
         let servers = route.servers.iter().filter_map(|index| settings.servers.get(*index));
         let servers: Vec<_> = servers.map(|server| server.name.as_str()).collect();
         line("route", format!("{} -> {}", route.path, servers.join(", ")));
+    }
+    for remark in Remark::all(settings) {
+        match remark {
+            Remark::Note(what) => line("names", what),
+            Remark::Warning(what) => line("warning", what),
+        }
     }
     for server in &settings.servers {
         let Reach::Stdio(program) = &server.reach else { continue };

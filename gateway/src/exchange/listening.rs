@@ -26,7 +26,6 @@ use crate::conversation::{Conversation, RETRY};
 use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::guardrail::Part;
-use crate::naming;
 use crate::protocol::{code, method};
 use crate::quota::Quota;
 use crate::replay::{self, Replay};
@@ -347,11 +346,7 @@ fn permitted(
         }
     }
     for uri in watched(filter).filter_map(Value::as_str) {
-        let own = match route.servers.len() {
-            1 => Some(&*uri),
-            _ => naming::unscheme(server.name(), &uri),
-        };
-        let Some(own) = own else { continue };
+        let Some(own) = route.own_uri(server.name(), &uri) else { continue };
         let ruling = watching(policy, caller, (server.name(), own), budget);
         if budget.is_exhausted() {
             // Nothing of this is used: the filter was not read to its end.

@@ -210,8 +210,10 @@ impl Gateway {
     ) -> Result<Vec<Shelved>, UpstreamError> {
         let (principal, route) = (&*arrived.caller.principal, &arrived.route);
         if !route.compares(kind) {
-            let naming = route.naming(Arc::default());
-            let write = |part| self.shown_again(principal, part, &naming);
+            let write = |part: Part| {
+                let naming = route.naming(part.server.name(), Arc::default());
+                self.shown_again(principal, part, naming)
+            };
             return parts.into_iter().map(write).collect();
         }
         let view = |part: Part| {
@@ -233,9 +235,10 @@ impl Gateway {
             let others = all.iter().enumerate().filter(|(other, _)| *other != n);
             let taken: BTreeSet<_> = others.flat_map(|(_, names)| names.iter().cloned()).collect();
             withheld(server, view);
-            let naming = route.naming(Arc::new(taken));
+            let naming = route.naming(server.name(), Arc::new(taken));
             let known = listing.written(&naming, |known| self.policy.holds(known, principal));
-            let written = known.unwrap_or_else(|| listing.write(Arc::clone(view), naming));
+            let write = || self.write(server, listing, view, naming);
+            let written = known.unwrap_or_else(write);
             (Arc::clone(listing), written)
         };
         Ok(views.iter().enumerate().map(write).collect())
@@ -246,10 +249,10 @@ impl Gateway {
         &self,
         principal: &Principal,
         part: Part,
-        naming: &Naming,
+        naming: Naming,
     ) -> Result<Shelved, UpstreamError> {
         let Part { server, listing, due } = part;
-        let known = listing.written(naming, |view| self.policy.holds(view, principal));
+        let known = listing.written(&naming, |view| self.policy.holds(view, principal));
         let budget = Budget::new(USUAL_MOST);
         let released = match &known {
             Some(written) => self.policy.release_again(principal, due, &written.view),
@@ -268,11 +271,29 @@ impl Gateway {
             // revoked: what is released last counts.
             (Shown::List(view), _) => {
                 withheld(&server, &view);
-                let written = listing.write(view, naming.clone());
+                let written = self.write(&server, &listing, &view, naming);
                 Ok((listing, written))
             }
             (Shown::Answer(_) | Shown::Withheld(_) | Shown::Apart(_), _) => Err(MISTAKEN),
         }
+    }
+
+    /// Writes out what the caller sees of a list, and tells the operator of words that have no place in it.
+    fn write(
+        &self,
+        server: &Upstream,
+        listing: &Listing,
+        view: &Arc<View>,
+        naming: Naming,
+    ) -> Arc<Written> {
+        let written = listing.write(Arc::clone(view), naming, server.overrides());
+        for unused in &written.unused {
+            if let Some(suppressed) = server.may_log(self.clock.instant()) {
+                let (server, argument) = (server.name(), unused.escape_debug());
+                tracing::warn!(%server, %argument, suppressed, "an override is of an argument that the tool does not have");
+            }
+        }
+        written
     }
 
     /// The server on a route with several that shows something of `kind` under `name`, and its name
@@ -292,7 +313,11 @@ impl Gateway {
         let candidates: Vec<_> = if route.compares(kind) {
             candidates.collect()
         } else {
-            candidates.filter(|(_, server)| naming::could_be_of(server.name(), name)).collect()
+            let may_show = |server: &Upstream| {
+                let naming = route.naming(server.name(), Arc::default());
+                naming.may_show(server.name(), name)
+            };
+            candidates.filter(|(_, server)| may_show(server)).collect()
         };
         let reads = candidates.iter().map(|(at, server)| async move {
             let party: Party = arrived.party(*at);
@@ -329,7 +354,7 @@ impl Gateway {
                         .iter()
                         .any(|(other, rival, listing)| other != at && visible(rival, listing, own));
                 let taken = if taken { Arc::new([own.into()].into()) } else { Arc::default() };
-                let shown = route.naming(taken).show(server.name(), kind, own);
+                let shown = route.naming(server.name(), taken).show(server.name(), kind, own);
                 if shown.as_deref() == Some(name) {
                     found.push((*at, *server, own.into()));
                 }

@@ -31,7 +31,6 @@ use crate::ending::Ending;
 use crate::failure::Failure;
 use crate::guardrail::Part;
 use crate::inbound::{Repeated, UseAsk};
-use crate::naming;
 use crate::protocol::{Era, meta};
 use crate::quota::Quota;
 use crate::reply;
@@ -446,15 +445,18 @@ impl Gateway {
             ask.extra.push(("taskId".into(), task.id));
             return Ok(servers.get(task.at).map(|server| (task.at, server, task.tool)));
         }
-        if let [server] = &servers[..] {
+        let renamed = arrived.route.renames() && ask.verb.kind() != Kind::Method;
+        if let [server] = &servers[..]
+            && !renamed
+        {
             return Ok(Some((0, server, ask.name.clone())));
         }
         let found = match ask.verb.kind() {
             Kind::Resource | Kind::Template => {
-                let unscheme = |server: &Arc<Upstream>| {
-                    naming::unscheme(server.name(), &ask.name).map(Into::into)
+                let own = |server: &Arc<Upstream>| {
+                    arrived.route.own_uri(server.name(), &ask.name).map(Into::into)
                 };
-                servers.iter().enumerate().find_map(|(at, s)| Some((at, s, unscheme(s)?)))
+                servers.iter().enumerate().find_map(|(at, s)| Some((at, s, own(s)?)))
             }
             // Nothing in a method says whose it is, so it has to be one server's alone.
             Kind::Method => {

@@ -34,7 +34,7 @@ struct Operation<'a> {
 
 impl<'a> Operation<'a> {
     /// With the method as the peer named it, and of the names those that are configured.
-    fn named(what: &Operated<'a>, names: &Names) -> Self {
+    fn named(what: &Operated<'a>, names: &Labelled) -> Self {
         let method = what.method.unwrap_or(OTHER);
         let is_named = matches!(method, method::TOOLS_CALL | method::PROMPTS_GET);
         let known = |name| if names.contains(name) { name } else { OTHER };
@@ -115,8 +115,23 @@ pub(super) struct Series(ArcSwap<Known<'static>>);
 /// What is known by operation.
 type Known<'a> = HashMap<Operation<'a>, Arc<Sides>, BuildHasherDefault<Quick>>;
 
-/// Names of tools and prompts that are configured.
+/// Names of tools and prompts.
 pub(super) type Names = HashSet<Arc<str>, BuildHasherDefault<Quick>>;
+
+/// The names of tools and prompts that labels have.
+#[derive(Debug, Default)]
+pub(super) struct Labelled {
+    /// Those of the configuration.
+    pub(super) configured: ArcSwap<Names>,
+    /// Those that somebody has approved, at most `PINNED`.
+    pub(super) pinned: ArcSwap<Names>,
+}
+
+impl Labelled {
+    fn contains(&self, name: &str) -> bool {
+        self.configured.load().contains(name) || self.pinned.load().contains(name)
+    }
+}
 
 /// FNV-1a. A peer can choose what is looked for, but nothing that it chose is ever kept.
 #[derive(Debug)]
@@ -160,13 +175,13 @@ impl Series {
     pub(super) fn observe(
         &self,
         what: &Operated<'_>,
-        names: &ArcSwap<Names>,
+        names: &Labelled,
         time: Duration,
         upstream: Option<Duration>,
     ) {
         let known = self.0.load();
         let known: &Known<'_> = &known;
-        let operation = Operation::named(what, &names.load());
+        let operation = Operation::named(what, names);
         // What is known by the very word of the peer was found to be a word of ours before.
         if let Some(sides) = known.get(&operation) {
             return sides.count(time, upstream);
@@ -212,9 +227,8 @@ impl Series {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOST, Series};
+    use super::{Labelled, MOST, Series};
     use crate::metrics::Operated;
-    use arc_swap::ArcSwap;
     use std::time::Duration;
 
     #[test]
@@ -231,7 +245,7 @@ mod tests {
                 code: Some(n),
             };
             let took = Duration::from_millis(1);
-            series.observe(&what, &ArcSwap::default(), took, None);
+            series.observe(&what, &Labelled::default(), took, None);
         }
         let [points, none] = series.read();
         assert!(none.is_empty());

@@ -208,6 +208,38 @@ pub(super) struct RawServer {
     /// (`dynamic`). Default `byTemplate`.
     #[serde(default)]
     pub(super) resources: ResourcePins,
+    /// What callers are shown of some tools in place of the words of the server. What is approved stays the
+    /// server's own definition.
+    #[serde(default)]
+    pub(super) overrides: Vec<RawToolOverride>,
+}
+
+/// What callers are shown of one tool in place of the words of its server.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawToolOverride {
+    /// The tool, by the name that the server gives it.
+    pub(super) tool: String,
+    /// Its title.
+    pub(super) title: Option<String>,
+    /// Its description.
+    pub(super) description: Option<String>,
+    /// The same of its arguments.
+    #[serde(default)]
+    pub(super) arguments: Vec<RawArgumentOverride>,
+}
+
+/// What callers are shown of one argument in place of the words of its server.
+#[derive(Debug, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", deny_unknown_fields)]
+pub(super) struct RawArgumentOverride {
+    /// Which argument: a JSON Pointer into the arguments, such as `/path` or `/options/depth`. What is in
+    /// the items of a list is named without a number: `/edits/oldText`.
+    pub(super) argument: String,
+    /// Its title.
+    pub(super) title: Option<String>,
+    /// Its description.
+    pub(super) description: Option<String>,
 }
 
 /// What a server may ask of clients. What is left out is refused.
@@ -401,9 +433,10 @@ pub(super) enum RawProtocol {
 pub(super) struct RawRoute {
     /// The path, compared byte for byte.
     pub(super) path: String,
-    /// The servers. With more than one, a tool is called `SERVER__TOOL`.
+    /// The servers. The first keeps the names of its tools; a tool of each other is called `SERVER__TOOL`,
+    /// unless `prefix` says otherwise.
     pub(super) servers: Vec<String>,
-    /// When tools and prompts carry the name of their server, where there is more than one.
+    /// When tools and prompts carry the name of their server.
     #[serde(default)]
     pub(super) prefix: RawPrefix,
     /// Serve clients of the old HTTP+SSE transport as well: at the path followed by `/sse`.
@@ -449,8 +482,10 @@ pub(super) struct RawRouteOauth {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(super) enum RawPrefix {
-    /// Always.
+    /// Those of every server but the first: one that is added behind it renames nothing.
     #[default]
+    Auto,
+    /// Always, with one server too.
     Always,
     /// Where two servers offer the same name.
     OnConflict,

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::time::Duration;
 
 use http::Uri;
@@ -81,6 +82,8 @@ impl Compiler<'_> {
             let asks = std::mem::take(&mut raw.server_requests);
             let asks = self.asks(&format!("{at}/serverRequests"), asks);
             let resources = raw.resources;
+            let overrides = std::mem::take(&mut raw.overrides);
+            let overrides = Arc::new(self.overrides(&format!("{at}/overrides"), overrides));
             // The name stands even where the rest is wrong: what refers to it is not.
             let reach = self.reach(&at, raw).unwrap_or_else(|| Reach::Http(Uri::default()));
             Some(Server {
@@ -95,6 +98,7 @@ impl Compiler<'_> {
                 circuit_breaker,
                 asks,
                 resources,
+                overrides,
             })
         };
         raws.into_iter().enumerate().filter_map(server).collect()
@@ -548,6 +552,7 @@ impl Compiler<'_> {
             }
             self.schemes_differ(&at, &found, servers);
             let prefix = match raw.prefix {
+                RawPrefix::Auto => Prefix::Auto,
                 RawPrefix::Always => Prefix::Always,
                 RawPrefix::OnConflict => Prefix::OnConflict,
                 RawPrefix::Never => Prefix::Never,

@@ -120,7 +120,12 @@ impl Shown<'_> {
     /// What follows a key or a dash.
     fn value(&mut self, node: &Node, schema: &Value, at: &str, deep: usize) {
         match &node.kind {
-            Kind::Scalar(one) if one.text.contains("://") && !self.judge.url(&one.text) => {
+            // What every caller is shown is no secret.
+            Kind::Scalar(one)
+                if one.text.contains("://")
+                    && !at.contains("/overrides/")
+                    && !self.judge.url(&one.text) =>
+            {
                 self.line(HIDING, node);
             }
             Kind::Scalar(one) => {

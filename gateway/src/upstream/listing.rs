@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicU64;
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
-use policy::json::{Document, Fragment, Value, write_string};
+use policy::json::{Document, Fragment, Value};
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
 use policy::pipeline::View;
@@ -17,6 +17,7 @@ use super::error::UpstreamError;
 use crate::masking;
 use crate::naming::Naming;
 use crate::offload::{Cause, Offload};
+use crate::overrides::{Edits, Overrides};
 use crate::settings::Limits;
 use crate::wire;
 
@@ -69,6 +70,9 @@ pub struct Written {
     naming: Naming,
     /// The definitions with commas between them.
     pub offers: Bytes,
+    /// Arguments for which there are words of the operator and which tools do not have: the name of the tool,
+    /// and a JSON Pointer.
+    pub unused: Vec<String>,
 }
 
 impl Listing {
@@ -134,11 +138,11 @@ impl Listing {
         found.cloned()
     }
 
-    /// Writes a view out and keeps it.
+    /// Writes a view out and keeps it. A listing is of one configuration, and so are its overrides.
     #[must_use]
-    pub fn write(&self, view: Arc<View>, naming: Naming) -> Arc<Written> {
-        let offers = write(&view, self.catalog.server(), &naming);
-        let written = Arc::new(Written { view, naming, offers });
+    pub fn write(&self, view: Arc<View>, naming: Naming, overrides: &Overrides) -> Arc<Written> {
+        let (offers, unused) = write(&view, self.catalog.server(), &naming, overrides);
+        let written = Arc::new(Written { view, naming, offers, unused });
         self.views.rcu(|views| {
             // Oldest first out: a view is a cache, it can be made again.
             let kept = views.iter().skip((views.len() + 1).saturating_sub(VIEWS));
@@ -148,9 +152,17 @@ impl Listing {
     }
 }
 
-/// The visible definitions as they came, or under the names they have on the route.
-fn write(view: &View, server: &ServerName, naming: &Naming) -> Bytes {
-    let mut out = Vec::new();
+/// The visible definitions as they came, or under the names they have on the route and with the words that
+/// the operator has put in place of the server's.
+///
+/// Gives the arguments, each after the name of its tool, that have words and are not there as well.
+fn write(
+    view: &View,
+    server: &ServerName,
+    naming: &Naming,
+    overrides: &Overrides,
+) -> (Bytes, Vec<String>) {
+    let (mut out, mut unused) = (Vec::new(), Vec::new());
     for (offer, definition) in view.definitions() {
         let key = definition.get(offer.kind().key());
         let (Some(key), Some(name)) =
@@ -161,18 +173,20 @@ fn write(view: &View, server: &ServerName, naming: &Naming) -> Bytes {
         if !out.is_empty() {
             out.push(b',');
         }
-        if name == offer.name().as_str() {
-            out.extend_from_slice(definition.raw().as_bytes());
-            continue;
+        let mut edits = Edits::default();
+        if name != offer.name().as_str() {
+            edits.text(key, &name);
         }
-        let (whole, part) = (definition.span(), key.span());
-        let raw = definition.raw().as_bytes();
-        let (before, after) = (part.start - whole.start, part.end - whole.start);
-        out.extend_from_slice(raw.get(..before).unwrap_or_default());
-        write_string(&mut out, &name);
-        out.extend_from_slice(raw.get(after..).unwrap_or_default());
+        if offer.kind() == Kind::Tool
+            && let Some(wanted) = overrides.of(offer.name().as_str())
+        {
+            let tool = offer.name().as_str();
+            let missing = wanted.edit(definition, &mut edits);
+            unused.extend(missing.into_iter().map(|argument| format!("{tool} {argument}")));
+        }
+        edits.write(definition, &mut out);
     }
-    out.into()
+    (out.into(), unused)
 }
 
 /// Collects the pages of a list.

@@ -1,0 +1,206 @@
+//! What callers are shown of tools in place of the words of their servers: titles and descriptions that the
+//! operator has written.
+//!
+//! What is approved, compared and inspected stays the server's own definition: these words are put in when a
+//! list is written out for a caller who may see the tool, and nowhere else.
+
+use std::collections::BTreeMap;
+use std::ops::Range;
+
+use policy::json::{Value, write_string};
+use policy::pointer::unescaped;
+
+/// The words for one tool or one argument. What is `None` stays as the server says it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Words {
+    /// The title.
+    pub title: Option<Box<str>>,
+    /// The description.
+    pub description: Option<Box<str>>,
+}
+
+impl Words {
+    /// The members that they replace.
+    fn members(&self) -> impl Iterator<Item = (&'static str, &str)> {
+        let all = [("title", &self.title), ("description", &self.description)];
+        all.into_iter().filter_map(|(key, text)| Some((key, text.as_deref()?)))
+    }
+}
+
+/// The words for one tool and its arguments.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct ToolWords {
+    /// For the tool.
+    pub tool: Words,
+    /// For its arguments, by JSON Pointer into the arguments.
+    pub arguments: BTreeMap<Box<str>, Words>,
+}
+
+impl ToolWords {
+    /// Adds to `edits` what it takes to put these words into `definition`; gives the arguments that the
+    /// definition does not have.
+    pub fn edit<'a>(&'a self, definition: Value<'_>, edits: &mut Edits) -> Vec<&'a str> {
+        edits.members(definition, &self.tool);
+        // Clients of 2025-03-26 show the title that stands among the annotations.
+        let annotations = definition.get("annotations");
+        if let (Some(title), Some(old)) =
+            (&self.tool.title, annotations.and_then(|one| one.get("title")))
+        {
+            edits.text(old, title);
+        }
+        let mut missing = Vec::new();
+        for (pointer, words) in &self.arguments {
+            match definition.get("inputSchema").and_then(|schema| argument(schema, pointer)) {
+                Some(schema) => edits.members(schema, words),
+                None => missing.push(&**pointer),
+            }
+        }
+        missing
+    }
+}
+
+/// The schema of the argument at `pointer`, if `schema` describes it: through `properties`, and through
+/// `items` of lists.
+fn argument<'a>(schema: Value<'a>, pointer: &str) -> Option<Value<'a>> {
+    let mut at = schema;
+    for part in pointer.split('/').skip(1) {
+        let name = unescaped(part);
+        at = loop {
+            if let Some(found) = at.get("properties").and_then(|all| all.get(&name)) {
+                break found;
+            }
+            at = at.get("items")?;
+        };
+    }
+    at.is_object().then_some(at)
+}
+
+/// The words for tools of one server, by the names that the server gives them.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Overrides {
+    tools: BTreeMap<Box<str>, ToolWords>,
+    /// What the detectors see in the words, in words for the operator.
+    warnings: Vec<Box<str>>,
+}
+
+impl Overrides {
+    /// These words, in which the detectors see what `warnings` says.
+    #[must_use]
+    pub const fn new(tools: BTreeMap<Box<str>, ToolWords>, warnings: Vec<Box<str>>) -> Self {
+        Self { tools, warnings }
+    }
+
+    /// The words for a tool.
+    #[must_use]
+    pub fn of(&self, tool: &str) -> Option<&ToolWords> {
+        self.tools.get(tool)
+    }
+
+    /// What the detectors see in the words, in words for the operator.
+    #[must_use]
+    pub fn warnings(&self) -> &[Box<str>] {
+        &self.warnings
+    }
+}
+
+/// Changes of a definition that leave every other byte of it as it came.
+#[derive(Debug, Default)]
+pub struct Edits(Vec<(Range<usize>, Vec<u8>)>);
+
+impl Edits {
+    /// Puts a string in the place of `old`.
+    pub fn text(&mut self, old: Value<'_>, text: &str) {
+        let mut new = Vec::new();
+        write_string(&mut new, text);
+        self.0.push((old.span(), new));
+    }
+
+    /// Gives the object `within` these members, in place of those it has.
+    fn members(&mut self, within: Value<'_>, words: &Words) {
+        let mut added = Vec::new();
+        for (key, text) in words.members() {
+            if let Some(old) = within.get(key) {
+                self.text(old, text);
+                continue;
+            }
+            if !added.is_empty() {
+                added.push(b',');
+            }
+            write_string(&mut added, key);
+            added.push(b':');
+            write_string(&mut added, text);
+        }
+        if added.is_empty() {
+            return;
+        }
+        if within.members().next().is_some() {
+            added.push(b',');
+        }
+        let start = within.span().start + 1;
+        self.0.push((start..start, added));
+    }
+
+    /// Writes `definition` with the changes. INVARIANT: they are of parts of it, and none is of a part of
+    /// another.
+    pub fn write(mut self, definition: Value<'_>, out: &mut Vec<u8>) {
+        let (raw, start) = (definition.raw().as_bytes(), definition.span().start);
+        self.0.sort_by_key(|(range, _)| range.start);
+        let mut done = 0;
+        for (range, new) in self.0 {
+            let (from, to) = (range.start - start, range.end - start);
+            out.extend_from_slice(raw.get(done..from).unwrap_or_default());
+            out.extend_from_slice(&new);
+            done = to;
+        }
+        out.extend_from_slice(raw.get(done..).unwrap_or_default());
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Edits, ToolWords, Words};
+    use policy::json::{Bounds, Document};
+
+    fn edited(definition: &'static str, words: &ToolWords) -> (String, Vec<String>) {
+        let document = Document::parse(definition.into(), &Bounds::MESSAGE).unwrap();
+        let (mut edits, mut out) = (Edits::default(), Vec::new());
+        let missing = words.edit(document.root(), &mut edits);
+        let missing = missing.into_iter().map(str::to_owned).collect();
+        edits.write(document.root(), &mut out);
+        (String::from_utf8(out).unwrap(), missing)
+    }
+
+    fn words(title: Option<&str>, description: &str) -> Words {
+        Words { title: title.map(Into::into), description: Some(description.into()) }
+    }
+
+    #[test]
+    fn words_are_replaced_or_added_and_every_other_byte_stays() {
+        let arguments = [
+            ("/path", words(None, "where")),
+            ("/edits/old", words(Some("Old"), "what")),
+            ("/none", words(None, "nothing")),
+        ];
+        let all = ToolWords {
+            tool: words(Some("T"), "a \"b\""),
+            arguments: arguments.map(|(at, words)| (at.into(), words)).into(),
+        };
+        let (text, missing) = edited(
+            r#"{ "name" : "x", "annotations":{"title":"A","readOnlyHint":true}, "description":"no",
+                "inputSchema":{"properties":{"path":{"type":"string"},"none":true,
+                "edits":{"items":{"properties":{"old":{}}}}}} }"#,
+            &all,
+        );
+        let expected = r#"{"title":"T", "name" : "x", "annotations":{"title":"T","readOnlyHint":true}, "description":"a \"b\"",
+                "inputSchema":{"properties":{"path":{"description":"where","type":"string"},"none":true,
+                "edits":{"items":{"properties":{"old":{"title":"Old","description":"what"}}}}}} }"#;
+        assert_eq!(text, expected);
+        assert_eq!(missing, ["/none"]);
+    }
+
+    #[test]
+    fn what_has_no_words_stays_as_it_came() {
+        let definition = r#"{"name":"x","description":"d"}"#;
+        assert_eq!(edited(definition, &ToolWords::default()), (definition.to_owned(), Vec::new()));
+    }
+}

@@ -1,0 +1,40 @@
+//! What is said of a configuration that is valid: what its tools are called, and what is odd about it.
+
+use super::{Server, Settings};
+use crate::naming::NameForm;
+
+/// Something that is said of a configuration.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Remark {
+    /// How things are.
+    Note(String),
+    /// What may be a mistake.
+    Warning(String),
+}
+
+impl Remark {
+    /// All that is said of `settings`, in the order of the file.
+    #[must_use]
+    pub fn all(settings: &Settings) -> Vec<Self> {
+        let mut all: Vec<_> = settings.servers.iter().flat_map(overrides).collect();
+        for route in &settings.routes {
+            let servers = route.servers.iter().map(|index| settings.servers.get(*index));
+            let servers: Vec<_> = servers.flatten().collect();
+            for (place, server) in servers.iter().enumerate() {
+                // That of the self-test is nobody's business.
+                if !server.name.is_reserved() {
+                    let form = NameForm::of(route.prefix, place, servers.len());
+                    let said = form.said(&server.name);
+                    all.push(Self::Note(format!("route {}: {said}", route.path)));
+                }
+            }
+        }
+        all
+    }
+}
+
+/// What the detectors see in the words that the operator has written.
+fn overrides(server: &Server) -> Vec<Remark> {
+    let told = |warning: &Box<str>| Remark::Warning(format!("server `{}`: {warning}", server.name));
+    server.overrides.warnings().iter().map(told).collect()
+}
