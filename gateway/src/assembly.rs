@@ -213,9 +213,12 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let (tasks, limits) = (Tasks::default(), settings.limits);
     let secure = settings.listeners.iter().filter(|one| one.tls.is_some()).map(|one| &*one.name);
     let metrics = Metrics::new(clock.now()).with_certificates(secure);
-    let metrics = Arc::new(metrics.with_inspections(tasks.offload().counts()));
+    let quotas = Arc::new(Quotas::new(&limits, &settings.callers));
+    let metrics = metrics.with_inspections(tasks.offload().counts());
+    let metrics = Arc::new(metrics.with_answers(Arc::clone(&quotas.answers)));
     let counts = Arc::clone(&metrics);
-    let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counts);
+    let shared = Arc::clone(&quotas);
+    let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counts, shared);
     let collector = settings.telemetry.otlp.as_ref().map(|otlp| collector(otlp, &world));
     let telemetry = Telemetry::start(&settings.telemetry, collector.transpose()?, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
@@ -249,7 +252,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
             limits.kept_results_per_caller,
             limits.kept_time,
         )),
-        quotas: Arc::new(Quotas::new(&limits, &settings.callers)),
+        quotas,
         rates: Arc::new(Rates::new(limits.sessions)),
         revoking: watch::Sender::new(()),
         key,
@@ -263,7 +266,8 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
 impl Lasting {
     pub(crate) fn world(&self, tasks: &Tasks) -> World {
         let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
-        World::new(clock, self.limits, tasks.clone(), metrics)
+        let quotas = Arc::clone(&self.quotas);
+        World::new(clock, self.limits, tasks.clone(), metrics, quotas)
     }
 
     /// Builds everything that a configuration needs, beside what is in force: nothing of that changes.

@@ -19,6 +19,7 @@ use policy::inspect::{Detector, Finding};
 use policy::lock::State;
 
 use crate::ending::Outcome;
+use crate::intake::Intake;
 use crate::offload::Counts;
 
 use evaluations::Evaluations;
@@ -269,6 +270,8 @@ pub struct Metrics {
     certificates: Vec<(Box<str>, AtomicU64)>,
     /// Messages that are inspected beside the threads that serve clients.
     inspections: Arc<Counts>,
+    /// Bytes of servers' answers.
+    answers: Arc<Intake>,
     /// Lists that lacked the part of some server.
     pub partial_lists: Counter,
     /// Records that were taken.
@@ -360,6 +363,7 @@ impl Metrics {
             everything_revoked: AtomicU64::new(0),
             certificates: Vec::new(),
             inspections: Arc::default(),
+            answers: Arc::default(),
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
@@ -488,6 +492,12 @@ impl Metrics {
     #[must_use]
     pub fn with_inspections(self, inspections: Arc<Counts>) -> Self {
         Self { inspections, ..self }
+    }
+
+    /// The same, with this count of the bytes of servers' answers.
+    #[must_use]
+    pub fn with_answers(self, answers: Arc<Intake>) -> Self {
+        Self { answers, ..self }
     }
 
     /// Notes when the certificate of a listener ends, in seconds since 1970.
@@ -640,6 +650,18 @@ impl Metrics {
                 "",
                 "Connections of clients.",
                 one(gauge(&self.connections)),
+            ),
+            family(
+                "portcullis.answers_held",
+                "By",
+                "Bytes of answers of servers that are being read or looked at.",
+                one(Value::Gauge(self.answers.bytes() as u64)),
+            ),
+            family(
+                "portcullis.answers_refused",
+                "",
+                "Answers of servers that were given up because too many bytes were being read.",
+                one(Value::Sum(self.answers.refused())),
             ),
             family(
                 "portcullis.inspections_in_flight",

@@ -12,6 +12,7 @@ use crate::clock::{Clock, System};
 use crate::front;
 use crate::metrics::Metrics;
 use crate::pinning::Keeper;
+use crate::quota::Quotas;
 use crate::settings::{Checkpoints, Server, Settings};
 use crate::task::Tasks;
 use crate::upstream::{Hello, Offered, Party, Upstream, UpstreamError, whois};
@@ -79,8 +80,14 @@ pub async fn survey(
     let clock: Arc<dyn Clock> = Arc::new(System);
     let tasks = Tasks::default();
     let metrics = Arc::new(Metrics::new(clock.now()));
-    let world =
-        World::new(Arc::clone(&clock), settings.limits, tasks.clone(), Arc::clone(&metrics));
+    let quotas = Arc::new(Quotas::new(&settings.limits, &[]));
+    let world = World::new(
+        Arc::clone(&clock),
+        settings.limits,
+        tasks.clone(),
+        Arc::clone(&metrics),
+        quotas,
+    );
     settings.audit.sinks.clear();
     settings.audit.checkpoints = Checkpoints::default();
     settings.servers.retain(|server| wanted(server.name.as_str()));

@@ -13,6 +13,7 @@ use crate::fetch::Ways;
 use crate::file;
 use crate::metrics::Metrics;
 use crate::pem::{self, PemError};
+use crate::quota::Quotas;
 use crate::secret::Secret;
 use crate::settings::{Limits, OwnCertificate, SECRET, SecretRef, ServerTls, Way};
 use crate::task::Tasks;
@@ -61,6 +62,8 @@ pub struct World {
     pub tasks: Tasks,
     /// What is counted.
     pub metrics: Arc<Metrics>,
+    /// What is shared, and how much of it one may take.
+    pub quotas: Arc<Quotas>,
     limits: Limits,
     machine: OnceLock<Arc<RootCertStore>>,
 }
@@ -68,8 +71,14 @@ pub struct World {
 impl World {
     /// The world at the time of `clock`.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, limits: Limits, tasks: Tasks, metrics: Arc<Metrics>) -> Self {
-        Self { clock, limits, tasks, metrics, machine: OnceLock::new() }
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        limits: Limits,
+        tasks: Tasks,
+        metrics: Arc<Metrics>,
+        quotas: Arc<Quotas>,
+    ) -> Self {
+        Self { clock, limits, tasks, metrics, quotas, machine: OnceLock::new() }
     }
 
     /// Reads a secret.
