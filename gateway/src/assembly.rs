@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::Uri;
 use policy::offer::Kind;
+use policy::schema::Compiled;
 use rustls::ClientConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -162,6 +163,8 @@ pub struct Lasting {
     calls: Arc<Bounded<(SessionKey, Id), CancellationToken>>,
     results: Arc<Results>,
     quotas: Arc<Quotas>,
+    /// Schemas of tools that are kept compiled.
+    compiled: Arc<Compiled>,
     rates: Arc<Rates>,
     revoking: watch::Sender<()>,
     /// What marks in content are made with.
@@ -215,7 +218,9 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let metrics = Metrics::new(clock.now()).with_certificates(secure);
     let quotas = Arc::new(Quotas::new(&limits, &settings.callers));
     let metrics = metrics.with_inspections(tasks.offload().counts());
-    let metrics = Arc::new(metrics.with_answers(Arc::clone(&quotas.answers)));
+    let compiled = Arc::new(Compiled::new(limits.schemas, limits.schemas_per_server));
+    let metrics = metrics.with_answers(Arc::clone(&quotas.answers));
+    let metrics = Arc::new(metrics.with_schemas(Arc::clone(&compiled)));
     let counts = Arc::clone(&metrics);
     let shared = Arc::clone(&quotas);
     let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counts, shared);
@@ -253,6 +258,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
             limits.kept_time,
         )),
         quotas,
+        compiled,
         rates: Arc::new(Rates::new(limits.sessions)),
         revoking: watch::Sender::new(()),
         key,
@@ -285,6 +291,7 @@ impl Lasting {
         let names = Names::of(&settings);
         let world = self.world(&tasks);
         let policy = std::mem::take(&mut settings.policy).with_key(self.key);
+        let policy = policy.with_compiled(Arc::clone(&self.compiled));
         // What a caller was given a link to can be read after a change of the configuration as well.
         let links = former.map(|(gateway, _)| Arc::clone(gateway.policy.links()));
         let policy = Arc::new(policy.with_links(links.unwrap_or_default()));

@@ -17,6 +17,7 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use policy::control::{Control, Ran};
 use policy::inspect::{Detector, Finding};
 use policy::lock::State;
+use policy::schema::Compiled;
 
 use crate::ending::Outcome;
 use crate::intake::Intake;
@@ -272,6 +273,8 @@ pub struct Metrics {
     inspections: Arc<Counts>,
     /// Bytes of servers' answers.
     answers: Arc<Intake>,
+    /// Schemas that are kept compiled.
+    schemas: Arc<Compiled>,
     /// Lists that lacked the part of some server.
     pub partial_lists: Counter,
     /// Records that were taken.
@@ -364,6 +367,7 @@ impl Metrics {
             certificates: Vec::new(),
             inspections: Arc::default(),
             answers: Arc::default(),
+            schemas: Arc::default(),
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
@@ -498,6 +502,12 @@ impl Metrics {
     #[must_use]
     pub fn with_answers(self, answers: Arc<Intake>) -> Self {
         Self { answers, ..self }
+    }
+
+    /// The same, with this count of schemas that are kept compiled.
+    #[must_use]
+    pub fn with_schemas(self, schemas: Arc<Compiled>) -> Self {
+        Self { schemas, ..self }
     }
 
     /// Notes when the certificate of a listener ends, in seconds since 1970.
@@ -662,6 +672,18 @@ impl Metrics {
                 "",
                 "Answers of servers that were given up because too many bytes were being read.",
                 one(Value::Sum(self.answers.refused())),
+            ),
+            family(
+                "portcullis.schemas_held",
+                "By",
+                "Bytes of schemas that are kept compiled, as they are estimated.",
+                one(Value::Gauge(self.schemas.bytes() as u64)),
+            ),
+            family(
+                "portcullis.schemas_compiled",
+                "",
+                "Schemas that were compiled, again as well.",
+                one(Value::Sum(self.schemas.compilations())),
             ),
             family(
                 "portcullis.inspections_in_flight",
