@@ -220,6 +220,7 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let metrics = metrics.with_inspections(tasks.offload().counts());
     let compiled = Arc::new(Compiled::new(limits.schemas, limits.schemas_per_server));
     let metrics = metrics.with_answers(Arc::clone(&quotas.answers));
+    let metrics = metrics.with_lists(Arc::clone(&quotas.lists));
     let metrics = Arc::new(metrics.with_schemas(Arc::clone(&compiled)));
     let counts = Arc::clone(&metrics);
     let shared = Arc::clone(&quotas);

@@ -22,6 +22,7 @@ use policy::schema::Compiled;
 use crate::ending::Outcome;
 use crate::intake::Intake;
 use crate::offload::Counts;
+use crate::share::Shares;
 
 use evaluations::Evaluations;
 use series::{Names, Series};
@@ -273,6 +274,8 @@ pub struct Metrics {
     inspections: Arc<Counts>,
     /// Bytes of servers' answers.
     answers: Arc<Intake>,
+    /// Bytes of the lists of servers that are kept for callers.
+    lists: Arc<Shares<Arc<str>>>,
     /// Schemas that are kept compiled.
     schemas: Arc<Compiled>,
     /// Lists that lacked the part of some server.
@@ -367,6 +370,7 @@ impl Metrics {
             certificates: Vec::new(),
             inspections: Arc::default(),
             answers: Arc::default(),
+            lists: Shares::new(0, 0),
             schemas: Arc::default(),
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
@@ -502,6 +506,12 @@ impl Metrics {
     #[must_use]
     pub fn with_answers(self, answers: Arc<Intake>) -> Self {
         Self { answers, ..self }
+    }
+
+    /// The same, with this count of the bytes of kept lists.
+    #[must_use]
+    pub fn with_lists(self, lists: Arc<Shares<Arc<str>>>) -> Self {
+        Self { lists, ..self }
     }
 
     /// The same, with this count of schemas that are kept compiled.
@@ -672,6 +682,12 @@ impl Metrics {
                 "",
                 "Answers of servers that were given up because too many bytes were being read.",
                 one(Value::Sum(self.answers.refused())),
+            ),
+            family(
+                "portcullis.lists_held",
+                "By",
+                "Bytes of lists of servers that are kept for callers, as they are estimated.",
+                one(Value::Gauge(self.lists.taken() as u64)),
             ),
             family(
                 "portcullis.schemas_held",
