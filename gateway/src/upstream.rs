@@ -63,7 +63,7 @@ use answer::{Incoming, Messages};
 use breaker::{Breaker, Pass};
 use capable::CapableShelves;
 pub use capable::Offered;
-use catalog::{Shelf, Whom};
+use catalog::Shelf;
 pub use credential::CredentialError;
 use credential::Credentials;
 use desk::Serves;
@@ -80,7 +80,7 @@ use program::Starter;
 pub use request::Manner;
 use request::{Outgoing, Speaker};
 use seat::{Opener, Seats};
-use standing::{Key, Standing};
+use standing::{Key, Standing, Whom};
 use turn::Turn;
 pub use wants::{RESOURCES, Wants, changed, flag, listening_bytes};
 
@@ -177,7 +177,6 @@ impl Upstream {
         let extra = extra(world, &server.headers).map_err(UpstreamError::World)?;
         let asks_callers = credentials.are_of_callers();
         let counts = metrics.server(name.as_str());
-        let known_as: Arc<str> = name.as_str().into();
         let breaker = server
             .circuit_breaker
             .map(|bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now())));
@@ -187,7 +186,7 @@ impl Upstream {
                 let (target, terms) = (target(uri)?, limits.http2_of_servers());
                 let alone = server.tls.http1_alone;
                 let target = if alone { target } else { target.multiplexed(terms, tasks.clone()) };
-                let answers = (Arc::clone(&known_as), Arc::clone(&world.quotas.answers));
+                let answers = (name.as_str().into(), Arc::clone(&world.quotas.answers));
                 Transport::Http(Http::new(uri, target, credentials, extra, limits, answers)?)
             }
             Reach::Old(uri) => {
@@ -199,9 +198,8 @@ impl Upstream {
                     limits,
                     tasks.clone(),
                     Noise::new(Arc::clone(&counts)),
-                    (known_as, Arc::clone(&world.quotas.answers)),
                 );
-                seats(Opener::Old(old))
+                seats(Opener::Old(old.counted(Arc::clone(&world.quotas.answers))))
             }
             Reach::Stdio(program) => {
                 let program = Program { env: Vec::new(), ..program.clone() };

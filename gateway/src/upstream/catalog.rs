@@ -16,7 +16,7 @@ use super::handshake::Known;
 use super::listing::{Listing, Pages};
 use super::party::Party;
 use super::request;
-use super::standing::{Asker, Key};
+use super::standing::Whom;
 use super::turn::Turn;
 use super::{Hello, Transport, Upstream, UpstreamError, http};
 use crate::pinning::Audience;
@@ -27,17 +27,6 @@ use crate::wire::Outcome;
 
 /// Most lists of a caller that make room for one.
 const FORGOTTEN: usize = 16;
-
-/// For whom a server's lists are kept.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Whom {
-    /// The clients of one session.
-    Session(Leg),
-    /// The standing session of one caller.
-    Standing(Key),
-    /// One caller, with clients that say that they can do the same.
-    Caller(Asker),
-}
 
 /// The lists of a server, one for each kind.
 #[derive(Debug, Default)]

@@ -40,8 +40,7 @@ pub(super) struct Old {
     limits: Limits,
     tasks: Tasks,
     noise: Arc<Noise>,
-    /// The name by which its answers are counted, and where.
-    intake: (Arc<str>, Arc<Intake>),
+    intake: Arc<Intake>,
 }
 
 /// What the server is shown: the same for all callers, because they share a stream.
@@ -65,9 +64,14 @@ impl Old {
         limits: Limits,
         tasks: Tasks,
         noise: Arc<Noise>,
-        intake: (Arc<str>, Arc<Intake>),
     ) -> Self {
+        let intake = Arc::default();
         Self { name, uri: uri.clone(), target, shown, limits, tasks, noise, intake }
+    }
+
+    /// The same, with the bytes of events that are being read counted in `intake`.
+    pub(super) fn counted(self, intake: Arc<Intake>) -> Self {
+        Self { intake, ..self }
     }
 
     /// Opens the stream and waits to be told where to send messages.
@@ -122,7 +126,7 @@ impl Old {
         let (waiting, limit) = (std::collections::VecDeque::new(), self.limits.response_body);
         let body = response.into_body();
         let (fair, blanks) = (Fair::new(), Blanks::new());
-        let received = self.intake.1.begin(&self.intake.0, None);
+        let received = self.intake.begin(&self.name.as_str().into(), None);
         let mut stream = Stream { link, body, decoder, waiting, limit, fair, blanks, received };
         let first = stream.next().await?.ok_or(UpstreamError::Incomplete)?;
         if first.name.as_deref() != Some("endpoint") {

@@ -15,7 +15,6 @@ use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::catalog::Whom;
 use super::desk::{Delivered, Desk, Serves, Ticket};
 use super::party::Party;
 use super::stream::Stream;
@@ -55,6 +54,17 @@ impl Party {
         let can = sha256(self.client.capabilities().as_bytes());
         Asker { principal, route: self.route.clone(), can }
     }
+}
+
+/// For whom a server's lists are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Whom {
+    /// The clients of one session.
+    Session(Leg),
+    /// The standing session of one caller.
+    Standing(Key),
+    /// One caller, with clients that say that they can do the same.
+    Caller(Asker),
 }
 
 /// A caller, by what of it a server may make its lists depend on.
