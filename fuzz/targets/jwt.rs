@@ -17,6 +17,7 @@ use gateway::clock::Clock;
 use gateway::identity::{Asked, Identity};
 use gateway::metrics::Metrics;
 use gateway::jose::Algorithm;
+use gateway::quota::Quotas;
 use gateway::resource::Resource;
 use gateway::seal::Sealer;
 use gateway::settings::{self, Issuer, KeySource, Limits, RouteOauth, Scheme};
@@ -79,7 +80,7 @@ static WORLD: LazyLock<Gate> = LazyLock::new(|| {
     let resource = Resource::new("https://gw.example", "/mcp", &oauth, std::slice::from_ref(&issuer), false);
     let settings = settings::Identity { issuers: vec![issuer], ..settings::Identity::default() };
     let limits = Limits::default();
-    let world = World::new(Arc::new(Still(Instant::now())), limits, Tasks::default(), Arc::new(Metrics::new(UNIX_EPOCH)));
+    let world = World::new(Arc::new(Still(Instant::now())), limits, Tasks::default(), Arc::new(Metrics::new(UNIX_EPOCH)), Arc::new(Quotas::new(&limits, &[])));
     let sealer = Arc::new(Sealer::new(&[vec![7; 32]]).expect("a key of 32 bytes"));
     let identity = Identity::new(&settings, &world, &limits, sealer, None).expect("an identity");
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().expect("a runtime");

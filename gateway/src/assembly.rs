@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use http::Uri;
 use policy::offer::Kind;
+use policy::schema::Compiled;
 use rustls::ClientConfig;
 use rustls::pki_types::PrivatePkcs8KeyDer;
 use rustls::pki_types::pem::PemObject as _;
@@ -180,6 +181,8 @@ pub struct Lasting {
     calls: Arc<Bounded<(SessionKey, Id), CancellationToken>>,
     results: Arc<Results>,
     quotas: Arc<Quotas>,
+    /// Schemas of tools that are kept compiled.
+    compiled: Arc<Compiled>,
     rates: Arc<Rates>,
     revoking: watch::Sender<()>,
     /// What marks in content are made with.
@@ -235,9 +238,15 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let (tasks, limits) = (Tasks::default(), settings.limits);
     let secure = settings.listeners.iter().filter(|one| one.tls.is_some()).map(|one| &*one.name);
     let metrics = Metrics::new(clock.now()).with_certificates(secure);
-    let metrics = Arc::new(metrics.with_inspections(tasks.offload().counts()));
+    let quotas = Arc::new(Quotas::new(&limits, &settings.callers));
+    let metrics = metrics.with_inspections(tasks.offload().counts());
+    let compiled = Arc::new(Compiled::new(limits.schemas, limits.schemas_per_server));
+    let metrics = metrics.with_answers(Arc::clone(&quotas.answers));
+    let metrics = metrics.with_lists(Arc::clone(&quotas.lists));
+    let metrics = Arc::new(metrics.with_schemas(Arc::clone(&compiled)));
     let counts = Arc::clone(&metrics);
-    let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counts);
+    let shared = Arc::clone(&quotas);
+    let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counts, shared);
     let collector = settings.telemetry.otlp.as_ref().map(|otlp| collector(otlp, &world));
     let telemetry = Telemetry::start(&settings.telemetry, collector.transpose()?, &metrics, &clock);
     let telemetry = Arc::new(telemetry.map_err(StartError::Threads)?);
@@ -276,7 +285,8 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
             limits.kept_results_per_caller,
             limits.kept_time,
         )),
-        quotas: Arc::new(Quotas::new(&limits, &settings.callers)),
+        quotas,
+        compiled,
         rates: Arc::new(Rates::new(limits.sessions)),
         revoking: watch::Sender::new(()),
         key,
@@ -290,7 +300,9 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
 impl Lasting {
     pub(crate) fn world(&self, tasks: &Tasks) -> World {
         let (clock, metrics) = (Arc::clone(&self.clock), Arc::clone(&self.metrics));
-        World::new(clock, self.limits, tasks.clone(), metrics).with_secrets(&self.secrets)
+        let quotas = Arc::clone(&self.quotas);
+        let world = World::new(clock, self.limits, tasks.clone(), metrics, quotas);
+        world.with_secrets(&self.secrets)
     }
 
     /// Builds everything that a configuration needs, beside what is in force: nothing of that changes.
@@ -308,6 +320,7 @@ impl Lasting {
         let (names, remarks) = (Names::of(&settings), Remark::all(&settings));
         let world = self.world(&tasks);
         let policy = std::mem::take(&mut settings.policy).with_key(self.key);
+        let policy = policy.with_compiled(Arc::clone(&self.compiled));
         // What a caller was given a link to can be read after a change of the configuration as well.
         let links = former.map(|(gateway, _)| Arc::clone(gateway.policy.links()));
         let policy = Arc::new(policy.with_links(links.unwrap_or_default()));

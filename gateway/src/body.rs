@@ -65,6 +65,12 @@ impl Pieces {
         Ok(())
     }
 
+    /// How much has come.
+    #[must_use]
+    pub fn length(&self) -> usize {
+        self.first.len() + self.more.len()
+    }
+
     /// All of it.
     #[must_use]
     pub fn whole(self) -> Bytes {

@@ -5,7 +5,7 @@
 //! conversation is gone goes on with a new one. It is kept in memory; a store that replicas share
 //! would take the place of [`Conversations`] and [`Replay`].
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
@@ -70,8 +70,9 @@ pub struct Conversation {
     streams: Mutex<Streams>,
     questions: Mutex<BTreeMap<i64, oneshot::Sender<Outcome>>>,
     next: AtomicI64,
-    /// The resources it subscribes to, by the place of their server.
-    watched: Mutex<BTreeSet<(usize, Box<str>)>>,
+    /// The resources it subscribes to, by the place of their server, each with the bytes that it takes of the
+    /// share of its caller.
+    watched: Mutex<BTreeMap<(usize, Box<str>), Share<Holder>>>,
     /// Tells whoever listens for the session that it wants to hear something else now.
     rewatch: Notify,
     /// Counts what it has wanted to hear.
@@ -311,18 +312,18 @@ impl Conversation {
         *self.level.lock().unwrap_or_else(PoisonError::into_inner) = Some(level);
     }
 
-    /// Subscribes to a resource of the server at `place`, or no longer; says whether there was
-    /// room.
+    /// Subscribes to a resource of the server at `place`, with the share of its bytes, or with none no longer;
+    /// says whether there was room.
     #[must_use]
-    pub fn watch(&self, place: usize, uri: &str, wanted: bool) -> bool {
+    pub fn watch(&self, place: usize, uri: &str, wanted: Option<Share<Holder>>) -> bool {
         let mut watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
         let key = (place, uri.into());
-        if !wanted {
-            watched.remove(&key);
-        } else if watched.len() >= SUBSCRIPTIONS && !watched.contains(&key) {
-            return false;
-        } else {
-            watched.insert(key);
+        match wanted {
+            None => drop(watched.remove(&key)),
+            Some(_) if watched.len() >= SUBSCRIPTIONS && !watched.contains_key(&key) => {
+                return false;
+            }
+            Some(share) => drop(watched.insert(key, share)),
         }
         drop(watched);
         self.wanted.fetch_add(1, Ordering::AcqRel);
@@ -361,7 +362,7 @@ impl Conversation {
     #[must_use]
     pub fn watched(&self, place: usize) -> Vec<Box<str>> {
         let watched = self.watched.lock().unwrap_or_else(PoisonError::into_inner);
-        watched.iter().filter(|(at, _)| *at == place).map(|(_, uri)| uri.clone()).collect()
+        watched.keys().filter(|(at, _)| *at == place).map(|(_, uri)| uri.clone()).collect()
     }
 
     /// Resolves when the client subscribes to something else.

@@ -12,6 +12,7 @@ use crate::clock::{Clock, System};
 use crate::identity::{ClaimError, Confirmation, Identity, TokenError};
 use crate::jose::JoseError;
 use crate::metrics::Metrics;
+use crate::quota::Quotas;
 use crate::resource::Resource;
 use crate::seal::{SealError, Sealer};
 use crate::settings::revoked::{self, RevokedError};
@@ -260,7 +261,8 @@ pub async fn examine(
     }
     let (clock, tasks): (Arc<dyn Clock>, _) = (Arc::new(System), Tasks::default());
     let metrics = Arc::new(Metrics::new(clock.now()));
-    let world = World::new(clock, settings.limits, tasks, metrics);
+    let quotas = Arc::new(Quotas::new(&settings.limits, &[]));
+    let world = World::new(clock, settings.limits, tasks, metrics, quotas);
     let sealer = Arc::new(Sealer::new(&[]).map_err(ExamineError::Random)?);
     let identity = Identity::new(&settings.identity, &world, &settings.limits, sealer, None)?;
     let verdict = match identity.examine(&resource, token).await {

@@ -257,6 +257,7 @@ impl Failure {
             Self::Share(Quota::Parked) => "share-parked",
             Self::Share(Quota::Sessions) => "share-sessions",
             Self::Share(Quota::Streams) => "share-streams",
+            Self::Share(Quota::Subscriptions) => "share-subscriptions",
             Self::Framing => "framing",
             Self::Rate(_) => "rate-limited",
             Self::MediaType => "media-type",
@@ -457,6 +458,7 @@ impl Failure {
                     Quota::Parked => "too many calls of this caller wait for its answer",
                     Quota::Sessions => "too many sessions of this caller",
                     Quota::Streams => "too many event streams of this caller",
+                    Quota::Subscriptions => "too many bytes of resources this caller listens for",
                 };
                 let status = StatusCode::TOO_MANY_REQUESTS;
                 let public = plain(status, code::INTERNAL, &format!("{message}; try again"));
@@ -575,6 +577,11 @@ impl Failure {
                 of_request(StatusCode::GATEWAY_TIMEOUT),
                 code::INTERNAL,
                 "the server did not answer in time",
+            ),
+            Self::Upstream(UpstreamError::Memory(_)) => plain(
+                of_request(StatusCode::SERVICE_UNAVAILABLE),
+                code::INTERNAL,
+                "too many bytes of answers are being read; the call was made, and its answer is withheld",
             ),
             Self::Upstream(UpstreamError::Open(wait)) => {
                 let message =

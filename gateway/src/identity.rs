@@ -506,6 +506,7 @@ mod tests {
             limits,
             Tasks::default(),
             Arc::new(Metrics::new(System.now())),
+            Arc::new(crate::quota::Quotas::new(&limits, &[])),
         );
         let sealer = Arc::new(Sealer::new(&[]).unwrap());
         let identity = Identity::new(&settings, &world, &limits, sealer, None).unwrap();

@@ -19,6 +19,7 @@ pub mod sse;
 pub mod fair;
 pub mod bounded;
 pub mod share;
+pub mod intake;
 pub mod offload;
 pub mod task;
 pub mod file;

@@ -17,10 +17,13 @@ use arc_swap::{ArcSwap, ArcSwapOption};
 use policy::control::{Control, Ran};
 use policy::inspect::{Detector, Finding};
 use policy::lock::State;
+use policy::schema::Compiled;
 
 use crate::detail::Detail;
 use crate::ending::Outcome;
+use crate::intake::Intake;
 use crate::offload::Counts;
+use crate::share::Shares;
 
 use evaluations::Evaluations;
 use series::{Labelled, Series};
@@ -282,6 +285,12 @@ pub struct Metrics {
     certificates: Vec<(Box<str>, AtomicU64)>,
     /// Messages that are inspected beside the threads that serve clients.
     inspections: Arc<Counts>,
+    /// Bytes of servers' answers.
+    answers: Arc<Intake>,
+    /// Bytes of the lists of servers that are kept for callers.
+    lists: Arc<Shares<Arc<str>>>,
+    /// Schemas that are kept compiled.
+    schemas: Arc<Compiled>,
     /// Lists that lacked the part of some server.
     pub partial_lists: Counter,
     /// Records that were taken.
@@ -378,6 +387,9 @@ impl Metrics {
             everything_revoked: AtomicU64::new(0),
             certificates: Vec::new(),
             inspections: Arc::default(),
+            answers: Arc::default(),
+            lists: Shares::new(0, 0),
+            schemas: Arc::default(),
             partial_lists: Counter::default(),
             audit_records: Counter::default(),
             audit_failures: Counter::default(),
@@ -515,6 +527,24 @@ impl Metrics {
     #[must_use]
     pub fn with_inspections(self, inspections: Arc<Counts>) -> Self {
         Self { inspections, ..self }
+    }
+
+    /// The same, with this count of the bytes of servers' answers.
+    #[must_use]
+    pub fn with_answers(self, answers: Arc<Intake>) -> Self {
+        Self { answers, ..self }
+    }
+
+    /// The same, with this count of the bytes of kept lists.
+    #[must_use]
+    pub fn with_lists(self, lists: Arc<Shares<Arc<str>>>) -> Self {
+        Self { lists, ..self }
+    }
+
+    /// The same, with this count of schemas that are kept compiled.
+    #[must_use]
+    pub fn with_schemas(self, schemas: Arc<Compiled>) -> Self {
+        Self { schemas, ..self }
     }
 
     /// Notes when the certificate of a listener ends, in seconds since 1970.
@@ -687,6 +717,36 @@ impl Metrics {
                 "",
                 "Connections of clients.",
                 one(gauge(&self.connections)),
+            ),
+            family(
+                "portcullis.answers_held",
+                "By",
+                "Bytes of answers of servers that are being read or looked at.",
+                one(Value::Gauge(self.answers.bytes() as u64)),
+            ),
+            family(
+                "portcullis.answers_refused",
+                "",
+                "Answers of servers that were given up because too many bytes were being read.",
+                one(Value::Sum(self.answers.refused())),
+            ),
+            family(
+                "portcullis.lists_held",
+                "By",
+                "Bytes of lists of servers that are kept for callers, as they are estimated.",
+                one(Value::Gauge(self.lists.taken() as u64)),
+            ),
+            family(
+                "portcullis.schemas_held",
+                "By",
+                "Bytes of schemas that are kept compiled, as they are estimated.",
+                one(Value::Gauge(self.schemas.bytes() as u64)),
+            ),
+            family(
+                "portcullis.schemas_compiled",
+                "",
+                "Schemas that were compiled, again as well.",
+                one(Value::Sum(self.schemas.compilations())),
             ),
             family(
                 "portcullis.inspections_in_flight",

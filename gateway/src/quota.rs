@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use policy::principal::Principal;
 
+use crate::intake::Intake;
 use crate::settings::{CallerLimits, Limits};
 use crate::share::{Holder, Shares};
 
@@ -26,6 +27,8 @@ pub enum Quota {
     Sessions,
     /// Event streams that belong to no call.
     Streams,
+    /// Bytes of the URIs that are listened for.
+    Subscriptions,
 }
 
 impl Quota {
@@ -39,6 +42,7 @@ impl Quota {
             Self::Parked => "parkedPerCaller",
             Self::Sessions => "sessionsPerCaller",
             Self::Streams => "eventStreamsPerCaller",
+            Self::Subscriptions => "subscriptionsPerCaller",
         }
     }
 }
@@ -58,6 +62,12 @@ pub struct Quotas {
     pub parked: Arc<Shares<Holder>>,
     /// Event streams that belong to no call, by caller.
     pub streams: Arc<Shares<Holder>>,
+    /// Bytes of the URIs that are listened for, by caller.
+    pub subscriptions: Arc<Shares<Holder>>,
+    /// Bytes of kept lists, by the id of the caller that they were read for.
+    pub lists: Arc<Shares<Arc<str>>>,
+    /// Bytes of answers of servers.
+    pub answers: Arc<Intake>,
 }
 
 impl Quotas {
@@ -84,6 +94,13 @@ impl Quotas {
             streams: shares(limits.event_streams, limits.event_streams_per_caller, |one| {
                 one.event_streams
             }),
+            subscriptions: Shares::new(limits.subscriptions, limits.subscriptions_per_caller),
+            lists: Shares::new(limits.lists, limits.lists_per_caller),
+            answers: Arc::new(Intake::new(
+                limits.answers,
+                limits.answers_per_caller,
+                limits.answers_per_server,
+            )),
         }
     }
 }

@@ -195,6 +195,11 @@ impl<K: Clone + Eq + Hash> Share<K> {
         self.amount += std::mem::take(&mut added.amount);
         Ok(())
     }
+
+    /// Adds another share of the same holder, to be given back with this one.
+    pub fn join(&mut self, mut other: Self) {
+        self.amount += std::mem::take(&mut other.amount);
+    }
 }
 
 impl<K: Clone + Eq + Hash> Drop for Share<K> {

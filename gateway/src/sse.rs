@@ -95,6 +95,12 @@ impl Decoder {
         std::mem::replace(&mut self.blank, 0)
     }
 
+    /// Bytes of the event and the line that have begun and not ended.
+    #[must_use]
+    pub const fn held(&self) -> usize {
+        self.line.len() + self.data.len()
+    }
+
     fn hold(&mut self, bytes: &[u8]) -> Result<(), TooLong> {
         if self.line.len() + bytes.len() > self.limit {
             return Err(TooLong { limit: self.limit });

@@ -18,6 +18,7 @@ use crate::clock::{Clock, System};
 use crate::front;
 use crate::metrics::Metrics;
 use crate::pinning::Keeper;
+use crate::quota::Quotas;
 use crate::report::Chain;
 use crate::settings::{Checkpoints, Reach, Server, Settings};
 use crate::task::Tasks;
@@ -123,8 +124,9 @@ pub async fn survey(
     let tasks = Tasks::default();
     let metrics = Arc::new(Metrics::new(clock.now()));
     settings.limits.answer_time = settings.limits.answer_time.min(asking.patience);
-    let world =
-        World::new(Arc::clone(&clock), settings.limits, tasks.clone(), Arc::clone(&metrics));
+    let quotas = Arc::new(Quotas::new(&settings.limits, &[]));
+    let (limits, counted) = (settings.limits, Arc::clone(&metrics));
+    let world = World::new(Arc::clone(&clock), limits, tasks.clone(), counted, quotas);
     settings.audit.sinks.clear();
     settings.audit.checkpoints = Checkpoints::default();
     settings.servers.retain(|server| wanted(server.name.as_str()));

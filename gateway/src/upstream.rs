@@ -29,8 +29,8 @@ mod catalog;
 mod capable;
 mod feed;
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
@@ -57,6 +57,7 @@ use crate::protocol::{Era, Version};
 use crate::secrets::LiveSecret;
 use crate::session::Leg;
 use crate::settings::{Limits, Program, Protocol, Reach, Server, Value};
+use crate::share::Shares;
 use crate::task::Tasks;
 use crate::wire::{Id, Message, Outcome};
 use crate::world::{World, WorldError};
@@ -66,7 +67,7 @@ use answer::{Incoming, Messages};
 use breaker::{Breaker, Pass};
 use capable::CapableShelves;
 pub use capable::Offered;
-use catalog::{Shelf, Whom};
+use catalog::Shelf;
 pub use credential::CredentialError;
 use credential::Credentials;
 use desk::Serves;
@@ -83,9 +84,9 @@ use program::Starter;
 pub use request::Manner;
 use request::{Outgoing, Speaker};
 use seat::{Opener, Seats};
-use standing::{Key, OwnDesk, Standing};
+use standing::{Key, OwnDesk, Standing, Whom};
 use turn::Turn;
-pub use wants::{RESOURCES, Wants, changed, flag};
+pub use wants::{RESOURCES, Wants, changed, flag, listening_bytes};
 
 /// The first id used towards a server. All have ten digits for a long time to come, so that two
 /// answers that say the same differ in those digits alone.
@@ -131,6 +132,12 @@ pub struct Upstream {
     /// What it offers to all, and what it offers to one.
     shared: Arc<Shelf>,
     shelves: Bounded<Whom, Arc<Shelf>>,
+    /// How many of those one caller may have.
+    places: Arc<Shares<Arc<str>>>,
+    /// Lists on them by their digest: one that several are shown is kept once.
+    same: Bounded<[u8; 32], Weak<Listing>>,
+    /// Bytes of kept lists, of all servers.
+    lists: Arc<Shares<Arc<str>>>,
     /// What it offers to clients that can be asked something.
     capable: CapableShelves,
     /// Sessions the gateway keeps for callers who have none of their own.
@@ -189,7 +196,8 @@ impl Upstream {
                 let (target, terms) = (target(uri)?, limits.http2_of_servers());
                 let alone = server.tls.http1_alone;
                 let target = if alone { target } else { target.multiplexed(terms, tasks.clone()) };
-                Transport::Http(Http::new(uri, target, credentials, extra, limits)?)
+                let answers = (name.as_str().into(), Arc::clone(&world.quotas.answers));
+                Transport::Http(Http::new(uri, target, credentials, extra, limits, answers)?)
             }
             Reach::Old(uri) => {
                 let old = Old::new(
@@ -201,7 +209,7 @@ impl Upstream {
                     tasks.clone(),
                     Noise::new(Arc::clone(&counts)),
                 );
-                seats(Opener::Old(old))
+                seats(Opener::Old(old.counted(Arc::clone(&world.quotas.answers))))
             }
             Reach::Stdio(program) => {
                 let program = Program { env: Vec::new(), ..program.clone() };
@@ -210,6 +218,7 @@ impl Upstream {
                 let starter =
                     Starter::new(name.clone(), program, env, limits, tasks.clone(), noise);
                 let starter = starter.known_to(Arc::clone(&keeper));
+                let starter = starter.counted(Arc::clone(&world.quotas.answers));
                 seats(Opener::Program(starter))
             }
         };
@@ -238,6 +247,9 @@ impl Upstream {
             begins_late: AtomicBool::new(false),
             shared: Arc::default(),
             shelves: Bounded::new(limits.sessions),
+            places: Shares::new(limits.sessions, limits.sessions_per_caller),
+            same: Bounded::new(limits.sessions),
+            lists: Arc::clone(&world.quotas.lists),
             capable: CapableShelves::new(&server.asks),
             standing: Bounded::new(limits.sessions),
             desks: Bounded::new(limits.sessions),
@@ -414,11 +426,7 @@ impl Upstream {
             return Ok(Some(leg.clone()));
         }
         let known = self.known(party).await?;
-        let own = match &self.transport {
-            Transport::Http(_) => known.hello.era == Era::Legacy,
-            Transport::Channel(seats) => seats.own(),
-        };
-        if own && party.principal.is_some() {
+        if self.keeps_sessions(known.hello.era) && party.principal.is_some() {
             return self.standing(party).await.map(Some);
         }
         Ok(known.leg.clone())
@@ -507,6 +515,7 @@ impl Upstream {
             aside: None,
             reports: false,
             last: None,
+            received: None,
         };
         answer.aside = self.aside(&answer);
         let speaker = answer.party.speaker(answer.leg.as_ref());
@@ -752,6 +761,11 @@ impl Upstream {
             Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
             // It was not asked.
             Err(UpstreamError::Crowded | UpstreamError::Processes(_)) => {}
+            // It answers; there is no room for what it says.
+            Err(error @ UpstreamError::Memory(_)) => {
+                let error = crate::report::Chain(error);
+                tracing::debug!(server = %self.name, %error, "an answer was not read to its end");
+            }
             Err(error) if error.is_open() => {}
             // It is there; what it was shown, or who was shown for, is the matter.
             Err(

@@ -10,6 +10,7 @@ use crate::clock::Clock;
 use crate::fetch::Ways;
 use crate::metrics::Metrics;
 use crate::pem::{self, PemError};
+use crate::quota::Quotas;
 use crate::secret::Secret;
 use crate::secrets::{self, LiveSecret, ReadOnce, SecretError, SecretStore};
 use crate::settings::{Limits, OwnCertificate, SecretRef, ServerTls, Way};
@@ -55,6 +56,8 @@ pub struct World {
     pub metrics: Arc<Metrics>,
     /// The secrets that are in use.
     pub secrets: Arc<SecretStore>,
+    /// What is shared, and how much of it one may take.
+    pub quotas: Arc<Quotas>,
     read: ReadOnce,
     limits: Limits,
     machine: OnceLock<Arc<RootCertStore>>,
@@ -63,10 +66,16 @@ pub struct World {
 impl World {
     /// The world at the time of `clock`.
     #[must_use]
-    pub fn new(clock: Arc<dyn Clock>, limits: Limits, tasks: Tasks, metrics: Arc<Metrics>) -> Self {
+    pub fn new(
+        clock: Arc<dyn Clock>,
+        limits: Limits,
+        tasks: Tasks,
+        metrics: Arc<Metrics>,
+        quotas: Arc<Quotas>,
+    ) -> Self {
         let secrets = Arc::new(SecretStore::new(Arc::clone(&clock), Arc::clone(&metrics)));
         let (read, machine) = (ReadOnce::default(), OnceLock::new());
-        Self { clock, limits, tasks, metrics, secrets, read, machine }
+        Self { clock, limits, tasks, metrics, secrets, quotas, read, machine }
     }
 
     /// The same world, with the secrets of `store`.

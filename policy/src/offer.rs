@@ -15,7 +15,7 @@ use crate::labels::Labels;
 use crate::mirror::{self, Mirrored};
 use crate::name::{NameError, OfferName, ServerName};
 use crate::pin::{Digest, Subject};
-use crate::schema::Schema;
+use crate::schema::Compilable;
 use crate::uri::{self, ResourceUri, UriError};
 use crate::work::Budget;
 
@@ -41,11 +41,11 @@ pub struct Offer {
     schemas: Schemas,
 }
 
-/// The schemas of a tool, made ready when they are first needed.
+/// The schemas of a tool, found when they are first needed.
 #[derive(Clone, Debug, Default)]
 struct Schemas {
-    input: OnceLock<Option<Arc<Schema>>>,
-    output: OnceLock<Option<Arc<Schema>>>,
+    input: OnceLock<Option<Arc<Compilable>>>,
+    output: OnceLock<Option<Arc<Compilable>>>,
     labels: OnceLock<Labels>,
 }
 
@@ -202,9 +202,9 @@ impl Offer {
         if *of == excused { cleaned.clone() } else { clean() }
     }
 
-    /// Whether its schemas and labels have been worked out, which a call needs.
+    /// Whether its schemas have been found and its labels worked out, which a call needs.
     #[must_use]
-    pub fn is_ready(&self) -> bool {
+    pub(crate) fn is_ready(&self) -> bool {
         let Schemas { input, output, labels } = &self.schemas;
         self.kind != Kind::Tool
             || input.get().is_some() && output.get().is_some() && labels.get().is_some()
@@ -217,16 +217,16 @@ impl Offer {
         }
     }
 
-    /// What its arguments have to be like; worked out once for each digest. `None` where it does not
+    /// What its arguments have to be like; found once for each digest. `None` where it does not
     /// say.
     #[must_use]
-    pub fn input(&self) -> Option<&Arc<Schema>> {
+    pub fn input(&self) -> Option<&Arc<Compilable>> {
         self.schemas.input.get_or_init(|| self.schema("inputSchema")).as_ref()
     }
 
     /// The same of what it gives back, as `structuredContent`.
     #[must_use]
-    pub fn output(&self) -> Option<&Arc<Schema>> {
+    pub fn output(&self) -> Option<&Arc<Compilable>> {
         self.schemas.output.get_or_init(|| self.schema("outputSchema")).as_ref()
     }
 
@@ -239,10 +239,10 @@ impl Offer {
         })
     }
 
-    fn schema(&self, member: &str) -> Option<Arc<Schema>> {
+    fn schema(&self, member: &str) -> Option<Arc<Compilable>> {
         let tool = self.kind == Kind::Tool;
         let schema = self.definition().get(member).filter(|_| tool)?;
-        Some(Arc::new(Schema::new(schema)))
+        Some(Arc::new(Compilable::new(schema)))
     }
 
     /// The whole definition, kept alive.

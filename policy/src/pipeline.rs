@@ -29,7 +29,7 @@ use crate::places::Answer;
 use crate::principal::Principal;
 use crate::registry::{Registered, Registry};
 use crate::revoked::Revoked;
-use crate::schema::Schema;
+use crate::schema::{Compilable, Compiled};
 use crate::shadow::{Shadowing, Shadows};
 use crate::work::Budget;
 
@@ -61,7 +61,7 @@ pub struct Permit {
 #[derive(Debug, Default)]
 struct Terms {
     /// What the result has to be like, and what is done if it is not.
-    output: Option<(Arc<Schema>, Mode)>,
+    output: Option<(Arc<Compilable>, Mode)>,
     /// Members that this caller does not see.
     hidden: Concealed,
     /// Members that are labelled, whoever sees them.
@@ -121,6 +121,12 @@ pub struct Expectation {
 }
 
 impl Expectation {
+    /// Whether what the reply is held to has been worked out.
+    #[must_use]
+    pub fn is_ready(&self) -> bool {
+        self.terms.output.as_ref().is_none_or(|(schema, _)| schema.is_compiled())
+    }
+
     /// The rule that allowed the call.
     #[must_use]
     pub const fn rule(&self) -> &RuleId {
@@ -250,6 +256,7 @@ pub struct Policy {
     constraints: Vec<Constraint>,
     shadows: ArcSwap<Shadows>,
     links: Arc<Links>,
+    compiled: Arc<Compiled>,
     registry: Registry,
 }
 
@@ -319,6 +326,21 @@ impl Policy {
     #[must_use]
     pub fn with_links(self, links: Arc<Links>) -> Self {
         Self { links, ..self }
+    }
+
+    /// The same, with schemas compiled among these.
+    #[must_use]
+    pub fn with_compiled(self, compiled: Arc<Compiled>) -> Self {
+        Self { compiled, ..self }
+    }
+
+    /// Whether what a call of a tool needs has been worked out: its labels, and its compiled schema where
+    /// arguments are held to that.
+    #[must_use]
+    pub fn is_ready(&self, server: &ServerName, offer: &Offer) -> bool {
+        let unchecked = || self.contents.of(server).input_schema == Mode::Off;
+        let compiled = || offer.input().is_none_or(|schema| schema.is_compiled());
+        offer.is_ready() && (unchecked() || compiled())
     }
 
     /// The links that callers were given.

@@ -6,6 +6,7 @@
 mod cost;
 mod keywords;
 mod patterns;
+mod room;
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -15,6 +16,7 @@ use jsonschema::{PatternOptions, ValidationError, Validator};
 use serde_json::{Map, Number};
 
 use self::keywords::Holds;
+pub use self::room::{Compilable, Compiled};
 use crate::json::{Kind, Value};
 use crate::work::Budget;
 
@@ -28,6 +30,10 @@ const PLACE: usize = 512;
 /// Most units that a check may have cost for its failure to be told in detail: telling costs a multiple of
 /// finding.
 const TOLD: u64 = 16 << 20;
+
+/// Bytes that each byte of a schema takes when it is ready, about, and that every schema takes.
+const EACH_BYTE: usize = 12;
+const LEAST: usize = 2048;
 
 /// Why nothing fits a schema that cannot be used.
 const UNUSABLE: &str = "the schema in the definition cannot be used";
@@ -44,6 +50,10 @@ pub struct Schema(Result<Ready, &'static str>);
 struct Ready {
     schema: serde_json::Value,
     validator: Validator,
+    /// About how many bytes its automata take.
+    automata: usize,
+    /// Bytes of its text.
+    length: usize,
 }
 
 /// Something that is not as the schema says.
@@ -59,18 +69,28 @@ impl Schema {
     /// Makes a schema ready. One that cannot be used fits nothing.
     #[must_use]
     pub fn new(schema: Value<'_>) -> Self {
-        let mut parts = 0;
+        let (mut parts, length) = (0, schema.raw().len());
         let small = plain(schema, &mut parts).filter(|_| parts <= PARTS);
         let small = small.filter(|schema| Walk::new(schema).cost().is_some());
         Self(small.ok_or(UNUSABLE).and_then(|schema| {
-            if !patterns::are_few(&schema) {
-                return Err(PATTERNS);
-            }
+            let automata = patterns::weight(&schema).ok_or(PATTERNS)?;
             let matched = PatternOptions::regex().size_limit(patterns::LARGE);
             let options = jsonschema::options().with_pattern_options(matched);
             let validator = options.build(&schema).map_err(|_error| UNUSABLE)?;
-            Ok(Ready { schema, validator })
+            Ok(Ready { schema, validator, automata, length })
         }))
+    }
+
+    /// About how many bytes it takes to keep it.
+    #[must_use]
+    pub fn weight(&self) -> usize {
+        let ready = |ready: &Ready| ready.automata + EACH_BYTE * ready.length;
+        LEAST + self.0.as_ref().map_or(0, ready)
+    }
+
+    /// About how many units making it ready takes beside reading it.
+    fn work(&self) -> usize {
+        self.0.as_ref().map_or(0, |ready| ready.automata / patterns::COPIES)
     }
 
     /// Whether arguments are as the schema says. One that is `null` counts as absent if it fits no
@@ -113,7 +133,7 @@ impl Schema {
 
     fn fits(&self, value: &serde_json::Value, budget: &Budget) -> Result<(), Misfit> {
         let of_all = |note: &str| Err(Misfit { at: String::new(), note: note.to_owned() });
-        let Ready { schema, validator } = match &self.0 {
+        let Ready { schema, validator, .. } = match &self.0 {
             Ok(ready) => ready,
             Err(why) => return of_all(why),
         };

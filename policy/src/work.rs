@@ -121,6 +121,12 @@ impl Budget {
         self.exhausted.get()
     }
 
+    /// How many units are left.
+    #[must_use]
+    pub fn left(&self) -> u64 {
+        self.limit.saturating_sub(self.spent.get())
+    }
+
     /// How many units have been asked for.
     #[must_use]
     pub fn spent(&self) -> u64 {

@@ -238,6 +238,12 @@ fn a_share_is_no_more_than_all_there_is() {
         "replayMemory: 1MiB\n  replayMemoryPerCaller: 2MiB",
         "keptResults: 1MiB\n  keptResultsPerCaller: 2MiB",
         "requestBodies: 1MiB",
+        "answers: 64MiB\n  answersPerCaller: 65MiB",
+        "answers: 64MiB\n  answersPerServer: 65MiB",
+        "answersPerServer: 15MiB",
+        "lists: 1MiB\n  listsPerCaller: 2MiB",
+        "schemas: 1MiB\n  schemasPerServer: 2MiB",
+        "subscriptions: 1MiB\n  subscriptionsPerCaller: 2MiB",
     ] {
         let limits = limits.replace("\n  ", "\n");
         let output = Config::of(&server.url()).limits(&limits).refused();
@@ -281,5 +287,246 @@ fn shares_of_callers_that_cannot_be_are_refused() {
             Config::of(&server.url()).limits(&format!("inFlight: 8\ncallers: [{callers}]"));
         let said = String::from_utf8_lossy(&config.refused().stderr).into_owned();
         assert!(said.contains(part), "{callers}: {said}");
+    }
+}
+
+/// A number among the metrics.
+fn count(gateway: &Gateway, name: &str) -> u64 {
+    let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+    let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
+    line.unwrap_or_else(|| panic!("{name} in {metrics}")).parse().unwrap()
+}
+
+/// A server with the tools `big`, which answers with 100 KB, `quick`, and `stalls`, which begins such an answer, as
+/// JSON or as an event, and does not go on before the sender is dropped.
+fn stalling(era: Era) -> (Server, Sender<()>) {
+    let (release, wait) = channel::<()>();
+    let wait = Mutex::new(wait);
+    let tools = json!([tool("stalls"), tool("big"), tool("quick")]);
+    let text = "plain words and so on ".repeat(4600);
+    let server = Server::with(era, tools, move |call, stream| {
+        let arguments = &call.body["params"]["arguments"];
+        match call.tool() {
+            "big" => return stream.write_all(&call.text(&text)).is_ok(),
+            "quick" => return stream.write_all(&call.text("done")).is_ok(),
+            _ => {}
+        }
+        let head = match arguments["kind"].as_str() {
+            Some("events") => "content-type: text/event-stream\r\nconnection: close\r\n\r\ndata: ",
+            _ => "content-type: application/json\r\ncontent-length: 200000\r\n\r\n",
+        };
+        let begun = format!("HTTP/1.1 200 OK\r\n{head}{{\"text\":\"{text}");
+        drop(stream.write_all(begun.as_bytes()));
+        wait.lock().unwrap().recv().unwrap_or_default();
+        false
+    });
+    (server, release)
+}
+
+#[test]
+fn answers_that_do_not_end_leave_room_for_those_of_others() {
+    for (era, kind) in ERAS.into_iter().flat_map(|era| ["json", "events"].map(|kind| (era, kind))) {
+        let (server, release) = stalling(era);
+        let limits = "responseBody: 256KiB\nanswers: 1MiB\nanswersPerCaller: 256KiB\n\
+                      answersPerServer: 512KiB";
+        let gateway = start(&server, limits);
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        let stalled = [1, 2].map(|id| {
+            let params = json!({ "name": "stalls", "arguments": { "kind": kind } });
+            begun(&gateway, &ana.call_bytes(&json!(id), &params))
+        });
+        let held = || count(&gateway, "portcullis_answers_held_bytes");
+        eventually("both answers are being read", || (held() == 256 * 1024).then_some(()));
+        let over = ana.call("big", &json!({})).json();
+        assert!(over["error"]["message"].as_str().unwrap().contains("too many bytes"), "{over}");
+        let is = |record: &Value| record["reason"] == "upstream-memory" && record["tool"] == "big";
+        assert!(!gateway.recorded("the answer that was given up", is).is_null());
+        assert_eq!(count(&gateway, "portcullis_answers_refused_total"), 1, "{era:?} {kind}");
+        // A short one always finds room, and others have a share of their own.
+        assert_eq!(ana.call("quick", &json!({})).json()["result"]["content"][0]["text"], "done");
+        assert!(bob.call("big", &json!({})).json()["result"].is_object(), "{era:?} {kind}");
+        drop(release);
+        drop(stalled);
+        eventually("the share is given back", || (held() == 0).then_some(()));
+        assert!(ana.call("big", &json!({})).json()["result"].is_object(), "{era:?} {kind}");
+    }
+}
+
+/// One tool with a long description that says which list it is of.
+fn long_list(which: usize) -> Value {
+    let mut read = tool("read");
+    read["description"] =
+        format!("List {which}. {}", "It reads what is there. ".repeat(160)).into();
+    json!({ "tools": [read], "cacheScope": "private", "ttlMs": 300_000 })
+}
+
+/// What a client says it can do, of which a server may make its list depend.
+fn able(gateway: &Gateway, era: Era, key: &str, n: usize) -> Client {
+    let can = json!({ "experimental": { format!("x{n}"): {} } });
+    Client::able(gateway.address, "/mcp", era, Some(key), &can)
+}
+
+#[test]
+fn a_list_that_many_sessions_are_shown_is_kept_once_and_given_back_with_the_last_of_them() {
+    for era in ERAS {
+        let server = Server::offering(era, long_list(0), |_| json!({ "content": [] }));
+        let gateway = start(&server, "");
+        let held = || count(&gateway, "portcullis_lists_held_bytes");
+        let first = able(&gateway, era, ANA, 0);
+        assert_eq!(first.tools(), ["read"]);
+        let once = held();
+        assert!(once > 0, "{era:?}");
+        let others: Vec<_> = (1..6).map(|n| able(&gateway, era, ANA, n)).collect();
+        assert!(others.iter().all(|other| other.tools() == ["read"]));
+        for n in 0..6 {
+            // What a client calls itself makes no difference.
+            let info = json!({ "name": format!("client {n}"), "version": "1" });
+            let meta = json!({ "io.modelcontextprotocol/clientInfo": info });
+            let params = if era == Era::Modern { json!({ "_meta": meta }) } else { json!({}) };
+            assert!(first.ask("tools/list", params).json()["result"].is_object());
+        }
+        assert_eq!(held(), once, "{era:?}");
+        if era == Era::Legacy {
+            assert!(others.iter().chain([&first]).all(|client| end(client).status == 200));
+            eventually("the list is given back", || (held() == 0).then_some(()));
+        }
+    }
+}
+
+#[test]
+fn lists_of_one_caller_make_room_for_its_next_and_leave_those_of_others() {
+    for era in ERAS {
+        let lists = std::sync::atomic::AtomicUsize::new(0);
+        let next = move || lists.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let server =
+            Server::shifting(era, move |_| long_list(next()), |_| json!({ "content": [] }));
+        let gateway = start(&server, "lists: 64KiB");
+        let held = || count(&gateway, "portcullis_lists_held_bytes");
+        let bob = able(&gateway, era, BOB, 0);
+        assert_eq!(bob.tools(), ["read"]);
+        let of_bob = held();
+        for n in 0..12 {
+            assert_eq!(able(&gateway, era, ANA, n).tools(), ["read"], "{era:?}");
+            let of_ana = held() - of_bob;
+            assert!((1..=32 * 1024).contains(&of_ana), "{era:?}: {of_ana}");
+        }
+        // That of bob was not forgotten for them, so it is not read again.
+        let before = server.count("tools/list");
+        assert!(bob.call("read", &json!({})).json()["result"].is_object());
+        assert_eq!(server.count("tools/list"), before, "{era:?}");
+    }
+}
+
+#[test]
+fn compiled_schemas_of_a_server_make_room_for_its_next() {
+    let costly = |n: usize| {
+        let part = |p: usize| {
+            let pattern = format!("^[a-y]{{50}}x{n}x{p}$");
+            (format!("p{p}"), json!({ "type": "string", "pattern": pattern }))
+        };
+        let properties: serde_json::Map<_, _> = (0..4).map(part).collect();
+        let mut tool = tool(&format!("tool{n}"));
+        tool["inputSchema"] = json!({ "type": "object", "properties": properties });
+        tool
+    };
+    for era in ERAS {
+        let tools: Vec<_> = (0..10).map(costly).collect();
+        let server = Server::with(era, tools.into(), |call, stream| {
+            stream.write_all(&call.text("done")).is_ok()
+        });
+        let gateway = start(&server, "schemas: 1MiB");
+        let ana = gateway.client(era, ANA);
+        for n in (0..10).chain(0..10) {
+            let told = ana.call(&format!("tool{n}"), &json!({ "p1": "abc" })).json();
+            assert_eq!(told["result"]["isError"], true, "{told}");
+            let held = count(&gateway, "portcullis_schemas_held_bytes");
+            assert!((1..=512 * 1024).contains(&held), "{era:?}: {held}");
+        }
+        assert!(server.tool_calls().is_empty(), "{era:?}");
+        assert_eq!(count(&gateway, "portcullis_schemas_compiled_total"), 20, "{era:?}");
+        let good = gateway.client(era, BOB).call("tool3", &json!({ "p9": "abc" })).json();
+        assert_eq!(good["result"]["content"][0]["text"], "done", "{good}");
+    }
+}
+
+/// What of the process is resident, in KiB.
+fn resident(gateway: &Gateway) -> u64 {
+    let status = std::fs::read_to_string(format!("/proc/{}/status", gateway.id())).unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+/// Only a modern client has calls that wait without a connection.
+#[test]
+fn a_call_that_waits_for_its_client_does_not_keep_its_arguments() {
+    let (server, _heard) = crate::asking::legacy();
+    let gateway = Config::asked(&server.url()).policy(ALL).start();
+    let ana = crate::asking::able(&gateway, Era::Modern, ANA);
+    let arguments = |n: usize| json!({ "n": n, "text": "plain words ".repeat(300_000) });
+    let wait = |n: usize| {
+        let answer = ana.call("ask", &arguments(n)).json();
+        assert_eq!(answer["result"]["resultType"], "input_required", "{answer}");
+        answer["result"].clone()
+    };
+    (0..6).for_each(|n| drop(wait(n)));
+    let before = resident(&gateway);
+    let last = (6..36).map(wait).last().unwrap();
+    let more = resident(&gateway).saturating_sub(before);
+    // They were 30 times 3.6 MB.
+    assert!(more < 60 * 1024, "{more} KiB more are resident");
+    // It goes on for the same arguments, and for no others.
+    let state = &last["requestState"];
+    let key = last["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let inputs = json!({ key: { "action": "cancel" } });
+    let other = crate::asking::again(&ana, &arguments(7), state, &inputs).json();
+    assert!(other["error"].is_object(), "{other}");
+    let on = crate::asking::again(&ana, &arguments(35), state, &inputs).json();
+    assert_eq!(on["result"]["resultType"], "input_required", "{on}");
+}
+
+#[test]
+fn one_caller_leaves_room_for_what_others_listen_for() {
+    const RULES: &str = "rules:\n- {id: open, effect: allow, principals: ['*'], servers: ['*'], \
+                         resources: ['file:///*']}";
+    let uri = |n: usize| format!("file:///{}/{n}", "x".repeat(1000));
+    let resources: Vec<_> = (0..12).map(|n| json!({ "uri": uri(n), "name": "r" })).collect();
+    let offers = json!({ "resources": resources });
+    for era in ERAS {
+        // A server of the modern era keeps no session, so the subscriptions of one are kept here.
+        let server = Server::offering(Era::Modern, offers.clone(), |_| json!({ "contents": [] }));
+        let config = Config::of(&server.url()).policy(RULES);
+        let gateway = config.limits("subscriptions: 64KiB").start();
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        if era == Era::Legacy {
+            let subscribe = |client: &Client, n: usize| {
+                client.ask("resources/subscribe", json!({ "uri": uri(n) }))
+            };
+            for n in 0..9 {
+                let told = subscribe(&ana, n).json();
+                assert!(told["result"].is_object(), "{told}");
+            }
+            refused(&gateway, &subscribe(&ana, 9), "share-subscriptions");
+            assert!(subscribe(&bob, 9).json()["result"].is_object());
+            let less = ana.ask("resources/unsubscribe", json!({ "uri": uri(0) })).json();
+            assert!(less["result"].is_object(), "{less}");
+            assert!(subscribe(&ana, 9).json()["result"].is_object());
+            continue;
+        }
+        let listen = |client: &Client, uris: Vec<String>| {
+            let filter = json!({ "notifications": { "resourceSubscriptions": uris } });
+            let body = client.message(&json!("l"), "subscriptions/listen", filter);
+            begun(&gateway, &client.bytes("subscriptions/listen", None, &body))
+        };
+        let mut first = listen(&ana, (0..9).map(uri).collect());
+        until(&mut first, "200 OK");
+        refused(&gateway, &read(&mut listen(&ana, vec![uri(9)])), "share-subscriptions");
+        until(&mut listen(&bob, vec![uri(9)]), "200 OK");
+        drop(first);
+        eventually("the share is given back", || {
+            let mut again = listen(&ana, vec![uri(9)]);
+            let mut head = [0; 12];
+            again.read_exact(&mut head).unwrap();
+            (&head == b"HTTP/1.1 200").then_some(())
+        });
     }
 }

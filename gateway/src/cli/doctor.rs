@@ -16,6 +16,7 @@ use gateway::clock::{Clock as _, System};
 use gateway::identity;
 use gateway::metrics::Metrics;
 use gateway::protocol::Era;
+use gateway::quota::Quotas;
 use gateway::report::Chain;
 use gateway::sandbox;
 use gateway::settings::lockfile::{self, LockError};
@@ -428,7 +429,8 @@ async fn outside(
 fn world(mut limits: Limits, timeout: Duration) -> World {
     bound(&mut limits, timeout);
     let metrics = Arc::new(Metrics::new(System.now()));
-    World::new(Arc::new(System), limits, Tasks::default(), metrics)
+    let quotas = Arc::new(Quotas::new(&limits, &[]));
+    World::new(Arc::new(System), limits, Tasks::default(), metrics, quotas)
 }
 
 /// No single step takes longer than all of them may.

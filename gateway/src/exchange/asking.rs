@@ -287,6 +287,7 @@ impl Underway {
         self.call.waiting.extend(asked.questions);
         let body = reply::asked(&self.frame.id, &self.call.waiting, &state);
         self.parked = Some((name, share));
+        self.call.forget_sent();
         Ok((body, ending))
     }
 

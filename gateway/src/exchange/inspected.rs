@@ -47,7 +47,8 @@ impl Gateway {
         let parts = call.arguments.iter().chain(more().map(|(_, value)| value));
         let sent: usize = parts.map(|part| part.value().span().len()).sum();
         let bytes = sent.saturating_add(names).saturating_add(call.name.len());
-        let ready = offer.is_none_or(|offer| offer.is_ready() && offer.is_cleaned());
+        let ready = |offer: &Offer| self.policy.is_ready(&call.server, offer) && offer.is_cleaned();
+        let ready = offer.is_none_or(ready);
         if ready { bytes } else { bytes.max(self.limits.inspected_inline) }
     }
 
@@ -67,6 +68,8 @@ impl Gateway {
             }
             Reply::List(_) => 0,
         };
+        // A schema that is compiled for it costs what the server makes of it.
+        let bytes = if due.is_ready() { bytes } else { bytes.max(self.limits.inspected_inline) };
         let look = |policy: &Policy, caller: &Arc<Principal>, budget: &Budget| {
             policy.release(caller, due, reply, budget)
         };

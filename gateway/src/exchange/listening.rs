@@ -146,6 +146,14 @@ impl Gateway {
             Ok(wanted) => wanted,
             Err(finding) => return self.failed(entry, &Failure::Unsent(finding), Some(&id)),
         };
+        let bytes = wanted.iter().map(Wants::bytes).sum();
+        let held = match self.quotas.subscriptions.take(&arrived.holder, bytes) {
+            Ok(held) => held,
+            Err(none) => {
+                let failure = Failure::no_share(Quota::Subscriptions, none);
+                return self.failed(entry, &failure, Some(&id));
+            }
+        };
         let mut opening = Vec::new();
         for (at, (server, wants)) in arrived.route.servers.iter().zip(wanted).enumerate() {
             if !wants.is_empty() {
@@ -167,7 +175,11 @@ impl Gateway {
         response.extensions_mut().insert(standing);
         let (gateway, route) = (Arc::clone(&self), Arc::clone(&arrived.route));
         let caller = Arc::clone(&arrived.caller.principal);
-        self.tasks.spawn(gateway.carry(feeds, outlet, route, caller, id.clone()));
+        let carried = gateway.carry(feeds, outlet, route, caller, id.clone());
+        self.tasks.spawn(async move {
+            carried.await;
+            drop(held);
+        });
         self.shown(entry, Ending::answered(), Some(&id), response)
     }
 

@@ -65,6 +65,8 @@ pub(super) struct Call {
     pub(super) answer: Answer,
     /// What was called, as its server knows it.
     pub(super) tool: Box<str>,
+    /// What its states are bound to, where what was sent is no longer kept.
+    pub(super) bound: Option<Bound>,
     /// Questions of a legacy server that the client has not answered.
     pub(super) waiting: Vec<Question>,
     /// How often the client was asked.
@@ -123,7 +125,15 @@ impl Call {
 
     /// What a state that is given to the client is bound to.
     pub(super) fn bound(&self) -> Bound {
-        Bound::new(&self.caller, self.route.identity(), self.answer.call())
+        let bound = || Bound::new(&self.caller, self.route.identity(), self.answer.call());
+        self.bound.clone().unwrap_or_else(bound)
+    }
+
+    /// Lets go of the arguments: a call waits for minutes, and they may be long. The client sends them again
+    /// with its answer, and they are compared by their digest.
+    pub(super) fn forget_sent(&mut self) {
+        self.bound = Some(self.bound());
+        self.answer.forget_sent();
     }
 
     /// What the tool that was called says of itself.

@@ -35,7 +35,7 @@ use crate::protocol::{Era, meta};
 use crate::quota::Quota;
 use crate::reply;
 use crate::trace::Told;
-use crate::upstream::{Manner, Upstream};
+use crate::upstream::{Manner, Upstream, listening_bytes};
 use crate::wire::{DecodeError, Id, Object};
 
 /// The level of log messages for legacy clients that name none.
@@ -151,14 +151,17 @@ impl Gateway {
         let (inputs, state) = match admitted.state.clone() {
             Some(State::Parked(name)) => {
                 // The call was permitted and sent before. The permit of now says that it still
-                // may go on; nothing is sent with it.
-                drop(admitted.permit);
+                // may go on; nothing is sent with it. The call is the same: the state is bound to it.
+                let (sent, _) = admitted.permit.spend();
                 // What another configuration let out is not released under this one.
                 let ours = |parked: &Parked| Arc::ptr_eq(&parked.call.gateway, &self);
                 return match self.parking.remove(&name).filter(ours) {
-                    Some(Parked { call, share, .. }) => {
+                    Some(Parked { mut call, share, .. }) => {
                         // It may have to wait again.
                         drop(share);
+                        if let Sent::Use(sent) = sent {
+                            call.answer.remember_sent(sent);
+                        }
                         call.under(frame).resume(inputs).await
                     }
                     None => {
@@ -251,6 +254,7 @@ impl Gateway {
             server,
             due: Some(due),
             answer,
+            bound: None,
             waiting: Vec::new(),
             rounds: 0,
             gateway: self,
@@ -491,11 +495,19 @@ impl Gateway {
             Ok(seat) => seat,
             Err(none) => return self.refuse(&record, &Failure::no_share(Quota::Sessions, none)),
         };
+        let bytes = listening_bytes(&admitted.name);
+        let wanted = admitted.verb == Verb::Subscribe;
+        let wanted = wanted.then(|| self.quotas.subscriptions.take(&arrived.holder, bytes));
+        let wanted = match wanted.transpose() {
+            Ok(wanted) => wanted,
+            Err(none) => {
+                return self.refuse(&record, &Failure::no_share(Quota::Subscriptions, none));
+            }
+        };
         let entry = match self.journal.open_read(record) {
             Ok(entry) => entry,
             Err(error) => return reply::error(&Failure::Audit(error).public(None), id),
         };
-        let wanted = admitted.verb == Verb::Subscribe;
         let kept = seat.map(|seat| self.conversations.enter(seat));
         let watched =
             kept.as_ref().is_some_and(|kept| kept.watch(admitted.at, &admitted.name, wanted));

@@ -46,6 +46,15 @@ impl Default for Limits {
             unauthenticated_per_address: half(1024),
             request_bodies: 256 * MIB,
             request_bodies_per_caller: half(256 * MIB),
+            answers: 256 * MIB,
+            answers_per_caller: half(256 * MIB),
+            answers_per_server: quarter(256 * MIB),
+            lists: 64 * MIB,
+            lists_per_caller: half(64 * MIB),
+            schemas: 64 * MIB,
+            schemas_per_server: half(64 * MIB),
+            subscriptions: 64 * MIB,
+            subscriptions_per_caller: half(64 * MIB),
             request_time: seconds(10),
             connect_time: seconds(5),
             answer_time: seconds(60),
@@ -117,6 +126,18 @@ impl Compiler<'_> {
         let of_caller = &raw.request_bodies_per_caller;
         let request_bodies_per_caller =
             size("requestBodiesPerCaller", of_caller, half(request_bodies));
+        let answers = size("answers", &raw.answers, usual.answers.max(8 * response_body));
+        let answers_per_caller = size("answersPerCaller", &raw.answers_per_caller, half(answers));
+        let answers_per_server =
+            size("answersPerServer", &raw.answers_per_server, quarter(answers));
+        let lists = size("lists", &raw.lists, usual.lists);
+        let lists_per_caller = size("listsPerCaller", &raw.lists_per_caller, half(lists));
+        let schemas = size("schemas", &raw.schemas, usual.schemas);
+        let schemas_per_server = size("schemasPerServer", &raw.schemas_per_server, half(schemas));
+        let subscriptions = size("subscriptions", &raw.subscriptions, usual.subscriptions);
+        let of_caller = &raw.subscriptions_per_caller;
+        let subscriptions_per_caller =
+            size("subscriptionsPerCaller", of_caller, half(subscriptions));
         let of_caller = &raw.replay_memory_per_caller;
         let replay_memory_per_caller =
             size("replayMemoryPerCaller", of_caller, half(replay_memory));
@@ -172,6 +193,11 @@ impl Compiler<'_> {
             ("eventStreamsPerCaller", event_streams_per_caller, "eventStreams", event_streams),
             ("replayMemoryPerCaller", replay_memory_per_caller, "replayMemory", replay_memory),
             ("keptResultsPerCaller", kept_results_per_caller, "keptResults", kept_results),
+            ("answersPerCaller", answers_per_caller, "answers", answers),
+            ("answersPerServer", answers_per_server, "answers", answers),
+            ("listsPerCaller", lists_per_caller, "lists", lists),
+            ("schemasPerServer", schemas_per_server, "schemas", schemas),
+            ("subscriptionsPerCaller", subscriptions_per_caller, "subscriptions", subscriptions),
         ] {
             if part > all {
                 let message = format!("`{key}` is more than `{whole}`, which is for all");
@@ -182,6 +208,15 @@ impl Compiler<'_> {
             let what =
                 "`requestBodiesPerCaller` is less than `requestBody`: no such body could be sent";
             self.report(&at("requestBodiesPerCaller"), what, "give at least `requestBody`");
+        }
+        for (key, part) in
+            [("answersPerCaller", answers_per_caller), ("answersPerServer", answers_per_server)]
+        {
+            if part < response_body {
+                let what =
+                    format!("`{key}` is less than `responseBody`: no such answer could be read");
+                self.report(&at(key), what, "give at least `responseBody`");
+            }
         }
         let http2 = self.http2(&raw.http2, &usual.http2, response_body);
         let mut time = |key: &str, text: &Option<String>, usual| {
@@ -204,6 +239,15 @@ impl Compiler<'_> {
             unauthenticated_per_address,
             request_bodies,
             request_bodies_per_caller,
+            answers,
+            answers_per_caller,
+            answers_per_server,
+            lists,
+            lists_per_caller,
+            schemas,
+            schemas_per_server,
+            subscriptions,
+            subscriptions_per_caller,
             request_time: time("requestTime", &raw.request_time, usual.request_time),
             connect_time: time("connectTime", &raw.connect_time, usual.connect_time),
             answer_time: time("answerTime", &raw.answer_time, usual.answer_time),

@@ -546,6 +546,28 @@ pub(super) struct RawLimits {
     pub(super) request_bodies: Option<String>,
     /// Those of one caller. Default half of `requestBodies`.
     pub(super) request_bodies_per_caller: Option<String>,
+    /// Bytes of answers of servers that are being read, or are looked at after they were read. Answers up
+    /// to 16 KiB are not counted. Default `256MiB`, and no less than eight times `responseBody`.
+    pub(super) answers: Option<String>,
+    /// Those that one caller waits for. Default half of `answers`.
+    pub(super) answers_per_caller: Option<String>,
+    /// Those of one server. Default a quarter of `answers`.
+    pub(super) answers_per_server: Option<String>,
+    /// Bytes of the lists that are kept of what servers offer to one caller or in one session. A list that
+    /// several are shown is kept once. What is over it is read again when it is needed. Default `64MiB`.
+    pub(super) lists: Option<String>,
+    /// Those that were read for one caller. Default half of `lists`.
+    pub(super) lists_per_caller: Option<String>,
+    /// Bytes of compiled schemas of tools, as they are estimated. What is over it is compiled again when it
+    /// is needed. Default `64MiB`.
+    pub(super) schemas: Option<String>,
+    /// Those of one server. Default half of `schemas`.
+    pub(super) schemas_per_server: Option<String>,
+    /// Bytes of the URIs that clients listen for or subscribe to. Each is kept in up to three places and
+    /// counted as often, with 128 bytes more. Default `64MiB`.
+    pub(super) subscriptions: Option<String>,
+    /// Those of one caller. More are refused with 429. Default half of `subscriptions`.
+    pub(super) subscriptions_per_caller: Option<String>,
     /// Until the head of a request has come, and again until its body has. Default `10s`.
     pub(super) request_time: Option<String>,
     /// Until a server has taken a connection. Default `5s`.

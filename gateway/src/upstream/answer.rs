@@ -16,6 +16,7 @@ use super::http::{self, HttpAnswer};
 use super::request::{self, Manner};
 use super::{Party, Transport, Upstream, UpstreamError};
 use crate::gcra::{Gcra, Pace};
+use crate::intake::Received;
 use crate::protocol::{Era, method};
 use crate::session::Leg;
 use crate::wire::{self, Id, Message, Notification, Outcome};
@@ -56,6 +57,8 @@ pub struct Answer {
     pub(super) reports: bool,
     /// The response, while what the server said before it elsewhere may still be on its way.
     pub(super) last: Option<(Message, Instant)>,
+    /// What of the server's answer is in memory when it has been read to its end.
+    pub(super) received: Option<Received>,
 }
 
 /// What comes in answer to a request.
@@ -179,6 +182,14 @@ impl Messages {
         let next = self.incoming.next(deadline, patience).await;
         self.pass.heard(&next);
         next
+    }
+
+    /// What of it is in memory, to be kept for as long as what was read is used.
+    fn received(&mut self) -> Option<Received> {
+        match &mut self.incoming {
+            Incoming::Http(answer, _) => Some(answer.received()),
+            Incoming::Channel(_) => None,
+        }
     }
 
     /// Notes that there is no end to it, and says so.
@@ -317,7 +328,8 @@ impl Answer {
         self.over = true;
         // What is said elsewhere from now on belongs to those that go on.
         self.aside = None;
-        if let Some(messages) = self.messages.take() {
+        if let Some(mut messages) = self.messages.take() {
+            self.received = messages.received();
             self.upstream.done(messages);
         }
         match outcome? {
@@ -422,6 +434,21 @@ impl Answer {
     /// Starts the time anew that the whole answer may take.
     pub fn renew(&mut self) {
         self.deadline = Instant::now() + self.manner.patience(self.upstream.limits.total_time);
+    }
+
+    /// Lets go of what was sent. A legacy server has it and is not sent it again: it waits for an answer to
+    /// what it asks.
+    pub fn forget_sent(&mut self) {
+        let call = &self.call;
+        let (server, verb, name) = (call.server.clone(), call.verb, call.name.clone());
+        let (arguments, extra, meta) = (None, Vec::new(), Vec::new());
+        self.call = Arc::new(Use { server, verb, name, arguments, extra, meta });
+        self.manner.inputs = None;
+    }
+
+    /// Has at hand again what was sent, which what comes of it is judged by.
+    pub fn remember_sent(&mut self, call: Use) {
+        self.call = Arc::new(call);
     }
 
     /// The call.

@@ -228,6 +228,7 @@ impl UpstreamError {
             | Self::Credential(_)
             | Self::Backoff(_)
             | Self::Crowded
+            | Self::Memory(_)
             | Self::Processes(_) => Says::Nothing,
         }
     }

@@ -16,26 +16,32 @@ use super::handshake::Known;
 use super::listing::{Listing, Pages};
 use super::party::Party;
 use super::request;
-use super::standing::Key;
+use super::standing::Whom;
 use super::turn::Turn;
 use super::{Hello, Transport, Upstream, UpstreamError, http};
 use crate::pinning::Audience;
 use crate::protocol::{Era, Version};
 use crate::session::Leg;
+use crate::share::Share;
 use crate::wire::Outcome;
 
-/// For whom a server's lists are kept.
-#[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub(super) enum Whom {
-    /// The clients of one session.
-    Session(Leg),
-    /// One caller, with one kind of client.
-    Caller(Key),
-}
+/// Most lists of a caller that make room for one.
+const FORGOTTEN: usize = 16;
 
 /// The lists of a server, one for each kind.
 #[derive(Debug, Default)]
-pub(super) struct Shelf([Slot; 4]);
+pub(super) struct Shelf {
+    slots: [Slot; 4],
+    /// Whose it is, and its place among those of the caller; `None` where it is of everybody.
+    place: Option<Place>,
+}
+
+/// The place of a shelf among those of its caller.
+#[derive(Debug)]
+struct Place {
+    caller: Arc<str>,
+    _share: Share<Arc<str>>,
+}
 
 /// One list.
 #[derive(Debug, Default)]
@@ -46,6 +52,13 @@ pub(super) struct Slot {
     /// Counts how often the server said that it has changed.
     changes: AtomicU64,
     reading: Turn,
+}
+
+/// The reading of a list: which one it is, and how often the server had said before that the list has changed.
+#[derive(Clone, Copy, Debug)]
+struct Begun {
+    reading: u64,
+    changes: u64,
 }
 
 /// A listing, when it was read, and which reading it was.
@@ -60,7 +73,7 @@ struct Held {
 
 impl Shelf {
     pub(super) fn slot(&self, kind: Kind) -> &Slot {
-        let [tools, prompts, resources, templates] = &self.0;
+        let [tools, prompts, resources, templates] = &self.slots;
         match kind {
             Kind::Tool | Kind::Method => tools,
             Kind::Prompt => prompts,
@@ -87,7 +100,20 @@ impl Shelf {
             let lasts = Duration::from_millis(held.listing.ttl()).min(most);
             held.at.elapsed() >= age.max(lasts)
         };
-        self.0.iter().all(|slot| slot.held.load().as_ref().is_none_or(spent))
+        self.slots.iter().all(|slot| slot.held.load().as_ref().is_none_or(spent))
+    }
+
+    /// When one of its lists was last read; `None` when there is none.
+    fn last_read(&self) -> Option<Instant> {
+        self.slots.iter().filter_map(|slot| Some(slot.held.load().as_ref()?.at)).max()
+    }
+
+    fn is_of(&self, caller: &str) -> bool {
+        self.place.as_ref().is_some_and(|place| *place.caller == *caller)
+    }
+
+    fn has(&self, slot: &Slot) -> bool {
+        self.slots.iter().any(|own| std::ptr::eq(own, slot))
     }
 }
 
@@ -103,9 +129,15 @@ impl Slot {
         held.as_ref().filter(young).map(|held| Arc::clone(&held.listing))
     }
 
+    /// A reading begins.
+    fn begin(&self) -> Begun {
+        let changes = self.changes.load(Ordering::Acquire);
+        Begun { reading: self.begun.fetch_add(1, Ordering::Relaxed), changes }
+    }
+
     /// Keeps what a reading found, unless one that began later has found something already.
     /// One that was read while it changed is not relied on.
-    fn keep(&self, listing: &Arc<Listing>, (reading, changes): (u64, u64)) {
+    fn keep(&self, listing: &Arc<Listing>, Begun { reading, changes }: Begun) {
         let at = Instant::now();
         let listing = Arc::clone(listing);
         let stale = AtomicBool::new(self.changes.load(Ordering::Acquire) != changes);
@@ -165,7 +197,8 @@ impl Upstream {
         }
         let patience = self.limits.answer_time;
         let read = || self.read(slot, party, kind, until);
-        slot.reading.take(patience, || slot.fresh(age), read).await
+        let public = || self.shared.slot(kind).fresh(age).filter(|l| l.is_public());
+        slot.reading.take(patience, || slot.fresh(age).or_else(public), read).await
     }
 
     /// Where the lists for a caller are kept.
@@ -173,29 +206,103 @@ impl Upstream {
         let whom = match &party.leg {
             // A server without session ids does not tell its sessions apart; we do.
             Some(leg) if leg.id.is_some() => Whom::Session(leg.clone()),
-            Some(_) => Whom::Caller(party.key()),
+            Some(_) => Whom::Caller(party.asker()),
             None => {
                 let known = self.known(party).await?;
                 if party.principal.is_none() || self.is_shared(known.hello.era) {
                     return Ok(Arc::clone(&self.shared));
                 }
-                Whom::Caller(party.key())
+                match self.keeps_sessions(known.hello.era) {
+                    true => Whom::Standing(party.key()),
+                    false => Whom::Caller(party.asker()),
+                }
             }
         };
         if let Some(shelf) = self.shelves.get(&whom) {
             return Ok(shelf);
         }
-        let shelf = Arc::new(Shelf::default());
+        let Some(caller) = party.caller() else { return Ok(Arc::default()) };
+        let caller: Arc<str> = caller.into();
+        let share = self.places.take(&caller, 1).or_else(|_none| {
+            // Clients that leave without a word leave their lists behind.
+            self.forget_oldest(&caller, None);
+            self.places.take(&caller, 1)
+        });
+        let Ok(share) = share else { return Ok(Arc::default()) };
+        let place = Some(Place { caller, _share: share });
+        let shelf = Arc::new(Shelf { place, ..Shelf::default() });
         if self.shelves.insert(whom.clone(), Arc::clone(&shelf)).is_ok() {
             return Ok(self.shelves.get(&whom).unwrap_or(shelf));
         }
-        // Clients that leave without a word leave their lists behind.
         self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, Duration::ZERO));
         // With no room to keep it the list is read for every request: slower, not wrong.
         if let Err(full) = self.shelves.insert(whom, Arc::clone(&shelf)) {
             tracing::debug!(server = %self.name, %full, "the lists of a session are not kept");
         }
         Ok(shelf)
+    }
+
+    /// Forgets the lists of a caller that were read longest ago, all but `slot`. Says whether there were any.
+    fn forget_oldest(&self, caller: &str, slot: Option<&Slot>) -> bool {
+        let mut oldest: Option<(Option<Instant>, Whom)> = None;
+        self.shelves.retain(|whom, shelf| {
+            if shelf.is_of(caller) && !slot.is_some_and(|slot| shelf.has(slot)) {
+                let read = shelf.last_read();
+                if oldest.as_ref().is_none_or(|(before, _)| read < *before) {
+                    oldest = Some((read, whom.clone()));
+                }
+            }
+            true
+        });
+        oldest.is_some_and(|(_, whom)| self.shelves.remove(&whom).is_some())
+    }
+
+    /// Whether there is room for a list in the share of its caller. Its older lists make room; what finds none
+    /// is read for every request: slower, not wrong.
+    fn has_room(&self, slot: &Slot, listing: &Listing, caller: Option<&str>) -> bool {
+        let Some(caller) = caller else { return true };
+        if listing.share().get().is_some() {
+            return true;
+        }
+        let (caller, weight) = (Arc::<str>::from(caller), listing.weight());
+        let mut share = self.lists.take(&caller, weight);
+        if share.is_err() {
+            // It takes the place of what was read before.
+            slot.held.store(None);
+            share = self.lists.take(&caller, weight);
+        }
+        for _ in 0..FORGOTTEN {
+            if share.is_ok()
+                || weight > self.lists.each()
+                || !self.forget_oldest(&caller, Some(slot))
+            {
+                break;
+            }
+            share = self.lists.take(&caller, weight);
+        }
+        match share {
+            // One who was earlier has given a share of its own for the same list.
+            Ok(share) => drop(listing.share().set(share)),
+            Err(none) => {
+                tracing::debug!(server = %self.name, %none, "a list is not kept");
+                return false;
+            }
+        }
+        true
+    }
+
+    /// The same list, if it is kept for somebody already: what is the same for many takes memory once.
+    fn same(&self, listing: Listing) -> Arc<Listing> {
+        let known = self.same.get(listing.digest());
+        if let Some(known) = known.and_then(|known| known.upgrade()) {
+            return known;
+        }
+        let listing = Arc::new(listing);
+        self.same.remove(listing.digest());
+        if self.same.insert(*listing.digest(), Arc::downgrade(&listing)).is_err() {
+            self.same.retain(|_, listing| listing.strong_count() > 0);
+        }
+        listing
     }
 
     /// Whether it offers something of this name, as it was last read without a caller; `None` where that is not known,
@@ -220,6 +327,14 @@ impl Upstream {
         match &self.transport {
             Transport::Http(_) => false,
             Transport::Channel(seats) => !seats.own() && era == Era::Legacy,
+        }
+    }
+
+    /// Whether it keeps a session for each caller: then the gateway does.
+    pub(super) fn keeps_sessions(&self, era: Era) -> bool {
+        match &self.transport {
+            Transport::Http(_) => era == Era::Legacy,
+            Transport::Channel(seats) => seats.own(),
         }
     }
 
@@ -313,11 +428,13 @@ impl Upstream {
         kind: Kind,
         deadline: Instant,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        let speaker = party.speaker(leg);
-        let held = slot.held.load_full().map(|held| Arc::clone(&held.listing));
-        let changes = slot.changes.load(Ordering::Acquire);
-        let reading = (slot.begun.fetch_add(1, Ordering::Relaxed), changes);
+        let (speaker, shared) = (party.speaker(leg), self.shared.slot(kind));
+        let held = slot.held.load_full();
+        let public = || shared.held.load_full().filter(|held| held.listing.is_public());
+        let held = held.or_else(public).map(|held| Arc::clone(&held.listing));
         let begun = Instant::now();
+        let keeping =
+            Keeping { slot, own: slot.begin(), shared: shared.begin(), caller: party.caller() };
         let former = held.as_ref().map(|held| Arc::clone(held.catalog()));
         let mut pages = Pages::new(self.name.clone(), kind, &self.limits, former);
         let mut cursor = None;
@@ -332,7 +449,7 @@ impl Upstream {
                 if self.keeper.has_moved(held.epoch()) {
                     self.noted_list(slot, held, begun).await?;
                 }
-                self.keep(slot, held, reading);
+                self.keep(keeping, held);
                 return Ok(Arc::clone(held));
             }
             let outcome = match &text {
@@ -347,7 +464,7 @@ impl Upstream {
                     // A server without the method offers nothing of the kind.
                     let listing = Arc::new(pages.finish(None, false));
                     self.noted_list(slot, &listing, begun).await?;
-                    self.keep(slot, &listing, reading);
+                    self.keep(keeping, &listing);
                     return Ok(listing);
                 }
                 Outcome::Error(_) => {
@@ -362,9 +479,14 @@ impl Upstream {
                     let id = result.document().root().get("id")?.span();
                     Some((text, id))
                 });
-                let listing = Arc::new(pages.finish(source, streamed));
+                let listing = pages.finish(source, streamed);
+                // What was compared with what was approved for one of its callers was so for the others.
+                let listing = match self.audience(slot, &listing) {
+                    Audience::Caller => self.same(listing),
+                    Audience::All | Audience::Plain | Audience::Capable(_) => Arc::new(listing),
+                };
                 self.noted_list(slot, &listing, begun).await?;
-                self.keep(slot, &listing, reading);
+                self.keep(keeping, &listing);
                 return Ok(listing);
             }
         }
@@ -398,17 +520,33 @@ impl Upstream {
         noted.await.map_err(|_ended| UpstreamError::Protocol(what))
     }
 
-    fn keep(&self, slot: &Slot, listing: &Arc<Listing>, reading: (u64, u64)) {
-        slot.keep(listing, reading);
-        if self.capable.era_of(slot, listing.kind()).is_some() {
-            return;
-        }
+    /// Keeps a list: one that is the same for all once for all, any other where it was asked for, if there is
+    /// room for it.
+    fn keep(&self, keeping: Keeping<'_>, listing: &Arc<Listing>) {
+        let Keeping { slot, own, shared: begun, caller } = keeping;
         let shared = self.shared.slot(listing.kind());
-        if listing.is_public() && !std::ptr::eq(shared, slot) {
-            let changes = shared.changes.load(Ordering::Acquire);
-            shared.keep(listing, (shared.begun.fetch_add(1, Ordering::Relaxed), changes));
+        if std::ptr::eq(shared, slot) || self.capable.era_of(slot, listing.kind()).is_some() {
+            slot.keep(listing, own);
+        } else if listing.is_public() {
+            shared.keep(listing, begun);
+            slot.held.store(None);
+        } else if self.has_room(slot, listing, caller) {
+            slot.keep(listing, own);
+        } else {
+            slot.held.store(None);
         }
     }
+}
+
+/// Where a list is kept that is being read.
+#[derive(Clone, Copy, Debug)]
+struct Keeping<'a> {
+    slot: &'a Slot,
+    /// The reading as it is counted there, and as it is counted among the lists that are for all.
+    own: Begun,
+    shared: Begun,
+    /// For whom it is read; `None` where it is the gateway.
+    caller: Option<&'a str>,
 }
 
 fn is_unknown(error: &policy::json::Fragment) -> bool {

@@ -83,6 +83,9 @@ pub enum UpstreamError {
     /// A message that has no place here.
     #[error("{0}")]
     Protocol(&'static str),
+    /// Too many bytes of answers are in memory: of this server, of this caller, or of all.
+    #[error("too many bytes of answers are being read")]
+    Memory(#[source] NoShare),
     /// There is no process left for this caller.
     #[error("no process of the server is free for this caller")]
     Processes(#[source] NoShare),
@@ -171,6 +174,7 @@ impl UpstreamError {
             | Self::Protocol(_)
             | Self::Refused => "upstream-protocol",
             Self::SessionGone => "upstream-session",
+            Self::Memory(_) => "upstream-memory",
             Self::Crowded | Self::Processes(_) => "upstream-crowded",
         }
     }

@@ -21,6 +21,7 @@ use super::request::Outgoing;
 use crate::body::Pieces;
 use crate::fair::{Blanks, Fair};
 use crate::http2::client::{Seat, Shared};
+use crate::intake::{Intake, Received};
 use crate::link::{Answer, Link, LinkError, Target};
 use crate::protocol::{Era, header};
 use crate::settings::Limits;
@@ -55,6 +56,9 @@ pub(super) struct Http {
     /// The last connection was one that requests share.
     shares: AtomicBool,
     limits: Limits,
+    /// The name of the server, and what its answers may hold.
+    name: Arc<str>,
+    intake: Arc<Intake>,
 }
 
 /// The connections that requests of one worker share. They are those of one entry of `servers`: what that
@@ -119,6 +123,8 @@ pub(super) struct HttpAnswer {
     /// What was handed on since other tasks last ran, and lines that carried nothing.
     fair: Fair,
     blanks: Blanks,
+    /// What of it is in memory.
+    received: Received,
 }
 
 #[derive(Debug)]
@@ -138,6 +144,7 @@ impl Http {
         credentials: Arc<Credentials>,
         extra: Extra,
         limits: Limits,
+        (name, intake): (Arc<str>, Arc<Intake>),
     ) -> Result<Self, UpstreamError> {
         let invalid = UpstreamError::Protocol("the URL cannot be used");
         let host = uri.authority().map(http::uri::Authority::as_str).unwrap_or_default();
@@ -169,6 +176,8 @@ impl Http {
             shared: (0..task::places()).map(|_| Sharing::new()).collect(),
             shares: AtomicBool::new(false),
             limits,
+            name,
+            intake,
         })
     }
 
@@ -219,6 +228,7 @@ impl Http {
             retry: RETRY,
             fair: Fair::new(),
             blanks: Blanks::new(),
+            received: self.intake.begin(&self.name, outgoing.caller),
         };
         match (head.status, content) {
             (StatusCode::OK, Some(content)) => Ok(answer(content)),
@@ -445,6 +455,7 @@ impl HttpAnswer {
                     let Some(frame) = frame.map_err(late)? else { break };
                     if let Ok(piece) = frame?.into_data() {
                         pieces.push(piece).map_err(too_long)?;
+                        self.received.holds(pieces.length()).map_err(UpstreamError::Memory)?;
                     }
                 }
                 let none = Pieces::expecting(0, self.limit).map_err(too_long)?;
@@ -455,6 +466,8 @@ impl HttpAnswer {
             }
             Content::Events(decoder, waiting) => {
                 self.fair.turn().await;
+                // What was handed on is no longer asked about here.
+                self.received.holds(in_memory(decoder, waiting)).map_err(UpstreamError::Memory)?;
                 while waiting.is_empty() {
                     if is_late() {
                         return Err(UpstreamError::Timeout(patience));
@@ -479,6 +492,8 @@ impl HttpAnswer {
                         }
                     });
                     fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
+                    let bytes = in_memory(decoder, waiting);
+                    self.received.holds(bytes).map_err(UpstreamError::Memory)?;
                     if !waiting.is_empty() {
                         self.blanks.message();
                     }
@@ -509,6 +524,11 @@ impl HttpAnswer {
         Some((self.last.clone()?, self.retry))
     }
 
+    /// What of it is in memory, to be kept for as long as what was read is used.
+    pub(super) fn received(&mut self) -> Received {
+        self.received.split()
+    }
+
     /// Whether it is one message that was not read yet.
     pub(super) const fn is_json(&self) -> bool {
         matches!(self.content, Content::Json(_))
@@ -529,6 +549,11 @@ impl HttpAnswer {
             give_back(&self.idle, link).await;
         }
     }
+}
+
+/// Bytes of events that have come, whole or not, and were not handed on.
+fn in_memory(decoder: &sse::Decoder, waiting: &VecDeque<Bytes>) -> usize {
+    decoder.held() + waiting.iter().map(Bytes::len).sum::<usize>()
 }
 
 async fn give_back(idle: &ArrayQueue<Link>, mut link: Link) {

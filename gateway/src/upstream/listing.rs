@@ -2,8 +2,8 @@
 
 use std::collections::BTreeSet;
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
+use std::sync::{Arc, OnceLock};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -19,10 +19,18 @@ use crate::naming::Naming;
 use crate::offload::{Cause, Offload};
 use crate::overrides::{Edits, Overrides};
 use crate::settings::Limits;
+use crate::sha256::sha256;
+use crate::share::Share;
 use crate::wire;
 
 /// Most views of one listing that are kept written out.
 const VIEWS: usize = 64;
+/// Most bytes of them, besides the one that was asked for last.
+const VIEWED: usize = 4 * 1024 * 1024;
+/// How often the text of a list is in memory, about, when it is kept.
+const COPIES: usize = 3;
+/// Bytes that each definition takes beside its text, about.
+const BESIDE: usize = 512;
 /// Members of a result that are ours to write.
 const OWN: [&str; 4] = ["nextCursor", "resultType", "ttlMs", "cacheScope"];
 
@@ -58,6 +66,12 @@ pub struct Listing {
     source: Option<(Bytes, Range<usize>)>,
     /// When it was last compared with what was approved.
     epoch: AtomicU64,
+    /// What tells it from others of its server: every page, as it came.
+    digest: [u8; 32],
+    /// Bytes of all pages.
+    bytes: usize,
+    /// The share of the caller that it was read for first, for as long as somebody keeps it.
+    share: OnceLock<Share<Arc<str>>>,
     /// Written out for those who have asked.
     views: ArcSwap<Vec<Arc<Written>>>,
 }
@@ -85,6 +99,21 @@ impl Listing {
     /// When it was last compared with what was approved.
     pub(super) const fn epoch(&self) -> &AtomicU64 {
         &self.epoch
+    }
+
+    /// What tells it from others of its server.
+    pub(super) const fn digest(&self) -> &[u8; 32] {
+        &self.digest
+    }
+
+    /// About how many bytes it takes to keep it: the text, what was read in it, and a view.
+    pub(super) fn weight(&self) -> usize {
+        COPIES * self.bytes + BESIDE * self.catalog.offers().len()
+    }
+
+    /// The share that it takes of what is kept.
+    pub(super) const fn share(&self) -> &OnceLock<Share<Arc<str>>> {
+        &self.share
     }
 
     /// Of what kind.
@@ -145,7 +174,13 @@ impl Listing {
         let written = Arc::new(Written { view, naming, offers, unused });
         self.views.rcu(|views| {
             // Oldest first out: a view is a cache, it can be made again.
-            let kept = views.iter().skip((views.len() + 1).saturating_sub(VIEWS));
+            let mut bytes = written.offers.len();
+            let fits = |known: &&Arc<Written>| {
+                bytes += known.offers.len();
+                bytes <= VIEWED
+            };
+            let few = views.iter().rev().take(VIEWS - 1).take_while(fits).count();
+            let kept = views.iter().skip(views.len() - few);
             kept.cloned().chain([Arc::clone(&written)]).collect::<Vec<_>>()
         });
         written
@@ -205,6 +240,9 @@ pub(super) struct Pages {
     public: bool,
     cursors: BTreeSet<String>,
     count: usize,
+    /// Bytes of the pages, and the digest of each.
+    bytes: usize,
+    digests: Vec<u8>,
 }
 
 impl Pages {
@@ -219,7 +257,21 @@ impl Pages {
         // What the self-test offers is ours, and few.
         let tools = if server.is_reserved() { usize::MAX } else { limits.tools };
         let most = (limits.pages, tools);
-        Self { server, kind, most, former, offers, extra, ttl, public, cursors, count }
+        let (bytes, digests) = (0, Vec::new());
+        Self {
+            server,
+            kind,
+            most,
+            former,
+            offers,
+            extra,
+            ttl,
+            public,
+            cursors,
+            count,
+            bytes,
+            digests,
+        }
     }
 
     /// Takes a page; says where the next one is. Looking at every string of a large page takes
@@ -251,6 +303,8 @@ impl Pages {
     ) -> Result<Option<String>, UpstreamError> {
         let page = result.value();
         self.count += 1;
+        self.bytes += page.raw().len();
+        self.digests.extend(sha256(page.raw().as_bytes()));
         let (pages, things) = self.most;
         if self.count > pages {
             return Err(UpstreamError::Protocol("the list has more pages than are read"));
@@ -304,7 +358,12 @@ impl Pages {
 
     /// The listing of all pages; `source` is the answer, if there was but one.
     pub(super) fn finish(self, source: Option<(Bytes, Range<usize>)>, streamed: bool) -> Listing {
+        let mut digests = self.digests;
+        digests.extend([u8::from(streamed), u8::from(source.is_some())]);
         Listing {
+            digest: sha256(&digests),
+            bytes: self.bytes,
+            share: OnceLock::new(),
             catalog: Arc::new(Catalog::new(self.server, self.kind, self.offers)),
             extra: self.extra,
             // Not longer than a day: a promise for ever could not be taken back.

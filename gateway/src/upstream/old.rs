@@ -4,6 +4,7 @@
 //! SPEC 2024-11-05 basic/transports#http-with-sse
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
@@ -20,11 +21,15 @@ use super::desk::Serves;
 use super::error::UpstreamError;
 use super::noise::Noise;
 use crate::fair::{Blanks, Fair};
+use crate::intake::{Intake, Received};
 use crate::link::{Answer, Link, Target};
 use crate::settings::Limits;
 use crate::sse;
 use crate::task::Tasks;
 use crate::wire;
+
+/// How long room is waited for to read the rest of an event.
+const ROOM: Duration = Duration::from_secs(5);
 
 /// A server at a URL.
 #[derive(Debug)]
@@ -36,6 +41,7 @@ pub(super) struct Old {
     limits: Limits,
     tasks: Tasks,
     noise: Arc<Noise>,
+    intake: Arc<Intake>,
 }
 
 /// What the server is shown: the same for all callers, because they share a stream.
@@ -61,7 +67,13 @@ impl Old {
         tasks: Tasks,
         noise: Arc<Noise>,
     ) -> Self {
-        Self { name, uri: uri.clone(), target, shown, limits, tasks, noise }
+        let intake = Arc::default();
+        Self { name, uri: uri.clone(), target, shown, limits, tasks, noise, intake }
+    }
+
+    /// The same, with the bytes of events that are being read counted in `intake`.
+    pub(super) fn counted(self, intake: Arc<Intake>) -> Self {
+        Self { intake, ..self }
     }
 
     /// Opens the stream and waits to be told where to send messages.
@@ -127,7 +139,8 @@ impl Old {
         let (waiting, limit) = (std::collections::VecDeque::new(), self.limits.response_body);
         let body = response.into_body();
         let (fair, blanks) = (Fair::new(), Blanks::new());
-        let mut stream = Stream { link, body, decoder, waiting, limit, fair, blanks };
+        let received = self.intake.begin(&self.name.as_str().into(), None);
+        let mut stream = Stream { link, body, decoder, waiting, limit, fair, blanks, received };
         let first = stream.next().await?.ok_or(UpstreamError::Incomplete)?;
         if first.name.as_deref() != Some("endpoint") {
             return Err(UpstreamError::Protocol("the stream does not begin with the endpoint"));
@@ -170,11 +183,20 @@ struct Stream {
     limit: usize,
     fair: Fair,
     blanks: Blanks,
+    /// What of the events is in memory. Callers share the stream, so it is the share of the server alone.
+    received: Received,
 }
 
 impl Stream {
+    /// Bytes of events that have come, whole or not, and were not handed on.
+    fn in_memory(&self) -> usize {
+        let waiting = self.waiting.iter().map(|event| event.data.len());
+        self.decoder.held() + waiting.sum::<usize>()
+    }
+
     async fn next(&mut self) -> Result<Option<sse::Event>, UpstreamError> {
         self.fair.turn().await;
+        self.received.waits(self.in_memory(), ROOM).await.map_err(UpstreamError::Memory)?;
         while self.waiting.is_empty() {
             let Some(frame) = self.link.frame(&mut self.body).await else { return Ok(None) };
             let Ok(data) = frame?.into_data() else { continue };
@@ -185,6 +207,7 @@ impl Stream {
                 }
             });
             fed.map_err(|_long| UpstreamError::TooLong(self.limit))?;
+            self.received.waits(self.in_memory(), ROOM).await.map_err(UpstreamError::Memory)?;
             if !self.waiting.is_empty() {
                 self.blanks.message();
             }

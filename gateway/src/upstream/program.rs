@@ -25,6 +25,7 @@ use super::error::UpstreamError;
 use super::noise::{self, Noise, Tail};
 use super::whois;
 use crate::fair::{Blanks, Fair};
+use crate::intake::{Intake, Received};
 use crate::pinning::Keeper;
 use crate::secret::Secret;
 use crate::secrets::LiveSecret;
@@ -39,6 +40,8 @@ const GARBAGE: usize = 16;
 const LAST_WORDS: Duration = Duration::from_millis(250);
 /// How long a process may take to end by itself, and again after it was asked to.
 const PATIENCE: Duration = Duration::from_secs(2);
+/// How long room is waited for to read the rest of a line.
+const ROOM: Duration = Duration::from_secs(5);
 /// What every program gets of our environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 
@@ -52,6 +55,7 @@ pub(super) struct Starter {
     tasks: Tasks,
     keeper: Option<Arc<Keeper>>,
     noise: Arc<Noise>,
+    intake: Arc<Intake>,
 }
 
 impl Starter {
@@ -63,7 +67,13 @@ impl Starter {
         tasks: Tasks,
         noise: Arc<Noise>,
     ) -> Self {
-        Self { name, program, secrets, limits, tasks, keeper: None, noise }
+        let intake = Arc::default();
+        Self { name, program, secrets, limits, tasks, keeper: None, noise, intake }
+    }
+
+    /// The same, with the bytes of lines that are being read counted in `intake`.
+    pub(super) fn counted(self, intake: Arc<Intake>) -> Self {
+        Self { intake, ..self }
     }
 
     /// The same, telling `keeper` who is started.
@@ -142,7 +152,14 @@ impl Starter {
         self.tasks.spawn_service(write(stdin, lines, channel.over.clone()));
         let limit = self.limits.response_body;
         let (name, noise) = (self.name.clone(), Arc::clone(&self.noise));
-        let reader = Reader { channel: Arc::clone(&channel), name, noise, limit };
+        let known_as: Arc<str> = name.as_str().into();
+        let reader = Reader {
+            channel: Arc::clone(&channel),
+            name,
+            noise,
+            limit,
+            received: self.intake.begin(&known_as, None),
+        };
         self.tasks.spawn_service(reader.read(BufReader::new(stdout)));
         let gone = CancellationToken::new();
         let said = complain(
@@ -189,21 +206,26 @@ struct Reader {
     noise: Arc<Noise>,
     /// Bytes of the longest message.
     limit: usize,
+    /// What of a message is in memory. Callers share the program, so it is the share of the server alone.
+    received: Received,
 }
 
 impl Reader {
     async fn read(self, mut stdout: impl AsyncBufRead + Unpin) {
-        let Self { channel, name, noise, limit } = self;
+        let Self { channel, name, noise, limit, mut received } = self;
         let mut garbage = 0;
         let (mut fair, mut blanks) = (Fair::new(), Blanks::new());
         loop {
             fair.turn().await;
             let line = tokio::select! {
-                line = line(&mut stdout, limit) => line,
+                line = line(&mut stdout, limit, &mut received) => line,
                 () = channel.over.cancelled() => return,
             };
             let Some(text) = line else {
-                tracing::warn!(server = %name, "the program closed its output or wrote too long a line");
+                tracing::warn!(
+                    server = %name,
+                    "the program closed its output, or wrote a line that is too long or for which there was no room"
+                );
                 channel.over.cancel();
                 return;
             };
@@ -239,8 +261,13 @@ impl Reader {
     }
 }
 
-/// One line without its end; `None` at the end of the output or past `limit`.
-async fn line(input: &mut (impl AsyncBufRead + Unpin), limit: usize) -> Option<Bytes> {
+/// One line without its end; `None` at the end of the output, past `limit`, or when there is no room for it.
+/// Meanwhile the program is not read from.
+async fn line(
+    input: &mut (impl AsyncBufRead + Unpin),
+    limit: usize,
+    received: &mut Received,
+) -> Option<Bytes> {
     let mut text = Vec::new();
     loop {
         let buffer = input.fill_buf().await.ok()?;
@@ -252,6 +279,7 @@ async fn line(input: &mut (impl AsyncBufRead + Unpin), limit: usize) -> Option<B
         if text.len() + part.len() > limit {
             return None;
         }
+        received.waits(text.len() + part.len(), ROOM).await.ok()?;
         text.extend_from_slice(part);
         let used = part.len() + usize::from(end.is_some());
         input.consume(used);

@@ -38,6 +38,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) takes: Takes,
     /// The token of the caller behind it.
     pub(super) subject: Option<&'a Arc<Subject>>,
+    /// The id of the caller who waits for the answer; `None` where it is the gateway.
+    pub(super) caller: Option<&'a str>,
     /// The trace it belongs to.
     pub(super) trace: Option<HeaderValue>,
     /// The message.
@@ -62,19 +64,22 @@ pub(super) struct Speaker<'a> {
     pub(super) leg: Option<&'a Leg>,
     /// The token of the caller we speak for.
     pub(super) subject: Option<&'a Arc<Subject>>,
+    /// The id of the caller we speak for.
+    pub(super) caller: Option<&'a str>,
 }
 
 impl Party {
     /// The party as it speaks in the session `leg`.
     pub(super) fn speaker<'a>(&'a self, leg: Option<&'a Leg>) -> Speaker<'a> {
-        Speaker { client: &self.client, leg, subject: self.subject.as_ref() }
+        let (subject, caller) = (self.subject.as_ref(), self.caller());
+        Speaker { client: &self.client, leg, subject, caller }
     }
 }
 
 impl<'a> Speaker<'a> {
     /// The gateway itself, to a server it knows nothing of.
     pub(super) fn stranger() -> Self {
-        Self { client: Client::gateway(), leg: None, subject: None }
+        Self { client: Client::gateway(), leg: None, subject: None, caller: None }
     }
 
     pub(super) fn version(self) -> Version {
@@ -159,7 +164,7 @@ pub(super) fn initialize<'a>(
         params.raw("clientInfo", client.info());
     });
     let outgoing = outgoing(Some(id), method::INITIALIZE, version, session, body);
-    Outgoing { subject: party.subject.as_ref(), ..outgoing }
+    Outgoing { subject: party.subject.as_ref(), caller: party.caller(), ..outgoing }
 }
 
 /// `notifications/initialized`
@@ -343,7 +348,7 @@ fn message<'a>(
 ) -> Outgoing<'a> {
     let body = body(id, method, params);
     let outgoing = outgoing(id, method, speaker.version(), speaker.session(), body);
-    Outgoing { subject: speaker.subject, ..outgoing }
+    Outgoing { subject: speaker.subject, caller: speaker.caller, ..outgoing }
 }
 
 fn outgoing<'a>(
@@ -354,8 +359,8 @@ fn outgoing<'a>(
     body: Bytes,
 ) -> Outgoing<'a> {
     let (method, mirrored) = (Cow::Borrowed(method), Vec::new());
-    let (name, takes, subject, trace) = (None, Takes::default(), None, None);
-    Outgoing { id, method, name, mirrored, version, session, takes, subject, trace, body }
+    let (name, takes, subject, caller, trace) = (None, Takes::default(), None, None, None);
+    Outgoing { id, method, name, mirrored, version, session, takes, subject, caller, trace, body }
 }
 
 fn body(id: Option<i64>, method: &str, params: impl FnOnce(&mut Object<'_>)) -> Bytes {

@@ -22,6 +22,7 @@ use super::turn::Turn;
 use super::{Answer, Transport, Upstream, UpstreamError, request};
 use crate::protocol::{Era, LEVELS, method};
 use crate::session::Leg;
+use crate::sha256::sha256;
 use crate::wire::{Message, Notification};
 
 /// How long a session is kept without being used.
@@ -45,6 +46,34 @@ impl Party {
         let principal = self.principal.as_ref().map(|principal| principal.key().into());
         Key { principal, route: self.route.clone(), client: self.client.text().into() }
     }
+
+    /// For whom lists are kept where the server keeps no session: what a client calls itself makes no
+    /// difference, and what it says it can do may.
+    pub(super) fn asker(&self) -> Asker {
+        let principal = self.principal.as_ref().map(|principal| principal.key().into());
+        let can = sha256(self.client.capabilities().as_bytes());
+        Asker { principal, route: self.route.clone(), can }
+    }
+}
+
+/// For whom a server's lists are kept.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) enum Whom {
+    /// The clients of one session.
+    Session(Leg),
+    /// The standing session of one caller.
+    Standing(Key),
+    /// One caller, with clients that say that they can do the same.
+    Caller(Asker),
+}
+
+/// A caller, by what of it a server may make its lists depend on.
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub(super) struct Asker {
+    principal: Option<Box<str>>,
+    route: Option<Arc<str>>,
+    /// The digest of what its client says it can do.
+    can: [u8; 32],
 }
 
 /// Whose standing session it is.
@@ -182,6 +211,7 @@ impl Upstream {
         let oldest = idle.min_by_key(|(_, standing)| standing.last_used());
         let (oldest, standing) = oldest.ok_or(UpstreamError::Crowded)?;
         if self.standing.remove(&oldest).is_some() {
+            self.shelves.remove(&Whom::Standing(oldest));
             standing.over.cancel();
             if let Some((leg, age)) = standing.ended() {
                 let upstream = Arc::clone(self);
@@ -209,6 +239,7 @@ impl Upstream {
         if self.standing.get(&key).is_some_and(|standing| is_gone(&standing))
             && let Some(standing) = self.standing.remove(&key)
         {
+            self.shelves.remove(&Whom::Standing(key));
             if let Some((leg, age)) = standing.ended() {
                 self.over(&leg, age, false);
             }
@@ -349,18 +380,27 @@ impl Upstream {
     /// Ends the sessions of those who were revoked; all of them if this server was.
     pub fn cut(self: &Arc<Self>, revoked: &Revoked) {
         let all = revoked.has_server(&self.name);
-        let mut over = Vec::new();
+        let (mut over, mut gone) = (Vec::new(), Vec::new());
         self.standing.retain(|key, standing| {
             let cut = all || key.is_revoked(revoked);
             if cut {
                 standing.over.cancel();
                 over.extend(standing.ended());
+                gone.push(key.clone());
             }
             !cut
         });
+        self.without_lists(gone);
         for (leg, age) in over {
             let upstream = Arc::clone(self);
             self.tasks.spawn(async move { upstream.close(&Party::gateway(), &leg, age).await });
+        }
+    }
+
+    /// Forgets the lists of standing sessions that have ended.
+    fn without_lists(&self, gone: Vec<Key>) {
+        for key in gone {
+            self.shelves.remove(&Whom::Standing(key));
         }
     }
 
@@ -372,15 +412,17 @@ impl Upstream {
                 _ = turn.tick() => {}
                 () = self.tasks.halting() => return,
             }
-            let mut idle = Vec::new();
-            self.standing.retain(|_, standing| {
+            let (mut idle, mut gone) = (Vec::new(), Vec::new());
+            self.standing.retain(|key, standing| {
                 let keep = !standing.is_idle() || standing.desk.is_busy();
                 if !keep {
                     standing.over.cancel();
                     idle.extend(standing.ended());
+                    gone.push(key.clone());
                 }
                 keep
             });
+            self.without_lists(gone);
             for (leg, age) in idle {
                 self.close(&Party::gateway(), &leg, age).await;
             }
@@ -393,6 +435,7 @@ impl Upstream {
             self.desks.retain(|_, known| known.0.strong_count() > 0);
             // The lists of a session are large, and most clients leave without a word.
             self.shelves.retain(|_, shelf| !shelf.is_spent(self.limits.catalog_age, IDLE));
+            self.same.retain(|_, listing| listing.strong_count() > 0);
         }
     }
 }

@@ -11,6 +11,18 @@ use crate::wire::{Notification, Object};
 /// Most resources one listener waits for, and may name.
 pub const RESOURCES: usize = 256;
 
+/// In how many places a URI is kept that a client listens for: for the client, for its server, and in what is
+/// listened for.
+const PLACES: usize = 3;
+/// Bytes that each of them takes beside the text.
+const BESIDE: usize = 128;
+
+/// How many bytes it takes to listen for a resource.
+#[must_use]
+pub const fn listening_bytes(uri: &str) -> usize {
+    PLACES * (uri.len() + BESIDE)
+}
+
 /// What somebody wants to be told of one server. Made of permits alone.
 #[derive(Clone, Debug, Default)]
 pub struct Wants {
@@ -50,6 +62,12 @@ impl Wants {
     #[must_use]
     pub const fn is_empty(&self) -> bool {
         self.kinds.is_empty() && self.resources.is_empty() && !self.everything
+    }
+
+    /// How many bytes it takes to listen for the resources that it names.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.resources.iter().map(|uri| listening_bytes(uri)).sum()
     }
 
     /// Whether it names resources, in words of whoever wants it.

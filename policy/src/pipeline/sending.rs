@@ -122,6 +122,7 @@ impl Policy {
         let schema = offer.and_then(Offer::input).filter(|_| checks);
         if let Some(schema) = schema {
             ran.note(Control::InputSchema);
+            let schema = schema.get(server, &self.compiled, budget);
             if let Err(misfit) = schema.check_arguments(arguments, budget) {
                 found(mode, Detector::InputSchema, misfit);
             }

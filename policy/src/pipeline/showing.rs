@@ -93,8 +93,10 @@ impl Policy {
         if terms.output.is_some() {
             ran.note(Control::OutputSchema);
         }
-        let misfit = terms.output.as_ref();
-        let misfit = misfit.and_then(|(schema, mode)| {
+        let output = terms.output.as_ref();
+        let output =
+            output.map(|(schema, mode)| (schema.get(server, &self.compiled, budget), *mode));
+        let misfit = output.as_ref().and_then(|(schema, mode)| {
             let finding = unlike(said.value(), schema, budget)?;
             Some((*mode, self.contents.placed(server, principal.id.as_str(), finding)))
         });
@@ -102,8 +104,9 @@ impl Policy {
             let reply = Shown::Withheld(finding.clone());
             return Released { reply, findings: vec![finding], ran };
         }
+        let fits = output.as_ref().filter(|_| misfit.is_none()).map(|(schema, _)| &**schema);
         let Unlabelled { said, values, mut found } =
-            match self.unlabelled(principal, server, terms, said, misfit.is_none(), budget) {
+            match self.unlabelled(principal, server, (terms, fits), said, budget) {
                 Ok(unlabelled) => unlabelled,
                 Err(finding) => {
                     let reply = Shown::Withheld(finding.clone());
@@ -164,20 +167,19 @@ impl Policy {
         })
     }
 
-    /// A result without what its caller does not see. `fits` says whether it is as the definition says.
+    /// A result without what its caller does not see; `fits` is the schema that it is as.
     fn unlabelled(
         &self,
         principal: &Principal,
         server: &ServerName,
-        terms: &Terms,
+        (terms, fits): (&Terms, Option<&Schema>),
         said: Fragment,
-        fits: bool,
         budget: &Budget,
     ) -> Result<Unlabelled, Finding> {
         let cut = self.cut(principal, server, said, (Part::Result, &terms.hidden), budget)?;
-        let schema = terms.output.as_ref().filter(|_| fits && !cut.found.is_empty());
+        let schema = fits.filter(|_| !cut.found.is_empty());
         let said = match schema {
-            Some((schema, _)) => fitting(cut.said, schema, budget)?,
+            Some(schema) => fitting(cut.said, schema, budget)?,
             None => cut.said,
         };
         Ok(Unlabelled { said, ..cut })

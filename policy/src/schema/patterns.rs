@@ -21,13 +21,32 @@ const LARGE_ONES: usize = 8;
 /// Most bytes of the automaton of any pattern.
 pub(super) const LARGE: usize = 2 << 20;
 
-/// Whether the patterns of a schema may be made ready.
-pub(super) fn are_few(schema: &Value) -> bool {
+/// Sizes between which automata that are small are told apart, in bytes.
+const STEPS: [usize; 3] = [4 << 10, 16 << 10, SMALL];
+/// How often the size of an automaton for bytes is in memory when it is used, about: those of letters are
+/// larger, they are there for both directions, and have tables of what was looked up before.
+pub(super) const COPIES: usize = 8;
+
+/// About how many bytes the automata of the patterns of a schema take; `None` where the patterns may not be
+/// made ready.
+pub(super) fn weight(schema: &Value) -> Option<usize> {
     let mut patterns = BTreeSet::new();
     if !collect(schema, &mut patterns) {
-        return false;
+        return None;
     }
-    patterns.iter().filter(|pattern| !is_small(pattern)).take(LARGE_ONES + 1).count() <= LARGE_ONES
+    let (mut weight, mut large) = (0, 0);
+    for pattern in patterns {
+        match STEPS.into_iter().find(|size| is_within(pattern, *size)) {
+            Some(size) => weight += COPIES * size,
+            None if large == LARGE_ONES => return None,
+            None => {
+                large += 1;
+                // No automaton is larger, for letters or for bytes.
+                weight += COPIES / 2 * LARGE;
+            }
+        }
+    }
+    Some(weight)
 }
 
 /// Adds every pattern in it; `false` when there are too many, or one is too long.
@@ -51,18 +70,22 @@ fn collect<'a>(schema: &'a Value, into: &mut BTreeSet<&'a str>) -> bool {
     }
 }
 
-/// Whether the automaton of a pattern is small. It is built for bytes, because classes of letters are large
+/// Whether the automaton of a pattern has at most so many bytes. It is built for bytes, because classes of letters are large
 /// in Unicode and in nearly every schema stand for those of ASCII, as ECMA 262 has it; one for which that
 /// cannot be told is not small.
-fn is_small(pattern: &str) -> bool {
-    RegexBuilder::new(pattern).unicode(false).size_limit(SMALL).build().is_ok()
+fn is_within(pattern: &str, size: usize) -> bool {
+    RegexBuilder::new(pattern).unicode(false).size_limit(size).build().is_ok()
 }
 
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
 
-    use super::{LARGE_ONES, LONGEST, PATTERNS, are_few};
+    use super::{COPIES, LARGE, LARGE_ONES, LONGEST, PATTERNS, weight};
+
+    fn are_few(schema: &Value) -> bool {
+        weight(schema).is_some()
+    }
 
     fn properties(pattern: impl Fn(usize) -> String, count: usize) -> Value {
         let part = |n| (format!("p{n}"), json!({ "type": "string", "pattern": pattern(n) }));
@@ -83,6 +106,14 @@ mod tests {
         // The same one again and again is one, and a property may be called `pattern`.
         assert!(are_few(&properties(|_| "a{1,900}{1,9}".to_owned(), 2000)));
         assert!(are_few(&json!({ "properties": { "pattern": { "type": "string" } } })));
+    }
+
+    #[test]
+    fn a_large_automaton_weighs_more_than_a_small_one() {
+        let of = |pattern: &str| weight(&json!({ "pattern": pattern })).unwrap();
+        assert!(of("^[a-y]{900}$") > of("^[a-z]{1,9}$"));
+        assert_eq!(of("^[ab]{1,4000}$"), COPIES / 2 * LARGE);
+        assert_eq!(weight(&json!({ "type": "string" })), Some(0));
     }
 
     #[test]

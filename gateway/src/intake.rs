@@ -1,0 +1,206 @@
+//! Bytes of servers' answers in memory: those that are being read, and those that were read and are looked at.
+//!
+//! A server decides how long an answer is and when its rest comes, so what has come of it is counted against a
+//! share of its server and one of the caller who waits for it. Short answers are not counted: they
+//! always find room, and no lock is taken for them. Their number is bounded by that of the requests and streams.
+
+use std::fmt;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use tokio::time::{Instant, sleep};
+
+use crate::share::{NoShare, Share, Shares};
+
+/// Bytes of an answer that are not counted.
+const FREE: usize = 16 * 1024;
+/// Bytes that are taken at a time.
+const STEP: usize = 64 * 1024;
+/// How long is waited until room is looked for again.
+const PAUSE: Duration = Duration::from_millis(25);
+
+/// What all answers hold together.
+pub struct Intake {
+    /// By the id of the caller's principal.
+    callers: Arc<Shares<Arc<str>>>,
+    /// By the name of the server; the bytes of every answer are among these.
+    servers: Arc<Shares<Arc<str>>>,
+    refused: AtomicU64,
+}
+
+impl fmt::Debug for Intake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Intake").field("bytes", &self.bytes()).finish_non_exhaustive()
+    }
+}
+
+impl Default for Intake {
+    fn default() -> Self {
+        Self::new(usize::MAX, usize::MAX, usize::MAX)
+    }
+}
+
+impl Intake {
+    /// Nothing yet of `all` bytes, of which one caller may have `of_caller` and one server `of_server`.
+    #[must_use]
+    pub fn new(all: usize, of_caller: usize, of_server: usize) -> Self {
+        let (callers, servers) = (Shares::new(all, of_caller), Shares::new(all, of_server));
+        Self { callers, servers, refused: AtomicU64::new(0) }
+    }
+
+    /// Bytes that are counted now.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        self.servers.taken()
+    }
+
+    /// Answers for which there was no room.
+    #[must_use]
+    pub fn refused(&self) -> u64 {
+        self.refused.load(Ordering::Relaxed)
+    }
+
+    /// An answer of `server` that begins, for `caller` where there is one.
+    #[must_use]
+    pub fn begin(self: &Arc<Self>, server: &Arc<str>, caller: Option<&str>) -> Received {
+        let (of, server) = (Arc::clone(self), Arc::clone(server));
+        Received { of, server, caller: caller.map(Into::into), taken: None }
+    }
+}
+
+/// One answer: what of it is in memory. It is given back when this is dropped.
+#[must_use = "what is dropped is not counted any more"]
+pub struct Received {
+    of: Arc<Intake>,
+    server: Arc<str>,
+    caller: Option<Arc<str>>,
+    taken: Option<Counted>,
+}
+
+/// What an answer has taken.
+struct Counted {
+    bytes: usize,
+    of_server: Share<Arc<str>>,
+    of_caller: Option<Share<Arc<str>>>,
+}
+
+impl fmt::Debug for Received {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let bytes = self.taken.as_ref().map_or(0, |taken| taken.bytes);
+        f.debug_struct("Received").field("bytes", &bytes).finish_non_exhaustive()
+    }
+}
+
+impl Counted {
+    fn join(&mut self, more: Self) {
+        self.bytes += more.bytes;
+        self.of_server.join(more.of_server);
+        if let (Some(of_caller), Some(more)) = (&mut self.of_caller, more.of_caller) {
+            of_caller.join(more);
+        }
+    }
+}
+
+impl Received {
+    /// So many bytes of the answer are in memory now.
+    ///
+    /// # Errors
+    /// When that is more than there is room for; then the answer is not read on.
+    pub fn holds(&mut self, bytes: usize) -> Result<(), NoShare> {
+        self.take(bytes).inspect_err(|_none| {
+            self.of.refused.fetch_add(1, Ordering::Relaxed);
+        })
+    }
+
+    /// The same; room is waited for, `patience` at most.
+    ///
+    /// # Errors
+    /// When there was none in that time.
+    pub async fn waits(&mut self, bytes: usize, patience: Duration) -> Result<(), NoShare> {
+        let until = Instant::now() + patience;
+        while self.take(bytes).is_err() {
+            if Instant::now() >= until {
+                return self.holds(bytes);
+            }
+            sleep(PAUSE).await;
+        }
+        Ok(())
+    }
+
+    fn take(&mut self, bytes: usize) -> Result<(), NoShare> {
+        if bytes <= FREE {
+            self.taken = None;
+            return Ok(());
+        }
+        let wanted = bytes.checked_next_multiple_of(STEP).unwrap_or(usize::MAX);
+        // Less than before: what was taken is given back, so there is room for it.
+        let before = self.taken.take().filter(|taken| taken.bytes <= wanted);
+        let Some(mut taken) = before else {
+            self.taken = Some(self.counted(wanted)?);
+            return Ok(());
+        };
+        let more = wanted - taken.bytes;
+        let added = if more == 0 { Ok(None) } else { self.counted(more).map(Some) };
+        let added = added.map(|more| more.into_iter().for_each(|more| taken.join(more)));
+        self.taken = Some(taken);
+        added
+    }
+
+    fn counted(&self, bytes: usize) -> Result<Counted, NoShare> {
+        let of_server = self.of.servers.take(&self.server, bytes)?;
+        let of_caller = self.caller.as_ref();
+        let of_caller = of_caller.map(|caller| self.of.callers.take(caller, bytes)).transpose()?;
+        Ok(Counted { bytes, of_server, of_caller })
+    }
+
+    /// What was taken so far, apart from the answer, which goes on with nothing: what was read is looked at
+    /// when the answer is over.
+    pub fn split(&mut self) -> Self {
+        let (of, server) = (Arc::clone(&self.of), Arc::clone(&self.server));
+        Self { of, server, caller: self.caller.clone(), taken: self.taken.take() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{FREE, Intake, STEP};
+    use crate::share::NoShare;
+
+    #[test]
+    fn a_short_answer_always_finds_room_and_a_long_one_only_what_is_left() {
+        let intake = Arc::new(Intake::new(4 * STEP, 3 * STEP, 2 * STEP));
+        let (one, other): (Arc<str>, Arc<str>) = ("one".into(), "other".into());
+        let mut slow = intake.begin(&one, Some("ana"));
+        slow.holds(FREE).unwrap();
+        assert_eq!(intake.bytes(), 0);
+        slow.holds(2 * STEP).unwrap();
+        let over = NoShare::Holder { limit: 2 * STEP };
+        assert_eq!(intake.begin(&one, Some("bob")).holds(FREE + 1), Err(over));
+        intake.begin(&one, Some("bob")).holds(FREE).unwrap();
+        // Another server has a share of its own, of which the caller has what is left of hers.
+        let mut second = intake.begin(&other, Some("ana"));
+        second.holds(STEP).unwrap();
+        let over = NoShare::Holder { limit: 3 * STEP };
+        assert_eq!(second.holds(STEP + 1), Err(over));
+        assert_eq!(intake.refused(), 2);
+        drop((slow, second));
+        assert_eq!(intake.bytes(), 0);
+    }
+
+    #[test]
+    fn what_an_answer_no_longer_holds_is_given_back() {
+        let intake = Arc::new(Intake::new(4 * STEP, 4 * STEP, 4 * STEP));
+        let mut reading = intake.begin(&"one".into(), None);
+        reading.holds(3 * STEP).unwrap();
+        reading.holds(STEP).unwrap();
+        assert_eq!(intake.bytes(), STEP);
+        let kept = reading.split();
+        reading.holds(FREE).unwrap();
+        assert_eq!(intake.bytes(), STEP);
+        drop(kept);
+        assert_eq!(intake.bytes(), 0);
+    }
+}

@@ -1,0 +1,205 @@
+//! Which schemas are kept compiled: a short schema can stand for many megabytes, and a server has as many as it
+//! has tools. Over the bound, the one that was not used for longest goes, and is compiled again when it is needed.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use arc_swap::ArcSwapOption;
+use bytes::Bytes;
+
+use super::{Schema, UNUSABLE};
+use crate::json::{Bounds, Document, Value};
+use crate::name::ServerName;
+use crate::work::Budget;
+
+/// Longest schema that is used, in bytes. One with as many parts as are used is shorter.
+const LONGEST: usize = 1 << 20;
+/// Units for each byte of a schema that is compiled.
+const EACH_BYTE: usize = 16;
+
+/// A schema of a definition, and its compiled form for as long as there is room for that.
+#[derive(Debug)]
+pub struct Compilable {
+    /// Its text, apart from the list it came in; `None` for one that is too long.
+    text: Option<Document>,
+    schema: ArcSwapOption<Schema>,
+    /// When it was last used, by the count of [`Compiled`].
+    used: AtomicU64,
+}
+
+impl Compilable {
+    /// The schema `value`, not compiled yet.
+    #[must_use]
+    pub fn new(value: Value<'_>) -> Self {
+        let raw = value.raw().as_bytes();
+        let text = (raw.len() <= LONGEST).then(|| Bytes::copy_from_slice(raw));
+        // INVARIANT: it was read by the same reader, in a document that is deeper.
+        let text = text.and_then(|text| Document::parse(text, &Bounds::ANSWER).ok());
+        Self { text, schema: ArcSwapOption::empty(), used: AtomicU64::new(0) }
+    }
+
+    /// Whether it is compiled.
+    #[must_use]
+    pub fn is_compiled(&self) -> bool {
+        self.schema.load().is_some()
+    }
+
+    /// The compiled schema, as one of `server` among those that are `kept`. Compiling it is paid from `budget`,
+    /// with at most half of what is left: the message itself is looked at as well.
+    #[must_use]
+    pub fn get(
+        self: &Arc<Self>,
+        server: &ServerName,
+        kept: &Compiled,
+        budget: &Budget,
+    ) -> Arc<Schema> {
+        self.used.store(kept.count.fetch_add(1, Ordering::Relaxed), Ordering::Relaxed);
+        if let Some(schema) = self.schema.load_full() {
+            return schema;
+        }
+        let schema = self.text.as_ref().map(|text| Schema::new(text.root()));
+        let schema = Arc::new(schema.unwrap_or(Schema(Err(UNUSABLE))));
+        let length = self.text.as_ref().map_or(0, |text| text.root().raw().len());
+        let cost = schema.work().saturating_add(EACH_BYTE * length);
+        let most = usize::try_from(budget.left() / 2).unwrap_or(usize::MAX);
+        // What is exhausted is found out by what comes next.
+        let _within = budget.spend(cost.min(most));
+        kept.keep(server, self, &schema);
+        schema
+    }
+}
+
+/// The schemas that are kept compiled, of all servers.
+#[derive(Debug)]
+pub struct Compiled {
+    /// Most bytes, as they are estimated, and most of one server.
+    all: usize,
+    each: usize,
+    kept: Mutex<Vec<Kept>>,
+    /// Counts uses.
+    count: AtomicU64,
+    /// Counts compilations.
+    compiled: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Kept {
+    of: Weak<Compilable>,
+    server: ServerName,
+    weight: usize,
+}
+
+impl Default for Compiled {
+    fn default() -> Self {
+        Self::new(64 << 20, 32 << 20)
+    }
+}
+
+impl Compiled {
+    /// None yet of at most `all` bytes, of which one server may have `each`.
+    #[must_use]
+    pub fn new(all: usize, each: usize) -> Self {
+        let (kept, count, compiled) = (Mutex::default(), AtomicU64::new(1), AtomicU64::new(0));
+        Self { all, each, kept, count, compiled }
+    }
+
+    /// How many bytes are kept, as they are estimated.
+    #[must_use]
+    pub fn bytes(&self) -> usize {
+        let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.iter().filter(|kept| kept.of.strong_count() > 0).map(|kept| kept.weight).sum()
+    }
+
+    /// How often a schema was compiled.
+    #[must_use]
+    pub fn compilations(&self) -> u64 {
+        self.compiled.load(Ordering::Relaxed)
+    }
+
+    /// Keeps a schema that was compiled, if one server may have so much. Those of the server that were not used
+    /// for longest make room, and then those of any.
+    fn keep(&self, server: &ServerName, of: &Arc<Compilable>, schema: &Arc<Schema>) {
+        self.compiled.fetch_add(1, Ordering::Relaxed);
+        let weight = schema.weight();
+        if weight > self.each.min(self.all) {
+            return;
+        }
+        // No operation leaves it half changed.
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        kept.retain(|kept| kept.of.strong_count() > 0);
+        let own = Arc::downgrade(of);
+        if kept.iter().any(|kept| kept.of.ptr_eq(&own)) {
+            return;
+        }
+        make_room(&mut kept, self.each - weight, |kept| kept.server == *server);
+        make_room(&mut kept, self.all - weight, |_| true);
+        of.schema.store(Some(Arc::clone(schema)));
+        kept.push(Kept { of: own, server: server.clone(), weight });
+    }
+}
+
+/// Lets go of those that were not used for longest until the others of `these` weigh no more than `most`.
+fn make_room(kept: &mut Vec<Kept>, most: usize, these: impl Fn(&Kept) -> bool) {
+    let mut weight: usize = kept.iter().filter(|kept| these(kept)).map(|kept| kept.weight).sum();
+    while weight > most {
+        let used = |kept: &Kept| kept.of.upgrade().map(|of| of.used.load(Ordering::Relaxed));
+        let those = kept.iter().enumerate().filter(|(_, kept)| these(kept));
+        let Some((at, _)) = those.min_by_key(|(_, kept)| used(kept)) else { return };
+        let gone = kept.swap_remove(at);
+        weight -= gone.weight;
+        if let Some(of) = gone.of.upgrade() {
+            of.schema.store(None);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::{Compilable, Compiled};
+    use crate::json::{Bounds, Document};
+    use crate::name::ServerName;
+    use crate::work::Budget;
+
+    fn schema(n: usize) -> Arc<Compilable> {
+        let text = format!(
+            r#"{{"type":"object","properties":{{"p":{{"pattern":"^[a-y]{{50}}x{n}$"}}}}}}"#
+        );
+        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
+        Arc::new(Compilable::new(document.root()))
+    }
+
+    #[test]
+    fn the_schema_that_was_not_used_for_longest_goes_and_is_compiled_again() {
+        let budget = Budget::unlimited();
+        let (one, other) = (ServerName::parse("one").unwrap(), ServerName::parse("other").unwrap());
+        let weight = schema(1).get(&one, &Compiled::default(), &budget).weight();
+        let kept = Compiled::new(4 * weight, 2 * weight);
+        let [a, b, c] = [1, 2, 3].map(schema);
+        let theirs = schema(4);
+        drop(theirs.get(&other, &kept, &budget));
+        drop((a.get(&one, &kept, &budget), b.get(&one, &kept, &budget)));
+        drop(a.get(&one, &kept, &budget));
+        drop(c.get(&one, &kept, &budget));
+        assert!(a.is_compiled() && !b.is_compiled() && c.is_compiled());
+        assert!(theirs.is_compiled(), "one server leaves the room of others alone");
+        assert_eq!((kept.bytes(), kept.compilations()), (3 * weight, 4));
+        drop(b.get(&one, &kept, &budget));
+        assert!(!a.is_compiled() && b.is_compiled());
+        drop((a, b, c));
+        assert_eq!(kept.bytes(), weight);
+    }
+
+    #[test]
+    fn a_schema_that_is_larger_than_the_share_of_a_server_is_used_and_not_kept() {
+        let (one, kept) = (ServerName::parse("one").unwrap(), Compiled::new(8192, 4096));
+        let (schema, budget) = (schema(1), Budget::new(1000));
+        let value = Document::parse(r#"{"p":"abc"}"#.into(), &Bounds::MESSAGE).unwrap();
+        let ready = schema.get(&one, &kept, &budget);
+        assert_eq!(budget.left(), 500, "compiling takes half at most");
+        assert!(ready.check(Some(value.root()), &Budget::unlimited()).is_err());
+        assert!(!schema.is_compiled());
+        assert_eq!(kept.bytes(), 0);
+    }
+}
