@@ -119,11 +119,15 @@ impl Policy {
         };
         let mode = self.contents.of(&call.server).input_schema;
         let checks = mode != Mode::Off && call.verb == Verb::Call;
-        let schema = offer.and_then(Offer::input).filter(|_| checks);
-        if let Some(schema) = schema {
+        let pins = self.pins.load();
+        let offered = offer.filter(|_| checks);
+        let own = offered.and_then(Offer::input).map(|schema| &**schema);
+        let approved = offered.and_then(|offer| pins.approved_input(server.as_str(), offer));
+        for schema in own.into_iter().chain(approved) {
             ran.note(Control::InputSchema);
             if let Err(misfit) = schema.check_arguments(arguments, budget) {
                 found(mode, Detector::InputSchema, misfit);
+                break;
             }
         }
         let undeclared = self.contents.of(&call.server).undeclared;
