@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use e2e::client::{Answer, Client, get, raw};
-use e2e::gateway::{Config, Gateway};
+use e2e::gateway::{ANA, Config, Gateway};
 use e2e::issuer::{Issuer, Key, RESOURCE, encode, hs256, now};
 use e2e::server::{Server, answer, ok};
 use e2e::{ERAS, Era, eventually};
