@@ -824,6 +824,7 @@ fn absent(namespaces: bool) -> Vec<sock_filter> {
 mod tests {
     use super::{
         BY_PATH, BY_PATH_OF_OLD, Files, KEXEC_FILE_LOAD, NAMESPACES, Network, Plan, SPARED, filter,
+        sock_filter,
     };
 
     /// The system calls that are to be refused: written down once more, so that none is lost.
@@ -888,7 +889,11 @@ mod tests {
 
     /// The same with four of them.
     fn answer_to_all(plan: &Plan, call: i64, arguments: [u64; 4]) -> u32 {
-        let program = filter(plan).unwrap();
+        run(&filter(plan).unwrap(), call, arguments)
+    }
+
+    /// The same of a filter that is made already.
+    fn run(program: &[sock_filter], call: i64, arguments: [u64; 4]) -> u32 {
         let arch = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
         let (mut at, mut held) = (0_usize, 0_u32);
         loop {
@@ -948,8 +953,11 @@ mod tests {
         let ports = plan(Files::Listed, Network::Ports(vec![443]));
         let any = plan(Files::Listed, Network::Any);
         let usual = Plan::usual();
-        let raised = |plan: &Plan, call: i64, arguments: [i32; 3]| {
-            answer_to(plan, call, arguments.map(|argument| u64::from(argument.unsigned_abs())))
+        let [none, ports, any, usual] =
+            [none, ports, any, usual].map(|plan| filter(&plan).unwrap());
+        let raised = |program: &[sock_filter], call: i64, arguments: [i32; 3]| {
+            let [one, two, three] = arguments.map(|argument| u64::from(argument.unsigned_abs()));
+            run(program, call, [one, two, three, 0])
         };
         let opened = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
         for flags in [0, libc::SOCK_CLOEXEC, libc::SOCK_NONBLOCK, opened] {
@@ -961,14 +969,15 @@ mod tests {
                     let files = family == libc::AF_UNIX;
                     let wide = internet || files || family == libc::AF_NETLINK;
                     let asked = [family, kind | flags, 0];
-                    for plan in [&ports, &any, &usual] {
+                    for program in [&ports, &any, &usual] {
                         let expected = if wide { allowed } else { refused };
-                        assert_eq!(raised(plan, libc::SYS_socket, asked), expected, "{asked:?}");
+                        let said = raised(program, libc::SYS_socket, asked);
+                        assert_eq!(said, expected, "{asked:?}");
                     }
                     let expected = if files { allowed } else { refused };
                     assert_eq!(raised(&none, libc::SYS_socket, asked), expected, "{asked:?}");
-                    for plan in [&none, &ports, &any, &usual] {
-                        let said = raised(plan, libc::SYS_socketpair, asked);
+                    for program in [&none, &ports, &any, &usual] {
+                        let said = raised(program, libc::SYS_socketpair, asked);
                         assert_eq!(said, expected, "a pair of {asked:?}");
                     }
                 }

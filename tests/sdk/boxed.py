@@ -10,6 +10,20 @@ import subprocess
 import sys
 
 
+def rights():
+    """The sets of capabilities of this process, as /proc/self/status has them, which a sandbox may close to children."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, data = struct.pack("Ii", 0x20080522, 0), (ctypes.c_uint32 * 6)()
+    if libc.capget(header, data) == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    # Effective, permitted and inheritable of the first 32, then of the others.
+    sets = {name: data[n] | data[n + 3] << 32 for n, name in enumerate(["CapEff", "CapPrm", "CapInh"])}
+    # PR_CAPBSET_READ, and PR_CAP_AMBIENT with PR_CAP_AMBIENT_IS_SET.
+    sets["CapBnd"] = sum(1 << n for n in range(64) if libc.prctl(23, n, 0, 0, 0) == 1)
+    sets["CapAmb"] = sum(1 << n for n in range(64) if libc.prctl(47, 1, n, 0, 0) == 1)
+    return "".join(f"{name}:\t{bits:016x}\n" for name, bits in sets.items())
+
+
 def attempt(what, arg):
     if what == "read":
         return open(arg).read()[:20]
@@ -74,8 +88,8 @@ def attempt(what, arg):
         return "sent"
     if what == "rights":
         # Of itself, and of what it starts.
-        own = [line for line in open("/proc/self/status") if line.startswith("Cap")]
-        return "".join(own) + subprocess.run(["grep", "^Cap", "/proc/self/status"], capture_output=True, text=True, check=True).stdout
+        started = subprocess.run([sys.executable, __file__, "rights"], capture_output=True, text=True, check=True)
+        return rights() + started.stdout
     if what == "call":
         libc = ctypes.CDLL(None, use_errno=True)
         # The number, and its first argument.
@@ -168,6 +182,9 @@ def attempt(what, arg):
         return str(resource.getrlimit(resource.RLIMIT_CORE)[1])
 
 
+if sys.argv[1:] == ["rights"]:
+    print(rights(), end="")
+    sys.exit()
 TOOL = {"name": "try", "inputSchema": {"type": "object", "properties": {"what": {"type": "string"}, "arg": {"type": "string"}}}}
 for line in sys.stdin:
     message = json.loads(line)
