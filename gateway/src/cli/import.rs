@@ -15,8 +15,8 @@ use serde_json::{Map, Value, json};
 
 use self::familiar::{Candidate, imitation};
 use self::secrets::{
-    At, is_command, is_plain, is_plain_argument, is_plain_url, placeholders, variable_name,
-    without_placeholders,
+    At, is_command, is_plain, is_plain_argument, is_plain_command, is_plain_folder, is_plain_name,
+    is_plain_url, placeholders, variable_name, without_placeholders,
 };
 use gateway::egress;
 use policy::drift::visible;
@@ -116,6 +116,7 @@ impl Whose {
 struct Found {
     url: Option<String>,
     old: bool,
+    /// As it is written, with references to variables.
     command: Option<String>,
     args: Vec<String>,
     env: Vec<(String, Said)>,
@@ -123,7 +124,8 @@ struct Found {
     /// The variable with what it is shown in `Authorization`, and what stands before that.
     token: Option<(String, &'static str)>,
     directory: Option<String>,
-    tools: Vec<String>,
+    /// The tools that may be used without being asked about; `None` for all.
+    tools: Option<Vec<String>>,
     /// What it looks like and is not.
     like: Option<familiar::Imitation>,
 }
@@ -159,6 +161,24 @@ impl Told {
         }
         self.variables.insert(own.clone(), what);
         own
+    }
+
+    /// Says that so many entries were left out whose names could be secrets, without the names.
+    fn left_out(&mut self, server: &str, count: usize, what: &str) {
+        if count > 0 {
+            self.notes.push(format!(
+                "`{server}`: {count} left out of {what}, because a name could be a secret; \
+                 add by hand what is none"
+            ));
+        }
+    }
+
+    /// The variable that somebody has named; one of its own where that name could be a secret.
+    fn known(&mut self, server: &str, name: &str, variable: &str, what: String) -> String {
+        match is_plain_name(variable) {
+            true => variable.to_owned(),
+            false => self.variable(server, name, what),
+        }
     }
 }
 
@@ -328,21 +348,19 @@ fn found(
         return Err("it is switched off".to_owned());
     }
     let text = |key: &str| server.get(key).and_then(Value::as_str).map(str::to_owned);
-    let list = |key: &str| -> Vec<String> {
-        let list = server.get(key).and_then(Value::as_array).into_iter().flatten();
-        list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
-    };
     // opencode has the program and its arguments in one list.
-    let mut line = list("command");
+    let mut line = texts(server, "command");
     let command = match text("command") {
         Some(command) => Some(command),
         None if line.is_empty() => None,
         None => Some(line.remove(0)),
     };
-    line.extend(list("args"));
+    line.extend(texts(server, "args"));
     let mut scheme = "";
     let mut secrets = |key: &str, what: &str| -> Vec<(String, Said)> {
         let members = server.get(key).and_then(Value::as_object).into_iter().flatten();
+        let (plain, odd): (Vec<_>, Vec<_>) = members.partition(|(name, _)| is_plain_name(name));
+        told.left_out(name, odd.len(), what);
         let member = |(variable, value): (&String, &Value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             // The gateway says the scheme itself.
@@ -355,19 +373,17 @@ fn found(
             };
             (variable.clone(), said(name, variable, &value, what, told))
         };
-        members.map(member).collect()
+        plain.into_iter().map(member).collect()
     };
     let mut env = secrets("env", "the environment");
     env.extend(secrets("environment", "the environment"));
     let mut headers = secrets("headers", "the header");
     headers.extend(secrets("http_headers", "the header"));
-    for (header, variable) in
-        server.get("env_http_headers").and_then(Value::as_object).into_iter().flatten()
-    {
-        let variable = variable.as_str().unwrap_or_default().to_owned();
-        headers.push((header.clone(), Said::Variable(variable)));
-    }
-    let mut token = text("bearer_token_env_var").map(|variable| (variable, "Bearer "));
+    headers.extend(referred_headers(name, server, told));
+    let mut token = text("bearer_token_env_var").map(|variable| {
+        let what = format!("the token of `{name}`");
+        (told.known(name, "token", &variable, what), "Bearer ")
+    });
     headers.retain(|(header, said)| match said {
         Said::Variable(variable) if header.eq_ignore_ascii_case("authorization") => {
             token = Some((variable.clone(), scheme));
@@ -399,7 +415,9 @@ fn found(
         url: url.as_deref(),
     });
     let url = url.map(|url| address(name, &url, told));
-    let tools = ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"];
+    let command = command.map(|command| program(name, &command, told));
+    let directory = text("cwd").filter(|path| path.starts_with('/'));
+    let directory = directory.map(|path| folder(name, &path, told));
     Ok(Found {
         old: text("type").is_some_and(|kind| kind == "sse"),
         url,
@@ -408,17 +426,74 @@ fn found(
         env,
         headers,
         token,
-        directory: text("cwd").filter(|path| path.starts_with('/')),
-        tools: tools.iter().flat_map(|key| list(key)).filter(|tool| tool != "*").collect(),
+        directory,
+        tools: tools(name, server, told),
         like,
     })
+}
+
+/// The texts in a list of a server; none where there is no list.
+fn texts(server: &Map<String, Value>, key: &str) -> Vec<String> {
+    let list = server.get(key).and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+/// The headers for which the client names variables.
+fn referred_headers(
+    name: &str,
+    server: &Map<String, Value>,
+    told: &mut Told,
+) -> Vec<(String, Said)> {
+    let members = server.get("env_http_headers").and_then(Value::as_object).into_iter().flatten();
+    let (plain, odd): (Vec<_>, Vec<_>) = members.partition(|(name, _)| is_plain_name(name));
+    told.left_out(name, odd.len(), "the headers");
+    let mut headers = Vec::new();
+    for (header, variable) in plain {
+        let variable = variable.as_str().unwrap_or_default();
+        let what = format!("what stands for the header `{}` of `{name}`", visible(header));
+        headers.push((header.clone(), Said::Variable(told.known(name, header, variable, what))));
+    }
+    headers
+}
+
+/// The tools that the client uses without asking; `None` where it lists none, or says that it is all of them.
+fn tools(name: &str, server: &Map<String, Value>, told: &mut Told) -> Option<Vec<String>> {
+    let keys = ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"];
+    let listed: Vec<String> =
+        keys.iter().flat_map(|key| texts(server, key)).filter(|tool| tool != "*").collect();
+    if listed.is_empty() {
+        return None;
+    }
+    let (plain, odd): (Vec<_>, Vec<_>) = listed.into_iter().partition(|tool| is_plain_name(tool));
+    told.left_out(name, odd.len(), "the tools");
+    Some(plain)
+}
+
+/// The program of a server, as it is written: one whose name could be a secret becomes a variable.
+fn program(server: &str, command: &str, told: &mut Told) -> String {
+    if is_plain_command(command) {
+        return command.replace("${", "$${");
+    }
+    let variable = told.variable(server, "command", format!("the command of `{server}`"));
+    format!("${{{variable}}}")
+}
+
+/// The folder that a program is started in, as it is written: the same.
+fn folder(server: &str, path: &str, told: &mut Told) -> String {
+    if is_plain_folder(path) {
+        return path.to_owned();
+    }
+    let what = format!("the folder that `{server}` is started in");
+    format!("${{{}}}", told.variable(server, "cwd", what))
 }
 
 /// The URL of a server: one that could let in whoever knows it becomes a variable.
 fn address(server: &str, url: &str, told: &mut Told) -> String {
     let bare = without_placeholders(url);
-    if bare.is_empty() || is_plain_url(&bare) {
-        return placeholders(url).0;
+    let (rest, variables) = placeholders(url);
+    let named = variables.iter().all(|variable| is_plain_name(variable));
+    if named && (bare.is_empty() || is_plain_url(&bare)) {
+        return rest;
     }
     let variable = told.variable(server, "url", format!("the URL of `{server}`"));
     format!("${{{variable}}}")
@@ -427,7 +502,9 @@ fn address(server: &str, url: &str, told: &mut Told) -> String {
 /// What stands for a value of the environment or a header: never the value of a secret.
 fn said(server: &str, name: &str, value: &str, what: &str, told: &mut Told) -> Said {
     let (rest, variables) = placeholders(value);
-    if let ([variable], true) = (&variables[..], rest == format!("${{{}}}", variables.join(""))) {
+    if let ([variable], true) = (&variables[..], rest == format!("${{{}}}", variables.join("")))
+        && is_plain_name(variable)
+    {
         return Said::Variable(variable.clone());
     }
     if variables.is_empty() && is_plain(name, value) {
@@ -444,6 +521,7 @@ fn argument(server: &str, (n, at, text): (usize, At<'_>, &str), told: &mut Told)
     // What is a reference already stays one.
     if let [variable] = &variables[..]
         && rest == format!("${{{variable}}}")
+        && is_plain_name(variable)
     {
         return rest;
     }
@@ -561,7 +639,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
             out.push_str("    transport: httpSse\n");
         }
         if let Some(command) = &server.command {
-            writeln!(out, "    command: {}", escaped(command)).unwrap_or_default();
+            writeln!(out, "    command: {}", quoted(command)).unwrap_or_default();
         }
         if let Some((token, scheme)) = &server.token {
             let prefix = match *scheme {
@@ -576,7 +654,7 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
             writeln!(out, "    args: {}", json!(server.args)).unwrap_or_default();
         }
         if let Some(directory) = &server.directory {
-            writeln!(out, "    workingDirectory: {}", escaped(directory)).unwrap_or_default();
+            writeln!(out, "    workingDirectory: {}", quoted(directory)).unwrap_or_default();
         }
         for (key, list) in [("env", &server.env), ("headers", &server.headers)] {
             for (n, (name, said)) in list.iter().enumerate() {
@@ -597,9 +675,12 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
     for name in &names {
         writeln!(out, "  - {{path: /{name}, servers: [{name}]}}").unwrap_or_default();
     }
-    out.push_str("policy:\n  rules:\n");
-    for (name, server) in servers {
-        let tools = if server.tools.is_empty() { json!(["*"]) } else { json!(server.tools) };
+    // Where tools were listed and none of them could be taken along, nothing is allowed.
+    let allowed = |server: &Found| server.tools.as_ref().is_none_or(|tools| !tools.is_empty());
+    let any = servers.values().any(allowed);
+    out.push_str(if any { "policy:\n  rules:\n" } else { "policy:\n  rules: []\n" });
+    for (name, server) in servers.iter().filter(|(_, server)| allowed(server)) {
+        let tools = server.tools.as_ref().map_or_else(|| json!(["*"]), |tools| json!(tools));
         writeln!(
             out,
             "    - {{id: local-{name}, effect: allow, principals: ['group:local'], servers: [{name}], tools: {tools}}}"

@@ -9,12 +9,13 @@ use crate::control::{Control, Ran};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::declared;
 use crate::inspect::{Detector, Finding};
-use crate::json::{Bounds, Document, Fragment};
+use crate::json::{Bounds, Document, Fragment, Value};
 use crate::labels::Concealed;
 use crate::message::{Call, Use, Verb};
 use crate::name::ServerName;
 use crate::offer::{Kind, Offer, ReadOnlyHint};
 use crate::principal::Principal;
+use crate::schema::Misfit;
 use crate::work::{Budget, USUAL_MOST};
 
 impl Policy {
@@ -96,6 +97,22 @@ impl Policy {
         Terms { output, hidden, labelled, calls, hint: hint.unwrap_or_default() }
     }
 
+    /// Whether arguments are as the definition says, and as the approved one says where they are held to both;
+    /// `None` where neither says anything.
+    fn fits_schemas(
+        &self,
+        server: &str,
+        offer: &Offer,
+        arguments: Option<Value<'_>>,
+        budget: &Budget,
+    ) -> Option<Result<(), Misfit>> {
+        let pins = self.pins.load();
+        let own = offer.input().map(|schema| &**schema);
+        let mut schemas = own.into_iter().chain(pins.approved_input(server, offer)).peekable();
+        schemas.peek()?;
+        Some(schemas.try_for_each(|schema| schema.check_arguments(arguments, budget)))
+    }
+
     /// Whether the arguments of a call are as the definition and the policy say.
     pub(super) fn misfit(
         &self,
@@ -119,15 +136,12 @@ impl Policy {
         };
         let mode = self.contents.of(&call.server).input_schema;
         let checks = mode != Mode::Off && call.verb == Verb::Call;
-        let pins = self.pins.load();
-        let offered = offer.filter(|_| checks);
-        let own = offered.and_then(Offer::input).map(|schema| &**schema);
-        let approved = offered.and_then(|offer| pins.approved_input(server.as_str(), offer));
-        for schema in own.into_iter().chain(approved) {
+        if let Some(offer) = offer.filter(|_| checks)
+            && let Some(fits) = self.fits_schemas(server.as_str(), offer, arguments, budget)
+        {
             ran.note(Control::InputSchema);
-            if let Err(misfit) = schema.check_arguments(arguments, budget) {
+            if let Err(misfit) = fits {
                 found(mode, Detector::InputSchema, misfit);
-                break;
             }
         }
         let undeclared = self.contents.of(&call.server).undeclared;

@@ -67,6 +67,10 @@ const FILES: [&str; 11] =
 /// Longest word, and longest number, that is not taken for something drawn at random.
 const WORD: usize = 15;
 const NUMBER: usize = 5;
+/// Longest abbreviation with digits within it: `K8S`, `N8N`.
+const SHORT: usize = 4;
+/// Most words of a name.
+const PARTS: usize = 10;
 
 /// Whether a secret belongs where this name stands.
 fn is_named(name: &str) -> bool {
@@ -188,7 +192,59 @@ pub(in crate::cli) fn is_plain_argument(at: At<'_>, text: &str) -> bool {
     }
 }
 
-/// Whether a command can be written down: a program, and nothing with it.
+/// Whether the name of a variable, a header or a tool can be written down: words, small numbers and short
+/// abbreviations, with `_`, `-`, `.`, `/` or capitals between them.
+pub(super) fn is_plain_name(name: &str) -> bool {
+    let words = words(name);
+    let short = |word: &str| {
+        let ascii = word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let one_case = !word.bytes().any(|byte| byte.is_ascii_lowercase())
+            || !word.bytes().any(|byte| byte.is_ascii_uppercase());
+        ascii && one_case && word.len() <= SHORT
+    };
+    // One that is nothing but a number opens something.
+    name.contains(|c: char| c.is_ascii_alphabetic())
+        && words.len() <= PARTS
+        && words.iter().all(|word| is_words(word, "") || short(word))
+}
+
+/// The words of a name: `read_file`, `readFile` and `URLOf` have two each.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for c in name.chars() {
+        let Some(word) = words.last_mut() else { break };
+        let mut before = word.chars().rev();
+        let (last, other) = (before.next(), before.next());
+        let is_upper = |c: Option<char>| c.is_some_and(|c| c.is_ascii_uppercase());
+        if matches!(c, '_' | '-' | '.' | '/') {
+            words.push(String::new());
+        } else if c.is_ascii_uppercase() && last.is_some_and(|last| last.is_ascii_lowercase()) {
+            words.push(c.into());
+        } else if c.is_ascii_lowercase() && is_upper(last) && is_upper(other) {
+            // The capital before it begins the word.
+            let capital = word.pop();
+            words.push(capital.into_iter().chain([c]).collect());
+        } else {
+            word.push(c);
+        }
+    }
+    words
+}
+
+/// Whether the folder that a program is started in can be written down.
+pub(super) fn is_plain_folder(path: &str) -> bool {
+    is_path(path.strip_suffix('/').unwrap_or(path))
+}
+
+/// Whether a command can be written down: a program in plain words, by its name or its path.
+pub(super) fn is_plain_command(text: &str) -> bool {
+    let bare = without_placeholders(text);
+    let (_, variables) = placeholders(text);
+    let words = |part: &str| part.is_empty() || is_plain_name(part) || is_words(part, "-_.+");
+    bare.split('/').all(words) && variables.iter().all(|name| is_plain_name(name))
+}
+
+/// Whether a command is a program, and nothing with it.
 pub(super) fn is_command(text: &str) -> bool {
     let odd = |c: char| !(c.is_ascii_alphanumeric() || "/._-+${}".contains(c));
     !text.is_empty()
@@ -228,7 +284,10 @@ pub(super) fn variable_name(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{At, is_plain, is_plain_argument, is_plain_url, placeholders};
+    use super::{
+        At, is_plain, is_plain_argument, is_plain_command, is_plain_folder, is_plain_name,
+        is_plain_url, placeholders,
+    };
 
     #[test]
     fn values_that_anybody_may_know_are_told_from_others() {
@@ -319,6 +378,54 @@ mod tests {
         ) {
             assert_eq!(is_plain_argument(at, text), plain, "{at:?} {text}");
         }
+    }
+
+    #[test]
+    fn names_that_anybody_may_know_are_told_from_others() {
+        for name in [
+            "GITHUB_PERSONAL_ACCESS_TOKEN",
+            "AWS_S3_BUCKET",
+            "N8N_API_KEY",
+            "E2B_API_KEY",
+            "OAUTH2_TOKEN",
+            "PATH",
+            "X-Api-Key",
+            "CF-Access-Client-Id",
+            "read_file",
+            "listProjects",
+            "browser.navigate",
+            "getURLOf",
+        ] {
+            assert!(is_plain_name(name), "{name}");
+        }
+        for name in [
+            "",
+            "1234567890",
+            "12345",
+            "hunter2pass",
+            "X-hunter2pass",
+            "ghp_aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5",
+            "AKIAQYLPMN5HHHFPZAM2",
+            "s3cr3t-Value-99",
+            "Tr0ub4dor&3",
+            "correct horse battery",
+            "abcdefghijklmnop",
+            "AbCdEfGhIjKlMnOpQrStUvWxYz",
+            "sk-live-4f9b2c7d1e8a6053b7c2",
+            "5f0c1c9e-7c0b-4a4e-9c5e-1f2d3c4b5a69",
+        ] {
+            assert!(!is_plain_name(name), "{name}");
+        }
+        for command in
+            ["npx", "mcp-server-git", "/opt/server", "python3.12", "./bin/run.sh", "${HOME}/bin/x"]
+        {
+            assert!(is_plain_command(command), "{command}");
+        }
+        for command in ["hunter2pass", "/opt/AKIAQYLPMN5HHHFPZAM2", "${AKIAQYLPMN5HHHFPZAM2}/x"] {
+            assert!(!is_plain_command(command), "{command}");
+        }
+        assert!(is_plain_folder("/srv/files/") && is_plain_folder("/home/ana/work"));
+        assert!(!is_plain_folder("/srv/hunter2pass") && !is_plain_folder("/secretword"));
     }
 
     #[test]
