@@ -454,13 +454,14 @@ fn has_credential(query: &str, shown: Option<&Shown<'_>>) -> bool {
 /// key that this program made.
 fn is_credential(value: &[u8], shown: Option<&Shown<'_>>) -> bool {
     let scheme = value.iter().position(|byte| matches!(byte, b' ' | b'+'));
+    let whole = value;
     let (scheme, value) = value.split_at(scheme.map_or(0, |at| at + 1));
     let named = |known: &str| {
         scheme.split_last().is_some_and(|(_, name)| name.eq_ignore_ascii_case(known.as_bytes()))
     };
     let is_shown = shown.is_some_and(|shown| {
         let all = [shown.bearer, shown.dpop, shown.key];
-        all.into_iter().flatten().any(|own| own.as_bytes() == value)
+        all.into_iter().flatten().map(str::as_bytes).any(|own| own == value || own == whole)
     });
     let base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_=.".contains(byte);
     let parts = value.split(|byte| *byte == b'.').count();
