@@ -29,7 +29,7 @@ pub mod verify;
 use std::fmt;
 use std::fs::File;
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant, SystemTime};
 
@@ -75,6 +75,8 @@ const TURN: Duration = Duration::from_secs(1);
 const AGAIN: Duration = Duration::from_millis(100);
 /// Every how many of these turns it is looked for files that are not to be kept.
 const RARELY: u64 = 10;
+/// Longest record that is tried whether it is taken where one was not, in bytes. Longer ones count as this long.
+const PROBED: usize = 64 * 1024;
 /// How much room one request wants in a spool that is waited for: its lines are shorter.
 const ROOM: usize = 64 * 1024;
 /// What the record of a call is taken to say at most, where it is asked whether calls are made at all.
@@ -148,8 +150,10 @@ pub struct Journal {
     policy: ArcSwap<Box<str>>,
     digest_key: hmac::Key,
     ids: Ids,
-    /// A sink has failed since it last worked.
+    /// A sink has failed since it last took a record as long as the one that it did not take.
     failing: AtomicBool,
+    /// How long the longest record is that was not taken since then, in bytes; no more than [`PROBED`].
+    lacking: AtomicUsize,
     /// What is left on the volume of a file is kept for the records of calls.
     scarce: AtomicBool,
     /// What callers ask that are not known.
@@ -262,6 +266,7 @@ impl Journal {
                 counter: AtomicU64::new(0),
             },
             failing: AtomicBool::new(false),
+            lacking: AtomicUsize::new(0),
             scarce: AtomicBool::new(false),
             refusals: Refusals::new(refusals),
             // There are as many servers as are configured.
@@ -585,10 +590,18 @@ impl Journal {
         self.event(&Event { event, what: Some(what), ..Event::default() })
     }
 
+    /// Tries whether a record is taken that is as long as the longest that was not: where there is room for a short
+    /// one alone, calls have none.
     fn probe(&self) -> Result<(), AuditError> {
-        let line = self.line(&Event { event: "probe", ..Event::default() });
+        let filler = "-".repeat(self.lacking.load(Ordering::Acquire));
+        let what = Some(&*filler).filter(|filler| !filler.is_empty());
+        let line = self.line(&Event { event: "probe", what, ..Event::default() });
         let room = Room::of(&line);
-        self.append(line, Some(room))
+        match self.taken(line, Some(room)) {
+            Ok(()) => self.counted_as(Ok(()), PROBED),
+            // It is longer than what was not taken.
+            Err(error) => self.counted(Err(error)),
+        }
     }
 
     fn event(&self, event: &Event<'_>) -> Result<(), AuditError> {
@@ -603,6 +616,13 @@ impl Journal {
     /// Appends a record. One that opens something is refused where there is no room for what follows of
     /// it; what has happened is written wherever there is room.
     fn append(&self, line: Vec<u8>, opens: Option<Room>) -> Result<(), AuditError> {
+        let bytes = line.len();
+        let written = self.taken(line, opens);
+        self.counted_as(written, bytes)
+    }
+
+    /// The same, not counted.
+    fn taken(&self, line: Vec<u8>, opens: Option<Room>) -> Result<(), AuditError> {
         // Most of the work is done before it is this record's turn.
         let content = content_of(&line);
         let mut ledger = self.ledger();
@@ -614,19 +634,31 @@ impl Journal {
         if turned {
             self.turned.notify_one();
         }
-        self.counted(written)
+        written
     }
 
+    /// Counts what became of a record whose length does not matter.
     fn counted(&self, written: Result<(), AuditError>) -> Result<(), AuditError> {
+        self.counted_as(written, 0)
+    }
+
+    /// Counts what became of a record of so many bytes. One that is shorter than what was not taken says nothing
+    /// about whether that would be taken now.
+    fn counted_as(&self, written: Result<(), AuditError>, bytes: usize) -> Result<(), AuditError> {
+        let bytes = bytes.min(PROBED);
         match written {
             Ok(()) => {
-                if self.failing.load(Ordering::Relaxed) {
+                if self.failing.load(Ordering::Acquire)
+                    && bytes >= self.lacking.load(Ordering::Acquire)
+                {
+                    self.lacking.store(0, Ordering::Release);
                     self.failing.store(false, Ordering::Release);
                 }
                 self.metrics.audit_records.add(1);
                 Ok(())
             }
             Err(error) => {
+                self.lacking.fetch_max(bytes, Ordering::AcqRel);
                 self.failing.store(true, Ordering::Release);
                 self.metrics.audit_failures.add(1);
                 Err(error)

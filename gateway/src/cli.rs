@@ -794,6 +794,9 @@ fn run_to_end(
     // It watches until this returns.
     let mut watchdog = None;
     let code = runtime.block_on(async {
+        if let Err(error) = outlive_full_files() {
+            return complain(&format!("could not listen for signals: {error}"));
+        }
         let running = match start(settings).await {
             Ok(running) => running,
             Err(error) => {
@@ -818,6 +821,13 @@ fn run_to_end(
     // A thread that waits for a slow disk or pipe does not keep the process.
     runtime.shutdown_background();
     code
+}
+
+/// A file that has reached the limit of sizes (`RLIMIT_FSIZE`) refuses what is written with `EFBIG`, as a full volume
+/// does with `ENOSPC`. Without a handler SIGXFSZ would end the process before the refusal is seen (`signal(7)`). A
+/// program that is started does not inherit the handler.
+fn outlive_full_files() -> io::Result<()> {
+    signal(SignalKind::from_raw(libc::SIGXFSZ)).map(drop)
 }
 
 /// Memory is taken in small pages: most of what a connection needs is far below the two megabytes

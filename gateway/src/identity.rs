@@ -272,10 +272,14 @@ impl Identity {
     /// # Errors
     /// When no credential is there, or the first one there is bad.
     pub async fn identify(&self, mut asked: Asked<'_>) -> Result<Caller, AuthnError> {
-        if asked.schemes.contains(&Scheme::Oauth) && asked.query.is_some_and(has_token) {
+        let shown = shown(&asked);
+        let takes = |scheme: &Scheme| matches!(scheme, Scheme::ApiKey | Scheme::Oauth);
+        if asked.schemes.iter().any(takes)
+            && asked.query.is_some_and(|query| has_credential(query, shown.as_ref().ok()))
+        {
             return Err(AuthnError::Ambiguous);
         }
-        let shown = shown(&asked)?;
+        let shown = shown?;
         asked.proof = shown.proof;
         let mut foreign = false;
         for scheme in asked.schemes {
@@ -403,14 +407,59 @@ impl Identity {
     }
 }
 
-/// Whether a query has a token in it, in whatever spelling.
+/// Names of parameters that carry a credential, whatever their value is: in lower case, without separators.
+/// Names that have other uses, such as `token`, `key` and `auth`, are judged by the value.
+const CREDENTIALS: [&str; 12] = [
+    "accesstoken",
+    "apikey",
+    "apitoken",
+    "authorization",
+    "authtoken",
+    "bearer",
+    "bearertoken",
+    "dpop",
+    "idtoken",
+    "jwt",
+    "refreshtoken",
+    "xapikey",
+];
+/// How the keys begin that `portcullis keygen` makes.
+const MADE: &[u8] = b"pcl_";
+
+/// Whether a query has a credential in it, in whatever spelling: by the name of a parameter, or because a value
+/// is the one that the headers show, or looks like a token or a key.
 ///
 /// RFC 6750, section 2.3: a token in a URL is in every log on its way.
-fn has_token(query: &str) -> bool {
-    query.split('&').any(|pair| {
-        let name = pair.split('=').next().and_then(certificate::percent);
-        name.as_deref() == Some(b"access_token".as_slice())
+fn has_credential(query: &str, shown: Option<&Shown<'_>>) -> bool {
+    let decoded =
+        |text: &str| certificate::percent(text).unwrap_or_else(|| text.as_bytes().to_vec());
+    query.split(['&', ';']).any(|pair| {
+        let (name, value) = pair.split_once('=').unwrap_or((pair, ""));
+        let letters = decoded(name).into_iter().filter(u8::is_ascii_alphanumeric);
+        let name: Vec<u8> = letters.map(|byte| byte.to_ascii_lowercase()).collect();
+        CREDENTIALS.iter().any(|known| known.as_bytes() == name)
+            || is_credential(&decoded(value), shown)
     })
+}
+
+/// Whether the value of a parameter is the credential in the headers, or looks like one: with a scheme before it,
+/// a JWT (RFC 7519: three parts in base64url, or five if it is encrypted, of which the first is an object), or a
+/// key that this program made.
+fn is_credential(value: &[u8], shown: Option<&Shown<'_>>) -> bool {
+    let scheme = value.iter().position(|byte| matches!(byte, b' ' | b'+'));
+    let whole = value;
+    let (scheme, value) = value.split_at(scheme.map_or(0, |at| at + 1));
+    let named = |known: &str| {
+        scheme.split_last().is_some_and(|(_, name)| name.eq_ignore_ascii_case(known.as_bytes()))
+    };
+    let is_shown = shown.is_some_and(|shown| {
+        let all = [shown.bearer, shown.dpop, shown.key];
+        all.into_iter().flatten().map(str::as_bytes).any(|own| own == value || own == whole)
+    });
+    let base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_=.".contains(byte);
+    let parts = value.split(|byte| *byte == b'.').count();
+    let is_jwt = value.starts_with(b"eyJ") && matches!(parts, 3 | 5) && value.iter().all(base64);
+    named("bearer") || named("dpop") || is_shown || is_jwt || value.starts_with(MADE)
 }
 
 /// The credentials in a request.

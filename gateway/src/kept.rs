@@ -11,11 +11,21 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use policy::message::Use;
 use policy::principal::Principal;
+use policy::uri::ResourceUri;
 
 use crate::seal;
 
 /// What the URI of a kept result begins with.
 pub const SCHEME: &str = "portcullis://results/";
+
+/// What stands behind [`SCHEME`] in the URI of a kept result; `None` for every other URI. It is told by the
+/// canonical form: the case of the scheme and the authority makes no difference (RFC 3986, section 6.2.2.1).
+#[must_use]
+pub fn name_in(uri: &str) -> Option<Box<str>> {
+    let uri = ResourceUri::parse(uri).ok()?;
+    let (head, name) = uri.as_str().split_at_checked(SCHEME.len())?;
+    head.eq_ignore_ascii_case(SCHEME).then(|| name.into())
+}
 
 /// A result, and whose it is.
 #[derive(Clone, Debug)]
@@ -118,7 +128,7 @@ impl Results {
     /// The result under a URI, if it is one of this caller's on this route.
     #[must_use]
     pub fn find(&self, caller: &Principal, route: &str, uri: &str, now: Instant) -> Option<Kept> {
-        let name = crate::hex::decode(uri.strip_prefix(SCHEME)?)?;
+        let name = crate::hex::decode(&name_in(uri)?)?;
         let all = self.all.lock().unwrap_or_else(PoisonError::into_inner);
         let own = all.callers.get(caller.id.as_str())?;
         let is = |entry: &&Entry| {
@@ -158,7 +168,7 @@ mod tests {
     use policy::name::{ClientId, PrincipalId, ServerName};
     use policy::principal::Principal;
 
-    use super::{Kept, Results};
+    use super::{Kept, Results, name_in};
     use crate::clock::{Clock as _, System};
 
     fn kept(bytes: usize) -> Kept {
@@ -190,6 +200,17 @@ mod tests {
         );
         results.sweep(now + Duration::from_secs(61));
         assert_eq!(results.all.lock().unwrap().bytes, 0);
+    }
+
+    #[test]
+    fn a_uri_is_known_in_every_spelling() {
+        for uri in ["portcullis://results/0a", "PORTCULLIS://results/0a", "Portcullis://Results/0a"]
+        {
+            assert_eq!(name_in(uri).as_deref(), Some("0a"), "{uri}");
+        }
+        for uri in ["portcullis://result/0a", "file:///portcullis://results/0a", "a", ""] {
+            assert_eq!(name_in(uri), None, "{uri}");
+        }
     }
 
     #[test]

@@ -14,14 +14,14 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use policy::decision::Mode;
-use policy::drift::{self, Change, Risk};
+use policy::drift::{self, Drift, Risk};
 use policy::inspect::{Detector, Finding};
 use policy::json::{Fragment, write_ascii};
 use policy::lock::{Exception, Lock, State, Version};
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
 use policy::pin::{Digest, Subject};
-use policy::pins::{Pins, Unfit};
+use policy::pins::{Accepted, Pins, Unfit};
 use policy::pipeline::Policy;
 use policy::shadow::Shadows;
 use tokio::time::Instant;
@@ -690,10 +690,11 @@ impl Keeper {
                 self.act(held, place, action)
             }
             Some(Unfit::Changed) => {
-                let versions = held.pins.lock.servers.get(server);
+                let lock = Arc::clone(&held.pins.lock);
+                let versions = lock.servers.get(server);
                 let versions = versions.map_or(&[][..], |locked| locked.versions(kind, name));
-                let changes = drift::nearest(versions, subject, offer.definition());
-                self.drifted(held, place, digest, &changes)
+                let drift = drift::nearest(versions, subject, offer.definition());
+                self.drifted(held, place, digest, &drift)
             }
         }
     }
@@ -704,8 +705,9 @@ impl Keeper {
         held: &mut Held,
         place: &Place,
         digest: Option<Digest>,
-        changes: &[Change],
+        drift: &Drift<'_>,
     ) -> bool {
+        let changes = &drift.changes;
         let gravest = changes.iter().map(|change| change.risk).max().unwrap_or(Risk::Other);
         let actions = changes.iter().map(|change| self.settings.action(change.risk));
         let action = actions.max().unwrap_or(Action::Hold);
@@ -716,7 +718,10 @@ impl Keeper {
         self.tell(place, Unfit::Changed.code(), action, digest, &what);
         match (action, digest) {
             (Action::Accept | Action::Alert, Some(digest)) => {
-                held.pins.accepted.insert((place.0.clone(), digest))
+                let within = drift.from.filter(|_| drift.is_within());
+                let approved = within.map(|version| version.definition.clone());
+                let accepted = approved.map(Accepted::within).unwrap_or_default();
+                held.pins.accepted.insert((place.0.clone(), digest), accepted).is_none()
             }
             _ => self.act(held, place, action),
         }
@@ -847,8 +852,8 @@ impl Keeper {
             let unfit = Unfit::Revoked;
             self.tell(&place, unfit.code(), Action::Hold, digest, unfit.note());
         } else if versions.iter().any(|version| version.state == State::Approved) {
-            let changes = drift::nearest(&versions, Subject::Server, said.value());
-            if self.drifted(&mut held, &place, digest, &changes) {
+            let drift = drift::nearest(&versions, Subject::Server, said.value());
+            if self.drifted(&mut held, &place, digest, &drift) {
                 self.publish(&held);
             }
         } else {

@@ -3,9 +3,9 @@
 //!
 //! The gateway starts itself with [`VERB`], which gives up rights and then becomes the program: nothing
 //! has to be undone, and nothing of it runs between `fork` and `exec` of the gateway. Landlock bounds
-//! files and TCP, seccomp takes system calls away that no server needs, `no_new_privs` makes both hold for
-//! whatever the program starts, and limits bound what it uses. A privileged user loses the rights with which
-//! it could look into other processes all the same.
+//! files and TCP, seccomp takes system calls and sockets away that no server needs, `no_new_privs` makes both hold for
+//! whatever the program starts, and limits bound what it uses. A privileged user keeps of its rights [`KEPT`]
+//! alone.
 //!
 //! A program for which nothing is configured can reach everything but the gateway: see [`Plan::usual`].
 
@@ -33,7 +33,7 @@ use rustix::process::{
     DumpableBehavior, Resource, Rlimit, geteuid, set_dumpable_behavior, setrlimit,
 };
 use rustix::thread::{
-    CapabilitySet, capabilities, capability_is_in_bounding_set,
+    CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
     remove_capability_from_bounding_set, set_capabilities,
 };
 use seccompiler::{
@@ -198,32 +198,40 @@ const SETXATTRAT: i64 = 463;
 const REMOVEXATTRAT: i64 = 466;
 const FILE_SETATTR: i64 = 469;
 
-/// What a privileged program could look into other processes with, change the machine with, get at files
-/// with that Landlock does not see, take the processor or limits from others with, or change files of other users
-/// with. Where `CAP_PERFMON` or `CAP_SYS_ADMIN` is held, Linux shows the
-/// environment of any process, whatever Landlock says.
-const PRIVILEGES: [CapabilitySet; 20] = [
-    CapabilitySet::SYS_PTRACE,
-    CapabilitySet::SYS_ADMIN,
-    CapabilitySet::PERFMON,
-    CapabilitySet::BPF,
-    CapabilitySet::CHECKPOINT_RESTORE,
-    CapabilitySet::DAC_READ_SEARCH,
-    CapabilitySet::SYS_RAWIO,
-    CapabilitySet::MKNOD,
-    CapabilitySet::SYS_MODULE,
-    CapabilitySet::SYS_BOOT,
-    CapabilitySet::SYS_TIME,
-    CapabilitySet::SYSLOG,
-    CapabilitySet::MAC_ADMIN,
-    CapabilitySet::MAC_OVERRIDE,
-    CapabilitySet::AUDIT_CONTROL,
-    CapabilitySet::CHOWN,
-    CapabilitySet::FOWNER,
-    CapabilitySet::LINUX_IMMUTABLE,
-    CapabilitySet::SYS_NICE,
-    CapabilitySet::SYS_RESOURCE,
+/// What a program that is run by root keeps of its rights (`capabilities(7)`). Everything else is taken away, also
+/// what kernels have that are newer than this list:
+///
+/// * `CAP_DAC_OVERRIDE`: it opens files of other users, such as those of a volume that a container was given, as far
+///   as Landlock lets it;
+/// * `CAP_SETUID`, `CAP_SETGID`: it can become another user and so give up being root (`setpriv`, `runuser`, `gosu`).
+///
+/// Without `CAP_NET_RAW` it hears nothing of what others say on the network of this machine, without
+/// `CAP_NET_ADMIN` it changes no address, route or filter, and without `CAP_SYS_PTRACE`, `CAP_PERFMON` and
+/// `CAP_SYS_ADMIN` Linux does not show it the environment of other processes.
+const KEPT: CapabilitySet =
+    CapabilitySet::DAC_OVERRIDE.union(CapabilitySet::SETUID).union(CapabilitySet::SETGID);
+
+/// The families of sockets that a program may have (`address_families(7)`). Of `AF_NETLINK` there is only
+/// `NETLINK_ROUTE`, with which libraries read addresses and routes (`getifaddrs`); to change them takes
+/// `CAP_NET_ADMIN`.
+const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
+/// The types of sockets of the Internet that it may have: raw ones and those of packets are not among them.
+const TYPES: [libc::c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_DGRAM];
+/// The bits of the second argument of `socket` that say the type; others say how the descriptor is opened.
+const TYPE_BITS: u64 = 0xf;
+/// The protocols of the Internet that it may have where it reaches ports by TCP alone: Landlock governs connections
+/// of TCP, and neither those of SCTP nor, in some kernels, those of MPTCP.
+const PROTOCOLS: [libc::c_int; 5] = [
+    libc::IPPROTO_IP,
+    libc::IPPROTO_TCP,
+    libc::IPPROTO_UDP,
+    libc::IPPROTO_ICMP,
+    libc::IPPROTO_ICMPV6,
 ];
+/// Calls that connect and send at once where `MSG_FASTOPEN` is among their flags, and which argument these are.
+/// Landlock governs `connect`.
+const FAST_OPEN: [(i64, u8); 3] =
+    [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
 
 /// Folders that are told of in which a program can make nothing new.
 const TOLD: usize = 16;
@@ -663,21 +671,28 @@ fn is_made(folder: &Path, user: u32) -> bool {
     closed().unwrap_or(false)
 }
 
-/// Takes away from a privileged user what no program needs, also for what it starts.
+/// Takes away what no program needs of the rights of a privileged user, also from what it starts: everything but
+/// [`KEPT`] from the bounding set, which a program of root gets its rights from, and from those in force; and
+/// all that is inheritable. What is not inheritable is not ambient either (`capabilities(7)`).
 fn give_up_privileges() -> Result<(), SandboxError> {
-    let failed = SandboxError::Privileges;
-    if !geteuid().is_root() {
-        return Ok(());
-    }
-    for privilege in PRIVILEGES {
-        // A kernel that does not know one does not give it either.
-        if capability_is_in_bounding_set(privilege).unwrap_or(false) {
-            remove_capability_from_bounding_set(privilege).map_err(failed)?;
-        }
-    }
-    let mut sets = capabilities(None).map_err(failed)?;
-    sets.inheritable = CapabilitySet::empty();
-    set_capabilities(None, sets).map_err(failed)
+    let bounded = if geteuid().is_root() { bound_privileges() } else { Ok(()) };
+    // Another user has rights if the gateway was started with ambient ones.
+    let given_up = capabilities(None).and_then(|held| {
+        let (effective, permitted) = (held.effective & KEPT, held.permitted & KEPT);
+        let inheritable = CapabilitySet::empty();
+        set_capabilities(None, CapabilitySets { effective, permitted, inheritable })
+    });
+    bounded.and(given_up).map_err(SandboxError::Privileges)
+}
+
+/// Takes everything but [`KEPT`] away from the bounding set.
+fn bound_privileges() -> rustix::io::Result<()> {
+    let single = (0..u64::BITS).map(|bit| CapabilitySet::from_bits_retain(1 << bit));
+    // A kernel that does not know one does not give it either.
+    let held = |one: &CapabilitySet| capability_is_in_bounding_set(*one).unwrap_or(false);
+    let taken = single.filter(|one| !KEPT.contains(*one)).filter(held);
+    let results: Vec<_> = taken.map(remove_capability_from_bounding_set).collect();
+    results.into_iter().collect()
 }
 
 fn applied(filter: &BpfProgram) -> Result<(), SandboxError> {
@@ -706,10 +721,7 @@ fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
         });
         rules.insert(libc::SYS_clone, flags.collect::<Result<_, _>>().map_err(failed)?);
     }
-    if plan.network == Network::None {
-        let other = first(SeccompCmpOp::Ne, libc::AF_UNIX).map_err(failed)?;
-        rules.insert(libc::SYS_socket, vec![other]);
-    }
+    rules.extend(sockets(&plan.network).map_err(failed)?);
     rules.extend(on_others().map_err(failed)?);
     if plan.required && plan.rest == Files::Listed {
         rules.extend(BY_PATH.iter().chain(&BY_PATH_OF_OLD).map(|call| (*call, Vec::new())));
@@ -719,6 +731,48 @@ fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
     let filter = SeccompFilter::new(rules, SeccompAction::Allow, refused, arch).map_err(failed)?;
     let filter: BpfProgram = filter.try_into().map_err(failed)?;
     Ok(absent(namespaces).into_iter().chain(filter).collect())
+}
+
+/// What is refused of sockets: all that are not of [`FAMILIES`], and what is no ordinary socket of its family.
+fn sockets(network: &Network) -> Result<BTreeMap<i64, Vec<SeccompRule>>, BackendError> {
+    let is = |argument: u8, operator: SeccompCmpOp, value: libc::c_int| {
+        let value = u64::from(value.unsigned_abs());
+        SeccompCondition::new(argument, SeccompCmpArgLen::Dword, operator, value)
+    };
+    let none_of = |argument: u8, values: &[libc::c_int]| -> Result<Vec<_>, BackendError> {
+        values.iter().map(|value| is(argument, SeccompCmpOp::Ne, *value)).collect()
+    };
+    let families: &[_] = if *network == Network::None { &[libc::AF_UNIX] } else { &FAMILIES };
+    let mut refused: Vec<Vec<SeccompCondition>> = vec![none_of(0, families)?];
+    refused.push(vec![
+        is(0, SeccompCmpOp::Eq, libc::AF_NETLINK)?,
+        is(2, SeccompCmpOp::Ne, libc::NETLINK_ROUTE)?,
+    ]);
+    let mut rules = BTreeMap::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        for kind in (0..=0xf).filter(|kind| !TYPES.contains(kind)) {
+            let is_kind = is(1, SeccompCmpOp::MaskedEq(TYPE_BITS), kind)?;
+            refused.push(vec![is(0, SeccompCmpOp::Eq, family)?, is_kind]);
+        }
+        if let Network::Ports(_) = network {
+            let mut others = none_of(2, &PROTOCOLS)?;
+            others.push(is(0, SeccompCmpOp::Eq, family)?);
+            refused.push(others);
+        }
+    }
+    if let Network::Ports(_) = network {
+        let flag = libc::MSG_FASTOPEN;
+        let fast = SeccompCmpOp::MaskedEq(u64::from(flag.unsigned_abs()));
+        for (call, flags) in FAST_OPEN {
+            rules.insert(call, vec![SeccompRule::new(vec![is(flags, fast.clone(), flag)?])?]);
+        }
+    }
+    let refused = refused.into_iter().map(SeccompRule::new).collect::<Result<_, _>>()?;
+    rules.insert(libc::SYS_socket, refused);
+    // A pair is of files in any case, or of a family that is refused.
+    let others = SeccompRule::new(vec![is(0, SeccompCmpOp::Ne, libc::AF_UNIX)?])?;
+    rules.insert(libc::SYS_socketpair, vec![others]);
+    Ok(rules)
 }
 
 /// What is refused of [`BY_PROCESS`], [`BY_KIND`] and `prlimit64`: a change of a process other than the caller.
@@ -770,6 +824,7 @@ fn absent(namespaces: bool) -> Vec<sock_filter> {
 mod tests {
     use super::{
         BY_PATH, BY_PATH_OF_OLD, Files, KEXEC_FILE_LOAD, NAMESPACES, Network, Plan, SPARED, filter,
+        sock_filter,
     };
 
     /// The system calls that are to be refused: written down once more, so that none is lost.
@@ -828,8 +883,17 @@ mod tests {
     }
 
     /// The same for a call with these first arguments.
-    fn answer_to(plan: &Plan, call: i64, arguments: [u64; 3]) -> u32 {
-        let program = filter(plan).unwrap();
+    fn answer_to(plan: &Plan, call: i64, [one, two, three]: [u64; 3]) -> u32 {
+        answer_to_all(plan, call, [one, two, three, 0])
+    }
+
+    /// The same with four of them.
+    fn answer_to_all(plan: &Plan, call: i64, arguments: [u64; 4]) -> u32 {
+        run(&filter(plan).unwrap(), call, arguments)
+    }
+
+    /// The same of a filter that is made already.
+    fn run(program: &[sock_filter], call: i64, arguments: [u64; 4]) -> u32 {
         let arch = if cfg!(target_arch = "x86_64") { 0xc000_003e } else { 0xc000_00b7 };
         let (mut at, mut held) = (0_usize, 0_u32);
         loop {
@@ -843,7 +907,7 @@ mod tests {
                         0 => u32::try_from(call).unwrap(),
                         4 => arch,
                         // Each argument is two words, the lower first.
-                        offset @ 16..40 => {
+                        offset @ 16..48 => {
                             let word = usize::try_from(offset - 16).unwrap() / 4;
                             let argument = arguments[word / 2] >> (32 * (word % 2));
                             u32::try_from(argument & u64::from(u32::MAX)).unwrap()
@@ -880,11 +944,82 @@ mod tests {
         for call in [libc::SYS_read, libc::SYS_openat, libc::SYS_clone, libc::SYS_execve] {
             assert_eq!(answer(&strict, call, 0), allowed, "{call}");
         }
-        let socket =
-            |plan: &Plan, family: i32| answer(plan, libc::SYS_socket, family.unsigned_abs());
-        assert_eq!(socket(&strict, libc::AF_UNIX), allowed);
-        assert_eq!(socket(&strict, libc::AF_INET), refused);
-        assert_eq!(socket(&usual, libc::AF_INET), allowed);
+    }
+
+    #[test]
+    fn only_ordinary_sockets_are_made() {
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        let none = plan(Files::Listed, Network::None);
+        let ports = plan(Files::Listed, Network::Ports(vec![443]));
+        let any = plan(Files::Listed, Network::Any);
+        let usual = Plan::usual();
+        let [none, ports, any, usual] =
+            [none, ports, any, usual].map(|plan| filter(&plan).unwrap());
+        let raised = |program: &[sock_filter], call: i64, arguments: [i32; 3]| {
+            let [one, two, three] = arguments.map(|argument| u64::from(argument.unsigned_abs()));
+            run(program, call, [one, two, three, 0])
+        };
+        let opened = libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK;
+        for flags in [0, libc::SOCK_CLOEXEC, libc::SOCK_NONBLOCK, opened] {
+            // The families that Linux has, and those that it may get.
+            for family in 0..64 {
+                for kind in 0..16 {
+                    let internet = [libc::AF_INET, libc::AF_INET6].contains(&family)
+                        && [libc::SOCK_STREAM, libc::SOCK_DGRAM].contains(&kind);
+                    let files = family == libc::AF_UNIX;
+                    let wide = internet || files || family == libc::AF_NETLINK;
+                    let asked = [family, kind | flags, 0];
+                    for program in [&ports, &any, &usual] {
+                        let expected = if wide { allowed } else { refused };
+                        let said = raised(program, libc::SYS_socket, asked);
+                        assert_eq!(said, expected, "{asked:?}");
+                    }
+                    let expected = if files { allowed } else { refused };
+                    assert_eq!(raised(&none, libc::SYS_socket, asked), expected, "{asked:?}");
+                    for program in [&none, &ports, &any, &usual] {
+                        let said = raised(program, libc::SYS_socketpair, asked);
+                        assert_eq!(said, expected, "a pair of {asked:?}");
+                    }
+                }
+            }
+        }
+        for protocol in 1..32 {
+            let asked = [libc::AF_NETLINK, libc::SOCK_RAW, protocol];
+            assert_eq!(raised(&usual, libc::SYS_socket, asked), refused, "{protocol}");
+        }
+    }
+
+    #[test]
+    fn where_ports_are_listed_nothing_connects_that_landlock_does_not_see() {
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        let ports = plan(Files::Any, Network::Ports(vec![443]));
+        let usual = Plan::usual();
+        let number = |value: i32| u64::from(value.unsigned_abs());
+        for family in [libc::AF_INET, libc::AF_INET6].map(number) {
+            for (protocol, expected) in [
+                (libc::IPPROTO_IP, allowed),
+                (libc::IPPROTO_TCP, allowed),
+                (libc::IPPROTO_UDP, allowed),
+                (libc::IPPROTO_SCTP, refused),
+                (libc::IPPROTO_MPTCP, refused),
+                (256, refused), // IPPROTO_SMC
+            ] {
+                let asked = [family, number(libc::SOCK_STREAM), number(protocol)];
+                assert_eq!(answer_to(&ports, libc::SYS_socket, asked), expected, "{protocol}");
+                assert_eq!(answer_to(&usual, libc::SYS_socket, asked), allowed, "{protocol}");
+            }
+        }
+        let (quiet, fast) = (number(libc::MSG_NOSIGNAL), number(libc::MSG_FASTOPEN));
+        for call in [libc::SYS_sendto, libc::SYS_sendmsg, libc::SYS_sendmmsg] {
+            // The flags are the third or the fourth argument; the other is another number.
+            let at = |flags: u64| match call {
+                libc::SYS_sendmsg => [3, 0x7fff_1234_5678, flags, 0],
+                _ => [3, 0x7fff_1234_5678, 8, flags],
+            };
+            assert_eq!(answer_to_all(&ports, call, at(quiet)), allowed, "{call}");
+            assert_eq!(answer_to_all(&ports, call, at(fast | quiet)), refused, "{call}");
+            assert_eq!(answer_to_all(&usual, call, at(fast)), allowed, "{call}");
+        }
     }
 
     #[test]

@@ -261,6 +261,8 @@ impl Constraint {
     fn value(&self, value: Value<'_>) -> Result<(), Cow<'static, str>> {
         let limits = &self.limits;
         match value.kind() {
+            // What joins the items of a list makes a path of them that nobody has looked at.
+            Kind::Array if limits.kind == Type::Path => Err("is a list".into()),
             // Each item of a list is one.
             Kind::Array => value.items().try_for_each(|item| self.value(item)),
             Kind::Plain | Kind::Escaped => self.text(&value.as_str().unwrap_or_default()),
@@ -447,18 +449,41 @@ fn forbids(forbidden: Forbidden, text: &str) -> Result<(), Cow<'static, str>> {
             (has(&["'", "\"", ";", "--", "/*", "\0"]), "has characters that end a value in SQL")
         }
         Forbidden::Option => {
-            let dash = |c: char| {
-                matches!(c, '-' | '\u{2010}'..='\u{2015}' | '\u{2212}')
-                    || matches!(c, '\u{2796}' | '\u{fe63}' | '\u{ff0d}')
-            };
             let blank = |c: char| c.is_whitespace() || Hidden::of(c).is_some();
-            (text.trim_start_matches(blank).starts_with(dash), "begins as an option does")
+            (text.trim_start_matches(blank).starts_with(is_dash), "begins as an option does")
         }
         Forbidden::AgentConfig => {
             (is_agent_config(text), "names a file that tells agents what to do")
         }
     };
     if found { Err(note.into()) } else { Ok(()) }
+}
+
+/// Whether it is a dash: the general category `Pd` (Unicode 17), and what looks like one among symbols.
+const fn is_dash(c: char) -> bool {
+    let punctuation = matches!(
+        c,
+        '-' | '\u{58a}' | '\u{5be}' | '\u{1400}' | '\u{1806}' | '\u{2010}'
+            ..='\u{2015}'
+                | '\u{2e17}'
+                | '\u{2e1a}'
+                | '\u{2e3a}'
+                | '\u{2e3b}'
+                | '\u{2e40}'
+                | '\u{2e5d}'
+                | '\u{301c}'
+                | '\u{3030}'
+                | '\u{30a0}'
+                | '\u{fe31}'
+                | '\u{fe32}'
+                | '\u{fe58}'
+                | '\u{fe63}'
+                | '\u{ff0d}'
+                | '\u{10d6e}'
+                | '\u{10ead}'
+    );
+    // A modifier, a bullet, and signs for minus.
+    punctuation || matches!(c, '\u{2d7}' | '\u{2043}' | '\u{2212}' | '\u{2796}')
 }
 
 /// What some reader ends a line at (Unicode Standard Annex 14).
@@ -614,11 +639,10 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
     if text.contains(odd) || text.starts_with("//") || text.starts_with('~') || headed {
         return None;
     }
-    // A shell would put a variable there, or make several paths of one.
-    let expands = text.starts_with(['$', '%'])
-        || text.contains('{')
-            && ["{/", ",/", "{~", ",~", "{$", ",$"].iter().any(|part| text.contains(part));
-    if expands {
+    // A shell makes several paths of one.
+    let expands = text.contains('{')
+        && ["{/", ",/", "{~", ",~", "{$", ",$"].iter().any(|part| text.contains(part));
+    if expands || text.split('/').any(is_variable) {
         return None;
     }
     let absolute = text.starts_with('/');
@@ -627,16 +651,48 @@ fn components(text: &str) -> Option<(bool, Vec<String>)> {
         .filter(|part| !part.is_empty() && *part != ".")
         .map(str::to_owned)
         .collect();
-    // Some systems drop blanks at the end of a name, some what stands behind a semicolon, and a shell
-    // takes what stands between braces for names of their own.
+    // Some systems drop blanks at the end of a name, some what stands behind a semicolon, and a shell drops
+    // quotation marks, puts names of files in place of a pattern, and takes what stands between braces for
+    // names of their own.
     let dots = |part: &str| {
-        let part = part.split(';').next().unwrap_or_default().trim();
+        let part = part.split(';').next().unwrap_or_default().replace(is_quote, "");
+        let part = part.trim();
         !part.is_empty() && part.chars().all(|c| c == '.')
+            || part.starts_with('.') && part.contains(['*', '?', '[', '(', '$'])
     };
     let up = |part: &String| {
         dots(part) || part.contains(['{', '}']) && part.split(['{', '}', ',']).any(dots)
     };
     (!parts.iter().any(up)).then_some((absolute, parts))
+}
+
+/// What a shell takes away around words.
+const fn is_quote(c: char) -> bool {
+    matches!(c, '\'' | '"' | '`')
+}
+
+/// Whether a shell or a library puts something else in the place of a part of a path, or of something in it: a
+/// variable (`$HOME`, `${HOME}`, `%USERPROFILE%`), what a command says (`$(pwd)`), or a home (`~`, `~user`).
+/// A `$` within a word, as in `A$B.class`, is a character of many names.
+fn is_variable(part: &str) -> bool {
+    let part = part.replace(is_quote, "");
+    let part = part.trim_start();
+    let names = |c: char| c.is_alphanumeric() || c == '_';
+    let begins = |rest: &str| {
+        rest.starts_with(|c| names(c) || matches!(c, '@' | '*' | '#' | '?' | '$' | '!' | '-'))
+    };
+    // Between two signs: `100%` and `100%-50%` have no name there.
+    let pieces: Vec<&str> = part.split('%').collect();
+    let between = pieces.get(1..pieces.len().saturating_sub(1)).unwrap_or_default();
+    let named = |piece: &&str| {
+        piece.starts_with(|c: char| c.is_alphabetic() || c == '_')
+            && piece.chars().all(|c| names(c) || matches!(c, '(' | ')'))
+    };
+    part.starts_with('~')
+        || part.strip_prefix('$').is_some_and(begins)
+        || part.contains("${")
+        || part.contains("$(")
+        || between.iter().any(named)
 }
 
 /// How the names of hosts end that networks give inside: by RFC 6761, RFC 6762 and RFC 8375, by custom,

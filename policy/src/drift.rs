@@ -108,14 +108,15 @@ impl fmt::Display for Change {
 /// What differs between two definitions of the same thing; nothing when they say the same.
 #[must_use]
 pub fn compare(subject: Subject, before: Value<'_>, after: Value<'_>) -> Vec<Change> {
-    let mut differ = Differ { changes: Vec::new(), dropped: 0 };
+    let mut differ =
+        Differ { changes: Vec::new(), dropped: 0, polarity: schema::Polarity::default() };
     for (name, old, new) in members(before, after) {
         let at = pointer("", &name);
         if same(old, new) {
             continue;
         }
         match (subject, &*name) {
-            (Subject::Offer(Kind::Tool), "inputSchema") => differ.schema(&at, old, new, 0),
+            (Subject::Offer(Kind::Tool), "inputSchema") => differ.input(&at, old, new),
             (Subject::Offer(Kind::Tool), "annotations") => differ.annotations(&at, old, new),
             (Subject::Offer(Kind::Prompt), "arguments") => differ.arguments(&at, old, new),
             (Subject::Server, "capabilities") => differ.capabilities(&at, old, new),
@@ -151,14 +152,37 @@ pub fn is_renamed(key: &str, before: Value<'_>, after: Value<'_>) -> bool {
     names(before) == names(after) && words::alike(&text(before), &text(after))
 }
 
+/// What differs from what was approved.
+#[derive(Debug, Default)]
+pub struct Drift<'a> {
+    /// The approved version that differs least; `None` where none was approved.
+    pub from: Option<&'a Version>,
+    /// What differs from it.
+    pub changes: Vec<Change>,
+}
+
+impl Drift<'_> {
+    /// Whether no change is known to admit more arguments or others: an operator who accepts them
+    /// all still expects arguments to be as was approved.
+    #[must_use]
+    pub fn is_within(&self) -> bool {
+        let others = [Risk::Widening, Risk::Parameter, Risk::Sink];
+        !self.changes.iter().any(|change| others.contains(&change.risk))
+    }
+}
+
 /// What differs from the approved version that differs least; nothing where none was approved.
 #[must_use]
-pub fn nearest(versions: &[Version], subject: Subject, definition: Value<'_>) -> Vec<Change> {
+pub fn nearest<'a>(versions: &'a [Version], subject: Subject, definition: Value<'_>) -> Drift<'a> {
     let approved = versions.iter().filter(|version| version.state == State::Approved);
-    let changes = approved.map(|v| compare(subject, v.definition.value(), definition));
-    let gravity =
-        |changes: &Vec<Change>| (changes.iter().map(|change| change.risk).max(), changes.len());
-    changes.min_by_key(gravity).unwrap_or_default()
+    let drifts = approved.map(|version| {
+        let changes = compare(subject, version.definition.value(), definition);
+        Drift { from: Some(version), changes }
+    });
+    let gravity = |drift: &Drift<'_>| {
+        (drift.changes.iter().map(|change| change.risk).max(), drift.changes.len())
+    };
+    drifts.min_by_key(gravity).unwrap_or_default()
 }
 
 /// The name under which something like `offer` was approved that is no longer listed: it inherits
@@ -179,6 +203,8 @@ struct Differ {
     changes: Vec<Change>,
     /// How many more there were.
     dropped: usize,
+    /// What a narrower part of the schema that is compared means for the whole.
+    polarity: schema::Polarity,
 }
 
 impl Differ {
@@ -283,7 +309,12 @@ impl Differ {
         }
         for (name, item) in before.iter().filter(|(name, _)| !after.contains_key(*name)) {
             let at = pointer(at, name);
-            self.note(&at, Risk::Narrowing, "an argument is gone", Some(*item), None);
+            let needed = item.get("required").and_then(Value::as_bool) == Some(true);
+            let (risk, what) = match needed {
+                true => (Risk::Widening, "an argument that had to be given is gone"),
+                false => (Risk::Narrowing, "an argument is gone"),
+            };
+            self.note(&at, risk, what, Some(*item), None);
             changed = true;
         }
         if !changed {

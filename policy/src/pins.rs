@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 
 use arc_swap::ArcSwapOption;
 use schemars::JsonSchema;
@@ -11,10 +11,12 @@ use serde::Deserialize;
 
 use crate::alike::Volatile;
 use crate::inspect::Excused;
+use crate::json::{Fragment, Value};
 use crate::lock::{Exception, Lock, Locked, State, Version};
 use crate::mode::Mode;
 use crate::offer::{Kind, Offer};
 use crate::pin::{Digest, Subject};
+use crate::schema::Compilable;
 use crate::template::UriTemplate;
 use crate::uri::{self, ResourceUri};
 
@@ -114,6 +116,36 @@ pub enum Linked {
     No,
 }
 
+/// What a change that needs no approval leaves as it was.
+#[derive(Clone, Debug, Default)]
+pub struct Accepted {
+    /// The approved definition, where arguments have to be as it says too.
+    approved: Option<Fragment>,
+    /// What it says of arguments, compiled when it is first needed.
+    input: Arc<OnceLock<Option<Arc<Compilable>>>>,
+}
+
+impl Accepted {
+    /// A change that admits no more arguments than `approved`, as far as is known: they are held to both.
+    #[must_use]
+    pub fn within(approved: Fragment) -> Self {
+        Self { approved: Some(approved), input: Arc::default() }
+    }
+
+    /// What arguments have to be like besides what the definition says that is in force; `None` where its schema
+    /// is the approved one, or the change that is accepted is one of what is admitted.
+    fn input(&self, now: &Offer) -> Option<&Arc<Compilable>> {
+        let said = self.approved.as_ref()?.value().get("inputSchema")?;
+        let now = now.definition().get("inputSchema");
+        self.input
+            .get_or_init(|| {
+                let differs = now.map(Value::raw) != Some(said.raw());
+                differs.then(|| Arc::new(Compilable::new(said)))
+            })
+            .as_ref()
+    }
+}
+
 /// What was approved, and what is held against it, at one moment. The default approves nothing.
 #[derive(Clone, Debug, Default)]
 pub struct Pins {
@@ -122,7 +154,7 @@ pub struct Pins {
     /// What was approved.
     pub lock: Arc<Lock>,
     /// Changes that need no approval, by server: they are of a kind that is accepted.
-    pub accepted: BTreeSet<(Box<str>, Digest)>,
+    pub accepted: BTreeMap<(Box<str>, Digest), Accepted>,
     /// Things that are defined now this way and now that.
     pub inconsistent: BTreeSet<(Box<str>, Kind, Box<str>)>,
     /// Servers of which nothing is used.
@@ -450,7 +482,7 @@ impl Pins {
         if let Some(unfit) = self.unfit_server(server) {
             return Some(unfit);
         }
-        if whole.is_some_and(|whole| self.accepted.contains(&(server.into(), whole))) {
+        if whole.is_some_and(|whole| self.accepted.contains_key(&(server.into(), whole))) {
             return None;
         }
         let versions = self.lock.servers.get(server).map_or(&[][..], |locked| &locked.server);
@@ -479,6 +511,22 @@ impl Pins {
         self.quarantined.contains(server).then_some(Unfit::Quarantined)
     }
 
+    /// What arguments of a tool have to be like besides what its definition says: where that is one that was
+    /// accepted because it admits no more than the approved one, the approved one as well.
+    #[must_use]
+    pub fn approved_input(&self, server: &str, offer: &Offer) -> Option<&Arc<Compilable>> {
+        if self.accepted.is_empty() || offer.kind() != Kind::Tool {
+            return None;
+        }
+        let digest = offer.digest()?;
+        let accepted = self.accepted.get(&(server.into(), digest))?;
+        let versions = self.versions(server, Kind::Tool, offer.name().as_str());
+        let approved =
+            |version: &Version| version.digest == digest && version.state == State::Approved;
+        // A person may have approved it since.
+        (!versions.iter().any(approved)).then(|| accepted.input(offer)).flatten()
+    }
+
     fn versions(&self, server: &str, kind: Kind, name: &str) -> &[Version] {
         self.lock.servers.get(server).map_or(&[], |locked| locked.versions(kind, name))
     }
@@ -494,7 +542,7 @@ impl Pins {
         match known.map(|version| version.state) {
             Some(State::Approved) => return None,
             Some(State::Revoked) => return Some(Unfit::Revoked),
-            Some(State::Pending) | None if self.accepted.contains(&(server.into(), digest)) => {
+            Some(State::Pending) | None if self.accepted.contains_key(&(server.into(), digest)) => {
                 return None;
             }
             Some(State::Pending) | None => {}
@@ -538,7 +586,7 @@ impl Pins {
 
 #[cfg(test)]
 mod tests {
-    use super::{Linked, Pins, ResourcePins, Unfit};
+    use super::{Accepted, Linked, Pins, ResourcePins, Unfit};
     use crate::inspect::Detector;
     use crate::json::{Bounds, Document, Fragment};
     use crate::lock::{Exception, Lock, Locked, State, Version};
@@ -572,7 +620,7 @@ mod tests {
         assert_eq!(approved.unfit("down", Kind::Tool, "a", Some(&same)), Some(Unfit::NotApproved));
         let inexact = Offer::for_tests(Kind::Tool, r#"{"name":"a","x":9007199254740993}"#);
         assert_eq!(check(&approved, &inexact), Some(Unfit::Unpinnable));
-        approved.accepted.insert(("up".into(), other.digest().unwrap()));
+        approved.accepted.insert(("up".into(), other.digest().unwrap()), Accepted::default());
         assert_eq!(check(&approved, &other), None);
         approved.inconsistent.insert(("up".into(), Kind::Tool, "a".into()));
         assert_eq!(check(&approved, &same), Some(Unfit::Inconsistent));
@@ -733,7 +781,7 @@ mod tests {
         let same = lock.servers.get("up").cloned().unwrap();
         lock.servers.insert("down".into(), same);
         let other = Offer::for_tests(Kind::Tool, v2);
-        pins.accepted.insert(("up".into(), other.digest().unwrap()));
+        pins.accepted.insert(("up".into(), other.digest().unwrap()), Accepted::default());
         let check = |server: &str| pins.unfit(server, Kind::Tool, "a", Some(&other));
         assert_eq!(check("up"), None);
         assert_eq!(check("down"), Some(Unfit::Changed));

@@ -147,6 +147,11 @@ constraints:
             ("path", json!("/etc/passwd"), "lies outside of where it may"),
             ("path", json!("\\\\host\\c$"), "is not a plain path"),
             ("path", json!("/srv/.cursor/mcp.json"), "tells agents what to do"),
+            ("path", json!("/srv/$HOME/x"), "is not a plain path"),
+            ("path", json!("/srv/${HOME}"), "is not a plain path"),
+            ("path", json!("/srv/%USERPROFILE%/x"), "is not a plain path"),
+            ("path", json!("/srv/~root/x"), "is not a plain path"),
+            ("path", json!("/srv/.[.]/x"), "is not a plain path"),
             ("url", json!("https://169.254.169.254/latest/meta-data"), "inside a network"),
             ("url", json!("https://api.example.com@127.0.0.1/"), "has a name or a password"),
             ("url", json!("https://evil.example"), "may not be used"),
@@ -154,6 +159,8 @@ constraints:
             ("query", json!("x; rm -rf /"), "shell"),
             ("query", json!("' OR 1=1"), "SQL"),
             ("query", json!("-o x"), "an option"),
+            ("query", json!("\u{58a}o x"), "an option"),
+            ("query", json!("\u{1806}o x"), "an option"),
             ("query", json!("a".repeat(21)), "too long"),
         ] {
             let mut arguments = good.clone();
@@ -470,6 +477,7 @@ fn no_other_shape_name_or_address_leads_past_a_constraint() {
         let client = gateway.client(era, ANA);
         for arguments in [
             json!({ "files": [["/etc"]] }),
+            json!({ "path": ["/srv/a"] }),
             json!({ "files": [[{ "path": "/etc" }]] }),
             json!({ "path[]": ["/etc"] }),
             json!({ "path[0]": "/etc" }),

@@ -133,6 +133,39 @@ fn without_a_record_there_is_no_call() {
 }
 
 #[test]
+fn a_log_that_may_not_grow_stops_calls_and_not_the_gateway() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let gateway = Config::of(&server.url()).start();
+        let ana = gateway.client(era, ANA);
+        assert!(ana.call("read", &json!({})).json()["result"].is_object());
+        let text = std::fs::read_to_string(gateway.audit()).unwrap();
+        let intent = text.lines().rfind(|line| line.contains("\"event\":\"intent\"")).unwrap();
+        let length = || std::fs::metadata(gateway.audit()).unwrap().len();
+        let ready = || get(gateway.ops.unwrap(), "/readyz").status;
+        let before = server.calls().len();
+        // Room for nothing, for a byte, and for every record that is shorter than that of a call.
+        for room in [0, 1, intent.len() as u64 - 1] {
+            gateway.limit_files(Some(length() + room));
+            for _ in 0..3 {
+                let refused = ana.call("read", &json!({}));
+                assert_eq!(refused.code(), -32603, "{room}: {}", refused.body);
+                let status = if era == Era::Modern { 503 } else { 200 };
+                assert_eq!(refused.status, status, "{room}: {}", refused.body);
+                assert_eq!(ready(), 503, "{room}");
+            }
+            assert_eq!(server.calls().len(), before, "{room}: nothing reached the server");
+        }
+        gateway.limit_files(None);
+        assert_eq!(ready(), 200);
+        assert!(ana.call("read", &json!({})).json()["result"].is_object());
+        assert_eq!(ready(), 200);
+        // Every line is whole.
+        assert!(gateway.log().len() > text.lines().count());
+    }
+}
+
+#[test]
 fn a_sink_that_takes_nothing_stops_the_start() {
     let server = Server::echo(Era::Modern, &["read"]);
     for (file, expected) in [

@@ -711,6 +711,93 @@ fn what_is_done_about_a_change_goes_by_its_class() {
     }
 }
 
+/// A tool whose argument `p` has this schema.
+fn taking(p: &Value) -> Value {
+    let mut tool = tool("work");
+    tool["inputSchema"]["properties"] = json!({ "p": p, "q": {} });
+    tool
+}
+
+#[test]
+fn a_change_by_which_more_is_admitted_does_not_pass_as_a_narrower_one() {
+    let defined = |bound: u8| {
+        let mut tool = taking(&json!({ "not": { "$ref": "#/$defs/x" } }));
+        tool["inputSchema"]["$defs"] = json!({ "x": { "maxLength": bound } });
+        tool
+    };
+    let condition =
+        |bound: u8| taking(&json!({ "if": { "maxLength": bound }, "then": { "maxLength": 3 } }));
+    let counted = |bound: u8| {
+        taking(&json!({ "contains": { "maxLength": bound }, "minContains": 0, "maxContains": 1 }))
+    };
+    let mut gone = taking(&json!({}));
+    gone["inputSchema"]["properties"] = json!({ "q": {} });
+    for era in ERAS {
+        for (before, after, arguments) in [
+            (taking(&json!({ "enum": ["a"] })), gone.clone(), json!({ "p": "rm -rf" })),
+            (condition(40), condition(2), json!({ "p": "a long command" })),
+            (defined(100), defined(3), json!({ "p": "a long command" })),
+            (counted(40), counted(3), json!({ "p": ["a long command", "and another"] })),
+        ] {
+            let state: State = Arc::new(Mutex::new(json!({ "tools": [before, tool("rest")] })));
+            let (server, folder) = (server(era, &state), Folder::new());
+            let lock = lockfile(&folder);
+            let mut config = config(&server).approved(&lock);
+            config.pins = format!("{{file: '{}', drift: {{narrowing: accept}}}}", lock.display());
+            let gateway = config.start();
+            let client = gateway.client(era, ANA);
+            assert_eq!(client.tools(), ["work", "rest"]);
+            let stopped = client.call("work", &arguments).json();
+            assert_eq!(stopped["result"]["isError"], true, "{stopped}");
+            state.lock().unwrap()["tools"][0] = after.clone();
+            eventually("the change is seen", || (client.tools() == ["rest"]).then_some(()));
+            assert_eq!(client.call("work", &arguments).code(), -32602, "{after}");
+            assert!(server.tool_calls().is_empty(), "{after}");
+        }
+    }
+}
+
+#[test]
+fn arguments_are_held_to_what_was_approved_as_well_unless_more_was_accepted() {
+    let condition =
+        |bound: u8| taking(&json!({ "if": { "maxLength": bound }, "then": { "maxLength": 3 } }));
+    let bound = |bound: u8| taking(&json!({ "maxLength": bound }));
+    for era in ERAS {
+        for (drift, before, after, fits, misfits) in [
+            // Less is admitted: the new definition holds.
+            ("{narrowing: accept}", bound(9), bound(3), "abc", Some("abcd")),
+            // It cannot be said what is admitted: both hold.
+            ("{other: accept}", condition(40), condition(2), "abc", Some("a long command")),
+            // More is admitted, and was accepted.
+            ("{widening: accept}", bound(3), bound(9), "a longer", Some("a longer one")),
+            ("{widening: accept}", bound(3), taking(&json!({})), "a longer one", None),
+        ] {
+            let state: State = Arc::new(Mutex::new(json!({ "tools": [before] })));
+            let (server, folder) = (server(era, &state), Folder::new());
+            let lock = lockfile(&folder);
+            let mut config = config(&server).approved(&lock);
+            config.pins = format!("{{file: '{}', drift: {drift}}}", lock.display());
+            let gateway = config.start();
+            let client = gateway.client(era, ANA);
+            assert_eq!(client.tools(), ["work"]);
+            state.lock().unwrap()["tools"][0] = after.clone();
+            eventually("the change is accepted", || {
+                (client.tools() == ["work"] && !events(&gateway, "accepted").is_empty())
+                    .then_some(())
+            });
+            let passed = client.call("work", &json!({ "p": fits })).json();
+            assert_eq!(passed["error"], Value::Null, "{drift} {after}: {passed}");
+            assert_ne!(passed["result"]["isError"], true, "{drift} {after}: {passed}");
+            assert_eq!(server.tool_calls().len(), 1, "{drift} {after}");
+            if let Some(misfits) = misfits {
+                let stopped = client.call("work", &json!({ "p": misfits })).json();
+                assert_eq!(stopped["result"]["isError"], true, "{drift} {after}: {stopped}");
+                assert_eq!(server.tool_calls().len(), 1, "{drift} {after}");
+            }
+        }
+    }
+}
+
 #[test]
 fn of_several_changes_the_gravest_decides() {
     for era in ERAS {

@@ -267,6 +267,19 @@ fn a_result_that_is_too_long_is_kept_for_its_caller_alone_and_for_a_while() {
                 "{answer}"
             );
         }
+        // Another spelling is the same URI, and is not sent to the server either.
+        let (scheme, rest) = uri.split_once(':').unwrap();
+        for (spelled, known) in [
+            (format!("{}:{rest}", scheme.to_uppercase()), true),
+            (uri.replace("portcullis://results", "Portcullis://RESULTS"), true),
+            ("PORTCULLIS://results/00".to_owned(), false),
+            ("portcullis://results/%zz".to_owned(), false),
+            ("PORTCULLIS://results/%zz".to_owned(), false),
+        ] {
+            let answer = ana.ask("resources/read", json!({ "uri": spelled })).json();
+            assert_eq!(answer["result"]["contents"].is_array(), known, "{spelled}: {answer}");
+            assert_eq!(answer["error"].is_object(), !known, "{spelled}: {answer}");
+        }
         assert_eq!(server.count("resources/read"), 0);
         // It can be read although the server offers no resources.
         let hello = match era {

@@ -303,6 +303,134 @@ fn a_program_changes_how_it_runs_itself_and_not_how_the_gateway_does() {
     }
 }
 
+/// The sets of rights of a process, as `/proc/self/status` tells them: a name, and a bit for each right.
+fn rights(status: &str) -> Vec<(String, u64)> {
+    let lines = status.lines().filter_map(|line| line.split_once(":\t"));
+    let sets = lines.filter(|(name, _)| name.starts_with("Cap"));
+    sets.map(|(name, bits)| (name.to_owned(), u64::from_str_radix(bits.trim(), 16).unwrap()))
+        .collect()
+}
+
+/// The sandboxes in which a program can have the network.
+const NETWORKED: [&str; 4] = [
+    "",
+    "mode: preferred, read: [READ], network: any",
+    "mode: required, read: [READ], network: any",
+    "mode: required, files: any, network: any",
+];
+
+#[test]
+fn a_program_hears_nothing_of_others_on_the_network_of_the_machine_and_does_not_change_it() {
+    let number = |value: i32| value.to_string();
+    let [raw, stream] = [libc::SOCK_RAW, libc::SOCK_STREAM].map(number);
+    let refused = [
+        format!("{} {raw} 768", libc::AF_PACKET), // ETH_P_ALL
+        format!("{} {} 768", libc::AF_PACKET, libc::SOCK_DGRAM),
+        format!("{} {raw} 1", libc::AF_INET),   // ICMP
+        format!("{} {raw} 58", libc::AF_INET6), // ICMPv6
+        format!("{} 10 768", libc::AF_INET),    // SOCK_PACKET
+        format!("{} {} 0", libc::AF_ALG, libc::SOCK_SEQPACKET),
+        format!("{} {stream} 0", libc::AF_VSOCK),
+        format!("{} {raw} 2", libc::AF_KEY),
+        format!("{} {raw} 0", libc::AF_XDP),
+        format!("{} {raw} 1", libc::AF_BLUETOOTH),
+        format!("{} {raw} {}", libc::AF_NETLINK, libc::NETLINK_NETFILTER),
+        format!("{} {raw} {}", libc::AF_NETLINK, libc::NETLINK_SOCK_DIAG),
+    ];
+    // CAP_NET_ADMIN and CAP_NET_RAW, which the gateway may not have here either.
+    let own = fs::read_to_string("/proc/self/status").unwrap();
+    let held = rights(&own).into_iter().find(|(name, _)| name == "CapEff").unwrap().1;
+    let privileged = held & 0x3000 == 0x3000;
+    for era in ERAS {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let there = listener.local_addr().unwrap().to_string();
+        if privileged {
+            let plain = boxed("mode: off").start();
+            let free = Tried::of(&plain, era);
+            for socket in [&refused[0], &refused[2]] {
+                let (failed, text) = free.to("socket", socket);
+                assert!(!failed, "without a sandbox, {socket}: {text}");
+            }
+            let text = free.to("address", "").1;
+            assert!(text.contains("File exists"), "without a sandbox: {text}");
+        }
+        for sandbox in NETWORKED {
+            let gateway = boxed(sandbox).start();
+            let kept = Tried::of(&gateway, era);
+            for socket in &refused {
+                let (failed, text) = kept.to("socket", socket);
+                let why = failed && text.contains("Operation not permitted");
+                assert!(why, "{sandbox}: {socket}: {text}");
+            }
+            let (failed, text) = kept.to("pair", &number(libc::AF_TIPC));
+            assert!(failed && text.contains("Operation not permitted"), "{sandbox}: {text}");
+            let (failed, text) = kept.to("address", "");
+            assert!(failed && text.contains("Operation not permitted"), "{sandbox}: {text}");
+            // What ordinary programs do.
+            for (what, arg) in [
+                ("connect", &*there),
+                ("udp", ""),
+                ("interfaces", ""),
+                ("lookup", "localhost"),
+                ("pair", &number(libc::AF_UNIX)),
+            ] {
+                let (failed, text) = kept.to(what, arg);
+                assert!(!failed, "{sandbox}: {what} {arg}: {text}");
+            }
+            // A kernel may have no IPv6.
+            let text = kept.to("socket", &format!("{} {stream} 0", libc::AF_INET6)).1;
+            assert!(!text.contains("Operation not permitted"), "{sandbox}: {text}");
+            assert!(kept.to("interfaces", "").1.contains("lo"), "{sandbox}");
+        }
+    }
+}
+
+#[test]
+fn a_program_keeps_three_rights_of_root_and_none_of_another_user() {
+    // CAP_DAC_OVERRIDE, CAP_SETGID, CAP_SETUID.
+    let kept = if is_privileged() { 0b1100_0010 } else { 0 };
+    for era in ERAS {
+        for sandbox in NETWORKED {
+            let gateway = boxed(sandbox).start();
+            let (failed, text) = Tried::of(&gateway, era).to("rights", "");
+            assert!(!failed, "{sandbox}: {text}");
+            let sets = rights(&text);
+            assert_eq!(sets.len(), 10, "five of itself and five of what it starts: {text}");
+            for (name, bits) in sets {
+                let allowed = match &*name {
+                    "CapEff" | "CapPrm" => kept,
+                    // What bounds another user's programs is not used: they get no new rights.
+                    "CapBnd" if is_privileged() => kept,
+                    "CapBnd" => u64::MAX,
+                    _ => 0,
+                };
+                assert_eq!(bits & !allowed, 0, "{sandbox}: {name}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn where_ports_are_listed_a_program_reaches_no_other_by_another_protocol() {
+    for era in ERAS {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let elsewhere = listener.local_addr().unwrap().to_string();
+        let gateway = boxed("mode: required, read: [READ], ports: [9]").start();
+        let kept = Tried::of(&gateway, era);
+        for protocol in [libc::IPPROTO_SCTP, libc::IPPROTO_MPTCP] {
+            let socket = format!("{} {} {protocol}", libc::AF_INET, libc::SOCK_STREAM);
+            let (failed, text) = kept.to("socket", &socket);
+            assert!(failed && text.contains("Operation not permitted"), "{protocol}: {text}");
+        }
+        let (failed, text) = kept.to("fast open", &elsewhere);
+        assert!(failed && text.contains("Operation not permitted"), "{text}");
+        for (what, arg) in [("udp", ""), ("lookup", "localhost"), ("interfaces", "")] {
+            let (failed, text) = kept.to(what, arg);
+            assert!(!failed, "{what}: {text}");
+        }
+    }
+}
+
 #[test]
 fn a_gateway_that_can_open_no_file_is_not_ready() {
     for era in ERAS {

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use e2e::client::{Answer, Client, get, raw};
-use e2e::gateway::{Config, Gateway};
+use e2e::gateway::{ANA, Config, Gateway};
 use e2e::issuer::{Issuer, Key, RESOURCE, encode, hs256, now};
 use e2e::server::{Server, answer, ok};
 use e2e::{ERAS, Era, eventually};
@@ -291,13 +291,59 @@ fn a_token_is_found_anywhere_in_a_url() {
             format!("a&%61ccess_toke%6E={token}"),
             "access_token=".to_owned(),
             "access_token".to_owned(),
+            "Access-Token=x".to_owned(),
+            "a=b;access_token=x".to_owned(),
+            format!("token={token}"),
+            format!("TOKEN={token}"),
+            format!("key={token}"),
+            format!("auth=Bearer%20{token}"),
+            format!("t=bearer+{token}"),
+            format!("anything={}", token.replace('.', "%2E")),
+            "api_key=x".to_owned(),
+            "apikey=x".to_owned(),
+            "X-Api-Key=x".to_owned(),
+            "authorization=x".to_owned(),
+            "bearer=x".to_owned(),
+            "jwt=x".to_owned(),
+            "id_token=x".to_owned(),
+            "key=pcl_MDEyMzQ1Njc4OWFiY2RlZg".to_owned(),
         ] {
             assert_eq!(status(&query, &[]), 400, "{query}");
             assert_eq!(status(&query, &[("authorization", &bearer)]), 400, "{query}");
         }
-        for query in ["a=access_token", "access_tokens=x", "%zz=x", ""] {
+        for query in [
+            "a=access_token",
+            "access_tokens=x",
+            "%zz=x",
+            "",
+            "key=7",
+            "token=page-2",
+            "a=eyJ.b",
+            "q=a+b",
+        ] {
             assert_eq!(status(query, &[("authorization", &bearer)]), 200, "{query}");
         }
+    }
+}
+
+#[test]
+fn an_api_key_in_a_url_is_refused_under_any_name() {
+    let server = Server::echo(Era::Modern, &["echo"]);
+    let gateway = Config::of(&server.url()).start();
+    greeted(&server);
+    let bearer = format!("Bearer {ANA}");
+    for era in ERAS {
+        let status = |query: &str, headers: &[(&str, &str)]| {
+            let client = Client::silent(gateway.address, &format!("/mcp?{query}"), era, headers);
+            let answer =
+                if era == Era::Legacy { client.hello() } else { client.call("echo", &json!({})) };
+            answer.status
+        };
+        for query in ["api_key=x".to_owned(), format!("x={ANA}"), format!("key={ANA}")] {
+            assert_eq!(status(&query, &[("authorization", &bearer)]), 400, "{query}");
+            assert_eq!(status(&query, &[("x-api-key", ANA)]), 400, "{query}");
+        }
+        assert_eq!(status("key=7", &[("x-api-key", ANA)]), 200);
     }
 }
 

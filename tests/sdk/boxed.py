@@ -5,8 +5,23 @@ import json
 import os
 import signal
 import socket
+import struct
 import subprocess
 import sys
+
+
+def rights():
+    """The sets of capabilities of this process, as /proc/self/status has them, which a sandbox may close to children."""
+    libc = ctypes.CDLL(None, use_errno=True)
+    header, data = struct.pack("Ii", 0x20080522, 0), (ctypes.c_uint32 * 6)()
+    if libc.capget(header, data) == -1:
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+    # Effective, permitted and inheritable of the first 32, then of the others.
+    sets = {name: data[n] | data[n + 3] << 32 for n, name in enumerate(["CapEff", "CapPrm", "CapInh"])}
+    # PR_CAPBSET_READ, and PR_CAP_AMBIENT with PR_CAP_AMBIENT_IS_SET.
+    sets["CapBnd"] = sum(1 << n for n in range(64) if libc.prctl(23, n, 0, 0, 0) == 1)
+    sets["CapAmb"] = sum(1 << n for n in range(64) if libc.prctl(47, 1, n, 0, 0) == 1)
+    return "".join(f"{name}:\t{bits:016x}\n" for name, bits in sets.items())
 
 
 def attempt(what, arg):
@@ -27,6 +42,54 @@ def attempt(what, arg):
     if what == "udp":
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         return "a socket"
+    if what == "socket":
+        family, kind, protocol = map(int, arg.split())
+        with socket.socket(family, kind, protocol) as made:
+            if family == socket.AF_PACKET:
+                made.bind(("lo", 0))
+        return "a socket"
+    if what == "pair":
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.socketpair(int(arg), socket.SOCK_STREAM, 0, (ctypes.c_int * 2)()) == -1:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        return "a pair"
+    if what == "address":
+        # RTM_NEWADDR with NLM_F_REQUEST, NLM_F_ACK, NLM_F_EXCL and NLM_F_CREATE, for an address that is there:
+        # nothing changes, and the answer says whether it could have been.
+        body = struct.pack("BBBBi", socket.AF_INET, 8, 0, 0, socket.if_nametoindex("lo"))
+        for attribute in (1, 2):  # IFA_ADDRESS, IFA_LOCAL
+            body += struct.pack("HH", 8, attribute) + socket.inet_aton("127.0.0.1")
+        with socket.socket(socket.AF_NETLINK, socket.SOCK_RAW, socket.NETLINK_ROUTE) as routes:
+            routes.send(struct.pack("IHHII", 16 + len(body), 20, 0x605, 1, 0) + body)
+            code = -struct.unpack_from("i", routes.recv(4096), 16)[0]
+        if code:
+            raise OSError(code, os.strerror(code))
+        return "added"
+    if what == "interfaces":
+        # `getifaddrs`, which asks over netlink.
+        class Interface(ctypes.Structure):
+            pass
+        Interface._fields_ = [("next", ctypes.POINTER(Interface)), ("name", ctypes.c_char_p)]
+        first = ctypes.POINTER(Interface)()
+        libc = ctypes.CDLL(None, use_errno=True)
+        if libc.getifaddrs(ctypes.byref(first)) == -1:
+            raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+        names = set()
+        while first:
+            names.add(first.contents.name.decode())
+            first = first.contents.next
+        return ",".join(sorted(names | {name for _, name in socket.if_nameindex()}))
+    if what == "lookup":
+        return str(socket.getaddrinfo(arg, 80)[0][4][0])
+    if what == "fast open":
+        host, port = arg.rsplit(":", 1)
+        with socket.socket() as made:
+            made.sendto(b"at once", 0x20000000, (host, int(port)))  # MSG_FASTOPEN
+        return "sent"
+    if what == "rights":
+        # Of itself, and of what it starts.
+        started = subprocess.run([sys.executable, __file__, "rights"], capture_output=True, text=True, check=True)
+        return rights() + started.stdout
     if what == "call":
         libc = ctypes.CDLL(None, use_errno=True)
         # The number, and its first argument.
@@ -119,6 +182,9 @@ def attempt(what, arg):
         return str(resource.getrlimit(resource.RLIMIT_CORE)[1])
 
 
+if sys.argv[1:] == ["rights"]:
+    print(rights(), end="")
+    sys.exit()
 TOOL = {"name": "try", "inputSchema": {"type": "object", "properties": {"what": {"type": "string"}, "arg": {"type": "string"}}}}
 for line in sys.stdin:
     message = json.loads(line)

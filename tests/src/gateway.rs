@@ -465,6 +465,17 @@ impl Gateway {
         assert!(Command::new("kill").args(["-HUP", &pid]).status().unwrap().success());
     }
 
+    /// Lets no file that the gateway writes grow beyond so many bytes (`RLIMIT_FSIZE`); `None` lets all of them.
+    ///
+    /// # Panics
+    /// When that cannot be set.
+    pub fn limit_files(&self, bytes: Option<u64>) {
+        let pid = self.child.id().to_string();
+        let most = bytes.map_or_else(|| "unlimited".to_owned(), |bytes| bytes.to_string());
+        let limit = format!("--fsize={most}:unlimited");
+        assert!(Command::new("prlimit").args(["--pid", &pid, &limit]).status().unwrap().success());
+    }
+
     /// Asks the gateway to stop.
     pub fn terminate(&self) {
         let pid = self.child.id().to_string();

@@ -218,7 +218,7 @@ fn differences(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<Differe
                 note("server".to_owned(), Unfit::Revoked, hello.digest, Vec::new(), None);
             }
             Some(State::Pending) | None => {
-                let changes = drift::nearest(&locked.server, Subject::Server, said.value());
+                let changes = drift::nearest(&locked.server, Subject::Server, said.value()).changes;
                 let unfit = if changes.is_empty() { Unfit::NotApproved } else { Unfit::Changed };
                 note("server".to_owned(), unfit, hello.digest, changes, None);
             }
@@ -229,7 +229,8 @@ fn differences(settings: &Settings, lock: &Lock, survey: &Survey) -> Vec<Differe
             let (kind, name) = (offer.kind(), offer.name().as_str());
             let Some(unfit) = pins.unfit(server, kind, name, Some(offer)) else { continue };
             let versions = locked.versions(kind, name);
-            let changes = drift::nearest(versions, Subject::Offer(kind), offer.definition());
+            let changes =
+                drift::nearest(versions, Subject::Offer(kind), offer.definition()).changes;
             let former = drift::former_name(locked, catalog, offer);
             let former = former.filter(|former| !survey.offers(kind, former)).map(visible);
             note(thing(kind, name), unfit, offer.digest(), changes, former);

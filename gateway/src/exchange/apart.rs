@@ -18,7 +18,7 @@ use crate::audit::{Record, Verdict};
 use crate::body::Body;
 use crate::ending::Ending;
 use crate::failure::Failure;
-use crate::kept::{Kept, SCHEME};
+use crate::kept::{Kept, SCHEME, name_in};
 use crate::protocol::{Era, Version};
 use crate::reply;
 use crate::wire::{self, Id, Object};
@@ -78,7 +78,8 @@ impl Underway {
 impl Gateway {
     /// Whether this is the URI of a result that is kept here, whoever may read it.
     pub(super) fn is_kept(uri: &str) -> bool {
-        uri.starts_with(SCHEME)
+        // What has no canonical form is refused wherever it is, and is not this in one.
+        name_in(uri).is_some() || uri.starts_with(SCHEME)
     }
 
     /// Reads a result that is kept. It is decided about as the call was that it came of: by the rules, the

@@ -338,6 +338,35 @@ fn files_of_every_common_agent_editor_and_shell_are_known() {
 }
 
 #[test]
+fn a_list_is_no_path_and_its_items_are_named_for_themselves() {
+    let path = constraint("/path", r#"{"type":"path","within":["/srv","."]}"#);
+    for bad in [r#"{"path":["/srv/a"]}"#, r#"{"path":[]}"#, r#"{"path":[".","./etc"]}"#] {
+        assert_eq!(check(&path, bad).as_deref(), Some("/path: is a list"), "{bad}");
+    }
+    let paths = constraint("/paths/*", r#"{"type":"path","within":["/srv"]}"#);
+    assert_eq!(check(&paths, r#"{"paths":["/srv/a","/srv/b"]}"#), None);
+    assert!(check(&paths, r#"{"paths":["/srv/a",["/srv/b"]]}"#).is_some());
+    // Values, addresses of e-mail and hosts are judged one by one.
+    let values = constraint("/a", r#"{"enum":["x","y"]}"#);
+    assert_eq!(check(&values, r#"{"a":["x","y"]}"#), None);
+    assert!(check(&values, r#"{"a":["x","z"]}"#).is_some());
+}
+
+#[test]
+fn no_dash_stands_where_a_hyphen_must_not() {
+    let option = constraint("/a", r#"{"forbid":["option"]}"#);
+    let dash = regex::Regex::new(r"\A\p{Pd}\z").unwrap();
+    let dashes = ('\0'..=char::MAX).filter(|c| dash.is_match(c.encode_utf8(&mut [0; 4])));
+    let dashes: Vec<char> = dashes.collect();
+    assert!(dashes.len() >= 25 && dashes.contains(&'\u{58a}') && dashes.contains(&'\u{1806}'));
+    for c in dashes.into_iter().chain(['\u{2d7}', '\u{2043}', '\u{2212}', '\u{2796}']) {
+        assert!(!passes(&option, &format!("{c}x")), "{:x}", u32::from(c));
+        assert!(!passes(&option, &format!(" {c}x")), "{:x}", u32::from(c));
+        assert!(passes(&option, &format!("x{c}")), "{:x}", u32::from(c));
+    }
+}
+
+#[test]
 fn what_is_somewhere_else_than_it_should_be_does_not_pass() {
     let deep = constraint("/a/b", r#"{"enum":["x"]}"#);
     assert_eq!(check(&deep, r#"{"a":{"b":"x"}}"#), None);
@@ -383,6 +412,33 @@ fn a_path_that_some_reader_would_take_for_another_is_refused() {
         "{a,~/x}",
         "$HOME/.ssh/id_rsa",
         "%USERPROFILE%/x",
+        "/srv/data/$HOME/x",
+        "/srv/data/${HOME}",
+        "/srv/data/a${HOME}b/x",
+        "/srv/data/\"$HOME\"/x",
+        "/srv/data/$(pwd)/x",
+        "/srv/data/a$(pwd)",
+        "/srv/data/$1/x",
+        "/srv/data/$@/x",
+        "/srv/data/%USERPROFILE%/x",
+        "/srv/data/a%ProgramFiles(x86)%",
+        "%APPDATA%/x",
+        "/srv/data/~/x",
+        "/srv/data/~root/x",
+        "src/~ana",
+        // What is not set is nothing: two dots are left.
+        "/srv/data/.$x./y",
+        "/srv/data/${x-.}${x-.}/y",
+        "/srv/data/.''./y",
+        "/srv/data/.\"\"./y",
+        "/srv/data/.``./y",
+        "/srv/data/'..'/y",
+        "/srv/data/.[.]/x",
+        "/srv/data/.?/x",
+        "/srv/data/.*/x",
+        "/srv/data/.@(.)/x",
+        "/srv/data/%2e[.]/x",
+        "/srv/data/{.[.],a}/x",
         "/srv/data/.. /x",
         "/srv/data/ ../x",
     ] {
@@ -394,6 +450,12 @@ fn a_path_that_some_reader_would_take_for_another_is_refused() {
         "/srv/data/{{cookiecutter.name}}/a",
         "/srv/data/A$B.class",
         "/srv/data/100%",
+        "/srv/data/100%-50%",
+        "/srv/data/a$",
+        "/srv/data/a~",
+        "/srv/data/*.rs",
+        "/srv/data/a[1].txt",
+        "/srv/data/it's",
         "/srv/data/.gitignore",
         "a,b.txt",
     ] {

@@ -1,5 +1,6 @@
 //! JSON Schemas, compared by what they admit.
 
+use std::cmp::Ordering;
 use std::collections::BTreeSet;
 
 use super::{Differ, Risk, is_set, opt_members, pointer, same};
@@ -55,6 +56,82 @@ const DEEPEST: usize = 24;
 /// The types of JSON Schema.
 const TYPES: [&str; 7] = ["string", "number", "integer", "boolean", "object", "array", "null"];
 
+/// What a narrower part of a schema means for the whole.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum Polarity {
+    /// The whole admits nothing that it did not admit before: all that it admits fits the part.
+    #[default]
+    Positive,
+    /// The whole may admit more: the part may be a condition, stand under `not`, or be used elsewhere.
+    Unknown,
+}
+
+/// What is admitted for members that `properties` no longer names.
+#[derive(Clone, Copy)]
+enum Remaining<'a> {
+    /// Nothing.
+    Refused,
+    /// What fits this schema.
+    Held(Value<'a>),
+    /// It cannot be said, or anything.
+    Open,
+}
+
+impl<'a> Remaining<'a> {
+    /// As `schema` says.
+    fn of(schema: Option<Value<'a>>) -> Self {
+        let member = |name: &str| schema.and_then(|schema| schema.get(name));
+        match member("additionalProperties") {
+            // A pattern may stand for the name.
+            _ if member("patternProperties").is_some() => Self::Open,
+            Some(rest) if rest.as_bool() == Some(false) => Self::Refused,
+            Some(rest) => Self::Held(rest),
+            None => Self::Open,
+        }
+    }
+
+    /// Whether everything that it admits is admitted by `former` as well.
+    fn fits(self, former: Value<'_>) -> bool {
+        let admits_all = former.as_bool() == Some(true)
+            || former.is_object()
+                && former.members().all(|(name, _)| SAYS_NOTHING.contains(&&*name));
+        admits_all
+            || match self {
+                Self::Refused => true,
+                Self::Held(rest) => same(Some(rest), Some(former)),
+                Self::Open => false,
+            }
+    }
+}
+
+/// Keywords that say nothing about what is admitted.
+const SAYS_NOTHING: [&str; 8] = [
+    "title",
+    "description",
+    "$comment",
+    "default",
+    "examples",
+    "deprecated",
+    "readOnly",
+    "writeOnly",
+];
+
+/// Whether parts of a schema mean more than what stands in them: where references lead anywhere but into its
+/// definitions, each part may be used in another place, and where what is not evaluated is judged, each part
+/// says what is.
+fn is_entangled(schema: Value<'_>) -> bool {
+    let own = |(name, value): (std::borrow::Cow<'_, str>, Value<'_>)| match &*name {
+        "$ref" => value.as_str().is_some_and(|target| {
+            !target.starts_with("#/$defs/") && !target.starts_with("#/definitions/")
+        }),
+        "$dynamicRef" | "$recursiveRef" | "unevaluatedProperties" | "unevaluatedItems" => true,
+        _ => false,
+    };
+    schema.members().any(own)
+        || schema.members().any(|(_, member)| is_entangled(member))
+        || schema.items().any(is_entangled)
+}
+
 /// Whether it is missing, or has members.
 fn is_map(value: Option<Value<'_>>) -> bool {
     value.is_none_or(Value::is_object)
@@ -86,6 +163,40 @@ pub fn words(name: &str) -> impl Iterator<Item = String> {
 }
 
 impl Differ {
+    /// Compares what two definitions say of arguments; either may say nothing.
+    pub(super) fn input(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>) {
+        let polarity = match [old, new].into_iter().flatten().any(is_entangled) {
+            true => Polarity::Unknown,
+            false => Polarity::Positive,
+        };
+        self.polarity = polarity;
+        self.schema(at, old, new, 0);
+    }
+
+    /// Notes that less is admitted in one place. That is a narrower definition where it is less for the whole.
+    fn narrower(
+        &mut self,
+        at: &str,
+        what: &'static str,
+        old: Option<Value<'_>>,
+        new: Option<Value<'_>>,
+    ) {
+        match self.polarity {
+            Polarity::Positive => self.note(at, Risk::Narrowing, what, old, new),
+            Polarity::Unknown => {
+                let what = "less fits a part, which can mean that more is admitted";
+                self.note(at, Risk::Other, what, old, new);
+            }
+        }
+    }
+
+    /// Compares two schemas of which it cannot be said what they mean for the whole.
+    fn apart(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>, depth: usize) {
+        let before = std::mem::replace(&mut self.polarity, Polarity::Unknown);
+        self.schema(at, old, new, depth);
+        self.polarity = before;
+    }
+
     /// Compares two schemas, either of which may be missing.
     pub(super) fn schema(
         &mut self,
@@ -101,11 +212,20 @@ impl Differ {
                 _ => self.other(at, old, new),
             };
         }
+        let rest = Remaining::of(new);
+        let is_counted = [old, new].into_iter().flatten().any(|of| of.get("maxContains").is_some());
         for (name, old, new) in opt_members(old, new).into_iter().filter(|(_, a, b)| !same(*a, *b))
         {
             let at = pointer(at, &name);
             let before = self.count();
-            self.keyword(&at, &name, old, new, depth);
+            match &*name {
+                "properties" if is_map(old) && is_map(new) => {
+                    self.properties(&at, old, new, rest, depth);
+                }
+                // Where so many may fit, fewer that do let others in.
+                "contains" if is_counted => self.apart(&at, old, new, depth + 1),
+                name => self.keyword(&at, name, old, new, depth),
+            }
             // What differs and was not understood counts as such.
             if self.count() == before {
                 self.other(&at, old, new);
@@ -122,17 +242,18 @@ impl Differ {
         depth: usize,
     ) {
         match name {
-            "properties" if is_map(old) && is_map(new) => self.properties(at, old, new, depth),
             "description" | "title" | "$comment" => self.text(at, old, new),
             "required" => self.set(at, old, new, true),
             "enum" => self.set(at, old, new, false),
             "type" => self.types(at, old, new),
             "additionalProperties" | "unevaluatedProperties" => self.closed(at, old, new, depth),
-            "items" | "contains" | "propertyNames" | "then" | "else" | "if"
+            "items" | "contains" | "propertyNames" | "then" | "else"
                 if old.is_some_and(Value::is_object) && new.is_some_and(Value::is_object) =>
             {
                 self.schema(at, old, new, depth + 1);
             }
+            // What is conditional holds for less, then.
+            "if" => self.apart(at, old, new, depth + 1),
             "minimum" | "exclusiveMinimum" | "minLength" | "minItems" | "minProperties" => {
                 self.bound(at, old, new, false);
             }
@@ -145,9 +266,10 @@ impl Differ {
                 self.instructing(at, old, new);
             }
             "$defs" | "definitions" if is_map(old) && is_map(new) => {
+                // They may be used anywhere.
                 for (name, old, new) in opt_members(old, new) {
                     if !same(old, new) {
-                        self.schema(&pointer(at, &name), old, new, depth + 1);
+                        self.apart(&pointer(at, &name), old, new, depth + 1);
                     }
                 }
             }
@@ -155,11 +277,13 @@ impl Differ {
         }
     }
 
+    /// The members that are named, and what is admitted for those that no longer are.
     fn properties(
         &mut self,
         at: &str,
         old: Option<Value<'_>>,
         new: Option<Value<'_>>,
+        rest: Remaining<'_>,
         depth: usize,
     ) {
         for (name, old, new) in opt_members(old, new).into_iter().filter(|(_, a, b)| !same(*a, *b))
@@ -176,7 +300,13 @@ impl Differ {
                         self.note(&at, risk, what, old, new);
                     }
                 }
-                (Some(_), None) => self.note(&at, Risk::Narrowing, "an argument is gone", old, new),
+                (Some(former), None) if rest.fits(former) => {
+                    self.narrower(&at, "an argument is gone", old, new);
+                }
+                (Some(_), None) => {
+                    let what = "an argument is gone, and more is admitted under its name";
+                    self.note(&at, Risk::Widening, what, old, new);
+                }
                 _ => self.schema(&at, old, new, depth + 1),
             }
         }
@@ -212,7 +342,7 @@ impl Differ {
                 let (risk, what) = match (wider, gained || lost) {
                     (true, _) if more_is_less => (Risk::Widening, "something need not be given"),
                     (true, _) => (Risk::Widening, "more values are admitted"),
-                    (false, true) => (Risk::Narrowing, "less is admitted"),
+                    (false, true) => return self.narrower(at, "less is admitted", old, new),
                     (false, false) => (Risk::Cosmetic, "the order is different"),
                 };
                 self.note(at, risk, what, old, new);
@@ -237,19 +367,18 @@ impl Differ {
         let admits = |types: &BTreeSet<String>, wanted: &String| {
             types.contains(wanted) || (wanted == "integer" && types.contains("number"))
         };
-        let (risk, what) = match (list(old), list(new)) {
-            (None, _) => (Risk::Narrowing, "a type is now given"),
-            (Some(_), None) => (Risk::Widening, "any type is admitted"),
-            (Some(old), Some(new)) => {
-                let old = old.into_iter().collect();
-                if new.iter().all(|one| admits(&old, one)) {
-                    (Risk::Narrowing, "fewer types are admitted")
-                } else {
-                    (Risk::Widening, "another type is admitted")
+        let what = match (list(old), list(new)) {
+            (None, _) => return self.narrower(at, "a type is now given", old, new),
+            (Some(_), None) => "any type is admitted",
+            (Some(before), Some(after)) => {
+                let before = before.into_iter().collect();
+                if after.iter().all(|one| admits(&before, one)) {
+                    return self.narrower(at, "fewer types are admitted", old, new);
                 }
+                "another type is admitted"
             }
         };
-        self.note(at, risk, what, old, new);
+        self.note(at, Risk::Widening, what, old, new);
     }
 
     /// Whether members that are not named are admitted: they are unless it says `false`.
@@ -261,7 +390,7 @@ impl Differ {
             }
             (_, Some(value)) if value.as_bool().is_none() => self.other(at, old, new),
             _ if is_false(new) => {
-                self.note(at, Risk::Narrowing, "only named members are admitted", old, new);
+                self.narrower(at, "only named members are admitted", old, new);
             }
             _ if is_false(old) => {
                 self.note(at, Risk::Widening, "members without a name are admitted", old, new);
@@ -269,21 +398,31 @@ impl Differ {
             (Some(_), None) | (_, Some(_)) if old.is_some_and(Value::is_object) => {
                 self.note(at, Risk::Widening, "other members have no schema", old, new);
             }
+            // Beside what judges members that are not evaluated, it says that all are.
+            _ if self.polarity == Polarity::Unknown => self.other(at, old, new),
             _ => self.note(at, Risk::Cosmetic, "says what holds anyway", old, new),
         }
     }
 
     fn bound(&mut self, at: &str, old: Option<Value<'_>>, new: Option<Value<'_>>, upper: bool) {
         let read = |value: Option<Value<'_>>| value.and_then(Value::as_f64);
-        let (risk, what) = match (read(old), read(new)) {
-            (None, Some(_)) if old.is_none() => (Risk::Narrowing, "a bound is new"),
-            (Some(old), Some(new)) if (new < old) == upper => {
-                (Risk::Narrowing, "a bound is tighter")
+        let what = match (read(old), read(new)) {
+            (None, Some(_)) if old.is_none() => {
+                return self.narrower(at, "a bound is new", old, new);
             }
-            (Some(_), Some(_)) => (Risk::Widening, "a bound is looser"),
-            _ => (Risk::Widening, "a bound is gone"),
+            // Numbers that are too close to be told apart are not tighter.
+            (Some(before), Some(after)) => match before.partial_cmp(&after) {
+                Some(Ordering::Less) if !upper => {
+                    return self.narrower(at, "a bound is tighter", old, new);
+                }
+                Some(Ordering::Greater) if upper => {
+                    return self.narrower(at, "a bound is tighter", old, new);
+                }
+                _ => "a bound is looser",
+            },
+            _ => "a bound is gone",
         };
-        self.note(at, risk, what, old, new);
+        self.note(at, Risk::Widening, what, old, new);
     }
 
     /// Notes when the strings of a value now ask for something.

@@ -5,7 +5,12 @@ use crate::json::{Bounds, Document, Fragment};
 use crate::kind::Kind;
 use crate::lock::{State, Version};
 use crate::pin::{Digest, Subject};
-use serde_json::{Value, json};
+use crate::schema::Schema;
+use crate::work::Budget;
+use proptest::collection::{btree_map, vec};
+use proptest::prelude::*;
+use proptest::sample;
+use serde_json::{Map, Value, json};
 
 fn document(value: &Value) -> Document {
     Document::parse(value.to_string().into(), &Bounds::MESSAGE).unwrap()
@@ -118,6 +123,260 @@ fn each_change_has_its_class() {
     assert_eq!(risks(Subject::Offer(Kind::Tool), &tool(), &tool()), []);
 }
 
+/// The gravest class of a change from one `inputSchema` to another.
+fn gravest(before: &Value, after: &Value) -> Option<Risk> {
+    let of = |schema: &Value| json!({ "name": "t", "inputSchema": schema });
+    risks(Subject::Offer(Kind::Tool), &of(before), &of(after)).into_iter().max()
+}
+
+#[test]
+fn less_in_a_part_is_narrower_only_where_the_whole_admits_less() {
+    let p = |schema: Value| json!({ "properties": { "p": schema } });
+    let named = |rest: Value, properties: Value| {
+        let mut schema = json!({ "additionalProperties": rest, "properties": properties });
+        if schema["additionalProperties"].is_null() {
+            schema.as_object_mut().unwrap().remove("additionalProperties");
+        }
+        schema
+    };
+    let letter = json!({ "p": { "enum": ["a"] }, "q": {} });
+    let (without, any) = (json!({ "q": {} }), json!({ "p": { "title": "P" }, "q": {} }));
+    let condition =
+        |bound: u8| json!({ "if": { "maxLength": bound }, "then": { "pattern": "^a" } });
+    let counted = |bound: u8| json!({ "contains": { "maxLength": bound }, "maxContains": 1 });
+    let defined = |name: &str, bound: u8| {
+        json!({ name: { "x": { "maxLength": bound } },
+            "properties": { "p": { "not": { "$ref": format!("#/{name}/x") } } } })
+    };
+    let elsewhere = |target: &str, bound: u8| json!({ "$defs": {}, "properties": { "p": { "maxLength": bound }, "q": { "not": { "$ref": target } } } });
+    let judged = |bound: u8| json!({ "unevaluatedProperties": false, "properties": { "p": { "maxLength": bound } } });
+    let mut patterns = named(json!(false), letter.clone());
+    patterns["patternProperties"] = json!({ "^p": {} });
+    let mut fewer = patterns.clone();
+    fewer["properties"] = without.clone();
+    for (before, after, expected) in [
+        // What `properties` no longer names is admitted by what is said of the rest.
+        (named(json!(null), letter.clone()), named(json!(null), without.clone()), Risk::Widening),
+        (named(json!(true), letter.clone()), named(json!(true), without.clone()), Risk::Widening),
+        (
+            named(json!({ "maxLength": 3 }), letter.clone()),
+            named(json!({ "maxLength": 3 }), without.clone()),
+            Risk::Widening,
+        ),
+        (
+            named(json!({ "enum": ["a"] }), letter.clone()),
+            named(json!({ "enum": ["a"] }), without.clone()),
+            Risk::Narrowing,
+        ),
+        (
+            named(json!(false), letter.clone()),
+            named(json!(false), without.clone()),
+            Risk::Narrowing,
+        ),
+        (named(json!(null), any.clone()), named(json!(null), without.clone()), Risk::Narrowing),
+        (patterns, fewer, Risk::Widening),
+        // Conditions, in either direction.
+        (p(condition(9)), p(condition(3)), Risk::Other),
+        (p(condition(3)), p(condition(9)), Risk::Widening),
+        (
+            p(json!({ "if": { "maxLength": 9 }, "then": { "minLength": 1 } })),
+            p(json!({ "if": { "maxLength": 9 }, "then": { "minLength": 2 } })),
+            Risk::Narrowing,
+        ),
+        (
+            p(json!({ "if": {}, "then": false })),
+            p(json!({ "if": { "maxLength": 3 }, "then": false })),
+            Risk::Other,
+        ),
+        // Definitions may be used under `not`.
+        (defined("$defs", 9), defined("$defs", 3), Risk::Other),
+        (defined("definitions", 9), defined("definitions", 3), Risk::Other),
+        (
+            p(json!({ "not": { "maxLength": 9 } })),
+            p(json!({ "not": { "maxLength": 3 } })),
+            Risk::Other,
+        ),
+        // So may other parts, where a reference leads there.
+        (elsewhere("#/properties/p", 9), elsewhere("#/properties/p", 3), Risk::Other),
+        (elsewhere("#", 9), elsewhere("#", 3), Risk::Other),
+        (elsewhere("#/$defs/x", 9), elsewhere("#/$defs/x", 3), Risk::Narrowing),
+        // Fewer of a kind are counted.
+        (p(counted(9)), p(counted(3)), Risk::Other),
+        (
+            p(json!({ "contains": { "maxLength": 9 } })),
+            p(json!({ "contains": { "maxLength": 3 } })),
+            Risk::Narrowing,
+        ),
+        // What is evaluated is judged as a whole.
+        (judged(9), judged(3), Risk::Other),
+        (
+            json!({ "unevaluatedProperties": false }),
+            json!({ "unevaluatedProperties": false, "additionalProperties": true }),
+            Risk::Other,
+        ),
+        // Numbers that are one as 64-bit floats.
+        (
+            p(json!({ "minimum": 9_007_199_254_740_993_u64 })),
+            p(json!({ "minimum": 9_007_199_254_740_992_u64 })),
+            Risk::Widening,
+        ),
+        (
+            p(json!({ "maximum": 9_007_199_254_740_992_u64 })),
+            p(json!({ "maximum": 9_007_199_254_740_993_u64 })),
+            Risk::Widening,
+        ),
+        // Within objects and lists.
+        (
+            p(json!({ "items": { "maxLength": 9 } })),
+            p(json!({ "items": { "maxLength": 3 } })),
+            Risk::Narrowing,
+        ),
+        (p(p(json!({ "maxLength": 9 }))), p(p(json!({ "maxLength": 3 }))), Risk::Narrowing),
+        (p(p(json!({ "maxLength": 9 }))), p(json!({ "properties": {} })), Risk::Widening),
+    ] {
+        assert_eq!(gravest(&before, &after), Some(expected), "{before} {after}");
+    }
+}
+
+/// Two schemas that have most in common, of the keywords that are compared and of some that are not.
+fn schemas() -> impl Strategy<Value = (Value, Value)> {
+    let leaf = prop_oneof![
+        Just(json!({})),
+        Just(json!(true)),
+        Just(json!(false)),
+        Just(json!({ "$ref": "#/$defs/x" })),
+        Just(json!({ "$ref": "#/properties/p" })),
+        (0..3_u8).prop_map(|n| json!({ "maxLength": n })),
+        (0..3_u8).prop_map(|n| json!({ "minLength": n })),
+        (0..3_u8).prop_map(|n| json!({ "minimum": n })),
+        (0..3_u8).prop_map(|n| json!({ "maxProperties": n })),
+        sample::subsequence(vec!["a", "bb", "p"], 1..3).prop_map(|list| json!({ "enum": list })),
+        sample::select(vec!["string", "number", "integer", "object", "array"])
+            .prop_map(|name| json!({ "type": name })),
+    ];
+    let pair = prop_oneof![
+        2 => leaf.clone().prop_map(|one| (one.clone(), one)),
+        3 => (leaf.clone(), leaf),
+    ];
+    pair.prop_recursive(4, 24, 5, |inner| {
+        let parts = sample::subsequence(vec!["p", "q", "r"], 0..3);
+        let named = vec((sample::select(vec!["p", "q", "x"]), inner.clone(), presence()), 0..3);
+        let members = |list: Vec<(&'static str, (Value, Value), Presence)>| {
+            let mut both = [Map::new(), Map::new()];
+            for (name, (old, new), presence) in list {
+                presence.put(&mut both, name, old, new);
+            }
+            let [old, new] = both.map(Value::Object);
+            (old, new)
+        };
+        let keyword = prop_oneof![
+            4 => (sample::select(vec!["properties", "$defs"]), named.prop_map(members)),
+            3 => (sample::select(vec!["additionalProperties", "items", "contains", "not", "if", "then",
+                "else", "propertyNames", "unevaluatedProperties"]), inner.clone()),
+            1 => (Just("patternProperties"), inner.clone()
+                .prop_map(|(old, new)| (json!({ "^p": old }), json!({ "^p": new })))),
+            1 => (sample::select(vec!["anyOf", "allOf", "oneOf"]), (inner.clone(), inner)
+                .prop_map(|(one, other)| (json!([one.0, other.0]), json!([one.1, other.1])))),
+            1 => (Just("required"), (parts.clone(), parts)
+                .prop_map(|(old, new)| (json!(old), json!(new)))),
+            1 => (Just("maxContains"), Just((json!(1), json!(1)))),
+        ];
+        vec((keyword, presence()), 1..5).prop_map(|keywords| {
+            let mut both = [Map::new(), Map::new()];
+            for ((name, (old, new)), presence) in keywords {
+                presence.put(&mut both, name, old, new);
+            }
+            let [old, new] = both.map(Value::Object);
+            (old, new)
+        })
+    })
+}
+
+/// In which of two schemas something stands.
+#[derive(Clone, Copy, Debug)]
+enum Presence {
+    Same,
+    Both,
+    Before,
+    After,
+}
+
+impl Presence {
+    fn put(
+        self,
+        [before, after]: &mut [Map<String, Value>; 2],
+        name: &str,
+        old: Value,
+        new: Value,
+    ) {
+        match self {
+            Self::Same => {
+                before.insert(name.to_owned(), old.clone());
+                after.insert(name.to_owned(), old);
+            }
+            Self::Both => {
+                before.insert(name.to_owned(), old);
+                after.insert(name.to_owned(), new);
+            }
+            Self::Before => drop(before.insert(name.to_owned(), old)),
+            Self::After => drop(after.insert(name.to_owned(), new)),
+        }
+    }
+}
+
+fn presence() -> impl Strategy<Value = Presence> {
+    prop_oneof![
+        4 => Just(Presence::Same),
+        4 => Just(Presence::Both),
+        2 => Just(Presence::Before),
+        1 => Just(Presence::After),
+    ]
+}
+
+/// Small values of each type.
+fn values() -> impl Strategy<Value = Value> {
+    let leaf = prop_oneof![
+        Just(json!(null)),
+        (0..4_u8).prop_map(|n| json!(n)),
+        sample::select(vec!["", "a", "bb", "p", "ccc"]).prop_map(|text| json!(text)),
+    ];
+    leaf.prop_recursive(3, 12, 3, |inner| {
+        let name = sample::select(vec!["p", "q", "r"]).prop_map(str::to_owned);
+        prop_oneof![
+            3 => btree_map(name, inner.clone(), 0..3)
+                .prop_map(|members| Value::Object(members.into_iter().collect())),
+            1 => vec(inner, 0..3).prop_map(Value::from),
+        ]
+    })
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 4000, failure_persistence: None, ..ProptestConfig::default() })]
+
+    #[test]
+    fn what_is_called_narrower_admits_nothing_new(
+        (before, after) in schemas(),
+        values in vec(values(), 12),
+    ) {
+        let narrower = gravest(&before, &after).is_some_and(|risk| risk <= Risk::Narrowing);
+        if !narrower {
+            return Ok(());
+        }
+        let [former, now] = [&before, &after].map(|schema| Schema::new(document(schema).root()));
+        let said = |schema: &Schema, value: &Value| {
+            schema.check(Some(document(value).root()), &Budget::unlimited())
+        };
+        for value in values {
+            let stopped = said(&former, &value).err();
+            // One that cannot be used admits nothing, and says nothing about the other.
+            let usable = stopped.as_ref().is_none_or(|misfit| !misfit.note.contains("cannot be used"));
+            if usable && stopped.is_some() {
+                prop_assert!(said(&now, &value).is_err(), "{before} {after} {value}");
+            }
+        }
+    }
+}
+
 #[test]
 fn a_new_parameter_whose_text_gives_orders_is_both() {
     let mut after = tool();
@@ -177,7 +436,7 @@ fn a_text_that_says_the_opposite_is_not_a_matter_of_spelling() {
 fn the_gravest_change_is_not_lost_among_many() {
     let of = |value: u8, read_only: bool| {
         let many = (0..100).map(|n| (format!("a{n:02}"), json!(value)));
-        let mut tool: serde_json::Map<_, _> = many.collect();
+        let mut tool: Map<_, _> = many.collect();
         tool.insert("annotations".to_owned(), json!({ "readOnlyHint": read_only }));
         Value::from(tool)
     };
@@ -221,6 +480,13 @@ fn the_arguments_of_a_prompt() {
 }
 
 #[test]
+fn an_argument_of_a_prompt_that_had_to_be_given_is_not_merely_gone() {
+    let of = |arguments: Value| json!({ "name": "p", "arguments": arguments });
+    let (needed, none) = (of(json!([{ "name": "a", "required": true }])), of(json!([])));
+    assert_eq!(risks(Subject::Offer(Kind::Prompt), &needed, &none), [Risk::Widening]);
+}
+
+#[test]
 fn a_tool_under_another_name_is_recognised() {
     let mut after = tool();
     after["name"] = json!("send_2");
@@ -251,8 +517,8 @@ fn the_nearest_version_is_one_that_is_approved() {
     near["inputSchema"]["properties"]["bcc"] = json!({ "type": "string" });
     let now = document(&now);
     let risk = |versions: &[Version]| {
-        let changes = nearest(versions, subject, now.root());
-        changes.iter().map(|change| change.risk).max()
+        let drift = nearest(versions, subject, now.root());
+        drift.changes.iter().map(|change| change.risk).max()
     };
     let far = version(State::Approved, &tool());
     assert!(risk(&[far.clone(), version(State::Approved, &near)]) <= Some(Risk::Cosmetic));

@@ -9,12 +9,13 @@ use crate::control::{Control, Ran};
 use crate::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use crate::declared;
 use crate::inspect::{Detector, Finding};
-use crate::json::{Bounds, Document, Fragment};
+use crate::json::{Bounds, Document, Fragment, Value};
 use crate::labels::Concealed;
 use crate::message::{Call, Use, Verb};
 use crate::name::ServerName;
 use crate::offer::{Kind, Offer, ReadOnlyHint};
 use crate::principal::Principal;
+use crate::schema::Misfit;
 use crate::work::{Budget, USUAL_MOST};
 
 impl Policy {
@@ -96,6 +97,24 @@ impl Policy {
         Terms { output, hidden, labelled, calls, hint: hint.unwrap_or_default() }
     }
 
+    /// Whether arguments are as the definition says, and as the approved one says where they are held to both;
+    /// `None` where neither says anything.
+    fn fits_schemas(
+        &self,
+        server: &ServerName,
+        offer: &Offer,
+        arguments: Option<Value<'_>>,
+        budget: &Budget,
+    ) -> Option<Result<(), Misfit>> {
+        let pins = self.pins.load();
+        let approved = pins.approved_input(server.as_str(), offer);
+        let mut schemas = offer.input().into_iter().chain(approved).peekable();
+        schemas.peek()?;
+        Some(schemas.try_for_each(|schema| {
+            schema.get(server, &self.compiled, budget).check_arguments(arguments, budget)
+        }))
+    }
+
     /// Whether the arguments of a call are as the definition and the policy say.
     pub(super) fn misfit(
         &self,
@@ -119,11 +138,11 @@ impl Policy {
         };
         let mode = self.contents.of(&call.server).input_schema;
         let checks = mode != Mode::Off && call.verb == Verb::Call;
-        let schema = offer.and_then(Offer::input).filter(|_| checks);
-        if let Some(schema) = schema {
+        if let Some(offer) = offer.filter(|_| checks)
+            && let Some(fits) = self.fits_schemas(server, offer, arguments, budget)
+        {
             ran.note(Control::InputSchema);
-            let schema = schema.get(server, &self.compiled, budget);
-            if let Err(misfit) = schema.check_arguments(arguments, budget) {
+            if let Err(misfit) = fits {
                 found(mode, Detector::InputSchema, misfit);
             }
         }

@@ -99,7 +99,7 @@ fn show(policy: &Policy, candidate: &Candidate<'_>, excused: Excused) {
             let by = former.by.as_deref().unwrap_or("nobody who is named");
             let at = former.at.as_deref().unwrap_or("an unknown time");
             say(&format!("\n{shown}: changed since {by} approved it at {at}"));
-            say(changes_in_words(&drift::nearest(&others, subject, definition)).trim_end());
+            say(changes_in_words(&drift::nearest(&others, subject, definition).changes).trim_end());
         }
         (_, None) => {
             say(&format!("\n{shown}: new"));
