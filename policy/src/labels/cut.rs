@@ -79,7 +79,7 @@ const BLOCK: [&str; 4] = ["type", "mimeType", "size", "role"];
 /// Longest word of the protocol or type of a medium, in bytes (RFC 6838 section 4.2).
 const LONGEST_WORD: usize = 255;
 /// What a word of the protocol has not, and every form of JSON has.
-const OPENS: &[u8] = b"{}[]\"'<>\\";
+const OPENS: &[u8] = b"{}[]\"'<>&\\";
 /// What a schema says of a member without giving a value of it.
 const SHAPE: [&str; 13] = [
     "$schema",
@@ -358,7 +358,8 @@ impl<'t> Cut<'t> {
                 });
             }
             "logger" => cut.word(out, member, at),
-            "uri" | "url" => cut.address(out, member, at),
+            "uri" | "url" if !cut.trees.whole => cut.address(out, member, at),
+            "uri" | "url" if is_scalar(member) => raw(out, member),
             // The protocol says what these mean, not the tool.
             name if PARAMS.contains(&name) && is_scalar(member) => raw(out, member),
             name if PARAMS.contains(&name) => cut.value(out, member, NEUTRAL, at),
@@ -427,11 +428,12 @@ impl<'t> Cut<'t> {
     /// A word of the protocol, or what stands in its place if it is none and may hold what is concealed.
     fn word(&mut self, out: &mut Vec<u8>, member: Value<'_>, at: &mut String) {
         let text = member.as_str();
-        let is_word = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && !OPENS.contains(&byte));
+        let is_word =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && !OPENS.contains(&byte));
         match text {
             Some(text) if text.len() <= LONGEST_WORD && is_word(&text) => raw(out, member),
             Some(_) => self.string(out, member, at),
-            None if is_scalar(member) && !self.trees.loose.ends => raw(out, member),
+            None if is_scalar(member) => raw(out, member),
             None => self.loose(out, member, at),
         }
     }
@@ -440,12 +442,10 @@ impl<'t> Cut<'t> {
     fn address(&mut self, out: &mut Vec<u8>, member: Value<'_>, at: &mut String) {
         let Some(text) = member.as_str() else { return self.loose(out, member, at) };
         let plain = coding::unescaped(&text).map(|(plain, _places)| plain);
-        let changes = self.changes;
         if plain.is_some_and(|plain| self.text(&plain, at).is_some()) {
             let mark = (self.mark)(&text);
             return write_string(out, &mark);
         }
-        debug_assert_eq!(self.changes, changes, "nothing was replaced");
         self.string(out, member, at);
     }
 
