@@ -118,7 +118,7 @@ impl Known {
 }
 
 /// Names in one form in which they are compared.
-struct Names {
+struct SecretNames {
     /// [`SECRETS`], in order.
     secrets: Vec<String>,
     /// [`PARTS`].
@@ -131,7 +131,7 @@ struct Names {
     pins: Vec<String>,
 }
 
-impl Names {
+impl SecretNames {
     fn in_form(form: fn(&str) -> String) -> Self {
         let of = |names: &[&str]| -> Vec<String> {
             let budget = Budget::unlimited();
@@ -147,9 +147,10 @@ impl Names {
 }
 
 /// What is a secret, as it is written.
-static WRITTEN: LazyLock<Names> = LazyLock::new(|| Names::in_form(plain));
+static WRITTEN: LazyLock<SecretNames> = LazyLock::new(|| SecretNames::in_form(plain));
 /// The same as it looks.
-static LOOKS: LazyLock<Names> = LazyLock::new(|| Names::in_form(|text| plain(&looks(text))));
+static LOOKS: LazyLock<SecretNames> =
+    LazyLock::new(|| SecretNames::in_form(|text| plain(&looks(text))));
 
 /// A word without what makes no other word of it: without marks above and below its letters, and with letters
 /// for the digits and signs that are written for them.
@@ -281,11 +282,11 @@ fn is_secret(name: &str, field: Value<'_>, budget: &Budget) -> bool {
 /// A text in its words, in the forms in which they are compared.
 struct Text {
     /// As it stands, and again with letters for `@` and `$` if it has those.
-    readings: Vec<Reading>,
+    readings: Vec<Wording>,
 }
 
 /// One reading of a text.
-struct Reading {
+struct Wording {
     words: Vec<Word>,
     /// Its words as they are written ([`plain`]).
     written: Vec<String>,
@@ -296,9 +297,9 @@ struct Reading {
 impl Text {
     /// Where `budget` is exhausted, of what was before it was.
     fn of(text: &str, budget: &Budget) -> Self {
-        let mut readings = vec![Reading::of(text, budget)];
+        let mut readings = vec![Wording::of(text, budget)];
         if text.contains(['@', '$']) {
-            readings.push(Reading::of(&text.replace('@', "a").replace('$', "s"), budget));
+            readings.push(Wording::of(&text.replace('@', "a").replace('$', "s"), budget));
         }
         Self { readings }
     }
@@ -335,7 +336,7 @@ impl Text {
     }
 }
 
-impl Reading {
+impl Wording {
     fn of(text: &str, budget: &Budget) -> Self {
         let words = words(text, budget);
         let bytes: usize = words.iter().map(|word| word.text.len()).sum();
@@ -350,7 +351,7 @@ impl Reading {
     }
 
     /// Its words in each form, with the names in that form.
-    fn forms(&self) -> impl Iterator<Item = (&[String], &'static Names)> {
+    fn forms(&self) -> impl Iterator<Item = (&[String], &'static SecretNames)> {
         let looks = self.looks.as_deref().map(|looks| (looks, &*LOOKS));
         std::iter::once((&*self.written, &*WRITTEN)).chain(looks)
     }
@@ -371,7 +372,7 @@ impl Reading {
     }
 
     /// Whether a secret is named that begins with this word.
-    fn begins(&self, words: &[String], at: usize, names: &Names, postal: bool) -> bool {
+    fn begins(&self, words: &[String], at: usize, names: &SecretNames, postal: bool) -> bool {
         let mut name = String::new();
         for (n, word) in words.iter().enumerate().skip(at) {
             name.push_str(word);
@@ -398,7 +399,7 @@ impl Reading {
     }
 
     /// Whether this word has a secret in it.
-    fn has_part(&self, words: &[String], at: usize, names: &Names) -> bool {
+    fn has_part(&self, words: &[String], at: usize, names: &SecretNames) -> bool {
         let Some(word) = words.get(at).filter(|word| word.len() > JOINED) else { return false };
         let rest =
             |part: &String| word.find(&**part).and_then(|from| word.get(from + part.len()..));
@@ -415,7 +416,7 @@ impl Reading {
     }
 
     /// Whether it says no more than one of [`ALONE`], and whose.
-    fn is_alone(&self, words: &[String], names: &Names) -> bool {
+    fn is_alone(&self, words: &[String], names: &SecretNames) -> bool {
         let spelt = words.iter().all(|word| word.chars().count() == 1);
         if spelt && words.len() > 1 {
             return names.alone.contains(&words.concat());

@@ -156,7 +156,7 @@ struct Windows {
 
 /// A value that somebody was shown.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Value {
+pub(super) struct ShownValue {
     digest: Digest,
     /// How many letters and digits it has.
     length: u32,
@@ -166,7 +166,7 @@ pub(super) struct Value {
     rule: &'static str,
 }
 
-impl Value {
+impl ShownValue {
     pub(super) fn new(letters: &Letters, rule: &'static str, hashing: &Hashing<'_>) -> Self {
         let all = letters.as_bytes();
         let digest = short(&(hashing.digest)(all));
@@ -191,23 +191,23 @@ impl Value {
 
 /// The values of one caller, as they are looked for.
 #[derive(Debug)]
-pub(super) struct Sought {
+pub(super) struct SoughtValues {
     /// Which windows there may be, by the last bits of their hashes.
     bits: Vec<u64>,
     /// By the window in their middle.
-    values: BTreeMap<u32, Vec<Known>>,
+    values: BTreeMap<u32, Vec<SoughtValue>>,
 }
 
 /// A value, and who gave it.
 #[derive(Debug)]
-struct Known {
-    value: Value,
+struct SoughtValue {
+    value: ShownValue,
     /// What it begins with.
     head: u32,
     servers: Vec<Box<str>>,
 }
 
-impl Sought {
+impl SoughtValues {
     fn of<'a>(given: impl Iterator<Item = (&'a str, &'a Given)>) -> Self {
         let mut sought = Self { bits: vec![0; BITS / 64], values: BTreeMap::new() };
         for (server, given) in given {
@@ -219,7 +219,9 @@ impl Sought {
                 let same = sought.values.entry(window).or_default();
                 match same.iter_mut().find(|known| known.value.digest == value.digest) {
                     Some(known) => known.servers.push(server.into()),
-                    None => same.push(Known { value: *value, head, servers: vec![server.into()] }),
+                    None => {
+                        same.push(SoughtValue { value: *value, head, servers: vec![server.into()] })
+                    }
                 }
             }
         }
@@ -296,7 +298,7 @@ impl Sought {
     }
 }
 
-impl Known {
+impl SoughtValue {
     /// Where it stands among these letters, if its middle stands at `middle` and the rest around it.
     fn place(
         &self,
@@ -342,7 +344,7 @@ struct Kept {
     /// What each was given.
     of: BTreeMap<Pair, Given>,
     /// How that of a caller is looked for, where it was.
-    sought: BTreeMap<Box<str>, Arc<Sought>>,
+    sought: BTreeMap<Box<str>, Arc<SoughtValues>>,
 }
 
 /// What a caller was given by one server.
@@ -352,7 +354,7 @@ struct Given {
     used: u64,
     /// When there was last something new.
     new: u64,
-    values: VecDeque<Value>,
+    values: VecDeque<ShownValue>,
 }
 
 impl Given {
@@ -376,7 +378,7 @@ fn short(digest: &[u8]) -> Digest {
 
 impl Carried {
     /// From now on `caller` has it from `server`.
-    pub(super) fn keep(&self, caller: &str, server: &str, value: Value) {
+    pub(super) fn keep(&self, caller: &str, server: &str, value: ShownValue) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.turn += 1;
         let turn = kept.turn;
@@ -403,7 +405,7 @@ impl Carried {
     }
 
     /// How the values of `caller` are looked for; `None` where there are none.
-    pub(super) fn sought(&self, caller: &str) -> Option<Arc<Sought>> {
+    pub(super) fn sought(&self, caller: &str) -> Option<Arc<SoughtValues>> {
         if self.learned() == 0 {
             return None;
         }
@@ -412,7 +414,7 @@ impl Carried {
             return Some(Arc::clone(sought));
         }
         kept.of_caller(caller).next()?;
-        let sought = Arc::new(Sought::of(kept.of_caller(caller)));
+        let sought = Arc::new(SoughtValues::of(kept.of_caller(caller)));
         if kept.sought.len() >= SOUGHT {
             kept.sought.pop_first();
         }
@@ -438,7 +440,7 @@ impl Carried {
     }
 
     /// Whether `caller` has it from a server other than `server`, and not from that one too.
-    pub(super) fn is_of_another(&self, caller: &str, server: &str, value: &Value) -> bool {
+    pub(super) fn is_of_another(&self, caller: &str, server: &str, value: &ShownValue) -> bool {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut other, mut own) = (false, false);
         for (known, given) in kept.of_caller(caller) {
@@ -453,7 +455,7 @@ impl Carried {
 
 #[cfg(test)]
 mod tests {
-    use super::{Carried, Hashing, Letters, PAIRS, VALUES, Value};
+    use super::{Carried, Hashing, Letters, PAIRS, ShownValue, VALUES};
     use crate::work::Budget;
 
     /// Letters as their own digest.
@@ -468,8 +470,8 @@ mod tests {
         digest.to_be_bytes().to_vec()
     }
 
-    fn value(text: &str) -> Value {
-        Value::new(&Letters::of(text), "a-rule", &PLAIN)
+    fn value(text: &str) -> ShownValue {
+        ShownValue::new(&Letters::of(text), "a-rule", &PLAIN)
     }
 
     #[test]

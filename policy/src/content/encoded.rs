@@ -28,7 +28,7 @@ const UNESCAPING: usize = 8;
 
 /// With what encodings are read.
 #[derive(Clone, Copy)]
-pub(super) struct With<'a> {
+pub(super) struct DecodeWith<'a> {
     pub(super) canaries: Option<&'a AhoCorasick>,
     /// What looking may cost.
     pub(super) budget: &'a Budget,
@@ -37,7 +37,7 @@ pub(super) struct With<'a> {
 }
 
 /// Adds what is found in runs of `text` when they are decoded: each run as a whole.
-pub(super) fn find(text: &str, with: With<'_>, out: &mut Vec<Found>) {
+pub(super) fn find(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     let mut runs = Vec::new();
     if has_run(text.as_bytes()) {
         whole(text, with, &mut runs);
@@ -49,7 +49,7 @@ pub(super) fn find(text: &str, with: With<'_>, out: &mut Vec<Found>) {
 
 /// Adds what is found in a text with all escapes of URLs undone: one is enough, and what stands on both sides of
 /// it belongs to the value.
-fn unescaped(text: &str, with: With<'_>, out: &mut Vec<Found>) {
+fn unescaped(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     let Some((plain, places)) = coding::unescaped(text) else { return };
     if !with.budget.spend(text.len().saturating_mul(UNESCAPING)) {
         return;
@@ -63,7 +63,7 @@ fn unescaped(text: &str, with: With<'_>, out: &mut Vec<Found>) {
 }
 
 /// What is found in a decoded text.
-fn in_plain(text: &str, with: With<'_>) -> Vec<Found> {
+fn in_plain(text: &str, with: DecodeWith<'_>) -> Vec<Found> {
     let mut found = Vec::new();
     let canaries = with.canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
     found.extend(canaries.map(|one| Found::new(Class::Canary, "canary", one.start(), one.end())));
@@ -76,7 +76,7 @@ fn in_plain(text: &str, with: With<'_>) -> Vec<Found> {
 }
 
 /// Adds what is found in runs that nothing interrupts.
-fn whole(text: &str, with: With<'_>, out: &mut Vec<Found>) {
+fn whole(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
     let part = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'_' | b'-' | b'=' | b'%')
@@ -105,7 +105,7 @@ fn whole(text: &str, with: With<'_>, out: &mut Vec<Found>) {
 /// Adds what is found in runs that line ends, blanks, dashes or dots interrupt, and not in one of the `runs`
 /// already: many who decode base64 or hexadecimal leave out what is not of its alphabet (RFC 2045
 /// section 6.8).
-fn split(text: &str, with: With<'_>, runs: &[Found], out: &mut Vec<Found>) {
+fn split(text: &str, with: DecodeWith<'_>, runs: &[Found], out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
     let mut stretch = Stretch::default();
     let mut at = 0;
@@ -170,7 +170,7 @@ impl Stretch {
     }
 
     /// Looks at what it stands for, and begins another.
-    fn end(&mut self, text: &str, with: With<'_>, runs: &[Found], out: &mut Vec<Found>) {
+    fn end(&mut self, text: &str, with: DecodeWith<'_>, runs: &[Found], out: &mut Vec<Found>) {
         let Self { from, end, coded, has_gaps, .. } = std::mem::take(self);
         if coded < SHORTEST || !has_gaps {
             return;
@@ -250,7 +250,7 @@ fn has_run(bytes: &[u8]) -> bool {
 
 /// What is found in a run when it is decoded: one of each class.
 struct Decoded<'a> {
-    with: With<'a>,
+    with: DecodeWith<'a>,
     /// What is found and has no place yet.
     kinds: Vec<(Class, &'static str)>,
     /// The same with its place in the run.
@@ -258,7 +258,7 @@ struct Decoded<'a> {
 }
 
 impl<'a> Decoded<'a> {
-    const fn new(with: With<'a>) -> Self {
+    const fn new(with: DecodeWith<'a>) -> Self {
         Self { with, kinds: Vec::new(), found: Vec::new() }
     }
 

@@ -7,7 +7,7 @@ use aho_corasick::AhoCorasick;
 use aws_lc_rs::digest::{Context, SHA256};
 
 use super::KEPT;
-use super::carried::{Carried, Hashing, Letters, Value};
+use super::carried::{Carried, Hashing, Letters, ShownValue};
 use super::directions::{self, Others};
 use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
@@ -441,7 +441,7 @@ impl Lens<'_> {
         }
         if persons || on(Detector::Secrets) || carries || self.canaries.is_some() {
             let lens = carries.then_some(self);
-            let with = encoded::With { canaries: self.canaries, budget: self.budget, lens };
+            let with = encoded::DecodeWith { canaries: self.canaries, budget: self.budget, lens };
             encoded::find(text, with, &mut found);
         }
         self.sought(text, &mut found);
@@ -620,12 +620,12 @@ impl Lens<'_> {
 
     /// What is found as it is kept in mind, however it is grouped and written; `None` for what is no secret and
     /// no number of a person.
-    fn value(&self, text: &str, one: &Found) -> Option<Value> {
+    fn value(&self, text: &str, one: &Found) -> Option<ShownValue> {
         let kept = matches!(one.class, Class::Secret | Class::Identifier);
         let value = text.get(one.from..one.end).filter(|_| kept && !self.allows(text, one))?;
         let letters = Letters::of(value);
         let has_any = !letters.as_bytes().is_empty();
-        has_any.then(|| self.hashed(|hashing| Value::new(&letters, one.rule, hashing)))
+        has_any.then(|| self.hashed(|hashing| ShownValue::new(&letters, one.rule, hashing)))
     }
 
     /// With what values of this caller are hashed.
