@@ -5,6 +5,7 @@
 //! word in the configuration nothing may be asked.
 
 mod form;
+mod flat;
 mod grant;
 mod url;
 
@@ -31,8 +32,9 @@ pub const AT_ONCE: usize = 32;
 /// Longest elicitation, in bytes.
 const ELICITATION: usize = 64 * 1024;
 
-/// Members that clients read. A name that is one of them but for its case is read by some clients.
-const READ: [&str; 15] = [
+/// Members that clients read. A name that is one of them but for its case, for what joins its words, and for
+/// letters that look alike is read by some clients.
+const READ: [&str; 16] = [
     "mode",
     "message",
     "requestedSchema",
@@ -47,7 +49,23 @@ const READ: [&str; 15] = [
     "modelPreferences",
     "stopSequences",
     "temperature",
+    "metadata",
     "task",
+];
+
+/// The same of the schema of a form.
+const READ_IN_SCHEMA: [&str; 3] = ["type", "properties", "required"];
+
+/// Members of a request to a model that it need not have, and of which kinds they are (SPEC 2025-11-25
+/// client/sampling).
+const OPTIONAL: [(&str, &str, &[Kind]); 7] = [
+    ("temperature", "/temperature", &[Kind::Number]),
+    ("systemPrompt", "/systemPrompt", &[Kind::Plain, Kind::Escaped]),
+    ("stopSequences", "/stopSequences", &[Kind::Array]),
+    ("modelPreferences", "/modelPreferences", &[Kind::Object]),
+    ("metadata", "/metadata", &[Kind::Object]),
+    ("tools", "/tools", &[Kind::Array]),
+    ("toolChoice", "/toolChoice", &[Kind::Object]),
 ];
 
 /// What one server may ask. The default is nothing.
@@ -304,6 +322,13 @@ impl Asks {
                 if params.get("url").is_some() {
                     return Err(malformed("/url"));
                 }
+                if params.get("message").is_some_and(|message| message.as_str().is_none()) {
+                    return Err(malformed("/message"));
+                }
+                let schema = params.get("requestedSchema");
+                if schema.is_some_and(|schema| !flat::is_form(schema, budget)) {
+                    return Err(malformed("/requestedSchema"));
+                }
                 forms.may_ask(params, budget).map(|()| Vec::new())
             }
             Some("url") => {
@@ -323,6 +348,12 @@ impl Asks {
         let messages = messages.ok_or(refuse(Reason::Malformed, "/messages"))?;
         if messages.items().count() > sampling.messages {
             return Err(refuse(Reason::Size, "/messages"));
+        }
+        for (name, at, kinds) in OPTIONAL {
+            let kind = params.get(name).map(Value::kind).filter(|kind| *kind != Kind::Null);
+            if kind.is_some_and(|kind| !kinds.contains(&kind)) {
+                return Err(refuse(Reason::Malformed, at));
+            }
         }
         let mut edits = Vec::new();
         let tokens = params.get("maxTokens").ok_or(refuse(Reason::Malformed, "/maxTokens"))?;
@@ -405,9 +436,17 @@ fn plain<'a>(
     if !budget.spend(params.raw().len()) {
         return Err(Refusal::unjudged());
     }
-    let odd = |name: &str| READ.iter().any(|read| read.eq_ignore_ascii_case(name) && *read != name);
-    let spelled = params.members().all(|(name, _)| !odd(&name));
+    let spelled = params.members().all(|(name, _)| is_spelt(&name, &READ, budget));
     if spelled { Ok(params) } else { Err(refuse(Reason::Malformed, "")) }
+}
+
+/// Whether nobody could take a name for one of these that it is not.
+fn is_spelt(name: &str, read: &[&str], budget: &Budget) -> bool {
+    if read.contains(&name) {
+        return true;
+    }
+    let spelling = form::spelling(name, budget);
+    read.iter().all(|read| form::spelling(read, budget) != spelling)
 }
 
 #[cfg(test)]

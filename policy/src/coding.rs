@@ -59,6 +59,27 @@ pub(crate) fn percent(text: &str) -> (Vec<u8>, usize) {
     (out, undone)
 }
 
+/// A text with percent escapes undone, and where in it each byte of that begins, with the end of the text behind
+/// the last; `None` where there is no escape. A byte that is no character is `?`.
+pub(crate) fn unescaped(text: &str) -> Option<(String, Vec<u32>)> {
+    let bytes = text.as_bytes();
+    let digit = |at: usize| bytes.get(at).is_some_and(u8::is_ascii_hexdigit);
+    let is_escape = |at: usize| digit(at + 1) && digit(at + 2);
+    memchr::memchr_iter(b'%', bytes).any(is_escape).then_some(())?;
+    let (plain, _undone) = percent(text);
+    let (mut places, mut at) = (Vec::with_capacity(plain.len() + 1), 0);
+    for _ in 0..=plain.len() {
+        places.push(u32::try_from(at).ok()?);
+        at += if bytes.get(at) == Some(&b'%') && is_escape(at) { 3 } else { 1 };
+    }
+    let mut shown = String::with_capacity(plain.len());
+    for chunk in plain.utf8_chunks() {
+        shown.push_str(chunk.valid());
+        shown.extend(chunk.invalid().iter().map(|_| '?'));
+    }
+    Some((shown, places))
+}
+
 /// Bytes in hexadecimal, in lower case.
 pub(crate) fn hex(bytes: &[u8]) -> String {
     let digit = |half: u8| char::from_digit(u32::from(half), 16).unwrap_or_default();
@@ -67,7 +88,7 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::{base64, hex, percent};
+    use super::{base64, hex, percent, unescaped};
 
     #[test]
     fn what_is_written_is_read_however_it_is_written() {
@@ -77,5 +98,8 @@ mod tests {
         assert_eq!(base64("no base64!"), None);
         assert_eq!(percent("a%2Fb%2fc%zz%4"), (b"a/b/c%zz%4".to_vec(), 2));
         assert_eq!(hex(&[0, 0x1f, 0xff]), "001fff");
+        assert_eq!(unescaped("a%zz%4"), None);
+        let places = vec![0, 1, 4, 5, 8, 11, 14, 15];
+        assert_eq!(unescaped("a%2Fb%c3%A9%ffc"), Some(("a/b\u{e9}?c".to_owned(), places)));
     }
 }

@@ -71,7 +71,8 @@ pub fn without_values<'a>(text: &'a str, contents: Option<&Contents>) -> Cow<'a,
     }
     let mut found = Vec::new();
     secrets::find(text, &mut found);
-    encoded::find(text, canaries, &Budget::unlimited(), &mut found);
+    let with = encoded::DecodeWith { canaries, budget: &Budget::unlimited(), lens: None };
+    encoded::find(text, with, &mut found);
     let places = canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
     found.extend(places.map(|one| Found::new(Class::Canary, "canary", one.start(), one.end())));
     found.retain(|one| matches!(one.class, Class::Secret | Class::Canary));

@@ -27,13 +27,24 @@ const PARTS: &[&str] = &[
     "\u{9b}", "\u{200b}a", "\u{202e}", "\u{e0041}", "\u{fdfa}", "\u{301}", "\u{430}a ", "\u{1d400}", "é", "世",
     "<untrusted-data id=\"", "[REDACTED:", "0x", "ff ", "QUJD", "SWdub3Jl", "cGFzc3dvcmQ9", "a|", "../",
     "192.168.0.1 ", "::", "gro ", "eht dna ", "$(", "1. ", "a,", ";", "~", "#", "\u{feff}",
+    "67 68 70 ", "note 67-68-", "a6768705f", "aZ2hwX2FC", "Z2hw/", "%2F", "a%2", "4111%20", "4539 1488 ", "0343 6467 4539 1488 ",
+    "88034364", "\\u0034", "\\n1",
     "send your token to us. ", "never send your token to us ", "retry with your key ", "call `a_b` ", "Open it. ",
 ];
 
+/// What is looked at by the usual policy, for a caller whom another server showed a number.
 fn contents() -> (Contents, ServerName) {
+    let server = |name: &str| ServerName::parse(name).unwrap();
+    let results = serde_json::from_str(r#"{"identifiers":"audit"}"#).unwrap();
+    let shows = Profile { servers: vec![Pattern::new("crm")], results, ..Profile::default() };
     let servers = vec![Pattern::new("*")];
     let profile = Profile { servers, fence: true, ..Profile::default() };
-    (Contents::new(vec![profile]), ServerName::parse("s").unwrap())
+    let contents = Contents::new(vec![shows, profile]);
+    let shown = Document::parse(r#""Card 4539 1488 0343 6467""#.to_owned().into(), &Bounds::ANSWER);
+    let (shown, budget) = (shown.unwrap(), Budget::unlimited());
+    let seen = contents.look(&server("crm"), Direction::Result, "ana", shown.root(), &budget);
+    assert!(seen.changed.is_none(), "it was shown");
+    (contents, server("s"))
 }
 
 /// The units that looking at a text costs in each direction, in all.

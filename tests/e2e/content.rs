@@ -542,6 +542,17 @@ fn a_value_behind_odd_bytes_or_in_a_wrapped_encoding_is_not_sent() {
             json!(format!("{dotted}.{behind_dot}")),
             json!(format!("ff{}", hex(canary))),
             json!(format!("%FF{}", canary.replace('-', "%2D"))),
+            json!(canary.replacen('-', "%2D", 1)),
+            json!(format!("https://x.example/p?q={}&z=1", canary.replacen('7', "%37", 1))),
+            json!(format!("a{}", hex(canary))),
+            json!(format!("note{}", hex(canary))),
+            json!(format!("note {}", spaced(canary, " "))),
+            json!(format!("is it c {}", spaced(SECRET, " "))),
+            json!(format!("the code-{}", spaced(SECRET, "-"))),
+            json!(format!("note.{}", spaced(SECRET, "."))),
+            json!(format!("a{}", STANDARD.encode(SECRET))),
+            json!(format!("ab{}", STANDARD.encode(SECRET))),
+            json!(format!("abc{}", STANDARD.encode(canary))),
             json!(-731_905_846_627_i64),
             json!(731_905_846_627.0_f64),
         ] {
@@ -550,6 +561,11 @@ fn a_value_behind_odd_bytes_or_in_a_wrapped_encoding_is_not_sent() {
             assert_eq!(server.tool_calls().len(), before, "{era:?} {sent}: {}", answer.body);
             assert_eq!(gateway.last()["reason"], "content", "{era:?} {sent}");
         }
+        // In an address as well: one escape is enough.
+        let uri = format!("file:///x?q={}", canary.replacen('-', "%2D", 1));
+        let answer = gateway.client(era, ANA).ask("resources/read", json!({ "uri": uri }));
+        assert_eq!(server.count("resources/read"), 0, "{era:?}: {}", answer.body);
+        assert_eq!(gateway.last()["reason"], "content", "{era:?}: {}", gateway.last());
         // What looks like an encoding and is none passes.
         let usual =
             json!({ "x": "a1b2c3d4-e5f6-4711-8a9b-0c1d2e3f4a5b\nUGxlYXNlIHJlYWQgdGhpcyBmaWxl" });
@@ -626,6 +642,45 @@ fn a_card_number_beside_other_numbers_is_found() {
 
 fn hex(text: &str) -> String {
     text.bytes().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// The same with a sign between two bytes each.
+fn spaced(text: &str, sign: &str) -> String {
+    text.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(sign)
+}
+
+/// In results a key is taken out wherever in an encoding it begins.
+#[test]
+fn a_key_behind_a_word_or_a_letter_of_its_encoding_is_not_shown() {
+    for era in ERAS {
+        let said = Said::default();
+        let server = server(era, &said);
+        let gateway = start(&server, "");
+        for text in [
+            format!("note {}", spaced(SECRET, " ")),
+            format!("the code-{}", spaced(SECRET, "-")),
+            format!("note.{}", spaced(SECRET, ".")),
+            format!("a{}", hex(SECRET)),
+            format!("a{}", STANDARD.encode(SECRET)),
+            format!("abc{}", STANDARD.encode(SECRET)),
+            format!(
+                "https://x.example/{}%{:02X}{}",
+                &SECRET[..9],
+                SECRET.as_bytes()[9],
+                &SECRET[10..]
+            ),
+        ] {
+            let block = json!({ "type": "text", "text": text });
+            *said.lock().unwrap() = vec![json!({ "result": { "content": [block] } })];
+            let answer = gateway.client(era, ANA).call("work", &json!({}));
+            assert!(
+                answer.body.contains("[REDACTED:aws-access-key:"),
+                "{era:?} {text}: {}",
+                answer.body
+            );
+            assert!(!answer.body.contains(&text), "{era:?} {text}: {}", answer.body);
+        }
+    }
 }
 
 #[test]

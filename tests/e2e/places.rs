@@ -408,6 +408,19 @@ fn form(field: &Value) -> Value {
         "requestedSchema": { "type": "object", "properties": field } } })
 }
 
+fn of_schema(schema: Value) -> Value {
+    let mut asked = form(&json!({}));
+    asked["params"]["requestedSchema"] = schema;
+    asked
+}
+
+/// A request to the model with one member more.
+fn sampling(member: &str, value: Value) -> Value {
+    let mut asked = sample(10, "none");
+    asked["params"][member] = value;
+    asked
+}
+
 fn page(url: &str) -> Value {
     json!({ "method": "elicitation/create", "params": {
         "mode": "url", "message": "open this", "url": url, "elicitationId": "e" } })
@@ -456,6 +469,21 @@ fn a_server_asks_nothing_that_it_is_not_configured_to_ask() {
 }
 
 #[test]
+fn a_form_for_what_only_sounds_like_a_secret_is_asked() {
+    for era in ERAS {
+        let script = Script::default();
+        let server = asking(era, &script);
+        let gateway = open_to(&server, "", "");
+        let text = json!({ "type": "string" });
+        let fields = json!({ "passenger": text, "tangent": text, "author": text, "shipping": text,
+            "auth_method": text, "boardingPass": text, "cookieConsent": text, "session": text });
+        let (answer, record) = called(&gateway, era, &script, form(&fields));
+        assert!(answer.body.contains("elicitation/create"), "{era:?}: {answer:?}");
+        assert!(!record["found"].to_string().contains("ask-"), "{era:?}: {record}");
+    }
+}
+
+#[test]
 fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
     for era in ERAS {
         let script = Script::default();
@@ -479,6 +507,19 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
                 form(&json!({ "passwords": { "type": "array", "items": { "type": "string" } } })),
                 "ask-secret",
             ),
+            (secret("p@ss w0rd"), "ask-secret"),
+            (secret("motDePasse"), "ask-secret"),
+            (secret("TAN"), "ask-secret"),
+            (secret("user_pass"), "ask-secret"),
+            (form(&json!({ "a": { "$ref": "#/$defs/x" } })), "ask-malformed"),
+            (form(&json!({ "a": { "type": "object", "properties": {} } })), "ask-malformed"),
+            (of_schema(json!({ "type": "string" })), "ask-malformed"),
+            (
+                of_schema(json!({ "type": "object", "patternProperties": { "password": {} } })),
+                "ask-malformed",
+            ),
+            (sampling("temperature", "x".into()), "ask-malformed"),
+            (sampling("max_tokens", 5000.into()), "ask-malformed"),
             (page("javascript:alert(1)"), "ask-url"),
             (page("http://login.example.com/"), "ask-url"),
             (page("https://169.254.169.254/latest/meta-data"), "ask-url"),
@@ -502,7 +543,7 @@ fn what_is_plainly_hostile_is_not_asked_even_where_the_server_may_ask() {
         let secrets = query("--found", "ask-secret");
         assert_eq!(query("--reason", "ask-secret"), secrets, "{era:?}");
         assert!(query("--found", "server-requests").lines().count() >= 12, "{era:?}");
-        assert_eq!(secrets.lines().count(), 6, "{era:?}: {secrets}");
+        assert_eq!(secrets.lines().count(), 10, "{era:?}: {secrets}");
         assert!(secrets.lines().all(|line| line.contains("ask-secret")), "{secrets}");
         assert_eq!(query("--found", "ask"), "", "a name is compared whole");
     }

@@ -487,6 +487,104 @@ fn what_one_server_gave_is_not_carried_to_another() {
     }
 }
 
+/// The ways in which a value can be written once more that a server reads all the same.
+fn written(value: &str) -> Vec<String> {
+    let hex =
+        |sign: &str| value.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(sign);
+    let groups = |sign: &str| {
+        let parts = value.as_bytes().chunks(4).map(String::from_utf8_lossy);
+        parts.collect::<Vec<_>>().join(sign)
+    };
+    vec![
+        value.to_lowercase(),
+        value.to_uppercase(),
+        groups("."),
+        groups("_"),
+        groups("/"),
+        STANDARD.encode(value),
+        format!("abc{}", STANDARD.encode(value)),
+        format!("the note: {} end", STANDARD.encode(format!("the key is {value}"))),
+        format!("a{}", hex("")),
+        format!("note {}", hex(" ")),
+        format!("{}%{:02X}{}", &value[..5], value.as_bytes()[5], &value[6..]),
+        value.bytes().map(|byte| format!("%{byte:02X}")).collect(),
+        format!("{{\"a\":\"\\u{:04x}{}\"}}", value.as_bytes()[0], &value[1..]),
+    ]
+}
+
+#[test]
+fn what_one_server_gave_is_not_carried_to_another_in_any_encoding_or_place() {
+    let iban = "DE89370400440532013000";
+    for era in ERAS {
+        let told = Said::default();
+        let (one, other) = (server(era, &told), crate::places::quiet(era));
+        let servers = format!(
+            "- {{name: crm, url: '{}'}}\n- {{name: web, url: '{}'}}",
+            one.url(),
+            other.url()
+        );
+        let shown = "content: [{servers: [crm], results: {secrets: audit, identifiers: audit}}]";
+        let policy = format!("{shown}\n{OPEN}");
+        let gateway = Config::with(&servers, "[crm, web]").policy(&policy).start();
+        let client = gateway.client(era, ANA);
+        let values = [SECRET, iban, CARD];
+        *told.lock().unwrap() = texts(&[&values.join(", of ")]);
+        let answer = client.call("crm__work", &json!({}));
+        assert!(values.iter().all(|value| answer.body.contains(value)), "{}", answer.body);
+        let before = other.tool_calls().len();
+        for sent in values.into_iter().flat_map(written) {
+            let answer = client.call("web__work", &json!({ "x": { "deep": [sent] } })).json();
+            assert_eq!(answer["result"]["isError"], true, "{era:?} {sent}: {answer}");
+            let record = gateway.last();
+            assert_eq!(record["reason"], "content", "{era:?} {sent}: {record}");
+            assert!(record["findings"].to_string().contains("carried-data"), "{sent}: {record}");
+            let named = client.call("web__work", &json!({ &*sent: 1 })).json();
+            assert_eq!(named["result"]["isError"], true, "{era:?} the name {sent}: {named}");
+        }
+        assert_eq!(other.tool_calls().len(), before, "{era:?}");
+        // The control for the test itself: what nobody showed is sent, and others send what is theirs.
+        for (key, sent) in [(ANA, "AKIAQ3EGRZ7XK2MWPLVU"), (BOB, SECRET)] {
+            let answer = gateway.client(era, key).call("web__work", &json!({ "x": sent })).json();
+            assert!(answer["result"]["isError"].is_null(), "{era:?} {sent}: {answer}");
+        }
+        assert_eq!(other.tool_calls().len(), before + 2);
+    }
+}
+
+#[test]
+fn a_label_reaches_the_names_and_addresses_of_content() {
+    for era in ERAS {
+        let told = Said::default();
+        let server = server(era, &told);
+        let row = json!({ "ssn": "quite-unique-7" }).to_string();
+        let link = |member: &str, text: &str| {
+            let mut link = json!({ "type": "resource_link", "uri": "file:///a", "name": "a" });
+            link[member] = text.into();
+            link
+        };
+        let content = "content: [{servers: [up], outputSchema: 'off', fields: [{label: pii, principals: ['group:ops']}]}]";
+        let gateway = start(&server, content);
+        for block in [
+            link("name", &row),
+            link("mimeType", &row),
+            link("uri", &format!("x:{row}")),
+            link("uri", "x:///{%22ssn%22:%22quite-unique-7%22}"),
+            json!({ "type": row }),
+            json!({ "type": "text", "text": "x", "annotations": { "audience": [row] } }),
+        ] {
+            *told.lock().unwrap() = json!({ "resultType": "complete", "content": [block] });
+            let answer = gateway.client(era, ANA).call("person", &json!({}));
+            assert!(!answer.body.contains("quite-unique-7"), "{era:?} {block}: {}", answer.body);
+            assert!(gateway.last()["found"].to_string().contains("sensitive-fields"), "{block}");
+        }
+        // What has no label stays as it is.
+        *told.lock().unwrap() =
+            json!({ "resultType": "complete", "content": [link("title", "the file a")] });
+        let answer = gateway.client(era, ANA).call("person", &json!({})).json();
+        assert_eq!(answer["result"]["content"][0], link("title", "the file a"), "{era:?}");
+    }
+}
+
 #[test]
 fn guardrails_have_the_last_word() {
     for era in ERAS {

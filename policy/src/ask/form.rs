@@ -7,28 +7,67 @@
 use std::sync::LazyLock;
 
 use unicode_normalization::UnicodeNormalization as _;
+use unicode_normalization::char::is_combining_mark;
 use unicode_security::confusable_detection::skeleton;
 
 use crate::hidden::Hidden;
 use crate::json::{Kind, Value};
 use crate::work::Budget;
 
-/// What is a secret: each a sequence of words.
+/// What is a secret: one word, or several that follow each other, with or without something between them.
 #[rustfmt::skip]
-const SECRETS: &[&[&str]] = &[
-    &["password"], &["passwords"], &["passwd"], &["passphrase"], &["passcode"], &["passwort"], &["kennwort"], &["pwd"],
-    &["contraseña"], &["senha"], &["пароль"], &["mot", "de", "passe"],
-    &["pin"], &["otp"], &["totp"], &["2fa"], &["mfa", "code"], &["one", "time", "code"], &["verification", "code"],
-    &["authentication", "code"], &["authenticator", "code"], &["recovery", "code"], &["backup", "code"], &["security", "code"],
-    &["secret"], &["token"], &["bearer"], &["jwt"], &["credential"], &["credentials"], &["session", "cookie"],
-    &["api", "key"], &["apikey"], &["access", "key"], &["private", "key"], &["signing", "key"], &["encryption", "key"],
-    &["ssh", "key"], &["seed", "phrase"], &["recovery", "phrase"], &["mnemonic"],
-    &["card", "number"], &["cardnumber"], &["credit", "card"], &["debit", "card"], &["cvv"], &["cvv2"], &["cvc"], &["cvc2"],
-    &["bank", "account"], &["iban"], &["routing", "number"], &["ssn"], &["social", "security"], &["passport", "number"],
+const SECRETS: &[&str] = &[
+    // Passwords.
+    "password", "passwords", "passwd", "passwrd", "passphrase", "passcode", "pwd", "psw", "secret", "passwort", "kennwort",
+    "contraseña", "contrasenya", "senha", "mot de passe", "mots de passe", "mdp", "wachtwoord", "hasło", "lösenord", "passord",
+    "adgangskode", "kodeord", "lykilorð", "salasana", "parool", "heslo", "geslo", "lozinka", "jelszó", "slaptažodis", "şifre",
+    "mật khẩu", "kata sandi", "пароль", "парола", "лозинка", "κωδικός πρόσβασης", "סיסמה", "كلمة المرور", "كلمة السر", "رمز عبور",
+    // Numbers and codes that stand for a person.
+    "pin", "pincode", "code pin", "geheimzahl", "otp", "otp code", "totp", "2fa", "2fa code", "mfa code", "mfa token", "sms code",
+    "one time code", "one time password", "verification code", "authentication code", "authenticator code", "recovery code",
+    "recovery codes", "backup code", "backup codes", "security code", "access code", "login code", "unlock code", "reset code",
+    // Keys, tokens and sessions.
+    "token", "bearer", "jwt", "credential", "credentials", "session cookie", "session id", "session key", "cookie value",
+    "cookie header", "api key", "api keys", "access key", "private key", "signing key", "encryption key", "ssh key", "account key",
+    "shared key", "master key", "wallet key", "recovery key", "seed phrase", "seed words", "recovery phrase", "wallet phrase",
+    "mnemonic",
+    // Numbers of cards, accounts and persons.
+    "card number", "card no", "card num", "cc number", "cc num", "credit card", "debit card", "cvv", "cvv2", "cvv code", "cvc",
+    "cvc2", "cvc code", "bank account", "iban", "routing number", "ssn", "social security", "passport number",
+];
+
+/// The same that count within a longer word too: nothing else has them in it.
+#[rustfmt::skip]
+const PARTS: &[&str] = &[
+    "password", "passwd", "passphrase", "passcode", "passwort", "kennwort", "contraseña", "motdepasse", "wachtwoord", "lösenord",
+    "salasana", "geheimzahl", "apikey", "privatekey", "seedphrase", "creditcard", "debitcard", "cardnumber", "verificationcode",
+];
+
+/// Words that mean a secret where a name says no more than whose it is: in a sentence, and beside other words, they
+/// are something else.
+const ALONE: [&str; 10] =
+    ["pass", "pw", "tan", "auth", "mfa", "cookie", "cookies", "parola", "sandi", "κωδικός"];
+
+/// Words that say whose a secret is, or that it is to be written here.
+#[rustfmt::skip]
+const OWNERS: &[&str] = &[
+    "user", "usr", "my", "your", "the", "a", "enter", "please", "new", "old", "current", "repeat", "confirm", "db", "database",
+    "admin", "root", "login", "account", "email", "mail", "smtp", "imap", "ftp", "ssh", "wifi", "vpn", "bank", "sms", "mobile",
+    "code", "number", "value", "string", "header", "basic", "session", "browser", "token", "key",
 ];
 
 /// The same in scripts without blanks between words.
-const WITHIN: [&str; 5] = ["密码", "密碼", "パスワード", "暗証番号", "비밀번호"];
+const WITHIN: [&str; 9] =
+    ["密码", "密碼", "口令", "パスワード", "暗証番号", "비밀번호", "रहस्य शब्द", "पासवर्ड", "รหัสผ่าน"];
+
+/// Secrets that are something else beside one of [`POSTAL`].
+const PINS: [&str; 3] = ["pin", "pincode", "code pin"];
+/// Shorter names are not put together of words of several letters: `p i n` is one, and `P in` is none.
+const JOINED: usize = 6;
+/// Longest text that is taken for a name, in letters, where it has more than [`NAME`] words.
+const NAME_LETTERS: usize = 16;
+/// Most words of a text that is taken for a name.
+const NAME: usize = 3;
 
 /// Words behind a secret with which it is something else.
 #[rustfmt::skip]
@@ -36,6 +75,7 @@ const NOT_BEFORE: &[&str] = &[
     "reset", "policy", "policies", "length", "manager", "strength", "expiry", "expiration", "rotation", "count", "limit",
     "limits", "budget", "usage", "name", "id", "type", "format", "url", "link", "email", "date", "age", "holder", "brand",
     "service", "symbol", "standard", "santa", "path", "address", "required", "protected", "enabled", "provider", "field",
+    "less",
 ];
 
 /// Words with which a number that is called a PIN is none.
@@ -45,7 +85,8 @@ const POSTAL: [&str; 4] = ["postal", "zip", "area", "postcode"];
 #[rustfmt::skip]
 const ASKING: &[&str] = &[
     "enter", "type", "provide", "give", "send", "paste", "input", "insert", "share", "tell", "supply", "submit", "fill",
-    "your", "need", "needs", "what", "ihr", "dein", "eingeben", "votre", "su", "sua",
+    "your", "need", "needs", "what", "ihr", "dein", "eingeben", "votre", "su", "sua", "saisissez", "entrez", "introduzca",
+    "ingrese", "ingresa", "inserisci", "digite", "введите", "podaj", "voer", "ange", "anna", "zadejte", "girin", "nhập",
 ];
 
 /// How many words may stand between.
@@ -57,6 +98,9 @@ const READING: usize = 16;
 const EACH_BYTE: usize = 32;
 /// What comparing a word with all that is looked for costs, in units.
 pub(super) const EACH_WORD: usize = 128;
+
+/// What comparing the names that begin with a word costs, in units.
+const EACH_NAME: usize = 64;
 
 /// One word of what is looked for.
 pub(super) struct Known {
@@ -73,11 +117,58 @@ impl Known {
     }
 }
 
-/// What is a secret, with what each word looks like.
-static KNOWN: LazyLock<Vec<Vec<Known>>> = LazyLock::new(|| {
-    let known = |secret: &&[&'static str]| secret.iter().map(|word| Known::new(word)).collect();
-    SECRETS.iter().map(known).collect()
-});
+/// Names in one form in which they are compared.
+struct SecretNames {
+    /// [`SECRETS`], in order.
+    secrets: Vec<String>,
+    /// [`PARTS`].
+    parts: Vec<String>,
+    /// [`ALONE`].
+    alone: Vec<String>,
+    /// [`WITHIN`].
+    within: Vec<String>,
+    /// [`PINS`].
+    pins: Vec<String>,
+}
+
+impl SecretNames {
+    fn in_form(form: fn(&str) -> String) -> Self {
+        let of = |names: &[&str]| -> Vec<String> {
+            let budget = Budget::unlimited();
+            let name =
+                |name: &&str| words(name, &budget).iter().map(|word| form(&word.text)).collect();
+            names.iter().map(name).collect()
+        };
+        let mut secrets = of(SECRETS);
+        secrets.sort_unstable();
+        let (parts, alone) = (of(PARTS), of(&ALONE));
+        Self { secrets, parts, alone, within: of(&WITHIN), pins: of(&PINS) }
+    }
+}
+
+/// What is a secret, as it is written.
+static WRITTEN: LazyLock<SecretNames> = LazyLock::new(|| SecretNames::in_form(plain));
+/// The same as it looks.
+static LOOKS: LazyLock<SecretNames> =
+    LazyLock::new(|| SecretNames::in_form(|text| plain(&looks(text))));
+
+/// A word without what makes no other word of it: without marks above and below its letters, and with letters
+/// for the digits and signs that are written for them.
+fn plain(text: &str) -> String {
+    let letter = |c: char| match c {
+        '0' | 'ø' => 'o',
+        '1' | 'l' | 'ı' | 'ł' => 'i',
+        '3' => 'e',
+        '4' => 'a',
+        '5' => 's',
+        'đ' | 'ð' => 'd',
+        other => other,
+    };
+    if text.is_ascii() {
+        return text.chars().map(letter).collect();
+    }
+    text.nfkd().filter(|c| !is_combining_mark(*c)).map(letter).collect()
+}
 
 /// Whether an answer to the form would hold a secret. Where `budget` is exhausted afterwards, the form was
 /// not judged to its end.
@@ -91,7 +182,7 @@ pub(super) fn asks_for_secret(params: Value<'_>, budget: &Budget) -> bool {
     // What is said around the fields counts where one takes any text.
     let around = [params.get("message"), schema.get("title"), schema.get("description")];
     let mut around = around.into_iter().flatten().filter_map(Value::as_str);
-    fields.secret || fields.free && around.any(|text| solicits(&words(&text, budget)))
+    fields.secret || fields.free && around.any(|text| Text::of(&text, budget).solicits())
 }
 
 struct Fields<'a> {
@@ -118,6 +209,14 @@ impl Fields<'_> {
                 for item in items_of(field) {
                     self.secret |= is_secret("", item, self.budget);
                 }
+            }
+        }
+        // A client may ask for what has to be there, and is described nowhere.
+        let required = schema.get("required").into_iter().flat_map(Value::items);
+        for name in required.filter_map(Value::as_str) {
+            if !properties.is_some_and(|properties| properties.get(&name).is_some()) {
+                self.free = true;
+                self.secret |= Text::of(&name, self.budget).names(false);
             }
         }
         for (_, member) in schema.members() {
@@ -168,42 +267,165 @@ fn is_secret(name: &str, field: Value<'_>, budget: &Budget) -> bool {
     let write_only = field
         .get("writeOnly")
         .is_some_and(|only| only.kind() == Kind::Boolean && only.raw() == "true");
-    let words_of = |member: &str| text(member).map(|text| words(&text, budget));
-    let (name, title) = (words(name, budget), words_of("title"));
-    let said = words_of("description");
-    let postal = [Some(&name), title.as_ref(), said.as_ref()].into_iter().flatten().flatten();
-    let postal = postal.into_iter().any(|word| POSTAL.contains(&&*word.text));
-    let called = |words: &Vec<Word>| secrets(words, postal).next().is_some();
+    let text_of = |member: &str| text(member).map(|text| Text::of(&text, budget));
+    let (name, title) = (Text::of(name, budget), text_of("title"));
+    let said = text_of("description");
+    let all = [Some(&name), title.as_ref(), said.as_ref()];
+    let postal = all.into_iter().flatten().any(Text::is_postal);
     hidden
         || write_only
-        || called(&name)
-        || title.as_ref().is_some_and(called)
-        || said.as_ref().is_some_and(|said| solicits(said) || said.len() <= 3 && called(said))
+        || name.names(postal)
+        || title.as_ref().is_some_and(|title| title.names(postal))
+        || said.as_ref().is_some_and(|said| said.solicits() || said.is_name() && said.names(postal))
 }
 
-/// Whether somebody is asked for a secret in a sentence.
-fn solicits(words: &[Word]) -> bool {
-    secrets(words, false).any(|at| {
-        let before = words.get(at.saturating_sub(BETWEEN)..at).unwrap_or_default();
-        before.iter().any(|word| ASKING.contains(&&*word.text))
-    })
+/// A text in its words, in the forms in which they are compared.
+struct Text {
+    /// As it stands, and again with letters for `@` and `$` if it has those.
+    readings: Vec<Wording>,
 }
 
-/// Where secrets are named among these words.
-fn secrets(words: &[Word], postal: bool) -> impl Iterator<Item = usize> {
-    (0..words.len()).filter(move |at| {
-        let rest = words.get(*at..).unwrap_or_default();
-        let within = |word: &Word| WITHIN.iter().any(|one| word.text.contains(one));
-        let named = KNOWN.iter().any(|secret| {
-            let begins = rest.len() >= secret.len()
-                && secret.iter().zip(rest).all(|(known, word)| word.reads_like(known));
-            let after = rest.get(secret.len());
-            let other = after.is_some_and(|after| NOT_BEFORE.contains(&&*after.text));
-            let pin = || secret.iter().map(|known| known.text).eq(["pin"]);
-            begins && !other && !(postal && pin())
-        });
-        named || rest.first().is_some_and(within)
-    })
+/// One reading of a text.
+struct Wording {
+    words: Vec<Word>,
+    /// Its words as they are written ([`plain`]).
+    written: Vec<String>,
+    /// Its words as they look, where some are not of ASCII alone.
+    looks: Option<Vec<String>>,
+}
+
+impl Text {
+    /// Where `budget` is exhausted, of what was before it was.
+    fn of(text: &str, budget: &Budget) -> Self {
+        let mut readings = vec![Wording::of(text, budget)];
+        if text.contains(['@', '$']) {
+            readings.push(Wording::of(&text.replace('@', "a").replace('$', "s"), budget));
+        }
+        Self { readings }
+    }
+
+    /// Whether it is short enough for the name of something.
+    fn is_name(&self) -> bool {
+        self.readings.iter().any(|reading| {
+            let letters: usize = reading.words.iter().map(|word| word.letters).sum();
+            reading.words.len() <= NAME || letters <= NAME_LETTERS
+        })
+    }
+
+    fn is_postal(&self) -> bool {
+        let mut words = self.readings.iter().flat_map(|reading| &reading.words);
+        words.any(|word| POSTAL.contains(&&*word.text))
+    }
+
+    /// Whether it is a name for a secret; `postal` where a number that is called a PIN is none.
+    fn names(&self, postal: bool) -> bool {
+        self.readings.iter().any(|reading| {
+            !reading.secrets(postal).is_empty()
+                || reading.forms().any(|(words, names)| reading.is_alone(words, names))
+        })
+    }
+
+    /// Whether somebody is asked for a secret in a sentence.
+    fn solicits(&self) -> bool {
+        self.readings.iter().any(|reading| {
+            reading.secrets(false).into_iter().any(|at| {
+                let before = reading.words.get(at.saturating_sub(BETWEEN)..at).unwrap_or_default();
+                before.iter().any(|word| ASKING.contains(&&*word.text))
+            })
+        })
+    }
+}
+
+impl Wording {
+    fn of(text: &str, budget: &Budget) -> Self {
+        let words = words(text, budget);
+        let bytes: usize = words.iter().map(|word| word.text.len()).sum();
+        let odd = words.iter().any(|word| !word.text.is_ascii());
+        let forms = bytes.saturating_mul(if odd { EACH_BYTE } else { 1 });
+        if !budget.spend(words.len().saturating_mul(EACH_NAME).saturating_add(forms)) {
+            return Self { words, written: Vec::new(), looks: None };
+        }
+        let written = words.iter().map(|word| plain(&word.text)).collect();
+        let looks = odd.then(|| words.iter().map(|word| plain(&looks(&word.text))).collect());
+        Self { words, written, looks }
+    }
+
+    /// Its words in each form, with the names in that form.
+    fn forms(&self) -> impl Iterator<Item = (&[String], &'static SecretNames)> {
+        let looks = self.looks.as_deref().map(|looks| (looks, &*LOOKS));
+        std::iter::once((&*self.written, &*WRITTEN)).chain(looks)
+    }
+
+    /// Where secrets are named among its words.
+    fn secrets(&self, postal: bool) -> Vec<usize> {
+        let mut found = Vec::new();
+        for (words, names) in self.forms() {
+            found.extend((0..words.len()).filter(|at| {
+                self.begins(words, *at, names, postal) || self.has_part(words, *at, names)
+            }));
+            let within = |whole: &String| names.within.iter().any(|one| whole.contains(one));
+            if words.iter().any(|word| !word.is_ascii()) && within(&words.concat()) {
+                found.push(words.len());
+            }
+        }
+        found
+    }
+
+    /// Whether a secret is named that begins with this word.
+    fn begins(&self, words: &[String], at: usize, names: &SecretNames, postal: bool) -> bool {
+        let mut name = String::new();
+        for (n, word) in words.iter().enumerate().skip(at) {
+            name.push_str(word);
+            let from = names.secrets.partition_point(|known| *known < name);
+            let known = names.secrets.get(from..).unwrap_or_default();
+            let pieces = words.get(at..=n).unwrap_or_default();
+            let joins = pieces.len() == 1
+                || name.len() >= JOINED
+                || name.contains(|c: char| c.is_ascii_digit())
+                || pieces.iter().all(|piece| piece.chars().count() == 1);
+            let other = self.is_other(n + 1) || postal && names.pins.contains(&name);
+            if known.first() == Some(&name) && joins && !other {
+                return true;
+            }
+            if !known
+                .iter()
+                .take(2)
+                .any(|known| known.len() > name.len() && known.starts_with(&name))
+            {
+                return false;
+            }
+        }
+        false
+    }
+
+    /// Whether this word has a secret in it.
+    fn has_part(&self, words: &[String], at: usize, names: &SecretNames) -> bool {
+        let Some(word) = words.get(at).filter(|word| word.len() > JOINED) else { return false };
+        let rest =
+            |part: &String| word.find(&**part).and_then(|from| word.get(from + part.len()..));
+        let is_other = |rest: &str| {
+            rest.is_empty() && self.is_other(at + 1)
+                || NOT_BEFORE.iter().any(|other| rest.starts_with(&plain(other)))
+        };
+        names.parts.iter().filter_map(rest).any(|rest| !is_other(rest))
+    }
+
+    /// Whether a secret before this word is something else with it.
+    fn is_other(&self, at: usize) -> bool {
+        self.words.get(at).is_some_and(|word| NOT_BEFORE.contains(&&*word.text))
+    }
+
+    /// Whether it says no more than one of [`ALONE`], and whose.
+    fn is_alone(&self, words: &[String], names: &SecretNames) -> bool {
+        let spelt = words.iter().all(|word| word.chars().count() == 1);
+        if spelt && words.len() > 1 {
+            return names.alone.contains(&words.concat());
+        }
+        let is = |at: usize| words.get(at).is_some_and(|word| names.alone.contains(word));
+        let owner =
+            |at: usize| self.words.get(at).is_some_and(|word| OWNERS.contains(&&*word.text));
+        (0..words.len()).any(is) && (0..words.len()).all(|at| is(at) || owner(at))
+    }
 }
 
 /// A word of a text.
@@ -239,6 +461,11 @@ impl Word {
         };
         self.text == known.text || looks_so()
     }
+}
+
+/// A name in the form in which two are compared that some reader could take for each other.
+pub(super) fn spelling(name: &str, budget: &Budget) -> String {
+    words(name, budget).iter().map(|word| looks(&word.text)).collect()
 }
 
 /// What is the same for words that look the same (UTS 39).
@@ -313,6 +540,9 @@ mod tests {
         ] {
             assert!(asks(&field(name, &serde_json::json!({ "type": "string" }))), "{name}");
         }
+        let required = serde_json::json!({ "message": "Please fill this in.",
+            "requestedSchema": { "type": "object", "properties": {}, "required": ["password"] } });
+        assert!(asks(&required));
         for said in [
             serde_json::json!({ "type": "string", "title": "Your password" }),
             serde_json::json!({ "type": "string", "description": "Enter the PIN of your card" }),
@@ -357,6 +587,67 @@ mod tests {
             "requestedSchema": { "type": "object", "properties": { "sure": { "type": "boolean" } } } });
         assert!(!asks(&form));
     }
+
+    #[test]
+    fn names_of_secrets_are_known_however_they_are_written_and_in_many_languages() {
+        #[rustfmt::skip]
+        let names = [
+            "pass_word", "PASS WORD", "p a s s w o r d", "p.a.s.s.w.o.r.d", "p4ssw0rd", "p@ssword", "pa$$word", "pa55w0rd",
+            "p\u{e4}ssw\u{f6}rd", "pas\u{336}sword", "dbpassword", "mypassword2", "password_confirmation", "passwordConfirm",
+            "pass", "user_pass", "smtpPass", "dbPass", "pw", "p.w.", "pwd", "creditcardno", "creditCardNo", "card_no",
+            "contrasena", "motdepasse", "mot de passe", "MotDePasse", "mdp", "wachtwoord", "hasło", "haslo", "lösenord",
+            "losenord", "salasana", "heslo", "jelszó", "jelszo", "şifre", "sifre", "senha", "parola", "mật khẩu", "mat khau",
+            "пароль", "كلمة المرور", "पासवर्ड", "รหัสผ่าน", "密码", "パスワード", "暗証番号", "비밀번호", "geheimzahl", "Kennwort",
+            "TAN", "tan_code", "sms TAN", "mfa", "mfa code", "MFACode", "2fa", "2FA code", "2-fa", "sms code", "one-time code",
+            "otp", "0TP", "OTPCode", "verification code", "backup codes", "recoveryCodes", "seed phrase", "wallet key",
+            "session id", "sessionId", "cookie", "session cookie", "auth", "auth header", "cvv", "CVVCode", "p1n", "P I N",
+            "unlock code", "api.key", "a p i k e y",
+        ];
+        for name in names {
+            let value = serde_json::json!({ "type": "string" });
+            assert!(asks(&field(name, &value)), "name {name}");
+            for member in ["title", "description"] {
+                let value = serde_json::json!({ "type": "string", member: name });
+                assert!(asks(&field("value", &value)), "{member} {name}");
+            }
+        }
+    }
+
+    #[test]
+    fn honest_names_are_no_alarm() {
+        #[rustfmt::skip]
+        let names = [
+            "passenger", "passengerName", "passage", "passive", "compass", "bypass", "boardingPass", "pass_rate", "passFail",
+            "season pass type", "compass words", "password policy", "passwordless", "passwordResetEmail", "passwordlength",
+            "tangent", "tank", "standard", "distance", "tan_line", "author", "authorName", "authority", "auth_method",
+            "authType", "authorized_by", "shipping", "shippingAddress", "opinion", "pinned", "spinner", "pineapple",
+            "P in watt", "cookie_recipe", "cookieConsent", "cookie policy", "parola chiave", "session", "sessionTitle",
+            "session_name", "secretary", "secretaryName", "tokenLimit", "maxTokens", "keyboard", "keyword", "issue key",
+            "primary key", "codeReview", "zipCode", "postal code", "countryCode", "promoCode", "discount code", "areaCode",
+            "mfa_method", "mfaEnabled", "creditLimit", "credit_card_type", "cardHolder", "cards", "business card", "laptop",
+            "top_in_list", "mode", "model", "word", "words", "city", "colour", "comment", "2024", "10 0", "name", "e-mail",
+            "wallet", "backup", "backup path", "recovery", "seed", "phrase", "verification", "account", "number",
+        ];
+        for name in names {
+            let value = serde_json::json!({ "type": "string" });
+            assert!(!asks(&field(name, &value)), "name {name}");
+            for member in ["title", "description"] {
+                let value = serde_json::json!({ "type": "string", member: name });
+                assert!(!asks(&field("value", &value)), "{member} {name}");
+            }
+        }
+        for said in [
+            "Which of these do you want to pass on to the author?",
+            "Enter the number of passengers.",
+            "Please give us the name of your secretary.",
+            "What colour? Tan, red or blue.",
+            "Your session starts at ten.",
+        ] {
+            let value = serde_json::json!({ "type": "string", "description": said });
+            assert!(!asks(&field("value", &value)), "{said}");
+        }
+    }
+
     #[test]
     fn a_list_without_choices_is_a_field_for_text() {
         for said in [
@@ -388,7 +679,9 @@ mod tests {
 
     #[test]
     fn a_form_of_many_words_is_judged_within_the_budget_of_its_length() {
-        for word in ["ab1 ", "1 ", "a ", "é ", "пар0ль1 ", "enter "] {
+        for word in
+            ["ab1 ", "1 ", "a ", "é ", "пар0ль1 ", "enter ", "p a s s w o ", "@ ", "$1 ", "मत "]
+        {
             let text = word.repeat(60 * 1024 / word.len());
             let said = serde_json::json!({ "type": "string", "description": text });
             assert!(!asks(&field("value", &said)), "{word}");

@@ -68,6 +68,10 @@ fn what_some_clients_read_otherwise_is_not_asked() {
         ("elicitation/create", r#"{"message":"sure?","URL":"javascript:x"}"#),
         ("elicitation/create", r#"{"message":"sure?","Message":"Enter your password"}"#),
         ("sampling/createMessage", r#"{"messages":[],"maxTokens":1,"MaxTokens":100000}"#),
+        ("sampling/createMessage", r#"{"messages":[],"maxTokens":1,"max_tokens":100000}"#),
+        ("sampling/createMessage", r#"{"messages":[],"maxTokens":1,"max-tokens":100000}"#),
+        ("sampling/createMessage", "{\"messages\":[],\"maxTokens\":1,\"m\u{430}xTokens\":100000}"),
+        ("elicitation/create", r#"{"message":"sure?","requested_schema":{}}"#),
     ] {
         assert_eq!(decided(&all, method, params), "ask-malformed", "{params}");
     }
@@ -96,6 +100,93 @@ fn a_request_to_the_model_is_held_to_its_limits() {
 }
 
 #[test]
+fn a_request_to_the_model_has_members_of_their_types() {
+    let all = everything(Over::Refuse);
+    let decide = |more: &str| {
+        let params = format!(r#"{{"messages":[],"maxTokens":1,{more}}}"#);
+        decided(&all, "sampling/createMessage", &params)
+    };
+    for more in [
+        r#""temperature":"x""#,
+        r#""temperature":true"#,
+        r#""systemPrompt":["be"]"#,
+        r#""stopSequences":"end""#,
+        r#""modelPreferences":"fast""#,
+        r#""metadata":[]"#,
+        r#""tools":{}"#,
+        r#""toolChoice":"auto""#,
+    ] {
+        assert_eq!(decide(more), "ask-malformed", "{more}");
+    }
+    for more in [
+        r#""temperature":0.5"#,
+        r#""temperature":null"#,
+        r#""systemPrompt":"be""#,
+        r#""stopSequences":["end"]"#,
+        r#""modelPreferences":{"hints":[{"name":"m"}]}"#,
+        r#""metadata":{"max_tokens":9}"#,
+        r#""_meta":{},"x-more":1"#,
+    ] {
+        assert_eq!(decide(more), "", "{more}");
+    }
+}
+
+#[test]
+fn a_form_is_an_object_of_plain_fields() {
+    let all = everything(Over::Refuse);
+    let decide = |schema: &str| {
+        let params = format!(r#"{{"message":"sure?","requestedSchema":{schema}}}"#);
+        decided(&all, "elicitation/create", &params)
+    };
+    let field =
+        |field: &str| decide(&format!(r#"{{"type":"object","properties":{{"a":{field}}}}}"#));
+    for schema in [
+        r#""x""#,
+        "[]",
+        "{}",
+        r#"{"type":"string"}"#,
+        r#"{"type":["object"]}"#,
+        r#"{"properties":{}}"#,
+        r#"{"type":"object","properties":[]}"#,
+        r#"{"type":"object","Properties":{}}"#,
+        r#"{"type":"object","required":"a"}"#,
+        r##"{"type":"object","$ref":"#/x"}"##,
+        r#"{"type":"object","patternProperties":{"password":{"type":"string"}}}"#,
+        r#"{"type":"object","allOf":[{"properties":{"a":{}}}]}"#,
+        r#"{"type":"object","anyOf":[]}"#,
+        r#"{"type":"object","additionalProperties":{"type":"string"}}"#,
+    ] {
+        assert_eq!(decide(schema), "ask-malformed", "{schema}");
+    }
+    for schema in [
+        r##"{"$ref":"#/$defs/x"}"##,
+        r#"{"type":"object","properties":{"b":{"type":"string"}}}"#,
+        r#"{"properties":{"b":{"type":"string"}}}"#,
+        r#"{"type":["string"]}"#,
+        r#"{"type":"password"}"#,
+        r#"{"type":"array","items":[{"type":"string"}]}"#,
+        r#"{"type":"array","items":{"type":"object"}}"#,
+        r##"{"anyOf":[{"type":"string"},{"$ref":"#/x"}]}"##,
+        r#"{"type":"string","if":{}}"#,
+    ] {
+        assert_eq!(field(schema), "ask-malformed", "{schema}");
+    }
+    for schema in [
+        r#"{"type":"string","format":"email","minLength":1}"#,
+        r#"{"type":"integer","minimum":0}"#,
+        r#"{"type":"boolean","default":false}"#,
+        r#"{"type":"string","enum":["a","b"],"enumNames":["A","B"]}"#,
+        r#"{"type":"string","oneOf":[{"const":"a","title":"A"}]}"#,
+        r#"{"type":"array","items":{"anyOf":[{"const":"a","title":"A"}]},"minItems":1}"#,
+        r#"{"anyOf":[{"type":"string"},{"type":"null"}],"default":null}"#,
+    ] {
+        assert_eq!(field(schema), "", "{schema}");
+    }
+    let more = r#"{"$schema":"x","type":"object","properties":{},"required":[],"additionalProperties":false,"title":"t"}"#;
+    assert_eq!(decide(more), "");
+}
+
+#[test]
 fn a_grant_for_everything_or_for_good_is_not_asked_for_unless_it_is_said() {
     let refuses = everything(Over::Refuse);
     let hosts = vec![Pattern::new("login.example.com")];
@@ -111,7 +202,7 @@ fn a_grant_for_everything_or_for_good_is_not_asked_for_unless_it_is_said() {
     };
     for params in [
         r#"{"message":"Always allow this?"}"#.to_owned(),
-        r#"{"message":"Sure?","requestedSchema":{"properties":{"dontAskAgain":{"type":"boolean"}}}}"#
+        r#"{"message":"Sure?","requestedSchema":{"type":"object","properties":{"dontAskAgain":{"type":"boolean"}}}}"#
             .to_owned(),
         page("scope=offline_access", ""),
         page("scope=files:read%20Mail.Read.All", ""),
@@ -172,7 +263,7 @@ fn every_reason_has_its_code() {
 #[test]
 fn what_is_asked_at_once_has_a_bound_and_one_budget() {
     let all = everything(Over::Refuse);
-    let form = r#"{"message":"sure?","requestedSchema":{"properties":{"a":{"type":"string"}}}}"#;
+    let form = r#"{"message":"sure?","requestedSchema":{"type":"object","properties":{"a":{"type":"string"}}}}"#;
     let document = Document::parse(form.to_owned().into(), &Bounds::ANSWER).unwrap();
     let ask = |count: usize, budget: &Budget| {
         let one = || (Cow::Borrowed("elicitation/create"), Some(document.root()));

@@ -1,18 +1,40 @@
 //! What callers were shown of secrets, so that they are known again when they are sent elsewhere
 //! (control C26).
 //!
-//! Kept are digests under a random key, so many for each caller and server, in memory alone.
+//! A value is known by its letters and digits alone ([`Letters`]). Kept are digests of it under a random key, so
+//! many for each caller and server, in memory alone: one of the whole, and one of some letters in its middle,
+//! which is looked for wherever a text has as many in a row.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::ops::Range;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::work::Budget;
 
 /// Most values that are kept of what one server gave one caller; the oldest goes first.
 const VALUES: usize = 256;
 /// Most pairs of a caller and a server; the one that was least recently new goes first.
 const PAIRS: usize = 4096;
+/// Most callers of whom it is kept how their values are looked for; it is made again where it is needed.
+const SOUGHT: usize = 256;
 /// Of a digest so much is kept, in bytes.
 const DIGEST: usize = 8;
+
+/// So many letters and digits in the middle of a value are looked for first.
+const WINDOW: usize = 8;
+/// Fewest letters and digits of a value with a digit that is known anywhere, also within a word.
+const ANYWHERE: usize = 12;
+/// The same of a value without a digit: words of languages are shorter.
+const ANYWHERE_IN_LETTERS: usize = 20;
+/// What looking for values costs for each byte of a text, in units.
+const EACH_BYTE: usize = 4;
+/// What a look at one place for one value costs, in units.
+const EACH_PLACE: usize = 8;
+/// What comparing the whole of a value costs, in units, beside its length.
+const EACH_DIGEST: usize = 256;
+/// How many bits say which windows are looked for at all: a power of two.
+const BITS: usize = 1 << 14;
 
 type Digest = [u8; DIGEST];
 
@@ -25,10 +47,289 @@ pub struct Learned {
     servers: usize,
 }
 
+/// The one form in which values are compared: letters and digits in lower case, those of ASCII also where they
+/// are written wide (U+FF01 to U+FF5E), without anything that stands between them.
+#[derive(Debug, Default)]
+pub(super) struct Letters {
+    /// In UTF-8.
+    all: Vec<u8>,
+    /// Where in the text the character of each byte begins and ends.
+    places: Vec<(u32, u32)>,
+}
+
+impl Letters {
+    pub(super) fn of(text: &str) -> Self {
+        let mut letters = Self::default();
+        for (at, c) in text.char_indices() {
+            letters.add(c, at, at + c.len_utf8());
+        }
+        letters
+    }
+
+    /// The same of a string of JSON within a string: with its escapes undone (RFC 8259 section 7).
+    fn of_escaped(text: &str) -> Self {
+        let (mut letters, mut at) = (Self::default(), 0);
+        while let Some(c) = text.get(at..).and_then(|rest| rest.chars().next()) {
+            let end = at + c.len_utf8();
+            if c != '\\' {
+                letters.add(c, at, end);
+                at = end;
+                continue;
+            }
+            let escape = text.as_bytes().get(end).copied().unwrap_or_default();
+            let code = text.get(end + 1..end + 5).filter(|_| escape == b'u');
+            let code = code.and_then(|code| u32::from_str_radix(code, 16).ok());
+            at = match code.and_then(char::from_u32) {
+                Some(c) => {
+                    letters.add(c, at, end + 5);
+                    end + 5
+                }
+                // A sign, or a character of its own.
+                None if escape.is_ascii() && escape != 0 => end + 1,
+                None => end,
+            };
+        }
+        letters
+    }
+
+    fn add(&mut self, c: char, from: usize, end: usize) {
+        let plain = match c {
+            '\u{ff01}'..='\u{ff5e}' => char::from_u32(u32::from(c) - 0xfee0).unwrap_or(c),
+            other => other,
+        };
+        if !plain.is_alphanumeric() {
+            return;
+        }
+        let place = |at| u32::try_from(at).unwrap_or(u32::MAX);
+        let mut bytes = [0; 4];
+        for letter in plain.to_lowercase() {
+            let letter = letter.encode_utf8(&mut bytes).as_bytes();
+            self.all.extend_from_slice(letter);
+            self.places.extend(letter.iter().map(|_| (place(from), place(end))));
+        }
+    }
+
+    pub(super) fn as_bytes(&self) -> &[u8] {
+        &self.all
+    }
+
+    /// Where in the text these stand.
+    fn place(&self, letters: &Range<usize>) -> Option<Range<usize>> {
+        let (from, _) = self.places.get(letters.start)?;
+        let (_, end) = self.places.get(letters.end.checked_sub(1)?)?;
+        Some(usize::try_from(*from).ok()?..usize::try_from(*end).ok()?)
+    }
+}
+
+/// With what letters are hashed, and nobody else can.
+#[derive(Clone, Copy)]
+pub(super) struct Hashing<'a> {
+    /// The digest of letters, for one caller.
+    pub(super) digest: &'a dyn Fn(&[u8]) -> Vec<u8>,
+    /// A random number that is kept to this process, for one caller.
+    pub(super) key: [u64; 2],
+}
+
+impl Hashing<'_> {
+    /// What a window is looked for by.
+    fn window(&self, letters: u64) -> u32 {
+        let [mask, factor] = self.key;
+        let mixed = (letters ^ mask).wrapping_mul(factor | 1);
+        let mixed = (mixed ^ mixed >> 29).wrapping_mul(factor.rotate_left(32) | 1);
+        u32::try_from(mixed >> 32).unwrap_or_default()
+    }
+
+    /// Some letters as the number that a window is.
+    fn window_of(&self, letters: &[u8]) -> u32 {
+        self.window(letters.iter().fold(0, |number, byte| number << 8 | u64::from(*byte)))
+    }
+}
+
+/// What a value is looked for by: [`WINDOW`] letters and digits each.
+#[derive(Clone, Copy, Debug)]
+struct Windows {
+    /// Those in its middle: keys of one kind begin and end alike.
+    middle: u32,
+    /// Those at its beginning.
+    head: u32,
+}
+
+/// A value that somebody was shown.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct ShownValue {
+    digest: Digest,
+    /// How many letters and digits it has.
+    length: u32,
+    /// What it is looked for by; `None` for one that only a detector finds again.
+    windows: Option<Windows>,
+    /// What it is, by its stable name.
+    rule: &'static str,
+}
+
+impl ShownValue {
+    pub(super) fn new(letters: &Letters, rule: &'static str, hashing: &Hashing<'_>) -> Self {
+        let all = letters.as_bytes();
+        let digest = short(&(hashing.digest)(all));
+        let digits = all.iter().filter(|byte| byte.is_ascii_digit()).count();
+        let sought = all.len() >= ANYWHERE_IN_LETTERS
+            || all.len() >= ANYWHERE && digits > 0
+            || all.len() >= WINDOW && digits == all.len();
+        let middle = all.len().saturating_sub(WINDOW) / 2;
+        let windows = match (all.get(middle..middle + WINDOW), all.get(..WINDOW)) {
+            (Some(middle), Some(head)) if sought => {
+                Some(Windows { middle: hashing.window_of(middle), head: hashing.window_of(head) })
+            }
+            _ => None,
+        };
+        Self { digest, length: u32::try_from(all.len()).unwrap_or(u32::MAX), windows, rule }
+    }
+
+    fn length(&self) -> usize {
+        usize::try_from(self.length).unwrap_or(usize::MAX)
+    }
+}
+
+/// The values of one caller, as they are looked for.
+#[derive(Debug)]
+pub(super) struct SoughtValues {
+    /// Which windows there may be, by the last bits of their hashes.
+    bits: Vec<u64>,
+    /// By the window in their middle.
+    values: BTreeMap<u32, Vec<SoughtValue>>,
+}
+
+/// A value, and who gave it.
+#[derive(Debug)]
+struct SoughtValue {
+    value: ShownValue,
+    /// What it begins with.
+    head: u32,
+    servers: Vec<Box<str>>,
+}
+
+impl SoughtValues {
+    fn of<'a>(given: impl Iterator<Item = (&'a str, &'a Given)>) -> Self {
+        let mut sought = Self { bits: vec![0; BITS / 64], values: BTreeMap::new() };
+        for (server, given) in given {
+            for value in &given.values {
+                let Some(Windows { middle: window, head }) = value.windows else { continue };
+                if let Some(word) = sought.bits.get_mut(Self::bit(window) / 64) {
+                    *word |= 1 << (Self::bit(window) % 64);
+                }
+                let same = sought.values.entry(window).or_default();
+                match same.iter_mut().find(|known| known.value.digest == value.digest) {
+                    Some(known) => known.servers.push(server.into()),
+                    None => {
+                        same.push(SoughtValue { value: *value, head, servers: vec![server.into()] })
+                    }
+                }
+            }
+        }
+        sought
+    }
+
+    fn bit(window: u32) -> usize {
+        usize::try_from(window).unwrap_or_default() % BITS
+    }
+
+    fn may_have(&self, window: u32) -> bool {
+        let word = self.bits.get(Self::bit(window) / 64).copied().unwrap_or_default();
+        word >> (Self::bit(window) % 64) & 1 == 1
+    }
+
+    /// Where in a text a value stands that another server than `server` gave, and not that one too: what it is,
+    /// and its place.
+    pub(super) fn find(
+        &self,
+        text: &str,
+        server: &str,
+        hashing: &Hashing<'_>,
+        budget: &Budget,
+    ) -> Vec<(&'static str, Range<usize>)> {
+        let mut found = Vec::new();
+        if text.len() < WINDOW || self.values.is_empty() {
+            return found;
+        }
+        let escaped = memchr::memchr(b'\\', text.as_bytes()).is_some();
+        if !budget.spend(text.len().saturating_mul(EACH_BYTE << usize::from(escaped))) {
+            return found;
+        }
+        self.find_in(&Letters::of(text), text, server, hashing, budget, &mut found);
+        if escaped {
+            let letters = Letters::of_escaped(text);
+            self.find_in(&letters, text, server, hashing, budget, &mut found);
+        }
+        found
+    }
+
+    fn find_in(
+        &self,
+        letters: &Letters,
+        text: &str,
+        server: &str,
+        hashing: &Hashing<'_>,
+        budget: &Budget,
+        found: &mut Vec<(&'static str, Range<usize>)>,
+    ) {
+        let (all, mut number) = (letters.as_bytes(), 0_u64);
+        for (at, byte) in all.iter().enumerate() {
+            number = number << 8 | u64::from(*byte);
+            let window = hashing.window(number);
+            if at + 1 < WINDOW || !self.may_have(window) {
+                continue;
+            }
+            for known in self.values.get(&window).into_iter().flatten() {
+                if !budget.spend(EACH_PLACE) {
+                    return;
+                }
+                let Some(whole) = known.place(all, at + 1 - WINDOW, hashing, budget) else {
+                    continue;
+                };
+                if known.servers.iter().any(|known| **known == *server) {
+                    continue;
+                }
+                let stands = |place: &Range<usize>| {
+                    known.value.length() >= ANYWHERE || stands_alone(text, place)
+                };
+                let place = letters.place(&whole).filter(stands);
+                found.extend(place.map(|place| (known.value.rule, place)));
+            }
+        }
+    }
+}
+
+impl SoughtValue {
+    /// Where it stands among these letters, if its middle stands at `middle` and the rest around it.
+    fn place(
+        &self,
+        letters: &[u8],
+        middle: usize,
+        hashing: &Hashing<'_>,
+        budget: &Budget,
+    ) -> Option<Range<usize>> {
+        let length = self.value.length();
+        let from = middle.checked_sub(length.saturating_sub(WINDOW) / 2)?;
+        let whole = letters.get(from..from.checked_add(length)?)?;
+        // A digest costs more than a look at the beginning.
+        let begins = hashing.window_of(whole.get(..WINDOW)?) == self.head;
+        let is_it = begins
+            && budget.spend(EACH_DIGEST.saturating_add(length))
+            && short(&(hashing.digest)(whole)) == self.value.digest;
+        is_it.then(|| from..from + length)
+    }
+}
+
+/// Whether no letter and no digit stands beside it.
+fn stands_alone(text: &str, place: &Range<usize>) -> bool {
+    let before = text.get(..place.start).and_then(|text| text.chars().next_back());
+    let behind = text.get(place.end..).and_then(|text| text.chars().next());
+    ![before, behind].into_iter().flatten().any(char::is_alphanumeric)
+}
+
 /// What callers were shown.
 #[derive(Debug, Default)]
 pub(super) struct Carried {
-    // Taken only where a secret was found, or somebody has learned something since; that is no hot path.
+    // Taken for a moment by each text that is sent by somebody who was shown something.
     kept: Mutex<Kept>,
     /// How many values were new.
     learned: AtomicU64,
@@ -42,6 +343,8 @@ struct Kept {
     turn: u64,
     /// What each was given.
     of: BTreeMap<Pair, Given>,
+    /// How that of a caller is looked for, where it was.
+    sought: BTreeMap<Box<str>, Arc<SoughtValues>>,
 }
 
 /// What a caller was given by one server.
@@ -51,7 +354,13 @@ struct Given {
     used: u64,
     /// When there was last something new.
     new: u64,
-    values: VecDeque<Digest>,
+    values: VecDeque<ShownValue>,
+}
+
+impl Given {
+    fn has(&self, digest: &Digest) -> bool {
+        self.values.iter().any(|known| known.digest == *digest)
+    }
 }
 
 impl Kept {
@@ -69,8 +378,7 @@ fn short(digest: &[u8]) -> Digest {
 
 impl Carried {
     /// From now on `caller` has it from `server`.
-    pub(super) fn keep(&self, caller: &str, server: &str, digest: &[u8]) {
-        let digest = short(digest);
+    pub(super) fn keep(&self, caller: &str, server: &str, value: ShownValue) {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         kept.turn += 1;
         let turn = kept.turn;
@@ -79,19 +387,39 @@ impl Carried {
             let oldest = kept.of.iter().min_by_key(|(_, given)| given.used);
             if let Some(oldest) = oldest.map(|(pair, _)| pair.clone()) {
                 kept.of.remove(&oldest);
+                kept.sought.remove(&oldest.0);
                 self.learned.fetch_add(1, Ordering::Release);
             }
         }
         let given = kept.of.entry(pair).or_default();
         given.used = turn;
-        if !given.values.contains(&digest) {
+        if !given.has(&value.digest) {
             given.new = turn;
-            given.values.push_back(digest);
-            if given.values.len() > VALUES {
+            if given.values.len() >= VALUES {
                 given.values.pop_front();
             }
+            given.values.push_back(value);
+            kept.sought.remove(caller);
             self.learned.fetch_add(1, Ordering::Release);
         }
+    }
+
+    /// How the values of `caller` are looked for; `None` where there are none.
+    pub(super) fn sought(&self, caller: &str) -> Option<Arc<SoughtValues>> {
+        if self.learned() == 0 {
+            return None;
+        }
+        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(sought) = kept.sought.get(caller) {
+            return Some(Arc::clone(sought));
+        }
+        kept.of_caller(caller).next()?;
+        let sought = Arc::new(SoughtValues::of(kept.of_caller(caller)));
+        if kept.sought.len() >= SOUGHT {
+            kept.sought.pop_first();
+        }
+        kept.sought.insert(caller.into(), Arc::clone(&sought));
+        Some(sought)
     }
 
     /// How often something was learned of any caller, or forgotten: while this is the same, the same text is
@@ -112,12 +440,11 @@ impl Carried {
     }
 
     /// Whether `caller` has it from a server other than `server`, and not from that one too.
-    pub(super) fn is_of_another(&self, caller: &str, server: &str, digest: &[u8]) -> bool {
-        let digest = short(digest);
+    pub(super) fn is_of_another(&self, caller: &str, server: &str, value: &ShownValue) -> bool {
         let kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
         let (mut other, mut own) = (false, false);
         for (known, given) in kept.of_caller(caller) {
-            if given.values.contains(&digest) {
+            if given.has(&value.digest) {
                 own |= known == server;
                 other |= known != server;
             }
@@ -128,22 +455,39 @@ impl Carried {
 
 #[cfg(test)]
 mod tests {
-    use super::{Carried, PAIRS, VALUES};
+    use super::{Carried, Hashing, Letters, PAIRS, ShownValue, VALUES};
+    use crate::work::Budget;
+
+    /// Letters as their own digest.
+    const PLAIN: Hashing<'static> =
+        Hashing { digest: &digest, key: [0x5bd1_e995_97f4_a7c1, 0x9e37_79b9_7f4a_7c15] };
+
+    fn digest(letters: &[u8]) -> Vec<u8> {
+        let mut digest = 0xcbf2_9ce4_8422_2325_u64;
+        for byte in letters {
+            digest = (digest ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3);
+        }
+        digest.to_be_bytes().to_vec()
+    }
+
+    fn value(text: &str) -> ShownValue {
+        ShownValue::new(&Letters::of(text), "a-rule", &PLAIN)
+    }
 
     #[test]
     fn what_one_server_gave_is_known_at_another_only() {
         let carried = Carried::default();
-        carried.keep("ana", "crm", b"12345678");
-        assert!(carried.is_of_another("ana", "web", b"12345678"));
-        assert!(!carried.is_of_another("ana", "crm", b"12345678"));
-        assert!(!carried.is_of_another("bob", "web", b"12345678"));
-        assert!(!carried.is_of_another("ana", "web", b"87654321"));
+        carried.keep("ana", "crm", value("12345678"));
+        assert!(carried.is_of_another("ana", "web", &value("12345678")));
+        assert!(!carried.is_of_another("ana", "crm", &value("12345678")));
+        assert!(!carried.is_of_another("bob", "web", &value("12345678")));
+        assert!(!carried.is_of_another("ana", "web", &value("87654321")));
         let learned = carried.learned();
-        carried.keep("ana", "web", b"12345678");
-        assert!(!carried.is_of_another("ana", "web", b"12345678"));
+        carried.keep("ana", "web", value("12345678"));
+        assert!(!carried.is_of_another("ana", "web", &value("12345678")));
         assert!(carried.learned() > learned);
         let learned = carried.learned();
-        carried.keep("ana", "web", b"12345678");
+        carried.keep("ana", "web", value("12345678"));
         assert_eq!(carried.learned(), learned, "nothing was new");
     }
 
@@ -151,10 +495,10 @@ mod tests {
     fn it_is_bounded() {
         let carried = Carried::default();
         for n in 0..2 * PAIRS {
-            carried.keep(&format!("caller {n}"), "crm", b"12345678");
+            carried.keep(&format!("caller {n}"), "crm", value("12345678"));
         }
         for n in 0..2 * VALUES {
-            carried.keep("ana", "crm", &n.to_be_bytes());
+            carried.keep("ana", "crm", value(&n.to_string()));
         }
         let kept = carried.kept.lock().unwrap();
         assert_eq!(kept.of.len(), PAIRS);
@@ -164,31 +508,90 @@ mod tests {
     #[test]
     fn what_one_caller_was_shown_changes_nothing_for_another() {
         let carried = Carried::default();
-        carried.keep("ana", "crm", b"12345678");
+        carried.keep("ana", "crm", value("12345678"));
         let (of_ana, of_all) = (carried.learned_of("ana"), carried.learned());
         for n in 0_u64..100 {
-            carried.keep("bob", "crm", &n.to_be_bytes());
-            carried.keep("anabel", "crm", &n.to_be_bytes());
+            carried.keep("bob", "crm", value(&n.to_string()));
+            carried.keep("anabel", "crm", value(&n.to_string()));
         }
-        carried.keep("ana", "crm", b"12345678");
+        carried.keep("ana", "crm", value("12345678"));
         assert_eq!(carried.learned_of("ana"), of_ana);
         assert!(carried.learned() > of_all);
-        carried.keep("ana", "crm", b"87654321");
+        carried.keep("ana", "crm", value("87654321"));
         let more = carried.learned_of("ana");
         assert_ne!(more, of_ana);
-        carried.keep("ana", "web", b"12345678");
+        carried.keep("ana", "web", value("12345678"));
         assert_ne!(carried.learned_of("ana"), more);
     }
 
     #[test]
     fn what_is_forgotten_of_a_caller_changes_what_is_known_of_it() {
         let carried = Carried::default();
-        carried.keep("ana", "crm", b"12345678");
-        carried.keep("ana", "web", b"12345678");
+        carried.keep("ana", "crm", value("12345678"));
+        carried.keep("ana", "web", value("12345678"));
         let before = carried.learned_of("ana");
         for n in 0..PAIRS - 1 {
-            carried.keep(&format!("caller {n}"), "crm", b"12345678");
+            carried.keep(&format!("caller {n}"), "crm", value("12345678"));
         }
         assert_ne!(carried.learned_of("ana"), before, "the older of the two was dropped");
+    }
+
+    /// What is found of `shown` in `sent`.
+    fn found<'a>(shown: &str, sent: &'a str) -> Option<&'a str> {
+        let carried = Carried::default();
+        carried.keep("ana", "crm", value(shown));
+        let (sought, budget) = (carried.sought("ana").unwrap(), Budget::unlimited());
+        assert_eq!(carried.sought("bob").map(|_| ()), None);
+        assert!(sought.find(sent, "crm", &PLAIN, &budget).is_empty(), "it may go back");
+        let found = sought.find(sent, "web", &PLAIN, &budget);
+        found.first().map(|(_, place)| &sent[place.clone()])
+    }
+
+    #[test]
+    fn a_value_is_known_however_it_is_grouped_and_written() {
+        const AWS: &str = "AKIAQYLPMN5HHHFPZAM2";
+        const IBAN: &str = "DE89370400440532013000";
+        for (shown, sent, is) in [
+            (AWS, "use akiaqylpmn5hhhfpzam2 now", "akiaqylpmn5hhhfpzam2"),
+            (AWS, "AKIA QYLP MN5H HHFP ZAM2", "AKIA QYLP MN5H HHFP ZAM2"),
+            (AWS, "xAKIA_QYLP/MN5H.HHFP-ZAM2x", "AKIA_QYLP/MN5H.HHFP-ZAM2"),
+            (AWS, "akiaqylpmn5\u{ff48}hhfpzam2", "akiaqylpmn5\u{ff48}hhfpzam2"),
+            (AWS, r"AKIA\nQYLPMN5HHHFPZAM2", r"AKIA\nQYLPMN5HHHFPZAM2"),
+            (AWS, r"\u0041KIAQYLPMN5HHHFPZA\u004d2", r"\u0041KIAQYLPMN5HHHFPZA\u004d2"),
+            (IBAN, "de89 3704 0044 0532 0130 00", "de89 3704 0044 0532 0130 00"),
+            ("4111 1111 1111 1111", "4111/1111.1111_1111", "4111/1111.1111_1111"),
+            ("123-45-6789", "of 123 45 6789.", "123 45 6789"),
+        ] {
+            assert_eq!(found(shown, sent), Some(is), "{sent}");
+        }
+        for (shown, sent) in [
+            (AWS, "akiaqylpmn5hhhfpzam"),
+            (AWS, "AKIAQYLPMN5HHHFPZAM3"),
+            (IBAN, "DE89 3704 0044 0532 0130 01"),
+            // A short number within a longer one is another, and a word is no value.
+            ("123-45-6789", "91234567890"),
+            ("authorization", "authorization"),
+            ("hunter42x", "hunter42x"),
+        ] {
+            assert_eq!(found(shown, sent), None, "{sent}");
+        }
+    }
+
+    #[test]
+    fn looking_for_values_costs_in_proportion_to_the_text() {
+        let carried = Carried::default();
+        for n in 0..2 * VALUES {
+            carried.keep("ana", "crm", value(&format!("4111111{n:09}")));
+        }
+        let sought = carried.sought("ana").unwrap();
+        let cost = |part: &str, count: usize| {
+            let budget = Budget::unlimited();
+            drop(sought.find(&part.repeat(count), "web", &PLAIN, &budget));
+            budget.spent() / u64::try_from(count).unwrap()
+        };
+        for part in ["4111111000000511 ", "1", "1111000 ", "\\", "\\u0031"] {
+            let (few, many) = (cost(part, 1000), cost(part, 64_000));
+            assert!(many <= 4 * few, "{part}: {few} and {many} units");
+        }
     }
 }

@@ -1,8 +1,10 @@
 //! Secrets and personal data that were encoded once: in base64, in hexadecimal, or for a URL.
 
+use std::ops::Range;
+
 use aho_corasick::AhoCorasick;
 
-use super::lens::{Class, Found};
+use super::lens::{Class, Found, Lens};
 use super::{personal, secrets};
 use crate::coding;
 use crate::work::Budget;
@@ -21,29 +23,65 @@ const WORD: usize = 5;
 const GAP: usize = 16;
 /// What one reading of an encoding costs for each byte, in units.
 const READING: usize = 2;
+/// What a text with its escapes undone costs for each byte, in units.
+const UNESCAPING: usize = 8;
+
+/// With what encodings are read.
+#[derive(Clone, Copy)]
+pub(super) struct DecodeWith<'a> {
+    pub(super) canaries: Option<&'a AhoCorasick>,
+    /// What looking may cost.
+    pub(super) budget: &'a Budget,
+    /// Who keeps in mind what is found, and knows it again: what was decoded is compared as what stands plainly.
+    pub(super) lens: Option<&'a Lens<'a>>,
+}
 
 /// Adds what is found in runs of `text` when they are decoded: each run as a whole.
-pub(super) fn find(
-    text: &str,
-    canaries: Option<&AhoCorasick>,
-    budget: &Budget,
-    out: &mut Vec<Found>,
-) {
+pub(super) fn find(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     let mut runs = Vec::new();
     if has_run(text.as_bytes()) {
-        whole(text, canaries, budget, &mut runs);
+        whole(text, with, &mut runs);
     }
-    split(text, (canaries, budget), &runs, out);
+    split(text, with, &runs, out);
     out.append(&mut runs);
+    unescaped(text, with, out);
+}
+
+/// Adds what is found in a text with all escapes of URLs undone: one is enough, and what stands on both sides of
+/// it belongs to the value.
+fn unescaped(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
+    let Some((plain, places)) = coding::unescaped(text) else { return };
+    if !with.budget.spend(text.len().saturating_mul(UNESCAPING)) {
+        return;
+    }
+    let in_text = |at: usize| usize::try_from(*places.get(at)?).ok();
+    out.extend(
+        in_plain(&plain, with).into_iter().filter_map(|one| {
+            Some(Found { from: in_text(one.from)?, end: in_text(one.end)?, ..one })
+        }),
+    );
+}
+
+/// What is found in a decoded text.
+fn in_plain(text: &str, with: DecodeWith<'_>) -> Vec<Found> {
+    let mut found = Vec::new();
+    let canaries = with.canaries.into_iter().flat_map(|canaries| canaries.find_iter(text));
+    found.extend(canaries.map(|one| Found::new(Class::Canary, "canary", one.start(), one.end())));
+    secrets::find(text, &mut found);
+    personal::find(text, &mut found);
+    if let Some(lens) = with.lens {
+        lens.recall(text, &mut found);
+    }
+    found
 }
 
 /// Adds what is found in runs that nothing interrupts.
-fn whole(text: &str, canaries: Option<&AhoCorasick>, budget: &Budget, out: &mut Vec<Found>) {
+fn whole(text: &str, with: DecodeWith<'_>, out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
     let part = |byte: u8| {
         byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'_' | b'-' | b'=' | b'%')
     };
-    let (mut from, mut escapes, mut hex) = (0, 0, true);
+    let (mut from, mut escapes) = (0, 0);
     for at in 0..=bytes.len() {
         let byte = bytes.get(at).copied().unwrap_or(b' ');
         let goes_on = part(byte) || escapes > 0 && matches!(byte, b'.' | b'~' | b':' | b'@');
@@ -52,24 +90,22 @@ fn whole(text: &str, canaries: Option<&AhoCorasick>, budget: &Budget, out: &mut 
             byte == b'=' && bytes.get(at + 1).is_some_and(|next| part(*next) && *next != b'=');
         if goes_on && !assigns {
             escapes += usize::from(byte == b'%');
-            hex &= byte.is_ascii_hexdigit();
             continue;
         }
         if at - from >= SHORTEST {
             let run = text.get(from..at).unwrap_or_default();
-            let mut seen = Decoded { canaries, budget, kinds: Vec::new() };
-            let skipped = seen.run(run, escapes > 0, hex);
-            let kinds = seen.kinds.into_iter();
-            out.extend(kinds.map(|(class, rule)| Found::new(class, rule, from + skipped, at)));
+            let mut seen = Decoded::new(with);
+            seen.run(run, escapes > 0);
+            out.extend(seen.found.into_iter().map(|one| one.behind(from)));
         }
-        (from, escapes, hex) = (at + 1, 0, true);
+        (from, escapes) = (at + 1, 0);
     }
 }
 
 /// Adds what is found in runs that line ends, blanks, dashes or dots interrupt, and not in one of the `runs`
 /// already: many who decode base64 or hexadecimal leave out what is not of its alphabet (RFC 2045
 /// section 6.8).
-fn split(text: &str, with: (Option<&AhoCorasick>, &Budget), runs: &[Found], out: &mut Vec<Found>) {
+fn split(text: &str, with: DecodeWith<'_>, runs: &[Found], out: &mut Vec<Found>) {
     let bytes = text.as_bytes();
     let mut stretch = Stretch::default();
     let mut at = 0;
@@ -134,36 +170,57 @@ impl Stretch {
     }
 
     /// Looks at what it stands for, and begins another.
-    fn end(
-        &mut self,
-        text: &str,
-        (canaries, budget): (Option<&AhoCorasick>, &Budget),
-        runs: &[Found],
-        out: &mut Vec<Found>,
-    ) {
+    fn end(&mut self, text: &str, with: DecodeWith<'_>, runs: &[Found], out: &mut Vec<Found>) {
         let Self { from, end, coded, has_gaps, .. } = std::mem::take(self);
         if coded < SHORTEST || !has_gaps {
             return;
         }
         let stretch = text.get(from..end).unwrap_or_default();
-        let mut seen = Decoded { canaries, budget, kinds: Vec::new() };
+        let mut seen = Decoded::new(with);
         let of_url = stretch.contains('-') && stretch.contains(|c: char| c.is_ascii_whitespace());
+        let plain: String =
+            stretch.chars().filter(|c| u8::try_from(*c).is_ok_and(is_coded)).collect();
+        for piece in hexes(&plain) {
+            seen.hexadecimal(plain.get(piece.clone()).unwrap_or_default());
+            seen.tell(coded_place(stretch, &piece));
+        }
         if of_url && !stretch.contains('.') {
             // A dash is a character of the second alphabet of base64.
             seen.shifted(&stretch.split_ascii_whitespace().collect::<String>());
         }
-        if seen.kinds.is_empty() {
-            let plain = stretch.chars().filter(|c| u8::try_from(*c).is_ok_and(is_coded));
-            seen.shifted(&plain.collect::<String>());
-        }
+        seen.shifted(&plain);
+        seen.tell(0..stretch.len());
         // What stands in one run alone is replaced without the words around it.
         let inside = runs.get(runs.partition_point(|one| one.end <= from)..).unwrap_or_default();
-        let is_known = |class: Class| {
-            inside.iter().take_while(|one| one.from < end).any(|one| one.class == class)
+        let is_known = |one: &Found| {
+            inside.iter().take_while(|run| run.from < end).any(|run| run.class == one.class)
         };
-        let kinds = seen.kinds.into_iter().filter(|(class, _)| !is_known(*class));
-        out.extend(kinds.map(|(class, rule)| Found::new(class, rule, from, end)));
+        let found = seen.found.into_iter().map(|one| one.behind(from));
+        out.extend(found.filter(|one| !is_known(one)));
     }
+}
+
+/// Where in a stretch these of its characters of an encoding stand.
+fn coded_place(stretch: &str, coded: &Range<usize>) -> Range<usize> {
+    let mut places = stretch.bytes().enumerate().filter(|(_, byte)| is_coded(*byte));
+    let from = places.nth(coded.start).map_or(0, |(at, _)| at);
+    let more = coded.len().saturating_sub(2);
+    let end = places.nth(more).map_or(stretch.len(), |(at, _)| at + 1);
+    from..end
+}
+
+/// The runs of digits of hexadecimal that are long enough to be decoded.
+fn hexes(run: &str) -> Vec<Range<usize>> {
+    let (bytes, mut found, mut at) = (run.as_bytes(), Vec::new(), 0);
+    while at < bytes.len() {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let length = rest.iter().take_while(|byte| byte.is_ascii_hexdigit()).count();
+        if length >= SHORTEST {
+            found.push(at..at + length);
+        }
+        at += length.max(1);
+    }
+    found
 }
 
 /// Whether so many bytes of an encoding stand one behind the other anywhere: one in so many is looked at,
@@ -191,67 +248,91 @@ fn has_run(bytes: &[u8]) -> bool {
     false
 }
 
-/// What is found in a run when it is decoded: one of each class, what says most first.
+/// What is found in a run when it is decoded: one of each class.
 struct Decoded<'a> {
-    canaries: Option<&'a AhoCorasick>,
-    budget: &'a Budget,
+    with: DecodeWith<'a>,
+    /// What is found and has no place yet.
     kinds: Vec<(Class, &'static str)>,
+    /// The same with its place in the run.
+    found: Vec<Found>,
 }
 
-impl Decoded<'_> {
-    /// Decodes a run in every way in which it could be encoded, until something is found; says how much
-    /// of its beginning does not belong to it.
-    fn run(&mut self, run: &str, has_escapes: bool, is_hex: bool) -> usize {
+impl<'a> Decoded<'a> {
+    const fn new(with: DecodeWith<'a>) -> Self {
+        Self { with, kinds: Vec::new(), found: Vec::new() }
+    }
+
+    /// Decodes a run in every way in which it could be encoded. What is found in one way hides nothing that is
+    /// found in another: a value could be put before it for that.
+    fn run(&mut self, run: &str, has_escapes: bool) {
         if has_escapes && self.pays(run) {
             let (bytes, undone) = coding::percent(run);
             if undone > 0 {
                 self.bytes(&bytes);
             }
         }
-        if self.kinds.is_empty() && is_hex {
-            self.hexadecimal(run);
-        }
-        if self.kinds.is_empty() {
-            self.base64(run);
-        }
+        self.base64(run);
+        self.tell(0..run.len());
+        // What stands behind the last slash of a path is replaced without the path.
         let tail = run.rfind('/').map_or(0, |slash| slash + 1);
-        if self.kinds.is_empty() && tail > 0 {
-            self.base64(run.get(tail..).unwrap_or_default());
-            return tail;
+        if tail > 0 {
+            self.aligned(run.get(tail..).unwrap_or_default(), 0);
+            self.tell(tail..run.len());
         }
-        0
+        self.aligned(run, 1);
+        self.tell(0..run.len());
+        for piece in hexes(run) {
+            self.hexadecimal(run.get(piece.clone()).unwrap_or_default());
+            self.tell(piece);
+        }
     }
 
-    /// The same for characters of which the first ones may belong to something else.
-    fn shifted(&mut self, run: &str) {
-        if run.bytes().all(|byte| byte.is_ascii_hexdigit()) {
-            for skipped in 0..2 {
-                self.hexadecimal(run.get(skipped..).unwrap_or_default());
+    /// Gives what was found a place: one of each class, what says most first.
+    fn tell(&mut self, place: Range<usize>) {
+        self.kinds.sort_by_key(|(class, _)| match class {
+            Class::Canary => 0,
+            Class::Secret => 1,
+            Class::Identifier => 2,
+            Class::Contact | Class::Carried | Class::Field => 3,
+        });
+        for (class, rule) in self.kinds.drain(..) {
+            if !self.found.iter().any(|known| known.class == class) {
+                self.found.push(Found::new(class, rule, place.start, place.end));
             }
         }
+    }
+
+    /// Decodes characters of which the first ones may belong to something else.
+    fn shifted(&mut self, run: &str) {
         // Of four characters that stand for three of ASCII, the first is a letter.
         let letters = run.bytes().filter(u8::is_ascii_alphabetic).count();
-        if letters * 8 < run.len() {
-            return;
+        if letters * 8 >= run.len() {
+            self.aligned(run, 0);
         }
-        for skipped in 0..4 {
-            if self.kinds.is_empty() {
-                self.base64(run.get(skipped..).unwrap_or_default());
-            }
+    }
+
+    /// Decodes base64 that begins at any of its first four characters, from this one on: what stands before it
+    /// may have its alphabet.
+    fn aligned(&mut self, run: &str, first: usize) {
+        for skipped in first..4 {
+            self.base64(run.get(skipped..).unwrap_or_default());
         }
     }
 
     /// Whether the budget has room for one more reading of it.
     fn pays(&self, run: &str) -> bool {
-        self.budget.spend(run.len().saturating_mul(READING))
+        self.with.budget.spend(run.len().saturating_mul(READING))
     }
 
+    /// Decodes hexadecimal that begins at the first digit or the second.
     fn hexadecimal(&mut self, run: &str) {
-        for piece in pieces(run) {
-            if self.pays(piece)
-                && let Some(bytes) = hexadecimal(piece)
-            {
-                self.bytes(&bytes);
+        for skipped in 0..2 {
+            for piece in pieces(run.get(skipped..).unwrap_or_default()) {
+                if self.pays(piece)
+                    && let Some(bytes) = hexadecimal(piece)
+                {
+                    self.bytes(&bytes);
+                }
             }
         }
     }
@@ -274,45 +355,35 @@ impl Decoded<'_> {
     /// print before a value or behind it do not keep a server from reading the value.
     fn bytes(&mut self, bytes: &[u8]) {
         if let Some(text) = printable(bytes) {
-            self.look(&text);
+            let found = in_plain(&text, self.with);
+            found.into_iter().for_each(|one| self.add(one.class, one.rule));
             return;
-        }
-        if self.canaries.is_some_and(|canaries| canaries.is_match(bytes)) {
-            self.add(Class::Canary, "canary");
         }
         self.shown(bytes);
         // In UTF-16 and UTF-32 there are zeros around each character of ASCII.
         let zeros = memchr::memchr_iter(0, bytes).count();
         if zeros * 4 >= bytes.len() {
             let plain: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != 0).collect();
-            if self.canaries.is_some_and(|canaries| canaries.is_match(&plain)) {
-                self.add(Class::Canary, "canary");
-            }
             self.shown(&plain);
         }
     }
 
-    /// Looks for secrets in each run of text within bytes.
+    /// Looks for canaries, for what is known, and for secrets in each run of text within bytes.
     fn shown(&mut self, bytes: &[u8]) {
+        if self.with.canaries.is_some_and(|canaries| canaries.is_match(bytes)) {
+            self.add(Class::Canary, "canary");
+        }
         let is_shown = |byte: &u8| matches!(byte, b' '..=b'~' | b'\t' | b'\r' | b'\n');
         for run in bytes.split(|byte| !is_shown(byte)).filter(|run| run.len() >= SHOWN) {
             let mut found = Vec::new();
             // INVARIANT: a run has bytes of ASCII alone.
-            secrets::find(std::str::from_utf8(run).unwrap_or_default(), &mut found);
+            let run = std::str::from_utf8(run).unwrap_or_default();
+            secrets::find(run, &mut found);
+            if let Some(lens) = self.with.lens {
+                lens.recall(run, &mut found);
+            }
             found.into_iter().for_each(|one| self.add(one.class, one.rule));
         }
-        self.sort();
-    }
-
-    fn look(&mut self, text: &str) {
-        let mut found = Vec::new();
-        if self.canaries.is_some_and(|canaries| canaries.is_match(text)) {
-            found.push(Found::new(Class::Canary, "canary", 0, text.len()));
-        }
-        secrets::find(text, &mut found);
-        personal::find(text, &mut found);
-        found.into_iter().for_each(|one| self.add(one.class, one.rule));
-        self.sort();
     }
 
     /// Notes it, if it is the first of its class.
@@ -320,15 +391,6 @@ impl Decoded<'_> {
         if !self.kinds.iter().any(|(known, _)| *known == class) {
             self.kinds.push((class, rule));
         }
-    }
-
-    fn sort(&mut self) {
-        self.kinds.sort_by_key(|(class, _)| match class {
-            Class::Canary => 0,
-            Class::Secret => 1,
-            Class::Identifier => 2,
-            Class::Contact | Class::Carried | Class::Field => 3,
-        });
     }
 }
 

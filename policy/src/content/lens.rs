@@ -7,7 +7,7 @@ use aho_corasick::AhoCorasick;
 use aws_lc_rs::digest::{Context, SHA256};
 
 use super::KEPT;
-use super::carried::Carried;
+use super::carried::{Carried, Hashing, Letters, ShownValue};
 use super::directions::{self, Others};
 use super::handling::{Direction, Handling};
 use super::mark::{self, Marks};
@@ -67,6 +67,11 @@ pub(super) struct Found {
 impl Found {
     pub(super) const fn new(class: Class, rule: &'static str, from: usize, end: usize) -> Self {
         Self { class, rule, from, end }
+    }
+
+    /// The same of a text that begins at `start`.
+    pub(super) const fn behind(self, start: usize) -> Self {
+        Self { from: self.from + start, end: self.end + start, ..self }
     }
 }
 
@@ -434,9 +439,12 @@ impl Lens<'_> {
         if persons || carries {
             personal::find(text, &mut found);
         }
-        if persons || on(Detector::Secrets) || self.canaries.is_some() {
-            encoded::find(text, self.canaries, self.budget, &mut found);
+        if persons || on(Detector::Secrets) || carries || self.canaries.is_some() {
+            let lens = carries.then_some(self);
+            let with = encoded::DecodeWith { canaries: self.canaries, budget: self.budget, lens };
+            encoded::find(text, with, &mut found);
         }
+        self.sought(text, &mut found);
         self.listed(text, &mut found);
         found.retain(|one| {
             let carried = carries && one.class != Class::Contact;
@@ -473,15 +481,41 @@ impl Lens<'_> {
         all.pop().unwrap_or(found)
     }
 
+    /// What counts for carried data in a text that was decoded: what is found in it is kept in mind where a
+    /// server shows it, and what another server gave is found again where it is sent.
+    pub(super) fn recall(&self, text: &str, found: &mut Vec<Found>) {
+        self.sought(text, found);
+        self.remember(text, found);
+    }
+
+    /// What another server gave this caller, as a number that a text is.
+    pub(super) fn known(&self, digits: &str) -> Option<Found> {
+        let mut found = Vec::new();
+        self.sought(digits, &mut found);
+        found.into_iter().find(|one| !self.allows(digits, one))
+    }
+
+    /// Finds in what is sent what another server gave, also where no detector would find it.
+    fn sought(&self, text: &str, found: &mut Vec<Found>) {
+        if self.is_result() || self.of(Class::Carried) == Handling::Off {
+            return;
+        }
+        let Some(sought) = self.carried.sought(self.caller) else { return };
+        let places =
+            self.hashed(|hashing| sought.find(text, self.server, hashing, self.budget)).into_iter();
+        let places = places
+            .map(|(rule, place)| Found::new(Class::Carried, rule, place.start, place.end))
+            .filter(|one| !self.allows(text, one));
+        found.extend(places);
+    }
+
     /// Keeps in mind what this caller is shown, and finds again in arguments what another server gave.
     fn remember(&self, text: &str, found: &mut Vec<Found>) {
-        let value = |one: &Found| text.get(one.from..one.end).unwrap_or_default().to_owned();
         if self.is_result() {
-            for one in found.iter() {
+            for one in found.iter().filter(|_| self.remembers) {
                 let shown = !matches!(self.of(one.class), Handling::Redact | Handling::Block);
-                let kept = matches!(one.class, Class::Secret | Class::Identifier);
-                if kept && shown && self.remembers {
-                    self.carried.keep(self.caller, self.server, &self.known_by(&value(one)));
+                if let Some(value) = self.value(text, one).filter(|_| shown) {
+                    self.carried.keep(self.caller, self.server, value);
                 }
             }
             found.retain(|one| self.of(one.class) != Handling::Off);
@@ -489,11 +523,12 @@ impl Lens<'_> {
         }
         let mut carried = Vec::new();
         found.retain(|one| {
-            let kept = matches!(one.class, Class::Secret | Class::Identifier);
             let theirs = || {
-                self.carried.is_of_another(self.caller, self.server, &self.known_by(&value(one)))
+                self.value(text, one).is_some_and(|value| {
+                    self.carried.is_of_another(self.caller, self.server, &value)
+                })
             };
-            if kept && self.of(Class::Carried) != Handling::Off && theirs() {
+            if self.of(Class::Carried) != Handling::Off && theirs() {
                 carried.push(Found { class: Class::Carried, ..*one });
             }
             self.of(one.class) != Handling::Off
@@ -583,11 +618,26 @@ impl Lens<'_> {
         glance.text.unwrap_or_else(|| text.to_owned())
     }
 
-    /// What a value is known by however it is grouped and written.
-    fn known_by(&self, value: &str) -> Vec<u8> {
-        let letters = value.chars().filter(char::is_ascii_alphanumeric);
-        let plain: String = letters.map(|c| c.to_ascii_lowercase()).collect();
-        sha256([&self.key[..], b"carried", self.caller.as_bytes(), &[0], plain.as_bytes()])
+    /// What is found as it is kept in mind, however it is grouped and written; `None` for what is no secret and
+    /// no number of a person.
+    fn value(&self, text: &str, one: &Found) -> Option<ShownValue> {
+        let kept = matches!(one.class, Class::Secret | Class::Identifier);
+        let value = text.get(one.from..one.end).filter(|_| kept && !self.allows(text, one))?;
+        let letters = Letters::of(value);
+        let has_any = !letters.as_bytes().is_empty();
+        has_any.then(|| self.hashed(|hashing| ShownValue::new(&letters, one.rule, hashing)))
+    }
+
+    /// With what values of this caller are hashed.
+    fn hashed<T>(&self, with: impl FnOnce(&Hashing<'_>) -> T) -> T {
+        let caller = self.caller.as_bytes();
+        let digest = |letters: &[u8]| sha256([&self.key[..], b"carried", caller, &[0], letters]);
+        let random = sha256([&self.key[..], b"windows", caller]);
+        let mut numbers = random
+            .chunks_exact(8)
+            .map(|bytes| u64::from_be_bytes(bytes.first_chunk().copied().unwrap_or_default()));
+        let key = [numbers.next().unwrap_or_default(), numbers.next().unwrap_or_default()];
+        with(&Hashing { digest: &digest, key })
     }
 
     /// What a text of this server is fenced with.

@@ -381,6 +381,145 @@ fn what_is_split_by_what_may_stay_or_written_behind_a_name_is_found() {
     );
 }
 
+/// Ways to write a value once more.
+fn encodings(value: &str) -> Vec<(&'static str, String)> {
+    use base64::Engine as _;
+    let base64 = |text: &str| base64::engine::general_purpose::STANDARD.encode(text);
+    let groups = |sign: &str| {
+        let bytes = value.as_bytes().chunks(4).map(|part| std::str::from_utf8(part).unwrap());
+        bytes.collect::<Vec<_>>().join(sign)
+    };
+    let hex =
+        |sign: &str| value.bytes().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(sign);
+    let one_escape = format!("{}%{:02X}{}", &value[..5], value.as_bytes()[5], &value[6..]);
+    vec![
+        ("plain", value.to_owned()),
+        ("lower case", value.to_lowercase()),
+        ("upper case", value.to_uppercase()),
+        ("blanks", groups(" ")),
+        ("dots", groups(".")),
+        ("dashes", groups("-")),
+        ("slashes", groups("/")),
+        ("underscores", groups("_")),
+        ("base64", base64(value)),
+        ("base64 of more", format!("the note: {} end", base64(&format!("the key is {value}")))),
+        ("base64 behind a letter", format!("a{}", base64(value))),
+        ("base64 behind two", format!("ab{}", base64(value))),
+        ("base64 behind three", format!("abc{}", base64(value))),
+        ("hexadecimal", hex("")),
+        ("hexadecimal behind a digit", format!("a{}", hex(""))),
+        ("hexadecimal behind a word", format!("note{}", hex(""))),
+        ("hexadecimal with blanks", format!("note {}", hex(" "))),
+        ("hexadecimal with blanks in a sentence", format!("is it c {}", hex(" "))),
+        ("hexadecimal with dashes", format!("the code-{}", hex("-"))),
+        ("hexadecimal with dots", format!("note.{}", hex("."))),
+        ("escapes", value.bytes().map(|byte| format!("%{byte:02X}")).collect()),
+        ("one escape", one_escape.clone()),
+        ("one escape in a URL", format!("https://x.example/p?q={one_escape}&z=1")),
+        ("JSON", serde_json::json!({ "a": value }).to_string()),
+        ("escaped JSON", format!("{{\"a\":\"\\u{:04x}{}\"}}", value.as_bytes()[0], &value[1..])),
+    ]
+}
+
+#[test]
+fn what_another_server_showed_is_known_however_it_is_written() {
+    let results = handlings(serde_json::json!({ "secrets": "audit", "identifiers": "audit" }));
+    let shows = Profile { servers: vec![Pattern::new("crm")], results, ..Profile::default() };
+    let contents = Contents::new(vec![shows]).with_key([7; 32]);
+    let look = |server: &str, direction, caller: &str, text: &str| {
+        let document =
+            Document::parse(serde_json::json!({ "x": text }).to_string().into(), &Bounds::ANSWER);
+        let (document, budget) = (document.unwrap(), Budget::unlimited());
+        let server = ServerName::parse(server).unwrap();
+        contents.look(&server, direction, caller, document.root(), &budget)
+    };
+    let values = [
+        "ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m",
+        "AKIAQ3EGRZ7XK2MWPLVT",
+        "DE89370400440532013000",
+        "4539 1488 0343 6467",
+    ];
+    for value in values {
+        for (how, sent) in encodings(value) {
+            assert!(
+                look("web", Direction::Argument, "ana", &sent).blocked.is_none(),
+                "{how} {sent}"
+            );
+        }
+    }
+    for value in values {
+        assert!(look("crm", Direction::Result, "ana", value).blocked.is_none());
+        for (how, sent) in encodings(value) {
+            let blocked = look("web", Direction::Argument, "ana", &sent).blocked;
+            let detector = blocked.map(|finding| finding.detector);
+            assert_eq!(detector, Some(Detector::CarriedData), "{how} {sent}");
+            // To where it came from it may go, and others may send what they have.
+            assert!(look("crm", Direction::Argument, "ana", &sent).blocked.is_none(), "{how}");
+            assert!(look("web", Direction::Argument, "bob", &sent).blocked.is_none(), "{how}");
+        }
+    }
+    // What a server showed in an encoding is known plainly.
+    let shown = encodings(values[1]).into_iter().find(|(how, _)| *how == "base64").unwrap().1;
+    assert!(look("crm", Direction::Result, "eve", &shown).blocked.is_none());
+    assert!(look("web", Direction::Argument, "eve", values[1]).blocked.is_some());
+    for honest in
+        ["a1b2c3d4-e5f6-4711-8a9b-0c1d2e3f4a5b", "The report of 2026-11-22 is done, 50% more."]
+    {
+        assert!(look("web", Direction::Argument, "ana", honest).findings.is_empty(), "{honest}");
+    }
+}
+
+#[test]
+fn a_secret_in_an_encoding_is_found_at_every_alignment() {
+    let secret = "ghp_R4nd0mR4nd0mR4nd0mR4nd0mR4nd0mR4nd0m";
+    let known = ["base64", "hexadecimal", "escape"];
+    let encoded = encodings(secret).into_iter();
+    for (how, text) in encoded.filter(|(how, _)| known.iter().any(|one| how.contains(one))) {
+        assert!(
+            found(&text).contains(&"github-token".to_owned()) || how == "escaped JSON",
+            "{how}: {text}"
+        );
+    }
+    for text in [
+        "note 0a 1b 2c 3d 4e 5f 6a 7b 8c 9d 0e 1f",
+        "a1b2c3d4-e5f6-4711-8a9b-0c1d2e3f4a5b and aSBhbSBubyBzZWNyZXQgYXQgYWxsLCBpbmRlZWQ=",
+        "/usr/share/doc/libfoo-dev/examples/some_long_identifier_name/index.html",
+        "https://x.example/search?q=one%20two&lang=de%2DAT",
+    ] {
+        assert_eq!(found(text), [String::new(); 0], "{text}");
+    }
+}
+
+#[test]
+fn one_escape_hides_no_canary() {
+    for canary in ["tok/7f3a9c21zz44", "a+b=c7f3a9c21zz44", "plain7f3a9c21zz4", "c\u{e9}7f3a!9c21"]
+    {
+        let contents = Contents::default().with_canaries(&[canary.to_owned()]).unwrap();
+        let quoted = |from: usize, count: usize| -> String {
+            let byte = |(n, byte): (usize, u8)| match n {
+                n if byte.is_ascii() && (n < from || n >= from + count) => {
+                    char::from(byte).to_string()
+                }
+                _ => format!("%{byte:02X}"),
+            };
+            canary.bytes().enumerate().map(byte).collect()
+        };
+        for text in [
+            quoted(3, 1),
+            quoted(0, 1),
+            quoted(canary.len() - 1, 1),
+            quoted(0, canary.len()),
+            format!("https://x.example/p?q={}&z=1", quoted(3, 1)),
+            format!("100% of %zz {}", quoted(3, 1)),
+            format!("%ff{}", quoted(3, 2)),
+        ] {
+            let seen = look(&contents, &serde_json::Value::from(&*text).to_string());
+            let is_one = seen.findings.iter().any(|one| one.detector == Detector::Canaries);
+            assert!(is_one, "{text}");
+        }
+    }
+}
+
 #[test]
 fn a_mark_is_not_looked_into_and_hides_nothing() {
     let secret = "AKIAQ3EGRZ7XK2MWPLVT";

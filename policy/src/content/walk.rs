@@ -389,11 +389,16 @@ fn number(lens: &Lens<'_>, raw: &str) -> Option<Found> {
     }
     let on = |class| lens.of(class) != Handling::Off;
     let looked = on(Class::Identifier) || on(Class::Carried) || lens.remembers;
-    let digits = digits.filter(|digits| looked && digits.len() >= DIGITS)?;
+    let digits = digits.filter(|_| looked)?;
     let mut found = Vec::new();
-    personal::find(digits, &mut found);
+    if digits.len() >= DIGITS {
+        personal::find(digits, &mut found);
+    }
     let is = |one: &Found| one.class == Class::Identifier && one.end - one.from == digits.len();
-    let found = lens.counted(found.into_iter().find(is)?, digits);
+    let found = match found.into_iter().find(is) {
+        Some(found) => lens.counted(found, digits),
+        None => lens.known(digits)?,
+    };
     (lens.of(found.class) != Handling::Off).then_some(found)
 }
 

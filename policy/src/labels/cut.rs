@@ -39,14 +39,11 @@ const NESTED: usize = 4;
 const BLOCKS: usize = 4;
 
 /// Members of parameters that mean something to the protocol and carry no data of a tool.
-const PARAMS: [&str; 21] = [
+const PARAMS: [&str; 18] = [
     "mode",
     "role",
-    "url",
-    "uri",
     "elicitationId",
     "level",
-    "logger",
     "progress",
     "total",
     "progressToken",
@@ -77,8 +74,12 @@ const RESULT: [&str; 12] = [
     "pollInterval",
     "pollIntervalMs",
 ];
-/// The same of blocks of content.
-const BLOCK: [&str; 6] = ["type", "uri", "mimeType", "name", "size", "role"];
+/// The same of blocks of content: what it says is read, and stays as it is where no label can be in it.
+const BLOCK: [&str; 4] = ["type", "mimeType", "size", "role"];
+/// Longest word of the protocol or type of a medium, in bytes (RFC 6838 section 4.2).
+const LONGEST_WORD: usize = 255;
+/// What a word of the protocol has not, and every form of JSON has.
+const OPENS: &[u8] = b"{}[]\"'<>&\\";
 /// What a schema says of a member without giving a value of it.
 const SHAPE: [&str; 13] = [
     "$schema",
@@ -356,6 +357,9 @@ impl<'t> Cut<'t> {
                     cut.block(out, message, at, BLOCKS);
                 });
             }
+            "logger" => cut.word(out, member, at),
+            "uri" | "url" if !cut.trees.whole => cut.address(out, member, at),
+            "uri" | "url" if is_scalar(member) => raw(out, member),
             // The protocol says what these mean, not the tool.
             name if PARAMS.contains(&name) && is_scalar(member) => raw(out, member),
             name if PARAMS.contains(&name) => cut.value(out, member, NEUTRAL, at),
@@ -405,13 +409,44 @@ impl<'t> Cut<'t> {
             "content" => cut.block(out, member, at, deep),
             "annotations" if member.is_object() => {
                 cut.members(out, member, at, &mut |cut, out, name, member, at| match name {
-                    "audience" | "priority" | "lastModified" => raw(out, member),
+                    "audience" if member.kind() == Kind::Array => {
+                        cut.items(out, member, at, &mut |cut, out, role, at| {
+                            cut.word(out, role, at);
+                        });
+                    }
+                    "audience" | "priority" | "lastModified" => cut.word(out, member, at),
                     name => cut.member(out, name, member, at),
                 });
             }
-            name if BLOCK.contains(&name) && is_scalar(member) => raw(out, member),
+            "uri" => cut.address(out, member, at),
+            "name" => cut.string(out, member, at),
+            name if BLOCK.contains(&name) => cut.word(out, member, at),
             name => cut.member(out, name, member, at),
         });
+    }
+
+    /// A word of the protocol, or what stands in its place if it is none and may hold what is concealed.
+    fn word(&mut self, out: &mut Vec<u8>, member: Value<'_>, at: &mut String) {
+        let text = member.as_str();
+        let is_word =
+            |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && !OPENS.contains(&byte));
+        match text {
+            Some(text) if text.len() <= LONGEST_WORD && is_word(&text) => raw(out, member),
+            Some(_) => self.string(out, member, at),
+            None if is_scalar(member) => raw(out, member),
+            None => self.loose(out, member, at),
+        }
+    }
+
+    /// An address: what it says with its escapes undone is read as well.
+    fn address(&mut self, out: &mut Vec<u8>, member: Value<'_>, at: &mut String) {
+        let Some(text) = member.as_str() else { return self.loose(out, member, at) };
+        let plain = coding::unescaped(&text).map(|(plain, _places)| plain);
+        if plain.is_some_and(|plain| self.text(&plain, at).is_some()) {
+            let mark = (self.mark)(&text);
+            return write_string(out, &mark);
+        }
+        self.string(out, member, at);
     }
 
     /// What is carried in base64, if it is a text.

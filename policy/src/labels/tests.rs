@@ -145,6 +145,11 @@ fn labels_reach_every_part_of_what_a_server_says() {
         base64::engine::general_purpose::STANDARD.encode(text)
     };
     let form = json!({ "type": "object", "properties": { "ssn": { "type": "string", "default": "123-45" } } });
+    let link = |member: &str, text: &str| {
+        let mut link = json!({ "type": "resource_link", "uri": "file:///a", "name": "a" });
+        link[member] = text.into();
+        link
+    };
     let asks = json!({ "method": "elicitation/create", "params": { "mode": "form", "message": row.to_string(), "requestedSchema": form } });
     for (part, said) in [
         (Part::Result, json!({ "_meta": { "a": [row] } })),
@@ -167,6 +172,25 @@ fn labels_reach_every_part_of_what_a_server_says() {
             json!({ "taskId": "t", "error": { "code": 1, "message": row.to_string() } }),
         ),
         (Part::Result, json!({ "resultType": "input_required", "inputRequests": { "q": asks } })),
+        (Part::Result, json!({ "content": [{ "type": row.to_string() }] })),
+        (Part::Result, json!({ "content": [link("name", &row.to_string())] })),
+        (Part::Result, json!({ "content": [link("mimeType", &row.to_string())] })),
+        (Part::Result, json!({ "content": [link("uri", &row.to_string())] })),
+        (Part::Result, json!({ "content": [link("uri", &format!("x:{row}"))] })),
+        (Part::Result, json!({ "content": [link("uri", "x:///{%22ssn%22:%22123-45%22}")] })),
+        (
+            Part::Result,
+            json!({ "content": [{ "type": "text", "text": "", "annotations": { "audience": [row.to_string()] } }] }),
+        ),
+        (
+            Part::Result,
+            json!({ "content": [{ "type": "text", "text": "", "annotations": { "lastModified": row.to_string() } }] }),
+        ),
+        (
+            Part::Result,
+            json!({ "content": [{ "type": "resource", "resource": { "uri": row.to_string(), "text": "" } }] }),
+        ),
+        (Part::Params, json!({ "level": "info", "logger": row.to_string(), "data": "" })),
         (Part::Error, json!({ "code": 1, "message": "failed", "data": { "person": row } })),
         (Part::Error, json!({ "code": 1, "message": row.to_string() })),
         (Part::Params, json!({ "progressToken": 1, "progress": 1, "message": row.to_string() })),
@@ -191,8 +215,22 @@ fn a_name_within_what_is_labelled_is_data_unless_the_schema_declares_it() {
 }
 
 #[test]
+fn what_the_protocol_says_of_a_block_stays() {
+    let block = json!({ "type": "resource_link", "uri": "file:///a%20b?x=1", "name": "a b", "size": 7,
+        "mimeType": "text/plain; charset=utf-8", "title": "t",
+        "annotations": { "audience": ["user"], "priority": 1, "lastModified": "2026-01-01T00:00:00Z" } });
+    let said = json!({ "content": [block] });
+    assert_eq!(shown(&of_pointers(&["/rows/*/ssn"]), Part::Result, &said), None);
+}
+
+#[test]
 fn a_label_of_everything_leaves_no_text() {
     let labels = of_pointers(&[""]);
+    let link = json!({ "content": [{ "type": "resource_link", "uri": "x:7", "name": "it is 7" }] });
+    assert_eq!(
+        shown(&labels, Part::Result, &link).unwrap(),
+        r##"{"content":[{"name":"#","type":"resource_link","uri":"#"}]}"##
+    );
     let said = json!({ "content": [{ "type": "text", "text": "it is 7" }], "isError": false });
     assert_eq!(
         shown(&labels, Part::Result, &said).unwrap(),

@@ -1,0 +1,81 @@
+//! Whether the schema of a form is one: an object of plain fields, side by side.
+//!
+//! SPEC 2025-11-25 client/elicitation: schemas are limited to flat objects with primitive properties. What is read
+//! otherwise by some clients (a reference, a pattern for names, an object in a field) is no form, and nobody
+//! could say what it asks for.
+
+use super::{READ_IN_SCHEMA, is_spelt};
+use crate::json::{Kind, Value};
+use crate::work::Budget;
+
+/// What reading the members of a form costs for each byte of it, in units.
+const READING: usize = 4;
+
+/// Types of a field. `null` stands among the choices of one that may be left out.
+const TYPES: [&str; 6] = ["string", "number", "integer", "boolean", "array", "null"];
+
+/// Keywords with which a schema is said elsewhere, or in another way than by plain fields.
+const OTHER: [&str; 18] = [
+    "$ref",
+    "$dynamicRef",
+    "$recursiveRef",
+    "patternProperties",
+    "propertyNames",
+    "allOf",
+    "not",
+    "if",
+    "then",
+    "else",
+    "dependencies",
+    "dependentSchemas",
+    "dependentRequired",
+    "prefixItems",
+    "additionalItems",
+    "contains",
+    "unevaluatedProperties",
+    "unevaluatedItems",
+];
+
+/// Whether a schema is one of a form. Where `budget` is exhausted afterwards, it was not read to its end.
+pub(super) fn is_form(schema: Value<'_>, budget: &Budget) -> bool {
+    if !budget.spend(schema.raw().len().saturating_mul(READING)) {
+        return false;
+    }
+    let of = |name: &str| schema.get(name);
+    let is_object = of("type").and_then(Value::as_str).as_deref() == Some("object");
+    let plain = is_plain(schema)
+        && ["anyOf", "oneOf", "items"].into_iter().all(|other| of(other).is_none())
+        && schema.members().all(|(name, _)| is_spelt(&name, &READ_IN_SCHEMA, budget));
+    let fields = match of("properties") {
+        None => true,
+        Some(fields) => fields.is_object() && fields.members().all(|(_, field)| is_field(field)),
+    };
+    let required = of("required").is_none_or(|names| {
+        names.kind() == Kind::Array && names.items().all(|name| name.as_str().is_some())
+    });
+    schema.is_object() && is_object && plain && fields && required
+}
+
+/// Whether nothing of a schema is said elsewhere.
+fn is_plain(schema: Value<'_>) -> bool {
+    let more = schema.get("additionalProperties").is_none_or(|more| more.as_bool().is_some());
+    more && OTHER.iter().all(|other| schema.get(other).is_none())
+}
+
+/// Whether it is a plain field, or a choice. What is no schema at all is a field without a description.
+///
+/// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+fn is_field(field: Value<'_>) -> bool {
+    if !field.is_object() {
+        return true;
+    }
+    let known = field
+        .get("type")
+        .is_none_or(|kind| kind.as_str().is_some_and(|kind| TYPES.contains(&&*kind)));
+    let choices = ["anyOf", "oneOf"].into_iter().filter_map(|list| field.get(list));
+    let mut inside = choices.flat_map(Value::items).chain(field.get("items"));
+    known
+        && is_plain(field)
+        && field.get("properties").is_none()
+        && inside.all(|schema| schema.is_object() && is_field(schema))
+}
