@@ -90,7 +90,8 @@ impl Rehearsal {
         }
         let resources = Arc::clone(&settings.pins.resources);
         let pins = Pins { mode, lock, resources, ..Pins::default() };
-        policy.shadow(Arc::new(Shadows::among(catalogs.values().cloned())));
+        let shadows = Shadows::among(catalogs.values().cloned(), policy.routes());
+        policy.shadow(Arc::new(shadows));
         policy.pin(Arc::new(pins.clone()));
         Ok(Self { policy, pins, catalogs })
     }
