@@ -663,7 +663,8 @@ mod tests {
     fn taking(tool: &str, argument: &str, kind: &str) -> Value {
         let mut definition = good();
         definition["name"] = tool.into();
-        definition["inputSchema"]["properties"][argument] = json!({ "type": kind, "maxLength": 9 });
+        definition["inputSchema"]["properties"][argument] =
+            json!({ "type": kind, "maxLength": 9, "maxItems": 9 });
         definition
     }
 

@@ -138,7 +138,7 @@ fn what_could_be_taken_for_another_servers_tool_is_neither_shown_nor_called() {
     }
 }
 
-/// A tool of the second server that says something of `find` or `pay_invoice`.
+/// A tool of the second server with this description.
 fn saying(text: &str) -> Value {
     json!({ "name": "order", "description": text })
 }
