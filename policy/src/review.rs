@@ -163,7 +163,7 @@ fn has(words: &[String], any: &[&str]) -> bool {
 /// Whether it is run: `command`, `shell_command`, `python_code`; not `service_code`. What is called `code` alone is run
 /// if the tool runs something.
 fn is_command(argument: &[String], tool: &ToolContext<'_>) -> bool {
-    const LANGUAGES: [&str; 15] = [
+    const LANGUAGES: [&str; 14] = [
         "python",
         "js",
         "javascript",
@@ -176,21 +176,17 @@ fn is_command(argument: &[String], tool: &ToolContext<'_>) -> bool {
         "perl",
         "php",
         "powershell",
-        "source",
         "script",
         "program",
     ];
     const RUNS: [&str; 8] =
         ["run", "execute", "exec", "eval", "evaluate", "interpret", "shell", "repl"];
+    const COMMANDS: [&str; 6] = ["command", "commands", "cmd", "cmds", "commandline", "script"];
+    const TEXTS: [&str; 5] = ["line", "text", "string", "run", "execute"];
     match argument {
-        [.., last]
-            if matches!(
-                last.as_str(),
-                "command" | "commands" | "cmd" | "commandline" | "script"
-            ) =>
-        {
-            true
-        }
+        [.., last] if COMMANDS.contains(&last.as_str()) => true,
+        // `command_line`, `command_to_run`; not `command_id`.
+        [first, .., last] if COMMANDS.contains(&first.as_str()) => TEXTS.contains(&last.as_str()),
         [only] if matches!(only.as_str(), "shell" | "exec" | "bash" | "eval") => true,
         [only] if only == "code" => has(&tool.words, &RUNS),
         [.., before, last] if last == "code" => LANGUAGES.contains(&before.as_str()),
@@ -673,6 +669,8 @@ mod tests {
         for (tool, argument, kind) in [
             ("get_quota", "service_code", "string"),
             ("get_country", "code", "string"),
+            ("get_result", "command_id", "string"),
+            ("analyse", "source_code", "string"),
             ("profile_app", "focusOnUserCode", "boolean"),
             ("list_runs", "exec", "boolean"),
             ("read_report", "bank_statement", "string"),
@@ -695,6 +693,7 @@ mod tests {
             (taking("run", "command", "string"), ("free-command", medium)),
             (taking("run_code", "code", "string"), ("free-command", medium)),
             (taking("start", "shellCommand", "string"), ("free-command", medium)),
+            (taking("start", "command_to_run", "string"), ("free-command", medium)),
             (taking("start", "python_code", "string"), ("free-command", medium)),
             (taking("query", "sql_query", "string"), ("free-sql", medium)),
             (taking("query", "statement", "string"), ("free-sql", medium)),
