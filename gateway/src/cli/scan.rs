@@ -324,7 +324,7 @@ impl Alike {
         for one in all.iter().take(most) {
             let said =
                 if note.is_empty() { format!(": {}", visible(&one.note)) } else { String::new() };
-            writeln!(out, "         {} {}{said}", one.thing, one.at)?;
+            writeln!(out, "         {} {}{said}", one.thing, visible(&one.at))?;
         }
         if n > most {
             writeln!(out, "         and {} more: `--format json` shows all", n - most)?;
