@@ -549,7 +549,8 @@ impl Keeper {
         // One at a time, from what is kept now: the last to end knows of all.
         let _turn = self.shading.lock().unwrap_or_else(PoisonError::into_inner);
         let latest: Vec<_> = self.held().latest.values().flatten().cloned().collect();
-        let shadows = Shadows::among(latest.into_iter().map(|(catalog, _)| catalog));
+        let catalogs = latest.into_iter().map(|(catalog, _)| catalog);
+        let shadows = Shadows::among(catalogs, self.policy.routes());
         let mut held = self.held();
         let (_, shadowing) = self.policy.shadows();
         for (server, kind, name, conflicts) in shadows.all() {

@@ -99,7 +99,8 @@ impl Rehearsal {
             }
         }
         let pins = Pins { mode, ..settings.pins.approving(lock) };
-        policy.shadow(Arc::new(Shadows::among(catalogs.values().cloned())));
+        let shadows = Shadows::among(catalogs.values().cloned(), policy.routes());
+        policy.shadow(Arc::new(shadows));
         policy.pin(Arc::new(pins.clone()));
         Ok(Self { policy, pins, catalogs })
     }

@@ -11,6 +11,7 @@
 
 mod decode;
 mod features;
+mod harmless;
 mod lexicon;
 mod normal;
 mod rules;
@@ -318,7 +319,8 @@ struct Reader {
     reading: Reading,
     /// Which word of the main text begins which string.
     places: Vec<(usize, String)>,
-    alternating: usize,
+    /// Words that change case with every letter, in lower case.
+    alternating: BTreeSet<String>,
     repaired: usize,
 }
 
@@ -339,7 +341,7 @@ impl Reader {
                 cut: false,
             },
             places: Vec::new(),
-            alternating: 0,
+            alternating: BTreeSet::new(),
             repaired: 0,
         }
     }
@@ -371,7 +373,7 @@ impl Reader {
             whole.push_str(&normal.text);
             whole.push('\n');
         }
-        if self.alternating >= 5 {
+        if tokens::are_alternating(&self.alternating) {
             self.reading.tricks.push((Trick::Alternating, "/description".to_owned()));
         }
         if self.repaired >= 4 {
@@ -449,8 +451,8 @@ impl Reader {
         } else {
             tokens::of(text, "\0", &none)
         };
-        self.alternating += alternating;
-        let words = self.repair(words);
+        self.alternating.extend(alternating);
+        let words = harmless::without(self.repair(words));
         let end = |tokens: &mut Vec<Token>| {
             if tokens.last().is_some_and(|last| **last != *".") {
                 tokens.push(".".into());

@@ -30,7 +30,7 @@ use crate::principal::Principal;
 use crate::registry::{Registered, Registry};
 use crate::revoked::Revoked;
 use crate::schema::{Compilable, Compiled};
-use crate::shadow::{Shadowing, Shadows};
+use crate::shadow::{Shadowing, Shadows, SharedRoutes};
 use crate::work::Budget;
 
 pub use expected::Fate;
@@ -255,6 +255,7 @@ pub struct Policy {
     contents: Contents,
     constraints: Vec<Constraint>,
     shadows: ArcSwap<Shadows>,
+    routes: SharedRoutes,
     links: Arc<Links>,
     compiled: Arc<Compiled>,
     registry: Registry,
@@ -290,6 +291,18 @@ impl Policy {
     #[must_use]
     pub fn with_shadowing(self, shadowing: Shadowing) -> Self {
         Self { shadowing, ..self }
+    }
+
+    /// The same, for servers on these routes.
+    #[must_use]
+    pub fn with_routes(self, routes: SharedRoutes) -> Self {
+        Self { routes, ..self }
+    }
+
+    /// Which servers are offered to one client together.
+    #[must_use]
+    pub const fn routes(&self) -> &SharedRoutes {
+        &self.routes
     }
 
     /// The same, with this done about what is said and sent.

@@ -2,19 +2,21 @@
 //! lets the caller declare, what it claims of itself. Nothing is decided by it; `portcullis scan` prints
 //! it with what to do.
 
+use std::borrow::Cow;
+
 use crate::json::{Kind as Shape, Value};
 use crate::pointer::escaped;
 
-/// How much a remark matters.
+/// How much a remark matters to the operator who approves a definition.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Severity {
-    /// Good to know.
+    /// Good to know: what its author could do better.
     Info,
-    /// To be improved.
+    /// To be known before it is granted: rules and constraints can narrow it.
     Low,
     /// To be looked at before it is approved.
     Medium,
-    /// Not to be approved as it is.
+    /// Not to be approved as it is: what the gateway withholds or takes out by default.
     High,
 }
 
@@ -42,7 +44,7 @@ pub struct Remark {
     pub at: String,
     /// What.
     pub note: &'static str,
-    /// What to do.
+    /// What the operator who approves it can do.
     pub fix: &'static str,
 }
 
@@ -51,71 +53,199 @@ const DEEPEST: usize = 16;
 /// Most remarks of one definition.
 const MOST: usize = 100;
 
-/// Names of arguments by what can be done through them: rule, severity, words, note, fix.
-const ARGUMENTS: [(&str, Severity, &[&str], &str, &str); 6] = [
-    (
-        "free-command",
-        Severity::High,
-        &["command", "cmd", "shell", "script", "exec", "bash", "eval", "code"],
-        "an argument that is run",
-        "list the commands in an `enum`, or take structured arguments instead",
-    ),
-    (
-        "free-sql",
-        Severity::High,
-        &["sql", "statement"],
-        "an argument that is a query in a language of its own",
-        "take the values of a prepared statement instead",
-    ),
-    (
-        "free-url",
-        Severity::Medium,
-        &["url", "uri", "endpoint", "webhook", "callback", "host", "hostname", "domain", "proxy"],
-        "an argument that says where to connect to",
-        "give a `pattern` with the hosts that are meant",
-    ),
-    (
-        "free-path",
-        Severity::Medium,
-        &["path", "file", "filename", "filepath", "directory", "dir", "folder"],
-        "an argument that names a file",
-        "give a `pattern` with the folder that is meant, and forbid `..` by a rule",
-    ),
-    (
-        "arbitrary-recipient",
-        Severity::Medium,
-        &["to", "email", "recipient", "recipients", "cc", "bcc", "phone", "iban", "payee"],
-        "an argument that says to whom something goes",
-        "give a `pattern` with the domains that are meant, or a rule with `when`",
-    ),
-    (
-        "self-declared-privilege",
-        Severity::High,
-        &[
-            "admin",
-            "sudo",
-            "root",
-            "privileged",
-            "approved",
-            "authorized",
-            "authorised",
-            "trusted",
-            "bypass",
-            "override",
-            "role",
-            "permissions",
-            "confirmed",
-            "impersonate",
-        ],
-        "an argument with which a caller gives itself a right",
-        "take rights from the caller's token, not from its arguments",
-    ),
+/// What can be done through an argument, told by its name and its type.
+struct ArgumentRule {
+    rule: &'static str,
+    severity: Severity,
+    note: &'static str,
+    fix: &'static str,
+    /// Whether an argument of these words, of the tool of these words, is one.
+    is: fn(argument: &[String], tool: &ToolContext<'_>) -> bool,
+    /// Of which types it is.
+    of: ArgumentTypes,
+}
+
+/// The types of arguments that a remark is made of.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum ArgumentTypes {
+    /// Text that is not listed, and lists of it: by an `enum`, a `const` or a `pattern` the author has said
+    /// what it may be.
+    FreeText,
+    /// Text and booleans.
+    Any,
+}
+
+/// What is asked of the tool that an argument belongs to.
+struct ToolContext<'a> {
+    /// The words of its name.
+    words: Vec<String>,
+    /// The names of the arguments beside it.
+    beside: Vec<Cow<'a, str>>,
+}
+
+/// Remarks on arguments.
+const ARGUMENTS: [ArgumentRule; 7] = [
+    ArgumentRule {
+        rule: "free-command",
+        severity: Severity::Medium,
+        note: "an argument that is run",
+        fix: "grant it to few callers, and limit the argument by `policy.constraints`",
+        is: is_command,
+        of: ArgumentTypes::FreeText,
+    },
+    ArgumentRule {
+        rule: "free-sql",
+        severity: Severity::Medium,
+        note: "an argument that is a query in a language of its own",
+        fix: "give the server an account that may only do what is meant, or limit the argument by `policy.constraints`",
+        is: is_sql,
+        of: ArgumentTypes::FreeText,
+    },
+    ArgumentRule {
+        rule: "free-url",
+        severity: Severity::Low,
+        note: "an argument that says where to connect to",
+        fix: "say in `policy.constraints` which hosts are meant",
+        is: |argument, _| {
+            has(
+                argument,
+                &[
+                    "url", "uri", "endpoint", "webhook", "callback", "host", "hostname", "domain",
+                    "proxy",
+                ],
+            )
+        },
+        of: ArgumentTypes::FreeText,
+    },
+    ArgumentRule {
+        rule: "free-path",
+        severity: Severity::Low,
+        note: "an argument that names a file",
+        fix: "say in `policy.constraints` which folder is meant, if the server does not keep to one by itself",
+        is: |argument, _| {
+            has(argument, &["path", "file", "filename", "filepath", "directory", "dir", "folder"])
+        },
+        of: ArgumentTypes::FreeText,
+    },
+    ArgumentRule {
+        rule: "arbitrary-recipient",
+        severity: Severity::Low,
+        note: "an argument that says to whom something goes",
+        fix: "say in `policy.constraints` which recipients are meant, or in a rule with `when`",
+        is: is_recipient,
+        of: ArgumentTypes::FreeText,
+    },
+    ArgumentRule {
+        rule: "self-declared-privilege",
+        severity: Severity::Medium,
+        note: "an argument with which a caller gives itself a right",
+        fix: "forbid the argument by `policy.constraints`, and take rights from the caller's token",
+        is: is_privilege,
+        of: ArgumentTypes::Any,
+    },
+    ArgumentRule {
+        rule: "self-declared-privilege",
+        severity: Severity::Info,
+        note: "an argument whose name speaks of rights",
+        fix: "see whether a caller gives itself a right by it; if so, limit it by `policy.constraints`",
+        is: |argument, _| {
+            has(argument, &["root", "override", "role", "permissions"])
+                && !is_privilege(argument, &ToolContext::NONE)
+        },
+        of: ArgumentTypes::Any,
+    },
 ];
+
+fn has(words: &[String], any: &[&str]) -> bool {
+    words.iter().any(|word| any.contains(&word.as_str()))
+}
+
+/// Whether it is run: `command`, `shell_command`, `python_code`; not `service_code`. What is called `code` alone is run
+/// if the tool runs something.
+fn is_command(argument: &[String], tool: &ToolContext<'_>) -> bool {
+    const LANGUAGES: [&str; 14] = [
+        "python",
+        "js",
+        "javascript",
+        "typescript",
+        "shell",
+        "bash",
+        "sh",
+        "ruby",
+        "lua",
+        "perl",
+        "php",
+        "powershell",
+        "script",
+        "program",
+    ];
+    const RUNS: [&str; 8] =
+        ["run", "execute", "exec", "eval", "evaluate", "interpret", "shell", "repl"];
+    const COMMANDS: [&str; 6] = ["command", "commands", "cmd", "cmds", "commandline", "script"];
+    const TEXTS: [&str; 5] = ["line", "text", "string", "run", "execute"];
+    match argument {
+        [.., last] if COMMANDS.contains(&last.as_str()) => true,
+        // `command_line`, `command_to_run`; not `command_id`.
+        [first, .., last] if COMMANDS.contains(&first.as_str()) => TEXTS.contains(&last.as_str()),
+        [only] if matches!(only.as_str(), "shell" | "exec" | "bash" | "eval") => true,
+        [only] if only == "code" => has(&tool.words, &RUNS),
+        [.., before, last] if last == "code" => LANGUAGES.contains(&before.as_str()),
+        _ => false,
+    }
+}
+
+/// Whether it is SQL: `sql`, `sql_query`, `statement`; not `bank_statement`.
+fn is_sql(argument: &[String], _: &ToolContext<'_>) -> bool {
+    has(argument, &["sql"]) || argument.iter().map(String::as_str).eq(["statement"])
+}
+
+/// Whether something goes to it. A mail address, a telephone number and `to` name somebody in many tools:
+/// they count in those that send. `to` beside `from` is the end of a range, a relation or a journey.
+fn is_recipient(argument: &[String], tool: &ToolContext<'_>) -> bool {
+    const SENDS: [&str; 16] = [
+        "send", "mail", "email", "message", "sms", "transfer", "pay", "payment", "notify",
+        "invite", "forward", "reply", "share", "call", "fax", "wire",
+    ];
+    let sends = has(&tool.words, &SENDS);
+    match argument {
+        [only] if only == "to" => {
+            sends || !tool.beside.iter().any(|name| matches!(&**name, "from" | "source"))
+        }
+        // `date_to` is no recipient.
+        words if has(words, &["to"]) => false,
+        words if has(words, &["recipient", "recipients", "cc", "bcc", "iban", "payee"]) => true,
+        words => sends && has(words, &["email", "phone"]),
+    }
+}
+
+/// Whether a caller says by it that something is allowed: `is_admin`, `approved`, `bypass_checks`; not
+/// `admin_email`.
+fn is_privilege(argument: &[String], _: &ToolContext<'_>) -> bool {
+    const RIGHTS: [&str; 8] = [
+        "admin",
+        "sudo",
+        "privileged",
+        "approved",
+        "authorized",
+        "authorised",
+        "trusted",
+        "confirmed",
+    ];
+    let last = argument.last().is_some_and(|word| RIGHTS.contains(&word.as_str()));
+    last || has(argument, &["bypass", "impersonate", "sudo"])
+}
+
+impl ToolContext<'_> {
+    /// None that anything is known of.
+    const NONE: Self = Self { words: Vec::new(), beside: Vec::new() };
+}
 
 /// What there is to be said about a tool.
 #[must_use]
 pub fn tool(definition: Value<'_>) -> Vec<Remark> {
-    let mut reviewer = Reviewer { remarks: Vec::new(), open: None, bounds: None };
+    let name = definition.get("name").and_then(Value::as_str).unwrap_or_default();
+    let name = crate::drift::words_of(&name).collect();
+    let mut reviewer = Reviewer { remarks: Vec::new(), name, open: None, bounds: None };
     reviewer.description(definition);
     reviewer.name(definition);
     reviewer.claims(definition);
@@ -123,10 +253,10 @@ pub fn tool(definition: Value<'_>) -> Vec<Remark> {
         Some(schema) => reviewer.input(schema),
         None => reviewer.note(
             "no-input-schema",
-            Severity::Medium,
+            Severity::Low,
             "/inputSchema",
             "it does not say what arguments it takes",
-            "add an `inputSchema`",
+            "pin it, and see what arguments callers send before you grant it widely",
         ),
     }
     reviewer.output(definition);
@@ -135,6 +265,8 @@ pub fn tool(definition: Value<'_>) -> Vec<Remark> {
 
 struct Reviewer {
     remarks: Vec<Remark>,
+    /// The words of the tool's name.
+    name: Vec<String>,
     /// The first schema that admits members it does not name, and the first value without a bound.
     open: Option<String>,
     bounds: Option<String>,
@@ -161,10 +293,10 @@ impl Reviewer {
         if text.trim().len() < 10 {
             return self.note(
                 "no-description",
-                Severity::Medium,
+                Severity::Low,
                 at,
                 "it does not say what it does",
-                "describe what it does, in a sentence or two",
+                "find out what it does before you approve it",
             );
         }
         let anything = [
@@ -180,10 +312,10 @@ impl Reviewer {
         if anything.iter().any(|word| text.contains(word)) {
             self.note(
                 "anything",
-                Severity::Medium,
+                Severity::Low,
                 at,
                 "it says that it does anything",
-                "split it into tools that each do one thing",
+                "grant it to few callers, and limit its arguments by `policy.constraints`",
             );
         }
         let limits = [
@@ -203,7 +335,7 @@ impl Reviewer {
                 Severity::Info,
                 at,
                 "it does not say when it is not to be used",
-                "add a sentence that begins with `Do not use it for`",
+                "nothing; a model chooses better among tools that say so",
             );
         }
     }
@@ -232,31 +364,36 @@ impl Reviewer {
         {
             self.note(
                 "unstable-name",
-                Severity::Low,
+                Severity::Info,
                 "/name",
                 "its name has a version, a date or a random part in it",
-                "give it a name that stays, so that rules and approvals stay good",
+                "expect to change rules and approvals when it is renamed",
             );
         }
     }
 
-    /// A tool that says it only reads, and by its name does more.
+    /// A tool that says it only reads or only adds, and by its name does more. `destructiveHint: false` says
+    /// that it only adds (SPEC 2025-11-25 schema ToolAnnotations): what creates or sends may well say so.
     fn claims(&mut self, definition: Value<'_>) {
         let hint = |name: &str| {
             let annotations = definition.get("annotations")?;
             annotations.get(name)?.as_bool()
         };
-        let name = definition.get("name").and_then(Value::as_str).unwrap_or_default();
-        let writes = [
-            "delete", "remove", "drop", "send", "write", "create", "update", "execute", "run",
-            "pay", "transfer", "deploy", "install", "grant", "revoke", "kill", "purge",
+        const DESTROYS: [&str; 7] =
+            ["delete", "remove", "drop", "purge", "kill", "revoke", "uninstall"];
+        const WRITES: [&str; 10] = [
+            "send", "write", "create", "update", "pay", "transfer", "deploy", "install", "grant",
+            "post",
         ];
+        let name = definition.get("name").and_then(Value::as_str).unwrap_or_default();
         let first = crate::drift::words_of(&name).next().unwrap_or_default();
-        let harmless = hint("readOnlyHint") == Some(true) || hint("destructiveHint") == Some(false);
-        if harmless && writes.contains(&first.as_str()) {
+        let (destroys, writes) =
+            (DESTROYS.contains(&first.as_str()), WRITES.contains(&first.as_str()));
+        let reads = hint("readOnlyHint") == Some(true) && (destroys || writes);
+        if reads || hint("destructiveHint") == Some(false) && destroys {
             self.note(
                 "claims-harmless",
-                Severity::High,
+                Severity::Medium,
                 "/annotations",
                 "it says that it is harmless, and by its name it is not",
                 "do not rely on its annotations: say in the registry what it does",
@@ -274,29 +411,29 @@ impl Reviewer {
         if properties.len() >= 2 && properties.iter().all(|(_, value)| plain(value)) {
             self.note(
                 "plain-strings",
-                Severity::Low,
+                Severity::Info,
                 "/inputSchema/properties",
                 "all arguments are plain strings",
-                "give them types, `enum`, `format` or `pattern`",
+                "say in `policy.constraints` what they may be, where it matters",
             );
         }
         self.schema(schema, "/inputSchema", 0);
         if let Some(at) = self.open.take() {
             self.note(
                 "open-properties",
-                Severity::Low,
+                Severity::Info,
                 &at,
                 "arguments are admitted that have no name here",
-                "add `additionalProperties: false`",
+                "set `undeclaredArguments: enforce` for the server, if only declared ones are meant",
             );
         }
         if let Some(at) = self.bounds.take() {
             self.note(
                 "missing-bounds",
-                Severity::Low,
+                Severity::Info,
                 &at,
                 "a value may be as long or as large as it likes",
-                "add `maxLength`, `maximum` or `maxItems`",
+                "nothing; the limits of the gateway bound every message",
             );
         }
     }
@@ -309,17 +446,17 @@ impl Reviewer {
                 Severity::Medium,
                 at,
                 "a schema inside more schemas than anybody reads",
-                "flatten it",
+                "look at it in parts before you approve it",
             );
         }
         let is_text = |key: &str| schema.get(key).and_then(Value::as_str);
         if is_text("$ref").is_some_and(|to| !to.starts_with('#')) {
             self.note(
                 "remote-ref",
-                Severity::High,
+                Severity::Medium,
                 at,
                 "a part of the schema is somewhere else, and can be another tomorrow",
-                "put the schema here; it is never fetched",
+                "ask for a definition with the schema in it: the gateway does not fetch it and cannot check arguments by it",
             );
         }
         let properties = schema.get("properties");
@@ -329,9 +466,11 @@ impl Reviewer {
         if properties.is_some() && !is_closed && self.open.is_none() {
             self.open = Some(at.to_owned());
         }
+        let beside = properties.into_iter().flat_map(Value::members).map(|(name, _)| name);
+        let tool = ToolContext { words: self.name.clone(), beside: beside.collect() };
         for (name, value) in properties.into_iter().flat_map(Value::members) {
             let at = format!("{at}/properties/{}", escaped(&name));
-            self.argument(&name, value, &at);
+            self.argument(&name, value, &tool, &at);
             self.schema(value, &at, depth + 1);
         }
         for key in ["items", "contains", "additionalProperties", "not"] {
@@ -365,21 +504,10 @@ impl Reviewer {
         }
     }
 
-    fn argument(&mut self, name: &str, value: Value<'_>, at: &str) {
-        let listed = value.get("enum").is_some()
-            || value.get("const").is_some()
-            || value.get("pattern").is_some();
+    fn argument(&mut self, name: &str, value: Value<'_>, tool: &ToolContext<'_>, at: &str) {
         let words: Vec<String> = crate::drift::words_of(name).collect();
-        for (rule, severity, names, note, fix) in ARGUMENTS {
-            let is = words.iter().any(|word| names.contains(&word.as_str()));
-            let declares = rule == "self-declared-privilege";
-            // `to` in `date_to` is no recipient, and neither is a number.
-            let short = words.len() > 1 && names.contains(&"to") && words.iter().any(|w| w == "to");
-            let is_number = matches!(
-                value.get("type").and_then(Value::as_str).as_deref(),
-                Some("integer" | "number")
-            );
-            if is && (declares || !listed) && !short && (declares || !is_number) {
+        for ArgumentRule { rule, severity, note, fix, is, of } in ARGUMENTS {
+            if of.has(value) && is(&words, tool) {
                 self.note(rule, severity, at, note, fix);
             }
         }
@@ -392,18 +520,37 @@ impl Reviewer {
                 Severity::Info,
                 "/outputSchema",
                 "it does not say what it returns",
-                "add an `outputSchema`, so that results can be checked",
+                "nothing; results are looked at as text",
             );
         };
         if admits_html(schema, 0) {
             self.note(
                 "html-output",
-                Severity::Medium,
+                Severity::Info,
                 "/outputSchema",
                 "it returns HTML",
-                "return text or data; markup in a result can carry more than is seen",
+                "see `activeMarkup` under `policy.content`: markup in a result can carry more than is seen",
             );
         }
+    }
+}
+
+impl ArgumentTypes {
+    /// Whether an argument with this schema is of one of them.
+    fn has(self, schema: Value<'_>) -> bool {
+        let is = |value: Value<'_>, wanted: &[&str]| {
+            value.as_str().is_some_and(|kind| wanted.contains(&&*kind))
+        };
+        let listed = ["enum", "const", "pattern"].iter().any(|key| schema.get(key).is_some());
+        let wanted: &[&str] = match self {
+            Self::FreeText if listed => return false,
+            Self::FreeText => &["string", "array"],
+            Self::Any => &["string", "array", "boolean"],
+        };
+        // Several types, and none, are any.
+        schema
+            .get("type")
+            .is_none_or(|kind| is(kind, wanted) || kind.items().any(|kind| is(kind, wanted)))
     }
 }
 
@@ -432,14 +579,18 @@ fn admits_html(schema: Value<'_>, depth: usize) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use super::tool;
+    use super::{Severity, tool};
     use crate::json::{Bounds, Document};
     use serde_json::{Value, json};
 
-    fn rules(definition: &Value) -> Vec<&'static str> {
+    fn remarks(definition: &Value) -> Vec<(&'static str, Severity)> {
         let text = definition.to_string();
         let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
-        tool(document.root()).into_iter().map(|remark| remark.rule).collect()
+        tool(document.root()).into_iter().map(|remark| (remark.rule, remark.severity)).collect()
+    }
+
+    fn rules(definition: &Value) -> Vec<&'static str> {
+        remarks(definition).into_iter().map(|(rule, _)| rule).collect()
     }
 
     fn good() -> Value {
@@ -502,5 +653,77 @@ mod tests {
             let found = argument(ordinary, text());
             assert_eq!(found, [""; 0], "{ordinary}");
         }
+    }
+
+    /// A tool with one argument.
+    fn taking(tool: &str, argument: &str, kind: &str) -> Value {
+        let mut definition = good();
+        definition["name"] = tool.into();
+        definition["inputSchema"]["properties"][argument] =
+            json!({ "type": kind, "maxLength": 9, "maxItems": 9 });
+        definition
+    }
+
+    #[test]
+    fn what_only_sounds_like_it_is_not_remarked_on() {
+        for (tool, argument, kind) in [
+            ("get_quota", "service_code", "string"),
+            ("get_country", "code", "string"),
+            ("get_result", "command_id", "string"),
+            ("analyse", "source_code", "string"),
+            ("profile_app", "focusOnUserCode", "boolean"),
+            ("list_runs", "exec", "boolean"),
+            ("read_report", "bank_statement", "string"),
+            ("get_user", "email", "string"),
+            ("count_days", "date_to", "string"),
+            ("find_owner", "admin_email", "string"),
+            ("count_files", "files", "integer"),
+        ] {
+            assert_eq!(remarks(&taking(tool, argument, kind)), [], "{tool} {argument}");
+        }
+        let mut relation = taking("create_relation", "to", "string");
+        relation["inputSchema"]["properties"]["from"] = json!({ "type": "string", "maxLength": 9 });
+        assert_eq!(remarks(&relation), []);
+    }
+
+    #[test]
+    fn nothing_is_as_grave_as_what_the_gateway_withholds() {
+        let medium = Severity::Medium;
+        for (definition, expected) in [
+            (taking("run", "command", "string"), ("free-command", medium)),
+            (taking("run_code", "code", "string"), ("free-command", medium)),
+            (taking("start", "shellCommand", "string"), ("free-command", medium)),
+            (taking("start", "command_to_run", "string"), ("free-command", medium)),
+            (taking("start", "python_code", "string"), ("free-command", medium)),
+            (taking("query", "sql_query", "string"), ("free-sql", medium)),
+            (taking("query", "statement", "string"), ("free-sql", medium)),
+            (taking("close", "bypass_checks", "boolean"), ("self-declared-privilege", medium)),
+            (taking("get", "repo_path", "string"), ("free-path", Severity::Low)),
+            (taking("get", "url", "string"), ("free-url", Severity::Low)),
+            (taking("send_mail", "to", "array"), ("arbitrary-recipient", Severity::Low)),
+            (taking("send_code", "email", "string"), ("arbitrary-recipient", Severity::Low)),
+            (taking("add", "role", "string"), ("self-declared-privilege", Severity::Info)),
+        ] {
+            assert_eq!(remarks(&definition), [expected], "{definition}");
+        }
+    }
+
+    #[test]
+    fn a_hint_is_doubted_only_where_the_name_says_otherwise() {
+        let doubted = |name: &str, hint: &str, value: bool| {
+            let mut definition = good();
+            definition["name"] = name.into();
+            definition["annotations"] = json!({ hint: value });
+            rules(&definition) == ["claims-harmless"]
+        };
+        for name in ["create_directory", "create_entities", "send_mail", "write_note", "run_query"]
+        {
+            assert!(!doubted(name, "destructiveHint", false), "{name}");
+        }
+        assert!(!doubted("run_query", "readOnlyHint", true));
+        for name in ["delete_file", "purge_queue"] {
+            assert!(doubted(name, "destructiveHint", false) && doubted(name, "readOnlyHint", true));
+        }
+        assert!(doubted("create_file", "readOnlyHint", true));
     }
 }

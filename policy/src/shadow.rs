@@ -5,6 +5,7 @@
 //! rule matches a name byte for byte.
 
 mod likeness;
+mod routes;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -22,6 +23,7 @@ use crate::offer::{Catalog, Offer, Place};
 use crate::pins::Pins;
 
 use likeness::{Forms, Words};
+pub use routes::SharedRoutes;
 
 /// Most things of one server that are compared with others because they are alike at first sight. It is
 /// counted by server, so that none can keep the things of another from being compared; of what is over it
@@ -121,9 +123,10 @@ pub struct Shadowing {
     pub near_names: Mode,
     /// Descriptions and arguments that are nearly the same. Default `audit`.
     pub descriptions: Mode,
-    /// A description that says what is to be done with a tool of another server. Default `enforce`.
+    /// A description that says what is to be done with a tool of another server that is on a route with it.
+    /// Default `enforce`.
     pub directions: Mode,
-    /// A description that names a tool of another server. Default `off`.
+    /// A description that names a tool of another server that is on a route with it. Default `off`.
     pub references: Mode,
     /// Which of two that are alike is shown.
     pub winner: Winner,
@@ -271,9 +274,10 @@ struct Item<'a> {
 }
 
 impl Shadows {
-    /// Compares everything in these catalogues: tools with tools, prompts with prompts.
+    /// Compares everything in these catalogues: tools with tools, prompts with prompts. What a description
+    /// says of tools of other servers counts where `routes` offer both to one client.
     #[must_use]
-    pub fn among(catalogs: impl IntoIterator<Item = Arc<Catalog>>) -> Self {
+    pub fn among(catalogs: impl IntoIterator<Item = Arc<Catalog>>, routes: &SharedRoutes) -> Self {
         let mut all: BTreeMap<_, Vec<Arc<Catalog>>> = BTreeMap::new();
         for catalog in catalogs {
             all.entry((catalog.server().clone(), catalog.kind())).or_default().push(catalog);
@@ -291,7 +295,7 @@ impl Shadows {
                 seen.insert((server.as_str(), offer.name().as_str(), offer.digest()))
             });
             let items: Vec<_> = fresh.map(|(server, offer)| item(server, offer)).collect();
-            let mut finder = Finder { items: &items, found: &mut found };
+            let mut finder = Finder { items: &items, routes, found: &mut found };
             finder.names();
             finder.neighbours();
             finder.prefixes(&servers);
@@ -391,6 +395,7 @@ impl Group {
 
 struct Finder<'a> {
     items: &'a [Item<'a>],
+    routes: &'a SharedRoutes,
     found: &'a mut Conflicts,
 }
 
@@ -537,13 +542,45 @@ impl<'a> Finder<'a> {
                 // What its own server offers too it may well mean, unless it says what is to be done
                 // with it: then it could have been put there as an excuse.
                 let own = named.iter().any(|other| other.server == item.server);
-                let others = named.iter().find(|other| other.server != item.server);
-                if let Some(other) = others.filter(|_| !own) {
-                    let likeness = if *directs { Likeness::Directs } else { Likeness::Names };
-                    self.note(item, likeness, Some((other.server, other.offer.name().as_str())));
+                if !own {
+                    self.speaks_of(item, named, *directs);
+                }
+            }
+            for (word, directs) in &item.words.qualified {
+                let parts = likeness::qualified(word);
+                let named = parts.filter_map(|(server, name)| {
+                    let all = names.get(name)?.iter();
+                    all.copied().find(|other| other.server.as_str() == server)
+                });
+                let named: Vec<_> = named.collect();
+                self.speaks_of(item, &named, *directs);
+            }
+            for (word, directs) in &item.words.tools {
+                let Some(named) = names.get(word.as_str()) else { continue };
+                if !self.has_like(item.server, word) {
+                    self.speaks_of(item, named, *directs);
                 }
             }
         }
+    }
+
+    /// Notes that the description of `item` speaks of the things of other servers among `named`.
+    fn speaks_of(&mut self, item: &Item<'a>, named: &[&Item<'a>], directs: bool) {
+        let routes = self.routes;
+        let is_other = |other: &&&Item<'a>| {
+            other.server != item.server && routes.share(item.server, other.server)
+        };
+        for other in named.iter().filter(is_other) {
+            let likeness = if directs { Likeness::Directs } else { Likeness::Names };
+            self.note(item, likeness, Some((other.server, other.offer.name().as_str())));
+        }
+    }
+
+    /// Whether `server` has a thing whose name is or contains this word: it means its own `web_search` by
+    /// "the search tool".
+    fn has_like(&self, server: &ServerName, word: &str) -> bool {
+        let mut own = self.items.iter().filter(|item| item.server == server);
+        own.any(|item| crate::drift::words_of(item.offer.name().as_str()).any(|part| part == word))
     }
 }
 

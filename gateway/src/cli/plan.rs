@@ -149,7 +149,8 @@ fn kept(plan: Option<&Plan>) -> String {
 fn policy(settings: &mut Settings, surveys: &[Survey], lock: Lock) -> Policy {
     let policy = std::mem::take(&mut settings.policy);
     let catalogs = surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned());
-    policy.shadow(Arc::new(Shadows::among(catalogs)));
+    let shadows = Shadows::among(catalogs, policy.routes());
+    policy.shadow(Arc::new(shadows));
     let (mode, lock) = (settings.pins.mode, Arc::new(lock));
     policy.pin(Arc::new(Pins { mode, ..settings.pins.approving(lock) }));
     policy

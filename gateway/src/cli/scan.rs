@@ -1,7 +1,8 @@
 //! `portcullis scan`: what detectors and a reviewer would say about what servers offer.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
-use std::fmt::Write as _;
+use std::fmt::{self, Write as _};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -11,10 +12,11 @@ use clap::{Args, ValueEnum};
 use policy::drift::visible;
 use policy::inspect::{Detector, Finding};
 use policy::json::{Bounds, Document, Value};
+use policy::mode::Mode;
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
 use policy::review::{self, Severity};
-use policy::shadow::Shadows;
+use policy::shadow::{Likeness, Shadowing, Shadows, SharedRoutes};
 use policy::work::Budget;
 use serde_json::json;
 
@@ -34,21 +36,25 @@ pub(super) struct Scan {
     /// How it is shown.
     #[arg(long, value_enum, default_value_t = Output::Human)]
     format: Output,
-    /// Exit with 6 from this severity on.
+    /// Exit with 6 when something is at least this grave.
     #[arg(long, value_enum, default_value_t = FailOn::High)]
     fail_on: FailOn,
-    /// Show remarks from this severity on.
-    #[arg(long, value_enum, default_value_t = FailOn::Low)]
-    show: FailOn,
+    /// Show what is at least this grave; without it `low` for people, and everything in JSON and SARIF.
+    #[arg(long, value_enum)]
+    show: Option<FailOn>,
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
 enum FailOn {
+    /// Anything at all, what its author could do better included.
     Info,
+    /// What is to be known before it is granted, such as an argument that names a file.
     Low,
+    /// What is to be looked at before it is approved, such as an argument that is run.
     Medium,
+    /// What the gateway withholds or takes out by default, such as planted instructions and secrets.
     High,
-    /// Never.
+    /// Nothing.
     None,
 }
 
@@ -78,48 +84,24 @@ struct Found {
 pub(super) fn run(scan: &Scan) -> ExitCode {
     let read = match &scan.input {
         Some(file) => input(file),
-        None => pin::ask(&scan.which).map(|(_, surveys)| {
-            let failed = surveys.iter().any(|survey| survey.failed.is_some());
-            let incomplete = surveys.iter().any(|survey| !survey.is_complete());
-            let failed = match (failed, incomplete) {
-                (true, _) => Some(super::FAILED),
-                (false, true) => Some(super::INCOMPLETE),
-                (false, false) => None,
-            };
-            let mut found = Vec::new();
-            for survey in &surveys {
-                for hello in &survey.hellos {
-                    if let Some(said) = &hello.instructions {
-                        let of = format!("{}/server", survey.server);
-                        found.extend(
-                            policy::inspect::text(said.value(), &Budget::unlimited())
-                                .into_iter()
-                                .map(|f| {
-                                    detected(
-                                        &of,
-                                        &Finding { at: format!("/instructions{}", f.at), ..f },
-                                    )
-                                }),
-                        );
-                    }
-                }
-            }
-            let catalogs = surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned());
-            (catalogs.collect::<Vec<_>>(), found, failed)
-        }),
+        None => asked(&scan.which),
     };
-    let (catalogs, mut found, failed) = match read {
+    let Scanned { catalogs, routes, mut found, failed } = match read {
         Ok(read) => read,
         Err(code) => return code,
     };
     let count: usize = catalogs.iter().map(|catalog| catalog.offers().len()).sum();
-    found.extend(look(&catalogs));
+    found.extend(look(&catalogs, &routes));
     found.sort_by(|a, b| b.severity.cmp(&a.severity).then_with(|| a.thing.cmp(&b.thing)));
-    let shown = |one: &&Found| scan.show.severity().is_some_and(|least| one.severity >= least);
+    let least = scan.show.unwrap_or(match scan.format {
+        Output::Human => FailOn::Low,
+        Output::Json | Output::Sarif => FailOn::Info,
+    });
+    let shown = |one: &&Found| least.severity().is_some_and(|least| one.severity >= least);
     let shown: Vec<&Found> = found.iter().filter(shown).collect();
     let file = scan.input.as_deref().unwrap_or(&scan.which.config).display().to_string();
     print(&match scan.format {
-        Output::Human => human(&shown, count),
+        Output::Human => human(&shown, count, found.len() - shown.len()),
         Output::Json => as_json(&shown),
         Output::Sarif => as_sarif(&shown, &file),
     });
@@ -130,11 +112,49 @@ pub(super) fn run(scan: &Scan) -> ExitCode {
     failed.map_or(ExitCode::SUCCESS, ExitCode::from)
 }
 
-/// What there is to look at, what was found already, and the code to end with where not all could be read.
-type Read = (Vec<Arc<Catalog>>, Vec<Found>, Option<u8>);
+/// What is scanned.
+#[derive(Default)]
+struct Scanned {
+    /// What servers offer.
+    catalogs: Vec<Arc<Catalog>>,
+    /// Which of them are offered together.
+    routes: SharedRoutes,
+    /// What was found in what they say of themselves.
+    found: Vec<Found>,
+    /// The code to end with where not everything could be read.
+    failed: Option<u8>,
+}
+
+/// What servers say and offer now.
+fn asked(which: &Propose) -> Result<Scanned, ExitCode> {
+    let (settings, surveys) = pin::ask(which)?;
+    let mut found = Vec::new();
+    for survey in &surveys {
+        for said in survey.hellos.iter().filter_map(|hello| hello.instructions.as_ref()) {
+            let of = format!("{}/server", survey.server);
+            for finding in policy::inspect::text(said.value(), &Budget::unlimited()) {
+                let at = format!("/instructions{}", finding.at);
+                found.push(detected(&of, &Finding { at, ..finding }));
+            }
+        }
+    }
+    let unasked = surveys.iter().any(|survey| survey.failed.is_some());
+    let incomplete = surveys.iter().any(|survey| !survey.is_complete());
+    let failed = match (unasked, incomplete) {
+        (true, _) => Some(super::FAILED),
+        (false, true) => Some(super::INCOMPLETE),
+        (false, false) => None,
+    };
+    Ok(Scanned {
+        failed,
+        routes: settings.policy.routes().clone(),
+        catalogs: surveys.iter().flat_map(|survey| survey.catalogs.iter().cloned()).collect(),
+        found,
+    })
+}
 
 /// What stands in a file.
-fn input(file: &Path) -> Result<Read, ExitCode> {
+fn input(file: &Path) -> Result<Scanned, ExitCode> {
     let wrong = |why: &str| complain(&format!("`{}` {why}", file.display()));
     let text = fs::read(file).map_err(|error| wrong(&format!("could not be read: {error}")))?;
     let document = Document::parse(text.into(), &Bounds::ANSWER)
@@ -157,11 +177,11 @@ fn input(file: &Path) -> Result<Read, ExitCode> {
         }
         catalogs.push(Arc::new(Catalog::new(server.clone(), kind, offers)));
     }
-    Ok((catalogs, Vec::new(), None))
+    Ok(Scanned { catalogs, ..Scanned::default() })
 }
 
-/// Everything there is to be said.
-fn look(catalogs: &[Arc<Catalog>]) -> Vec<Found> {
+/// Everything there is to be said about what servers on these routes offer.
+fn look(catalogs: &[Arc<Catalog>], routes: &SharedRoutes) -> Vec<Found> {
     let mut found = Vec::new();
     for catalog in catalogs {
         for offer in catalog.offers() {
@@ -175,7 +195,7 @@ fn look(catalogs: &[Arc<Catalog>]) -> Vec<Found> {
                     severity: Severity::High,
                     at: String::new(),
                     note: "a number in it does not survive canonical form".to_owned(),
-                    fix: "write the number so that a double holds it, or as a string",
+                    fix: "it cannot be approved: ask for a definition whose numbers a double holds",
                 });
             }
             if offer.kind() != Kind::Tool {
@@ -191,16 +211,16 @@ fn look(catalogs: &[Arc<Catalog>]) -> Vec<Found> {
             }));
         }
     }
-    let shadows = Shadows::among(catalogs.iter().cloned());
+    let shadows = Shadows::among(catalogs.iter().cloned(), routes);
     for (server, kind, name, conflicts) in shadows.all() {
         for conflict in conflicts {
             found.push(Found {
                 thing: format!("{server}/{}/{}", kind.list(), visible(name)),
                 rule: "shadowing",
-                severity: Severity::Medium,
+                severity: likeness(conflict.likeness),
                 at: "/name".to_owned(),
                 note: conflict.to_string(),
-                fix: "rename it, or say in `policy.shadowing` which of the two is shown",
+                fix: "approve only the one that is meant, or say in `policy.shadowing` which of the two is shown",
             });
         }
     }
@@ -211,33 +231,37 @@ fn detected(of: &str, finding: &Finding) -> Found {
     let (severity, fix) = match finding.detector {
         Detector::PlantedInstructions => (
             Severity::High,
-            "do not approve it; ask who wrote it, and have it say only what the tool does",
+            "do not approve it before you have read it and asked who wrote it; the gateway withholds it",
         ),
-        Detector::HiddenCharacters | Detector::DisguisedText => {
-            (Severity::High, "have it written in characters that are shown")
-        }
-        Detector::ToolNames => {
-            (Severity::Medium, "have it renamed: 1 to 128 of letters, digits, `_`, `-`, `.`")
-        }
-        Detector::ResourceUris => (
+        Detector::HiddenCharacters | Detector::DisguisedText => (
+            Severity::High,
+            "do not approve it: what it says is not what is seen, and the gateway withholds it",
+        ),
+        Detector::ToolNames => (
             Severity::Medium,
-            "have the URI written in its canonical form: see `docs/policy.md`, \"Resources\"",
+            "the gateway withholds it: ask for another name, or set `policy.definitions.toolNames`",
         ),
+        Detector::ResourceUris => {
+            (Severity::Medium, "the gateway withholds it: see `docs/policy.md`, \"Resources\"")
+        }
         Detector::ActiveMarkup => {
-            (Severity::Medium, "have it written as plain text or plain Markdown")
+            (Severity::Medium, "look at it; the gateway takes the markup out and shows the rest")
         }
-        Detector::Secrets => {
-            (Severity::High, "have the secret revoked, and taken out of the definition")
-        }
-        Detector::InternalUrls => {
-            (Severity::Medium, "have the address taken out of the definition")
-        }
-        Detector::OversizedText => (Severity::Low, "have it shortened to what a person would read"),
-        Detector::WriteScopes => {
-            (Severity::High, "have it ask for scopes that read, or say that it changes something")
-        }
+        Detector::Secrets => (
+            Severity::High,
+            "tell its owner to revoke it; the gateway replaces it in what is shown",
+        ),
+        Detector::InternalUrls => (
+            Severity::Medium,
+            "see whether a client may know the address; `policy.definitions.internalUrls` takes it out",
+        ),
+        Detector::OversizedText => (Severity::Low, "read it to its end before you approve it"),
+        Detector::WriteScopes => (
+            Severity::High,
+            "do not approve it before its scopes only read, or it says that it changes something; the gateway withholds it",
+        ),
         Detector::Identifiers | Detector::Contacts => {
-            (Severity::Medium, "have the data of persons taken out of the definition")
+            (Severity::Medium, "see whether a client may see the data of persons that stand in it")
         }
         // What is found in lists, pins and messages, and not by looking at one definition.
         _ => (Severity::Medium, "see `docs/pins.md`"),
@@ -246,21 +270,78 @@ fn detected(of: &str, finding: &Finding) -> Found {
     Found { thing: of.to_owned(), rule, severity, at, note: finding.note.to_string(), fix }
 }
 
-fn human(found: &[&Found], count: usize) -> String {
+/// How grave it is that something could be taken for something else: what is withheld by default, what is
+/// recorded, and the rest.
+fn likeness(likeness: Likeness) -> Severity {
+    match Shadowing::default().of(likeness) {
+        Mode::Enforce => Severity::High,
+        Mode::Audit => Severity::Medium,
+        Mode::Off => Severity::Info,
+    }
+}
+
+/// Most places of one kind that are shown to people; all of those that are `high`.
+const PLACES: usize = 5;
+
+/// Findings by severity, kind and what is said of them; `hidden` are not shown.
+fn human(found: &[&Found], count: usize, hidden: usize) -> String {
     let mut out = String::new();
     let mut counts: BTreeMap<Severity, usize> = BTreeMap::new();
+    let mut groups: BTreeMap<Alike, Vec<&Found>> = BTreeMap::new();
     for one in found {
         *counts.entry(one.severity).or_default() += 1;
-        let Found { thing, rule, severity, at, note, fix } = one;
-        writeln!(out, "{:<7}{thing} {at}: {rule}: {}", severity.as_str(), visible(note))
-            .unwrap_or_default();
-        writeln!(out, "       {fix}").unwrap_or_default();
+        groups.entry(Alike::of(one)).or_default().push(one);
+    }
+    for (group, all) in &groups {
+        group.write(all, &mut out).unwrap_or_default();
     }
     let counts: Vec<String> =
         counts.iter().rev().map(|(severity, n)| format!("{n} {}", severity.as_str())).collect();
     let counts = if counts.is_empty() { "nothing found".to_owned() } else { counts.join(", ") };
-    writeln!(out, "{count} definitions: {counts}").unwrap_or_default();
+    let more = match hidden {
+        0 => String::new(),
+        n => format!("; {n} more with `--show info`"),
+    };
+    writeln!(out, "{count} definitions: {counts}{more}").unwrap_or_default();
     out
+}
+
+/// Findings of one kind.
+#[derive(PartialEq, Eq, PartialOrd, Ord)]
+struct Alike {
+    /// The gravest first.
+    severity: Reverse<Severity>,
+    rule: &'static str,
+    fix: &'static str,
+    /// What is said of all of them; empty where it differs.
+    note: String,
+}
+
+impl Alike {
+    fn of(one: &Found) -> Self {
+        // What says something else of each place is no heading.
+        let differs = one.severity == Severity::High || one.rule == "shadowing";
+        let note = if differs { String::new() } else { visible(&one.note) };
+        Self { severity: Reverse(one.severity), rule: one.rule, fix: one.fix, note }
+    }
+
+    fn write(&self, all: &[&Found], out: &mut String) -> fmt::Result {
+        let Self { severity, rule, fix, note } = self;
+        let said = if note.is_empty() { String::new() } else { format!(": {note}") };
+        let n = all.len();
+        let findings = if n == 1 { "finding" } else { "findings" };
+        writeln!(out, "{:<7}{rule}{said} ({n} {findings})", severity.0.as_str())?;
+        let most = if severity.0 == Severity::High { n } else { PLACES };
+        for one in all.iter().take(most) {
+            let said =
+                if note.is_empty() { format!(": {}", visible(&one.note)) } else { String::new() };
+            writeln!(out, "         {} {}{said}", one.thing, visible(&one.at))?;
+        }
+        if n > most {
+            writeln!(out, "         and {} more: `--format json` shows all", n - most)?;
+        }
+        writeln!(out, "       what to do: {fix}")
+    }
 }
 
 fn as_json(found: &[&Found]) -> String {

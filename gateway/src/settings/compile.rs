@@ -9,6 +9,8 @@ use std::time::{Duration, SystemTime};
 
 use aws_lc_rs::digest;
 use policy::config::Known;
+use policy::name::ServerName;
+use policy::shadow::SharedRoutes;
 
 use super::clashes::Files;
 use super::customary::Exposure;
@@ -18,7 +20,8 @@ use super::revoked::RevokedError;
 use super::variables::Lookup;
 use super::yaml::Node;
 use super::{
-    Log, Ops, Own, Program, Purpose, Reach, SecretCommand, SecretRef, Settings, Terminal, revoked,
+    Log, Ops, Own, Program, Purpose, Reach, Route, SecretCommand, SecretRef, Server, Settings,
+    Terminal, revoked,
 };
 use crate::clock::{Clock as _, System};
 
@@ -103,7 +106,9 @@ pub(super) fn settings(
         compiler.prefixed_names(policy, "/policy", &names);
     }
     let registry = compiler.registry(raw.registry, folder, &names);
-    let policy = policy.map(|policy| policy.with_registry(registry)).map_err(|problems| {
+    let shared = shared(&routes, &servers);
+    let policy = policy.map(|policy| policy.with_registry(registry).with_routes(shared));
+    let policy = policy.map_err(|problems| {
         for policy::config::Problem { at, message, help } in problems {
             compiler.report(&format!("/policy{at}"), message, help);
         }
@@ -155,6 +160,14 @@ pub(super) fn settings(
         }),
         Ok(_) | Err(()) => Err(compiler.problems),
     }
+}
+
+/// Which servers are offered to one client together.
+fn shared(routes: &[Route], servers: &[Server]) -> SharedRoutes {
+    let names = |route: &Route| -> Vec<ServerName> {
+        route.servers.iter().filter_map(|at| servers.get(*at)).map(|s| s.name.clone()).collect()
+    };
+    SharedRoutes::of(routes.iter().map(names))
 }
 
 /// The digest of each section, to tell what has changed.

@@ -16,6 +16,10 @@ const WORDS: usize = 500;
 const STARTS: usize = 4;
 /// What stands between words in names.
 const SEPARATORS: [char; 7] = ['_', '-', '.', '/', ':', ' ', '\\'];
+/// Fewest letters of a name that a description is taken to name.
+const FEWEST_LETTERS: usize = 4;
+/// How many words before and behind a name say what is to be done with it.
+const AROUND: usize = 8;
 /// Words that say what is to be done with what is named beside them.
 const DIRECTIONS: [&str; 22] = [
     "before",
@@ -136,26 +140,31 @@ pub(super) struct Words {
     sequence: Vec<u64>,
     pub(super) all: BTreeSet<u64>,
     parameters: BTreeSet<u64>,
-    /// Names of things in the description, and whether it says what is to be done with them.
+    /// Names of things in the description, and whether it says what is to be done with them. A word of the
+    /// language is one only in quotes or before parentheses.
     pub(super) identifiers: BTreeMap<String, bool>,
+    /// The same, of names behind the name of their server.
+    pub(super) qualified: BTreeMap<String, bool>,
+    /// The same, of words of the language that are said to be a tool: "the search tool".
+    pub(super) tools: BTreeMap<String, bool>,
 }
 
 impl Words {
     pub(super) fn of(definition: Value<'_>) -> Self {
         let text = definition.get("description").and_then(Value::as_str).unwrap_or_default();
-        let edge = |c: char| !c.is_alphanumeric() && c != '_';
         let words: Vec<&str> = text.split_whitespace().take(WORDS).collect();
-        let mut identifiers = BTreeMap::new();
+        let (mut identifiers, mut qualified, mut tools) =
+            (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         for (at, raw) in words.iter().enumerate() {
             let word = raw.trim_matches(edge);
-            if !is_identifier(raw, word) {
-                continue;
+            if self::qualified(word).next().is_some() {
+                *qualified.entry(word.to_owned()).or_default() |= is_directed(&words, at);
             }
-            let near =
-                words.get(at.saturating_sub(8)..(at + 9).min(words.len())).unwrap_or_default();
-            let plain = |word: &&str| word.trim_matches(edge).to_lowercase();
-            let directs = near.iter().map(plain).any(|word| DIRECTIONS.contains(&&*word));
-            *identifiers.entry(word.to_owned()).or_default() |= directs;
+            if is_identifier(raw, word) {
+                *identifiers.entry(word.to_owned()).or_default() |= is_directed(&words, at);
+            } else if is_called_a_tool(&words, at) {
+                *tools.entry(word.to_lowercase()).or_default() |= is_directed(&words, at);
+            }
         }
         let sequence: Vec<u64> = words
             .iter()
@@ -169,7 +178,7 @@ impl Words {
         let parameters = properties.into_iter().flat_map(Value::members).map(|(name, _)| name);
         let parameters = parameters.chain(named).map(|name| hash(&name)).collect();
         let all = sequence.iter().copied().collect();
-        Self { sequence, all, parameters, identifiers }
+        Self { sequence, all, parameters, identifiers, qualified, tools }
     }
 
     /// Every so many words in a row.
@@ -192,13 +201,50 @@ impl Words {
     }
 }
 
+/// What does not belong to a word at its ends.
+fn edge(c: char) -> bool {
+    !c.is_alphanumeric() && c != '_'
+}
+
+/// Whether words around the one at `at` say that something is to be done with it.
+fn is_directed(words: &[&str], at: usize) -> bool {
+    let near = words
+        .get(at.saturating_sub(AROUND)..(at + AROUND + 1).min(words.len()))
+        .unwrap_or_default();
+    let plain = |word: &&str| word.trim_matches(edge).to_lowercase();
+    near.iter().map(plain).any(|word| DIRECTIONS.contains(&&*word))
+}
+
+/// Whether the word at `at`, a word of the language, is said to be a tool that is known already: "the search
+/// tool", and not "a search tool" or "this search tool", which speak of the thing itself.
+fn is_called_a_tool(words: &[&str], at: usize) -> bool {
+    let word = |at: Option<usize>| {
+        let word = at.and_then(|at| words.get(at)).copied().unwrap_or_default();
+        word.trim_matches(edge).to_lowercase()
+    };
+    // What stands between two sentences belongs to neither.
+    let joined =
+        words.get(at).is_some_and(|word| !word.ends_with(['.', ',', ';', ':', '!', '?', ')']));
+    let is_tool = matches!(&*word(at.checked_add(1)), "tool" | "tools" | "function" | "endpoint");
+    joined && is_tool && word(at.checked_sub(1)) == "the" && word(Some(at)).len() >= FEWEST_LETTERS
+}
+
+/// The server and the thing that a word names, in every way in which it can be read: `files__search`,
+/// `files.search`, `files/search`, `files:search`.
+pub(super) fn qualified(word: &str) -> impl Iterator<Item = (&str, &str)> {
+    let parts = ["__", ".", "/", "::", ":"].into_iter().filter_map(|sign| word.split_once(sign));
+    parts.filter(|(server, name)| {
+        !server.is_empty() && name.starts_with(|c: char| c.is_alphanumeric() || c == '_')
+    })
+}
+
 /// Whether a word is the name of something and not a word of the language.
 fn is_identifier(raw: &str, word: &str) -> bool {
     let inner = word.trim_matches('_');
     let camel =
         inner.chars().zip(inner.chars().skip(1)).any(|(a, b)| a.is_lowercase() && b.is_uppercase());
     let quoted = raw.starts_with(['`', '"', '\'']) || raw.ends_with("()");
-    inner.len() >= 4 && (inner.contains('_') || camel || quoted)
+    inner.len() >= FEWEST_LETTERS && (inner.contains('_') || camel || quoted)
 }
 
 fn hash(value: &(impl std::hash::Hash + ?Sized)) -> u64 {
