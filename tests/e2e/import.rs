@@ -30,7 +30,12 @@ fn valid(output: &Output, folder: &Folder) -> String {
         .args(["validate", "--elsewhere"])
         .arg(&file)
         .envs(variables.map(|name| {
-            (name.to_owned(), if name.ends_with("_URL") { "https://example.com/" } else { "x" })
+            let value = match name {
+                name if name.ends_with("_URL") => "https://example.com/",
+                name if name.ends_with("_CWD") => "/srv",
+                _ => "x",
+            };
+            (name.to_owned(), value)
         }))
         .output()
         .unwrap();
@@ -130,6 +135,57 @@ fn wherever_a_secret_stands_it_is_not_written() {
         r#"{name: "NEXT", fromEnv: "V1PASSWORD_NEXT"}"#,
     ] {
         assert!(yaml.contains(line), "{line}\n{yaml}");
+    }
+}
+
+#[test]
+fn a_secret_in_a_name_a_folder_a_command_or_a_list_of_tools_is_not_written() {
+    for secret in [
+        "ghp_aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5",
+        "AKIAQYLPMN5HHHFPZAM2",
+        "hunter2pass",
+        "s3cr3t-Value-99",
+        "1234567890",
+        "abcdefghijklmnop",
+    ] {
+        let folder = Folder::new();
+        let text = format!(
+            r#"{{"mcpServers": {{
+              "one": {{"command": "/opt/server", "cwd": "/srv/{secret}", "env": {{"{secret}": "1", "LEVEL": "info",
+                  "X": "${{{secret}}}"}}, "args": ["${{{secret}}}"], "alwaysAllow": ["{secret}", "read_file"]}},
+              "two": {{"command": "{secret}", "alwaysAllow": ["{secret}"], "cwd": "/srv/files"}},
+              "three": {{"url": "https://example.com/mcp", "headers": {{"X-{secret}": "1", "X-Level": "info"}},
+                  "env_http_headers": {{"{secret}": "A", "X-B": "{secret}"}}, "bearer_token_env_var": "{secret}"}},
+              "four": {{"command": "/opt/{secret}/run"}},
+              "five": {{"command": "/opt/{secret}/npx", "args": ["evil"], "cwd": "{secret}/work"}}
+            }}}}"#
+        );
+        let output = imported(&folder, ".mcp.json", &text, &[]);
+        let yaml = valid(&output, &folder);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!yaml.contains(secret) && !said.contains(secret), "{yaml}{said}");
+        for line in [
+            r#"workingDirectory: "${ONE_CWD}""#,
+            r#"workingDirectory: "/srv/files""#,
+            r#"command: "/opt/server""#,
+            r#"command: "${TWO_COMMAND}""#,
+            r#"command: "${FOUR_COMMAND}""#,
+            r#"command: "${FIVE_COMMAND}""#,
+            r#"workingDirectory: "${FIVE_CWD}""#,
+            r#"{name: "LEVEL", value: "info"}"#,
+            r#"{name: "X-Level", value: "info"}"#,
+            r#"{name: "X-B", fromEnv: "THREE_X_B"}"#,
+            r#"servers: [one], tools: ["read_file"]"#,
+            r#"servers: [four], tools: ["*"], prompts: ["*"], resources: ["*"]"#,
+        ] {
+            assert!(yaml.contains(line), "{line}\n{yaml}");
+        }
+        // Of the tools that were listed none is left, so none is allowed.
+        assert!(!yaml.contains("local-two"), "{yaml}");
+        assert!(said.contains("`two`: none of the tools"), "{said}");
+        assert!(said.contains("a name could be a secret"), "{said}");
+        // A runner of packages is still known for one.
+        assert!(said.contains("warning: `five`: `evil` names no version"), "{said}");
     }
 }
 

@@ -1,5 +1,6 @@
 //! What clients have configured, as a configuration of the gateway. Nothing is started, nothing is
-//! trusted, and no secret is printed or kept: where one stands, a reference to a variable takes its place.
+//! trusted, and no secret is printed or kept: where one stands, a reference to a variable takes its place;
+//! of variables, headers and tools whose names could be secrets it is said how many were left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::env;
@@ -16,8 +17,9 @@ use serde_json::{Map, Value, json};
 use self::familiar::{Candidate, imitation};
 use self::runners::{container, module, packages, unpinned};
 use self::secrets::{
-    At, Places, at_home, is_command, is_plain, is_plain_argument, is_plain_around, is_plain_url,
-    placeholders, variable_name, without_placeholders,
+    At, Places, at_home, has_plain_references, is_command, is_plain, is_plain_argument,
+    is_plain_around, is_plain_command, is_plain_folder, is_plain_name, is_plain_url, placeholders,
+    variable_name, without_placeholders,
 };
 use gateway::egress;
 use policy::drift::visible;
@@ -141,6 +143,7 @@ impl Whose {
 struct Found {
     url: Option<String>,
     old: bool,
+    /// As it is written, with references to variables.
     command: Option<String>,
     args: Vec<String>,
     env: Vec<(String, Said)>,
@@ -148,16 +151,12 @@ struct Found {
     /// The variable with what it is shown in `Authorization`, and what stands before that.
     token: Option<(String, &'static str)>,
     directory: Option<String>,
-    tools: Vec<String>,
+    /// The tools that may be used without being asked about; `None` for all.
+    tools: Option<Vec<String>>,
     /// What it looks like and is not.
     like: Option<familiar::Imitation>,
-}
-
-impl Found {
-    /// The package or image that it takes without a version.
-    fn unpinned(&self) -> Option<&str> {
-        unpinned(self.command.as_deref()?, &self.args)
-    }
+    /// The package or image that it takes without a version, as it is written.
+    unpinned: Option<String>,
 }
 
 /// The file that is imported.
@@ -233,6 +232,24 @@ impl Told {
         own
     }
 
+    /// Says that `count` entries of `key` were left out whose names could be secrets, without the names.
+    fn left_out(&mut self, server: &str, count: usize, key: &str) {
+        if count > 0 {
+            self.notes.push(format!(
+                "`{server}`: {count} of `{key}` left out, because a name could be a secret; \
+                 add by hand what is none"
+            ));
+        }
+    }
+
+    /// The variable that the file names for `name` of `server`; one of its own where that name could be a secret.
+    fn known(&mut self, server: &str, name: &str, variable: &str, what: String) -> String {
+        match is_plain_name(variable) {
+            true => variable.to_owned(),
+            false => self.variable(server, name, what),
+        }
+    }
+
     /// Notes variables that the file names itself: those have to be set, too.
     fn named(&mut self, variables: &[String]) {
         // These are set wherever a program is started.
@@ -290,11 +307,11 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
                      --accept {clean}"
                 ));
             }
-            Ok(server) if import.require_pinned && server.unpinned().is_some() => {
+            Ok(server) if import.require_pinned && server.unpinned.is_some() => {
                 told.variables = before;
                 told.notes.push(format!(
                     "`{clean}` was left out: `{}` names no version, so whatever was published last would run",
-                    server.unpinned().unwrap_or_default(),
+                    server.unpinned.unwrap_or_default(),
                 ));
             }
             Ok(server) => {
@@ -410,17 +427,22 @@ fn listed(root: &Value) -> Vec<(String, &Map<String, Value>)> {
 
 /// What its user should know of a server that is imported.
 fn remarks(name: &str, server: &Found, told: &mut Told) {
-    if let Some(package) = server.unpinned() {
+    if let Some(package) = &server.unpinned {
         told.warnings.push(format!(
             "`{name}`: `{package}` names no version, so whatever was published last runs, and its definitions \
              change with it; write the version that you have looked at"
         ));
     }
-    if !server.tools.is_empty() {
-        told.notes.push(format!(
+    match server.tools.as_deref() {
+        None => {}
+        Some([]) => told.notes.push(format!(
+            "`{name}`: none of the tools that the client allows could be taken along, so nothing is allowed; \
+             write a rule for those that you mean"
+        )),
+        Some(_) => told.notes.push(format!(
             "`{name}`: the tools that the client allows are allowed, and no other tools, no prompts and no \
              resources; the rule `local-{name}` says so"
-        ));
+        )),
     }
 }
 
@@ -436,21 +458,17 @@ fn found(
         return Err("it is switched off".to_owned());
     }
     let text = |key: &str| server.get(key).and_then(Value::as_str).map(str::to_owned);
-    let list = |key: &str| -> Vec<String> {
-        let list = server.get(key).and_then(Value::as_array).into_iter().flatten();
-        list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
-    };
     // opencode has the program and its arguments in one list.
-    let mut line = list("command");
+    let mut line = texts(server, "command");
     let command = match text("command") {
         Some(command) => Some(command),
         None if line.is_empty() => None,
         None => Some(line.remove(0)),
     };
-    line.extend(list("args"));
+    line.extend(texts(server, "args"));
     let mut scheme = "";
     let mut secrets = |key: &str, what: &str| -> Vec<(String, Said)> {
-        let members = server.get(key).and_then(Value::as_object).into_iter().flatten();
+        let members = plain_members(name, server, key, told).into_iter();
         let member = |(variable, value): (&String, &Value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
             // The gateway says the scheme itself.
@@ -469,13 +487,11 @@ fn found(
     env.extend(secrets("environment", "the environment"));
     let mut headers = secrets("headers", "the header");
     headers.extend(secrets("http_headers", "the header"));
-    for (header, variable) in
-        server.get("env_http_headers").and_then(Value::as_object).into_iter().flatten()
-    {
-        let variable = variable.as_str().unwrap_or_default().to_owned();
-        headers.push((header.clone(), Said::Variable(variable)));
-    }
-    let mut token = text("bearer_token_env_var").map(|variable| (variable, "Bearer "));
+    headers.extend(referred_headers(name, server, told));
+    let mut token = text("bearer_token_env_var").map(|variable| {
+        let what = format!("the token of `{name}`");
+        (told.known(name, "token", &variable, what), "Bearer ")
+    });
     headers.retain(|(header, said)| match said {
         Said::Variable(variable) if header.eq_ignore_ascii_case("authorization") => {
             token = Some((variable.clone(), scheme));
@@ -487,11 +503,7 @@ fn found(
     if command.as_deref().is_some_and(|command| !is_command(command)) {
         return Err("its command is more than a program; give the rest in `args`".to_owned());
     }
-    let command = command.map(|command| {
-        let (command, variables) = placeholders(&command, &told.file.places);
-        told.named(&variables);
-        command
-    });
+    // What it runs is told by its name, also where that is not written.
     let program = command.as_deref().unwrap_or_default();
     let (packages, container) = (packages(program, &line), container(program, &line));
     let module = module(program, &line);
@@ -505,7 +517,7 @@ fn found(
         };
         argument(name, (n, at, arg), told)
     });
-    let args = args.collect();
+    let args: Vec<String> = args.collect();
     let url = text("url").or_else(|| text("serverUrl"));
     if url.as_deref().is_some_and(|url| url.contains('@')) {
         return Err("there is a credential in its URL; show it in a header".to_owned());
@@ -524,25 +536,86 @@ fn found(
             "`{name}`: its `envFile` is not read; set the variables in it, and name them under `env`"
         ));
     }
-    let tools = ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"];
     Ok(Found {
         old: text("type").is_some_and(|kind| kind == "sse"),
         url,
-        command,
+        unpinned: unpinned(program, &args).map(str::to_owned),
+        command: command.as_deref().map(|command| written_command(name, command, told)),
         args,
         env,
         headers,
         token,
-        directory: text("cwd").map(|path| directory(&path, told)),
-        tools: tools.iter().flat_map(|key| list(key)).filter(|tool| tool != "*").collect(),
+        directory: text("cwd").map(|path| directory(name, &path, told)),
+        tools: tools(name, server, told),
         like,
     })
+}
+
+/// The texts in a list of a server; none where there is no list.
+fn texts(server: &Map<String, Value>, key: &str) -> Vec<String> {
+    let list = server.get(key).and_then(Value::as_array).into_iter().flatten();
+    list.filter_map(|item| item.as_str().map(str::to_owned)).collect()
+}
+
+/// The members of a server's object whose names can be written down; says how many others there are.
+fn plain_members<'a>(
+    name: &str,
+    server: &'a Map<String, Value>,
+    key: &str,
+    told: &mut Told,
+) -> Vec<(&'a String, &'a Value)> {
+    let members = server.get(key).and_then(Value::as_object).into_iter().flatten();
+    let (plain, odd): (Vec<_>, Vec<_>) = members.partition(|(member, _)| is_plain_name(member));
+    told.left_out(name, odd.len(), key);
+    plain
+}
+
+/// The headers for which the client names variables.
+fn referred_headers(
+    name: &str,
+    server: &Map<String, Value>,
+    told: &mut Told,
+) -> Vec<(String, Said)> {
+    let mut headers = Vec::new();
+    for (header, variable) in plain_members(name, server, "env_http_headers", told) {
+        let variable = variable.as_str().unwrap_or_default();
+        let what = format!("what stands for the header `{}` of `{name}`", visible(header));
+        headers.push((header.clone(), Said::Variable(told.known(name, header, variable, what))));
+    }
+    headers
+}
+
+/// The tools that the client uses without asking; `None` where it lists none, or says that it is all of them.
+fn tools(name: &str, server: &Map<String, Value>, told: &mut Told) -> Option<Vec<String>> {
+    let mut taken = None;
+    for key in ["alwaysAllow", "autoApprove", "enabled_tools", "allowedTools"] {
+        let listed = texts(server, key).into_iter().filter(|tool| tool != "*");
+        // A pattern is judged by the words in it.
+        let (plain, odd): (Vec<_>, Vec<_>) =
+            listed.partition(|tool| is_plain_name(&tool.replace('*', "_")));
+        told.left_out(name, odd.len(), key);
+        if !plain.is_empty() || !odd.is_empty() {
+            taken.get_or_insert_with(Vec::new).extend(plain);
+        }
+    }
+    taken
+}
+
+/// The program of a server as it is written: one that is not in plain words becomes a variable.
+fn written_command(server: &str, command: &str, told: &mut Told) -> String {
+    if is_plain_command(command) {
+        let (text, variables) = placeholders(command, &told.file.places);
+        told.named(&variables);
+        return text;
+    }
+    let variable = told.variable(server, "command", format!("the command of `{server}`"));
+    format!("${{{variable}}}")
 }
 
 /// The URL of a server: one that could let in whoever knows it becomes a variable.
 fn address(server: &str, url: &str, told: &mut Told) -> String {
     let bare = without_placeholders(url);
-    if bare.is_empty() || is_plain_url(&bare) {
+    if has_plain_references(url) && (bare.is_empty() || is_plain_url(&bare)) {
         let (url, variables) = placeholders(url, &told.file.places);
         told.named(&variables);
         return url;
@@ -556,14 +629,17 @@ fn said((server, name): (&str, &str), value: &str, what: &str, told: &mut Told) 
     let value = &at_home(value);
     let (rest, variables) = placeholders(value, &told.file.places);
     let bare = without_placeholders(value);
-    if let ([variable], true) = (&variables[..], rest == format!("${{{}}}", variables.join(""))) {
+    let known = has_plain_references(value);
+    if let ([variable], true) = (&variables[..], rest == format!("${{{}}}", variables.join("")))
+        && known
+    {
         told.named(&variables);
         return Said::Variable(variable.clone());
     }
     if bare == *value && is_plain(name, value) {
         return Said::Plain(value.clone());
     }
-    if bare != *value && is_plain_around(name, &bare) {
+    if known && bare != *value && is_plain_around(name, &bare) {
         told.named(&variables);
         return Said::Mixed(rest);
     }
@@ -576,8 +652,10 @@ fn argument(server: &str, (n, at, text): (usize, At<'_>, &str), told: &mut Told)
     let text = &*at_home(text);
     let (rest, variables) = placeholders(text, &told.file.places);
     let bare = without_placeholders(text);
+    let known = has_plain_references(text);
     // What is a reference already stays one.
-    if let [variable] = &variables[..]
+    if known
+        && let [variable] = &variables[..]
         && rest == format!("${{{variable}}}")
     {
         told.named(&variables);
@@ -587,12 +665,12 @@ fn argument(server: &str, (n, at, text): (usize, At<'_>, &str), told: &mut Told)
         return text.replace("${", "$${");
     }
     let secret = matches!(at, At::After(flag) if flag.starts_with('-') && !is_plain(flag, "info"));
-    if bare != text && !secret && is_plain_around("", &bare) {
+    if known && bare != text && !secret && is_plain_around("", &bare) {
         told.named(&variables);
         return rest;
     }
     // A container is told that there is such a mount; where its folders are is known.
-    if at == At::Mount && bare != text && is_plain_argument(at, &located(text, told)) {
+    if known && at == At::Mount && bare != text && is_plain_argument(at, &located(text, told)) {
         told.named(&variables);
         return rest;
     }
@@ -618,9 +696,13 @@ fn located(text: &str, told: &Told) -> String {
     variables.iter().fold(text, |text, name| text.replace(&format!("${{{name}}}"), "/home/x"))
 }
 
-/// Where a program is started: an absolute folder.
-fn directory(path: &str, told: &mut Told) -> String {
+/// Where a program is started: an absolute folder, or a variable for one that is not in plain words.
+fn directory(server: &str, path: &str, told: &mut Told) -> String {
     let path = at_home(path);
+    if !is_plain_folder(&path) {
+        let what = format!("the folder that `{server}` is started in");
+        return format!("${{{}}}", told.variable(server, "cwd", what));
+    }
     let (text, variables) = placeholders(&path, &told.file.places);
     told.named(&variables);
     if path.starts_with(['/', '$']) {
@@ -708,20 +790,30 @@ fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> Strin
     for name in &names {
         writeln!(out, "  - {{path: /{name}, servers: [{name}]}}").unwrap_or_default();
     }
-    out.push_str("policy:\n  rules:\n");
+    out.push_str(&written_rules(servers));
+    out.push_str("audit:\n  sinks:\n    - {name: file, file: audit.jsonl}\n");
+    out
+}
+
+/// What the servers may be used for. Where tools were listed and none of them could be taken along, nothing is allowed.
+fn written_rules(servers: &BTreeMap<String, Found>) -> String {
+    let mut rules = String::new();
     for (name, server) in servers {
-        let what = match &server.tools[..] {
-            [] => "tools: [\"*\"], prompts: [\"*\"], resources: [\"*\"]".to_owned(),
-            tools => format!("tools: {}", json!(tools)),
+        let what = match server.tools.as_deref() {
+            None => "tools: [\"*\"], prompts: [\"*\"], resources: [\"*\"]".to_owned(),
+            Some([]) => continue,
+            Some(tools) => format!("tools: {}", json!(tools)),
         };
         writeln!(
-            out,
+            rules,
             "    - {{id: local-{name}, effect: allow, principals: ['group:local'], servers: [{name}], {what}}}"
         )
         .unwrap_or_default();
     }
-    out.push_str("audit:\n  sinks:\n    - {name: file, file: audit.jsonl}\n");
-    out
+    match rules.is_empty() {
+        true => "policy:\n  rules: []\n".to_owned(),
+        false => format!("policy:\n  rules:\n{rules}"),
+    }
 }
 
 #[cfg(test)]

@@ -77,6 +77,18 @@ const FILES: [&str; 11] =
 /// Longest word, and longest number, that is not taken for something drawn at random.
 const WORD: usize = 15;
 const NUMBER: usize = 5;
+/// Longest abbreviation with digits within it: `K8S`, `N8N`.
+const SHORT: usize = 4;
+/// Most words of a name.
+const PARTS: usize = 10;
+/// Names of variables and tools that many use, and that are longer than a word.
+const LONG: [&str; 5] = [
+    "PYTHONUNBUFFERED",
+    "PYTHONDONTWRITEBYTECODE",
+    "PYTHONIOENCODING",
+    "PYTHONNOUSERSITE",
+    "sequentialthinking",
+];
 
 /// Whether a secret belongs where this name stands.
 fn is_named(name: &str) -> bool {
@@ -282,12 +294,73 @@ fn without_extras(text: &str) -> &str {
     }
 }
 
-/// Whether a command can be written down: a program, and nothing with it.
+/// Whether the name of a variable, a header or a tool can be written down: words, small numbers and short
+/// abbreviations, with `_`, `-`, `.`, `/` or capitals between them.
+pub(super) fn is_plain_name(name: &str) -> bool {
+    let words = words(name);
+    let short = |word: &str| {
+        let ascii = word.bytes().all(|byte| byte.is_ascii_alphanumeric());
+        let one_case = !word.bytes().any(|byte| byte.is_ascii_lowercase())
+            || !word.bytes().any(|byte| byte.is_ascii_uppercase());
+        ascii && one_case && word.len() <= SHORT
+    };
+    // One that is nothing but a number opens something.
+    let named = name.contains(|c: char| c.is_ascii_alphabetic());
+    let plain = |word: &String| is_words(word, "") || short(word);
+    LONG.contains(&name) || named && words.len() <= PARTS && words.iter().all(plain)
+}
+
+/// The words of a name: `read_file`, `readFile` and `URLOf` have two each.
+fn words(name: &str) -> Vec<String> {
+    let mut words = vec![String::new()];
+    for c in name.chars() {
+        let Some(word) = words.last_mut() else { break };
+        let mut before = word.chars().rev();
+        let (last, other) = (before.next(), before.next());
+        let is_upper = |c: Option<char>| c.is_some_and(|c| c.is_ascii_uppercase());
+        if matches!(c, '_' | '-' | '.' | '/') {
+            words.push(String::new());
+        } else if c.is_ascii_uppercase() && last.is_some_and(|last| last.is_ascii_lowercase()) {
+            words.push(c.into());
+        } else if c.is_ascii_lowercase() && is_upper(last) && is_upper(other) {
+            // The capital before it begins the word.
+            let capital = word.pop();
+            words.push(capital.into_iter().chain([c]).collect());
+        } else {
+            word.push(c);
+        }
+    }
+    words
+}
+
+/// Whether the variables that the placeholders of `text` name can be written down.
+pub(super) fn has_plain_references(text: &str) -> bool {
+    placeholders(text, &Places::default()).1.iter().all(|name| is_plain_name(name))
+}
+
+/// Whether each part of a path can be written down, with what its placeholders name.
+fn has_plain_parts(path: &str) -> bool {
+    let part = |part: &str| part.is_empty() || is_plain_name(part) || is_words(part, "-_.+");
+    without_placeholders(path).split('/').all(part) && has_plain_references(path)
+}
+
+/// Whether the folder that a program is started in can be written down: plain words below one of the usual
+/// folders, below what a placeholder stands for, or relative.
+pub(super) fn is_plain_folder(path: &str) -> bool {
+    let path = path.trim_end_matches('/');
+    let root = path.strip_prefix('/').and_then(|rest| rest.split('/').next());
+    root.is_none_or(|root| ROOTS.contains(&root)) && has_plain_parts(path)
+}
+
+/// Whether a command can be written down: a program in plain words, by its name or its path.
+pub(super) fn is_plain_command(text: &str) -> bool {
+    has_plain_parts(text)
+}
+
+/// Whether a command is a program, and nothing with it.
 pub(super) fn is_command(text: &str) -> bool {
     let odd = |c: char| !(c.is_ascii_alphanumeric() || "/._-+${}".contains(c));
-    !text.is_empty()
-        && !text.contains(odd)
-        && text.split(['/', '.', '-']).all(|w| w.len() <= 2 * WORD)
+    !text.is_empty() && !text.contains(odd)
 }
 
 /// Where a client is, as its files name it.
@@ -361,7 +434,8 @@ pub(super) fn variable_name(text: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::{
-        At, Places, is_plain, is_plain_argument, is_plain_around, is_plain_url, placeholders,
+        At, Places, is_plain, is_plain_argument, is_plain_around, is_plain_command,
+        is_plain_folder, is_plain_name, is_plain_url, placeholders,
     };
 
     #[test]
@@ -452,6 +526,88 @@ mod tests {
                 .map(|flag| (At::After(flag), "hunter2", false)),
         ) {
             assert_eq!(is_plain_argument(at, text), plain, "{at:?} {text}");
+        }
+    }
+
+    #[test]
+    fn names_that_anybody_may_know_are_told_from_others() {
+        for name in [
+            "GITHUB_PERSONAL_ACCESS_TOKEN",
+            "AWS_S3_BUCKET",
+            "N8N_API_KEY",
+            "E2B_API_KEY",
+            "OAUTH2_TOKEN",
+            "PATH",
+            "X-Api-Key",
+            "CF-Access-Client-Id",
+            "read_file",
+            "listProjects",
+            "browser.navigate",
+            "getURLOf",
+            "PYTHONUNBUFFERED",
+            "sequentialthinking",
+        ] {
+            assert!(is_plain_name(name), "{name}");
+        }
+        for name in [
+            "",
+            "1234567890",
+            "12345",
+            "hunter2pass",
+            "X-hunter2pass",
+            "ghp_aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5",
+            "AKIAQYLPMN5HHHFPZAM2",
+            "s3cr3t-Value-99",
+            "Tr0ub4dor&3",
+            "correct horse battery",
+            "abcdefghijklmnop",
+            "AbCdEfGhIjKlMnOpQrStUvWxYz",
+            "sk-live-4f9b2c7d1e8a6053b7c2",
+            "5f0c1c9e-7c0b-4a4e-9c5e-1f2d3c4b5a69",
+        ] {
+            assert!(!is_plain_name(name), "{name}");
+        }
+        for command in [
+            "npx",
+            "uv",
+            "mcp-server-git",
+            "/opt/server",
+            "/home/ana/.nvm/versions/node/v20.11.1/bin/node",
+            "/usr/lib/x86_64-linux-gnu/tool",
+            "python3.12",
+            "./bin/run.sh",
+            "../run",
+            "${HOME}/bin/x",
+            "${workspaceFolder}/server/small",
+        ] {
+            assert!(is_plain_command(command), "{command}");
+        }
+        for command in ["hunter2pass", "/opt/AKIAQYLPMN5HHHFPZAM2", "${AKIAQYLPMN5HHHFPZAM2}/x"] {
+            assert!(!is_plain_command(command), "{command}");
+        }
+        for folder in [
+            "/srv/files/",
+            "/home/ana/work",
+            "/Users/ana/MyProject",
+            "/",
+            ".",
+            "./tools",
+            "../server/data",
+            "${workspaceFolder}",
+            "${workspaceFolder}/server",
+            "${HOME}/work",
+        ] {
+            assert!(is_plain_folder(folder), "{folder}");
+        }
+        for folder in [
+            "/srv/hunter2pass",
+            "/secretword",
+            "hunter2pass",
+            "${HOME}/hunter2pass",
+            "${workspaceFolder}/hunter${X}2pass",
+            "${hunter2pass}/work",
+        ] {
+            assert!(!is_plain_folder(folder), "{folder}");
         }
     }
 
