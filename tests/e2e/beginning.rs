@@ -312,7 +312,7 @@ fn a_doctor_finds_what_is_not_well_and_says_what_to_do() {
         ("configuration", "`PORTCULLIS_NOT_SET`: it is not set"),
         ("ops", "Address already in use"),
         ("server missing", "there is no `/no/such/program`"),
-        ("server silent", "no answer within 2s"),
+        ("server silent", "did not answer within 2s"),
         ("server moved", &format!("HTTP status 307: a redirect to `{}/`", moved.url())),
         ("server moved", "write where it leads in `url`"),
         ("lockfile", "portcullis pin"),
