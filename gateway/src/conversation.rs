@@ -60,6 +60,9 @@ enum Seated {
     Free(Share<Holder>, Holder),
 }
 
+/// The resources that a session subscribes to, by the place of their server, with the share that each takes.
+type Watched = BTreeMap<(usize, Box<str>), Share<Holder>>;
+
 /// What is remembered of one session.
 #[derive(Debug)]
 pub struct Conversation {
@@ -72,7 +75,7 @@ pub struct Conversation {
     next: AtomicI64,
     /// The resources it subscribes to, by the place of their server, each with the bytes that it takes of the
     /// share of its caller.
-    watched: Mutex<BTreeMap<(usize, Box<str>), Share<Holder>>>,
+    watched: Mutex<Watched>,
     /// Tells whoever listens for the session that it wants to hear something else now.
     rewatch: Notify,
     /// Counts what it has wanted to hear.

@@ -62,7 +62,6 @@ impl Intake {
     }
 
     /// An answer of `server` that begins, for `caller` where there is one.
-    #[must_use]
     pub fn begin(self: &Arc<Self>, server: &Arc<str>, caller: Option<&str>) -> Received {
         let (of, server) = (Arc::clone(self), Arc::clone(server));
         Received { of, server, caller: caller.map(Into::into), taken: None }

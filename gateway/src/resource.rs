@@ -119,9 +119,11 @@ impl Resource {
     /// beside it.
     #[must_use]
     pub fn accepts(&self, audiences: &[Box<str>]) -> bool {
-        let ours = |one: &Box<str>| *one == self.uri || self.audiences.contains(one);
-        let fits = |one: &Box<str>| ours(one) || self.besides.contains(one);
-        audiences.iter().any(ours) && audiences.iter().all(fits)
+        let ours = |one: &str| {
+            *one == *self.uri || self.audiences.iter().any(|audience| **audience == *one)
+        };
+        let fits = |one: &str| ours(one) || self.besides.iter().any(|beside| **beside == *one);
+        audiences.iter().any(|one| ours(one)) && audiences.iter().all(|one| fits(one))
     }
 
     /// How a client is asked for a token, or for a better one.

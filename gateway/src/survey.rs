@@ -69,8 +69,11 @@ pub struct Asking {
     /// How long each server may take for everything it is asked.
     pub patience: Duration,
     /// What is told while they are asked: the server, and what is done with it.
-    pub told: Box<dyn Fn(&ServerName, &str) + Send + Sync>,
+    pub told: Box<Progress>,
 }
+
+/// Tells what is done with a server while it is asked.
+pub type Progress = dyn Fn(&ServerName, &str) + Send + Sync;
 
 impl fmt::Debug for Asking {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -150,7 +150,7 @@ pub struct Upstream {
 
 #[derive(Debug)]
 enum Transport {
-    Http(Http),
+    Http(Box<Http>),
     Channel(Seats),
 }
 
@@ -197,7 +197,8 @@ impl Upstream {
                 let alone = server.tls.http1_alone;
                 let target = if alone { target } else { target.multiplexed(terms, tasks.clone()) };
                 let answers = (name.as_str().into(), Arc::clone(&world.quotas.answers));
-                Transport::Http(Http::new(uri, target, credentials, extra, limits, answers)?)
+                let http = Http::new(uri, target, credentials, extra, limits, answers)?;
+                Transport::Http(Box::new(http))
             }
             Reach::Old(uri) => {
                 let old = Old::new(
@@ -209,7 +210,8 @@ impl Upstream {
                     tasks.clone(),
                     Noise::new(Arc::clone(&counts)),
                 );
-                seats(Opener::Old(old.counted(Arc::clone(&world.quotas.answers))))
+                let old = old.counted(Arc::clone(&world.quotas.answers));
+                seats(Opener::Old(Box::new(old)))
             }
             Reach::Stdio(program) => {
                 let program = Program { env: Vec::new(), ..program.clone() };
@@ -219,7 +221,7 @@ impl Upstream {
                     Starter::new(name.clone(), program, env, limits, tasks.clone(), noise);
                 let starter = starter.known_to(Arc::clone(&keeper));
                 let starter = starter.counted(Arc::clone(&world.quotas.answers));
-                seats(Opener::Program(starter))
+                seats(Opener::Program(Box::new(starter)))
             }
         };
         Ok(Self {

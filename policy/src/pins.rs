@@ -317,8 +317,9 @@ impl Pins {
         if let Some(known) = self.made.0.load_full().filter(|known| known.lock.ptr_eq(&lock)) {
             return known;
         }
-        let of = |(server, locked): (&Box<str>, &Locked)| (server.clone(), MadeOf::new(locked));
-        let servers = self.lock.servers.iter().map(of).collect();
+        let locked = self.lock.servers.iter();
+        let servers =
+            locked.map(|(server, locked)| (server.clone(), MadeOf::new(locked))).collect();
         let made = Arc::new(MadeUnder { lock, servers });
         self.made.0.store(Some(Arc::clone(&made)));
         made

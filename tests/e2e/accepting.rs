@@ -359,7 +359,8 @@ fn sets_in_another_order_at_every_start_are_no_change() {
         let count = Arc::clone(&lists);
         let offers = move |call: &Call| {
             let n = count.fetch_add(usize::from(call.method() == "tools/list"), Ordering::Relaxed);
-            let order = |a: &str, b: &str| if n % 2 == 0 { json!([a, b]) } else { json!([b, a]) };
+            let order =
+                |a: &str, b: &str| if n.is_multiple_of(2) { json!([a, b]) } else { json!([b, a]) };
             let mut work = tool("work");
             work["inputSchema"] = json!({
                 "type": "object", "required": order("a", "b"),

@@ -317,7 +317,11 @@ fn here(line: &str, ops: &str) -> String {
 fn run_page(page: &str, lines: &[String]) -> usize {
     let desk = Desk::new();
     desk.lived_in();
-    if lines.iter().any(|line| line.starts_with("portcullis pin -c")) {
+    let proposes = |line: &String| {
+        let line = line.split(" #").next().unwrap().trim();
+        line == "portcullis pin" || line.starts_with("portcullis pin -c")
+    };
+    if lines.iter().any(proposes) {
         // What is shown begins with nothing approved.
         fs::remove_file(desk.at("portcullis.lock")).unwrap();
     }

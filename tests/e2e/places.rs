@@ -349,11 +349,11 @@ type Script = Arc<Mutex<Value>>;
 
 /// A server whose tool asks what the script says, and ends with what it was told.
 fn asking(era: Era, script: &Script) -> Server {
-    asking_in(era, script, tool("work"))
+    asking_in(era, script, &tool("work"))
 }
 
 /// The same with a tool of this definition.
-fn asking_in(era: Era, script: &Script, tool: Value) -> Server {
+fn asking_in(era: Era, script: &Script, tool: &Value) -> Server {
     let script = Arc::clone(script);
     let offers = json!({ "tools": [tool] });
     Server::answering(
@@ -609,7 +609,7 @@ fn a_tool_that_says_it_only_reads_sends_nobody_to_a_page_for_scopes_that_write()
     for era in ERAS {
         let script = Script::default();
         let (reads, writes) =
-            (asking_in(era, &script, reading()), asking_in(era, &script, tool("work")));
+            (asking_in(era, &script, &reading()), asking_in(era, &script, &tool("work")));
         let (strict, other) = (open_to(&reads, "", ""), open_to(&writes, "", ""));
         for (scope, passes) in [
             ("files:write", false),

@@ -506,9 +506,9 @@ fn written(value: &str) -> Vec<String> {
         format!("the note: {} end", STANDARD.encode(format!("the key is {value}"))),
         format!("a{}", hex("")),
         format!("note {}", hex(" ")),
-        format!("{}%{:02X}{}", &value[..5], value.as_bytes()[5], &value[6..]),
+        format!("{}%{:02X}{}", value.split_at(5).0, value.as_bytes()[5], value.split_at(6).1),
         value.bytes().map(|byte| format!("%{byte:02X}")).collect(),
-        format!("{{\"a\":\"\\u{:04x}{}\"}}", value.as_bytes()[0], &value[1..]),
+        format!("{{\"a\":\"\\u{:04x}{}\"}}", value.as_bytes()[0], value.split_at(1).1),
     ]
 }
 

@@ -82,7 +82,7 @@ fn a_file_is_scanned_too_in_every_format() {
 }
 
 /// A tool with a description, annotations and arguments: name and schema.
-fn described(name: &str, text: &str, annotations: Value, arguments: &Value) -> Value {
+fn described(name: &str, text: &str, annotations: &Value, arguments: &Value) -> Value {
     json!({ "name": name, "description": text, "annotations": annotations,
         "inputSchema": { "type": "object", "properties": arguments } })
 }
@@ -96,60 +96,60 @@ fn honest() -> Vec<Value> {
                   sensitive or confidential information such as API keys, passwords, credentials, personal data, \
                   or proprietary code in your query.";
     vec![
-        described("create_directory", "Makes a folder.", adds(), &json!({ "path": text() })),
-        described("create_entities", "Adds entities.", adds(), &json!({ "entities": {} })),
+        described("create_directory", "Makes a folder.", &adds(), &json!({ "path": text() })),
+        described("create_entities", "Adds entities.", &adds(), &json!({ "entities": {} })),
         described(
             "create_relations",
             "Adds relations between entities.",
-            adds(),
+            &adds(),
             &json!({ "from": text(), "to": text() }),
         ),
         described(
             "get_quota",
             "Reads the quota of a service.",
-            reads(),
+            &reads(),
             &json!({ "service_code": text(), "quota_code": text() }),
         ),
         described(
             "profile_app",
             "Profiles an application.",
-            reads(),
+            &reads(),
             &json!({ "focusOnUserCode": { "type": "boolean" } }),
         ),
         described(
             "query_docs",
             "Finds documentation of a library.",
-            reads(),
+            &reads(),
             &json!({ "query": { "type": "string", "description": warned } }),
         ),
         described(
             "assign_issue",
             "Assigns an issue. Display names are silently ignored by the service.",
-            adds(),
+            &adds(),
             &json!({ "issue": text(), "account": text() }),
         ),
         described(
             "search_points",
             "Searches points. If no filter is needed, omit the filter key.",
-            reads(),
+            &reads(),
             &json!({ "filter": { "type": "object" } }),
         ),
         described(
             "run_program",
             "Runs a program that is listed, with its arguments, without shell interpretation.",
-            json!({}),
+            &json!({}),
             &json!({ "program": text(), "arguments": { "type": "array" } }),
         ),
         described(
             "import_workbook",
             "Upload a workbook to the server (remote editing). Drops unsafe hyperlinks (see 'note').",
-            adds(),
+            &adds(),
             &json!({ "path": text() }),
         ),
         described(
             "list_pools",
             "Lists pools of DeFi: dYdX, LiFi, BiFi, WiFi and IoT. DeFi pools of DeFi stand first.",
-            reads(),
+            &reads(),
             &json!({ "page": { "type": "integer" } }),
         ),
     ]
@@ -157,7 +157,7 @@ fn honest() -> Vec<Value> {
 
 /// Tools that are not to be shown.
 fn hostile() -> Vec<Value> {
-    let says = |name: &str, text: &str| described(name, text, json!({}), &json!({}));
+    let says = |name: &str, text: &str| described(name, text, &json!({}), &json!({}));
     let mut key = says("connect", "Connects to the service.");
     key["title"] = "Connect\u{202e}".into();
     vec![
@@ -233,7 +233,7 @@ fn scan(tools: &[Value], arguments: &[&str]) -> (Option<i32>, String) {
 #[test]
 fn findings_of_one_kind_are_one_entry_for_people_and_one_each_for_programs() {
     let path = json!({ "path": { "type": "string" } });
-    let file = |n: usize| described(&format!("read_{n}"), "Reads a file.", json!({}), &path);
+    let file = |n: usize| described(&format!("read_{n}"), "Reads a file.", &json!({}), &path);
     let tools: Vec<Value> = (0..46).map(file).collect();
     let (code, said) = scan(&tools, &[]);
     assert_eq!(code, Some(0), "{said}");
@@ -264,7 +264,7 @@ fn findings_of_one_kind_are_one_entry_for_people_and_one_each_for_programs() {
 fn the_exit_code_is_that_of_the_severity_that_was_asked_for() {
     let text = json!({ "type": "string" });
     let with = |name: &str, argument: &str| {
-        described(name, "Does one thing.", json!({}), &json!({ argument: text }))
+        described(name, "Does one thing.", &json!({}), &json!({ argument: text }))
     };
     let planted = hostile().swap_remove(0);
     // For each severity, from the least grave on: whether something is at least that grave.

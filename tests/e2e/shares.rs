@@ -470,7 +470,7 @@ fn a_call_that_waits_for_its_client_does_not_keep_its_arguments() {
     };
     (0..6).for_each(|n| drop(wait(n)));
     let before = resident(&gateway);
-    let last = (6..36).map(wait).last().unwrap();
+    let last = (6..36).map(wait).fold(Value::Null, |_before, answer| answer);
     let more = resident(&gateway).saturating_sub(before);
     // They were 30 times 3.6 MB.
     assert!(more < 60 * 1024, "{more} KiB more are resident");

@@ -296,8 +296,8 @@ impl Compiler<'_> {
     }
 
     /// A secret in a file, which is kept from programs.
-    pub(super) fn secret_in_file(&mut self, at: &str, file: String) -> SecretRef {
-        let file = self.path(&file);
+    pub(super) fn secret_in_file(&mut self, at: &str, file: &str) -> SecretRef {
+        let file = self.path(file);
         self.uses.files.push(file.clone());
         let secret = SecretRef::File(file);
         self.secrets.push((format!("{at}/fromFile"), secret.clone()));
@@ -319,7 +319,7 @@ impl Compiler<'_> {
                 Some(self.secret_in_variable(at, variable))
             }
             RawSecret { from_env: None, from_file: Some(file), from_command: None, .. } => {
-                Some(self.secret_in_file(at, file))
+                Some(self.secret_in_file(at, &file))
             }
             RawSecret { from_env: None, from_file: None, from_command: Some(line), .. } => {
                 let times = [&raw.cache_time, &raw.timeout, &raw.max_stale];

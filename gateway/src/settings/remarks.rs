@@ -35,6 +35,7 @@ impl Remark {
 
 /// What the detectors see in the words that the operator has written.
 fn overrides(server: &Server) -> Vec<Remark> {
-    let told = |warning: &Box<str>| Remark::Warning(format!("server `{}`: {warning}", server.name));
-    server.overrides.warnings().iter().map(told).collect()
+    let warnings = server.overrides.warnings().iter();
+    let name = &server.name;
+    warnings.map(|warning| Remark::Warning(format!("server `{name}`: {warning}"))).collect()
 }

@@ -58,6 +58,9 @@ pub(super) struct Starter {
     intake: Arc<Intake>,
 }
 
+/// A variable of the environment of a process, and its value.
+type Variable = (String, Arc<Secret>);
+
 impl Starter {
     pub(super) fn new(
         name: ServerName,
@@ -98,7 +101,7 @@ impl Starter {
     }
 
     /// The environment of a process that is started now.
-    fn secrets(&self) -> Result<Arc<[(String, Arc<Secret>)]>, WorldError> {
+    fn secrets(&self) -> Result<Arc<[Variable]>, WorldError> {
         let now = |(name, value): &(String, Arc<LiveSecret>)| Ok((name.clone(), value.now()?));
         self.secrets.iter().map(now).collect()
     }

@@ -36,9 +36,9 @@ const ENDING: Duration = Duration::from_secs(6);
 #[derive(Debug)]
 pub(super) enum Opener {
     /// A program is started.
-    Program(Starter),
+    Program(Box<Starter>),
     /// A server of the old HTTP+SSE transport is connected to.
-    Old(Old),
+    Old(Box<Old>),
 }
 
 /// The channels to one server.

@@ -214,7 +214,7 @@ impl Fields<'_> {
         // A client may ask for what has to be there, and is described nowhere.
         let required = schema.get("required").into_iter().flat_map(Value::items);
         for name in required.filter_map(Value::as_str) {
-            if !properties.is_some_and(|properties| properties.get(&name).is_some()) {
+            if properties.is_none_or(|properties| properties.get(&name).is_none()) {
                 self.free = true;
                 self.secret |= Text::of(&name, self.budget).names(false);
             }
