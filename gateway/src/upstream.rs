@@ -518,11 +518,19 @@ impl Upstream {
             reports: false,
             last: None,
             received: None,
+            beginning: None,
+            told: None,
         };
         answer.aside = self.aside(&answer);
-        let speaker = answer.party.speaker(answer.leg.as_ref());
-        let outgoing = request::call(answer.id, &answer.call, &answer.manner, speaker);
-        match self.send(&outgoing, deadline).await {
+        let sent = if answer.aside.is_some() {
+            let Some(sent) = answer.begun_or_told().await else { return Ok((due, answer)) };
+            sent
+        } else {
+            let speaker = answer.party.speaker(answer.leg.as_ref());
+            let outgoing = request::call(answer.id, &answer.call, &answer.manner, speaker);
+            self.send(&outgoing, deadline).await
+        };
+        match sent {
             Err(UpstreamError::SessionGone) if answer.party.leg.is_none() => {
                 // The server forgot our own session; the call was not accepted. Once more.
                 self.lost(&answer.party, answer.leg.as_ref());

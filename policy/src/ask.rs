@@ -12,6 +12,7 @@ mod url;
 use std::borrow::Cow;
 use std::fmt;
 use std::ops::Range;
+use std::sync::LazyLock;
 
 use crate::json::{Kind, Value};
 use crate::offer::ReadOnlyHint;
@@ -436,17 +437,26 @@ fn plain<'a>(
     if !budget.spend(params.raw().len()) {
         return Err(Refusal::unjudged());
     }
-    let spelled = params.members().all(|(name, _)| is_spelt(&name, &READ, budget));
+    let spelled = params.members().all(|(name, _)| is_spelt(&name, (&READ, &SPELT), budget));
     if spelled { Ok(params) } else { Err(refuse(Reason::Malformed, "")) }
 }
 
-/// Whether nobody could take a name for one of these that it is not.
-fn is_spelt(name: &str, read: &[&str], budget: &Budget) -> bool {
+/// The spelling of each of [`READ`].
+static SPELT: LazyLock<Vec<String>> = LazyLock::new(|| spellings(&READ));
+/// The spelling of each of [`READ_IN_SCHEMA`].
+static SPELT_IN_SCHEMA: LazyLock<Vec<String>> = LazyLock::new(|| spellings(&READ_IN_SCHEMA));
+
+fn spellings(names: &[&str]) -> Vec<String> {
+    names.iter().map(|name| form::spelling(name, &Budget::unlimited())).collect()
+}
+
+/// Whether nobody could take a name for one of these, each with its spelling, that it is not.
+fn is_spelt(name: &str, (read, spelt): (&[&str], &[String]), budget: &Budget) -> bool {
     if read.contains(&name) {
         return true;
     }
     let spelling = form::spelling(name, budget);
-    read.iter().all(|read| form::spelling(read, budget) != spelling)
+    spelt.iter().all(|known| *known != spelling)
 }
 
 #[cfg(test)]

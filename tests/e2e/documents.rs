@@ -68,11 +68,18 @@ const PROGRAMS: [&str; 18] = [
     "tests/run",
 ];
 /// Commands that end with another code than 0: how they begin, and with which.
-const CODES: [(&str, &[i32]); 2] =
-    [("portcullis policy explain", &[5]), ("portcullis policy lint", &[0, 6])];
+const CODES: [(&str, &[i32]); 5] = [
+    ("portcullis policy explain", &[5]),
+    ("portcullis policy lint", &[0, 6]),
+    // There is a configuration already, whose servers may be another's.
+    ("portcullis init", &[1]),
+    ("portcullis doctor", &[0, 1]),
+    // The token is nobody's.
+    ("portcullis token inspect", &[1, 5, 7]),
+];
 /// Commands that go on until they are stopped, and what they say by then.
 const GO_ON: [(&str, &str); 2] =
-    [("portcullis run -c", "listens on"), ("portcullis audit tail -f", " ")];
+    [("portcullis run", "listens on"), ("portcullis audit tail -f", " ")];
 /// What asks a gateway that runs.
 const ASKS: [&str; 4] =
     ["curl ", "portcullis selftest", "portcullis revoke", "portcullis revocations"];
@@ -206,6 +213,8 @@ impl Desk {
             put(name, &yaml);
         }
         put("revoked.yaml", "{}\n");
+        put("token.txt", "nobodys\n");
+        put("keys.json", "{\"keys\": []}\n");
         put("ops-token", TOKEN);
         put(
             ".mcp.json",
@@ -335,7 +344,9 @@ fn run_page(page: &str, lines: &[String]) -> usize {
             true => &*line,
             false => line.split(" | ").next().unwrap(),
         };
-        if let Some((_, says)) = GO_ON.iter().find(|(first, _)| line.starts_with(first)) {
+        if let Some((_, says)) =
+            GO_ON.iter().find(|(first, _)| line.starts_with(first) && !line.contains("--dry-run"))
+        {
             desk.begun(line.split(" #").next().unwrap().trim(), says);
             continue;
         }

@@ -1,9 +1,12 @@
 //! The answer to a call, step by step.
 
-use std::sync::Arc;
+use std::fmt;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::FutureExt as _;
+use futures_util::future::BoxFuture;
 use policy::ask::AT_ONCE;
 use policy::json::{Fragment, Value};
 use policy::message::{Use, Verb};
@@ -59,6 +62,21 @@ pub struct Answer {
     pub(super) last: Option<(Message, Instant)>,
     /// What of the server's answer is in memory when it has been read to its end.
     pub(super) received: Option<Received>,
+    /// The request, while the server has not begun to answer it and has said something elsewhere already.
+    pub(super) beginning: Option<Beginning>,
+    /// What it has said elsewhere before it began to answer.
+    pub(super) told: Option<Message>,
+}
+
+/// A request that was sent and is not answered yet.
+///
+/// The lock is never taken: it makes the future one that several threads may refer to.
+pub(super) struct Beginning(Mutex<BoxFuture<'static, Result<Messages, UpstreamError>>>);
+
+impl fmt::Debug for Beginning {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Beginning")
+    }
 }
 
 /// What comes in answer to a request.
@@ -251,25 +269,31 @@ impl Answer {
             if self.lost.is_some() {
                 self.find().await.inspect_err(|error| self.pass.refused(error))?;
             }
-            let Some(messages) = &mut self.messages else {
-                return Err(UpstreamError::Incomplete);
-            };
             let mut here = false;
-            let next = tokio::select! {
-                biased;
-                next = messages.next(self.deadline, patience) => {
-                    here = true;
-                    next
+            let message = match self.before_it_begins().await? {
+                Some(message) => message,
+                None => {
+                    let Some(messages) = &mut self.messages else {
+                        return Err(UpstreamError::Incomplete);
+                    };
+                    let next = tokio::select! {
+                        biased;
+                        next = messages.next(self.deadline, patience) => {
+                            here = true;
+                            next
+                        }
+                        Some(message) = aside(&mut self.aside) => {
+                            // What is said elsewhere in the session is said all the same.
+                            let next = Ok(Some(message));
+                            messages.pass.heard(&next);
+                            next
+                        }
+                    };
+                    match self.upstream.noted(next)? {
+                        Some(message) => message,
+                        None => return self.lose(),
+                    }
                 }
-                Some(message) = aside(&mut self.aside) => {
-                    // What is said elsewhere in the session is said all the same.
-                    let next = Ok(Some(message));
-                    messages.pass.heard(&next);
-                    next
-                }
-            };
-            let Some(message) = self.upstream.noted(next)? else {
-                return self.lose();
             };
             self.attempts = 0;
             match message {
@@ -301,6 +325,46 @@ impl Answer {
                     return Ok(Step::Asked(Asked { questions: vec![question], result: None }));
                 }
             }
+        }
+    }
+
+    /// Sends the request. What came of it when the server has begun to answer; `None` when it has said something
+    /// elsewhere in the session before that, such as how far it is.
+    pub(super) async fn begun_or_told(&mut self) -> Option<Result<Messages, UpstreamError>> {
+        let (upstream, id, deadline) = (Arc::clone(&self.upstream), self.id, self.deadline);
+        let (call, manner) = (Arc::clone(&self.call), self.manner.clone());
+        let (party, leg) = (self.party.clone(), self.leg.clone());
+        let mut beginning = async move {
+            let outgoing = request::call(id, &call, &manner, party.speaker(leg.as_ref()));
+            upstream.send(&outgoing, deadline).await
+        }
+        .boxed();
+        tokio::select! {
+            biased;
+            sent = &mut beginning => Some(sent),
+            Some(message) = aside(&mut self.aside) => {
+                (self.beginning, self.told) = (Some(Beginning(Mutex::new(beginning))), Some(message));
+                None
+            }
+        }
+    }
+
+    /// What the server says elsewhere before it begins to answer; `None` once it has begun.
+    async fn before_it_begins(&mut self) -> Result<Option<Message>, UpstreamError> {
+        let Some(Beginning(beginning)) = &mut self.beginning else { return Ok(None) };
+        if self.told.is_some() {
+            return Ok(self.told.take());
+        }
+        tokio::select! {
+            biased;
+            sent = beginning.get_mut().unwrap_or_else(PoisonError::into_inner) => {
+                self.beginning = None;
+                self.over =
+                    matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
+                self.messages = Some(self.upstream.noted(sent)?);
+                Ok(None)
+            }
+            Some(message) = aside(&mut self.aside) => Ok(Some(message)),
         }
     }
 

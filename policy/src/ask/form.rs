@@ -97,10 +97,10 @@ const READING: usize = 16;
 /// What taking words apart costs for each byte of a text, in units.
 const EACH_BYTE: usize = 32;
 /// What comparing a word with all that is looked for costs, in units.
-pub(super) const EACH_WORD: usize = 128;
+pub(super) const EACH_WORD: usize = 96;
 
 /// What comparing the names that begin with a word costs, in units.
-const EACH_NAME: usize = 64;
+const EACH_NAME: usize = 32;
 
 /// One word of what is looked for.
 pub(super) struct Known {

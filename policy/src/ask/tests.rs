@@ -274,6 +274,6 @@ fn what_is_asked_at_once_has_a_bound_and_one_budget() {
     let enough = Budget::for_bytes(AT_ONCE * form.len(), USUAL_MOST);
     assert_eq!(ask(AT_ONCE, &enough), Ok(AT_ONCE));
     assert_eq!(ask(AT_ONCE + 1, &Budget::unlimited()), Err(Reason::Count));
-    assert_eq!(ask(1, &Budget::new(5000)), Ok(1));
-    assert_eq!(ask(AT_ONCE, &Budget::new(5000)), Err(Reason::Unjudged));
+    assert_eq!(ask(1, &Budget::new(8000)), Ok(1));
+    assert_eq!(ask(AT_ONCE, &Budget::new(8000)), Err(Reason::Unjudged));
 }
