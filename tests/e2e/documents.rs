@@ -68,9 +68,11 @@ const PROGRAMS: [&str; 18] = [
     "tests/run",
 ];
 /// Commands that end with another code than 0: how they begin, and with which.
-const CODES: [(&str, &[i32]); 5] = [
+const CODES: [(&str, &[i32]); 6] = [
     ("portcullis policy explain", &[5]),
     ("portcullis policy lint", &[0, 6]),
+    // Nothing is found in what the servers here offer.
+    ("portcullis pin approve --yes handbook/", &[1]),
     // There is a configuration already, whose servers may be another's.
     ("portcullis init", &[1]),
     ("portcullis doctor", &[0, 1]),
