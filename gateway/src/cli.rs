@@ -794,7 +794,10 @@ fn run_to_end(
     // It watches until this returns.
     let mut watchdog = None;
     let code = runtime.block_on(async {
-        if let Err(error) = outlive_full_files() {
+        // SIGHUP before the files are watched must not end the process. What has changed by then is read at the first
+        // look at them.
+        let listens = outlive_full_files().and_then(|()| signal(SignalKind::hangup()).map(drop));
+        if let Err(error) = listens {
             return complain(&format!("could not listen for signals: {error}"));
         }
         let running = match start(settings).await {
