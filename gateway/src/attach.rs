@@ -25,6 +25,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use crate::console::Console;
 use crate::file;
+use crate::front::ACCEPT_PAUSE;
 use crate::hex;
 use crate::live::Live;
 use crate::report::Chain;
@@ -164,7 +165,7 @@ impl Attachments {
                 Ok((stream, _)) => stream,
                 Err(error) => {
                     tracing::warn!(%error, "a client over stdio could not be attached");
-                    tokio::time::sleep(Duration::from_millis(100)).await;
+                    tokio::time::sleep(ACCEPT_PAUSE).await;
                     continue;
                 }
             };

@@ -41,8 +41,9 @@ use crate::share::{Holder, Share};
 use crate::task::Tasks;
 use crate::tls;
 
-/// How long the acceptor rests when the machine has no room for another connection.
-const REST: Duration = Duration::from_millis(50);
+/// Pause after a connection could not be accepted, usually because the process can open no more files: the accept
+/// loop must not spin.
+pub(crate) const ACCEPT_PAUSE: Duration = Duration::from_millis(50);
 /// Most headers of one request.
 const HEADERS: usize = 100;
 /// Log lines about connections that are closed at once, about those without TLS, and about those that cost
@@ -116,7 +117,7 @@ async fn serve(served: Served, listener: TcpListener) {
             }
             Err(error) => {
                 tracing::warn!(listener = %door.name, %error, "could not accept a connection");
-                tokio::time::sleep(REST).await;
+                tokio::time::sleep(ACCEPT_PAUSE).await;
             }
         }
     }

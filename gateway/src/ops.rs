@@ -29,6 +29,7 @@ use crate::audit::{By, Journal};
 use crate::body::Body;
 use crate::door::Door;
 use crate::failure::{Failure, SOON};
+use crate::front::ACCEPT_PAUSE;
 use crate::heartbeat::Heartbeats;
 use crate::killswitch::{Act, ChangeError, Kept, Killswitch};
 use crate::live::Live;
@@ -55,8 +56,6 @@ const HEAD_TIME: Duration = Duration::from_secs(2);
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often it is said that connections are refused.
 const SELDOM: Duration = Duration::from_secs(60);
-/// How long the acceptor rests when it could not accept.
-const REST: Duration = Duration::from_millis(50);
 
 /// What is asked about.
 #[derive(Clone, Debug)]
@@ -192,7 +191,7 @@ pub async fn serve(ops: Ops, listener: std::net::TcpListener) {
         };
         let Ok((stream, address)) = accepted else {
             // The machine has no room for another connection: trying again at once would only spin.
-            tokio::time::sleep(REST).await;
+            tokio::time::sleep(ACCEPT_PAUSE).await;
             continue;
         };
         let (seat, closed) = match seats.take(address.ip()) {

@@ -16,6 +16,23 @@ use serde_json::{Value, json};
 /// printf KEY | sha256sum
 const HASH: &str = "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5";
 
+/// Two servers, and a folder with the configuration of a gateway that has a route for each.
+struct Routes {
+    tickets: Server,
+    files: Server,
+    folder: Folder,
+}
+
+impl Routes {
+    fn new(era: Era) -> Self {
+        let (tickets, files) =
+            (Server::echo(era, &["get_ticket"]), Server::echo(era, &["read_file"]));
+        let folder = Folder::new();
+        written(folder.path(), &tickets, &files);
+        Self { tickets, files, folder }
+    }
+}
+
 /// A configuration with two routes and relative paths in it, as `gateway.yaml` in this folder.
 fn written(folder: &Path, tickets: &Server, files: &Server) {
     let yaml = format!(
@@ -57,10 +74,7 @@ fn exported(folder: &Path) -> Value {
 #[test]
 fn two_windows_of_an_editor_use_one_configuration_at_once() {
     for era in ERAS {
-        let (tickets, files) =
-            (Server::echo(era, &["get_ticket"]), Server::echo(era, &["read_file"]));
-        let folder = Folder::new();
-        written(folder.path(), &tickets, &files);
+        let Routes { folder, .. } = &Routes::new(era);
         let entries = exported(folder.path());
         // Twice each, as two windows do; as they stand in the file of the client.
         let mut clients = Vec::new();
@@ -115,10 +129,7 @@ fn two_windows_of_an_editor_use_one_configuration_at_once() {
 #[test]
 fn a_process_for_one_route_starts_no_other_servers() {
     for era in ERAS {
-        let (tickets, files) =
-            (Server::echo(era, &["get_ticket"]), Server::echo(era, &["read_file"]));
-        let folder = Folder::new();
-        written(folder.path(), &tickets, &files);
+        let Routes { tickets, files, folder } = &Routes::new(era);
         let file = folder.path().join("gateway.yaml");
         let mut client = Started::new(started(&file, "/tickets", Some(ANA)), era);
         assert_eq!(client.tools(), ["get_ticket"]);
@@ -231,10 +242,7 @@ fn a_client_that_is_attached_goes_on_under_a_new_configuration() {
 #[test]
 fn a_process_that_cannot_serve_its_client_ends_at_once() {
     for era in ERAS {
-        let (tickets, files) =
-            (Server::echo(era, &["get_ticket"]), Server::echo(era, &["read_file"]));
-        let folder = Folder::new();
-        written(folder.path(), &tickets, &files);
+        let Routes { folder, .. } = &Routes::new(era);
         let file = folder.path().join("gateway.yaml");
         for (key, hint) in [
             (Some("pcl_wrong"), "`PORTCULLIS_API_KEY` is not one of `identity.apiKeys`"),
@@ -261,10 +269,7 @@ fn a_process_that_cannot_serve_its_client_ends_at_once() {
 #[test]
 fn a_request_that_is_refused_on_the_way_is_answered_by_its_id_and_ends_the_process() {
     for era in ERAS {
-        let (tickets, files) =
-            (Server::echo(era, &["get_ticket"]), Server::echo(era, &["read_file"]));
-        let folder = Folder::new();
-        written(folder.path(), &tickets, &files);
+        let Routes { folder, .. } = &Routes::new(era);
         let mut client =
             Started::new(started(&folder.path().join("gateway.yaml"), "/files", Some(ANA)), era);
         assert_eq!(client.tools(), ["read_file"]);

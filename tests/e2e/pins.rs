@@ -691,11 +691,7 @@ fn what_is_done_about_a_change_goes_by_its_class() {
         ] {
             let state: State =
                 Arc::new(Mutex::new(json!({ "tools": [tool("work"), tool("rest")] })));
-            let (server, folder) = (server(era, &state), Folder::new());
-            let lock = lockfile(&folder);
-            let mut config = config(&server).approved(&lock);
-            config.pins = format!("{{file: '{}', drift: {drift}}}", lock.display());
-            let gateway = config.start();
+            let Drifting { gateway, .. } = &Drifting::new(era, &state, drift);
             let client = gateway.client(era, ANA);
             assert_eq!(client.tools(), ["work", "rest"]);
             state.lock().unwrap()["tools"][0]["description"] = description.into();
@@ -706,8 +702,26 @@ fn what_is_done_about_a_change_goes_by_its_class() {
             assert_eq!(called, expected.contains(&"work"));
             let called = client.call("rest", &json!({})).code() == 0;
             assert_eq!(called, expected.contains(&"rest"));
-            assert_eq!(events(&gateway, "definition-changed").len(), 1);
+            assert_eq!(events(gateway, "definition-changed").len(), 1);
         }
+    }
+}
+
+/// A gateway with the offers of a server approved, and with this configured for their changes.
+struct Drifting {
+    server: Server,
+    gateway: Gateway,
+    _folder: Folder,
+}
+
+impl Drifting {
+    fn new(era: Era, state: &State, drift: &str) -> Self {
+        let (server, folder) = (server(era, state), Folder::new());
+        let lock = lockfile(&folder);
+        let mut config = config(&server).approved(&lock);
+        config.pins = format!("{{file: '{}', drift: {drift}}}", lock.display());
+        let gateway = config.start();
+        Self { server, gateway, _folder: folder }
     }
 }
 
@@ -740,11 +754,8 @@ fn a_change_by_which_more_is_admitted_does_not_pass_as_a_narrower_one() {
             (counted(40), counted(3), json!({ "p": ["a long command", "and another"] })),
         ] {
             let state: State = Arc::new(Mutex::new(json!({ "tools": [before, tool("rest")] })));
-            let (server, folder) = (server(era, &state), Folder::new());
-            let lock = lockfile(&folder);
-            let mut config = config(&server).approved(&lock);
-            config.pins = format!("{{file: '{}', drift: {{narrowing: accept}}}}", lock.display());
-            let gateway = config.start();
+            let Drifting { server, gateway, .. } =
+                &Drifting::new(era, &state, "{narrowing: accept}");
             let client = gateway.client(era, ANA);
             assert_eq!(client.tools(), ["work", "rest"]);
             let stopped = client.call("work", &arguments).json();
@@ -773,16 +784,12 @@ fn arguments_are_held_to_what_was_approved_as_well_unless_more_was_accepted() {
             ("{widening: accept}", bound(3), taking(&json!({})), "a longer one", None),
         ] {
             let state: State = Arc::new(Mutex::new(json!({ "tools": [before] })));
-            let (server, folder) = (server(era, &state), Folder::new());
-            let lock = lockfile(&folder);
-            let mut config = config(&server).approved(&lock);
-            config.pins = format!("{{file: '{}', drift: {drift}}}", lock.display());
-            let gateway = config.start();
+            let Drifting { server, gateway, .. } = &Drifting::new(era, &state, drift);
             let client = gateway.client(era, ANA);
             assert_eq!(client.tools(), ["work"]);
             state.lock().unwrap()["tools"][0] = after.clone();
             eventually("the change is accepted", || {
-                (client.tools() == ["work"] && !events(&gateway, "accepted").is_empty())
+                (client.tools() == ["work"] && !events(gateway, "accepted").is_empty())
                     .then_some(())
             });
             let passed = client.call("work", &json!({ "p": fits })).json();
@@ -802,11 +809,7 @@ fn arguments_are_held_to_what_was_approved_as_well_unless_more_was_accepted() {
 fn of_several_changes_the_gravest_decides() {
     for era in ERAS {
         let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work"), tool("rest")] })));
-        let (server, folder) = (server(era, &state), Folder::new());
-        let lock = lockfile(&folder);
-        let mut config = config(&server).approved(&lock);
-        config.pins = format!("{{file: '{}', drift: {{cosmetic: accept}}}}", lock.display());
-        let gateway = config.start();
+        let Drifting { gateway, .. } = &Drifting::new(era, &state, "{cosmetic: accept}");
         let client = gateway.client(era, ANA);
         assert_eq!(client.tools(), ["work", "rest"]);
         {

@@ -53,9 +53,6 @@ pub(super) struct Import {
     /// this they are imported with a warning.
     #[arg(long)]
     require_pinned: bool,
-    /// What is done anyway.
-    #[arg(long, hide = true, conflicts_with = "require_pinned")]
-    allow_unpinned: bool,
     /// Take this server along although it looks like one that many people use and is not: its name, its
     /// package or its host is one letter away, looks the same, or is of somebody else. May be repeated.
     #[arg(long, value_name = "NAME")]
@@ -85,15 +82,8 @@ impl Import {
     /// The servers of a file of any client, with no more than what an import takes by default.
     pub(super) const fn of(file: PathBuf) -> Self {
         let accept = Vec::new();
-        let (require_pinned, allow_unpinned) = (false, false);
-        Self {
-            file: Some(file),
-            from: Whose::Auto,
-            write: None,
-            require_pinned,
-            allow_unpinned,
-            accept,
-        }
+        let (from, write, require_pinned) = (Whose::Auto, None, false);
+        Self { file: Some(file), from, write, require_pinned, accept }
     }
 }
 

@@ -497,22 +497,13 @@ pub(super) fn words(text: &str, budget: &Budget) -> Vec<Word> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{judged, one_field as field};
     use super::asks_for_secret;
     use crate::json::{Bounds, Document};
-    use crate::work::{Budget, USUAL_MOST};
+    use crate::work::Budget;
 
     fn asks(form: &serde_json::Value) -> bool {
-        let text = form.to_string();
-        let budget = Budget::for_bytes(text.len(), USUAL_MOST);
-        let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
-        let asks = asks_for_secret(document.root(), &budget);
-        assert!(!budget.is_exhausted(), "{} units", budget.spent());
-        asks
-    }
-
-    fn field(name: &str, field: &serde_json::Value) -> serde_json::Value {
-        let schema = serde_json::json!({ "type": "object", "properties": { name: field } });
-        serde_json::json!({ "message": "Please fill this in.", "requestedSchema": schema })
+        judged(form, asks_for_secret)
     }
 
     #[test]

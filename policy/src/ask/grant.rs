@@ -131,23 +131,12 @@ fn begins(words: &[Word], phrase: &[Vec<Known>]) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{judged, one_field as field};
     use super::is_asked_for;
-    use crate::json::{Bounds, Document};
-    use crate::work::{Budget, USUAL_MOST};
     use serde_json::json;
 
     fn asks(form: &serde_json::Value) -> bool {
-        let text = form.to_string();
-        let budget = Budget::for_bytes(text.len(), USUAL_MOST);
-        let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
-        let asks = is_asked_for(document.root(), &budget);
-        assert!(!budget.is_exhausted(), "{} units", budget.spent());
-        asks
-    }
-
-    fn field(name: &str, field: &serde_json::Value) -> serde_json::Value {
-        let schema = json!({ "type": "object", "properties": { name: field } });
-        json!({ "message": "Please answer.", "requestedSchema": schema })
+        judged(form, is_asked_for)
     }
 
     #[test]

@@ -1,7 +1,7 @@
 use std::borrow::Cow;
 
 use super::{AT_ONCE, Asks, Forms, Over, Reason, Sampling, Secrets, StandingGrants, Urls};
-use crate::json::{Bounds, Document};
+use crate::json::{Bounds, Document, Value};
 use crate::offer::ReadOnlyHint;
 use crate::pattern::Pattern;
 use crate::work::{Budget, USUAL_MOST};
@@ -276,4 +276,20 @@ fn what_is_asked_at_once_has_a_bound_and_one_budget() {
     assert_eq!(ask(AT_ONCE + 1, &Budget::unlimited()), Err(Reason::Count));
     assert_eq!(ask(1, &Budget::new(8000)), Ok(1));
     assert_eq!(ask(AT_ONCE, &Budget::new(8000)), Err(Reason::Unjudged));
+}
+
+/// What is judged of the params of a question, within the budget of their length.
+pub(super) fn judged(params: &serde_json::Value, judge: fn(Value<'_>, &Budget) -> bool) -> bool {
+    let text = params.to_string();
+    let budget = Budget::for_bytes(text.len(), USUAL_MOST);
+    let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
+    let judged = judge(document.root(), &budget);
+    assert!(!budget.is_exhausted(), "{} units", budget.spent());
+    judged
+}
+
+/// The params of a question with a form of one field.
+pub(super) fn one_field(name: &str, field: &serde_json::Value) -> serde_json::Value {
+    let schema = serde_json::json!({ "type": "object", "properties": { name: field } });
+    serde_json::json!({ "message": "Please fill this in.", "requestedSchema": schema })
 }
