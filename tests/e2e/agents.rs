@@ -370,7 +370,7 @@ fn public_servers_are_shown_as_they_are_behind_every_default() {
 
 /// What the log says of what was withheld, and why.
 fn withheld(gateway: &Gateway) -> String {
-    let log = gateway.log.lock().unwrap();
+    let log = gateway.said();
     log.lines().filter(|line| line.contains("withheld")).collect::<Vec<_>>().join("\n")
 }
 

@@ -9,7 +9,7 @@ use e2e::client::Client;
 use e2e::gateway::{Config, Folder, Gateway, binary, root};
 use e2e::issuer::{Issuer, Key};
 use e2e::server::{Server, answer};
-use e2e::{ERAS, Era, eventually};
+use e2e::{ERAS, Era};
 use serde_json::{Value, json};
 
 fn portcullis(folder: &Path, arguments: &[&str]) -> Output {
@@ -69,7 +69,7 @@ fn what_init_writes_serves_after_the_commands_that_it_prints() {
     let mut command = Command::new(binary());
     command.arg("run").current_dir(folder.path());
     let gateway = Gateway::spawn(command, Folder::new(), folder.path().join("audit.jsonl"));
-    assert!(gateway.log.lock().unwrap().contains("reading `portcullis.yaml` in this folder"));
+    gateway.says("reading `portcullis.yaml` in this folder");
     for era in ERAS {
         let client = Client::connect(gateway.address, "/small", era, Some(&key));
         assert!(client.tools().contains(&"add".to_owned()), "{:?}", client.tools());
@@ -163,11 +163,7 @@ fn run_says_which_configuration_it_reads() {
         .current_dir(folder.path())
         .envs([("LISTEN", "127.0.0.1:0"), ("OPS", "127.0.0.1:0")]);
     let gateway = Gateway::spawn(command, Folder::new(), "/nowhere".into());
-    let log = gateway.log.lock().unwrap().clone();
-    assert!(
-        log.contains("there is no `portcullis.yaml` in this folder, so this is the quickstart"),
-        "{log}"
-    );
+    gateway.says("there is no `portcullis.yaml` in this folder, so this is the quickstart");
     // Nothing of the quickstart is shown or begun anew instead of one's own.
     for option in ["--dry-run", "--new-log"] {
         let output = portcullis(folder.path(), &["run", option]);
@@ -356,10 +352,7 @@ fn a_doctor_reads_the_keys_of_issuers() {
 #[test]
 fn a_run_says_at_once_that_a_program_is_not_there() {
     let gateway = Config::with("- {name: up, command: /no/such/program}", "[up]").start();
-    eventually("the line in the log", || {
-        let log = gateway.log.lock().unwrap().clone();
-        log.contains("its program cannot be started: there is no `/no/such/program`").then_some(())
-    });
+    gateway.says("its program cannot be started: there is no `/no/such/program`");
 }
 
 #[test]

@@ -99,10 +99,7 @@ fn quickstart() -> Gateway {
 #[test]
 fn the_quickstart_shows_the_main_job_with_the_lines_it_prints() {
     let gateway = quickstart();
-    let log = eventually("the lines to try", || {
-        let log = gateway.log.lock().unwrap().clone();
-        log.contains("mcp.json").then_some(log)
-    });
+    let log = gateway.says("mcp.json");
     let curls: Vec<_> = log.lines().filter(|line| line.trim_start().starts_with("curl ")).collect();
     let answers: Vec<_> = curls
         .iter()

@@ -10,7 +10,7 @@ use base64::engine::general_purpose::STANDARD;
 use e2e::client::{Client, read, until};
 use e2e::gateway::{ANA, BOB, Config, Gateway, binary, fed};
 use e2e::server::{Server, tool};
-use e2e::{ERAS, Era, eventually};
+use e2e::{ERAS, Era};
 use serde_json::{Value, json};
 
 /// A key in the form of one; it opens nothing.
@@ -411,7 +411,7 @@ fn what_is_replaced_is_the_same_for_one_caller_and_never_in_the_log() {
         let found = record["found"].as_array().unwrap();
         assert!(found.len() >= 5, "{record}");
         assert_eq!(found[0], "secrets at `/content/0/text`: aws-access-key");
-        let log = gateway.log.lock().unwrap().clone();
+        let log = gateway.said();
         let records: String = gateway.records().iter().map(ToString::to_string).collect();
         assert!(!records.contains(SECRET) && !log.contains(SECRET));
         let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
@@ -605,7 +605,7 @@ fn a_value_that_is_refused_in_a_name_is_not_on_record() {
             drop(client.ask(&format!("x/{value}"), json!({})));
         }
         let records: String = gateway.records().iter().map(ToString::to_string).collect();
-        let log = gateway.log.lock().unwrap().clone();
+        let log = gateway.said();
         for value in [token, canary] {
             assert!(!records.contains(value) && !log.contains(value), "{era:?}: {records}");
         }
@@ -891,7 +891,7 @@ fn no_record_says_a_secret_that_is_the_name_of_a_member() {
             }
             let log = std::fs::read_to_string(gateway.audit()).unwrap();
             assert!(!log.contains(token) && !log.contains(SECRET), "{log}");
-            assert!(!gateway.log.lock().unwrap().contains(token));
+            assert!(!gateway.said().contains(token));
             let found = gateway.exchanges().pop().unwrap()["findings"].to_string();
             assert!(found.contains("secrets at `/[REDACTED:github-token:"), "{found}");
         }
@@ -1007,10 +1007,7 @@ fn what_costs_more_to_look_at_than_it_may_does_not_pass_whatever_the_mode() {
         }
         assert_eq!(upstream.tool_calls().len(), before);
         // It is said which settings bound it.
-        eventually("the line", || {
-            let log = gateway.log.lock().unwrap();
-            log.contains("`limits.inspectionWorkPerByte` allow").then_some(())
-        });
+        gateway.says("`limits.inspectionWorkPerByte` allow");
         // What comes back.
         for result in [&text(&long), &listed] {
             let (gateway, _server) = open(result, little);

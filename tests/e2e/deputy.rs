@@ -158,8 +158,7 @@ fn a_secret_and_headers_are_shown_as_configured() {
                 assert_eq!(header(&call, name).as_deref(), Some(value), "{more}: {}", call.head);
             }
             // And nobody on this side hears of it.
-            let said =
-                format!("{answer:?} {} {:?}", gateway.log.lock().unwrap(), gateway.records());
+            let said = format!("{answer:?} {} {:?}", gateway.said(), gateway.records());
             assert!(!said.contains("upstream-canary"));
         }
     }
@@ -319,7 +318,7 @@ fn each_caller_has_a_token_got_for_its_own() {
             assert_eq!(form(call, "resource"), Some(server.url()));
         }
         // What servers are shown is nowhere else.
-        let said = format!("{} {:?}", gateway.log.lock().unwrap(), gateway.records());
+        let said = format!("{} {:?}", gateway.said(), gateway.records());
         assert!(!said.contains(&expected[0]) && !said.contains("gateway-secret-canary"));
     }
 }

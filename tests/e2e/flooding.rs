@@ -59,7 +59,7 @@ fn a_server_that_sends_answers_nobody_asked_for_does_not_fill_the_log() {
         // Each call brings a thousand. However fast they come: many more are counted than have a line of their own.
         eventually("lines that count many others", || {
             assert_eq!(ana.call("read", &json!({})).status, 200);
-            let log = gateway.log.lock().unwrap().clone();
+            let log = gateway.said();
             let counts = log.lines().filter(|line| line.contains("nobody waits"));
             let counts: Vec<_> = counts.map(suppressed_in).collect();
             (counts.iter().sum::<u64>() > 4 * counts.len() as u64).then_some(())
@@ -223,7 +223,7 @@ fn lines_of_the_log_about_records_that_are_not_taken_are_few() {
     for _ in 0..300 {
         assert_eq!(ana.call("read", &json!({})).status, 503);
     }
-    let log = gateway.log.lock().unwrap().clone();
+    let log = gateway.says("did not take the record");
     let lines = log.lines().filter(|line| line.contains("did not take the record")).count();
     assert!((1..100).contains(&lines), "{lines} lines");
     let reader = open();
@@ -294,7 +294,7 @@ fn a_server_that_asks_again_and_again_costs_few_records_and_few_lines_of_the_log
     let log = gateway.log();
     let summary = log.iter().find(|record| record["event"] == "refusals").unwrap();
     assert_eq!((&summary["server"], &summary["address"]), (&json!("up"), &Value::Null));
-    let log = gateway.log.lock().unwrap().clone();
+    let log = gateway.said();
     for said in ["may not ask this of clients", "a notification was withheld"] {
         assert!(log.lines().filter(|line| line.contains(said)).count() < 40, "{said}");
     }
@@ -415,9 +415,7 @@ fn the_stream_of_a_session_that_never_pauses_is_closed_and_delays_nobody() {
     bystanders(&gateway, Era::Legacy, &over, || {
         // It is opened again, after a pause.
         eventually("a second stream", || (opened.load(Ordering::Acquire) > 1).then_some(()));
-        eventually("a line of the log", || {
-            gateway.log.lock().unwrap().contains("a stream was broken off").then_some(())
-        });
+        gateway.says("a stream was broken off");
     });
     assert!(opened.load(Ordering::Acquire) < 20, "the pause between two streams grows");
 }

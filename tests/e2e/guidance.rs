@@ -137,7 +137,7 @@ fn a_server_that_asks_over_a_process_that_callers_share_is_told_which_setting_is
         let answer = client.call("ask", &json!({ "who": "one", "folder": folder.path() })).body;
         assert!(answer.contains("-32601") && answer.contains("sharing: perSession"), "{answer}");
         eventually("the log names the setting", || {
-            let log = gateway.log.lock().unwrap();
+            let log = gateway.said();
             let told =
                 |line: &str| line.contains("was refused") && line.contains("sharing: perSession");
             log.lines().any(told).then_some(())
@@ -215,6 +215,6 @@ fn a_gateway_that_runs_as_root_says_that_it_should_not() {
     let text = said(&verb(folder.path(), &["validate", "gateway.yaml"]));
     assert_eq!(text.contains("do not run it as root"), is_root, "{text}");
     let gateway = config.start();
-    let log = gateway.log.lock().unwrap().clone();
+    let log = gateway.said();
     assert_eq!(log.matches("do not run it as root").count(), usize::from(is_root), "{log}");
 }

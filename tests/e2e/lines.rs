@@ -57,14 +57,6 @@ fn started(before: &[&str], config: &Config, arguments: &[&str], colours: NoColo
     Gateway::spawn(command, folder, audit)
 }
 
-/// What the gateway logs once it has this in it.
-fn logged(gateway: &Gateway, text: &str) -> String {
-    eventually(text, || {
-        let log = gateway.log.lock().unwrap().clone();
-        log.contains(text).then_some(log)
-    })
-}
-
 /// A call that is allowed, one that is denied, and somebody who is not known.
 fn calls(gateway: &Gateway, era: Era) {
     let ana = gateway.client(era, ANA);
@@ -81,7 +73,7 @@ fn with_log_format_human_each_request_is_a_line() {
         let server = Server::echo(era, &["echo", "read_text_file"]);
         let gateway = started(&[], &config(&server), &["--log-format", "human"], NoColor::Unset);
         calls(&gateway, era);
-        let log = logged(&gateway, "credential-refused");
+        let log = gateway.says("credential-refused");
         assert!(log.contains(" ALLOW  ana files/echo developers-read "), "{log}");
         assert!(log.contains(" DENY   ana files/read_text_file only-shared-files"), "{log}");
         assert!(log.contains(" REFUSE 127.0.0.1 "), "{log}");
@@ -100,7 +92,7 @@ fn with_log_format_human_each_request_is_a_line() {
 fn in_a_pipe_the_log_is_json_and_the_configuration_can_say_otherwise() {
     let server = Server::echo(Era::Modern, &["echo", "read_text_file"]);
     let lines = |gateway: &Gateway| -> Vec<String> {
-        let log = logged(gateway, "catalogue read");
+        let log = gateway.says("catalogue read");
         // The last line may be on its way.
         let (whole, _) = log.rsplit_once('\n').unwrap();
         let ours = |line: &&str| !line.starts_with("portcullis: ");
@@ -112,13 +104,13 @@ fn in_a_pipe_the_log_is_json_and_the_configuration_can_say_otherwise() {
         let parsed: Value = line.parse().unwrap_or_else(|_| panic!("{line}"));
         assert!(parsed["level"].is_string(), "{line}");
     }
-    assert!(!gateway.log.lock().unwrap().contains("DENY"));
+    assert!(!gateway.said().contains("DENY"));
     drop(gateway);
     let mut config = config(&server);
     config.more = "log: {format: human}".to_owned();
     let gateway = started(&[], &config, &[], NoColor::Unset);
     calls(&gateway, Era::Modern);
-    logged(&gateway, " DENY   ana files/read_text_file only-shared-files");
+    gateway.says(" DENY   ana files/read_text_file only-shared-files");
     drop(gateway);
     // The command line counts more.
     let gateway = started(&[], &config, &["--log-format", "json"], NoColor::Unset);
@@ -135,7 +127,7 @@ fn on_a_terminal_the_log_is_for_people() {
         let terminal = ["python3", "-c", TERMINAL];
         let gateway = started(&terminal, &config, &[], NoColor::Unset);
         calls(&gateway, era);
-        let log = logged(&gateway, "credential-refused");
+        let log = gateway.says("credential-refused");
         assert!(
             log.contains("\u{1b}[31mDENY  \u{1b}[0m ana files/read_text_file only-shared-files"),
             "{log}"
@@ -147,14 +139,14 @@ fn on_a_terminal_the_log_is_for_people() {
         drop(gateway);
         let gateway = started(&terminal, &config, &[], NoColor::Set);
         calls(&gateway, era);
-        let log = logged(&gateway, "credential-refused");
+        let log = gateway.says("credential-refused");
         assert!(log.contains(" DENY   ana files/read_text_file only-shared-files"), "{log}");
         assert!(!log.contains('\u{1b}'), "{log}");
         drop(gateway);
         // Who wants records and JSON at a terminal says so.
         let gateway = started(&terminal, &config, &["--log-format", "json"], NoColor::Unset);
         calls(&gateway, era);
-        let log = logged(&gateway, "credential-refused");
+        let log = gateway.says("credential-refused");
         assert!(log.contains("\"schema\":\"portcullis.audit"), "{log}");
         assert!(!log.contains("DENY") && !log.contains('\u{1b}'), "{log}");
     }
@@ -170,7 +162,7 @@ fn what_a_caller_chose_is_not_acted_on_by_a_terminal_and_begins_no_line() {
                 started(terminal, &config(&server), &["--log-format", "human"], NoColor::Set);
             drop(gateway.client(era, ANA).call(name, &json!({})));
             drop(gateway.client(era, ANA).call("echo", &json!({ "text": "x" })));
-            let log = logged(&gateway, "ana files/echo");
+            let log = gateway.says("ana files/echo");
             assert!(!log.contains(['\u{1b}', '\u{9b}', '\u{202e}']), "{log:?}");
             assert!(
                 !log.lines().any(|line| line.starts_with("11:02:52 ALLOW  ana everything")),
@@ -178,7 +170,7 @@ fn what_a_caller_chose_is_not_acted_on_by_a_terminal_and_begins_no_line() {
             );
             let long = "y".repeat(200);
             drop(gateway.client(era, ANA).call(&long, &json!({})));
-            let log = logged(&gateway, "yyyy");
+            let log = gateway.says("yyyy");
             assert!(log.lines().all(|line| line.len() < 500), "{log}");
         }
     }

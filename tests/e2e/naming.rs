@@ -4,7 +4,7 @@
 use e2e::client::Client;
 use e2e::gateway::{ANA, Config, Folder, Gateway};
 use e2e::server::{Server, tool};
-use e2e::{ERAS, Era, eventually};
+use e2e::{ERAS, Era};
 use serde_json::{Value, json};
 
 const ALL: &str = "rules:
@@ -35,9 +35,7 @@ fn config(one: &Server, two: &Server, route: &str) -> Config {
 /// Waits until the configuration that was written is in force.
 fn reloaded(gateway: &Gateway) {
     gateway.hang_up();
-    eventually("the configuration to be in force", || {
-        gateway.log.lock().unwrap().contains("another configuration is in force").then_some(())
-    });
+    gateway.says("another configuration is in force");
 }
 
 fn calls(client: &Client, tool: &str) -> Value {
@@ -127,7 +125,7 @@ fn a_change_of_names_is_told_before_it_takes_effect() {
         assert_eq!(events[applied - 2..applied], ["renamed", "renamed"], "{events:?}");
         let what = "route /mcp: names change: tools of `one` are named `one__NAME` (before: tools of `one` keep their names)";
         assert_eq!(records[applied - 2]["what"], what);
-        assert!(gateway.log.lock().unwrap().contains(what));
+        gateway.says(what);
         assert_eq!(gateway.client(era, ANA).tools(), ["add", "one__add"]);
     }
 }
@@ -149,7 +147,7 @@ fn names_in_force_are_said_at_the_start_and_by_the_verbs() {
     validate.args(["validate", "--elsewhere"]).arg(&file);
     let validate = String::from_utf8(e2e::gateway::fed(validate, "").stderr).unwrap();
     let (show, plan) = (verb(&["config", "show"]), verb(&["run", "--dry-run"]));
-    let log = gateway.log.lock().unwrap().clone();
+    let log = gateway.said();
     for said in [log, validate, show, plan] {
         for what in [
             "route /mcp: tools of `one` keep their names",

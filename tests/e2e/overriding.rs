@@ -77,7 +77,7 @@ fn callers_are_shown_the_words_of_the_operator_and_the_pin_stays_on_those_of_the
         let answer = ana.call("read", &json!({ "id": "7" })).json();
         assert_eq!(answer["result"]["content"][0]["text"], "7", "{answer}");
         eventually("the log says which argument is not there", || {
-            let log = gateway.log.lock().unwrap();
+            let log = gateway.said();
             let said = log.contains("an override is of an argument that the tool does not have");
             (said && log.contains("/none")).then_some(())
         });
@@ -130,7 +130,7 @@ fn words_of_the_operator_are_inspected_when_they_are_read() {
     let shown = String::from_utf8(config.verb(&["config", "show"]).stdout).unwrap();
     assert!(shown.contains(told), "{shown}");
     let gateway = config.start();
-    assert!(gateway.log.lock().unwrap().contains(told));
+    gateway.says(told);
     // They are the operator's: it is for them to say what callers read.
     assert_eq!(gateway.client(Era::Modern, ANA).tools(), ["read"]);
 }

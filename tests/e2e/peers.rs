@@ -174,7 +174,7 @@ fn real_clients_reach_real_servers_through_the_gateway() {
     for (program, script, era) in CLIENTS {
         let reports =
             std::panic::catch_unwind(|| client(program, script, (era, ANA), &jobs.clone().into()));
-        let reports = reports.unwrap_or_else(|_| panic!("{}", gateway.log.lock().unwrap()));
+        let reports = reports.unwrap_or_else(|_| panic!("{}", gateway.said()));
         for ((route, tool, _, hidden, expected), report) in rows.iter().zip(&reports) {
             let what = format!("{script} {era} {route}: {report}");
             let version = if era == "modern" { "2026-07-28" } else { "2025-11-25" };

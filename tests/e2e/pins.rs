@@ -257,7 +257,7 @@ fn nothing_is_trusted_until_somebody_approves_it() {
         let shown = |names: &[&str]| {
             eventually("the approval", || (client.tools() == names).then_some(()));
         };
-        assert!(gateway.log.lock().unwrap().contains("run `portcullis pin -c "));
+        gateway.says("run `portcullis pin -c ");
         assert_eq!(client.tools(), [""; 0]);
         assert_eq!(client.call("work", &json!({})).code(), -32602);
         assert_eq!(gateway.last()["reason"], "not-approved");
@@ -864,7 +864,7 @@ fn what_is_said_first_is_trusted_only_where_that_is_asked_for() {
         let mut config = config(&server);
         config.pins = "{trustOnFirstUse: true}".into();
         let gateway = config.start();
-        assert!(gateway.log.lock().unwrap().contains("for development only"));
+        gateway.says("for development only");
         let client = gateway.client(era, ANA);
         assert_eq!(client.tools(), ["work"]);
         state.lock().unwrap()["tools"][0]["description"] = "Another.".into();

@@ -243,9 +243,7 @@ fn a_list_that_is_fresh_is_had_from_memory_and_a_private_one_by_its_caller_alone
 }
 
 fn gateway_has_greeted(gateway: &e2e::gateway::Gateway) {
-    e2e::eventually("the first list", || {
-        gateway.log.lock().unwrap().contains("catalogue read").then_some(())
-    });
+    gateway.says("catalogue read");
 }
 
 #[test]

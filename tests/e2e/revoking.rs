@@ -373,7 +373,7 @@ fn a_file_says_what_is_revoked_and_is_watched() {
         assert_eq!(ana(), 200);
         fs::write(&file, "principals:\n  - ana\n").unwrap();
         eventually("the revocation", || (ana() == 401).then_some(()));
-        let complaints = |what: &str| gateway.log.lock().unwrap().matches(what).count();
+        let complaints = |what: &str| gateway.said().matches(what).count();
         // A file that cannot be read changes nothing, and says so. Each is put in place whole, so that it is
         // complained about once, and each round waits for a complaint of its own.
         for broken in ["principals: ana\n", "principal: [ana]\n", "tools: [no-slash]\n", ":\n"] {
@@ -519,8 +519,7 @@ fn no_link_is_followed_to_write_revocations() {
         assert_eq!(answer.json()["lastsOverRestart"], false);
         assert_eq!(of_ana(&gateway, era), 401);
         assert_eq!(fs::read_to_string(&victim).unwrap(), "untouched");
-        let log = gateway.log.lock().unwrap().clone();
-        assert!(log.contains("revoked.yaml.lock"), "{log}");
+        gateway.says("revoked.yaml.lock");
     }
 }
 
@@ -850,7 +849,7 @@ fn what_the_file_revokes_and_lifts_is_on_record() {
         });
         let count = gateway.records().iter().filter(|one| one["event"] == "revoked").count();
         assert_eq!(count, 3);
-        assert!(gateway.log.lock().unwrap().contains("the file of revocations has changed"));
+        gateway.says("the file of revocations has changed");
     }
 }
 

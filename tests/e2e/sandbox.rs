@@ -189,7 +189,7 @@ fn what_a_sandbox_lacks_is_said_before_the_start() {
         assert_eq!(said.contains("the server `up` has no sandbox"), warned, "{said}");
     }
     let gateway = boxed("mode: off").start();
-    assert!(gateway.log.lock().unwrap().contains("it has no sandbox"));
+    gateway.says("it has no sandbox");
 }
 
 #[test]
@@ -454,9 +454,7 @@ fn a_gateway_that_can_open_no_file_is_not_ready() {
             (answer.status == 503).then_some(answer)
         });
         assert!(answer.body.contains("files and threads: failing"), "{}", answer.body);
-        e2e::eventually("the log says what is lacking", || {
-            gateway.log.lock().unwrap().contains("nobody new is served").then_some(())
-        });
+        gateway.says("nobody new is served");
     }
 }
 
@@ -580,7 +578,7 @@ fn a_sandbox_that_cannot_be_had_stops_the_start_where_it_is_required() {
     assert!(tried.to("read", &own).0);
     let record = gateway.records().into_iter().find(|record| record["event"] == "sandbox").unwrap();
     assert!(record["what"].as_str().unwrap().contains("server up: `/no/such/folder`"), "{record}");
-    assert!(gateway.log.lock().unwrap().contains("its sandbox is not complete"));
+    gateway.says("its sandbox is not complete");
 }
 
 #[test]
@@ -633,8 +631,7 @@ fn a_folder_that_is_listed_is_open_but_for_the_gateways_own_files() {
                 }
             }
             assert_eq!(fs::read_to_string(at("key")).unwrap(), "a secret");
-            let log = gateway.log.lock().unwrap().clone();
-            assert!(log.contains("it can make no new file directly in"), "{log}");
+            gateway.says("it can make no new file directly in");
         }
     }
 }
@@ -741,7 +738,7 @@ fn a_program_that_its_sandbox_does_not_open_says_so() {
         }
         let gateway = config.start();
         e2e::eventually("the log says why the program ended", || {
-            let log = gateway.log.lock().unwrap();
+            let log = gateway.said();
             let told =
                 |line: &str| line.contains("program ended with an error") && line.contains(why);
             log.lines().any(told).then_some(())

@@ -34,7 +34,7 @@ fn start(bank: &Server, other: &Server, policy: &str) -> Gateway {
 /// What is compared is what was listed, and both were asked at the start.
 fn known(gateway: &Gateway) {
     eventually("both catalogues", || {
-        (gateway.log.lock().unwrap().matches("catalogue read").count() == 2).then_some(())
+        (gateway.said().matches("catalogue read").count() == 2).then_some(())
     });
 }
 

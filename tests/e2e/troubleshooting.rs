@@ -65,7 +65,7 @@ fn told(situation: &str, said: impl Fn() -> String) {
 
 /// The log of a gateway, and what a client was told.
 fn heard(gateway: &Gateway, answers: &[String]) -> String {
-    format!("{}\n{}", gateway.log.lock().unwrap(), answers.join("\n"))
+    format!("{}\n{}", gateway.said(), answers.join("\n"))
 }
 
 fn stderr(output: std::process::Output) -> String {

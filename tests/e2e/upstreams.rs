@@ -525,10 +525,7 @@ fn a_program_gets_what_it_was_given_and_no_more() {
         .replace(", {name: SEC, fromEnv: USER_FOR_TEST}", "");
     let gateway = Config::with(&servers, "[up]").start();
     assert_eq!(gateway.client(Era::Modern, ANA).call("echo", &json!({ "text": "x" })).status, 200);
-    let log = eventually("the environment", || {
-        let log = gateway.log.lock().unwrap().clone();
-        log.contains("LIT=one").then_some(log)
-    });
+    let log = gateway.says("LIT=one");
     assert!(!log.contains("CARGO"), "{log}");
 }
 
@@ -570,10 +567,7 @@ fn a_redirect_is_told_to_the_operator_with_where_it_leads_and_is_not_followed() 
                 "HTTP status {code}: a redirect to `{}`, which is not followed; if that is right, set `url` to it",
                 other.url()
             );
-            let log = eventually("the line of the log", || {
-                let log = gateway.log.lock().unwrap().clone();
-                log.contains(&told).then_some(log)
-            });
+            let log = gateway.says(&told);
             assert!(!log.contains("hidden"), "{log}");
             let scanned = Config::of(&server.url()).tried(&["scan"]);
             let said = String::from_utf8_lossy(&scanned.stderr).into_owned()
@@ -620,9 +614,7 @@ fn a_server_that_was_found_to_be_legacy_is_not_asked_for_its_era_again() {
     changed.policy = changed.policy.replace("open", "opened");
     changed.write(&file, gateway.audit());
     gateway.hang_up();
-    eventually("the change", || {
-        gateway.log.lock().unwrap().contains("another configuration is in force").then_some(())
-    });
+    gateway.says("another configuration is in force");
     worked();
     assert!(server.count("initialize") > opened, "it was not met again");
     assert_eq!(server.count("server/discover"), 1);

@@ -332,8 +332,9 @@ pub struct Gateway {
     /// Where the operator connects.
     pub ops: Option<SocketAddr>,
     audit: PathBuf,
-    /// What it said on standard error.
-    pub log: Arc<Mutex<String>>,
+    /// What it said on standard error. It arrives some time after what it is about: a test waits for it
+    /// (`says`).
+    log: Arc<Mutex<String>>,
     /// What it said on standard output.
     pub out: Arc<Mutex<String>>,
     /// Its log was taken away by the test: what is left does not begin with the first record, or is not
@@ -415,6 +416,23 @@ impl Gateway {
         // The last line may be on its way.
         let whole = text.rsplit_once('\n').map_or("", |(whole, _)| whole);
         whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
+    }
+
+    /// What it has said on standard error so far. What it is about to say may be lacking.
+    #[must_use]
+    pub fn said(&self) -> String {
+        self.log.lock().unwrap().clone()
+    }
+
+    /// Waits until it has said `text` on standard error, and returns all that it has said by then.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn says(&self, text: &str) -> String {
+        eventually(&format!("the line `{text}` in the log"), || {
+            let said = self.said();
+            said.contains(text).then_some(said)
+        })
     }
 
     /// Kills it, as a machine that fails would.

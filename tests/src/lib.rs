@@ -37,7 +37,7 @@ pub enum Era {
 pub const ERAS: [Era; 2] = [Era::Legacy, Era::Modern];
 
 /// How long anything in a test may take before it has failed.
-pub const PATIENCE: Duration = Duration::from_secs(20);
+pub const PATIENCE: Duration = Duration::from_secs(45);
 
 /// Looks again and again until `found` finds something.
 ///
@@ -51,6 +51,7 @@ pub fn eventually<T>(what: &str, mut found: impl FnMut() -> Option<T>) -> T {
             return found;
         }
         assert!(started.elapsed() < PATIENCE, "{what} did not happen");
-        std::thread::yield_now();
+        // Leaves the processor to what is waited for.
+        std::thread::park_timeout(Duration::from_millis(1));
     }
 }
