@@ -267,7 +267,7 @@ fn silent() -> (Server, Sender<()>) {
 fn before_it_stops_it_says_so_and_goes_on() {
     for era in ERAS {
         let server = Server::echo(era, &["echo"]);
-        let mut gateway = Config::of(&server.url()).limits("{lameDuckTime: 10m}").start();
+        let mut gateway = Config::of(&server.url()).limits("lameDuckTime: 10m").start();
         let ops = gateway.ops.unwrap();
         assert_eq!(get(ops, "/readyz").status, 200);
         gateway.terminate();

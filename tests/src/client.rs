@@ -155,6 +155,10 @@ fn whole(bytes: &[u8], closed: bool) -> Option<Answer> {
         };
         Some(Answer { status, head: format!("{head}\r\n"), body })
     };
+    // RFC 9112, section 6.3: these have no body, whatever they say of it.
+    if matches!(status, 204 | 304) {
+        return answer(String::new());
+    }
     if let Some(length) = head.split("\r\ncontent-length: ").nth(1) {
         let length: usize = length.split("\r\n").next()?.trim().parse().ok()?;
         let body = bytes.get(head.len() + 4..)?;

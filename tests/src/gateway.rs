@@ -189,6 +189,9 @@ impl Config {
                 format!("  {}\n", self.listener.replace('\n', "\n  "))
             }
         );
+        // Tests leave calls open, and the end of a gateway need not wait for those.
+        let drain = if self.limits.contains("drainTime") { "" } else { "drainTime: 2s" };
+        let limits = [drain, &self.limits].join("\n");
         let comma = |text: &str| if text.is_empty() { String::new() } else { format!(", {text}") };
         let audit = format!(
             "sinks: [{{name: file, file: '{}'{}}}{}]\n{}\nrefusals: {}",
@@ -206,7 +209,7 @@ impl Config {
             section("routes", &self.routes),
             section("policy", &self.policy),
             section("audit", &audit),
-            section("limits", &self.limits),
+            section("limits", &limits),
             format!("{}\n", self.more),
         ]
         .concat()
