@@ -63,7 +63,7 @@ pub struct LiveSecret {
     clock: Arc<dyn Clock>,
 }
 
-/// A value, and when it was last found to be so.
+/// A value, and when the reading began that found it last.
 struct KeptSecret {
     secret: Arc<Secret>,
     read: Instant,
@@ -173,8 +173,13 @@ impl LiveSecret {
     /// Reads it again; whether it was read, and is another than before.
     fn read_again(&self, why: Why) -> Result<bool, SecretError> {
         let Some(source) = &self.source else { return Ok(false) };
+        let begun = self.clock.instant();
         let found = read(source, &*self.clock);
         let mut state = self.state();
+        if self.kept.load().read > begun {
+            // Another reading has begun later and has ended before: what it found is newer.
+            return Ok(false);
+        }
         state.tried = self.clock.instant();
         let secret = found.inspect_err(|_| state.seen = None)?;
         let digest = sha256(secret.expose().as_bytes());
@@ -185,8 +190,7 @@ impl LiveSecret {
             return Ok(false);
         }
         state.seen = None;
-        let read = state.tried;
-        self.kept.store(Arc::new(KeptSecret { secret: Arc::new(secret), read }));
+        self.kept.store(Arc::new(KeptSecret { secret: Arc::new(secret), read: begun }));
         Ok(!is_same)
     }
 }
@@ -459,9 +463,10 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::time::Duration;
 
-    use super::read;
+    use super::{LiveSecret, Why, read};
     use crate::clock::{Clock as _, System};
     use crate::file::may_run;
+    use crate::secret::Secret;
     use crate::settings::{SecretCommand, SecretRef};
     use crate::{hex, seal};
 
@@ -524,6 +529,44 @@ mod tests {
             std::thread::park_timeout(Duration::from_millis(1));
         }
         fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn a_reading_that_began_earlier_does_not_replace_what_a_later_one_has_found() {
+        let random: [u8; 8] = seal::random().unwrap();
+        let folder =
+            std::env::temp_dir().join(format!("portcullis-later-{}", hex::encode(&random)));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("value"), "old").unwrap();
+        // The first one says the value as it was, and ends when the second one has ended.
+        let script = format!(
+            "cd {}; cat value; if mkdir first 2>/dev/null; then until [ -e go ]; do sleep 0.01; done; fi",
+            folder.display()
+        );
+        let hour = Duration::from_secs(3600);
+        let source = SecretRef::Command(Box::new(SecretCommand {
+            program: PathBuf::from("/bin/sh"),
+            args: vec!["-c".to_owned(), script],
+            cache_time: hour,
+            timeout: Duration::from_secs(20),
+            max_stale: hour,
+        }));
+        let begun = Secret::new("begun".into());
+        let live = LiveSecret::new(Some(source), begun, std::sync::Arc::new(System));
+        let (live, begun) = (&live, System.instant());
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| live.read_again(Why::Time).unwrap());
+            while !folder.join("first").exists() {
+                assert!(System.instant() - begun < Duration::from_secs(20));
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            fs::write(folder.join("value"), "new").unwrap();
+            assert!(live.read_again(Why::Asked).unwrap());
+            fs::write(folder.join("go"), "").unwrap();
+            assert!(!first.join().unwrap());
+        });
+        assert_eq!(live.now().unwrap().expose(), "new");
+        fs::remove_dir_all(folder).unwrap();
     }
 
     /// Ends the process whose number is in this file.
