@@ -447,8 +447,6 @@ const CREDENTIALS: [&str; 12] = [
     "refreshtoken",
     "xapikey",
 ];
-/// How the keys begin that `portcullis keygen` makes.
-const MADE: &[u8] = b"pcl_";
 
 /// Whether a query has a credential in it, in whatever spelling: by the name of a parameter, or because a value
 /// is the one that the headers show, or looks like a token or a key.
@@ -483,7 +481,11 @@ fn is_credential(value: &[u8], shown: Option<&Shown<'_>>) -> bool {
     let base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_=.".contains(byte);
     let parts = value.split(|byte| *byte == b'.').count();
     let is_jwt = value.starts_with(b"eyJ") && matches!(parts, 3 | 5) && value.iter().all(base64);
-    named("bearer") || named("dpop") || is_shown || is_jwt || value.starts_with(MADE)
+    named("bearer")
+        || named("dpop")
+        || is_shown
+        || is_jwt
+        || value.starts_with(settings::KEY.as_bytes())
 }
 
 /// The credentials in a request.

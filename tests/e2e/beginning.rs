@@ -358,7 +358,7 @@ fn looked_at_certificates(era: Era, seconds: i64) -> Vec<(String, String, String
     let (server, pki) = (Server::echo(era, &["read"]), Pki::new("both"));
     let own = pki.issue(&Leaf { seconds: Some(seconds), ..Leaf::local() });
     let front = Front::before(server.address, &own, None);
-    let url = format!("https://localhost:{}/mcp", front.address.port());
+    let url = format!("https://{}/mcp", front.address);
     let item = format!("- {{name: up, url: '{url}', tls: {{authorities: '{}'}}}}", pki.path());
     let mut config = Config::with(&item, "[up]");
     config.listener = tls(&own, "");
@@ -383,7 +383,7 @@ fn a_doctor_says_when_certificates_end() {
         let pki = Pki::new("server");
         let ended = pki.issue(&Leaf { ended: true, ..Leaf::local() });
         let front = Front::before(server.address, &ended, None);
-        let url = format!("https://localhost:{}/mcp", front.address.port());
+        let url = format!("https://{}/mcp", front.address);
         let item = format!("- {{name: up, url: '{url}', tls: {{authorities: '{}'}}}}", pki.path());
         let (code, looks) = looked(&Config::with(&item, "[up]"), &[]);
         assert_eq!((code, of(&looks, "server up").0), (Some(1), "fail"), "{looks:?}");
