@@ -10,7 +10,7 @@ use std::fs::{self, OpenOptions};
 use std::io::{self, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use tokio::io::{
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
-use crate::console::Console;
+use crate::console::{Console, Tenancy};
 use crate::file;
 use crate::front::ACCEPT_PAUSE;
 use crate::hex;
@@ -41,6 +41,8 @@ const FORM: &str = "portcullis-running/1";
 const LONGEST: u64 = 16 * 1024;
 /// Most clients that are attached at once.
 const CLIENTS: usize = 64;
+/// Most connections at once that have not shown the token yet: they take no place of a client.
+const GREETINGS: usize = 128;
 /// How long a greeting may take.
 const GREETING: Duration = Duration::from_secs(10);
 /// What the gateway says when it serves a client, and what it says before the reason when it does not.
@@ -155,7 +157,10 @@ impl Attachments {
     /// Serves the processes that are attached, until the gateway stops.
     pub async fn serve(self, live: Arc<Live>, tasks: Tasks) {
         let Self { listener, token, left: _left } = self;
-        let (token, room) = (Arc::new(token), Arc::new(Semaphore::new(CLIENTS)));
+        let own = rustix::process::geteuid().as_raw();
+        let token = Arc::new(token);
+        let greetings = Arc::new(Semaphore::new(GREETINGS));
+        let clients = Arc::new(Semaphore::new(CLIENTS));
         loop {
             let accepted = tokio::select! {
                 accepted = listener.accept() => accepted,
@@ -169,9 +174,14 @@ impl Attachments {
                     continue;
                 }
             };
-            // One too many is closed, and runs by itself.
-            let Ok(place) = Arc::clone(&room).try_acquire_owned() else { continue };
-            let client = Attached { stream, token: Arc::clone(&token), _place: place };
+            // Every user of the machine can connect: the names of such sockets are no secret.
+            if !stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
+                continue;
+            }
+            // One too many is closed, and its process serves the client by itself.
+            let Ok(greeting) = Arc::clone(&greetings).try_acquire_owned() else { continue };
+            let clients = Arc::clone(&clients);
+            let client = Attached { stream, token: Arc::clone(&token), greeting, clients };
             let (live, tasks_of) = (Arc::clone(&live), tasks.clone());
             tasks.spawn(async move {
                 if let Err(error) = client.serve(live, tasks_of).await {
@@ -182,30 +192,38 @@ impl Attachments {
     }
 }
 
-/// A process that is attached.
+/// A process of this user that has connected.
 struct Attached {
     stream: UnixStream,
     token: Arc<Secret>,
-    _place: OwnedSemaphorePermit,
+    /// Given back when the token was shown.
+    greeting: OwnedSemaphorePermit,
+    /// Where the place of a client is taken.
+    clients: Arc<Semaphore>,
 }
 
 impl Attached {
     async fn serve(self, live: Arc<Live>, tasks: Tasks) -> Result<(), AttachError> {
-        let own = rustix::process::geteuid().as_raw();
-        let peer = self.stream.peer_cred().map_err(AttachError::Broken)?;
         let (input, mut output) = self.stream.into_split();
         let mut input = BufReader::new(input);
-        let greeting = tokio::time::timeout(GREETING, greeting(&mut input)).await;
+        let greeting = tokio::select! {
+            greeting = tokio::time::timeout(GREETING, greeting(&mut input)) => greeting,
+            () = tasks.stopping() => return Ok(()),
+        };
         let greeting = greeting.map_err(|_late| AttachError::Broken(late()))?;
         let [token, route, key] = greeting.map_err(AttachError::Broken)?;
         let (token, known) = (token.as_bytes(), self.token.expose().as_bytes());
         let is_known = constant_time::verify_slices_are_equal(token, known).is_ok();
-        if peer.uid() != own || !is_known {
+        if !is_known {
             return Err(AttachError::Refused("it does not know the token".to_owned()));
         }
+        drop(self.greeting);
+        let Ok(_place) = self.clients.try_acquire_owned() else {
+            return Err(AttachError::Refused(format!("{CLIENTS} others are attached")));
+        };
         let key = (!key.is_empty()).then(|| Secret::new(key.into()));
         let route = Some(&*route).filter(|route| !route.is_empty());
-        let opened = Console::open(live, tasks, route, key.as_ref()).await;
+        let opened = Console::open(live, tasks, route, key.as_ref(), Tenancy::Multi).await;
         let told = match &opened {
             Ok(_) => SERVED.to_owned(),
             Err(error) => format!("{REFUSED}{}", Chain(error).to_string().replace('\n', " ")),
@@ -257,11 +275,10 @@ pub async fn attach(
     key: Option<&Secret>,
 ) -> Result<Option<Connection>, AttachError> {
     let Some(notice) = Notice::read(config) else { return Ok(None) };
-    let connected = SocketAddr::from_abstract_name(&notice.name)
-        .and_then(|address| StdStream::connect_addr(&address))
-        .and_then(|stream| stream.set_nonblocking(true).map(|()| stream))
-        .and_then(UnixStream::from_std);
-    let Ok(mut stream) = connected else { return Ok(None) };
+    // A name that begins with a NUL is that of an abstract socket.
+    let connecting = UnixStream::connect(format!("\0{}", notice.name));
+    let connected = tokio::time::timeout(GREETING, connecting).await;
+    let Ok(Ok(mut stream)) = connected else { return Ok(None) };
     let own = rustix::process::geteuid().as_raw();
     if stream.peer_cred().map_err(AttachError::Broken)?.uid() != own {
         return Ok(None);

@@ -60,8 +60,20 @@ pub struct Out {
     pub queue: queue::Sender,
     /// How a message is written there.
     pub write: fn(Bytes) -> Bytes,
-    /// How long a message waits for room before the client is given up; for ever if not given.
+    /// How long a message waits for room before the client is cut off; without a limit if not given, which is for a
+    /// client that shares the gateway with nobody.
     pub patience: Option<Duration>,
+    /// What becomes of the client when another configuration takes over.
+    pub on_reload: OnReload,
+}
+
+/// What becomes of a client when another configuration takes over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum OnReload {
+    /// Its connection goes on under the new one.
+    Continues,
+    /// Its stream ends, and it comes back.
+    Ends,
 }
 
 impl std::fmt::Debug for Bridge {
@@ -200,7 +212,7 @@ impl Bridge {
                     };
                     // A request that has waited is decided under the configuration of now, or not at all.
                     let Some(room) = room.ok().filter(|_| !self.is_cut()) else {
-                        return Some(text);
+                        return (!self.cut.is_cancelled()).then_some(text);
                     };
                     let (bridge, given_up) = (Arc::clone(self), self.enter(&request, &asked.id));
                     self.gateway.tasks.spawn(async move {
@@ -345,8 +357,9 @@ impl Bridge {
             tokio::time::sleep(pause).await;
             if self.is_cut() {
                 // A client that stays connected has to ask for it again.
-                let stays = self.out.patience.is_none() && !self.cut.is_cancelled();
-                if stays && !self.gateway.tasks.is_stopping() {
+                let continues =
+                    self.out.on_reload == OnReload::Continues && !self.cut.is_cancelled();
+                if continues && !self.gateway.tasks.is_stopping() {
                     break;
                 }
                 return;
@@ -481,7 +494,8 @@ impl Bridge {
         };
         let Some(why) = why else { return };
         if !self.cut.is_cancelled() {
-            tracing::info!(peer = %self.peer.address, why, "a client of HTTP+SSE was cut off");
+            let door = &*self.door.name;
+            tracing::info!(listener = door, peer = %self.peer.address, why, "a client that does not read was cut off");
             self.gateway.metrics.streams_cut.add(1);
         }
         self.cut();

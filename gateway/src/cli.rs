@@ -36,6 +36,7 @@ use clap::{CommandFactory as _, FromArgMatches as _, Parser, Subcommand, ValueEn
 use clap_complete::Shell;
 use gateway::assembly;
 use gateway::attach;
+use gateway::audit::lines::Colours;
 use gateway::canary::{self, Part};
 use gateway::clock::{Clock as _, System};
 use gateway::hex;
@@ -338,13 +339,13 @@ fn pretty(schema: &serde_json::Value) -> String {
 }
 
 fn coloured() -> bool {
-    io::stderr().is_terminal() && env::var_os("NO_COLOR").is_none()
+    assembly::colours(&io::stderr()) == Colours::Shown
 }
 
 fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
-    let text = match fs::read_to_string(file) {
+    let text = match text_of(file) {
         Ok(text) => text,
-        Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
+        Err(code) => return code,
     };
     let purpose = if elsewhere { Purpose::Reading } else { Purpose::Checking };
     match (load_for(purpose, file, &text), format) {
@@ -529,20 +530,20 @@ fn load_to_serve(file: &Path, text: &str) -> Result<Settings, Problems> {
     load_for(Purpose::Serving, file, text)
 }
 
+/// The text of a configuration, or the code to end with when it cannot be read.
+fn text_of(file: &Path) -> Result<String, ExitCode> {
+    let unread = |error| complain(&format!("could not read `{}`: {error}", file.display()));
+    fs::read_to_string(file).map_err(unread)
+}
+
 /// The configuration, or the code to end with when it is not valid.
 fn settings(file: &Path) -> Result<Settings, ExitCode> {
-    let text = fs::read_to_string(file);
-    let text =
-        text.map_err(|error| complain(&format!("could not read `{}`: {error}", file.display())))?;
-    load(file, &text).map_err(|problems| invalid(&problems))
+    load(file, &text_of(file)?).map_err(|problems| invalid(&problems))
 }
 
 /// The same, to serve clients with.
 fn settings_to_serve(file: &Path) -> Result<Settings, ExitCode> {
-    let text = fs::read_to_string(file);
-    let text =
-        text.map_err(|error| complain(&format!("could not read `{}`: {error}", file.display())))?;
-    load_to_serve(file, &text).map_err(|problems| invalid(&problems))
+    load_to_serve(file, &text_of(file)?).map_err(|problems| invalid(&problems))
 }
 
 /// An API key, and the hash that admits it.
@@ -621,9 +622,9 @@ fn serve_alone(
     key: Option<&Secret>,
     log_format: Option<Format>,
 ) -> ExitCode {
-    let text = match fs::read_to_string(file) {
+    let text = match text_of(file) {
         Ok(text) => text,
-        Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
+        Err(code) => return code,
     };
     let load = |number| load_for(Purpose::Stdio(number), file, &text);
     let mut settings = match load(1) {
@@ -707,11 +708,9 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
             let (file, text) = start::quickstart();
             (file, text.to_owned())
         }
-        Some(file) => match fs::read_to_string(file) {
+        Some(file) => match text_of(file) {
             Ok(text) => (file.to_owned(), text),
-            Err(error) => {
-                return complain(&format!("could not read `{}`: {error}", file.display()));
-            }
+            Err(code) => return code,
         },
     };
     let mut settings = match load_to_serve(&file, &text) {

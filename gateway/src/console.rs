@@ -11,8 +11,9 @@ use http::header::AUTHORIZATION;
 use http::{HeaderMap, HeaderValue, StatusCode, Uri};
 use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _, BufReader};
 use tokio::sync::mpsc;
+use tokio_util::sync::CancellationToken;
 
-use crate::bridge::{Bridge, Out};
+use crate::bridge::{Bridge, OnReload, Out};
 use crate::budget::Room;
 use crate::door::{Door, Peer};
 use crate::exchange::Gateway;
@@ -47,6 +48,18 @@ pub enum ConsoleError {
     /// It is not let in for another reason.
     #[error("the client is not let in (HTTP status {0}): the audit log says why")]
     Refused(u16),
+    /// What waits for it has taken the room that there is.
+    #[error("the client did not read what it was sent")]
+    Unread,
+}
+
+/// Who else uses the gateway that serves a client.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Tenancy {
+    /// Nobody: the process is the client's own. It may read as slowly as it likes.
+    Single,
+    /// Others, whose share of the gateway a client that does not read must not hold: it is cut off.
+    Multi,
 }
 
 /// One client.
@@ -64,7 +77,8 @@ pub struct Console {
 
 impl Console {
     /// A client for the route `path`, or for the only one there is. It calls with the API key `key`, or without a
-    /// credential; whether it is let in is decided here, before anything of it is read.
+    /// credential; whether it is let in is decided here, before anything of it is read. `tenancy` says whether it
+    /// shares the gateway with others.
     ///
     /// # Errors
     /// When there is no such route, or it is not let in.
@@ -73,6 +87,7 @@ impl Console {
         tasks: Tasks,
         path: Option<&str>,
         key: Option<&Secret>,
+        tenancy: Tenancy,
     ) -> Result<Self, ConsoleError> {
         let gateway = Arc::clone(&live.now().gateway);
         let known =
@@ -92,8 +107,12 @@ impl Console {
         let nowhere = Peer::at(std::net::SocketAddr::from(([127, 0, 0, 1], 0)));
         let room = gateway.conversations.room(&Holder::network(nowhere.address.ip()));
         let (queue, messages) = queue(Room { events: WAITING, ..room });
-        // The one client may read as slowly as it likes: nobody else waits for it.
-        let out = Out { queue, write: |message| message, patience: None };
+        let patience = match tenancy {
+            Tenancy::Single => None,
+            Tenancy::Multi => Some(gateway.limits.write_time),
+        };
+        let on_reload = OnReload::Continues;
+        let out = Out { queue, write: |message| message, patience, on_reload };
         let bridge = Bridge::new(Arc::clone(&gateway), door, nowhere, path, out);
         let has_key = key.is_some();
         if let Err(status) = bridge.admitted(&credentials).await {
@@ -102,10 +121,12 @@ impl Console {
         Ok(Self { live, tasks, gateway, bridge, credentials, has_key, messages })
     }
 
-    /// Serves the client until it closes its end, or the gateway stops.
+    /// Serves the client until it closes its end, or the gateway stops. `output` is closed at the end, even where the
+    /// client does not read.
     ///
     /// # Errors
-    /// When its credential is refused on the way: it has been told, and nothing more is taken from it.
+    /// When its credential is refused on the way, which it has been told, or when it is cut off because it does not
+    /// read. Nothing more is taken from it.
     pub async fn serve(
         mut self,
         input: impl AsyncRead + Unpin,
@@ -113,8 +134,13 @@ impl Console {
     ) -> Result<(), ConsoleError> {
         let (written, mut all_written) = mpsc::channel::<()>(1);
         let messages = self.messages;
+        let over = CancellationToken::new();
+        let _ends_writing = over.clone().drop_guard();
         self.tasks.spawn(async move {
-            write(messages, output).await;
+            tokio::select! {
+                () = write(messages, output) => {}
+                () = over.cancelled() => {}
+            }
             drop(written);
         });
         let limit = self.gateway.limits.request_body;
@@ -125,6 +151,10 @@ impl Console {
                 line = lines.next() => line,
                 () = self.bridge.has_been_refused() => {
                     ended = Err(refused(StatusCode::UNAUTHORIZED, self.has_key));
+                    None
+                }
+                () = self.bridge.has_been_cut() => {
+                    ended = Err(ConsoleError::Unread);
                     None
                 }
                 () = self.gateway.tasks.stopping() => {
@@ -150,7 +180,11 @@ impl Console {
             }
         }
         self.bridge.end(&self.credentials).await;
-        let patience = self.gateway.limits.drain_time.min(Duration::from_secs(2));
+        let patience = if matches!(ended, Err(ConsoleError::Unread)) {
+            Duration::ZERO
+        } else {
+            self.gateway.limits.drain_time.min(Duration::from_secs(2))
+        };
         drop(self.bridge);
         // What is under way in the legacy era goes on to its end, but not for ever.
         drop(tokio::time::timeout(patience, all_written.recv()).await);

@@ -9,8 +9,9 @@ use policy::principal::Principal;
 
 use crate::assembly::resource;
 use crate::clock::{Clock, System};
-use crate::identity::{ClaimError, Confirmation, Identity, TokenError};
+use crate::identity::{ClaimError, Confirmation, Identity, TokenError, TokenForm};
 use crate::jose::JoseError;
+use crate::masking;
 use crate::metrics::Metrics;
 use crate::quota::Quotas;
 use crate::resource::Resource;
@@ -25,7 +26,9 @@ use crate::world::{World, WorldError};
 pub enum TokenCheck {
     /// It has three parts that can be read, and a header without anything that is not accepted.
     Form,
-    /// Its `iss` is an issuer of the configuration.
+    /// Its issuer was asked, and says that it is active (RFC 7662). For a token that is not signed.
+    Introspection,
+    /// Its `iss`, or that of the answer about it, is the issuer of the configuration.
     Issuer,
     /// `typ` in its header.
     Type,
@@ -63,8 +66,9 @@ pub enum TokenCheck {
 
 impl TokenCheck {
     /// All of them, in order.
-    pub const ALL: [Self; 18] = [
+    pub const ALL: [Self; 19] = [
         Self::Form,
+        Self::Introspection,
         Self::Issuer,
         Self::Type,
         Self::Algorithm,
@@ -89,6 +93,7 @@ impl TokenCheck {
     pub const fn as_str(self) -> &'static str {
         match self {
             Self::Form => "form",
+            Self::Introspection => "introspection",
             Self::Issuer => "issuer",
             Self::Type => "typ",
             Self::Algorithm => "algorithm",
@@ -109,8 +114,32 @@ impl TokenCheck {
         }
     }
 
-    /// The check that a token did not pass.
-    const fn of(error: &TokenError) -> Self {
+    /// Whether tokens of this form go through it.
+    const fn is_for(self, form: TokenForm) -> bool {
+        match self {
+            Self::Introspection => matches!(form, TokenForm::Opaque),
+            Self::Type | Self::Algorithm | Self::Key | Self::Signature => {
+                matches!(form, TokenForm::Signed)
+            }
+            Self::Form
+            | Self::Issuer
+            | Self::Claims
+            | Self::Time
+            | Self::Confirmation
+            | Self::Caller
+            | Self::Groups
+            | Self::Roles
+            | Self::Actors
+            | Self::Scopes
+            | Self::Route
+            | Self::Audience
+            | Self::Binding
+            | Self::Revoked => true,
+        }
+    }
+
+    /// The check that a token of this form did not pass.
+    const fn of(error: &TokenError, form: TokenForm) -> Self {
         match error {
             TokenError::Shape => Self::Form,
             TokenError::Jose(error) => match error {
@@ -125,6 +154,8 @@ impl TokenCheck {
             TokenError::Issuer => Self::Issuer,
             TokenError::Kind => Self::Type,
             TokenError::Algorithm => Self::Algorithm,
+            TokenError::Inactive => Self::Introspection,
+            TokenError::Unavailable if matches!(form, TokenForm::Opaque) => Self::Introspection,
             TokenError::Key | TokenError::Unavailable => Self::Key,
             TokenError::IdToken | TokenError::Use => Self::Claims,
             TokenError::Claims(claim) => match claim {
@@ -141,8 +172,7 @@ impl TokenCheck {
             TokenError::Confirmation => Self::Confirmation,
             TokenError::IssuerOfRoute => Self::Route,
             TokenError::Audience => Self::Audience,
-            TokenError::Inactive
-            | TokenError::Certificate
+            TokenError::Certificate
             | TokenError::Proof
             | TokenError::Dpop(_)
             | TokenError::Nonce
@@ -190,14 +220,25 @@ pub enum Judgement {
 /// What was found out about a token.
 #[derive(Debug)]
 pub struct Examined {
-    /// The name of the issuer that it says it is of, if that is configured.
+    /// The name of the issuer that it says it is of, if that is configured, or that was asked about it.
     pub issuer: Option<Box<str>>,
+    /// Where the issuer was asked, and as which client; `None` for a token that is signed.
+    pub asked: Option<IntrospectionEndpoint>,
     /// What tokens of the route have to be for.
     pub resource: Box<str>,
     /// What came of each check.
     pub checks: Vec<(TokenCheck, CheckState)>,
     /// What the gateway would decide.
     pub verdict: Judgement,
+}
+
+/// Whom the gateway asks about a token that is not signed.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct IntrospectionEndpoint {
+    /// The endpoint.
+    pub url: Box<str>,
+    /// The id of the gateway there.
+    pub client: Box<str>,
 }
 
 /// Why nothing could be found out.
@@ -211,12 +252,22 @@ pub enum ExamineError {
     /// It is not clear which route is meant.
     #[error("name one of its routes with `--route`: {0}")]
     Route(String),
-    /// It cannot be read here.
+    /// It is not signed, and nobody can be asked about it.
     #[error(
-        "this token is not signed so that it can be read; the gateway asks the issuer about such tokens, where it has \
-         `introspection`, which is not done here"
+        "this token is not a signed one (a JWT), and no issuer of the route has `introspection`: the gateway would take \
+         it for an API key that it does not know"
     )]
     Opaque,
+    /// It is not signed, and nobody may be asked about it.
+    #[error(
+        "this token is not a signed one (a JWT): the gateway would ask `{0}` about it; leave `--jwks` out to have that done"
+    )]
+    Unasked(Box<str>),
+    /// It is the API key of a caller.
+    #[error(
+        "this is an API key of the configuration and not a token; no issuer was asked about it"
+    )]
+    ApiKey,
     /// Something the configuration needs is not to be had.
     #[error(transparent)]
     World(#[from] WorldError),
@@ -248,13 +299,18 @@ pub async fn examine(
     about: &ExaminedFor<'_>,
     token: &str,
 ) -> Result<Examined, ExamineError> {
-    if token.bytes().filter(|byte| *byte == b'.').count() != 2 {
-        return Err(ExamineError::Opaque);
-    }
     let resource = meant(&settings, about)?;
-    for issuer in &mut settings.identity.issuers {
-        // Tokens that can be read are not asked about: no secret is needed for this.
-        issuer.introspection = None;
+    let form = TokenForm::of(token);
+    let asked = match form {
+        TokenForm::Signed => Ok(None),
+        TokenForm::Opaque => introspection_endpoint(&settings, &resource, about).map(Some),
+    };
+    let asked_issuer = asked.as_ref().ok().and_then(Option::as_ref).map(|(place, _)| *place);
+    for (place, issuer) in settings.identity.issuers.iter_mut().enumerate() {
+        // No secret is needed but that of the issuer that is asked.
+        if Some(place) != asked_issuer {
+            issuer.introspection = None;
+        }
         if let Some(file) = &about.keys {
             issuer.keys = KeySource::File(file.clone());
         }
@@ -265,6 +321,10 @@ pub async fn examine(
     let world = World::new(clock, settings.limits, tasks, metrics, quotas);
     let sealer = Arc::new(Sealer::new(&[]).map_err(ExamineError::Random)?);
     let identity = Identity::new(&settings.identity, &world, &settings.limits, sealer, None)?;
+    if form == TokenForm::Opaque && identity.is_key(token) {
+        return Err(ExamineError::ApiKey);
+    }
+    let asked = asked?;
     let verdict = match identity.examine(&resource, token).await {
         Err(error) => Judgement::Refused(error),
         Ok((principal, confirmation)) => {
@@ -277,19 +337,45 @@ pub async fn examine(
             }
         }
     };
-    let issuer = identity.said_issuer(token).map(Into::into);
-    let place =
-        settings.identity.issuers.iter().position(|known| Some(&known.name) == issuer.as_ref());
+    let issuers = &settings.identity.issuers;
+    let said = || {
+        let said = identity.said_issuer(token)?;
+        issuers.iter().position(|known| &*known.name == said)
+    };
+    let place = asked_issuer.or_else(said);
+    let issuer = place.and_then(|place| issuers.get(place)).map(|issuer| issuer.name.clone());
     let on_route = place.is_some_and(|place| resource.issuers.contains(&place));
-    Ok(Examined { issuer, resource: resource.uri, checks: states(&verdict, on_route), verdict })
+    let checks = states(&verdict, form, on_route);
+    let asked = asked.map(|(_, asked)| asked);
+    Ok(Examined { issuer, asked, resource: resource.uri, checks, verdict })
 }
 
-/// What came of each check; `on_route` says whether the route believes the issuer.
-fn states(verdict: &Judgement, on_route: bool) -> Vec<(TokenCheck, CheckState)> {
+/// Which issuer the gateway asks about a token that is not signed, by its place in the configuration, and where.
+fn introspection_endpoint(
+    settings: &Settings,
+    resource: &Resource,
+    about: &ExaminedFor<'_>,
+) -> Result<(usize, IntrospectionEndpoint), ExamineError> {
+    let issuers = &settings.identity.issuers;
+    let mut found = resource
+        .issuers
+        .iter()
+        .filter_map(|place| Some((*place, issuers.get(*place)?.introspection.as_ref()?)));
+    let (place, introspection) = found.next().ok_or(ExamineError::Opaque)?;
+    // A query may carry a secret.
+    let url = masking::uris(&introspection.place.url.to_string()).into_owned().into_boxed_str();
+    if about.keys.is_some() {
+        return Err(ExamineError::Unasked(url));
+    }
+    Ok((place, IntrospectionEndpoint { url, client: introspection.client.id.clone() }))
+}
+
+/// What came of each check of a token of this form; `on_route` says whether the route believes the issuer.
+fn states(verdict: &Judgement, form: TokenForm, on_route: bool) -> Vec<(TokenCheck, CheckState)> {
     let failed = match verdict {
         Judgement::Accepted(..) => None,
         Judgement::Revoked(_) => Some(TokenCheck::Revoked),
-        Judgement::Refused(error) => Some(TokenCheck::of(error)),
+        Judgement::Refused(error) => Some(TokenCheck::of(error, form)),
     };
     let state = |check: TokenCheck| match failed {
         // An `aud` of the wrong type is found before the route is looked at.
@@ -301,7 +387,8 @@ fn states(verdict: &Judgement, on_route: bool) -> Vec<(TokenCheck, CheckState)> 
         Some(failed) if check == failed => CheckState::Failed,
         Some(_) => CheckState::NotReached,
     };
-    TokenCheck::ALL.into_iter().map(|check| (check, state(check))).collect()
+    let checks = TokenCheck::ALL.into_iter().filter(|check| check.is_for(form));
+    checks.map(|check| (check, state(check))).collect()
 }
 
 /// The resource that a token is shown for.

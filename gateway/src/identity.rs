@@ -29,7 +29,7 @@ use crate::world::{World, WorldError};
 use crate::x509::Certificate;
 
 pub use bearer::Memo;
-use bearer::{Bearer, Memory};
+use bearer::{Bearer, Memory, looks_signed};
 pub use certificate::{Told, is_named, told};
 pub use claims::Confirmation;
 pub use dpop::ProofError;
@@ -46,6 +46,23 @@ pub async fn count_keys(issuer: &settings::Issuer, world: &World) -> Result<usiz
     let ways = world.ways(&issuer.way, None).map_err(|error| Chain(&error).to_string())?;
     let ring = KeyRing::new(issuer, ways, Arc::clone(&world.clock), world.tasks.clone());
     ring.count().await.map_err(|error| Chain(&error).to_string())
+}
+
+/// How the gateway finds out whether a token is good.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TokenForm {
+    /// A JWT, by its signature (RFC 9068).
+    Signed,
+    /// By asking the issuer (RFC 7662).
+    Opaque,
+}
+
+impl TokenForm {
+    /// The form of a token.
+    #[must_use]
+    pub fn of(token: &str) -> Self {
+        if looks_signed(token) { Self::Signed } else { Self::Opaque }
+    }
 }
 
 const API_KEY: &str = "x-api-key";
@@ -365,8 +382,9 @@ impl Identity {
         self.anonymous.as_ref().map_or(Claim::Absent, |who| Claim::Proved(Box::new(caller(who))))
     }
 
-    /// What becomes of a signed token that is shown for `resource`, without a request: who would come of it, and what
-    /// its holder would have to prove with each request. Nothing is remembered.
+    /// What becomes of a token that is shown for `resource`, without a request: who would come of it, and what its holder
+    /// would have to prove with each request. Nothing is remembered. The issuer is asked about a token that is not
+    /// signed.
     ///
     /// # Errors
     /// The check that it does not pass.
@@ -379,6 +397,12 @@ impl Identity {
             Some(bearer) => bearer.examine(resource, token).await,
             None => Err(TokenError::Issuer),
         }
+    }
+
+    /// Whether a text is the API key of a caller: nobody is asked about that.
+    #[must_use]
+    pub fn is_key(&self, text: &str) -> bool {
+        self.keys.find(text).is_some()
     }
 
     /// The name here of the issuer that a token says it is of; nothing of it is believed.
@@ -423,8 +447,6 @@ const CREDENTIALS: [&str; 12] = [
     "refreshtoken",
     "xapikey",
 ];
-/// How the keys begin that `portcullis keygen` makes.
-const MADE: &[u8] = b"pcl_";
 
 /// Whether a query has a credential in it, in whatever spelling: by the name of a parameter, or because a value
 /// is the one that the headers show, or looks like a token or a key.
@@ -459,7 +481,11 @@ fn is_credential(value: &[u8], shown: Option<&Shown<'_>>) -> bool {
     let base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_=.".contains(byte);
     let parts = value.split(|byte| *byte == b'.').count();
     let is_jwt = value.starts_with(b"eyJ") && matches!(parts, 3 | 5) && value.iter().all(base64);
-    named("bearer") || named("dpop") || is_shown || is_jwt || value.starts_with(MADE)
+    named("bearer")
+        || named("dpop")
+        || is_shown
+        || is_jwt
+        || value.starts_with(settings::KEY.as_bytes())
 }
 
 /// The credentials in a request.

@@ -11,7 +11,7 @@ use std::net::{IpAddr, SocketAddr};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use bytes::Bytes;
 use http::header::HOST;
@@ -35,6 +35,7 @@ use crate::fair::Fair;
 use crate::http2::client::{Seat, Shared, is_unprocessed};
 use crate::http2::{self, Terms};
 use crate::task::Tasks;
+use crate::x509::Leaf;
 
 /// How long an unused connection is kept. Servers close theirs after five seconds and more; one
 /// that is about to be closed must not be used for a call that cannot be repeated.
@@ -182,6 +183,21 @@ impl Target {
             closed: false,
             idle_since: Instant::now(),
         }))
+    }
+
+    /// When the certificate ends that is shown for a new connection, once it was verified; `None` where connections are
+    /// without TLS.
+    ///
+    /// # Errors
+    /// When there is no connection to be had in time, or the certificate cannot be read.
+    pub async fn certificate_end(&self) -> Result<Option<SystemTime>, LinkError> {
+        let connected = timeout(self.connect_time, self.stream()).await;
+        let late = |_| LinkError::Connect(io::ErrorKind::TimedOut.into());
+        let Stream::Tls(stream) = connected.map_err(late)?? else { return Ok(None) };
+        let shown = stream.get_ref().1.peer_certificates().and_then(<[_]>::first);
+        let leaf = shown.map(|leaf| Leaf::read(leaf)).transpose();
+        let leaf = leaf.map_err(|unreadable| LinkError::Identity(io::Error::other(unreadable)))?;
+        Ok(leaf.map(|leaf| leaf.ends))
     }
 
     /// The bytes of a connection, for a protocol that is spoken elsewhere.

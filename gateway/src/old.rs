@@ -13,7 +13,7 @@ use policy::principal::Principal;
 
 use crate::body::Body;
 use crate::bounded::Bounded;
-use crate::bridge::{Bridge, Out};
+use crate::bridge::{Bridge, OnReload, Out};
 use crate::budget::Room;
 use crate::door::{Door, Peer};
 use crate::exchange::{Gateway, Place, Route, Standing};
@@ -174,7 +174,8 @@ impl Old {
             return Err(Failure::Overload);
         }
         let patience = Some(gateway.limits.write_time);
-        let out = Out { queue: events, write: |message| sse::encode(&message), patience };
+        let write = |message: Bytes| sse::encode(&message);
+        let out = Out { queue: events, write, patience, on_reload: OnReload::Ends };
         let bridge = Bridge::new(Arc::clone(gateway), door, peer.clone(), path, out);
         let owner = Arc::clone(&caller.principal);
         let taken = self.clients.insert(key, (Arc::clone(&bridge), owner));

@@ -8,16 +8,18 @@
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
 use std::os::unix::process::CommandExt as _;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
 use std::time::{Duration, Instant};
 use std::{env, fmt};
 
 use arc_swap::ArcSwap;
 use http::HeaderValue;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, kill_process_group, waitid};
 
 use crate::clock::Clock;
 use crate::file::{self, Aside, Watch};
@@ -29,7 +31,7 @@ use crate::sha256::sha256;
 use crate::task::Tasks;
 
 /// Longest output of a program, in bytes.
-const OUTPUT: u64 = 64 * 1024;
+const OUTPUT: usize = 64 * 1024;
 /// What a program gets of our environment.
 const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 /// How often it is looked whether a program that has closed its output has ended.
@@ -61,7 +63,7 @@ pub struct LiveSecret {
     clock: Arc<dyn Clock>,
 }
 
-/// A value, and when it was last found to be so.
+/// A value, and when the reading began that found it last.
 struct KeptSecret {
     secret: Arc<Secret>,
     read: Instant,
@@ -171,8 +173,13 @@ impl LiveSecret {
     /// Reads it again; whether it was read, and is another than before.
     fn read_again(&self, why: Why) -> Result<bool, SecretError> {
         let Some(source) = &self.source else { return Ok(false) };
+        let begun = self.clock.instant();
         let found = read(source, &*self.clock);
         let mut state = self.state();
+        if self.kept.load().read > begun {
+            // Another reading has begun later and has ended before: what it found is newer.
+            return Ok(false);
+        }
         state.tried = self.clock.instant();
         let secret = found.inspect_err(|_| state.seen = None)?;
         let digest = sha256(secret.expose().as_bytes());
@@ -183,8 +190,7 @@ impl LiveSecret {
             return Ok(false);
         }
         state.seen = None;
-        let read = state.tried;
-        self.kept.store(Arc::new(KeptSecret { secret: Arc::new(secret), read }));
+        self.kept.store(Arc::new(KeptSecret { secret: Arc::new(secret), read: begun }));
         Ok(!is_same)
     }
 }
@@ -374,41 +380,61 @@ fn run(command: &SecretCommand, clock: &dyn Clock) -> io::Result<String> {
         // A group of its own: what the program starts is stopped with it.
         .process_group(0)
         .spawn()?;
-    let out = output(&mut child, end, clock).inspect_err(|_| stop(&mut child))?;
-    let status = ended(&mut child, end, clock).inspect_err(|_| stop(&mut child))?;
-    if !status {
-        let what = "it ended with an error; run it by hand to see which";
-        return Err(io::Error::other(what));
-    }
+    let out = output(&mut child, end, clock)
+        .and_then(|out| ended_well(&child, end, clock).map(|()| out))
+        .inspect_err(|_| stop(&mut child))?;
+    child.wait()?;
     let invalid = |_| io::Error::new(io::ErrorKind::InvalidData, "its output is not UTF-8");
     String::from_utf8(out).map_err(invalid)
 }
 
-/// All that a program writes, until it closes its output.
+/// All that a program writes, until every process that has its output has closed it. It is read on this thread: one
+/// that reads for it would outlive the time limit for as long as such a process keeps the output open.
 fn output(child: &mut Child, end: Instant, clock: &dyn Clock) -> io::Result<Vec<u8>> {
-    let stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
-    let (tell, told) = mpsc::channel();
-    let read = move || {
-        let mut out = Vec::new();
-        let read = stdout.take(OUTPUT + 1).read_to_end(&mut out);
-        // Nobody may be waiting any more.
-        drop(tell.send(read.map(|_| out)));
-    };
-    thread::Builder::new().name("secret".to_owned()).spawn(read)?;
-    let left = end.saturating_duration_since(clock.instant());
-    let out = told.recv_timeout(left).map_err(|_late| late())??;
-    if out.len() as u64 > OUTPUT {
-        let what = format!("its output is longer than {OUTPUT} bytes");
-        return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+    let mut stdout = child.stdout.take().ok_or_else(|| io::Error::other("it has no output"))?;
+    let (mut out, mut part) = (Vec::new(), [0; 4096]);
+    loop {
+        await_output(&stdout, end, clock)?;
+        let length = match stdout.read(&mut part) {
+            Ok(0) => return Ok(out),
+            Ok(length) => length,
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => continue,
+            Err(error) => return Err(error),
+        };
+        out.extend_from_slice(part.get(..length).unwrap_or_default());
+        if out.len() > OUTPUT {
+            let what = format!("its output is longer than {OUTPUT} bytes");
+            return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
+        }
     }
-    Ok(out)
 }
 
-/// Whether a program has ended well.
-fn ended(child: &mut Child, end: Instant, clock: &dyn Clock) -> io::Result<bool> {
+/// Waits until `stdout` can be read without waiting: there is output, or its end.
+fn await_output(stdout: &ChildStdout, end: Instant, clock: &dyn Clock) -> io::Result<()> {
     loop {
-        if let Some(status) = child.try_wait()? {
-            return Ok(status.success());
+        let left = end.saturating_duration_since(clock.instant());
+        if left.is_zero() {
+            return Err(late());
+        }
+        let left = Timespec::try_from(left).map_err(io::Error::other)?;
+        match poll(&mut [PollFd::new(stdout, PollFlags::IN)], Some(&left)) {
+            Ok(0) | Err(Errno::INTR) => {}
+            Ok(_) => return Ok(()),
+            Err(error) => return Err(error.into()),
+        }
+    }
+}
+
+/// Waits until a program has ended, and well. It is not reaped, so that its process group is still its own.
+fn ended_well(child: &Child, end: Instant, clock: &dyn Clock) -> io::Result<()> {
+    let look = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+    loop {
+        if let Some(status) = waitid(WaitId::Pid(Pid::from_child(child)), look)? {
+            let what = "it ended with an error; run it by hand to see which";
+            return match status.exit_status() {
+                Some(0) => Ok(()),
+                Some(_) | None => Err(io::Error::other(what)),
+            };
         }
         if clock.instant() >= end {
             return Err(late());
@@ -421,7 +447,7 @@ fn late() -> io::Error {
     io::Error::new(io::ErrorKind::TimedOut, "it did not end within its `timeout`")
 }
 
-/// Ends a program and what it has started.
+/// Ends a program that was not reaped, and what it has started.
 fn stop(child: &mut Child) {
     if let Err(error) = kill_process_group(Pid::from_child(child), Signal::KILL) {
         tracing::debug!(%error, "a program for a secret could not be stopped");
@@ -437,9 +463,10 @@ mod tests {
     use std::path::{Path, PathBuf};
     use std::time::Duration;
 
-    use super::read;
-    use crate::clock::System;
+    use super::{LiveSecret, Why, read};
+    use crate::clock::{Clock as _, System};
     use crate::file::may_run;
+    use crate::secret::Secret;
     use crate::settings::{SecretCommand, SecretRef};
     use crate::{hex, seal};
 
@@ -470,6 +497,83 @@ mod tests {
         let short = Duration::from_millis(50);
         assert_eq!(of("/bin/sh", &["-c", "sleep 600"], short), Err(ErrorKind::TimedOut));
         assert_eq!(of("/bin/sh", &["-c", "exec >&-; sleep 600"], short), Err(ErrorKind::TimedOut));
+    }
+
+    #[test]
+    fn what_a_program_leaves_behind_costs_no_thread_and_is_stopped_when_it_fails() {
+        let random: [u8; 8] = seal::random().unwrap();
+        let file = std::env::temp_dir().join(format!("portcullis-left-{}", hex::encode(&random)));
+        let path = file.display().to_string();
+        // A process outside of the group keeps the output open after the program was stopped.
+        let script = format!("setsid sleep 600 & echo $! > {path}; sleep 600");
+        let readers = || {
+            let tasks = fs::read_dir("/proc/self/task").unwrap().flatten();
+            let names = tasks.map(|task| fs::read_to_string(task.path().join("comm")));
+            names.flatten().filter(|name| name.trim() == "secret").count()
+        };
+        let before = readers();
+        let short = Duration::from_secs(2);
+        assert_eq!(of("/bin/sh", &["-c", &script], short), Err(ErrorKind::TimedOut));
+        assert_eq!(readers(), before);
+        kill(&file);
+        // One in the group ends with a program that ends with an error.
+        let script = format!("sleep 600 >&- & echo $! > {path}; exit 3");
+        let long = Duration::from_secs(20);
+        assert_eq!(of("/bin/sh", &["-c", &script], long), Err(ErrorKind::Other));
+        let stat = format!("/proc/{}/stat", fs::read_to_string(&file).unwrap().trim());
+        // A process that nobody has reaped yet has ended as well.
+        let runs = || fs::read_to_string(&stat).is_ok_and(|stat| !stat.contains(") Z "));
+        let begun = System.instant();
+        while runs() {
+            assert!(System.instant() - begun < long, "it goes on");
+            std::thread::park_timeout(Duration::from_millis(1));
+        }
+        fs::remove_file(file).unwrap();
+    }
+
+    #[test]
+    fn a_reading_that_began_earlier_does_not_replace_what_a_later_one_has_found() {
+        let random: [u8; 8] = seal::random().unwrap();
+        let folder =
+            std::env::temp_dir().join(format!("portcullis-later-{}", hex::encode(&random)));
+        fs::create_dir(&folder).unwrap();
+        fs::write(folder.join("value"), "old").unwrap();
+        // The first one says the value as it was, and ends when the second one has ended.
+        let script = format!(
+            "cd {}; cat value; if mkdir first 2>/dev/null; then until [ -e go ]; do sleep 0.01; done; fi",
+            folder.display()
+        );
+        let hour = Duration::from_secs(3600);
+        let source = SecretRef::Command(Box::new(SecretCommand {
+            program: PathBuf::from("/bin/sh"),
+            args: vec!["-c".to_owned(), script],
+            cache_time: hour,
+            timeout: Duration::from_secs(20),
+            max_stale: hour,
+        }));
+        let begun = Secret::new("begun".into());
+        let live = LiveSecret::new(Some(source), begun, std::sync::Arc::new(System));
+        let (live, begun) = (&live, System.instant());
+        std::thread::scope(|scope| {
+            let first = scope.spawn(|| live.read_again(Why::Time).unwrap());
+            while !folder.join("first").exists() {
+                assert!(System.instant() - begun < Duration::from_secs(20));
+                std::thread::park_timeout(Duration::from_millis(1));
+            }
+            fs::write(folder.join("value"), "new").unwrap();
+            assert!(live.read_again(Why::Asked).unwrap());
+            fs::write(folder.join("go"), "").unwrap();
+            assert!(!first.join().unwrap());
+        });
+        assert_eq!(live.now().unwrap().expose(), "new");
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    /// Ends the process whose number is in this file.
+    fn kill(file: &Path) {
+        let number = fs::read_to_string(file).unwrap().trim().parse().unwrap();
+        let process = rustix::process::Pid::from_raw(number).unwrap();
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
     }
 
     #[test]

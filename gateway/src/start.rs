@@ -12,7 +12,7 @@ use tokio::io::{stdin, stdout};
 
 use crate::assembly::{Lasting, bind, lasting, local};
 use crate::attach::Attachments;
-use crate::console::{Console, ConsoleError};
+use crate::console::{Console, ConsoleError, Tenancy};
 use crate::door::Door;
 use crate::exchange::SWEEP;
 use crate::file::{self, Aside};
@@ -235,7 +235,7 @@ impl Running {
         key: Option<&Secret>,
     ) -> Result<(), ConsoleError> {
         let (live, tasks) = (Arc::clone(&self.live), self.lasting.tasks.clone());
-        let console = Console::open(live, tasks, path, key).await?;
+        let console = Console::open(live, tasks, path, key, Tenancy::Single).await?;
         console.serve(stdin(), stdout()).await
     }
 

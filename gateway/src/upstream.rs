@@ -31,7 +31,7 @@ mod feed;
 
 use std::sync::atomic::{AtomicBool, AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use ::http::{HeaderMap, HeaderName, HeaderValue, Uri};
 use arc_swap::ArcSwapOption;
@@ -172,13 +172,7 @@ impl Upstream {
             let (all, each) = (limits.processes, limits.processes_per_caller);
             Transport::Channel(Seats::new(opener, server.sharing, all, each))
         };
-        let target = |uri: &Uri| {
-            let secure = uri.scheme_str() == Some("https");
-            let tls = secure.then(|| world.tls(&server.tls)).transpose();
-            let tls = tls.map_err(UpstreamError::World)?;
-            let target = Target::new(uri, server.egress.clone(), tls, limits.connect_time);
-            target.map_err(UpstreamError::from)
-        };
+        let target = |uri: &Uri| target_of(server, uri, limits.connect_time, world);
         if let Some(identity) = whois::of_url(server) {
             keeper.identified(&name, &identity);
         }
@@ -850,6 +844,38 @@ impl Extra {
 }
 
 const MISDIRECTED: UpstreamError = UpstreamError::Protocol("the permit is for something else");
+
+/// Where and how connections to `uri` of a server are made.
+///
+/// # Errors
+/// When its URL cannot be used, or what belongs to its TLS cannot be read.
+fn target_of(
+    server: &Server,
+    uri: &Uri,
+    connect_time: Duration,
+    world: &World,
+) -> Result<Target, UpstreamError> {
+    let secure = uri.scheme_str() == Some("https");
+    let tls = secure.then(|| world.tls(&server.tls)).transpose();
+    let tls = tls.map_err(UpstreamError::World)?;
+    Ok(Target::new(uri, server.egress.clone(), tls, connect_time)?)
+}
+
+/// When the certificate ends that a server shows now; `None` for a program, and where it is reached without TLS.
+///
+/// # Errors
+/// When it is not reached, or shows none that is believed.
+pub async fn certificate_end(
+    server: &Server,
+    connect_time: Duration,
+    world: &World,
+) -> Result<Option<SystemTime>, UpstreamError> {
+    let uri = match &server.reach {
+        Reach::Http(uri) | Reach::Old(uri) if uri.scheme_str() == Some("https") => uri,
+        Reach::Http(_) | Reach::Old(_) | Reach::Stdio(_) => return Ok(None),
+    };
+    Ok(target_of(server, uri, connect_time, world)?.certificate_end().await?)
+}
 
 fn identity(server: &Server) -> Box<str> {
     let place = match &server.reach {

@@ -368,6 +368,11 @@ impl Policy {
         &self.access
     }
 
+    /// The names of the tools of a server that something is known of.
+    pub fn registered_tools(&self, server: &ServerName) -> impl Iterator<Item = &str> {
+        self.registry.names(server.as_str())
+    }
+
     /// What is known of a tool.
     #[must_use]
     pub fn registered(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&Registered> {

@@ -125,6 +125,11 @@ impl Registry {
         self.tools.entry(server.into()).or_default().insert(tool.into(), registered).is_none()
     }
 
+    /// The names of the tools of a server that something is known of.
+    pub fn names(&self, server: &str) -> impl Iterator<Item = &str> {
+        self.tools.get(server).into_iter().flat_map(BTreeMap::keys).map(|name| &**name)
+    }
+
     /// What is known of a tool.
     #[must_use]
     pub fn get(&self, server: &str, kind: Kind, name: &str) -> Option<&Registered> {

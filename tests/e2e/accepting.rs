@@ -194,6 +194,40 @@ fn at_a_terminal(file: &Path, answers: &Value) -> (Option<i32>, String) {
 }
 
 #[test]
+fn an_approval_does_not_undo_what_somebody_else_revokes_meanwhile() {
+    let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work"), tool("rest")] })));
+    let (server, folder) = (server(Era::Modern, &state), Folder::new());
+    let config = Config::of(&server.url()).approved(&lockfile(&folder));
+    let file = folder.path().join("gateway.yaml");
+    config.write(&file, &folder.path().join("audit.jsonl"));
+    state.lock().unwrap()["tools"] = json!([tool("work"), tool("rest"), tool("third")]);
+    config.verb(&["pin"]);
+    let revoke = ["pin", "revoke", "--server", "up", "--tool", "rest", "--by", "carl", "-c"]
+        .map(str::to_owned);
+    let mut revoke = revoke.to_vec();
+    revoke.insert(0, binary().display().to_string());
+    revoke.push(file.display().to_string());
+    let state_of = |thing: &str| {
+        let list = listed(&config);
+        let found = list.as_array().unwrap().iter().find(|one| one["thing"] == thing).unwrap();
+        found["state"].as_str().unwrap().to_owned()
+    };
+    let (code, text) = at_a_terminal(&file, &json!([{ "run": revoke, "line": "y" }, ""]));
+    assert_eq!(code, Some(1), "{text}");
+    assert!(text.contains("somebody else has changed"), "{text}");
+    assert_eq!(
+        (state_of("tools/rest"), state_of("tools/third")),
+        ("revoked".into(), "pending".into())
+    );
+    let (code, text) = at_a_terminal(&file, &json!(["y", ""]));
+    assert_eq!(code, Some(0), "{text}");
+    assert_eq!(
+        (state_of("tools/rest"), state_of("tools/third")),
+        ("revoked".into(), "approved".into())
+    );
+}
+
+#[test]
 fn at_a_terminal_each_definition_is_shown_and_asked_about() {
     let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work"), tool("rest")] })));
     let (server, folder) = (server(Era::Modern, &state), Folder::new());

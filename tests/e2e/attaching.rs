@@ -2,9 +2,12 @@
 //! from any folder.
 
 use std::fs;
+use std::io::Write as _;
+use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{PermissionsExt as _, symlink};
+use std::os::unix::net::{SocketAddr, UnixStream};
 use std::path::Path;
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use e2e::client::Client;
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
@@ -13,8 +16,10 @@ use e2e::stdio::Started;
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
-/// printf KEY | sha256sum
-const HASH: &str = "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5";
+use crate::transports::long;
+
+/// printf KEY | sha256sum, for the key of `ana`.
+pub(crate) const HASH: &str = "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5";
 
 /// Two servers, and a folder with the configuration of a gateway that has a route for each.
 struct Routes {
@@ -194,6 +199,68 @@ fn beside_a_running_gateway_a_client_is_served_by_it() {
         assert_eq!(alone.tools(), ["work"]);
         assert_eq!(alone.end().code, Some(0));
         assert!(folder.path().join("audit.jsonl.stdio-1").exists());
+    }
+}
+
+#[test]
+fn connections_that_say_nothing_take_no_place_of_a_client() {
+    let server = Server::echo(Era::Modern, &["work"]);
+    let folder = Folder::new();
+    let _gateway = running(folder.path(), &mut Config::of(&server.url()));
+    let left = fs::read_to_string(folder.path().join("gateway.yaml.running")).unwrap();
+    let address = SocketAddr::from_abstract_name(left.lines().nth(1).unwrap()).unwrap();
+    let silent: Vec<_> = (0..64).map(|_| UnixStream::connect_addr(&address).unwrap()).collect();
+    for era in ERAS {
+        let file = folder.path().join("gateway.yaml");
+        let mut client = Started::new(started(&file, "/mcp", Some(ANA)), era);
+        assert_eq!(client.tools(), ["work"], "{era:?}");
+        assert_eq!(client.end().code, Some(0));
+        // It was served by the gateway, and not by its own process.
+        assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
+    }
+    drop(silent);
+}
+
+#[test]
+fn a_client_that_is_attached_and_does_not_read_is_cut_off() {
+    for era in ERAS {
+        let server = long(era, 200_000);
+        let folder = Folder::new();
+        let mut config = Config::of(&server.url()).limits("writeTime: 1s");
+        let gateway = running(folder.path(), &mut config);
+        let file = folder.path().join("gateway.yaml");
+        let mut command = started(&file, "/mcp", Some(ANA));
+        command.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut client = command.spawn().unwrap();
+        let mut input = client.stdin.take().unwrap();
+        if era == Era::Legacy {
+            let params = json!({ "protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } });
+            let asked =
+                json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": params });
+            writeln!(input, "{asked}").unwrap();
+            let told = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+            writeln!(input, "{told}").unwrap();
+        }
+        for id in 1..=30 {
+            let mut params = json!({ "name": "work", "arguments": {} });
+            if era == Era::Modern {
+                params["_meta"] = json!({ "io.modelcontextprotocol/protocolVersion": "2026-07-28",
+                    "io.modelcontextprotocol/clientCapabilities": {} });
+            }
+            let asked =
+                json!({ "jsonrpc": "2.0", "id": id, "method": "tools/call", "params": params });
+            writeln!(input, "{asked}").unwrap();
+        }
+        gateway.says("a client that does not read was cut off");
+        // What it holds is given back, and another is served.
+        let mut other = Started::new(started(&file, "/mcp", Some(ANA)), era);
+        assert_eq!(other.tools(), ["work"], "{era:?}");
+        assert_eq!(other.end().code, Some(0));
+        let ended = client.wait_with_output().unwrap();
+        assert_eq!(ended.status.code(), Some(1), "{era:?}");
+        let said = String::from_utf8_lossy(&ended.stderr).into_owned();
+        assert!(said.contains("the running gateway has ended the connection"), "{said}");
+        drop(input);
     }
 }
 

@@ -8,9 +8,13 @@ use std::process::{Command, Output};
 use e2e::client::Client;
 use e2e::gateway::{Config, Folder, Gateway, binary, root};
 use e2e::issuer::{Issuer, Key};
+use e2e::pki::{Leaf, Pki};
 use e2e::server::{Server, answer};
+use e2e::tls::Front;
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
+
+use crate::certificates::tls;
 
 fn portcullis(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(binary());
@@ -347,6 +351,63 @@ fn a_doctor_reads_the_keys_of_issuers() {
     });
     let (code, looks) = looked(&config, &["--timeout", "2s"]);
     assert_eq!((code, of(&looks, "issuer corp").0), (Some(1), "fail"), "{looks:?}");
+}
+
+/// A doctor's look at a gateway and a server, both with certificates that are good for so long.
+fn looked_at_certificates(era: Era, seconds: i64) -> Vec<(String, String, String)> {
+    let (server, pki) = (Server::echo(era, &["read"]), Pki::new("both"));
+    let own = pki.issue(&Leaf { seconds: Some(seconds), ..Leaf::local() });
+    let front = Front::before(server.address, &own, None);
+    let url = format!("https://{}/mcp", front.address);
+    let item = format!("- {{name: up, url: '{url}', tls: {{authorities: '{}'}}}}", pki.path());
+    let mut config = Config::with(&item, "[up]");
+    config.listener = tls(&own, "");
+    looked(&config, &[]).1
+}
+
+#[test]
+fn a_doctor_says_when_certificates_end() {
+    const DAY: i64 = 24 * 3600;
+    for era in ERAS {
+        for (days, mark) in [(29, "warn"), (31, "ok")] {
+            let looks = looked_at_certificates(era, days * DAY);
+            for thing in ["certificate main", "server certificate up"] {
+                let (found, words) = of(&looks, thing);
+                assert_eq!(found, mark, "{thing}: {looks:?}");
+                assert!(words.starts_with("good until 2"), "{words}");
+                assert_eq!(words.contains("renew it"), mark == "warn", "{words}");
+            }
+        }
+        // One that has ended is not believed, and the server is not reached.
+        let server = Server::echo(era, &["read"]);
+        let pki = Pki::new("server");
+        let ended = pki.issue(&Leaf { ended: true, ..Leaf::local() });
+        let front = Front::before(server.address, &ended, None);
+        let url = format!("https://{}/mcp", front.address);
+        let item = format!("- {{name: up, url: '{url}', tls: {{authorities: '{}'}}}}", pki.path());
+        let (code, looks) = looked(&Config::with(&item, "[up]"), &[]);
+        assert_eq!((code, of(&looks, "server up").0), (Some(1), "fail"), "{looks:?}");
+        assert!(!looks.iter().any(|(thing, ..)| thing == "server certificate up"), "{looks:?}");
+    }
+}
+
+#[test]
+fn a_doctor_says_which_registered_tools_a_server_does_not_have() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read", "write"]);
+        let mut config = Config::of(&server.url());
+        config.more = "registry:\n  tools:\n  - {server: up, tool: read, effect: read}\n  \
+            - {server: up, tool: wirte, approvalRequired: true}"
+            .into();
+        let (code, looks) = looked(&config, &[]);
+        let (mark, words) = of(&looks, "registry up");
+        assert_eq!((code, mark), (Some(0), "warn"), "{looks:?}");
+        assert!(words.contains("lists no tool `wirte` -> "), "{words}");
+        config.more = config.more.replace("wirte", "write");
+        let (_, looks) = looked(&config, &[]);
+        let words = "the server has 2 registered tools -> ";
+        assert_eq!(of(&looks, "registry up"), ("ok", words), "{looks:?}");
+    }
 }
 
 #[test]

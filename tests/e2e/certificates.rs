@@ -21,7 +21,7 @@ const POLICY: &str =
     "rules:\n- {id: all, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}";
 
 /// TLS with the certificate `own`, and more of it.
-fn tls(own: &Files, more: &str) -> String {
+pub(crate) fn tls(own: &Files, more: &str) -> String {
     let (certificate, key) = (own.certificate.display(), own.key.display());
     format!("tls:\n  certificate: '{certificate}'\n  key: '{key}'\n{more}")
 }

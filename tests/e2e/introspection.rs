@@ -7,13 +7,15 @@ use std::net::{IpAddr, TcpStream};
 use std::sync::{Arc, Condvar, Mutex};
 
 use e2e::client::{Client, raw_from, read};
-use e2e::gateway::{Config, Folder, Gateway};
+use e2e::gateway::{ANA, Config, Folder, Gateway};
 use e2e::issuer::{Issuer, now};
 use e2e::server::{Server, answer, ok};
 use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
 
+use crate::attaching::HASH;
 use crate::deputy::form;
+use crate::providers::inspected;
 use crate::tokens::{believing, knock};
 
 /// What an issuer says of the tokens it is asked about.
@@ -64,6 +66,75 @@ fn changed(mut said: Value, changes: &Value) -> Value {
         }
     }
     said
+}
+
+#[test]
+fn a_token_that_is_not_signed_is_inspected_by_asking_its_issuer_as_the_gateway_does() {
+    let (server, issuer, folder) =
+        (Server::echo(Era::Modern, &["echo"]), Issuer::start(), Folder::new());
+    let known = Known::of(&issuer);
+    let mut config = believing(&server, &asked(&issuer, "", ""));
+    config.authentication = "[apiKey, oauth]".into();
+    config.identity = format!(
+        "apiKeys: [{{name: ana, principal: ana, groups: [dev], sha256: {HASH}}}]\n{}",
+        config.identity
+    );
+    let gateway = config.start();
+    known.say("good-opaque", good(&issuer, "alice"));
+    let (code, out, _) = inspected(&config, &[], "Bearer good-opaque\n");
+    assert_eq!(code, Some(0), "{out}");
+    let place = format!("{}/introspect as client `gateway`", issuer.url());
+    for line in
+        ["principal    corp/alice", "ok           introspection", "ok           audience", &place]
+    {
+        assert!(out.contains(line), "{line}: {out}");
+    }
+    for line in ["good-opaque", "secret-of-the-gateway", "signature", "not reached"] {
+        assert!(!out.contains(line), "{line}: {out}");
+    }
+    for (token, check, changes) in [
+        ("inactive-opaque", "introspection", json!({ "active": false })),
+        ("issuer-opaque", "issuer", json!({ "iss": "https://other.example" })),
+        ("kind-opaque", "claims", json!({ "nonce": "n" })),
+        ("ended-opaque", "time", json!({ "exp": now() - 60 })),
+        ("audience-opaque", "audience", json!({ "aud": "https://api.example" })),
+    ] {
+        known.say(token, changed(good(&issuer, "alice"), &changes));
+        let (code, out, said) = inspected(&config, &["--format", "json"], token);
+        assert_eq!(code, Some(5), "{token}: {out}{said}");
+        assert!(!out.contains(token) && !said.contains(token), "{out}{said}");
+        let out: Value = out.parse().unwrap();
+        let checks = out["checks"].as_array().unwrap();
+        let failed = checks.iter().find(|row| row["state"] == "failed").unwrap();
+        assert_eq!(failed["check"], check, "{out}");
+        assert_eq!(out["asked"]["client"], "gateway");
+        for era in ERAS {
+            with(&gateway, era, token);
+            let record = gateway.last();
+            let of = |value: &Value| (value["reason"].clone(), value["detail"].clone());
+            assert_eq!(of(&out), of(&record), "{token}");
+        }
+    }
+    // A key of the configuration is sent to nobody, and with a file of keys nobody is asked.
+    let before = issuer.asked("/introspect").len();
+    let (code, _, said) = inspected(&config, &[], ANA);
+    assert_eq!((code, said.contains("an API key of the configuration")), (Some(1), true), "{said}");
+    let keys = folder.path().join("keys.json");
+    std::fs::write(&keys, json!({ "keys": [issuer.key.jwk()] }).to_string()).unwrap();
+    let (code, _, said) =
+        inspected(&config, &["--jwks", &keys.display().to_string()], "good-opaque");
+    assert_eq!((code, said.contains("/introspect` about it")), (Some(1), true), "{said}");
+    assert_eq!(issuer.asked("/introspect").len(), before);
+    // What an operator has to know where the issuer refuses the gateway.
+    issuer.answer("/introspect", |_| {
+        answer("401 No", "application/json", r#"{"error":"invalid_client"}"#)
+    });
+    let (code, out, said) = inspected(&config, &[], "good-opaque");
+    assert_eq!(code, Some(7), "{out}{said}");
+    assert!(said.contains("invalid_client") && said.contains("could not be asked"), "{said}");
+    let nobody = believing(&server, &issuer.item("corp", ""));
+    let (code, _, said) = inspected(&nobody, &[], "good-opaque");
+    assert_eq!((code, said.contains("has `introspection`")), (Some(1), true), "{said}");
 }
 
 fn with(gateway: &Gateway, era: Era, token: &str) -> (u16, String) {

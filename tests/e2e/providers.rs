@@ -418,7 +418,11 @@ fn the_operator_is_told_which_check_failed_and_the_caller_is_not() {
 }
 
 /// The verb on a configuration, with this token on standard input.
-fn inspected(config: &Config, more: &[&str], token: &str) -> (Option<i32>, String, String) {
+pub(crate) fn inspected(
+    config: &Config,
+    more: &[&str],
+    token: &str,
+) -> (Option<i32>, String, String) {
     let mut arguments = vec!["token", "inspect"];
     arguments.extend(more);
     said(&config.fed(&arguments, token))

@@ -258,7 +258,7 @@ fn call_of(id: usize, name: &str) -> Value {
 }
 
 /// A server whose tool answers with so many bytes.
-fn long(era: Era, bytes: usize) -> Server {
+pub(crate) fn long(era: Era, bytes: usize) -> Server {
     Server::with(era, json!([tool("work")]), move |call, stream| {
         stream.write_all(&call.text(&"long ".repeat(bytes / 5))).is_ok()
     })
@@ -322,7 +322,7 @@ fn an_old_client_that_does_not_read_is_cut_off_when_its_share_of_memory_is_taken
             let bytes = message(&gateway, &endpoint, &call_of(id, "work"));
             (raw(gateway.address, &bytes).status == 404).then_some(())
         });
-        gateway.says("a client of HTTP+SSE was cut off");
+        gateway.says("a client that does not read was cut off");
         drop(stream);
         // One who reads is served.
         let (mut stream, endpoint) = unread(&gateway);

@@ -1,6 +1,7 @@
 """Runs a command at a terminal and answers its questions.
 
-terminal.py ANSWERS COMMAND...: ANSWERS is a JSON list of lines, of which each question takes one. What the
+terminal.py ANSWERS COMMAND...: ANSWERS is a JSON list of lines, of which each question takes one. In place of a
+line there may be {"run": COMMAND, "line": LINE}: another command is run before the answer. What the
 command has written is printed, and the exit code is its own.
 """
 
@@ -8,6 +9,7 @@ import json
 import os
 import pty
 import select
+import subprocess
 import sys
 import time
 
@@ -37,7 +39,11 @@ def main():
         if said[asked:].endswith(QUESTIONS):
             asked = len(said)
             # Without an answer the input ends.
-            line = answers.pop(0) + "\n" if answers else "\x04"
+            answer = answers.pop(0) if answers else None
+            if isinstance(answer, dict):
+                subprocess.run(answer["run"], check=True, stdin=subprocess.DEVNULL)
+                answer = answer["line"]
+            line = "\x04" if answer is None else answer + "\n"
             os.write(terminal, line.encode())
     else:
         os.kill(child, 9)

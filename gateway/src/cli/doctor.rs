@@ -24,17 +24,21 @@ use gateway::settings::{Issuer, Limits, Reach, Server, Settings, SinkTarget};
 use gateway::survey::{self, Asking, Survey};
 use gateway::task::Tasks;
 use gateway::tls::Acceptor;
-use gateway::upstream::whois;
+use gateway::upstream::{self, whois};
 use gateway::world::World;
 use policy::decision::Mode;
+use policy::drift::visible;
 use policy::lock::Lock;
+use policy::offer::Kind;
 use rustix::fs::{Access, access};
 use serde_json::json;
 
 use super::{FAILED, Purpose, USUAL, complain, hints, invalid, load, load_for, pin, print};
 
 /// How long before a certificate ends it is said that it will.
-const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
+const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
+/// Most names that are said of tools that a server does not have.
+const NAMED: usize = 10;
 /// A time that has passed: a clock that is before it was never set. 2026-01-01.
 const PASSED: Duration = Duration::from_secs(1_767_225_600);
 /// How far a file may be in the future on a machine whose clock is right.
@@ -183,25 +187,10 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
     });
     // What was started for it ends with it.
     runtime.shutdown_background();
-    let Some((servers, issuers)) = outside else {
+    let Some(outside) = outside else {
         return complain("stopped before every server had answered");
     };
-    for (server, reached) in settings.servers.iter().zip(servers) {
-        about(&mut looks, (&settings, server), reached, lock.as_ref());
-    }
-    for (issuer, keys) in settings.identity.issuers.iter().zip(issuers) {
-        let thing = format!("issuer {}", issuer.name);
-        match keys {
-            Ok(count) => {
-                looks.ok(&thing, format!("its key set was read: {}", counted(count, "key")))
-            }
-            Err(why) => looks.fail(
-                &thing,
-                why,
-                "correct `issuer`, `keys` or `connection` of it, or ask who runs it",
-            ),
-        }
-    }
+    found_outside(&mut looks, &settings, outside, lock.as_ref());
     let printed = print(&if doctor.json { looks.json() } else { looks.human() });
     if looks.count(Mark::Fail) > 0 { ExitCode::from(FAILED) } else { printed }
 }
@@ -364,18 +353,24 @@ fn certificates(looks: &mut Looks, settings: &Settings) {
         let thing = format!("certificate {}", listener.name);
         match Acceptor::new(tls, now) {
             Ok(acceptor) => {
-                let ends = UNIX_EPOCH + Duration::from_secs(acceptor.ends());
-                let said = format!("good until {}", day(ends));
-                if ends < now + SOON {
-                    looks.warn(&thing, said, "renew it: a new file is taken without a restart");
-                } else {
-                    looks.ok(&thing, said);
-                }
+                let end = UNIX_EPOCH + Duration::from_secs(acceptor.ends());
+                let mend = "renew it: a new file is taken without a restart";
+                certificate_end(looks, &thing, end, mend);
             }
             Err(error) => {
                 looks.fail(&thing, Chain(&error).to_string(), "correct the files under `tls`");
             }
         }
+    }
+}
+
+/// When a certificate ends; `mend` says what to do where that is soon.
+fn certificate_end(looks: &mut Looks, thing: &str, end: SystemTime, mend: &str) {
+    let said = format!("good until {}", day(end));
+    if end < System.now() + SOON {
+        looks.warn(thing, said, mend);
+    } else {
+        looks.ok(thing, said);
     }
 }
 
@@ -414,16 +409,35 @@ fn lock(looks: &mut Looks, settings: &Settings) -> Option<Lock> {
 /// What came of asking a server.
 type Reached = Result<Survey, String>;
 
+/// What came of asking others, in the order of the configuration.
+struct Outside {
+    /// What each server is and offers.
+    servers: Vec<Reached>,
+    /// When the certificate of each server ends; none where it is reached without TLS.
+    certificates: Vec<Result<Option<SystemTime>, String>>,
+    /// How many keys each issuer has.
+    issuers: Vec<Result<usize, String>>,
+}
+
 /// Asks every server and every issuer at once, each within a time.
-async fn outside(
-    settings: &Settings,
-    (file, text): (&Path, &str),
-    timeout: Duration,
-) -> (Vec<Reached>, Vec<Result<usize, String>>) {
+async fn outside(settings: &Settings, (file, text): (&Path, &str), timeout: Duration) -> Outside {
     let world = world(settings.limits, timeout);
     let servers = settings.servers.iter().map(|server| reach(server, (file, text), timeout));
+    let certificates = settings.servers.iter().map(|server| certificate(server, &world, timeout));
     let issuers = settings.identity.issuers.iter().map(|issuer| keys(issuer, &world, timeout));
-    tokio::join!(join_all(servers), join_all(issuers))
+    let (servers, certificates, issuers) =
+        tokio::join!(join_all(servers), join_all(certificates), join_all(issuers));
+    Outside { servers, certificates, issuers }
+}
+
+/// When the certificate ends that a server shows.
+async fn certificate(
+    server: &Server,
+    world: &World,
+    timeout: Duration,
+) -> Result<Option<SystemTime>, String> {
+    let end = upstream::certificate_end(server, timeout, world).await;
+    end.map_err(|error| Chain(&error).to_string())
 }
 
 fn world(mut limits: Limits, timeout: Duration) -> World {
@@ -479,6 +493,39 @@ fn counted(count: usize, what: &str) -> String {
     format!("{count} {what}{}", if count == 1 { "" } else { "s" })
 }
 
+/// What is said of servers and issuers.
+fn found_outside(looks: &mut Looks, settings: &Settings, outside: Outside, lock: Option<&Lock>) {
+    let Outside { servers, certificates, issuers } = outside;
+    for ((server, reached), end) in settings.servers.iter().zip(servers).zip(certificates) {
+        let is_reached = reached.is_ok();
+        about(looks, (settings, server), reached, lock);
+        let thing = format!("server certificate {}", server.name);
+        match end {
+            Ok(Some(end)) => {
+                let mend = "have those who run the server renew it; after that it is not reached";
+                certificate_end(looks, &thing, end, mend);
+            }
+            Ok(None) => {}
+            // Of a server that is not reached it was said why.
+            Err(_) if !is_reached => {}
+            Err(why) => looks.warn(&thing, why, ""),
+        }
+    }
+    for (issuer, keys) in settings.identity.issuers.iter().zip(issuers) {
+        let thing = format!("issuer {}", issuer.name);
+        match keys {
+            Ok(count) => {
+                looks.ok(&thing, format!("its key set was read: {}", counted(count, "key")));
+            }
+            Err(why) => looks.fail(
+                &thing,
+                why,
+                "correct `issuer`, `keys` or `connection` of it, or ask who runs it",
+            ),
+        }
+    }
+}
+
 /// What is said of a server.
 fn about(
     looks: &mut Looks,
@@ -525,6 +572,7 @@ fn about(
             "have the server list it; until then nothing new of it can be approved",
         );
     }
+    registered(looks, settings, &survey);
     let unlike = lock.map(|lock| pin::unlike(settings, lock, &survey)).unwrap_or_default();
     if unlike.is_empty() {
         looks.ok(&thing, said);
@@ -533,4 +581,28 @@ fn about(
             format!("{said}, of which {} are not as approved: {}", unlike.len(), unlike.join(", "));
         looks.warn(&thing, said, "`portcullis pin diff` shows how; `portcullis pin` and `portcullis pin approve` approve it");
     }
+}
+
+/// Whether a server has the tools that the registry says something of: what is said of another name has no effect.
+fn registered(looks: &mut Looks, settings: &Settings, survey: &Survey) {
+    let is_read =
+        survey.has_read(Kind::Tool) && !survey.unread.iter().any(|(kind, _)| *kind == Kind::Tool);
+    let names: Vec<_> = settings.policy.registered_tools(&survey.server).collect();
+    if names.is_empty() || !is_read {
+        return;
+    }
+    let thing = format!("registry {}", survey.server);
+    let lacking = names.iter().filter(|name| !survey.offers(Kind::Tool, name));
+    let lacking: Vec<_> = lacking.map(|name| format!("`{}`", visible(name))).collect();
+    if lacking.is_empty() {
+        looks.ok(&thing, format!("the server has {}", counted(names.len(), "registered tool")));
+        return;
+    }
+    let more = lacking.len().saturating_sub(NAMED);
+    let more = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let shown = lacking.iter().take(NAMED).map(String::as_str).collect::<Vec<_>>().join(", ");
+    let said = format!("the server lists no tool {shown}{more}");
+    let mend =
+        "write `tool` as the server names it, or take the entry away: what it says has no effect";
+    looks.warn(&thing, said, mend);
 }

@@ -7,7 +7,7 @@ mod propose;
 use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::fs;
-use std::io::Write as _;
+use std::io::{self, Write as _};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -19,7 +19,7 @@ use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use clap::{Args, Subcommand};
 use gateway::clock::{Clock as _, System};
-use gateway::file::replace;
+use gateway::file::{replace, replace_while};
 use gateway::report::Chain;
 use gateway::settings::lockfile::{self, LockError};
 use gateway::settings::{Approvers, Settings};
@@ -170,24 +170,48 @@ pub(super) fn run(pin: Pin) -> ExitCode {
     done.unwrap_or_else(|code| code)
 }
 
-/// The lockfile as it is, unsigned or not: whoever changes it has it signed again.
-fn locked(settings: &Settings) -> Result<Lock, ExitCode> {
+/// The bytes of the lockfile when it was read; `None` where there was none.
+struct Former(Option<Vec<u8>>);
+
+impl Former {
+    /// Whether `file` still has them.
+    fn is_in(&self, file: &Path) -> bool {
+        match fs::read(file) {
+            Ok(now) => self.0.as_ref() == Some(&now),
+            Err(error) => error.kind() == io::ErrorKind::NotFound && self.0.is_none(),
+        }
+    }
+}
+
+/// The lockfile as it is, unsigned or not, because a change has to be signed again; and what it was read from.
+fn locked(settings: &Settings) -> Result<(Lock, Former), ExitCode> {
     match lockfile::read(&settings.pins.file, &Approvers::default()) {
-        Ok((lock, _)) => Ok(lock),
-        Err(LockError::Missing(_)) => Ok(Lock::default()),
+        Ok((lock, text)) => Ok((lock, Former(Some(text)))),
+        Err(LockError::Missing(_)) => Ok((Lock::default(), Former(None))),
         Err(error) => Err(complain(&Chain(&error).to_string())),
     }
 }
 
-fn store(settings: &Settings, lock: &Lock) -> Result<(), ExitCode> {
+/// Writes the lockfile, if it still is what `former` says: somebody else may have revoked something meanwhile, and
+/// that must not be undone.
+fn store(settings: &Settings, lock: &Lock, former: &Former) -> Result<(), ExitCode> {
     let file = &settings.pins.file;
     let text = lockfile::write(lock);
     // What cannot be read back is not written.
     if let Err(error) = lockfile::check(&text, lock) {
         return Err(complain(&format!("nothing was written: {error}")));
     }
-    let written = replace(file, text.as_bytes());
-    written.map_err(|error| complain(&format!("could not write `{}`: {error}", file.display())))
+    let (mut is_same, shown) = (true, file.display());
+    let written = replace_while(file, text.as_bytes(), || {
+        is_same = former.is_in(file);
+        is_same
+    });
+    written.map_err(|error| match is_same {
+        true => complain(&format!("could not write `{shown}`: {error}")),
+        false => complain(&format!(
+            "nothing was written: somebody else has changed `{shown}` meanwhile; run the command again"
+        )),
+    })
 }
 
 /// Everything that was found, in the order of the lockfile.
@@ -415,7 +439,7 @@ fn revoke(named: &Named) -> Result<ExitCode, ExitCode> {
             "name what is revoked: `--server`, with `--tool` and the like, or `--digest`",
         ));
     }
-    let mut lock = locked(&settings)?;
+    let (mut lock, former) = locked(&settings)?;
     let (by, at) = (named.by(), now());
     let count = each(&mut lock, named, |_, _, versions, wanted| {
         let mut revoked = 0;
@@ -429,19 +453,20 @@ fn revoke(named: &Named) -> Result<ExitCode, ExitCode> {
         }
         revoked
     });
-    changed(&settings, &lock, count, "revoked")
+    changed(&settings, (&lock, &former), count, "revoked")
 }
 
+/// Writes a lockfile in which so many definitions were changed, and says so.
 fn changed(
     settings: &Settings,
-    lock: &Lock,
+    (lock, former): (&Lock, &Former),
     count: usize,
     what: &str,
 ) -> Result<ExitCode, ExitCode> {
     if count == 0 {
         return Err(complain(&format!("nothing was {what}: nothing in the lockfile is meant")));
     }
-    store(settings, lock)?;
+    store(settings, lock, former)?;
     let sign = if settings.pins.approvers.keys.is_empty() {
         ""
     } else {

@@ -24,7 +24,7 @@ use super::{Format, complain, print, say, settings};
 
 /// The gateway would refuse the token.
 const REFUSED: u8 = 5;
-/// The keys of the issuer could not be had.
+/// The keys of the issuer could not be had, or it could not be asked.
 const UNREACHED: u8 = 7;
 /// Most characters of a claim that are shown.
 const SHOWN: usize = 200;
@@ -58,9 +58,10 @@ pub(super) struct Token {
 
 #[derive(Debug, Subcommand)]
 enum Verb {
-    /// Say check by check what the gateway would decide about an access token, and as whom its holder would call.
+    /// Say check by check what the gateway would decide about an access token, and as whom its holder would call. The
+    /// issuer is asked about one that is not signed, with the credentials of the configuration (`introspection`).
     /// Exits with 0 when it would be accepted (without `-c`: when it can be read), with 5 when it would be refused,
-    /// with 7 when the keys of its issuer could not be had, and with 3 when the configuration is not valid.
+    /// with 7 when the keys of its issuer could not be had or it could not be asked, and with 3 when the configuration is not valid.
     Inspect(Inspect),
 }
 
@@ -72,7 +73,7 @@ struct Inspect {
     /// The configuration that decides. Without it nothing is verified, and only what the token says is shown.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
-    /// A file with the issuer's set of keys (RFC 7517), so that nothing is fetched.
+    /// A file with the issuer's set of keys (RFC 7517), so that nothing is fetched and nobody is asked.
     #[arg(long, value_name = "FILE", requires = "config")]
     jwks: Option<PathBuf>,
     /// The path of the route that the token is for; needed where there is more than one.
@@ -95,6 +96,8 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
     let token = read(inspect.token.as_deref()).map_err(|why| complain(&why))?;
     let Some(config) = &inspect.config else { return Ok(said_alone(&token, inspect.format)) };
     let settings = settings(config)?;
+    // Why an issuer could not be asked is in the log, as it is in that of the gateway.
+    super::log_in_words("warn");
     let about = ExaminedFor {
         route: inspect.route.as_deref(),
         listener: inspect.listener.as_deref(),
@@ -111,9 +114,12 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
     Ok(match &examined.verdict {
         Judgement::Accepted(..) => ExitCode::SUCCESS,
         Judgement::Refused(TokenError::Unavailable) => {
-            say(
-                "the keys of the issuer could not be had: the gateway would answer 503; `--jwks FILE` gives them",
-            );
+            say(match &examined.asked {
+                None => {
+                    "the keys of the issuer could not be had: the gateway would answer 503; `--jwks FILE` gives them"
+                }
+                Some(_) => "the issuer could not be asked: the gateway would answer 503",
+            });
             ExitCode::from(UNREACHED)
         }
         Judgement::Refused(_) | Judgement::Revoked(_) => ExitCode::from(REFUSED),
@@ -161,7 +167,8 @@ fn is_a_token(argument: &Path) -> bool {
 fn said_alone(token: &str, format: Format) -> ExitCode {
     let Some((header, claims)) = jose::said_header(token).zip(jose::said(token)) else {
         return complain(
-            "it is not three parts of Base64 with a JSON object in each of the first two",
+            "it is not three parts of Base64 with a JSON object in each of the first two; with `-c FILE` the issuer of \
+             the route is asked about a token that is not signed",
         );
     };
     let (header, claims) = (header.root(), claims.root());
@@ -233,6 +240,9 @@ fn words(token: &str, examined: &Examined) -> String {
         writeln!(out, "{name:<12} {}", in_a_line(text)).unwrap_or_default();
     };
     line("issuer", examined.issuer.as_deref().unwrap_or("not configured"));
+    if let Some(asked) = &examined.asked {
+        line("asked", &format!("{} as client `{}` (RFC 7662)", asked.url, asked.client));
+    }
     line("resource", &examined.resource);
     for (check, state) in &examined.checks {
         let why = match (&examined.verdict, state) {
@@ -309,6 +319,7 @@ fn object(examined: &Examined) -> serde_json::Value {
         "detail": error.map(TokenError::detail).map(Detail::code),
         "why": error.map(|error| Chain(error).to_string()),
         "issuer": examined.issuer,
+        "asked": examined.asked.as_ref().map(|asked| json!({ "url": asked.url, "client": asked.client })),
         "resource": examined.resource,
         "checks": checks,
         "principal": who.map(|who| who.id.as_str()),

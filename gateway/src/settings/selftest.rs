@@ -103,7 +103,7 @@ fn trespass(value: &Value, at: &str, root: &Node, found: &mut Vec<Problem>) {
 pub(super) fn add(json: &mut Value) -> Option<String> {
     let mut random = [0; 32];
     rand::fill(&mut random).ok()?;
-    let key = format!("pcl_{}", hex::encode(&random));
+    let key = format!("{}{}", super::KEY, hex::encode(&random));
     let digest = hex::encode(&sha256(key.as_bytes()));
     let guardrails = guardrails(json);
     let who = format!("principal:{RESERVED}");

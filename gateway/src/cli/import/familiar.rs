@@ -9,7 +9,7 @@ use std::sync::LazyLock;
 
 use policy::shadow;
 
-use super::packages;
+use super::runners::{Package, packages, program_name};
 
 /// The list.
 const LIST: &str = include_str!("familiar.txt");
@@ -102,8 +102,7 @@ fn of_name(name: &str) -> Option<Imitation> {
 
 fn of_packages(server: &Candidate<'_>) -> Option<Imitation> {
     let command = server.command?;
-    let runner = command.rsplit('/').next().unwrap_or_default();
-    let is_python = matches!(runner, "uvx" | "uv" | "pipx");
+    let is_python = matches!(program_name(command), "uvx" | "uv" | "pipx");
     let known = if is_python { &FAMILIAR.pypi } else { &FAMILIAR.npm };
     let named = packages(command, server.args).into_iter();
     let named = named.filter_map(|n| server.args.get(n)).map(|package| bare(package, is_python));
@@ -148,18 +147,9 @@ fn of_host(server: &Candidate<'_>) -> Option<Imitation> {
     imitation("is none of the vendor, whose is", host)
 }
 
-/// A package without the option before it, its version and its extras; of Python in the form in which its
-/// registry compares names.
+/// The name of a package; of Python in the form in which its registry compares names.
 fn bare(package: &str, is_python: bool) -> String {
-    let package = match package.split_once('=') {
-        Some((flag, named)) if flag.starts_with("--") => named,
-        _ => package,
-    };
-    let end = match package.strip_prefix('@') {
-        Some(scoped) => scoped.find('@').map(|at| at + 1),
-        None => package.find(['@', '=', '<', '>', '~', '[']),
-    };
-    let name = end.and_then(|end| package.get(..end)).unwrap_or(package).to_lowercase();
+    let name = Package::read(package).name.to_lowercase();
     if is_python { name.replace('_', "-") } else { name }
 }
 

@@ -5,9 +5,53 @@ use std::path::Path;
 
 use super::secrets::At;
 
+/// The name of a program without the folder that it is in.
+pub(super) fn program_name(command: &str) -> &str {
+    Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or_default()
+}
+
+/// A package as the argument of a runner names it: with an option before it, a version, extras, or none of these.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Package<'a> {
+    /// Its name, with its scope.
+    pub(super) name: &'a str,
+    /// What stands behind `==` or `@`.
+    pub(super) version: Option<&'a str>,
+}
+
+impl<'a> Package<'a> {
+    /// Reads an argument.
+    pub(super) fn read(argument: &'a str) -> Self {
+        let package = match argument.split_once('=') {
+            Some((flag, package)) if flag.starts_with("--") => package,
+            _ => argument,
+        };
+        let scope = usize::from(package.starts_with('@'));
+        let rest = package.get(scope..).unwrap_or_default();
+        let end = rest.find(['@', '=', '<', '>', '~', '!', '[']).unwrap_or(rest.len()) + scope;
+        let (name, rest) = package.split_at_checked(end).unwrap_or((package, ""));
+        let extras = rest.strip_prefix('[').and_then(|rest| rest.split_once(']'));
+        let rest = extras.map_or(rest, |(_, rest)| rest);
+        let version = rest.strip_prefix("==").or_else(|| rest.strip_prefix('@'));
+        Self { name, version }
+    }
+
+    /// Whether one version of it is meant, and not whatever of several was published last: `1` and `1.2` are any of
+    /// those that begin so, and so are `1.2.x` and `1.2.*`.
+    fn is_exact(&self) -> bool {
+        let plain = |c: char| c.is_ascii_alphanumeric() || ".-+_".contains(c);
+        let is_number = |part: &str| part.starts_with(|c: char| c.is_ascii_digit());
+        self.version.is_some_and(|version| {
+            let mut parts = version.split('.');
+            let numbers = parts.by_ref().take(3).filter(|part| is_number(part)).count();
+            numbers == 3 && version.chars().all(plain)
+        })
+    }
+}
+
 /// Which arguments name what a runner of packages runs.
 pub(super) fn packages(command: &str, args: &[String]) -> Vec<usize> {
-    let runner = Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let runner = program_name(command);
     let words: Vec<&str> = args.iter().map(String::as_str).collect();
     let skipped = match (runner, &words[..]) {
         ("npx" | "bunx" | "pnpx" | "uvx", _) => 0,
@@ -45,8 +89,8 @@ pub(super) fn packages(command: &str, args: &[String]) -> Vec<usize> {
 
 /// The module that an interpreter of Python runs.
 pub(super) fn module(command: &str, args: &[String]) -> Option<usize> {
-    let name = Path::new(command).file_name()?.to_str()?;
-    let is_module = name.starts_with("python") && args.first().is_some_and(|arg| arg == "-m");
+    let is_module =
+        program_name(command).starts_with("python") && args.first().is_some_and(|arg| arg == "-m");
     is_module.then_some(1)
 }
 
@@ -69,7 +113,7 @@ pub(super) fn container(command: &str, args: &[String]) -> BTreeMap<usize, At<'s
         "--cap-drop",
         "--security-opt",
     ];
-    let runner = Path::new(command).file_name().and_then(|name| name.to_str()).unwrap_or_default();
+    let runner = program_name(command);
     let mut found = BTreeMap::new();
     if !["docker", "podman", "nerdctl"].contains(&runner)
         || args.first().is_none_or(|arg| arg != "run")
@@ -105,16 +149,55 @@ pub(super) fn unpinned<'a>(command: &str, args: &'a [String]) -> Option<&'a str>
     }
     let named = packages(command, args).into_iter();
     let mut named = named.filter_map(|n| args.get(n)).map(String::as_str);
-    named.find(|text| {
-        let package = text.split_once('=').filter(|(flag, _)| flag.starts_with("--"));
-        let package = package.map_or(*text, |(_, package)| package);
-        let of_python = package.split_once("==").map(|(_, version)| version);
-        let of_npm = || package.rsplit_once('@').filter(|(name, _)| !name.is_empty());
-        let version = of_python.or_else(|| of_npm().map(|(_, version)| version));
-        // `1` and `1.2` are whatever of that was published last.
-        let exact = |version: &str| {
-            version.matches('.').count() >= 2 && version.starts_with(|c: char| c.is_ascii_digit())
-        };
-        !version.is_some_and(exact)
-    })
+    named.find(|argument| !Package::read(argument).is_exact())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Package, unpinned};
+
+    #[test]
+    fn a_package_is_read_with_its_version() {
+        for (argument, name, version) in [
+            ("@corp/tool@1.2.3", "@corp/tool", Some("1.2.3")),
+            ("@corp/tool", "@corp/tool", None),
+            ("tool@latest", "tool", Some("latest")),
+            ("--package=tool@1.2.3", "tool", Some("1.2.3")),
+            ("tool[extra,other]==1.2.3", "tool", Some("1.2.3")),
+            ("tool>=1.2.3", "tool", None),
+            ("@", "@", None),
+            ("", "", None),
+        ] {
+            assert_eq!(Package::read(argument), Package { name, version }, "{argument}");
+        }
+    }
+
+    #[test]
+    fn a_version_that_may_be_any_of_several_pins_nothing() {
+        let of = |command, package: &str| unpinned(command, &[package.to_owned()]).is_none();
+        for (command, package) in [
+            ("npx", "tool@1.2.3"),
+            ("npx", "@corp/tool@1.2.3-beta.1"),
+            ("uvx", "tool==1.2.3"),
+            ("uvx", "tool[cli]==1.2.3rc1"),
+        ] {
+            assert!(of(command, package), "{package}");
+        }
+        for (command, package) in [
+            ("npx", "tool"),
+            ("npx", "tool@1"),
+            ("npx", "tool@1.2"),
+            ("npx", "tool@1.2.x"),
+            ("npx", "tool@1.2.3 - 2.0.0"),
+            ("npx", "tool@1.2.3||2"),
+            ("npx", "tool@^1.2.3"),
+            ("npx", "tool@latest"),
+            ("uvx", "tool==1.2.*"),
+            ("uvx", "tool==1.2.3,!=1.2.4"),
+            ("uvx", "tool>=1.2.3"),
+            ("uvx", "--from=git+ssh://git@192.0.2.1/tool"),
+        ] {
+            assert!(!of(command, package), "{package}");
+        }
+    }
 }

@@ -89,7 +89,7 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
             "warning: `pins.mode` is `off`: the lockfile is not read, and nothing in it is accepted",
         );
     }
-    let mut lock = locked(&settings)?;
+    let (mut lock, former) = locked(&settings)?;
     let is_asked = !approve.yes && accept.is_empty() && !approve.identity && is_terminal();
     // Who a server is and what it offers are two questions.
     let only_identity = approve.identity && named.is_of_all();
@@ -119,7 +119,7 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
         identify(&settings, &mut lock, name)?;
         count += 1;
     }
-    let ended = changed(&settings, &lock, count, "approved");
+    let ended = changed(&settings, (&lock, &former), count, "approved");
     if ended.is_ok() {
         done.iter().for_each(|line| say(line));
     }

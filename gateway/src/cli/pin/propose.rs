@@ -16,7 +16,7 @@ use policy::pins::{Pins, ResourcePins, Unfit};
 use super::super::why::{self, thing};
 use super::super::{FAILED, INCOMPLETE, say};
 use super::asked::{self, Propose, Unsteady};
-use super::{locked, offers, store};
+use super::{Former, locked, offers, store};
 
 /// Most places of one definition that are told.
 const PLACES: usize = 8;
@@ -25,6 +25,8 @@ const PLACES: usize = 8;
 struct Proposal<'a> {
     settings: &'a Settings,
     lock: Lock,
+    /// What that was read from.
+    former: Former,
     /// What was approved before.
     pins: Pins,
     unsteady: &'a [Unsteady],
@@ -37,7 +39,7 @@ struct Proposal<'a> {
 
 pub(super) fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
     let (settings, surveys, unsteady) = asked::ask_twice(which)?;
-    let lock = locked(&settings)?;
+    let (lock, former) = locked(&settings)?;
     // A resource that may be made at run time is proposed all the same: one that is approved can be revoked.
     let pinned = |server: &Server| (server.name.as_str().into(), ResourcePins::Pinned);
     let resources = Arc::new(settings.servers.iter().map(pinned).collect());
@@ -45,6 +47,7 @@ pub(super) fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
     let mut proposal = Proposal {
         settings: &settings,
         lock,
+        former,
         pins,
         unsteady: &unsteady,
         proposed: 0,
@@ -175,8 +178,8 @@ impl Proposal<'_> {
     }
 
     fn end(self) -> Result<ExitCode, ExitCode> {
-        let Self { settings, lock, proposed, failed, incomplete, .. } = self;
-        store(settings, &lock)?;
+        let Self { settings, lock, former, proposed, failed, incomplete, .. } = self;
+        store(settings, &lock, &former)?;
         let file = settings.pins.file.display();
         let pending = lock.servers.values().any(|locked| {
             let mut versions = locked.offers.values().flatten().chain(&locked.server);
