@@ -12,6 +12,7 @@ mod credential;
 mod error;
 mod turn;
 mod request;
+mod message;
 mod http;
 mod noise;
 mod desk;

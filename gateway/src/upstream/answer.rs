@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::breaker::Pass;
 use super::channel::ChannelAnswer;
 use super::desk::{Named, Ticket};
-use super::http::{self, HttpAnswer};
+use super::http::HttpAnswer;
 use super::request::{self, Manner};
 use super::{Party, Transport, Upstream, UpstreamError};
 use crate::gcra::{Gcra, Pace};
@@ -233,7 +233,7 @@ impl Incoming {
                     *unread = answer.next(deadline, patience).await?;
                 }
                 let Some(text) = unread.clone() else { return Ok(None) };
-                let read = http::read(text).await;
+                let read = answer.read(text).await;
                 *unread = None;
                 read.map(Some)
             }

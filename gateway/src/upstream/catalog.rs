@@ -18,7 +18,7 @@ use super::party::Party;
 use super::request;
 use super::standing::Whom;
 use super::turn::Turn;
-use super::{Hello, Transport, Upstream, UpstreamError, http};
+use super::{Hello, Transport, Upstream, UpstreamError, message};
 use crate::pinning::Audience;
 use crate::protocol::{Era, Version};
 use crate::session::Leg;
@@ -453,7 +453,10 @@ impl Upstream {
                 return Ok(Arc::clone(held));
             }
             let outcome = match &text {
-                Some(text) => self.outcome(http::read(text.clone()).await?, id)?,
+                Some(text) => {
+                    let read = message::read(text.clone(), self.name.as_str()).await;
+                    self.outcome(read.map_err(UpstreamError::Message)?, id)?
+                }
                 None => self.wait(&mut messages, id, speaker, deadline).await?,
             };
             let streamed = messages.is_streamed();
@@ -475,9 +478,10 @@ impl Upstream {
             (pages, cursor) =
                 pages.take(result.clone(), self.tasks.offload(), &self.limits).await?;
             if cursor.is_none() {
-                let source = text.and_then(|text| {
-                    let id = result.document().root().get("id")?.span();
-                    Some((text, id))
+                // The text that was read: without what was taken out of what came.
+                let source = text.and_then(|_| {
+                    let document = result.document();
+                    Some((document.text().clone(), document.root().get("id")?.span()))
                 });
                 let listing = pages.finish(source, streamed);
                 // What was compared with what was approved for one of its callers was so for the others.

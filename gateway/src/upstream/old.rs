@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use policy::json::Bounds;
 use policy::name::ServerName;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -19,6 +18,7 @@ use super::channel::{Channel, Held};
 use super::credential::Credentials;
 use super::desk::Serves;
 use super::error::UpstreamError;
+use super::message;
 use super::noise::Noise;
 use crate::fair::{Blanks, Fair};
 use crate::intake::{Intake, Received};
@@ -26,7 +26,6 @@ use crate::link::{Answer, Link, Target};
 use crate::settings::Limits;
 use crate::sse;
 use crate::task::Tasks;
-use crate::wire;
 
 /// How long room is waited for to read the rest of an event.
 const ROOM: Duration = Duration::from_secs(5);
@@ -235,7 +234,7 @@ async fn read(mut stream: Stream, channel: Arc<Channel>, name: ServerName) {
                 break;
             }
         };
-        match wire::decode_any(event.data, &Bounds::ANSWER).await {
+        match message::read(event.data, name.as_str()).await {
             Ok(message) => channel.deliver(message, &name),
             Err(error) => {
                 let error = crate::report::Chain(&error);
