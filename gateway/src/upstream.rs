@@ -519,32 +519,19 @@ impl Upstream {
             reports: false,
             last: None,
             received: None,
-            beginning: None,
-            told: None,
+            pending: None,
+            interim: None,
         };
         answer.aside = self.aside(&answer);
-        let sent = if answer.aside.is_some() {
-            let Some(sent) = answer.begun_or_told().await else { return Ok((due, answer)) };
-            sent
-        } else {
-            let speaker = answer.party.speaker(answer.leg.as_ref());
-            let outgoing = request::call(answer.id, &answer.call, &answer.manner, speaker);
-            self.send(&outgoing, deadline).await
-        };
-        match sent {
+        match answer.start().await {
             Err(UpstreamError::SessionGone) if answer.party.leg.is_none() => {
                 // The server forgot our own session; the call was not accepted. Once more.
                 self.lost(&answer.party, answer.leg.as_ref());
-                answer.over = true;
                 answer.leg = self.reach(&answer.party).await?;
                 let (inputs, state) = (answer.manner.inputs.take(), answer.manner.state.take());
                 answer.again(inputs, state).await?;
             }
-            sent => {
-                answer.over =
-                    matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
-                answer.messages = Some(self.noted(sent)?);
-            }
+            started => self.noted(started)?,
         }
         Ok((due, answer))
     }
@@ -632,24 +619,40 @@ impl Upstream {
         outgoing: &Outgoing<'_>,
         deadline: Instant,
     ) -> Result<Messages, UpstreamError> {
-        let now = Instant::now();
-        let deadline = deadline.min(now + self.limits.answer_time);
+        let deadline = deadline.min(Instant::now() + self.limits.answer_time);
+        let mut pass = self.admitted(outgoing, deadline).await?;
+        let incoming = match &self.transport {
+            Transport::Http(_) => {
+                let sent = timeout_at(deadline, self.dispatch(outgoing)).await;
+                sent.unwrap_or(Err(UpstreamError::Timeout(self.limits.answer_time)))
+            }
+            // Each step of it has a time of its own: a program may have to be started.
+            Transport::Channel(_) => self.dispatch(outgoing).await,
+        };
+        let incoming = incoming.inspect_err(|error| pass.refused(error))?;
+        Ok(Messages { incoming, pass })
+    }
+
+    /// Leave to send a request, with what the server wants to be shown at hand.
+    ///
+    /// # Errors
+    /// When it is not the server that was approved, while it is left alone, or when there is no credential in time.
+    async fn admitted(
+        &self,
+        outgoing: &Outgoing<'_>,
+        deadline: Instant,
+    ) -> Result<Pass, UpstreamError> {
         self.approved()?;
         if let (Transport::Http(http), Some(breaker)) = (&self.transport, &self.breaker) {
             // Who gives tokens is somebody else: neither is it waited for in the server's place, nor is
             // its silence the server's.
+            let now = Instant::now();
             breaker.look(now)?;
+            let deadline = deadline.min(now + self.limits.answer_time);
             let ready = timeout_at(deadline, http.ready(outgoing)).await;
             ready.map_err(|_late| UpstreamError::Timeout(self.limits.answer_time))??;
         }
-        let mut pass = self.pass()?;
-        match self.dispatch(outgoing, deadline).await {
-            Ok(incoming) => Ok(Messages { incoming, pass }),
-            Err(error) => {
-                pass.refused(&error);
-                Err(error)
-            }
-        }
+        self.pass()
     }
 
     /// Leave to ask the server something.
@@ -663,17 +666,10 @@ impl Upstream {
         }
     }
 
-    async fn dispatch(
-        &self,
-        outgoing: &Outgoing<'_>,
-        deadline: Instant,
-    ) -> Result<Incoming, UpstreamError> {
+    /// Sends a request, over HTTP until the headers of its response have come.
+    async fn dispatch(&self, outgoing: &Outgoing<'_>) -> Result<Incoming, UpstreamError> {
         match &self.transport {
-            Transport::Http(http) => {
-                let sent = timeout_at(deadline, http.send(outgoing)).await;
-                let late = |_| UpstreamError::Timeout(self.limits.answer_time);
-                Ok(Incoming::Http(Box::new(sent.map_err(late)??), None))
-            }
+            Transport::Http(http) => Ok(Incoming::Http(Box::new(http.send(outgoing).await?), None)),
             Transport::Channel(seats) => {
                 let channel = seats.channel(self.seat(outgoing)).await?;
                 let answer = channel.send(outgoing, self.limits.connect_time).await?;

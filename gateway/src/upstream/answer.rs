@@ -62,20 +62,23 @@ pub struct Answer {
     pub(super) last: Option<(Message, Instant)>,
     /// What of the server's answer is in memory when it has been read to its end.
     pub(super) received: Option<Received>,
-    /// The request, while the server has not begun to answer it and has said something elsewhere already.
-    pub(super) beginning: Option<Beginning>,
-    /// What it has said elsewhere before it began to answer.
-    pub(super) told: Option<Message>,
+    /// The request, while the headers of its response have not come.
+    pub(super) pending: Option<PendingHeaders>,
+    /// What the server has said elsewhere in the session before the headers of the response.
+    pub(super) interim: Option<Message>,
 }
 
-/// A request that was sent and is not answered yet.
-///
-/// The lock is never taken: it makes the future one that several threads may refer to.
-pub(super) struct Beginning(Mutex<BoxFuture<'static, Result<Messages, UpstreamError>>>);
+/// A request that was sent and whose response has no headers yet.
+pub(super) struct PendingHeaders {
+    /// The lock is never taken: it makes the future one that several threads may refer to.
+    response: Mutex<BoxFuture<'static, Result<Incoming, UpstreamError>>>,
+    /// Is told whether the server has answered.
+    pass: Pass,
+}
 
-impl fmt::Debug for Beginning {
+impl fmt::Debug for PendingHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Beginning")
+        f.debug_struct("PendingHeaders").finish_non_exhaustive()
     }
 }
 
@@ -270,7 +273,7 @@ impl Answer {
                 self.find().await.inspect_err(|error| self.pass.refused(error))?;
             }
             let mut here = false;
-            let message = match self.before_it_begins().await? {
+            let message = match self.interim_message(patience).await? {
                 Some(message) => message,
                 None => {
                     let Some(messages) = &mut self.messages else {
@@ -328,44 +331,85 @@ impl Answer {
         }
     }
 
-    /// Sends the request. What came of it when the server has begun to answer; `None` when it has said something
-    /// elsewhere in the session before that, such as how far it is.
-    pub(super) async fn begun_or_told(&mut self) -> Option<Result<Messages, UpstreamError>> {
-        let (upstream, id, deadline) = (Arc::clone(&self.upstream), self.id, self.deadline);
-        let (call, manner) = (Arc::clone(&self.call), self.manner.clone());
-        let (party, leg) = (self.party.clone(), self.leg.clone());
-        let mut beginning = async move {
-            let outgoing = request::call(id, &call, &manner, party.speaker(leg.as_ref()));
-            upstream.send(&outgoing, deadline).await
-        }
-        .boxed();
-        tokio::select! {
-            biased;
-            sent = &mut beginning => Some(sent),
-            Some(message) = aside(&mut self.aside) => {
-                (self.beginning, self.told) = (Some(Beginning(Mutex::new(beginning))), Some(message));
-                None
+    /// Sends the request, and waits for the headers of the response or, where the server may say something about the
+    /// call on another connection of its session, for the first such message. Not noted: see [`Upstream::noted`].
+    pub(super) async fn start(&mut self) -> Result<(), UpstreamError> {
+        let speaker = self.party.speaker(self.leg.as_ref());
+        let outgoing = request::call(self.id, &self.call, &self.manner, speaker);
+        let started = if self.aside.is_none() {
+            let sent = self.upstream.send(&outgoing, self.deadline).await;
+            sent.map(|messages| self.messages = Some(messages))
+        } else {
+            match self.upstream.admitted(&outgoing, self.deadline).await {
+                Ok(pass) => self.start_pending(pass).await,
+                Err(error) => Err(error),
             }
-        }
+        };
+        self.over = is_final(&started);
+        started
     }
 
-    /// What the server says elsewhere before it begins to answer; `None` once it has begun.
-    async fn before_it_begins(&mut self) -> Result<Option<Message>, UpstreamError> {
-        let Some(Beginning(beginning)) = &mut self.beginning else { return Ok(None) };
-        if self.told.is_some() {
-            return Ok(self.told.take());
+    /// The same for a request whose headers are waited for beside what the server says elsewhere.
+    async fn start_pending(&mut self, pass: Pass) -> Result<(), UpstreamError> {
+        let (upstream, id) = (Arc::clone(&self.upstream), self.id);
+        let (call, manner) = (Arc::clone(&self.call), self.manner.clone());
+        let (party, leg) = (self.party.clone(), self.leg.clone());
+        let response = async move {
+            let outgoing = request::call(id, &call, &manner, party.speaker(leg.as_ref()));
+            upstream.dispatch(&outgoing).await
+        };
+        self.pending = Some(PendingHeaders { response: Mutex::new(response.boxed()), pass });
+        self.interim = self.headers_or_message(self.upstream.limits.answer_time).await?;
+        Ok(())
+    }
+
+    /// What the server says elsewhere before the headers of the response; `None` once these have come. The server
+    /// may be silent for `patience`. May be given up and called again.
+    async fn interim_message(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<Message>, UpstreamError> {
+        if let Some(message) = self.interim.take() {
+            return Ok(Some(message));
         }
-        tokio::select! {
+        if self.pending.is_none() {
+            return Ok(None);
+        }
+        let next = self.headers_or_message(patience).await;
+        if next.is_err() {
+            self.over = is_final(&next);
+        }
+        if matches!(next, Err(UpstreamError::SessionGone)) && self.party.leg.is_none() {
+            // The next call gets a new session. This one is not made again: the server has spoken about it.
+            self.upstream.lost(&self.party, self.leg.as_ref());
+        }
+        self.upstream.noted(next)
+    }
+
+    /// Waits for the headers of the response, which is `None`, or for what the server says elsewhere before them.
+    async fn headers_or_message(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<Message>, UpstreamError> {
+        let Some(PendingHeaders { response, pass }) = &mut self.pending else { return Ok(None) };
+        let until = self.deadline.min(Instant::now() + patience);
+        let response = response.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let incoming = tokio::select! {
             biased;
-            sent = beginning.get_mut().unwrap_or_else(PoisonError::into_inner) => {
-                self.beginning = None;
-                self.over =
-                    matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
-                self.messages = Some(self.upstream.noted(sent)?);
-                Ok(None)
+            incoming = timeout_at(until, response) => {
+                incoming.unwrap_or(Err(UpstreamError::Timeout(patience)))
             }
-            Some(message) = aside(&mut self.aside) => Ok(Some(message)),
-        }
+            Some(message) = aside(&mut self.aside) => {
+                let message = Ok(Some(message));
+                pass.heard(&message);
+                return message;
+            }
+        };
+        let mut pass = std::mem::take(pass);
+        self.pending = None;
+        let incoming = incoming.inspect_err(|error| pass.refused(error))?;
+        self.messages = Some(Messages { incoming, pass });
+        Ok(None)
     }
 
     /// Whether what the server said elsewhere before the response may still be on its way.
@@ -477,12 +521,8 @@ impl Answer {
         self.over = false;
         let aside = self.upstream.aside(self);
         self.aside = aside;
-        let speaker = self.party.speaker(self.leg.as_ref());
-        let outgoing = request::call(self.id, &self.call, &self.manner, speaker);
-        let sent = self.upstream.send(&outgoing, self.deadline).await;
-        self.over = matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
-        self.messages = Some(self.upstream.noted(sent)?);
-        Ok(())
+        let started = self.start().await;
+        self.upstream.noted(started)
     }
 
     /// The progress token of this call, which is also its id.
@@ -526,6 +566,11 @@ impl Answer {
     pub fn verb(&self) -> Verb {
         self.call.verb
     }
+}
+
+/// Whether there is nothing left to cancel at the server after this: a request that took too long may be under way.
+fn is_final<T>(result: &Result<T, UpstreamError>) -> bool {
+    matches!(result, Err(error) if !matches!(error, UpstreamError::Timeout(_)))
 }
 
 /// What the server says elsewhere; for ever nothing where there is no such place.
