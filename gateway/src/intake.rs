@@ -45,7 +45,13 @@ impl Intake {
     /// Nothing yet of `all` bytes, of which one caller may have `of_caller` and one server `of_server`.
     #[must_use]
     pub fn new(all: usize, of_caller: usize, of_server: usize) -> Self {
-        let (callers, servers) = (Shares::new(all, of_caller), Shares::new(all, of_server));
+        Self::with_callers(Shares::new(all, of_caller), Shares::new(all, of_server))
+    }
+
+    /// The same with these shares, by the id of the caller's principal and by the name of the server. Every byte is
+    /// taken of those of its server.
+    #[must_use]
+    pub fn with_callers(callers: Arc<Shares<Arc<str>>>, servers: Arc<Shares<Arc<str>>>) -> Self {
         Self { callers, servers, refused: AtomicU64::new(0) }
     }
 

@@ -120,7 +120,9 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         Arc::new(Self { all, each, others, taken, holders })
     }
 
-    fn limit_of(&self, holder: &K) -> usize {
+    /// How much this holder may have.
+    #[must_use]
+    pub fn limit_of(&self, holder: &K) -> usize {
         // Most gateways have none: then nothing is hashed for it.
         if self.others.is_empty() {
             return self.each;
@@ -158,7 +160,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         self.holders.update(holder.clone(), |held: usize| held.saturating_sub(amount));
     }
 
-    /// How much one holder may have.
+    /// How much one holder may have, unless it may have more or less.
     #[must_use]
     pub const fn each(&self) -> usize {
         self.each

@@ -273,7 +273,7 @@ impl Upstream {
         }
         for _ in 0..FORGOTTEN {
             if share.is_ok()
-                || weight > self.lists.each()
+                || weight > self.lists.limit_of(&caller)
                 || !self.forget_oldest(&caller, Some(slot))
             {
                 break;
