@@ -67,6 +67,30 @@ impl Intake {
         self.refused.load(Ordering::Relaxed)
     }
 
+    /// A message of `bytes` that was read for `caller` from a connection that callers share. It takes of the share of
+    /// the caller alone: what one caller leaves lying there must not keep the connection from being read for others.
+    ///
+    /// # Errors
+    /// When that is more than there is room for.
+    pub fn keep(
+        self: &Arc<Self>,
+        server: &Arc<str>,
+        caller: &Arc<str>,
+        bytes: usize,
+    ) -> Result<Received, NoShare> {
+        let counted = |of_caller| Counted { bytes, of_server: None, of_caller: Some(of_caller) };
+        let taken = if bytes <= FREE {
+            None
+        } else {
+            let share = self.callers.take(caller, bytes).inspect_err(|_none| {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+            });
+            Some(counted(share?))
+        };
+        let (of, server, caller) = (Arc::clone(self), Arc::clone(server), Some(Arc::clone(caller)));
+        Ok(Received { of, server, caller, taken })
+    }
+
     /// An answer of `server` that begins, for `caller` where there is one.
     pub fn begin(self: &Arc<Self>, server: &Arc<str>, caller: Option<&str>) -> Received {
         let (of, server) = (Arc::clone(self), Arc::clone(server));
@@ -86,7 +110,8 @@ pub struct Received {
 /// What an answer has taken.
 struct Counted {
     bytes: usize,
-    of_server: Share<Arc<str>>,
+    /// `None` of a message that was read from a connection that callers share: see [`Intake::keep`].
+    of_server: Option<Share<Arc<str>>>,
     of_caller: Option<Share<Arc<str>>>,
 }
 
@@ -100,9 +125,12 @@ impl fmt::Debug for Received {
 impl Counted {
     fn join(&mut self, more: Self) {
         self.bytes += more.bytes;
-        self.of_server.join(more.of_server);
-        if let (Some(of_caller), Some(more)) = (&mut self.of_caller, more.of_caller) {
-            of_caller.join(more);
+        for (share, more) in
+            [(&mut self.of_server, more.of_server), (&mut self.of_caller, more.of_caller)]
+        {
+            if let (Some(share), Some(more)) = (share, more) {
+                share.join(more);
+            }
         }
     }
 }
@@ -153,7 +181,7 @@ impl Received {
     }
 
     fn counted(&self, bytes: usize) -> Result<Counted, NoShare> {
-        let of_server = self.of.servers.take(&self.server, bytes)?;
+        let of_server = Some(self.of.servers.take(&self.server, bytes)?);
         let of_caller = self.caller.as_ref();
         let of_caller = of_caller.map(|caller| self.of.callers.take(caller, bytes)).transpose()?;
         Ok(Counted { bytes, of_server, of_caller })
@@ -193,6 +221,20 @@ mod tests {
         assert_eq!(intake.refused(), 2);
         drop((slow, second));
         assert_eq!(intake.bytes(), 0);
+    }
+
+    #[test]
+    fn a_message_that_is_kept_takes_of_the_share_of_its_caller_and_of_no_server() {
+        let intake = Arc::new(Intake::new(4 * STEP, 2 * STEP, STEP));
+        let (up, ana): (Arc<str>, Arc<str>) = ("up".into(), "ana".into());
+        let kept = intake.keep(&up, &ana, 2 * STEP).unwrap();
+        let over = NoShare::Holder { limit: 2 * STEP };
+        assert_eq!(intake.keep(&up, &ana, FREE + 1).err(), Some(over));
+        drop(intake.keep(&up, &ana, FREE).unwrap());
+        drop(intake.keep(&up, &"bob".into(), STEP).unwrap());
+        intake.begin(&up, None).holds(STEP).unwrap();
+        drop(kept);
+        drop(intake.keep(&up, &ana, 2 * STEP).unwrap());
     }
 
     #[test]

@@ -50,6 +50,7 @@ use crate::audit::Entry;
 use crate::bounded::Bounded;
 use crate::client::Client;
 use crate::gcra::Gcra;
+use crate::intake::Intake;
 use crate::link::{LinkError, Target};
 use crate::metrics::{Metrics, OfServer};
 use crate::overrides::Overrides;
@@ -139,6 +140,8 @@ pub struct Upstream {
     same: Bounded<[u8; 32], Weak<Listing>>,
     /// Bytes of kept lists, of all servers.
     lists: Arc<Shares<Arc<str>>>,
+    /// Bytes of answers, of all servers.
+    answers: Arc<Intake>,
     /// What it offers to clients that can be asked something.
     capable: CapableShelves,
     /// Sessions the gateway keeps for callers who have none of their own.
@@ -253,6 +256,7 @@ impl Upstream {
             places: Shares::new(limits.sessions, limits.sessions_per_caller),
             same: Bounded::new(limits.sessions),
             lists: Arc::clone(&world.quotas.lists),
+            answers: Arc::clone(&world.quotas.answers),
             capable: CapableShelves::new(&server.asks),
             standing: Bounded::new(limits.sessions),
             desks: Bounded::new(limits.sessions),

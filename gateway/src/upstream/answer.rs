@@ -209,7 +209,7 @@ impl Messages {
     fn received(&mut self) -> Option<Received> {
         match &mut self.incoming {
             Incoming::Http(answer, _) => Some(answer.received()),
-            Incoming::Channel(_) => None,
+            Incoming::Channel(answer) => answer.received(),
         }
     }
 
@@ -573,10 +573,11 @@ fn is_final<T>(result: &Result<T, UpstreamError>) -> bool {
     matches!(result, Err(error) if !matches!(error, UpstreamError::Timeout(_)))
 }
 
-/// What the server says elsewhere; for ever nothing where there is no such place.
+/// What the server says elsewhere; for ever nothing where there is no such place. A response there for which there is no
+/// room is passed over: it belongs on the connection of the request.
 async fn aside(ticket: &mut Option<Ticket>) -> Option<Message> {
     match ticket {
-        Some(ticket) => ticket.next().await,
+        Some(ticket) => ticket.next().await?.ok(),
         None => std::future::pending().await,
     }
 }

@@ -86,8 +86,14 @@ impl Old {
         let late = |_| UpstreamError::Timeout(self.limits.answer_time);
         let (stream, endpoint) = connected.map_err(late)??;
         let limit = self.limits.in_flight.max(64) * 4;
-        let (channel, lines) =
-            Channel::new(generation, serves, limit, Arc::clone(&self.noise), held);
+        let (channel, lines) = Channel::new(
+            generation,
+            serves,
+            limit,
+            Arc::clone(&self.noise),
+            (&self.name, &self.intake),
+            held,
+        );
         let sender = Sender {
             name: self.name.clone(),
             target: self.target.clone(),

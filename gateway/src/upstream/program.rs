@@ -148,8 +148,14 @@ impl Starter {
             return Err(UpstreamError::Exited);
         };
         let limit = self.limits.in_flight.max(64) * 4;
-        let (channel, lines) =
-            Channel::new(generation, serves, limit, Arc::clone(&self.noise), held);
+        let (channel, lines) = Channel::new(
+            generation,
+            serves,
+            limit,
+            Arc::clone(&self.noise),
+            (&self.name, &self.intake),
+            held,
+        );
         tracing::info!(server = %self.name, pid = child.id(), "program started");
         self.tasks.spawn_service(write(stdin, lines, channel.over.clone()));
         let limit = self.limits.response_body;
