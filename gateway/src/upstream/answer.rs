@@ -206,7 +206,7 @@ impl Messages {
     }
 
     /// What of it is in memory, to be kept for as long as what was read is used.
-    fn received(&mut self) -> Option<Received> {
+    pub(super) fn received(&mut self) -> Option<Received> {
         match &mut self.incoming {
             Incoming::Http(answer, _) => Some(answer.received()),
             Incoming::Channel(answer) => answer.received(),

@@ -438,6 +438,8 @@ impl Upstream {
         let former = held.as_ref().map(|held| Arc::clone(held.catalog()));
         let mut pages = Pages::new(self.name.clone(), kind, &self.limits, former);
         let mut cursor = None;
+        // What the pages hold is counted until all of them were read.
+        let mut received = Vec::new();
         loop {
             let id = self.id();
             let outgoing = request::list(id, kind, cursor.as_deref(), speaker);
@@ -460,6 +462,7 @@ impl Upstream {
                 None => self.wait(&mut messages, id, speaker, deadline).await?,
             };
             let streamed = messages.is_streamed();
+            received.extend(messages.received());
             self.done(messages);
             let result = match outcome {
                 Outcome::Result(result) => result,

@@ -1,8 +1,7 @@
 //! Reads the messages of servers, of every transport.
 
-use std::time::Instant;
-
 use bytes::Bytes;
+use tokio::time::Instant;
 
 use crate::log_limit::LogLimit;
 use crate::wire::{self, DecodeError, FromServer, Message};
@@ -17,7 +16,7 @@ static MARKED: LogLimit = LogLimit::new(1, 5);
 /// When it is not one acceptable message.
 pub(super) async fn read(text: Bytes, server: &str) -> Result<Message, DecodeError> {
     let FromServer { message, had_marks } = wire::decode_from_server(text).await?;
-    if had_marks && let Some(suppressed) = MARKED.allow(Instant::now()) {
+    if had_marks && let Some(suppressed) = MARKED.allow(Instant::now().into_std()) {
         tracing::warn!(
             server,
             suppressed,
