@@ -80,29 +80,29 @@ impl Quotas {
         let by_holder =
             |id: &PrincipalId| Holder::Caller(Arc::new(Principal::new(id.clone(), [].into())));
         let by_id = |id: &PrincipalId| Arc::<str>::from(id.as_str());
-        let held = |all, each, other: ShareOf| {
+        let shares = |all, each, other: ShareOf| {
             Shares::with_others(all, each, others(callers, by_holder, other))
         };
-        let kept = |all, each, other: ShareOf| {
+        let shares_by_id = |all, each, other: ShareOf| {
             Shares::with_others(all, each, others(callers, by_id, other))
         };
         Self {
             connections: Shares::new(limits.connections, limits.connections_per_address),
             unauthenticated: Shares::new(limits.in_flight, limits.unauthenticated_per_address),
-            in_flight: held(limits.in_flight, limits.in_flight_per_caller, |one| one.in_flight),
-            bodies: held(limits.request_bodies, limits.request_bodies_per_caller, |one| {
+            in_flight: shares(limits.in_flight, limits.in_flight_per_caller, |one| one.in_flight),
+            bodies: shares(limits.request_bodies, limits.request_bodies_per_caller, |one| {
                 one.request_bodies
             }),
-            parked: held(limits.parked, limits.parked_per_caller, |one| one.parked),
-            streams: held(limits.event_streams, limits.event_streams_per_caller, |one| {
+            parked: shares(limits.parked, limits.parked_per_caller, |one| one.parked),
+            streams: shares(limits.event_streams, limits.event_streams_per_caller, |one| {
                 one.event_streams
             }),
-            subscriptions: held(limits.subscriptions, limits.subscriptions_per_caller, |one| {
+            subscriptions: shares(limits.subscriptions, limits.subscriptions_per_caller, |one| {
                 one.subscriptions
             }),
-            lists: kept(limits.lists, limits.lists_per_caller, |one| one.lists),
+            lists: shares_by_id(limits.lists, limits.lists_per_caller, |one| one.lists),
             answers: Arc::new(Intake::with_callers(
-                kept(limits.answers, limits.answers_per_caller, |one| one.answers),
+                shares_by_id(limits.answers, limits.answers_per_caller, |one| one.answers),
                 Shares::new(limits.answers, limits.answers_per_server),
             )),
         }
