@@ -79,7 +79,8 @@ impl Channel {
         serves: Serves,
         limit: usize,
         noise: Arc<Noise>,
-        (name, answers): (&ServerName, &Arc<Intake>),
+        name: &ServerName,
+        answers: &Arc<Intake>,
         held: Option<Held>,
     ) -> (Arc<Self>, mpsc::Receiver<Bytes>) {
         let (input, lines) = mpsc::channel(QUEUE);

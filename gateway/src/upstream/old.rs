@@ -91,7 +91,8 @@ impl Old {
             serves,
             limit,
             Arc::clone(&self.noise),
-            (&self.name, &self.intake),
+            &self.name,
+            &self.intake,
             held,
         );
         let sender = Sender {

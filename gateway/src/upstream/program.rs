@@ -153,7 +153,8 @@ impl Starter {
             serves,
             limit,
             Arc::clone(&self.noise),
-            (&self.name, &self.intake),
+            &self.name,
+            &self.intake,
             held,
         );
         tracing::info!(server = %self.name, pid = child.id(), "program started");
