@@ -256,18 +256,8 @@ impl Answer {
     /// When there is none in time, or it is none: then there is no further step.
     pub async fn next(&mut self, patience: Duration) -> Result<Step, UpstreamError> {
         loop {
-            if self.last.is_some() {
-                // What was logged before the response comes on another connection.
-                let until = self.last.as_ref().map_or(self.deadline, |(_, until)| *until);
-                let told = timeout_at(until, aside(&mut self.aside)).await;
-                match (told, self.last.take()) {
-                    (Ok(Some(Message::Notification(told))), last) => {
-                        self.last = last;
-                        return Ok(Step::Told(told));
-                    }
-                    (_, Some((last, _))) => return self.end(last),
-                    (_, None) => {}
-                }
+            if let Some(step) = self.trailing_step().await {
+                return step;
             }
             if self.lost.is_some() {
                 self.find().await.inspect_err(|error| self.pass.refused(error))?;
@@ -309,14 +299,7 @@ impl Answer {
                     return Ok(Step::Told(told));
                 }
                 Message::Request(request) if &*request.method == method::PING => {
-                    if self.pings.take(PINGS, Instant::now().into_std()).is_err() {
-                        let error = UpstreamError::Protocol("the server sends too many pings");
-                        return self.upstream.noted(Err(error));
-                    }
-                    // Beside the answer: a server that does not take the reply does not delay what comes next.
-                    let replier = self.replier();
-                    let reply = request::unasked(&request, "nothing else is offered");
-                    self.upstream.tasks.spawn(async move { replier.reply(reply).await });
+                    self.reply_to_ping(&request)?;
                 }
                 Message::Request(_) if self.era() == Era::Modern => {
                     return Err(UpstreamError::Protocol("the server asks in mid-answer"));
@@ -329,6 +312,29 @@ impl Answer {
                 }
             }
         }
+    }
+
+    /// Once the response has come: what was logged before it on another connection, and then the response; `None` before.
+    async fn trailing_step(&mut self) -> Option<Result<Step, UpstreamError>> {
+        let until = self.last.as_ref().map(|(_, until)| *until)?;
+        let told = timeout_at(until, aside(&mut self.aside)).await;
+        if let Ok(Some(Message::Notification(told))) = told {
+            return Some(Ok(Step::Told(told)));
+        }
+        let (last, _) = self.last.take()?;
+        Some(self.end(last))
+    }
+
+    /// Answers a ping beside the answer: a server that does not take the reply does not delay what comes next.
+    fn reply_to_ping(&mut self, ping: &wire::Request) -> Result<(), UpstreamError> {
+        if self.pings.take(PINGS, Instant::now().into_std()).is_err() {
+            let error = UpstreamError::Protocol("the server sends too many pings");
+            return self.upstream.noted(Err(error));
+        }
+        let replier = self.replier();
+        let reply = request::unasked(ping, "nothing else is offered");
+        self.upstream.tasks.spawn(async move { replier.reply(reply).await });
+        Ok(())
     }
 
     /// Sends the request, and waits for the headers of the response or, where the server may say something about the
