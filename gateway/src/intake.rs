@@ -133,6 +133,12 @@ impl Counted {
             }
         }
     }
+
+    /// Gives back `bytes`. What needs less than before does not have to find room for it among others.
+    fn release(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.of_server.iter_mut().chain(&mut self.of_caller).for_each(|share| share.release(bytes));
+    }
 }
 
 impl Received {
@@ -167,17 +173,17 @@ impl Received {
             return Ok(());
         }
         let wanted = bytes.checked_next_multiple_of(STEP).unwrap_or(usize::MAX);
-        // Less than before: what was taken is given back, so there is room for it.
-        let before = self.taken.take().filter(|taken| taken.bytes <= wanted);
-        let Some(mut taken) = before else {
-            self.taken = Some(self.counted(wanted)?);
-            return Ok(());
-        };
-        let more = wanted - taken.bytes;
-        let added = if more == 0 { Ok(None) } else { self.counted(more).map(Some) };
-        let added = added.map(|more| more.into_iter().for_each(|more| taken.join(more)));
-        self.taken = Some(taken);
-        added
+        let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
+        if wanted > held {
+            let more = self.counted(wanted - held)?;
+            match &mut self.taken {
+                Some(taken) => taken.join(more),
+                None => self.taken = Some(more),
+            }
+        } else if let Some(taken) = &mut self.taken {
+            taken.release(held - wanted);
+        }
+        Ok(())
     }
 
     fn counted(&self, bytes: usize) -> Result<Counted, NoShare> {

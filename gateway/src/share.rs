@@ -198,6 +198,16 @@ impl<K: Clone + Eq + Hash> Share<K> {
         Ok(())
     }
 
+    /// Gives back `amount` of it, or all of it where it is less.
+    pub fn release(&mut self, amount: usize) {
+        let amount = amount.min(self.amount);
+        if amount > 0 {
+            self.amount -= amount;
+            self.of.taken.fetch_sub(amount, Ordering::AcqRel);
+            self.of.give_back(&self.holder, amount);
+        }
+    }
+
     /// Adds another share of the same holder, to be given back with this one.
     pub fn join(&mut self, mut other: Self) {
         self.amount += std::mem::take(&mut other.amount);
@@ -206,10 +216,7 @@ impl<K: Clone + Eq + Hash> Share<K> {
 
 impl<K: Clone + Eq + Hash> Drop for Share<K> {
     fn drop(&mut self) {
-        if self.amount > 0 {
-            self.of.taken.fetch_sub(self.amount, Ordering::AcqRel);
-            self.of.give_back(&self.holder, self.amount);
-        }
+        self.release(self.amount);
     }
 }
 
@@ -250,6 +257,19 @@ mod tests {
         drop(held);
         assert_eq!(shares.taken(), 0);
         drop(shares.take(&"ana", 6).unwrap());
+    }
+
+    #[test]
+    fn a_share_can_be_given_back_in_parts() {
+        let shares = Shares::new(10, 6);
+        let mut held = shares.take(&"ana", 6).unwrap();
+        held.release(4);
+        assert_eq!(shares.taken(), 2);
+        drop(shares.take(&"ana", 4).unwrap());
+        held.release(9);
+        assert_eq!(shares.taken(), 0);
+        drop(held);
+        assert_eq!(shares.taken(), 0);
     }
 
     #[test]
