@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex};
 use e2e::client::{Answer, Client};
 use e2e::gateway::{ANA, BOB, Config};
 use e2e::server::{Server, tool, with_header};
-use e2e::{ERAS, Era};
+use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
 const RULES: &str =
@@ -343,7 +343,10 @@ fn asking_elsewhere() -> Server {
             ("tools/list", _) => call.result(&json!({ "tools": [tool("ask"), tool("never")] })),
             ("tools/call", "ask") => {
                 let asked = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question("now?") });
-                event(streams.lock().unwrap().get_mut(&session).unwrap(), &asked);
+                eventually("the stream of the session", || {
+                    let mut streams = streams.lock().unwrap();
+                    streams.get_mut(&session).map(|stream| event(stream, &asked))
+                });
                 let Ok(answer) = told.lock().unwrap().recv() else { return false };
                 let answer: Value = answer;
                 call.text(answer["result"]["action"].as_str().unwrap_or("none"))
