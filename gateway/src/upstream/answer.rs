@@ -441,9 +441,9 @@ impl Answer {
         let outcome = self.upstream.outcome(message, self.id);
         self.over = true;
         // What is said elsewhere from now on belongs to those that go on.
-        self.aside = None;
+        self.received = self.aside.take().and_then(|mut aside| aside.received());
         if let Some(mut messages) = self.messages.take() {
-            self.received = messages.received();
+            self.received = self.received.take().or_else(|| messages.received());
             self.upstream.done(messages);
         }
         match outcome? {
@@ -546,8 +546,8 @@ impl Answer {
         self.deadline = Instant::now() + self.manner.patience(self.upstream.limits.total_time);
     }
 
-    /// Lets go of what was sent. A legacy server has it and is not sent it again: it waits for an answer to
-    /// what it asks.
+    /// Drops the arguments of the call and the client's answers. A legacy server has them and is not sent them again:
+    /// it waits for an answer to its question.
     pub fn forget_sent(&mut self) {
         let call = &self.call;
         let (server, verb, name) = (call.server.clone(), call.verb, call.name.clone());
@@ -556,7 +556,7 @@ impl Answer {
         self.manner.inputs = None;
     }
 
-    /// Has at hand again what was sent, which what comes of it is judged by.
+    /// Puts back the call with its arguments: the result is judged by them.
     pub fn remember_sent(&mut self, call: Use) {
         self.call = Arc::new(call);
     }
