@@ -386,7 +386,7 @@ fn meta_of(ask: &mut UseAsk, meta: Value<'_>, document: &Arc<Document>) -> Resul
                 let wrong = Failure::Params("`progressToken` is not a string or an integer");
                 ask.progress = Some(Id::read(value).ok_or(wrong)?);
             }
-            key if key.starts_with(meta::OURS) => {
+            key if wire::is_mark(key) => {
                 return Err(Failure::Params("`_meta` has a key that only the gateway sets"));
             }
             _ => ask.meta.push((key.into(), value.fragment(document))),

@@ -45,7 +45,13 @@ impl Intake {
     /// Nothing yet of `all` bytes, of which one caller may have `of_caller` and one server `of_server`.
     #[must_use]
     pub fn new(all: usize, of_caller: usize, of_server: usize) -> Self {
-        let (callers, servers) = (Shares::new(all, of_caller), Shares::new(all, of_server));
+        Self::with_callers(Shares::new(all, of_caller), Shares::new(all, of_server))
+    }
+
+    /// The same with these shares, by the id of the caller's principal and by the name of the server. Every byte is
+    /// taken of those of its server.
+    #[must_use]
+    pub fn with_callers(callers: Arc<Shares<Arc<str>>>, servers: Arc<Shares<Arc<str>>>) -> Self {
         Self { callers, servers, refused: AtomicU64::new(0) }
     }
 
@@ -59,6 +65,30 @@ impl Intake {
     #[must_use]
     pub fn refused(&self) -> u64 {
         self.refused.load(Ordering::Relaxed)
+    }
+
+    /// A message of `bytes` that was read for `caller` from a connection that callers share. It takes of the share of
+    /// the caller alone: what one caller leaves lying there must not keep the connection from being read for others.
+    ///
+    /// # Errors
+    /// When that is more than there is room for.
+    pub fn keep(
+        self: &Arc<Self>,
+        server: &Arc<str>,
+        caller: &Arc<str>,
+        bytes: usize,
+    ) -> Result<Received, NoShare> {
+        let counted = |of_caller| Counted { bytes, of_server: None, of_caller: Some(of_caller) };
+        let taken = if bytes <= FREE {
+            None
+        } else {
+            let share = self.callers.take(caller, bytes).inspect_err(|_none| {
+                self.refused.fetch_add(1, Ordering::Relaxed);
+            });
+            Some(counted(share?))
+        };
+        let (of, server, caller) = (Arc::clone(self), Arc::clone(server), Some(Arc::clone(caller)));
+        Ok(Received { of, server, caller, taken })
     }
 
     /// An answer of `server` that begins, for `caller` where there is one.
@@ -80,7 +110,8 @@ pub struct Received {
 /// What an answer has taken.
 struct Counted {
     bytes: usize,
-    of_server: Share<Arc<str>>,
+    /// `None` of a message that was read from a connection that callers share: see [`Intake::keep`].
+    of_server: Option<Share<Arc<str>>>,
     of_caller: Option<Share<Arc<str>>>,
 }
 
@@ -94,10 +125,19 @@ impl fmt::Debug for Received {
 impl Counted {
     fn join(&mut self, more: Self) {
         self.bytes += more.bytes;
-        self.of_server.join(more.of_server);
-        if let (Some(of_caller), Some(more)) = (&mut self.of_caller, more.of_caller) {
-            of_caller.join(more);
+        for (share, more) in
+            [(&mut self.of_server, more.of_server), (&mut self.of_caller, more.of_caller)]
+        {
+            if let (Some(share), Some(more)) = (share, more) {
+                share.join(more);
+            }
         }
+    }
+
+    /// Gives back `bytes`. What needs less than before does not have to find room for it among others.
+    fn release(&mut self, bytes: usize) {
+        self.bytes = self.bytes.saturating_sub(bytes);
+        self.of_server.iter_mut().chain(&mut self.of_caller).for_each(|share| share.release(bytes));
     }
 }
 
@@ -133,21 +173,21 @@ impl Received {
             return Ok(());
         }
         let wanted = bytes.checked_next_multiple_of(STEP).unwrap_or(usize::MAX);
-        // Less than before: what was taken is given back, so there is room for it.
-        let before = self.taken.take().filter(|taken| taken.bytes <= wanted);
-        let Some(mut taken) = before else {
-            self.taken = Some(self.counted(wanted)?);
-            return Ok(());
-        };
-        let more = wanted - taken.bytes;
-        let added = if more == 0 { Ok(None) } else { self.counted(more).map(Some) };
-        let added = added.map(|more| more.into_iter().for_each(|more| taken.join(more)));
-        self.taken = Some(taken);
-        added
+        let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
+        if wanted > held {
+            let more = self.counted(wanted - held)?;
+            match &mut self.taken {
+                Some(taken) => taken.join(more),
+                None => self.taken = Some(more),
+            }
+        } else if let Some(taken) = &mut self.taken {
+            taken.release(held - wanted);
+        }
+        Ok(())
     }
 
     fn counted(&self, bytes: usize) -> Result<Counted, NoShare> {
-        let of_server = self.of.servers.take(&self.server, bytes)?;
+        let of_server = Some(self.of.servers.take(&self.server, bytes)?);
         let of_caller = self.caller.as_ref();
         let of_caller = of_caller.map(|caller| self.of.callers.take(caller, bytes)).transpose()?;
         Ok(Counted { bytes, of_server, of_caller })
@@ -187,6 +227,20 @@ mod tests {
         assert_eq!(intake.refused(), 2);
         drop((slow, second));
         assert_eq!(intake.bytes(), 0);
+    }
+
+    #[test]
+    fn a_message_that_is_kept_takes_of_the_share_of_its_caller_and_of_no_server() {
+        let intake = Arc::new(Intake::new(4 * STEP, 2 * STEP, STEP));
+        let (up, ana): (Arc<str>, Arc<str>) = ("up".into(), "ana".into());
+        let kept = intake.keep(&up, &ana, 2 * STEP).unwrap();
+        let over = NoShare::Holder { limit: 2 * STEP };
+        assert_eq!(intake.keep(&up, &ana, FREE + 1).err(), Some(over));
+        drop(intake.keep(&up, &ana, FREE).unwrap());
+        drop(intake.keep(&up, &"bob".into(), STEP).unwrap());
+        intake.begin(&up, None).holds(STEP).unwrap();
+        drop(kept);
+        drop(intake.keep(&up, &ana, 2 * STEP).unwrap());
     }
 
     #[test]

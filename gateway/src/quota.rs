@@ -4,8 +4,11 @@
 //! the process: a change of the configuration gives nobody a second share. `docs/limits.md` has the table
 //! of all of them.
 
+use std::collections::HashMap;
+use std::hash::Hash;
 use std::sync::Arc;
 
+use policy::name::PrincipalId;
 use policy::principal::Principal;
 
 use crate::intake::Intake;
@@ -74,14 +77,14 @@ impl Quotas {
     /// Nothing taken yet.
     #[must_use]
     pub fn new(limits: &Limits, callers: &[CallerLimits]) -> Self {
-        let shares = |all, each, other: fn(&CallerLimits) -> Option<usize>| {
-            let of = |one: &CallerLimits| {
-                let holder = |id| Holder::Caller(Arc::new(Principal::new(id, [].into())));
-                let each = other(one);
-                let principals = one.principals.iter().cloned();
-                principals.filter_map(|id| Some((holder(id), each?))).collect::<Vec<_>>()
-            };
-            Shares::with_others(all, each, callers.iter().flat_map(of).collect())
+        let by_holder =
+            |id: &PrincipalId| Holder::Caller(Arc::new(Principal::new(id.clone(), [].into())));
+        let by_id = |id: &PrincipalId| Arc::<str>::from(id.as_str());
+        let shares = |all, each, other: ShareOf| {
+            Shares::with_others(all, each, others(callers, by_holder, other))
+        };
+        let shares_by_id = |all, each, other: ShareOf| {
+            Shares::with_others(all, each, others(callers, by_id, other))
         };
         Self {
             connections: Shares::new(limits.connections, limits.connections_per_address),
@@ -94,13 +97,30 @@ impl Quotas {
             streams: shares(limits.event_streams, limits.event_streams_per_caller, |one| {
                 one.event_streams
             }),
-            subscriptions: Shares::new(limits.subscriptions, limits.subscriptions_per_caller),
-            lists: Shares::new(limits.lists, limits.lists_per_caller),
-            answers: Arc::new(Intake::new(
-                limits.answers,
-                limits.answers_per_caller,
-                limits.answers_per_server,
+            subscriptions: shares(limits.subscriptions, limits.subscriptions_per_caller, |one| {
+                one.subscriptions
+            }),
+            lists: shares_by_id(limits.lists, limits.lists_per_caller, |one| one.lists),
+            answers: Arc::new(Intake::with_callers(
+                shares_by_id(limits.answers, limits.answers_per_caller, |one| one.answers),
+                Shares::new(limits.answers, limits.answers_per_server),
             )),
         }
     }
+}
+
+/// How much of something some callers may have, where that is another share than that of everybody.
+type ShareOf = fn(&CallerLimits) -> Option<usize>;
+
+/// The callers whose share is another than that of everybody, and how much it is.
+fn others<K: Eq + Hash>(
+    callers: &[CallerLimits],
+    holder: impl Fn(&PrincipalId) -> K,
+    share: ShareOf,
+) -> HashMap<K, usize> {
+    let with_share = callers.iter().filter_map(|one| Some((one, share(one)?)));
+    let each = |(one, share): (&CallerLimits, usize)| {
+        one.principals.iter().map(|id| (holder(id), share)).collect::<Vec<_>>()
+    };
+    with_share.flat_map(each).collect()
 }

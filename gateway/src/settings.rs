@@ -493,6 +493,12 @@ pub struct CallerLimits {
     pub parked: Option<usize>,
     /// Event streams that belong to no call.
     pub event_streams: Option<usize>,
+    /// Bytes of the URIs that are listened for.
+    pub subscriptions: Option<usize>,
+    /// Bytes of kept lists.
+    pub lists: Option<usize>,
+    /// Bytes of answers of servers.
+    pub answers: Option<usize>,
 }
 
 impl Limits {

@@ -120,7 +120,9 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         Arc::new(Self { all, each, others, taken, holders })
     }
 
-    fn limit_of(&self, holder: &K) -> usize {
+    /// How much this holder may have.
+    #[must_use]
+    pub fn limit_of(&self, holder: &K) -> usize {
         // Most gateways have none: then nothing is hashed for it.
         if self.others.is_empty() {
             return self.each;
@@ -158,7 +160,7 @@ impl<K: Clone + Eq + Hash> Shares<K> {
         self.holders.update(holder.clone(), |held: usize| held.saturating_sub(amount));
     }
 
-    /// How much one holder may have.
+    /// How much one holder may have, unless it may have more or less.
     #[must_use]
     pub const fn each(&self) -> usize {
         self.each
@@ -196,6 +198,16 @@ impl<K: Clone + Eq + Hash> Share<K> {
         Ok(())
     }
 
+    /// Gives back `amount` of it, or all of it where it is less.
+    pub fn release(&mut self, amount: usize) {
+        let amount = amount.min(self.amount);
+        if amount > 0 {
+            self.amount -= amount;
+            self.of.taken.fetch_sub(amount, Ordering::AcqRel);
+            self.of.give_back(&self.holder, amount);
+        }
+    }
+
     /// Adds another share of the same holder, to be given back with this one.
     pub fn join(&mut self, mut other: Self) {
         self.amount += std::mem::take(&mut other.amount);
@@ -204,10 +216,7 @@ impl<K: Clone + Eq + Hash> Share<K> {
 
 impl<K: Clone + Eq + Hash> Drop for Share<K> {
     fn drop(&mut self) {
-        if self.amount > 0 {
-            self.of.taken.fetch_sub(self.amount, Ordering::AcqRel);
-            self.of.give_back(&self.holder, self.amount);
-        }
+        self.release(self.amount);
     }
 }
 
@@ -248,6 +257,19 @@ mod tests {
         drop(held);
         assert_eq!(shares.taken(), 0);
         drop(shares.take(&"ana", 6).unwrap());
+    }
+
+    #[test]
+    fn a_share_can_be_given_back_in_parts() {
+        let shares = Shares::new(10, 6);
+        let mut held = shares.take(&"ana", 6).unwrap();
+        held.release(4);
+        assert_eq!(shares.taken(), 2);
+        drop(shares.take(&"ana", 4).unwrap());
+        held.release(9);
+        assert_eq!(shares.taken(), 0);
+        drop(held);
+        assert_eq!(shares.taken(), 0);
     }
 
     #[test]

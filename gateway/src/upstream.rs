@@ -12,6 +12,7 @@ mod credential;
 mod error;
 mod turn;
 mod request;
+mod message;
 mod http;
 mod noise;
 mod desk;
@@ -49,6 +50,7 @@ use crate::audit::Entry;
 use crate::bounded::Bounded;
 use crate::client::Client;
 use crate::gcra::Gcra;
+use crate::intake::Intake;
 use crate::link::{LinkError, Target};
 use crate::metrics::{Metrics, OfServer};
 use crate::overrides::Overrides;
@@ -138,6 +140,8 @@ pub struct Upstream {
     same: Bounded<[u8; 32], Weak<Listing>>,
     /// Bytes of kept lists, of all servers.
     lists: Arc<Shares<Arc<str>>>,
+    /// Bytes of answers, of all servers.
+    answers: Arc<Intake>,
     /// What it offers to clients that can be asked something.
     capable: CapableShelves,
     /// Sessions the gateway keeps for callers who have none of their own.
@@ -246,6 +250,7 @@ impl Upstream {
             places: Shares::new(limits.sessions, limits.sessions_per_caller),
             same: Bounded::new(limits.sessions),
             lists: Arc::clone(&world.quotas.lists),
+            answers: Arc::clone(&world.quotas.answers),
             capable: CapableShelves::new(&server.asks),
             standing: Bounded::new(limits.sessions),
             desks: Bounded::new(limits.sessions),
@@ -512,32 +517,19 @@ impl Upstream {
             reports: false,
             last: None,
             received: None,
-            beginning: None,
-            told: None,
+            pending: None,
+            interim: None,
         };
         answer.aside = self.aside(&answer);
-        let sent = if answer.aside.is_some() {
-            let Some(sent) = answer.begun_or_told().await else { return Ok((due, answer)) };
-            sent
-        } else {
-            let speaker = answer.party.speaker(answer.leg.as_ref());
-            let outgoing = request::call(answer.id, &answer.call, &answer.manner, speaker);
-            self.send(&outgoing, deadline).await
-        };
-        match sent {
+        match answer.start().await {
             Err(UpstreamError::SessionGone) if answer.party.leg.is_none() => {
                 // The server forgot our own session; the call was not accepted. Once more.
                 self.lost(&answer.party, answer.leg.as_ref());
-                answer.over = true;
                 answer.leg = self.reach(&answer.party).await?;
                 let (inputs, state) = (answer.manner.inputs.take(), answer.manner.state.take());
                 answer.again(inputs, state).await?;
             }
-            sent => {
-                answer.over =
-                    matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
-                answer.messages = Some(self.noted(sent)?);
-            }
+            started => self.noted(started)?,
         }
         Ok((due, answer))
     }
@@ -625,24 +617,40 @@ impl Upstream {
         outgoing: &Outgoing<'_>,
         deadline: Instant,
     ) -> Result<Messages, UpstreamError> {
-        let now = Instant::now();
-        let deadline = deadline.min(now + self.limits.answer_time);
+        let deadline = deadline.min(Instant::now() + self.limits.answer_time);
+        let mut pass = self.admitted(outgoing, deadline).await?;
+        let incoming = match &self.transport {
+            Transport::Http(_) => {
+                let sent = timeout_at(deadline, self.dispatch(outgoing)).await;
+                sent.unwrap_or(Err(UpstreamError::Timeout(self.limits.answer_time)))
+            }
+            // Each step of it has a time of its own: a program may have to be started.
+            Transport::Channel(_) => self.dispatch(outgoing).await,
+        };
+        let incoming = incoming.inspect_err(|error| pass.refused(error))?;
+        Ok(Messages { incoming, pass })
+    }
+
+    /// Leave to send a request, with what the server wants to be shown at hand.
+    ///
+    /// # Errors
+    /// When it is not the server that was approved, while it is left alone, or when there is no credential in time.
+    async fn admitted(
+        &self,
+        outgoing: &Outgoing<'_>,
+        deadline: Instant,
+    ) -> Result<Pass, UpstreamError> {
         self.approved()?;
         if let (Transport::Http(http), Some(breaker)) = (&self.transport, &self.breaker) {
             // Who gives tokens is somebody else: neither is it waited for in the server's place, nor is
             // its silence the server's.
+            let now = Instant::now();
             breaker.look(now)?;
+            let deadline = deadline.min(now + self.limits.answer_time);
             let ready = timeout_at(deadline, http.ready(outgoing)).await;
             ready.map_err(|_late| UpstreamError::Timeout(self.limits.answer_time))??;
         }
-        let mut pass = self.pass()?;
-        match self.dispatch(outgoing, deadline).await {
-            Ok(incoming) => Ok(Messages { incoming, pass }),
-            Err(error) => {
-                pass.refused(&error);
-                Err(error)
-            }
-        }
+        self.pass()
     }
 
     /// Leave to ask the server something.
@@ -656,17 +664,10 @@ impl Upstream {
         }
     }
 
-    async fn dispatch(
-        &self,
-        outgoing: &Outgoing<'_>,
-        deadline: Instant,
-    ) -> Result<Incoming, UpstreamError> {
+    /// Sends a request, over HTTP until the headers of its response have come.
+    async fn dispatch(&self, outgoing: &Outgoing<'_>) -> Result<Incoming, UpstreamError> {
         match &self.transport {
-            Transport::Http(http) => {
-                let sent = timeout_at(deadline, http.send(outgoing)).await;
-                let late = |_| UpstreamError::Timeout(self.limits.answer_time);
-                Ok(Incoming::Http(Box::new(sent.map_err(late)??), None))
-            }
+            Transport::Http(http) => Ok(Incoming::Http(Box::new(http.send(outgoing).await?), None)),
             Transport::Channel(seats) => {
                 let channel = seats.channel(self.seat(outgoing)).await?;
                 let answer = channel.send(outgoing, self.limits.connect_time).await?;

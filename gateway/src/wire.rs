@@ -5,6 +5,7 @@
 
 pub mod headers;
 mod spelling;
+mod marks;
 
 use std::fmt;
 use std::sync::Arc;
@@ -262,14 +263,57 @@ pub async fn decode_any(text: Bytes, bounds: &'static Bounds) -> Result<Message,
     if text.len() <= LARGE {
         return decode(text, bounds);
     }
-    let read = tokio::task::spawn_blocking(move || decode(text, bounds)).await;
-    read.unwrap_or(Err(DecodeError::Shape { id: None, reason: "the message could not be read" }))
+    tokio::task::spawn_blocking(move || decode(text, bounds)).await.unwrap_or(Err(UNREAD))
+}
+
+/// The thread that reads a message has ended without it.
+const UNREAD: DecodeError =
+    DecodeError::Shape { id: None, reason: "the message could not be read" };
+
+/// A message of a server, as it may be handled.
+#[derive(Debug)]
+pub struct FromServer {
+    /// The message, without keys of `_meta` that only the gateway sets.
+    pub message: Message,
+    /// It had such keys.
+    pub had_marks: bool,
+}
+
+/// Reads exactly one message of a server, on another thread when the text is [`LARGE`]. Keys of `_meta` that only the
+/// gateway sets are taken out of it.
+///
+/// # Errors
+/// As [`decode`].
+pub async fn decode_from_server(text: Bytes) -> Result<FromServer, DecodeError> {
+    if text.len() <= LARGE {
+        return without_marks(text);
+    }
+    tokio::task::spawn_blocking(move || without_marks(text)).await.unwrap_or(Err(UNREAD))
+}
+
+fn without_marks(text: Bytes) -> Result<FromServer, DecodeError> {
+    let bounds = &Bounds::ANSWER;
+    let read = Document::parse(text, bounds).map_err(DecodeError::Json)?;
+    let clean = marks::removed(&read);
+    let had_marks = clean.is_some();
+    let read = match clean {
+        Some(clean) => Document::parse(clean, bounds).map_err(DecodeError::Json)?,
+        None => read,
+    };
+    let document = Arc::new(read);
+    Ok(FromServer { message: message(document.root(), &document)?, had_marks })
 }
 
 /// Whether `_meta` has a reserved key in another spelling.
 #[must_use]
 pub fn meta_is_misspelled(meta: Value<'_>) -> bool {
     spelling::has_variant(meta, &crate::protocol::meta::RESERVED)
+}
+
+/// Whether a key of `_meta` is one that only the gateway sets, or could be read as one.
+#[must_use]
+pub fn is_mark(key: &str) -> bool {
+    spelling::begins_with(key, crate::protocol::meta::OURS)
 }
 
 /// `{"jsonrpc":"2.0","id":..,` with room for `more` bytes.

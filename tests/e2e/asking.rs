@@ -1,15 +1,17 @@
 //! What a server asks in mid-call, and what a client is given to carry meanwhile: it opens for the
 //! same call of the same caller alone (vectors PV-40 to PV-45).
 
-use std::io::Write as _;
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{self, Sender};
 use std::sync::{Arc, Mutex};
 
 use e2e::client::{Answer, Client};
 use e2e::gateway::{ANA, BOB, Config};
 use e2e::server::{Server, tool, with_header};
-use e2e::{ERAS, Era};
+use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
 const RULES: &str =
@@ -320,4 +322,64 @@ fn one_caller_leaves_room_for_calls_of_others_that_wait() {
     let state = first["result"]["requestState"].clone();
     let again = again(&ana, &arguments(1), &state, &json!({})).json();
     assert!(waits(&again), "{again}");
+}
+
+/// A legacy server that does not begin its response to a call of `ask` before its question on the stream of the session
+/// is answered, and does not answer `never` at all.
+fn asking_elsewhere() -> Server {
+    let streams: Mutex<BTreeMap<String, TcpStream>> = Mutex::default();
+    let (sender, told) = mpsc::channel();
+    let (sender, told) = (Mutex::new(sender), Mutex::new(told));
+    let count = AtomicUsize::new(0);
+    Server::start(move |call, stream| {
+        let session = crate::streaming::session_of(call);
+        let bytes = match (call.method(), call.tool()) {
+            ("initialize", _) => {
+                let result = json!({ "protocolVersion": "2025-11-25", "capabilities": { "tools": {} },
+                    "serverInfo": { "name": "fake", "version": "1" } });
+                let number = count.fetch_add(1, Ordering::SeqCst);
+                with_header(&call.result(&result), &format!("mcp-session-id: s-{number}\r\n"))
+            }
+            ("tools/list", _) => call.result(&json!({ "tools": [tool("ask"), tool("never")] })),
+            ("tools/call", "ask") => {
+                let asked = json!({ "jsonrpc": "2.0", "id": "q", "method": "elicitation/create", "params": question("now?") });
+                eventually("the stream of the session", || {
+                    let mut streams = streams.lock().unwrap();
+                    streams.get_mut(&session).map(|stream| event(stream, &asked))
+                });
+                let Ok(answer) = told.lock().unwrap().recv() else { return false };
+                let answer: Value = answer;
+                call.text(answer["result"]["action"].as_str().unwrap_or("none"))
+            }
+            // Until the gateway has given it up.
+            ("tools/call", _) => return stream.read(&mut [0]).is_ok_and(|read| read > 0),
+            ("", _) if call.body["id"].is_string() => {
+                drop(sender.lock().unwrap().send(call.body.clone()));
+                b"HTTP/1.1 202 Accepted\r\ncontent-length: 0\r\n\r\n".to_vec()
+            }
+            ("", _) if call.head.starts_with("GET") => {
+                streams.lock().unwrap().insert(session, stream.try_clone().unwrap());
+                b"HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\ntransfer-encoding: chunked\r\n\r\n".to_vec()
+            }
+            _ => e2e::server::greeting(call, Era::Legacy),
+        };
+        stream.write_all(&bytes).is_ok()
+    })
+}
+
+#[test]
+fn a_person_may_take_longer_than_a_server_also_where_the_response_has_not_begun() {
+    let server = asking_elsewhere();
+    let gateway = Config::asked(&server.url()).policy(RULES).limits("answerTime: 1s").start();
+    let (ana, bob) = (able(&gateway, Era::Modern, ANA), able(&gateway, Era::Modern, BOB));
+    let asked = ana.call("ask", &json!({})).json();
+    let state = asked["result"]["requestState"].clone();
+    assert!(state.is_string(), "{asked}");
+    // When this has failed, the time that a server may be silent has passed since the question.
+    let silent = bob.call("never", &json!({}));
+    assert_eq!(silent.code(), -32603, "{silent:?}");
+    let key = asked["result"]["inputRequests"].as_object().unwrap().keys().next().unwrap().clone();
+    let inputs = json!({ key: { "action": "decline" } });
+    let answer = again(&ana, &json!({}), &state, &inputs);
+    assert_eq!(answer.text(), "decline", "{answer:?}");
 }

@@ -280,6 +280,9 @@ fn shares_of_callers_that_cannot_be_are_refused() {
         ("{principals: [ana, ana]}", "has other shares already"),
         ("{principals: [ana], inFlightPerCaller: 9}", "give 1 to 8"),
         ("{principals: [ana], parkedPerCaller: 0}", "`parkedPerCaller`"),
+        ("{principals: [ana], answersPerCaller: 1MiB}", "`answersPerCaller`"),
+        ("{principals: [ana], listsPerCaller: 65MiB}", "`listsPerCaller`"),
+        ("{principals: [ana], subscriptionsPerCaller: 65MiB}", "`subscriptionsPerCaller`"),
     ] {
         let config =
             Config::of(&server.url()).limits(&format!("inFlight: 8\ncallers: [{callers}]"));
@@ -347,6 +350,41 @@ fn answers_that_do_not_end_leave_room_for_those_of_others() {
         drop(stalled);
         eventually("the share is given back", || (held() == 0).then_some(()));
         assert!(ana.call("big", &json!({})).json()["result"].is_object(), "{era:?} {kind}");
+    }
+}
+
+#[test]
+fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
+    for era in ERAS {
+        let (server, release) = stalling(era);
+        let limits = "responseBody: 256KiB\nanswers: 1MiB\nanswersPerCaller: 256KiB\nanswersPerServer: 1MiB\n\
+                      callers: [{principals: [ana], answersPerCaller: 512KiB}]";
+        let gateway = start(&server, limits);
+        let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
+        let stalls = |client: &Client, id: u64| begun(&gateway, &call(client, id, "stalls"));
+        let held = || count(&gateway, "portcullis_answers_held_bytes");
+        let stalled = [stalls(&ana, 1), stalls(&ana, 2), stalls(&bob, 1), stalls(&bob, 2)];
+        eventually("the answers are being read", || (held() == 512 * 1024).then_some(()));
+        assert!(ana.call("big", &json!({})).json()["result"].is_object(), "{era:?}");
+        let over = bob.call("big", &json!({})).json();
+        assert!(over["error"]["message"].as_str().unwrap().contains("too many bytes"), "{over}");
+        drop(release);
+        drop(stalled);
+    }
+}
+
+#[test]
+fn lists_for_one_account_have_a_share_of_its_own() {
+    for era in ERAS {
+        let server = Server::offering(era, long_list(0), |_| json!({ "content": [] }));
+        let limits = "callers: [{principals: [ana], listsPerCaller: 1KiB}]";
+        let gateway = start(&server, limits);
+        let held = || count(&gateway, "portcullis_lists_held_bytes");
+        gateway.says("catalogue read");
+        assert_eq!(able(&gateway, era, ANA, 0).tools(), ["read"]);
+        assert_eq!(held(), 0, "{era:?}");
+        assert_eq!(able(&gateway, era, BOB, 0).tools(), ["read"]);
+        eventually("the list is kept", || (held() > 0).then_some(()));
     }
 }
 
@@ -494,7 +532,9 @@ fn one_caller_leaves_room_for_what_others_listen_for() {
         // A server of the modern era keeps no session, so the subscriptions of one are kept here.
         let server = Server::offering(Era::Modern, offers.clone(), |_| json!({ "contents": [] }));
         let config = Config::of(&server.url()).policy(RULES);
-        let gateway = config.limits("subscriptions: 64KiB").start();
+        let limits = "subscriptions: 64KiB\nsubscriptionsPerCaller: 1KiB\n\
+                      callers: [{principals: [ana, bob], subscriptionsPerCaller: 32KiB}]";
+        let gateway = config.limits(limits).start();
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         if era == Era::Legacy {
             let subscribe = |client: &Client, n: usize| {

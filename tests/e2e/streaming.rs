@@ -313,7 +313,8 @@ const OPEN: &str =
 /// The streams of the sessions of a server, by session id.
 type Streams = Arc<Mutex<Vec<(String, TcpStream)>>>;
 
-fn session_of(call: &Call) -> String {
+/// The session that a request belongs to, or nothing.
+pub(crate) fn session_of(call: &Call) -> String {
     let line = call.head.lines().find_map(|line| {
         let (name, value) = line.split_once(": ")?;
         name.eq_ignore_ascii_case("mcp-session-id").then_some(value)

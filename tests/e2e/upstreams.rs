@@ -284,6 +284,41 @@ fn a_server_that_is_down_or_silent_is_an_error_in_time() {
 }
 
 #[test]
+fn the_pages_of_a_list_have_a_bound_together() {
+    // Short pages are not counted against the shares of answers.
+    for (era, (bytes, reason)) in ERAS.into_iter().flat_map(|era| {
+        [(40_000, "upstream-memory"), (10_000, "upstream-protocol")].map(|page| (era, page))
+    }) {
+        let server = Server::start(move |call, stream| {
+            let body = match call.method() {
+                "tools/list" => {
+                    let cursor = call.body["params"]["cursor"].as_str();
+                    let page = cursor.map_or(0, |page| page.parse::<i32>().unwrap());
+                    let mut tool = tool(&format!("t{page}"));
+                    tool["description"] = "It reads. ".repeat(bytes / 10).into();
+                    call.result(&json!({
+                        "resultType": "complete", "tools": [tool], "ttlMs": 0, "cacheScope": "private",
+                        "nextCursor": (page + 1).to_string(),
+                    }))
+                }
+                _ => greeting(call, era),
+            };
+            stream.write_all(&body).is_ok()
+        });
+        let limits = "responseBody: 64KiB\nanswers: 512KiB\nanswersPerServer: 64KiB";
+        let gateway = Config::of(&server.url()).limits(limits).start();
+        let answer = gateway.client(era, ANA).ask("tools/list", json!({}));
+        assert!(answer.json()["error"].is_object(), "{}", answer.body);
+        let record = gateway.recorded("the list", |record| {
+            record["method"] == "tools/list" && record["reason"] == reason
+        });
+        assert!(!record.is_null());
+        let last = server.calls().into_iter().any(|call| call.body["params"]["cursor"] == "9");
+        assert!(!last, "{era:?} {bytes}: ten pages were asked for");
+    }
+}
+
+#[test]
 fn a_list_is_read_to_its_last_page_and_no_further() {
     for era in ERAS {
         let pages = |endless: bool| {

@@ -288,7 +288,8 @@ impl Gateway {
         }
         let (sender, mut told) = mpsc::channel(WAITING);
         for feed in feeds {
-            self.tasks.spawn(forward(feed, sender.clone()));
+            let (gateway, caller) = (Arc::clone(&self), Arc::clone(&caller));
+            self.tasks.spawn(gateway.forward(caller, feed, sender.clone()));
         }
         // The sender is kept, so that a subscription to nothing lasts as well.
         let _sender = sender;
@@ -318,6 +319,41 @@ impl Gateway {
             };
             if !self.hand(&outlet, &message).await {
                 return;
+            }
+        }
+    }
+
+    /// Hands on what a server says and the client wants, while there is somebody to hand it to; and at
+    /// the end that there will be no more.
+    async fn forward(
+        self: Arc<Self>,
+        caller: Arc<Principal>,
+        mut feed: Feed,
+        to: mpsc::Sender<Option<(Arc<Upstream>, Arc<Notification>)>>,
+    ) {
+        loop {
+            let heard = tokio::select! {
+                heard = feed.next() => heard,
+                () = to.closed() => return,
+            };
+            match heard {
+                Ok(Heard::Told(told)) if feed.wants().admits(&told) => {
+                    let bytes = told.params.as_ref().map_or(0, |said| said.value().span().len());
+                    if bytes > self.limits.notification {
+                        // It is withheld for its length, and does not wait in memory until then.
+                        drop(self.told(&caller, feed.upstream(), &told).await);
+                    } else if to.send(Some((Arc::clone(feed.upstream()), told))).await.is_err() {
+                        return;
+                    }
+                }
+                Ok(Heard::Told(_)) => {}
+                Ok(Heard::Asked(question, replier)) => {
+                    if let Some(id) = &question.id {
+                        let why = "nobody can be asked";
+                        replier.reply(wire::error(Some(id), code::METHOD, why, None)).await;
+                    }
+                }
+                Err(_) => return drop(to.send(None).await),
             }
         }
     }
@@ -388,32 +424,6 @@ fn watching(
         meta: Vec::new(),
     };
     policy.admit(principal, None, call, budget)
-}
-
-/// Hands on what a server says and the client wants, while there is somebody to hand it to; and at
-/// the end that there will be no more.
-async fn forward(mut feed: Feed, to: mpsc::Sender<Option<(Arc<Upstream>, Arc<Notification>)>>) {
-    loop {
-        let heard = tokio::select! {
-            heard = feed.next() => heard,
-            () = to.closed() => return,
-        };
-        match heard {
-            Ok(Heard::Told(told)) if feed.wants().admits(&told) => {
-                if to.send(Some((Arc::clone(feed.upstream()), told))).await.is_err() {
-                    return;
-                }
-            }
-            Ok(Heard::Told(_)) => {}
-            Ok(Heard::Asked(question, replier)) => {
-                if let Some(id) = &question.id {
-                    let refusal = wire::error(Some(id), code::METHOD, "nobody can be asked", None);
-                    replier.reply(refusal).await;
-                }
-            }
-            Err(_) => return drop(to.send(None).await),
-        }
-    }
 }
 
 /// Whoever listens to one server for a legacy session.

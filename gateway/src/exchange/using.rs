@@ -24,7 +24,7 @@ use super::lease::About;
 use super::state::{Bound, State};
 use super::underway::{Call, Frame};
 use super::{Arrived, Gateway, Parked, Place};
-use crate::audit::{Record, Verdict};
+use crate::audit::{Entry, Record, Verdict};
 use crate::body::Body;
 use crate::client::Client;
 use crate::ending::Ending;
@@ -130,21 +130,10 @@ impl Gateway {
         let inputs = match inputs {
             None => None,
             Some(inputs) => {
-                let (caller, route) = (&arrived.caller.principal, &arrived.route);
-                let about = (&*admitted.server, &*admitted.name);
-                let (sent, found) = self.answerable(caller, route, about, inputs).await;
-                if let Some(record) = frame.entry.record() {
-                    record.found(found);
-                }
-                match sent {
+                let entry = &mut frame.entry;
+                match self.sendable_inputs(&arrived, &admitted, inputs, entry).await {
                     Ok(inputs) => Some(inputs),
-                    Err(finding) => {
-                        let failure = Failure::Unsent(finding);
-                        return match calls {
-                            true => self.failed_call(frame.entry, &failure, &frame.id),
-                            false => self.failed(frame.entry, &failure, Some(&frame.id)),
-                        };
-                    }
+                    Err(failure) => return self.failed_use(frame, admitted.verb, &failure),
                 }
             }
         };
@@ -178,30 +167,57 @@ impl Gateway {
         let (mirrored, asks) = (admitted.mirrored.clone(), true);
         let known = self.registered(&admitted);
         let timeout = known.and_then(|known| known.timeout);
-        let told = frame.entry.record().and_then(|record| record.trace.told());
-        let trace = match told {
-            None => None,
-            Some(told) => {
-                let caller = &arrived.caller.principal;
-                let (sent, found) = self.traceable(caller, &admitted.server, &told);
-                if let Some(record) = frame.entry.record() {
-                    record.found(found);
-                }
-                match sent {
-                    Ok(true) => Some(Box::new(told)),
-                    Ok(false) => None,
-                    Err(finding) => {
-                        let failure = Failure::Unsent(finding);
-                        return match calls {
-                            true => self.failed_call(frame.entry, &failure, &frame.id),
-                            false => self.failed(frame.entry, &failure, Some(&frame.id)),
-                        };
-                    }
-                }
-            }
+        let trace = match self.sendable_trace(&arrived, &admitted, &mut frame.entry) {
+            Ok(trace) => trace,
+            Err(failure) => return self.failed_use(frame, admitted.verb, &failure),
         };
         let manner = Manner { progress, level, inputs, state, mirrored, asks, timeout, trace };
         self.send(&arrived, admitted, frame, manner).await
+    }
+
+    /// The answers of a client to what was asked, as they may be sent. What was found in them is put on record.
+    async fn sendable_inputs(
+        &self,
+        arrived: &Arrived,
+        admitted: &Admitted,
+        inputs: Fragment,
+        entry: &mut Entry,
+    ) -> Result<Fragment, Failure> {
+        let (caller, route) = (&arrived.caller.principal, &arrived.route);
+        let about = (&*admitted.server, &*admitted.name);
+        let (sent, found) = self.answerable(caller, route, about, inputs).await;
+        if let Some(record) = entry.record() {
+            record.found(found);
+        }
+        sent.map_err(Failure::Unsent)
+    }
+
+    /// The trace that the server may be told of, if any. What was found in it is put on record.
+    fn sendable_trace(
+        &self,
+        arrived: &Arrived,
+        admitted: &Admitted,
+        entry: &mut Entry,
+    ) -> Result<Option<Box<Told>>, Failure> {
+        let Some(told) = entry.record().and_then(|record| record.trace.told()) else {
+            return Ok(None);
+        };
+        let (sent, found) = self.traceable(&arrived.caller.principal, &admitted.server, &told);
+        if let Some(record) = entry.record() {
+            record.found(found);
+        }
+        let is_sent = sent.map_err(Failure::Unsent)?;
+        Ok(is_sent.then(|| Box::new(told)))
+    }
+
+    /// The answer to something that was denied after its record was opened: of a call of a tool in a result.
+    fn failed_use(&self, frame: Frame, verb: Verb, failure: &Failure) -> Response<Body> {
+        let Frame { entry, id, .. } = frame;
+        if verb == Verb::Call {
+            self.failed_call(entry, failure, &id)
+        } else {
+            self.failed(entry, failure, Some(&id))
+        }
     }
 
     async fn send(

@@ -317,13 +317,19 @@ impl Compiler<'_> {
                     Ok(id) => principals.push(id),
                 }
             }
-            let bodies =
-                self.size(&at("requestBodiesPerCaller"), raw.request_bodies_per_caller.as_deref());
+            let mut size = |key: &str, text: &Option<String>| self.size(&at(key), text.as_deref());
+            let bodies = size("requestBodiesPerCaller", &raw.request_bodies_per_caller);
+            let subscriptions = size("subscriptionsPerCaller", &raw.subscriptions_per_caller);
+            let lists = size("listsPerCaller", &raw.lists_per_caller);
+            let answers = size("answersPerCaller", &raw.answers_per_caller);
             for (key, part, least, all) in [
                 ("inFlightPerCaller", raw.in_flight_per_caller, 1, limits.in_flight),
                 ("requestBodiesPerCaller", bodies, limits.request_body, limits.request_bodies),
                 ("parkedPerCaller", raw.parked_per_caller, 1, limits.parked),
                 ("eventStreamsPerCaller", raw.event_streams_per_caller, 1, limits.event_streams),
+                ("subscriptionsPerCaller", subscriptions, 1, limits.subscriptions),
+                ("listsPerCaller", lists, 1, limits.lists),
+                ("answersPerCaller", answers, limits.response_body, limits.answers),
             ] {
                 if part.is_some_and(|part| !(least..=all).contains(&part)) {
                     let message = format!(
@@ -338,6 +344,9 @@ impl Compiler<'_> {
                 request_bodies: bodies,
                 parked: raw.parked_per_caller,
                 event_streams: raw.event_streams_per_caller,
+                subscriptions,
+                lists,
+                answers,
             });
         }
         callers

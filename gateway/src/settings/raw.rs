@@ -666,6 +666,12 @@ pub(super) struct RawCallerLimits {
     pub(super) parked_per_caller: Option<usize>,
     /// Event streams of each of them that belong to no call.
     pub(super) event_streams_per_caller: Option<usize>,
+    /// Bytes of the URIs that each of them listens for.
+    pub(super) subscriptions_per_caller: Option<String>,
+    /// Bytes of kept lists of servers that were read for each of them.
+    pub(super) lists_per_caller: Option<String>,
+    /// Bytes of the answers of servers that each of them waits for.
+    pub(super) answers_per_caller: Option<String>,
 }
 
 /// The bounds of one connection that speaks HTTP/2.

@@ -15,7 +15,7 @@ use tokio::time::{Instant, sleep, timeout_at};
 use super::breaker::Pass;
 use super::channel::ChannelAnswer;
 use super::desk::{Named, Ticket};
-use super::http::{self, HttpAnswer};
+use super::http::HttpAnswer;
 use super::request::{self, Manner};
 use super::{Party, Transport, Upstream, UpstreamError};
 use crate::gcra::{Gcra, Pace};
@@ -62,20 +62,23 @@ pub struct Answer {
     pub(super) last: Option<(Message, Instant)>,
     /// What of the server's answer is in memory when it has been read to its end.
     pub(super) received: Option<Received>,
-    /// The request, while the server has not begun to answer it and has said something elsewhere already.
-    pub(super) beginning: Option<Beginning>,
-    /// What it has said elsewhere before it began to answer.
-    pub(super) told: Option<Message>,
+    /// The request, while the headers of its response have not come.
+    pub(super) pending: Option<PendingHeaders>,
+    /// What the server has said elsewhere in the session before the headers of the response.
+    pub(super) interim: Option<Message>,
 }
 
-/// A request that was sent and is not answered yet.
-///
-/// The lock is never taken: it makes the future one that several threads may refer to.
-pub(super) struct Beginning(Mutex<BoxFuture<'static, Result<Messages, UpstreamError>>>);
+/// A request that was sent and whose response has no headers yet.
+pub(super) struct PendingHeaders {
+    /// The lock is never taken: it makes the future one that several threads may refer to.
+    response: Mutex<BoxFuture<'static, Result<Incoming, UpstreamError>>>,
+    /// Is told whether the server has answered.
+    pass: Pass,
+}
 
-impl fmt::Debug for Beginning {
+impl fmt::Debug for PendingHeaders {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Beginning")
+        f.debug_struct("PendingHeaders").finish_non_exhaustive()
     }
 }
 
@@ -203,10 +206,10 @@ impl Messages {
     }
 
     /// What of it is in memory, to be kept for as long as what was read is used.
-    fn received(&mut self) -> Option<Received> {
+    pub(super) fn received(&mut self) -> Option<Received> {
         match &mut self.incoming {
             Incoming::Http(answer, _) => Some(answer.received()),
-            Incoming::Channel(_) => None,
+            Incoming::Channel(answer) => answer.received(),
         }
     }
 
@@ -233,7 +236,7 @@ impl Incoming {
                     *unread = answer.next(deadline, patience).await?;
                 }
                 let Some(text) = unread.clone() else { return Ok(None) };
-                let read = http::read(text).await;
+                let read = answer.read(text).await;
                 *unread = None;
                 read.map(Some)
             }
@@ -253,24 +256,14 @@ impl Answer {
     /// When there is none in time, or it is none: then there is no further step.
     pub async fn next(&mut self, patience: Duration) -> Result<Step, UpstreamError> {
         loop {
-            if self.last.is_some() {
-                // What was logged before the response comes on another connection.
-                let until = self.last.as_ref().map_or(self.deadline, |(_, until)| *until);
-                let told = timeout_at(until, aside(&mut self.aside)).await;
-                match (told, self.last.take()) {
-                    (Ok(Some(Message::Notification(told))), last) => {
-                        self.last = last;
-                        return Ok(Step::Told(told));
-                    }
-                    (_, Some((last, _))) => return self.end(last),
-                    (_, None) => {}
-                }
+            if let Some(step) = self.trailing_step().await {
+                return step;
             }
             if self.lost.is_some() {
                 self.find().await.inspect_err(|error| self.pass.refused(error))?;
             }
             let mut here = false;
-            let message = match self.before_it_begins().await? {
+            let message = match self.interim_message(patience).await? {
                 Some(message) => message,
                 None => {
                     let Some(messages) = &mut self.messages else {
@@ -306,14 +299,7 @@ impl Answer {
                     return Ok(Step::Told(told));
                 }
                 Message::Request(request) if &*request.method == method::PING => {
-                    if self.pings.take(PINGS, Instant::now().into_std()).is_err() {
-                        let error = UpstreamError::Protocol("the server sends too many pings");
-                        return self.upstream.noted(Err(error));
-                    }
-                    // Beside the answer: a server that does not take the reply does not delay what comes next.
-                    let replier = self.replier();
-                    let reply = request::unasked(&request, "nothing else is offered");
-                    self.upstream.tasks.spawn(async move { replier.reply(reply).await });
+                    self.reply_to_ping(&request)?;
                 }
                 Message::Request(_) if self.era() == Era::Modern => {
                     return Err(UpstreamError::Protocol("the server asks in mid-answer"));
@@ -328,44 +314,108 @@ impl Answer {
         }
     }
 
-    /// Sends the request. What came of it when the server has begun to answer; `None` when it has said something
-    /// elsewhere in the session before that, such as how far it is.
-    pub(super) async fn begun_or_told(&mut self) -> Option<Result<Messages, UpstreamError>> {
-        let (upstream, id, deadline) = (Arc::clone(&self.upstream), self.id, self.deadline);
-        let (call, manner) = (Arc::clone(&self.call), self.manner.clone());
-        let (party, leg) = (self.party.clone(), self.leg.clone());
-        let mut beginning = async move {
-            let outgoing = request::call(id, &call, &manner, party.speaker(leg.as_ref()));
-            upstream.send(&outgoing, deadline).await
+    /// Once the response has come: what was logged before it on another connection, and then the response; `None` before.
+    async fn trailing_step(&mut self) -> Option<Result<Step, UpstreamError>> {
+        let until = self.last.as_ref().map(|(_, until)| *until)?;
+        let told = timeout_at(until, aside(&mut self.aside)).await;
+        if let Ok(Some(Message::Notification(told))) = told {
+            return Some(Ok(Step::Told(told)));
         }
-        .boxed();
-        tokio::select! {
-            biased;
-            sent = &mut beginning => Some(sent),
-            Some(message) = aside(&mut self.aside) => {
-                (self.beginning, self.told) = (Some(Beginning(Mutex::new(beginning))), Some(message));
-                None
-            }
-        }
+        let (last, _) = self.last.take()?;
+        Some(self.end(last))
     }
 
-    /// What the server says elsewhere before it begins to answer; `None` once it has begun.
-    async fn before_it_begins(&mut self) -> Result<Option<Message>, UpstreamError> {
-        let Some(Beginning(beginning)) = &mut self.beginning else { return Ok(None) };
-        if self.told.is_some() {
-            return Ok(self.told.take());
+    /// Answers a ping beside the answer: a server that does not take the reply does not delay what comes next.
+    fn reply_to_ping(&mut self, ping: &wire::Request) -> Result<(), UpstreamError> {
+        if self.pings.take(PINGS, Instant::now().into_std()).is_err() {
+            let error = UpstreamError::Protocol("the server sends too many pings");
+            return self.upstream.noted(Err(error));
         }
-        tokio::select! {
-            biased;
-            sent = beginning.get_mut().unwrap_or_else(PoisonError::into_inner) => {
-                self.beginning = None;
-                self.over =
-                    matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
-                self.messages = Some(self.upstream.noted(sent)?);
-                Ok(None)
+        let replier = self.replier();
+        let reply = request::unasked(ping, "nothing else is offered");
+        self.upstream.tasks.spawn(async move { replier.reply(reply).await });
+        Ok(())
+    }
+
+    /// Sends the request, and waits for the headers of the response or, where the server may say something about the
+    /// call on another connection of its session, for the first such message. Not noted: see [`Upstream::noted`].
+    pub(super) async fn start(&mut self) -> Result<(), UpstreamError> {
+        let speaker = self.party.speaker(self.leg.as_ref());
+        let outgoing = request::call(self.id, &self.call, &self.manner, speaker);
+        let started = if self.aside.is_none() {
+            let sent = self.upstream.send(&outgoing, self.deadline).await;
+            sent.map(|messages| self.messages = Some(messages))
+        } else {
+            match self.upstream.admitted(&outgoing, self.deadline).await {
+                Ok(pass) => self.start_pending(pass).await,
+                Err(error) => Err(error),
             }
-            Some(message) = aside(&mut self.aside) => Ok(Some(message)),
+        };
+        self.over = is_final(&started);
+        started
+    }
+
+    /// The same for a request whose headers are waited for beside what the server says elsewhere.
+    async fn start_pending(&mut self, pass: Pass) -> Result<(), UpstreamError> {
+        let (upstream, id) = (Arc::clone(&self.upstream), self.id);
+        let (call, manner) = (Arc::clone(&self.call), self.manner.clone());
+        let (party, leg) = (self.party.clone(), self.leg.clone());
+        let response = async move {
+            let outgoing = request::call(id, &call, &manner, party.speaker(leg.as_ref()));
+            upstream.dispatch(&outgoing).await
+        };
+        self.pending = Some(PendingHeaders { response: Mutex::new(response.boxed()), pass });
+        self.interim = self.headers_or_message(self.upstream.limits.answer_time).await?;
+        Ok(())
+    }
+
+    /// What the server says elsewhere before the headers of the response; `None` once these have come. The server
+    /// may be silent for `patience`. May be given up and called again.
+    async fn interim_message(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<Message>, UpstreamError> {
+        if let Some(message) = self.interim.take() {
+            return Ok(Some(message));
         }
+        if self.pending.is_none() {
+            return Ok(None);
+        }
+        let next = self.headers_or_message(patience).await;
+        if next.is_err() {
+            self.over = is_final(&next);
+        }
+        if matches!(next, Err(UpstreamError::SessionGone)) && self.party.leg.is_none() {
+            // The next call gets a new session. This one is not made again: the server has spoken about it.
+            self.upstream.lost(&self.party, self.leg.as_ref());
+        }
+        self.upstream.noted(next)
+    }
+
+    /// Waits for the headers of the response, which is `None`, or for what the server says elsewhere before them.
+    async fn headers_or_message(
+        &mut self,
+        patience: Duration,
+    ) -> Result<Option<Message>, UpstreamError> {
+        let Some(PendingHeaders { response, pass }) = &mut self.pending else { return Ok(None) };
+        let until = self.deadline.min(Instant::now() + patience);
+        let response = response.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let incoming = tokio::select! {
+            biased;
+            incoming = timeout_at(until, response) => {
+                incoming.unwrap_or(Err(UpstreamError::Timeout(patience)))
+            }
+            Some(message) = aside(&mut self.aside) => {
+                let message = Ok(Some(message));
+                pass.heard(&message);
+                return message;
+            }
+        };
+        let mut pass = std::mem::take(pass);
+        self.pending = None;
+        let incoming = incoming.inspect_err(|error| pass.refused(error))?;
+        self.messages = Some(Messages { incoming, pass });
+        Ok(None)
     }
 
     /// Whether what the server said elsewhere before the response may still be on its way.
@@ -391,9 +441,9 @@ impl Answer {
         let outcome = self.upstream.outcome(message, self.id);
         self.over = true;
         // What is said elsewhere from now on belongs to those that go on.
-        self.aside = None;
+        self.received = self.aside.take().and_then(|mut aside| aside.received());
         if let Some(mut messages) = self.messages.take() {
-            self.received = messages.received();
+            self.received = self.received.take().or_else(|| messages.received());
             self.upstream.done(messages);
         }
         match outcome? {
@@ -477,12 +527,8 @@ impl Answer {
         self.over = false;
         let aside = self.upstream.aside(self);
         self.aside = aside;
-        let speaker = self.party.speaker(self.leg.as_ref());
-        let outgoing = request::call(self.id, &self.call, &self.manner, speaker);
-        let sent = self.upstream.send(&outgoing, self.deadline).await;
-        self.over = matches!(&sent, Err(error) if !matches!(error, UpstreamError::Timeout(_)));
-        self.messages = Some(self.upstream.noted(sent)?);
-        Ok(())
+        let started = self.start().await;
+        self.upstream.noted(started)
     }
 
     /// The progress token of this call, which is also its id.
@@ -500,8 +546,8 @@ impl Answer {
         self.deadline = Instant::now() + self.manner.patience(self.upstream.limits.total_time);
     }
 
-    /// Lets go of what was sent. A legacy server has it and is not sent it again: it waits for an answer to
-    /// what it asks.
+    /// Drops the arguments of the call and the client's answers. A legacy server has them and is not sent them again:
+    /// it waits for an answer to its question.
     pub fn forget_sent(&mut self) {
         let call = &self.call;
         let (server, verb, name) = (call.server.clone(), call.verb, call.name.clone());
@@ -510,7 +556,7 @@ impl Answer {
         self.manner.inputs = None;
     }
 
-    /// Has at hand again what was sent, which what comes of it is judged by.
+    /// Puts back the call with its arguments: the result is judged by them.
     pub fn remember_sent(&mut self, call: Use) {
         self.call = Arc::new(call);
     }
@@ -528,10 +574,16 @@ impl Answer {
     }
 }
 
-/// What the server says elsewhere; for ever nothing where there is no such place.
+/// Whether there is nothing left to cancel at the server after this: a request that took too long may be under way.
+fn is_final<T>(result: &Result<T, UpstreamError>) -> bool {
+    matches!(result, Err(error) if !matches!(error, UpstreamError::Timeout(_)))
+}
+
+/// What the server says elsewhere; for ever nothing where there is no such place. A response there for which there is no
+/// room is passed over: it belongs on the connection of the request.
 async fn aside(ticket: &mut Option<Ticket>) -> Option<Message> {
     match ticket {
-        Some(ticket) => ticket.next().await,
+        Some(ticket) => ticket.next().await?.ok(),
         None => std::future::pending().await,
     }
 }

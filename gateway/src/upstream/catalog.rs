@@ -18,7 +18,7 @@ use super::party::Party;
 use super::request;
 use super::standing::Whom;
 use super::turn::Turn;
-use super::{Hello, Transport, Upstream, UpstreamError, http};
+use super::{Hello, Transport, Upstream, UpstreamError, message};
 use crate::pinning::Audience;
 use crate::protocol::{Era, Version};
 use crate::session::Leg;
@@ -273,7 +273,7 @@ impl Upstream {
         }
         for _ in 0..FORGOTTEN {
             if share.is_ok()
-                || weight > self.lists.each()
+                || weight > self.lists.limit_of(&caller)
                 || !self.forget_oldest(&caller, Some(slot))
             {
                 break;
@@ -438,6 +438,8 @@ impl Upstream {
         let former = held.as_ref().map(|held| Arc::clone(held.catalog()));
         let mut pages = Pages::new(self.name.clone(), kind, &self.limits, former);
         let mut cursor = None;
+        // What the pages hold is counted until all of them were read.
+        let mut received = Vec::new();
         loop {
             let id = self.id();
             let outgoing = request::list(id, kind, cursor.as_deref(), speaker);
@@ -453,10 +455,14 @@ impl Upstream {
                 return Ok(Arc::clone(held));
             }
             let outcome = match &text {
-                Some(text) => self.outcome(http::read(text.clone()).await?, id)?,
+                Some(text) => {
+                    let read = message::read(text.clone(), self.name.as_str()).await;
+                    self.outcome(read.map_err(UpstreamError::Message)?, id)?
+                }
                 None => self.wait(&mut messages, id, speaker, deadline).await?,
             };
             let streamed = messages.is_streamed();
+            received.extend(messages.received());
             self.done(messages);
             let result = match outcome {
                 Outcome::Result(result) => result,
@@ -475,9 +481,10 @@ impl Upstream {
             (pages, cursor) =
                 pages.take(result.clone(), self.tasks.offload(), &self.limits).await?;
             if cursor.is_none() {
-                let source = text.and_then(|text| {
-                    let id = result.document().root().get("id")?.span();
-                    Some((text, id))
+                // The text that was read: without what was taken out of what came.
+                let source = text.and_then(|_| {
+                    let document = result.document();
+                    Some((document.text().clone(), document.root().get("id")?.span()))
                 });
                 let listing = pages.finish(source, streamed);
                 // What was compared with what was approved for one of its callers was so for the others.

@@ -15,6 +15,7 @@ use super::desk::{Delivered, Desk, Serves, Ticket};
 use super::error::UpstreamError;
 use super::noise::Noise;
 use super::request::{self, Outgoing};
+use crate::intake::{Intake, Received};
 use crate::protocol::method;
 use crate::share::Share;
 use crate::wire::Message;
@@ -72,19 +73,21 @@ pub(super) struct ChannelAnswer {
 }
 
 impl Channel {
-    /// A channel, and what is to be written to it. `limit` is how many requests may wait.
+    /// A channel to the server of this name, and what is to be written to it. `limit` is how many requests may wait.
     pub(super) fn new(
         generation: u64,
         serves: Serves,
         limit: usize,
         noise: Arc<Noise>,
+        name: &ServerName,
+        answers: &Arc<Intake>,
         held: Option<Held>,
     ) -> (Arc<Self>, mpsc::Receiver<Bytes>) {
         let (input, lines) = mpsc::channel(QUEUE);
         let channel = Self {
             generation,
             input,
-            desk: Desk::new(serves, limit),
+            desk: Desk::new(serves, limit, name, answers),
             noise,
             held,
             over: CancellationToken::new(),
@@ -102,7 +105,8 @@ impl Channel {
         at_most: Duration,
     ) -> Result<ChannelAnswer, UpstreamError> {
         let id = outgoing.id.ok_or(UpstreamError::Protocol("a request needs an id"))?;
-        let ticket = self.desk.wait(id, outgoing.takes).ok_or(UpstreamError::Stalled)?;
+        let ticket = self.desk.wait(id, outgoing.takes, outgoing.caller);
+        let ticket = ticket.ok_or(UpstreamError::Stalled)?;
         self.notify(outgoing, at_most).await?;
         Ok(ChannelAnswer { channel: Arc::clone(self), ticket })
     }
@@ -183,9 +187,16 @@ impl ChannelAnswer {
     pub(super) async fn next(&mut self) -> Result<Message, UpstreamError> {
         tokio::select! {
             biased;
-            message = self.ticket.next() => message.ok_or(UpstreamError::Exited),
+            message = self.ticket.next() => {
+                message.ok_or(UpstreamError::Exited)?.map_err(UpstreamError::Memory)
+            }
             () = self.channel.over.cancelled() => Err(UpstreamError::Exited),
         }
+    }
+
+    /// What of the response is in memory, to be kept for as long as it is used.
+    pub(super) const fn received(&mut self) -> Option<Received> {
+        self.ticket.received()
     }
 
     /// The channel that was asked.

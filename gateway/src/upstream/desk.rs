@@ -9,17 +9,26 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use policy::json::{self, Value};
+use policy::json::{self, Fragment, Value};
+use policy::name::ServerName;
 use tokio::sync::{broadcast, mpsc};
 
 use super::request::Takes;
+use crate::intake::{Intake, Received};
 use crate::protocol::{meta, method};
-use crate::wire::{Id, Message, Notification, Request};
+use crate::share::{NoShare, Share, Shares};
+use crate::wire::{Id, Message, Notification, Outcome, Request, Response};
 
 /// Messages that wait for one request.
 const WAITING: usize = 64;
 /// Messages that wait for one listener; a slower one misses the oldest.
 const HEARD: usize = 256;
+/// Bytes of a message that are not counted among those that wait.
+const FREE: usize = 16 * 1024;
+/// Bytes of messages that wait on one connection, beside responses, and those of one request, or of all listeners
+/// together. A longer message waits alone.
+const BYTES: usize = 16 * 1024 * 1024;
+const BYTES_OF_ONE: usize = 4 * 1024 * 1024;
 
 /// Requests given up whose answers may still come; the oldest are forgotten first.
 const GIVEN_UP: usize = 1024;
@@ -66,18 +75,59 @@ pub(super) struct Desk {
     /// program that is slow to start answers the first question after we stopped waiting for it.
     given_up: Mutex<BTreeSet<i64>>,
     /// What belongs to no request.
-    heard: broadcast::Sender<Arc<Notification>>,
+    heard: broadcast::Sender<Arc<Told>>,
+    /// Bytes of messages that wait, beside responses.
+    queued: Arc<Shares<Recipient>>,
+    /// The name of the server, and what responses to its callers hold.
+    server: Arc<str>,
+    answers: Arc<Intake>,
     /// The stream of the session is read.
     read: AtomicBool,
     /// How often in a row progress was waited for and none came on the stream.
     fruitless: AtomicU32,
 }
 
-#[derive(Debug)]
+/// A request that waits.
+#[derive(Clone, Debug)]
 struct Waiting {
-    messages: mpsc::Sender<Message>,
+    id: i64,
+    messages: mpsc::Sender<Queued>,
     /// What the client behind the request takes.
     takes: Takes,
+    /// The id of the caller behind it.
+    caller: Option<Arc<str>>,
+}
+
+/// For whom messages wait.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+enum Recipient {
+    /// The request with this id.
+    Request(i64),
+    /// Those who listen to what belongs to no request.
+    Listeners,
+}
+
+/// Room for a message that waits; `None` where it is too short to be counted.
+type Room = Option<Share<Recipient>>;
+
+/// What waits for one request.
+#[derive(Debug)]
+enum Queued {
+    /// Something on the way to the response.
+    Interim(Message, Room),
+    /// The response, and the part of its caller's share that it takes.
+    Response(Response, Option<Received>),
+    /// There was a response, and no room for it.
+    NoRoom(NoShare),
+}
+
+/// A notification that waits for listeners.
+#[derive(Debug)]
+pub(super) struct Told {
+    /// The notification.
+    pub(super) notification: Arc<Notification>,
+    /// Given back when every listener has it.
+    _room: Room,
 }
 
 /// Which request a progress notification names.
@@ -108,16 +158,31 @@ impl Named {
 pub(super) struct Ticket {
     desk: Arc<Desk>,
     id: i64,
-    messages: mpsc::Receiver<Message>,
+    messages: mpsc::Receiver<Queued>,
+    /// What the response takes.
+    received: Option<Received>,
 }
 
 impl Desk {
-    /// A desk at which at most `limit` requests wait.
-    pub(super) fn new(serves: Serves, limit: usize) -> Arc<Self> {
-        let heard = broadcast::channel(HEARD).0;
-        let (waiting, given_up) = (Mutex::default(), Mutex::default());
-        let (read, fruitless) = (AtomicBool::new(false), AtomicU32::new(0));
-        Arc::new(Self { serves, limit, waiting, given_up, heard, read, fruitless })
+    /// A desk at which at most `limit` requests to `server` wait. Its responses are counted among `answers`.
+    pub(super) fn new(
+        serves: Serves,
+        limit: usize,
+        server: &ServerName,
+        answers: &Arc<Intake>,
+    ) -> Arc<Self> {
+        Arc::new(Self {
+            serves,
+            limit,
+            waiting: Mutex::default(),
+            given_up: Mutex::default(),
+            heard: broadcast::channel(HEARD).0,
+            queued: Shares::new(BYTES, BYTES_OF_ONE),
+            server: server.as_str().into(),
+            answers: Arc::clone(answers),
+            read: AtomicBool::new(false),
+            fruitless: AtomicU32::new(0),
+        })
     }
 
     /// Whom it serves.
@@ -130,20 +195,55 @@ impl Desk {
         self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A place for the request `id`; `None` when all are taken.
-    pub(super) fn wait(self: &Arc<Self>, id: i64, takes: Takes) -> Option<Ticket> {
+    /// A place for the request `id` of a caller, if it is of one; `None` when all are taken.
+    pub(super) fn wait(
+        self: &Arc<Self>,
+        id: i64,
+        takes: Takes,
+        caller: Option<&str>,
+    ) -> Option<Ticket> {
         let (sender, messages) = mpsc::channel(WAITING);
         let mut waiting = self.waiting();
         if waiting.len() >= self.limit {
             return None;
         }
-        waiting.insert(id, Waiting { messages: sender, takes });
+        let caller = caller.map(Into::into);
+        waiting.insert(id, Waiting { id, messages: sender, takes, caller });
         drop(waiting);
-        Some(Ticket { desk: Arc::clone(self), id, messages })
+        Some(Ticket { desk: Arc::clone(self), id, messages, received: None })
+    }
+
+    /// Room for a message of `bytes` that is to wait.
+    fn room(&self, recipient: Recipient, bytes: usize) -> Result<Room, NoShare> {
+        if bytes <= FREE {
+            return Ok(None);
+        }
+        self.queued.take(&recipient, bytes.min(BYTES_OF_ONE)).map(Some)
+    }
+
+    /// Room among the messages that wait for a request. The last place is for the response: progress may be lost, an
+    /// answer may not.
+    fn room_at(&self, request: &Waiting, params: Option<&Fragment>) -> Option<Room> {
+        if request.messages.capacity() <= 1 {
+            return None;
+        }
+        self.room(Recipient::Request(request.id), size(params)).ok()
+    }
+
+    /// The response to a request, if there is room for it.
+    fn respond(&self, request: &Waiting, response: Response) {
+        let (Outcome::Result(said) | Outcome::Error(said)) = &response.outcome;
+        let bytes = size(Some(said));
+        let keep = |caller| self.answers.keep(&self.server, caller, bytes);
+        let queued = match request.caller.as_ref().map(keep).transpose() {
+            Ok(received) => Queued::Response(response, received),
+            Err(none) => Queued::NoRoom(none),
+        };
+        hand(request, queued);
     }
 
     /// What comes from now on and belongs to no request.
-    pub(super) fn listen(&self) -> broadcast::Receiver<Arc<Notification>> {
+    pub(super) fn listen(&self) -> broadcast::Receiver<Arc<Told>> {
         self.heard.subscribe()
     }
 
@@ -161,7 +261,7 @@ impl Desk {
                     Some(Id::Text(_)) | None => None,
                 };
                 match id.and_then(|id| self.waiting().remove(&id)) {
-                    Some(request) => hand(&request.messages, Message::Response(response)),
+                    Some(request) => self.respond(&request, response),
                     None if id.is_some_and(|id| self.given_up().remove(&id)) => {
                         tracing::debug!("the answer to a request that was given up was dropped");
                     }
@@ -204,27 +304,26 @@ impl Desk {
         let request = match Named::of(&told) {
             Named::Request(id) => {
                 let waiting = self.waiting();
-                let request = waiting.get(&id).filter(|request| request.takes.progress);
-                request.map(|request| request.messages.clone())
+                waiting.get(&id).filter(|request| request.takes.progress).cloned()
             }
             Named::Nothing => self.only(),
             Named::Stranger => None,
         };
-        // The last room is for the response: progress may be lost, an answer may not.
-        let Some(request) = request.filter(|request| request.capacity() > 1) else { return false };
+        let Some(request) = request else { return false };
+        let Some(room) = self.room_at(&request, told.params.as_ref()) else { return false };
         self.fruitless.store(0, Ordering::Relaxed);
-        hand(&request, Message::Notification(told));
+        hand(&request, Queued::Interim(Message::Notification(told), room));
         true
     }
 
     /// The only request that wants progress. Of those of several callers none is.
-    fn only(&self) -> Option<mpsc::Sender<Message>> {
+    fn only(&self) -> Option<Waiting> {
         if self.serves == Serves::Everybody {
             return None;
         }
         let waiting = self.waiting();
         let mut requests = waiting.values().filter(|request| request.takes.progress);
-        let only = requests.next().map(|request| request.messages.clone());
+        let only = requests.next().cloned();
         only.filter(|_| requests.next().is_none())
     }
 
@@ -239,7 +338,7 @@ impl Desk {
         });
         let request = match (named, &*notification.method) {
             (Some(id), _) => {
-                let request = self.waiting().get(&id).map(|request| request.messages.clone());
+                let request = self.waiting().get(&id).cloned();
                 let Some(request) = request else { return };
                 Some(request)
             }
@@ -251,14 +350,21 @@ impl Desk {
             },
             (None, _) => None,
         };
+        let params = notification.params.as_ref();
         match request {
-            // The last room is for the response: progress may be lost, an answer may not.
-            Some(request) if request.capacity() > 1 => {
-                hand(&request, Message::Notification(notification));
+            Some(request) => {
+                if let Some(room) = self.room_at(&request, params) {
+                    hand(&request, Queued::Interim(Message::Notification(notification), room));
+                }
             }
-            Some(_) => {}
-            // With nobody listening there is nobody to tell.
-            None => drop(self.heard.send(Arc::new(notification))),
+            None => match self.room(Recipient::Listeners, size(params)) {
+                Ok(room) => {
+                    let told = Told { notification: Arc::new(notification), _room: room };
+                    // With nobody listening there is nobody to tell.
+                    drop(self.heard.send(Arc::new(told)));
+                }
+                Err(none) => tracing::debug!(%none, "a notification was not taken"),
+            },
         }
     }
 
@@ -275,19 +381,21 @@ impl Desk {
             .and_then(|params| params.value().get("_meta")?.get(meta::PROGRESS_TOKEN)?.as_i64());
         let named = named.and_then(|id| {
             let waiting = self.waiting();
-            waiting.get(&id).filter(|call| call.takes.questions).map(|call| call.messages.clone())
+            waiting.get(&id).filter(|call| call.takes.questions).cloned()
         });
         let asked = match named {
             Some(named) => Found::One(named),
             None => self.call(true),
         };
-        match asked {
-            Found::One(asked) if asked.capacity() > 1 => {
-                hand(&asked, Message::Request(request));
-                None
+        let asked = match asked {
+            Found::One(asked) => {
+                self.room_at(&asked, request.params.as_ref()).map(|room| (asked, room))
             }
-            Found::One(_) | Found::None | Found::Several => Some(request),
-        }
+            Found::None | Found::Several => None,
+        };
+        let Some((asked, room)) = asked else { return Some(request) };
+        hand(&asked, Queued::Interim(Message::Request(request), room));
+        None
     }
 
     /// The call that a message without a name is for: of those whose client may be asked something, if
@@ -297,10 +405,10 @@ impl Desk {
         let mut calls = waiting.values().rev().filter(|request| request.takes.questions);
         match (self.serves, calls.next(), calls.next()) {
             (Serves::Everybody | Serves::Caller, Some(_), Some(_)) => Found::Several,
-            (_, Some(call), _) => Found::One(call.messages.clone()),
+            (_, Some(call), _) => Found::One(call.clone()),
             // A log line of a request that cannot be asked anything is still that request's.
             (Serves::Session, None, _) if !asks => match waiting.values().next_back() {
-                Some(request) => Found::One(request.messages.clone()),
+                Some(request) => Found::One(request.clone()),
                 None => Found::None,
             },
             (_, None, _) => Found::None,
@@ -323,22 +431,45 @@ pub(super) enum Delivered {
 
 /// Which call a message without a name is for.
 enum Found {
-    One(mpsc::Sender<Message>),
+    One(Waiting),
     None,
     Several,
 }
 
+/// Bytes of the message that something was read from.
+fn size(part: Option<&Fragment>) -> usize {
+    part.map_or(0, |part| part.document().text().len())
+}
+
 /// A request that does not read what it asked for is given up rather than waited for.
-fn hand(request: &mpsc::Sender<Message>, message: Message) {
-    if let Err(error) = request.try_send(message) {
+fn hand(request: &Waiting, queued: Queued) {
+    if let Err(error) = request.messages.try_send(queued) {
         tracing::debug!(%error, "a message was not taken");
     }
 }
 
 impl Ticket {
-    /// The next message; `None` when there can be none any more.
-    pub(super) async fn next(&mut self) -> Option<Message> {
-        self.messages.recv().await
+    /// The next message; `None` when there can be none any more. May be given up and called again.
+    ///
+    /// # Errors
+    /// When there is no room for the response.
+    pub(super) async fn next(&mut self) -> Option<Result<Message, NoShare>> {
+        Some(match self.messages.recv().await? {
+            Queued::Interim(message, room) => {
+                drop(room);
+                Ok(message)
+            }
+            Queued::Response(response, received) => {
+                self.received = received;
+                Ok(Message::Response(response))
+            }
+            Queued::NoRoom(none) => Err(none),
+        })
+    }
+
+    /// What of the response is in memory, to be kept for as long as it is used.
+    pub(super) const fn received(&mut self) -> Option<Received> {
+        self.received.take()
     }
 
     /// Whether progress may still be on its way on the stream of the session when the answer has come. Not
@@ -368,9 +499,11 @@ mod tests {
 
     use bytes::Bytes;
     use policy::json::Bounds;
+    use policy::name::ServerName;
 
     use super::super::request::Takes;
-    use super::{Delivered, Desk, Serves, Ticket};
+    use super::{BYTES_OF_ONE, Delivered, Desk, Serves, Ticket, WAITING};
+    use crate::intake::Intake;
     use crate::wire::{self, Message};
 
     fn message(text: &str) -> Message {
@@ -387,9 +520,18 @@ mod tests {
 
     const ALL: Takes = Takes { questions: true, progress: true };
 
+    fn desk(serves: Serves) -> Arc<Desk> {
+        let answers = Arc::new(Intake::new(usize::MAX, 1024 * 1024, usize::MAX));
+        Desk::new(serves, 8, &ServerName::parse("up").unwrap(), &answers)
+    }
+
+    fn wait(desk: &Arc<Desk>, id: i64, takes: Takes) -> Ticket {
+        desk.wait(id, takes, Some("ana")).unwrap()
+    }
+
     fn calls(serves: Serves) -> (Arc<Desk>, Ticket, Ticket) {
-        let desk = Desk::new(serves, 8);
-        let (first, second) = (desk.wait(1, ALL).unwrap(), desk.wait(2, ALL).unwrap());
+        let desk = desk(serves);
+        let (first, second) = (wait(&desk, 1, ALL), wait(&desk, 2, ALL));
         (desk, first, second)
     }
 
@@ -419,9 +561,9 @@ mod tests {
     #[test]
     fn a_question_that_names_a_request_without_a_client_is_refused() {
         for serves in [Serves::Caller, Serves::Session] {
-            let desk = Desk::new(serves, 8);
+            let desk = desk(serves);
             // Such as the gateway's own for a list.
-            let mut own = desk.wait(1, Takes::default()).unwrap();
+            let mut own = wait(&desk, 1, Takes::default());
             assert!(matches!(desk.deliver(question(Some(1))), Delivered::Refused(_)));
             assert!(!has(&mut own));
         }
@@ -469,11 +611,57 @@ mod tests {
             drop(second);
             assert!(!told(r#""progressToken":2,"#), "what has ended is told nothing");
             // The gateway's own requests want none.
-            let mut own = desk.wait(4, Takes::default()).unwrap();
+            let mut own = wait(&desk, 4, Takes::default());
             assert_eq!(told(""), !shared, "{serves:?}");
             assert_eq!(has(&mut first), !shared, "{serves:?}");
             assert!(!told(r#""progressToken":4,"#) && !has(&mut own));
         }
+    }
+
+    fn taken(ticket: &mut Ticket) -> usize {
+        std::iter::from_fn(|| ticket.messages.try_recv().ok()).count()
+    }
+
+    #[test]
+    fn what_waits_for_a_request_is_bounded_in_bytes_and_the_response_still_comes() {
+        let (desk, mut first, mut second) = calls(Serves::Caller);
+        let long = |id: i64| {
+            let text = "x".repeat(BYTES_OF_ONE / 4);
+            progress(&format!(r#""progressToken":{id},"message":"{text}","#))
+        };
+        for _ in 0..WAITING {
+            drop(desk.deliver(long(1)));
+        }
+        // Another request has room of its own, and short messages are not counted.
+        assert!(matches!(desk.deliver(long(2)), Delivered::Done));
+        assert!(matches!(desk.deliver(progress(r#""progressToken":1,"#)), Delivered::Done));
+        drop(desk.deliver(message(r#"{"jsonrpc":"2.0","id":1,"result":{}}"#)));
+        // Each is a little longer than a quarter of the room.
+        assert_eq!((taken(&mut first), taken(&mut second)), (3 + 1 + 1, 1));
+        assert!(matches!(desk.deliver(long(2)), Delivered::Done), "what was read makes room");
+    }
+
+    #[tokio::test]
+    async fn a_response_takes_of_the_share_of_its_caller_until_it_is_not_used_any_more() {
+        let (desk, mut first, mut second) = calls(Serves::Caller);
+        let long = |id: i64| {
+            let text = "x".repeat(600 * 1024);
+            message(&format!(r#"{{"jsonrpc":"2.0","id":{id},"result":{{"x":"{text}"}}}}"#))
+        };
+        for id in [1, 2] {
+            assert!(matches!(desk.deliver(long(id)), Delivered::Done));
+        }
+        assert!(matches!(first.next().await, Some(Ok(Message::Response(_)))));
+        assert!(matches!(second.next().await, Some(Err(_))));
+        let used = first.received();
+        drop(first);
+        let mut third = wait(&desk, 3, ALL);
+        drop(desk.deliver(long(3)));
+        assert!(matches!(third.next().await, Some(Err(_))));
+        drop(used);
+        let mut fourth = wait(&desk, 4, ALL);
+        drop(desk.deliver(long(4)));
+        assert!(matches!(fourth.next().await, Some(Ok(Message::Response(_)))));
     }
 
     #[test]

@@ -12,7 +12,7 @@ use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::answer::{Incoming, Messages, Question};
-use super::desk::Desk;
+use super::desk::{Desk, Told};
 use super::request;
 use super::stream::{SILENCE, Stream, pause};
 use super::wants::{Wants, changed};
@@ -55,7 +55,7 @@ enum Source {
     /// The answer to `subscriptions/listen`, and its id.
     Listen(Option<Box<Messages>>, i64),
     /// A channel.
-    Channel(broadcast::Receiver<Arc<Notification>>),
+    Channel(broadcast::Receiver<Arc<Told>>),
     /// A server that says nothing by itself.
     Silent,
 }
@@ -198,8 +198,8 @@ impl Feed {
                 Source::Silent => std::future::pending().await,
                 Source::Channel(told) => match told.recv().await {
                     Ok(told) => {
-                        self.upstream.heard(&told);
-                        return Ok(Heard::Told(told));
+                        self.upstream.heard(&told.notification);
+                        return Ok(Heard::Told(Arc::clone(&told.notification)));
                     }
                     Err(broadcast::error::RecvError::Lagged(missed)) => {
                         tracing::warn!(server = %self.upstream.name, missed, "notifications were missed");

@@ -10,13 +10,13 @@ use bytes::Bytes;
 use crossbeam_queue::ArrayQueue;
 use http::header::{ACCEPT, ACCEPT_ENCODING, CONTENT_ENCODING, CONTENT_TYPE, HOST, USER_AGENT};
 use http::{HeaderMap, HeaderValue, Method, Request, Response, StatusCode, Uri};
-use policy::json::Bounds;
 use tokio::sync::Mutex;
 use tokio::time::{Instant, timeout, timeout_at};
 
 use super::Extra;
 use super::credential::Credentials;
 use super::error::UpstreamError;
+use super::message;
 use super::request::Outgoing;
 use crate::body::Pieces;
 use crate::fair::{Blanks, Fair};
@@ -27,7 +27,7 @@ use crate::protocol::{Era, header};
 use crate::settings::Limits;
 use crate::sse;
 use crate::task;
-use crate::wire::{self, Message, headers};
+use crate::wire::{Message, headers};
 
 /// Most connections to one server that each worker keeps without using them.
 const KEPT: usize = 256;
@@ -108,6 +108,8 @@ enum Over {
 /// What a server answers with, message by message.
 #[derive(Debug)]
 pub(super) struct HttpAnswer {
+    /// The name of the server.
+    server: Arc<str>,
     link: Option<Link>,
     idle: Arc<ArrayQueue<Link>>,
     body: Answer,
@@ -217,6 +219,7 @@ impl Http {
         let content = self.content(&head.headers, &body)?;
         let streamed = matches!(content, Some(Content::Events(..)));
         let answer = |content| HttpAnswer {
+            server: Arc::clone(&self.name),
             link: Some(link),
             idle: self.idle(),
             body,
@@ -524,6 +527,11 @@ impl HttpAnswer {
         Some((self.last.clone()?, self.retry))
     }
 
+    /// Reads one of its messages, the bytes of which have come.
+    pub(super) async fn read(&self, text: Bytes) -> Result<Message, UpstreamError> {
+        message::read(text, &self.server).await.map_err(UpstreamError::Message)
+    }
+
     /// What of it is in memory, to be kept for as long as what was read is used.
     pub(super) fn received(&mut self) -> Received {
         self.received.split()
@@ -562,9 +570,4 @@ async fn give_back(idle: &ArrayQueue<Link>, mut link: Link) {
         // With enough connections kept already this one is closed.
         drop(idle.push(link));
     }
-}
-
-/// Reads a message of a server.
-pub(super) async fn read(text: Bytes) -> Result<Message, UpstreamError> {
-    wire::decode_any(text, &Bounds::ANSWER).await.map_err(UpstreamError::Message)
 }

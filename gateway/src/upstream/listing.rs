@@ -224,13 +224,22 @@ fn write(
     (out.into(), unused)
 }
 
+/// The bounds of all pages of a list together.
+#[derive(Clone, Copy, Debug)]
+struct Most {
+    pages: usize,
+    /// Definitions.
+    things: usize,
+    /// Bytes of their text.
+    bytes: usize,
+}
+
 /// Collects the pages of a list.
 #[derive(Debug)]
 pub(super) struct Pages {
     server: ServerName,
     kind: Kind,
-    /// Most pages, and most things.
-    most: (usize, usize),
+    most: Most,
     /// What was listed before.
     former: Option<Arc<Catalog>>,
     offers: Vec<Offer>,
@@ -256,7 +265,8 @@ impl Pages {
         let (ttl, public, count) = (None, true, 0);
         // What the self-test offers is ours, and few.
         let tools = if server.is_reserved() { usize::MAX } else { limits.tools };
-        let most = (limits.pages, tools);
+        // All pages are in memory together, as one answer is.
+        let most = Most { pages: limits.pages, things: tools, bytes: limits.answers_per_server };
         let (bytes, digests) = (0, Vec::new());
         Self {
             server,
@@ -305,9 +315,14 @@ impl Pages {
         self.count += 1;
         self.bytes += page.raw().len();
         self.digests.extend(sha256(page.raw().as_bytes()));
-        let (pages, things) = self.most;
+        let Most { pages, things, bytes } = self.most;
         if self.count > pages {
             return Err(UpstreamError::Protocol("the list has more pages than are read"));
+        }
+        if self.bytes > bytes {
+            return Err(UpstreamError::Protocol(
+                "the pages of the list are together longer than is read",
+            ));
         }
         if wire::is_misspelled(page, &OWN) {
             return Err(UpstreamError::Protocol("the list has a member in another spelling"));

@@ -9,7 +9,6 @@ use std::time::Duration;
 use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
-use policy::json::Bounds;
 use policy::name::ServerName;
 use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
@@ -19,6 +18,7 @@ use super::channel::{Channel, Held};
 use super::credential::Credentials;
 use super::desk::Serves;
 use super::error::UpstreamError;
+use super::message;
 use super::noise::Noise;
 use crate::fair::{Blanks, Fair};
 use crate::intake::{Intake, Received};
@@ -26,7 +26,6 @@ use crate::link::{Answer, Link, Target};
 use crate::settings::Limits;
 use crate::sse;
 use crate::task::Tasks;
-use crate::wire;
 
 /// How long room is waited for to read the rest of an event.
 const ROOM: Duration = Duration::from_secs(5);
@@ -87,8 +86,15 @@ impl Old {
         let late = |_| UpstreamError::Timeout(self.limits.answer_time);
         let (stream, endpoint) = connected.map_err(late)??;
         let limit = self.limits.in_flight.max(64) * 4;
-        let (channel, lines) =
-            Channel::new(generation, serves, limit, Arc::clone(&self.noise), held);
+        let (channel, lines) = Channel::new(
+            generation,
+            serves,
+            limit,
+            Arc::clone(&self.noise),
+            &self.name,
+            &self.intake,
+            held,
+        );
         let sender = Sender {
             name: self.name.clone(),
             target: self.target.clone(),
@@ -235,7 +241,7 @@ async fn read(mut stream: Stream, channel: Arc<Channel>, name: ServerName) {
                 break;
             }
         };
-        match wire::decode_any(event.data, &Bounds::ANSWER).await {
+        match message::read(event.data, name.as_str()).await {
             Ok(message) => channel.deliver(message, &name),
             Err(error) => {
                 let error = crate::report::Chain(&error);

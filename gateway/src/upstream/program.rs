@@ -10,7 +10,6 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use policy::json::Bounds;
 use policy::name::ServerName;
 use rustix::process::{Pid, Signal, kill_process_group};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
@@ -22,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 use super::channel::{Channel, Held};
 use super::desk::Serves;
 use super::error::UpstreamError;
+use super::message;
 use super::noise::{self, Noise, Tail};
 use super::whois;
 use crate::fair::{Blanks, Fair};
@@ -31,7 +31,6 @@ use crate::secret::Secret;
 use crate::secrets::LiveSecret;
 use crate::settings::{Limits, Program, UNREADABLE};
 use crate::task::Tasks;
-use crate::wire;
 use crate::world::WorldError;
 
 /// Lines of output that are no messages before the process is given up: some programs greet.
@@ -149,8 +148,15 @@ impl Starter {
             return Err(UpstreamError::Exited);
         };
         let limit = self.limits.in_flight.max(64) * 4;
-        let (channel, lines) =
-            Channel::new(generation, serves, limit, Arc::clone(&self.noise), held);
+        let (channel, lines) = Channel::new(
+            generation,
+            serves,
+            limit,
+            Arc::clone(&self.noise),
+            &self.name,
+            &self.intake,
+            held,
+        );
         tracing::info!(server = %self.name, pid = child.id(), "program started");
         self.tasks.spawn_service(write(stdin, lines, channel.over.clone()));
         let limit = self.limits.response_body;
@@ -241,7 +247,7 @@ impl Reader {
                 }
                 continue;
             }
-            match wire::decode_any(text, &Bounds::ANSWER).await {
+            match message::read(text, name.as_str()).await {
                 Ok(message) => {
                     garbage = 0;
                     blanks.message();

@@ -15,7 +15,7 @@ use tokio::sync::broadcast;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::desk::{Delivered, Desk, Serves, Ticket};
+use super::desk::{Delivered, Desk, Serves, Ticket, Told};
 use super::party::Party;
 use super::stream::Stream;
 use super::turn::Turn;
@@ -128,10 +128,11 @@ pub(super) struct Standing {
 }
 
 impl Standing {
-    fn new() -> Self {
+    /// One that is not opened yet, with the desk of its calls.
+    fn new(desk: Arc<Desk>) -> Self {
         Self {
             leg: ArcSwapOption::empty(),
-            desk: Desk::new(Serves::Caller, WAITING),
+            desk,
             over: CancellationToken::new(),
             level: AtomicUsize::new(LEVELS.len()),
             opening: Turn::default(),
@@ -169,7 +170,7 @@ impl Upstream {
             Some(standing) => standing,
             None => {
                 self.make_room(&key)?;
-                let new = Arc::new(Standing::new());
+                let new = Arc::new(Standing::new(self.new_desk(Serves::Caller)));
                 match self.standing.insert(key.clone(), Arc::clone(&new)) {
                     Ok(None) => new,
                     Ok(Some(_)) => self.standing.get(&key).unwrap_or(new),
@@ -317,6 +318,10 @@ impl Upstream {
         }
     }
 
+    fn new_desk(&self, serves: Serves) -> Arc<Desk> {
+        Desk::new(serves, WAITING, &self.name, &self.answers)
+    }
+
     /// The desk of a client's own session, at which its calls wait for progress that comes on the stream of
     /// the session; one for all who ask for it while any of them keeps it.
     pub(super) fn desk(&self, party: &Party, leg: &Leg) -> Option<Arc<Desk>> {
@@ -326,7 +331,7 @@ impl Upstream {
         if known.is_some() || self.desks.length() >= self.limits.sessions {
             return known;
         }
-        let new = Desk::new(Serves::Session, WAITING);
+        let new = self.new_desk(Serves::Session);
         let entry = self.desks.update(key, |known| match known.0.strong_count() {
             0 => OwnDesk(Arc::downgrade(&new)),
             _ => known,
@@ -363,17 +368,14 @@ impl Upstream {
         if answer.party.leg.is_some() {
             // Whatever else is said on the stream of a client's own session belongs to no call.
             let desk = answer.manner.progress.then(|| self.desk(&answer.party, leg)).flatten();
-            return desk?.wait(answer.id, answer.manner.takes());
+            return desk?.wait(answer.id, answer.manner.takes(), answer.party.caller());
         }
         let standing = self.standing.get(&answer.party.key())?;
-        standing.desk.wait(answer.id, answer.manner.takes())
+        standing.desk.wait(answer.id, answer.manner.takes(), answer.party.caller())
     }
 
     /// What the server says in a standing session and means for no call.
-    pub(super) fn overheard(
-        &self,
-        party: &Party,
-    ) -> Option<broadcast::Receiver<Arc<Notification>>> {
+    pub(super) fn overheard(&self, party: &Party) -> Option<broadcast::Receiver<Arc<Told>>> {
         self.standing.get(&party.key()).map(|standing| standing.desk.listen())
     }
 

@@ -6,8 +6,8 @@ use std::time::Duration;
 use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::http::{self, HttpAnswer};
-use super::{Party, Replier, Transport, Upstream, UpstreamError, request};
+use super::http::HttpAnswer;
+use super::{Party, Replier, Transport, Upstream, UpstreamError, message, request};
 use crate::log_limit::LogLimit;
 use crate::protocol::Era;
 use crate::session::Leg;
@@ -90,7 +90,7 @@ impl Stream {
                 self.fetch().await?;
             }
             let Some(text) = self.unread.clone() else { continue };
-            let read = http::read(text).await;
+            let read = message::read(text, self.upstream.name.as_str()).await;
             self.unread = None;
             match read {
                 Ok(message) => {

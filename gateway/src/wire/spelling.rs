@@ -21,6 +21,16 @@ pub(super) fn has_variant(object: Value<'_>, known: &[&str]) -> bool {
     })
 }
 
+/// Whether `key` could be read as one that begins with `prefix`, which is ASCII in lower case.
+pub(super) fn begins_with(key: &str, prefix: &str) -> bool {
+    if key.is_ascii() {
+        let beginning = key.as_bytes().get(..prefix.len());
+        return beginning
+            .is_some_and(|beginning| beginning.eq_ignore_ascii_case(prefix.as_bytes()));
+    }
+    fold(key).starts_with(prefix)
+}
+
 /// Compatibility form, then lower case, without what is not shown.
 fn fold(text: &str) -> String {
     let shown = |c: &char| !matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}');
