@@ -219,9 +219,10 @@ impl Gateway {
             Ask::Use(ask) if era == Era::Legacy => {
                 // SPEC 2025-11-25 basic/transports: a client that hangs up has not cancelled.
                 let tasks = self.tasks.clone();
-                detached::detached(self.make_use(arrived, ask, record, place), tasks).await
+                detached::detached(Box::pin(self.make_use(arrived, ask, record, place)), tasks)
+                    .await
             }
-            Ask::Use(ask) => self.make_use(arrived, ask, record, place).await,
+            Ask::Use(ask) => Box::pin(self.make_use(arrived, ask, record, place)).await,
             Ask::List(kind) => self.list(arrived, kind, record).await,
             Ask::Listen(filter) => self.listen(arrived, filter, record, place).await,
             Ask::Stream(last) => self.stream(arrived, last, record).await,

@@ -187,7 +187,7 @@ fn the_state_of_a_modern_server_is_sealed_for_the_call_it_belongs_to() {
     assert_eq!(server.tool_calls().len(), 1);
     let done = again(&ana, &json!({ "to": "x" }), &state, &inputs).json();
     assert_eq!(done["result"]["content"][0]["text"], "accept", "{done}");
-    e2e::eventually("the state expires", || {
+    eventually("the state expires", || {
         (again(&ana, &json!({ "to": "x" }), &state, &inputs).code() == -32602).then_some(())
     });
 }
@@ -198,7 +198,7 @@ fn a_call_that_waits_is_given_up_when_its_client_does_not_come_back() {
     let gateway = Config::asked(&server.url()).policy(RULES).limits("inputTime: 100ms").start();
     let ana = able(&gateway, Era::Modern, ANA);
     assert_eq!(ana.call("ask", &json!({})).json()["result"]["resultType"], "input_required");
-    e2e::eventually("the server is told", || {
+    eventually("the server is told", || {
         (server.count("notifications/cancelled") > 0).then_some(())
     });
 }
@@ -245,7 +245,7 @@ fn a_client_answers_its_own_questions_alone() {
         assert_eq!(heard.lock().unwrap().len(), n);
         assert_eq!(answer(&ana, &id), 202);
     }
-    e2e::eventually("the answer", || {
+    eventually("the answer", || {
         read_more(&mut stream, &mut seen);
         seen.contains(r#""text":"both""#).then_some(())
     });
@@ -271,7 +271,7 @@ fn a_secret_in_an_answer_is_not_sent() {
         let status = e2e::client::raw(ana.address, &ana.bytes("", None, &body.to_string())).status;
         assert_eq!(status, 202);
     }
-    e2e::eventually("the answer", || {
+    eventually("the answer", || {
         read_more(&mut stream, &mut seen);
         seen.contains(r#""text":"both""#).then_some(())
     });
@@ -290,7 +290,7 @@ fn read_more(stream: &mut TcpStream, seen: &mut String) {
 
 #[expect(clippy::disallowed_methods, reason = "the gateway's output, not a peer's")]
 fn asked(stream: &mut TcpStream, seen: &mut String, message: &str) -> Value {
-    e2e::eventually("the question", || {
+    eventually("the question", || {
         let found = seen.lines().filter_map(|line| line.strip_prefix("data: ")).find_map(|data| {
             let asked: Value = serde_json::from_str(data).ok()?;
             (asked["params"]["message"] == message).then(|| asked["id"].clone())

@@ -59,11 +59,11 @@ struct Detached<F: Future<Output = Response<Body>> + Send + 'static> {
 }
 
 /// Runs `work` to its end, waited for or not.
-pub(super) async fn detached<F>(work: F, tasks: crate::task::Tasks) -> Response<Body>
+pub(super) async fn detached<F>(work: Pin<Box<F>>, tasks: crate::task::Tasks) -> Response<Body>
 where
     F: Future<Output = Response<Body>> + Send + 'static,
 {
-    Detached { work: Some(Box::pin(work)), tasks }.await
+    Detached { work: Some(work), tasks }.await
 }
 
 impl<F: Future<Output = Response<Body>> + Send + 'static> Future for Detached<F> {
