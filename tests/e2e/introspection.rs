@@ -75,10 +75,6 @@ fn a_token_that_is_not_signed_is_inspected_by_asking_its_issuer_as_the_gateway_d
     let known = Known::of(&issuer);
     let mut config = believing(&server, &asked(&issuer, "", ""));
     config.authentication = "[apiKey, oauth]".into();
-    config.identity = format!(
-        "apiKeys: [{{name: ana, principal: ana, groups: [dev], sha256: {HASH}}}]\n{}",
-        config.identity
-    );
     let gateway = config.start();
     known.say("good-opaque", good(&issuer, "alice"));
     let (code, out, _) = inspected(&config, &[], "Bearer good-opaque\n");
