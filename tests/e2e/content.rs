@@ -414,7 +414,7 @@ fn what_is_replaced_is_the_same_for_one_caller_and_never_in_the_log() {
         let log = gateway.said();
         let records: String = gateway.records().iter().map(ToString::to_string).collect();
         assert!(!records.contains(SECRET) && !log.contains(SECRET));
-        let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics();
         assert!(
             metrics.contains("portcullis_content_findings_total{detector=\"secrets\"}"),
             "{metrics}"
@@ -505,7 +505,7 @@ fn what_a_server_may_not_have_is_not_sent_to_it() {
         assert!(server.tool_calls().pop().unwrap().body.to_string().contains(SECRET));
         let findings = gateway.exchanges().pop().unwrap()["findings"].to_string();
         assert!(findings.contains("secrets at `/note/deep/0`"), "{findings}");
-        let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics();
         let counted = "portcullis_content_findings_total{detector=\"secrets\"} 1\n";
         assert!(metrics.contains(counted), "{metrics}");
     }

@@ -465,7 +465,7 @@ fn what_a_server_says_of_tokens_is_not_told_to_the_client() {
         let credential = format!("clientCredentials: {{{}}}", grant(&issuer, ""));
         let gateway = showing(&server, &issuer, &credential).start();
         let alice = client(&gateway, era, &issuer.good("alice"));
-        eventually("the greeting", || (server.count("tools/list") > 0).then_some(()));
+        gateway.has_read(1);
         let before = issuer.asked("/token").len();
         let answer = alice.call("echo", &json!({}));
         assert_eq!(answer.code(), -32603, "{answer:?}");

@@ -270,7 +270,7 @@ fn the_operator_sees_health_and_counts() {
     let ana = gateway.client(Era::Modern, ANA);
     assert_eq!(ana.call("read", &json!({})).status, 200);
     assert_eq!(ana.call("other", &json!({})).status, 200);
-    let metrics = get(ops, "/metrics").body;
+    let metrics = gateway.metrics();
     for line in [
         "portcullis_exchanges_total{outcome=\"answered\"} 1",
         "portcullis_exchanges_total{outcome=\"denied\"} 1",

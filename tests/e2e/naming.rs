@@ -147,7 +147,7 @@ fn names_in_force_are_said_at_the_start_and_by_the_verbs() {
     validate.args(["validate", "--elsewhere"]).arg(&file);
     let validate = String::from_utf8(e2e::gateway::fed(validate, "").stderr).unwrap();
     let (show, plan) = (verb(&["config", "show"]), verb(&["run", "--dry-run"]));
-    let log = gateway.said();
+    let log = gateway.says("route /mcp: tools of `two` are named");
     for said in [log, validate, show, plan] {
         for what in [
             "route /mcp: tools of `one` keep their names",

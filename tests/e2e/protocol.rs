@@ -218,7 +218,7 @@ fn a_list_that_is_fresh_is_had_from_memory_and_a_private_one_by_its_caller_alone
         );
         config.limits = "catalogAge: 1ms".into();
         let gateway = config.start();
-        gateway_has_greeted(&gateway);
+        gateway.has_read(1);
         let before = server.count("tools/list");
         for key in [ANA, BOB] {
             for era in ERAS {
@@ -240,10 +240,6 @@ fn a_list_that_is_fresh_is_had_from_memory_and_a_private_one_by_its_caller_alone
         let expected = if for_two == 1 { 0..=0 } else { 2..=4 };
         assert!(expected.contains(&asked), "{scope}: {asked}");
     }
-}
-
-fn gateway_has_greeted(gateway: &e2e::gateway::Gateway) {
-    gateway.says("catalogue read");
 }
 
 #[test]
@@ -386,7 +382,7 @@ fn a_client_that_takes_nothing_is_given_up() {
     }
     assert!(sent > 0);
     e2e::eventually("the connection is given up", || {
-        let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics_now();
         metrics.contains("portcullis_connections 0").then_some(())
     });
 }

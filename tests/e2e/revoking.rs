@@ -177,8 +177,7 @@ fn streams_of_the_revoked_are_cut() {
             revoke(&gateway, &body);
             let took = until_last(&mut stream);
             assert!(took < SOON, "{what} {era:?}: {took:?}");
-            let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
-            assert!(metrics.contains("portcullis_streams_cut_total 1"), "{what}");
+            gateway.measures("portcullis_streams_cut_total 1");
         }
     }
 }
@@ -266,7 +265,7 @@ fn what_is_left_of_a_route_goes_on() {
         let servers =
             format!("- {{name: one, url: '{}'}}\n- {{name: two, url: '{}'}}", one.url(), two.url());
         let gateway = switchable(Config::with(&servers, "[one, two]"), &folder).start();
-        eventually("the greeting", || (one.count("tools/list") > 0).then_some(()));
+        gateway.has_read(2);
         revoke(&gateway, &json!({ "servers": ["one"] }));
         let before = one.calls().len();
         let ana = Client::connect(gateway.address, "/mcp", era, Some(ANA));
@@ -291,7 +290,7 @@ fn what_is_left_of_a_route_goes_on() {
             }
         };
         until(&mut stream, "text/event-stream");
-        let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics();
         assert!(metrics.contains("portcullis_streams_cut_total 0"), "{era:?}");
         // Nothing is said to the one that was revoked.
         assert_eq!(one.calls().len(), before, "{era:?}");
@@ -461,7 +460,7 @@ fn the_file_is_beside_the_configuration_that_names_it() {
         // One that cannot be read is seen until it can.
         let usable = |wanted: &str| {
             eventually(wanted, || {
-                let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+                let metrics = gateway.metrics_now();
                 metrics.contains(wanted).then_some(())
             });
         };
@@ -640,7 +639,7 @@ fn a_file_of_comments_and_a_file_that_is_gone_lift_nothing() {
         let usable = |wanted: u8| {
             let line = format!("portcullis_revocations_usable {wanted}");
             eventually(&line, || {
-                let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+                let metrics = gateway.metrics_now();
                 metrics.contains(&line).then_some(())
             });
         };
@@ -710,7 +709,7 @@ fn everything_is_revoked_at_once_and_over_a_restart() {
         let ops = gateway.ops.unwrap();
         let ready = e2e::client::get(ops, "/readyz?verbose").body;
         assert!(ready.contains("everything is revoked"), "{ready}");
-        let metrics = e2e::client::get(ops, "/metrics").body;
+        let metrics = gateway.metrics_now();
         assert!(metrics.contains("portcullis_everything_revoked 1"), "{metrics}");
         let text = fs::read_to_string(&file).unwrap();
         drop(gateway);

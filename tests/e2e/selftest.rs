@@ -64,7 +64,7 @@ fn everything_holds_as_it_is_configured_where_nothing_is() {
         assert!(output.status.success());
         assert!(shown["attacks"].as_array().unwrap().len() > 30, "{shown}");
         // Every control was asked, and that is counted.
-        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics();
         for control in [
             "door",
             "authentication",
