@@ -95,8 +95,12 @@ fn an_answer_in_one_event_is_one_json_object() {
                 && stream.write_all(b"0\r\n\r\n").is_ok()
         });
         let gateway = Config::of(&server.url()).start();
-        let answer = gateway.client(era, ANA).call("work", &json!({}));
-        assert_eq!(answer.header("content-type"), Some("application/json"));
+        let ana = gateway.client(era, ANA);
+        // A legacy call that takes longer than an instant is answered with a stream.
+        let answer = eventually("an answer at once", || {
+            let answer = ana.call("work", &json!({}));
+            (answer.header("content-type") == Some("application/json")).then_some(answer)
+        });
         assert_eq!(answer.json()["result"]["content"], json!([]));
         assert_eq!(answer.json()["result"]["resultType"].is_string(), era == Era::Modern);
     }

@@ -27,18 +27,25 @@ impl Answer {
         self.head.split(&name).nth(1).map(|rest| rest.split("\r\n").next().unwrap())
     }
 
-    /// The body as JSON; of a stream, its last event.
+    /// The message as it is written: the body, or the last event of a stream. A legacy call that takes longer than an
+    /// instant is answered with a stream.
+    #[must_use]
+    pub fn message(&self) -> String {
+        if self.header("content-type") == Some("text/event-stream") {
+            self.events().pop().unwrap_or_default()
+        } else {
+            self.body.clone()
+        }
+    }
+
+    /// The message as JSON.
     ///
     /// # Panics
     /// When it is none.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "the gateway's output, not a peer's")]
     pub fn json(&self) -> Value {
-        let text = if self.header("content-type") == Some("text/event-stream") {
-            self.events().pop().unwrap_or_default()
-        } else {
-            self.body.clone()
-        };
+        let text = self.message();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
