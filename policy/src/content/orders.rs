@@ -74,9 +74,6 @@ const COMMANDS: [&str; 86] = [
 ];
 /// Words with which a sentence obliges who reads it, behind `you`.
 const OBLIGING: [&str; 6] = ["must", "should", "need", "have", "will", "shall"];
-/// Words with which a sentence says that what it is about has to be, behind `it is` and `this is`.
-const NECESSARY: [&str; 7] =
-    ["important", "essential", "critical", "crucial", "mandatory", "required", "necessary"];
 
 /// What is suspicious about a text.
 #[derive(Clone, Debug)]
@@ -195,7 +192,9 @@ fn commands(sentence: &str) -> bool {
     is(&COMMANDS, first)
         || is(&["you"], first) && is(&OBLIGING, second)
         || is(&["be", "make"], first) && is(&["sure"], second)
-        || is(&["it", "this", "that"], first) && is(&["is"], second) && is(&NECESSARY, third)
+        || is(&["it", "this", "that"], first)
+            && is(&["is"], second)
+            && is(&imperative::NECESSARY, third)
 }
 
 /// Where the sentence ends that a place is in, its stop included.
