@@ -539,8 +539,7 @@ impl<'a> Finder<'a> {
         for item in self.items {
             for (word, directs) in &item.words.identifiers {
                 let Some(named) = names.get(word.as_str()) else { continue };
-                // What its own server offers too it may well mean, unless it says what is to be done
-                // with it: then it could have been put there as an excuse.
+                // What its own server offers too it may well mean. That two have one name is found by itself.
                 let own = named.iter().any(|other| other.server == item.server);
                 if !own {
                     self.speaks_of(item, named, *directs);
