@@ -493,14 +493,16 @@ impl Gateway {
         self.log.lock().unwrap().clone()
     }
 
-    /// Waits until it has said `text` on standard error, and returns all that it has said by then.
+    /// Waits until it has said a line with `text` on standard error, and returns all that it has said by then. What
+    /// comes last may be a part of the next line.
     ///
     /// # Panics
     /// When it does not.
     pub fn says(&self, text: &str) -> String {
         eventually(&format!("the line `{text}` in the log"), || {
             let said = self.said();
-            said.contains(text).then_some(said)
+            let is_whole = said.find(text).is_some_and(|at| said[at..].contains('\n'));
+            is_whole.then_some(said)
         })
     }
 
