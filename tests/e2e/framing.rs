@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use e2e::client::{Client, get, post, raw, read};
+use e2e::client::{get, post, raw, read};
 use e2e::gateway::{ANA, Config, Gateway};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era};
@@ -290,7 +290,7 @@ fn the_operator_sees_health_and_counts() {
 #[test]
 fn what_could_be_framed_in_two_ways_is_refused() {
     let (server, gateway) = started();
-    let body = Client::connect(gateway.address, "/mcp", Era::Modern, Some(ANA)).message(
+    let body = gateway.client(Era::Modern, ANA).message(
         &json!(1),
         "tools/call",
         json!({ "name": "read" }),

@@ -1,6 +1,6 @@
 //! Who is asking, through which door, in which session.
 
-use e2e::client::{Client, post, raw};
+use e2e::client::{post, raw};
 use e2e::gateway::{ANA, BOB, Config, Gateway};
 use e2e::server::{Call, Server};
 use e2e::{ERAS, Era, eventually};
@@ -128,7 +128,7 @@ fn a_session_is_its_owners_alone_and_ends_when_it_is_ended() {
     let gateway = Config::of(&server.url()).start();
     let ana = gateway.client(Era::Legacy, ANA);
     let with = |key: &str, session: Option<&str>| {
-        let mut client = Client::connect(gateway.address, "/mcp", Era::Legacy, Some(key));
+        let mut client = gateway.client(Era::Legacy, key);
         client.session = session.map(str::to_owned);
         client.ask("tools/list", json!({})).status
     };

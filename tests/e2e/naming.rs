@@ -43,9 +43,7 @@ fn calls(client: &Client, tool: &str) -> Value {
 }
 
 fn uris(client: &Client) -> Vec<String> {
-    let answer = client.ask("resources/list", json!({})).json();
-    let all = answer["result"]["resources"].as_array().unwrap_or_else(|| panic!("{answer}"));
-    all.iter().map(|one| one["uri"].as_str().unwrap().to_owned()).collect()
+    client.ask("resources/list", json!({})).listed("resources", "uri")
 }
 
 fn reads(client: &Client, uri: &str) -> Value {

@@ -4,11 +4,11 @@ use std::fs;
 use std::process::Output;
 
 use e2e::client::{Client, get};
-use e2e::gateway::{ANA, BOB, Config, Folder, printed};
+use e2e::gateway::{ANA, BOB, Config, Folder, json_of, printed};
 use e2e::issuer::Issuer;
 use e2e::server::{Server, tool};
 use e2e::{ERAS, eventually};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::tokens::{believing, knock};
 
@@ -22,10 +22,6 @@ rules:
 - {id: small, effect: forbid, principals: ['*'], servers: ['*'], tools: [argued], when: arguments.n > 5, contact: sums}";
 
 const TOOLS: [&str; 4] = ["read_file", "read_secret", "drop", "argued"];
-
-fn json_of(output: &Output) -> Value {
-    String::from_utf8_lossy(&output.stdout).parse().unwrap_or_default()
-}
 
 /// What `policy explain` says of a call of a tool of the server `up`.
 fn explain(config: &Config, principal: &str, tool: &str, more: &[&str]) -> Output {

@@ -74,7 +74,7 @@ fn whoever_is_revoked_is_served_no_more() {
             assert_eq!(gateway.last()["reason"], "credential-revoked");
             assert_eq!(change(&gateway, "DELETE", "operator-secret", &body).status, 200);
         }
-        let client = Client::connect(gateway.address, "/mcp", era, Some(&alice));
+        let client = gateway.client(era, &alice);
         assert_eq!(client.tools(), ["echo", "other"]);
         revoke(&gateway, &json!({ "tools": ["up/other"] }));
         assert_eq!(client.tools(), ["echo"]);
@@ -154,7 +154,7 @@ fn streams_of_the_revoked_are_cut() {
             let (server, issuer, folder) =
                 (Server::echo(era, &["echo"]), Issuer::start(), Folder::new());
             let gateway = switchable(believing(&server, &issuer.item("corp", "")), &folder).start();
-            let alice = Client::connect(gateway.address, "/mcp", era, Some(&issuer.good("alice")));
+            let alice = gateway.client(era, &issuer.good("alice"));
             let mut stream = match era {
                 Era::Legacy => {
                     let mut stream = alice.stream(None);
@@ -216,7 +216,7 @@ fn a_call_under_way_is_cut_with_its_tool() {
             false
         });
         let gateway = switchable(believing(&server, &issuer.item("corp", "")), &folder).start();
-        let alice = Client::connect(gateway.address, "/mcp", era, Some(&issuer.good("alice")));
+        let alice = gateway.client(era, &issuer.good("alice"));
         let params = json!({ "name": "slow", "arguments": {}, "_meta": { "io.modelcontextprotocol/logLevel": "info" } });
         let mut stream = TcpStream::connect(gateway.address).unwrap();
         stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
@@ -268,7 +268,7 @@ fn what_is_left_of_a_route_goes_on() {
         gateway.has_read(2);
         revoke(&gateway, &json!({ "servers": ["one"] }));
         let before = one.calls().len();
-        let ana = Client::connect(gateway.address, "/mcp", era, Some(ANA));
+        let ana = gateway.client(era, ANA);
         assert_eq!(ana.tools(), ["two__echo"]);
         assert_eq!(ana.call("two__echo", &json!({})).status, 200);
         assert_eq!(ana.call("one__echo", &json!({})).code(), -32602);
@@ -340,7 +340,7 @@ fn a_stream_ends_with_its_token() {
         let gateway = believing(&server, &issuer.item("corp", "clockSkew: 1ms")).start();
         let mut claims = issuer.claims("alice");
         claims["exp"] = json!(e2e::issuer::now() + 3);
-        let alice = Client::connect(gateway.address, "/mcp", era, Some(&issuer.token(&claims)));
+        let alice = gateway.client(era, &issuer.token(&claims));
         let mut stream = match era {
             Era::Legacy => alice.stream(None),
             Era::Modern => {
@@ -454,8 +454,7 @@ fn the_file_is_beside_the_configuration_that_names_it() {
         let mut config = Config::of(&server.url());
         config.more = "revocations: {file: revoked.yaml}".to_owned();
         let gateway = config.start_at(&folder.path().join("gateway.yaml"));
-        let answer = Client::connect(gateway.address, "/mcp", Era::Modern, Some(ANA))
-            .ask("tools/list", json!({}));
+        let answer = gateway.client(Era::Modern, ANA).ask("tools/list", json!({}));
         assert_eq!(answer.status, 401);
         // One that cannot be read is seen until it can.
         let usable = |wanted: &str| {

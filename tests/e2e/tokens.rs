@@ -775,7 +775,7 @@ fn a_list_that_is_remembered_is_for_the_same_groups_and_claims() {
             claims["groups"] = json!(groups);
             claims["client_id"] = client.into();
             let token = issuer.token(&claims);
-            Client::connect(gateway.address, "/mcp", era, Some(&token)).tools()
+            gateway.client(era, &token).tools()
         };
         // Twice, so that each finds what the other left behind.
         for _ in 0..2 {

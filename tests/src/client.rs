@@ -72,6 +72,17 @@ impl Answer {
         self.json()["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned()
     }
 
+    /// The members `key` of what it lists in `list`, as texts.
+    ///
+    /// # Panics
+    /// When it has no such list.
+    #[must_use]
+    pub fn listed(&self, list: &str, key: &str) -> Vec<String> {
+        let answer = self.json();
+        let items = answer["result"][list].as_array().unwrap_or_else(|| panic!("{answer}"));
+        items.iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
+    }
+
     /// The JSON-RPC error code, or 0.
     #[must_use]
     pub fn code(&self) -> i64 {
@@ -380,9 +391,7 @@ impl Client {
     /// When the list fails.
     #[must_use]
     pub fn tools(&self) -> Vec<String> {
-        let answer = self.ask("tools/list", json!({})).json();
-        let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
-        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        self.ask("tools/list", json!({})).listed("tools", "name")
     }
 }
 

@@ -335,6 +335,12 @@ pub fn printed(output: &Output) -> String {
     [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
 }
 
+/// What a program has printed on standard output, as JSON; `null` where it is none.
+#[must_use]
+pub fn json_of(output: &Output) -> Value {
+    String::from_utf8_lossy(&output.stdout).parse().unwrap_or_default()
+}
+
 /// A running gateway.
 #[derive(Debug)]
 pub struct Gateway {
