@@ -1,4 +1,4 @@
-//! URIs without the secrets in them, for records, spans and log lines.
+//! Texts without the secrets in them, for records, spans, log lines and messages.
 //!
 //! A caller may name a resource by a URI with a password before its host or a token in its query. The server
 //! gets it as it was sent; what is written down about the call must not become a second place to steal it
@@ -6,6 +6,8 @@
 
 use std::borrow::Cow;
 use std::ops::Range;
+
+use policy::content;
 
 /// What stands in place of a secret.
 const MASK: &str = "***";
@@ -32,6 +34,13 @@ const ENDINGS: [&str; 15] = [
     "signature",
     "token",
 ];
+
+/// The text without what has the form of a secret, and without what is secret in URIs: for lines of a log and for
+/// messages, which may repeat what somebody has written anywhere.
+#[must_use]
+pub fn secrets(text: &str) -> String {
+    uris(&content::without_secrets(text)).into_owned()
+}
 
 /// The text without the user information and the secret parameters of URIs in it. What is secret in a URI is
 /// found wherever the URI stands; a text without any comes back as it is.
@@ -143,7 +152,7 @@ fn plain(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::uris;
+    use super::{secrets, uris};
     use proptest::prelude::{any, prop_assert, prop_assert_eq, proptest};
     use std::borrow::Cow;
 
@@ -165,6 +174,16 @@ mod tests {
         ] {
             assert_eq!(uris(text), shown);
         }
+    }
+
+    #[test]
+    fn what_is_a_secret_by_its_form_or_by_its_place_is_not_shown() {
+        let text =
+            "ghp_1234567890abcdefghijABCDEFGHIJ123456 at https://ana@h/?access_token=abc&x=1";
+        let shown = secrets(text);
+        assert!(!shown.contains("ghp_1234") && shown.contains("[REDACTED:"), "{shown}");
+        assert!(shown.ends_with("https://***@h/?access_token=***&x=1"), "{shown}");
+        assert_eq!(secrets("3 of 4 at https://h/a"), "3 of 4 at https://h/a");
     }
 
     #[test]

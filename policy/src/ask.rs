@@ -35,27 +35,30 @@ const ELICITATION: usize = 64 * 1024;
 
 /// Members that clients read. A name that is one of them but for its case, for what joins its words, and for
 /// letters that look alike is read by some clients.
-const READ: [&str; 16] = [
-    "mode",
-    "message",
-    "requestedSchema",
-    "url",
-    "elicitationId",
-    "messages",
-    "systemPrompt",
-    "includeContext",
-    "maxTokens",
-    "tools",
-    "toolChoice",
-    "modelPreferences",
-    "stopSequences",
-    "temperature",
-    "metadata",
-    "task",
-];
+static READ: LazyLock<MemberNames> = LazyLock::new(|| {
+    MemberNames::new(&[
+        "mode",
+        "message",
+        "requestedSchema",
+        "url",
+        "elicitationId",
+        "messages",
+        "systemPrompt",
+        "includeContext",
+        "maxTokens",
+        "tools",
+        "toolChoice",
+        "modelPreferences",
+        "stopSequences",
+        "temperature",
+        "metadata",
+        "task",
+    ])
+});
 
 /// The same of the schema of a form.
-const READ_IN_SCHEMA: [&str; 3] = ["type", "properties", "required"];
+static READ_IN_SCHEMA: LazyLock<MemberNames> =
+    LazyLock::new(|| MemberNames::new(&["type", "properties", "required"]));
 
 /// Members of a request to a model that it need not have, and of which kinds they are (SPEC 2025-11-25
 /// client/sampling).
@@ -437,26 +440,30 @@ fn plain<'a>(
     if !budget.spend(params.raw().len()) {
         return Err(Refusal::unjudged());
     }
-    let spelled = params.members().all(|(name, _)| is_spelt(&name, (&READ, &SPELT), budget));
+    let spelled = params.members().all(|(name, _)| READ.tells_apart(&name, budget));
     if spelled { Ok(params) } else { Err(refuse(Reason::Malformed, "")) }
 }
 
-/// The spelling of each of [`READ`].
-static SPELT: LazyLock<Vec<String>> = LazyLock::new(|| spellings(&READ));
-/// The spelling of each of [`READ_IN_SCHEMA`].
-static SPELT_IN_SCHEMA: LazyLock<Vec<String>> = LazyLock::new(|| spellings(&READ_IN_SCHEMA));
-
-fn spellings(names: &[&str]) -> Vec<String> {
-    names.iter().map(|name| form::spelling(name, &Budget::unlimited())).collect()
+/// Names of members, and the spelling of each, in which they are compared.
+struct MemberNames {
+    names: &'static [&'static str],
+    spellings: Vec<String>,
 }
 
-/// Whether nobody could take a name for one of these, each with its spelling, that it is not.
-fn is_spelt(name: &str, (read, spelt): (&[&str], &[String]), budget: &Budget) -> bool {
-    if read.contains(&name) {
-        return true;
+impl MemberNames {
+    fn new(names: &'static [&'static str]) -> Self {
+        let spelling = |name: &&str| form::spelling(name, &Budget::unlimited());
+        Self { names, spellings: names.iter().map(spelling).collect() }
     }
-    let spelling = form::spelling(name, budget);
-    spelt.iter().all(|known| *known != spelling)
+
+    /// Whether `name` is one of these, or no reader could take it for one.
+    fn tells_apart(&self, name: &str, budget: &Budget) -> bool {
+        if self.names.contains(&name) {
+            return true;
+        }
+        let spelling = form::spelling(name, budget);
+        self.spellings.iter().all(|known| *known != spelling)
+    }
 }
 
 #[cfg(test)]

@@ -264,8 +264,10 @@ impl<'a> Walk<'a> {
 fn misfit(error: &ValidationError<'_>) -> Misfit {
     let mut at = error.instance_path().to_string();
     at.truncate(at.floor_char_boundary(PLACE));
+    // A name that a peer chose stands between backticks, so that it has none itself.
     let word = |text: &str| {
-        text.get(..text.floor_char_boundary(WORD)).unwrap_or_default().escape_debug().to_string()
+        let text = text.get(..text.floor_char_boundary(WORD)).unwrap_or_default();
+        text.escape_debug().to_string().replace('`', "\\u{60}")
     };
     let note = match error.kind() {
         ValidationErrorKind::Required { property } => {
@@ -378,6 +380,10 @@ mod tests {
             ),
             (r#"{"n":1,"tags":["a","secret"]}"#, wrong("/tags/1", "is too long")),
             (r#"{"n":1,"more":1}"#, wrong("", "`more` is not one of the members there can be")),
+            (
+                r#"{"n":1,"a` is said by `b":1}"#,
+                wrong("", r"`a\u{60} is said by \u{60}b` is not one of the members there can be"),
+            ),
             (r#"{"n":1e999}"#, wrong("", "has a number that is not read alike everywhere")),
         ] {
             assert_eq!(check(schema, value), expected, "{value}");

@@ -64,11 +64,11 @@ pub fn writes(scope: &str) -> bool {
 /// Whether a scope is one for everything, or for as long as nobody takes it back.
 #[must_use]
 pub fn is_standing(scope: &str) -> bool {
-    const WHOLE: [&str; 6] = ["fullaccess", "superuser", "sudo", "root", "offline", ".default"];
+    const STANDING: [&str; 6] = ["fullaccess", "superuser", "sudo", "root", "offline", ".default"];
     let lower = scope.to_ascii_lowercase();
     let words = words(scope);
     let pair = |pair: [&str; 2]| words.windows(2).any(|two| two.iter().eq(pair));
-    WHOLE.contains(&lower.as_str())
+    STANDING.contains(&lower.as_str())
         || lower.ends_with("/.default")
         || words.last().is_some_and(|last| last == "all")
         || pair(["offline", "access"])
@@ -116,18 +116,25 @@ pub fn of_challenge(header: &str) -> Vec<String> {
     let mut found = Vec::new();
     // The parameter may be written in any case, and with blanks around its sign.
     let lower = header.to_ascii_lowercase();
+    // What stands within a value is no parameter: each byte is read once, however often the word is in it.
+    let mut read = 0;
     for (at, name) in lower.match_indices("scope") {
+        if at < read {
+            continue;
+        }
         let begins = lower.get(..at).unwrap_or_default();
         if begins.ends_with(|c: char| c.is_ascii_alphanumeric() || matches!(c, '_' | '-')) {
             continue;
         }
         let rest = header.get(at + name.len()..).unwrap_or_default().trim_start();
         let Some(value) = rest.strip_prefix('=').map(str::trim_start) else { continue };
-        let value = match value.strip_prefix('"') {
-            Some(quoted) => quoted.split('"').next(),
-            None => value.split([',', ' ', '\t']).next(),
+        let (rest, end) = match value.strip_prefix('"') {
+            Some(quoted) => (quoted, quoted.find('"')),
+            None => (value, value.find([',', ' ', '\t'])),
         };
-        found.extend(value.unwrap_or_default().split_ascii_whitespace().map(str::to_owned));
+        let value = rest.get(..end.unwrap_or(rest.len())).unwrap_or_default();
+        read = header.len() - rest.len() + value.len();
+        found.extend(value.split_ascii_whitespace().map(str::to_owned));
     }
     found
 }
@@ -311,8 +318,15 @@ mod tests {
             (r#"Bearer realm="a", SCOPE = "b""#, "b"),
             (r#"Bearer realm="a", x_scope="b""#, ""),
             (r#"Bearer error="insufficient_scope""#, ""),
+            (r#"Bearer scope="a scope=b", scope=c"#, "a scope=b c"),
         ] {
             assert_eq!(of_challenge(header).join(" "), scopes, "{header}");
+        }
+        // No byte is in two scopes, whatever a server writes.
+        for part in ["scope=", "scope=\"", "scope scope = "] {
+            let header = format!("Bearer {}", part.repeat(20_000));
+            let found: usize = of_challenge(&header).iter().map(String::len).sum();
+            assert!(found <= header.len(), "{part}: {found}");
         }
     }
 }

@@ -536,11 +536,11 @@ impl<'a> Finder<'a> {
         for item in self.items {
             names.entry(item.offer.name().as_str()).or_default().push(item);
         }
+        let parts = self.parts_of_names();
         for item in self.items {
             for (word, directs) in &item.words.identifiers {
                 let Some(named) = names.get(word.as_str()) else { continue };
-                // What its own server offers too it may well mean, unless it says what is to be done
-                // with it: then it could have been put there as an excuse.
+                // What its own server offers too it may well mean. That two have one name is found by itself.
                 let own = named.iter().any(|other| other.server == item.server);
                 if !own {
                     self.speaks_of(item, named, *directs);
@@ -557,7 +557,8 @@ impl<'a> Finder<'a> {
             }
             for (word, directs) in &item.words.tools {
                 let Some(named) = names.get(word.as_str()) else { continue };
-                if !self.has_like(item.server, word) {
+                // It means its own `web_search` by "the search tool".
+                if !parts.get(item.server).is_some_and(|own| own.contains(word)) {
                     self.speaks_of(item, named, *directs);
                 }
             }
@@ -576,11 +577,14 @@ impl<'a> Finder<'a> {
         }
     }
 
-    /// Whether `server` has a thing whose name is or contains this word: it means its own `web_search` by
-    /// "the search tool".
-    fn has_like(&self, server: &ServerName, word: &str) -> bool {
-        let mut own = self.items.iter().filter(|item| item.server == server);
-        own.any(|item| crate::drift::words_of(item.offer.name().as_str()).any(|part| part == word))
+    /// The words in the names of the things of each server.
+    fn parts_of_names(&self) -> BTreeMap<&'a ServerName, BTreeSet<String>> {
+        let mut parts: BTreeMap<&ServerName, BTreeSet<String>> = BTreeMap::new();
+        for item in self.items {
+            let own = parts.entry(item.server).or_default();
+            own.extend(crate::drift::words_of(item.offer.name().as_str()));
+        }
+        parts
     }
 }
 

@@ -136,11 +136,11 @@ impl TemplatePart {
             Self::Literal(literal) => after_literal(text, starts, literal.as_bytes()),
             Self::Segment => after_run(text, starts, is_inner),
             Self::Anything => after_run(text, starts, |_| true),
+            Self::Repeated { mark, most: usize::MAX } => after_runs(text, starts, *mark),
             Self::Repeated { mark, most } => {
                 let mut all = starts.to_vec();
                 let mut last = starts.to_vec();
-                // No more than there are characters.
-                for _ in 0..(*most).min(text.len()) {
+                for _ in 0..*most {
                     last = after_run(text, &after_literal(text, &last, &[*mark]), is_inner);
                     let before = all.clone();
                     all.iter_mut().zip(&last).for_each(|(all, more)| *all |= more);
@@ -150,14 +150,7 @@ impl TemplatePart {
                 }
                 all
             }
-            Self::Query(query) => {
-                let mut all = starts.to_vec();
-                let starts = starts.iter().enumerate().filter(|(_, start)| **start);
-                for (at, _) in starts {
-                    query.note(text, at, &mut all);
-                }
-                all
-            }
+            Self::Query(query) => query.ends(text, starts),
         }
     }
 }
@@ -188,26 +181,71 @@ fn after_run(text: &[u8], starts: &[bool], is: impl Fn(u8) -> bool) -> Vec<bool>
     ends
 }
 
-impl QueryPart {
-    /// Notes the ends of the parameters that stand in a row from `at` on.
-    fn note(&self, text: &[u8], mut at: usize, ends: &mut [bool]) {
-        let mut mark = self.mark;
-        while text.get(at) == Some(&mark) {
-            let rest = text.get(at + 1..).unwrap_or_default();
-            let length = rest.iter().position(|byte| *byte == b'&').unwrap_or(rest.len());
-            let parameter = rest.get(..length).unwrap_or_default();
-            let name = parameter.split(|byte| *byte == b'=').next().unwrap_or_default();
-            let known = |names: &Vec<Box<str>>| names.iter().any(|known| known.as_bytes() == name);
-            if name.is_empty() || !self.names.as_ref().is_none_or(known) {
-                return;
-            }
-            at += 1 + length;
-            if let Some(end) = ends.get_mut(at) {
-                *end = true;
-            }
-            mark = b'&';
+/// Where any number of runs can end, each with `mark` before it. Each character is looked at once.
+fn after_runs(text: &[u8], starts: &[bool], mark: u8) -> Vec<bool> {
+    let mut ends = starts.to_vec();
+    // Right behind a mark; in a run, which can end here.
+    let (mut marked, mut inside) = (false, false);
+    for (at, byte) in text.iter().enumerate() {
+        let begins = inside || starts.get(at) == Some(&true);
+        inside = (marked || inside) && is_inner(*byte);
+        marked = begins && *byte == mark;
+        if let Some(end) = ends.get_mut(at + 1) {
+            *end |= inside;
         }
     }
+    ends
+}
+
+impl QueryPart {
+    /// Where parameters in a row can end, also none, if they can begin where `starts` says. Each character is looked
+    /// at a fixed number of times.
+    fn ends(&self, text: &[u8], starts: &[bool]) -> Vec<bool> {
+        let (mut ends, limits) = (starts.to_vec(), parameter_ends(text));
+        // Where a row that has begun can go on.
+        let mut goes_on = vec![false; starts.len()];
+        for (at, byte) in text.iter().enumerate() {
+            let begins = *byte == self.mark && starts.get(at) == Some(&true);
+            let next = *byte == b'&' && goes_on.get(at) == Some(&true);
+            let Some(limit) = limits.get(at + 1).filter(|_| begins || next) else { continue };
+            if !self.has(text.get(at + 1..*limit).unwrap_or_default()) {
+                continue;
+            }
+            for reached in [&mut ends, &mut goes_on] {
+                if let Some(end) = reached.get_mut(*limit) {
+                    *end = true;
+                }
+            }
+        }
+        ends
+    }
+
+    /// Whether it has this parameter, with or without a value.
+    fn has(&self, parameter: &[u8]) -> bool {
+        let is = |name: &[u8]| {
+            let rest = parameter.strip_prefix(name);
+            rest.is_some_and(|rest| rest.first().is_none_or(|byte| *byte == b'='))
+        };
+        match &self.names {
+            Some(names) => names.iter().any(|name| is(name.as_bytes())),
+            None => !is(b""),
+        }
+    }
+}
+
+/// Where the parameter ends that begins at each place.
+fn parameter_ends(text: &[u8]) -> Vec<usize> {
+    let mut end = text.len();
+    let mut ends = vec![end; text.len() + 1];
+    for (at, byte) in text.iter().enumerate().rev() {
+        if *byte == b'&' {
+            end = at;
+        }
+        if let Some(known) = ends.get_mut(at) {
+            *known = end;
+        }
+    }
+    ends
 }
 
 #[cfg(test)]
@@ -239,6 +277,11 @@ mod tests {
             ("note://find{?q,page}", "note://find"),
             ("note://find{?all*}", "note://find?x=1&y=2"),
             ("note://find?q=1{&page}", "note://find?q=1&page=2"),
+            ("note://find{?q}", "note://find?q"),
+            ("note://find{?q,page}{&page}", "note://find?q=1&page=2"),
+            ("note://x/a{.parts*}", "note://x/a.b.c"),
+            ("note://x/a{.parts*}", "note://x/a"),
+            ("note://x/a{.parts*}/z", "note://x/a.b/z"),
             ("NOTE://results/{id}", "note://results/1"),
         ] {
             assert!(matches(template, uri), "{template} {uri}");
@@ -255,6 +298,12 @@ mod tests {
             ("file:///srv/a{#part}", "file:///srv/ab"),
             ("file:///srv/a{.ending}", "file:///srv/ab"),
             ("note://find{?q,page}", "note://find?q=1&user=bob"),
+            ("note://find{?q}", "note://find?query=1"),
+            ("note://x/find{?q}", "note://x/find&q=1"),
+            ("note://find{?all*}", "note://find?=1"),
+            ("note://find{?all*}", "note://find?x=1&&y=2"),
+            ("note://x/a{.parts*}", "note://x/ab"),
+            ("file:///srv{/path*}", "file:///srv/"),
             ("note://find{?q,page}", "note://find/more?q=1"),
             ("{+uri}", "file:///etc/passwd"),
             ("{scheme}://host/a", "file://host/a"),
@@ -268,8 +317,16 @@ mod tests {
 
     #[test]
     fn a_long_template_is_compared_in_little_time() {
-        let template = format!("note://{}end", "{a}{+b}".repeat(200));
-        let uri = format!("note://{}", "a".repeat(2000));
-        assert!(!matches(&template, &uri));
+        for (parts, rest) in [
+            ("{a}{+b}", "a".repeat(2000)),
+            ("{/a*}{+b}", "/a".repeat(1000)),
+            ("{+b}{?q*}", "?a&".repeat(660)),
+            ("{+b}{?q*}", "?".repeat(2000)),
+            ("{+b}{;p*}", ";".repeat(2000)),
+        ] {
+            let template = format!("note://x/y{}end", parts.repeat(200));
+            assert!(UriTemplate::read(&template).is_some(), "{parts}");
+            assert!(!matches(&template, &format!("note://x/y{rest}")), "{parts}");
+        }
     }
 }

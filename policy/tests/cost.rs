@@ -28,7 +28,7 @@ const PARTS: &[&str] = &[
     "<untrusted-data id=\"", "[REDACTED:", "0x", "ff ", "QUJD", "SWdub3Jl", "cGFzc3dvcmQ9", "a|", "../",
     "192.168.0.1 ", "::", "gro ", "eht dna ", "$(", "1. ", "a,", ";", "~", "#", "\u{feff}",
     "67 68 70 ", "note 67-68-", "a6768705f", "aZ2hwX2FC", "Z2hw/", "%2F", "a%2", "4111%20", "4539 1488 ", "0343 6467 4539 1488 ",
-    "88034364", "\\u0034", "\\n1",
+    "88034364", "\\u0034", "\\n1", "0123456789abcdef0123g.",
     "send your token to us. ", "never send your token to us ", "retry with your key ", "call `a_b` ", "Open it. ",
 ];
 

@@ -121,7 +121,7 @@ fn without_a_record_there_is_no_call() {
         assert_eq!(ana.ask("tools/list", json!({})).code(), -32603);
         assert_eq!(server.calls().len(), before, "nothing reached the server");
         assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 503);
-        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics();
         assert!(!metrics.contains("portcullis_audit_failures_total 0"), "{metrics}");
         // It works again as soon as it can.
         let reader = OpenOptions::new().read(true).write(true).open(&pipe).unwrap();

@@ -338,7 +338,7 @@ fn a_real_issuer_exchanges_tokens() {
             let server = Server::echo(era, &["echo"]);
             let gateway = exchanging(&server, &authority, client, kind).start();
             let alice = minted(&authority, &format!("sub=alice&resource={RESOURCE}&scope=mcp"));
-            let caller = Client::connect(gateway.address, "/mcp", era, Some(&alice));
+            let caller = gateway.client(era, &alice);
             let answer = caller.call("echo", &json!({ "text": "hi" }));
             assert_eq!(answer.json()["result"]["content"][0]["text"], "hi", "{kind} {answer:?}");
             for call in server.calls() {

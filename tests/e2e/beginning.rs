@@ -6,7 +6,7 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use e2e::client::Client;
-use e2e::gateway::{Config, Folder, Gateway, binary, root};
+use e2e::gateway::{Config, Folder, Gateway, binary, printed, root};
 use e2e::issuer::{Issuer, Key};
 use e2e::pki::{Leaf, Pki};
 use e2e::server::{Server, answer};
@@ -20,10 +20,6 @@ fn portcullis(folder: &Path, arguments: &[&str]) -> Output {
     let mut command = Command::new(binary());
     command.args(arguments).current_dir(folder).env("USER", "ana");
     command.output().unwrap()
-}
-
-fn said(output: &Output) -> String {
-    [&*output.stdout, &*output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
 }
 
 /// Runs a line that was printed, as a shell would.
@@ -55,19 +51,19 @@ fn what_init_writes_serves_after_the_commands_that_it_prints() {
         folder.path(),
         &["init", "--server", "small", "--command", &program, "--", "canary"],
     );
-    let told = said(&made);
+    let told = printed(&made);
     assert!(made.status.success(), "{told}");
     let key = told.split_whitespace().find(|word| word.starts_with("pcl_")).unwrap().to_owned();
     let file = folder.path().join("portcullis.yaml");
     let text = fs::read_to_string(&file).unwrap();
     assert!(!text.contains("pcl_") && text.contains("# "), "{text}");
     let valid = portcullis(folder.path(), &["validate"]);
-    assert!(valid.status.success(), "{}", said(&valid));
+    assert!(valid.status.success(), "{}", printed(&valid));
     let next: Vec<_> = told.lines().filter(|line| line.starts_with("  portcullis ")).collect();
     let [approve, run] = &next[..] else { panic!("{told}") };
     // Nobody is there who could be asked about each definition.
     let approved = pasted(folder.path(), &approve.replace("pin approve", "pin approve --yes"));
-    assert!(approved.status.success(), "{}", said(&approved));
+    assert!(approved.status.success(), "{}", printed(&approved));
     assert_eq!(run.trim(), "portcullis run");
     on_free_ports(&file);
     let mut command = Command::new(binary());
@@ -88,8 +84,8 @@ fn what_init_writes_serves_after_the_commands_that_it_prints() {
     );
     assert_eq!(again.status.code(), Some(1));
     assert!(
-        said(&again).contains("`portcullis.yaml` is there already")
-            && !said(&again).contains("pcl_")
+        printed(&again).contains("`portcullis.yaml` is there already")
+            && !printed(&again).contains("pcl_")
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
 }
@@ -105,18 +101,18 @@ fn init_keeps_no_secret_and_says_how_servers_are_named() {
     ] {
         let made = portcullis(folder.path(), &[&["init", "--server", "up"], arguments].concat());
         assert_eq!(made.status.code(), Some(1), "{arguments:?}");
-        assert!(said(&made).contains("a secret stands in what was given"), "{}", said(&made));
+        assert!(printed(&made).contains("a secret stands in what was given"), "{}", printed(&made));
         assert!(!folder.path().join("portcullis.yaml").exists());
     }
     let none = portcullis(folder.path(), &["init"]);
     assert!(
-        !none.status.success() && said(&none).contains("portcullis init --server"),
+        !none.status.success() && printed(&none).contains("portcullis init --server"),
         "{}",
-        said(&none)
+        printed(&none)
     );
     let clear =
         portcullis(folder.path(), &["init", "--server", "up", "--url", "http://example.com/mcp"]);
-    assert_eq!(clear.status.code(), Some(3), "{}", said(&clear));
+    assert_eq!(clear.status.code(), Some(3), "{}", printed(&clear));
     // What comes from a variable is named, and the hints name the file.
     let file = folder.path().join("own gateway.yaml").display().to_string();
     let made = portcullis(
@@ -133,8 +129,8 @@ fn init_keeps_no_secret_and_says_how_servers_are_named() {
             "UP_TOKEN",
         ],
     );
-    assert!(made.status.success(), "{}", said(&made));
-    assert!(said(&made).contains(&format!("portcullis run -c '{file}'")), "{}", said(&made));
+    assert!(made.status.success(), "{}", printed(&made));
+    assert!(printed(&made).contains(&format!("portcullis run -c '{file}'")), "{}", printed(&made));
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("credential: {header: {fromEnv: UP_TOKEN}}"), "{text}");
     assert!(portcullis(folder.path(), &["validate", "--elsewhere", "-c", &file]).status.success());
@@ -151,7 +147,7 @@ fn init_takes_the_servers_of_a_client() {
         "remote": { "type": "http", "url": "https://tickets.example.com/mcp" } } });
     fs::write(&client, servers.to_string()).unwrap();
     let made = portcullis(folder.path(), &["init", "--from", "mcp.json"]);
-    assert!(made.status.success() && !said(&made).contains(secret), "{}", said(&made));
+    assert!(made.status.success() && !printed(&made).contains(secret), "{}", printed(&made));
     let text = fs::read_to_string(folder.path().join("portcullis.yaml")).unwrap();
     assert!(!text.contains(secret) && !text.contains("anonymous"), "{text}");
     assert!(text.contains("authentication: [apiKey]") && text.contains("path: /remote"), "{text}");
@@ -173,16 +169,16 @@ fn run_says_which_configuration_it_reads() {
         let output = portcullis(folder.path(), &["run", option]);
         assert_eq!(output.status.code(), Some(1));
         assert!(
-            said(&output).contains("there is no `portcullis.yaml` in this folder"),
+            printed(&output).contains("there is no `portcullis.yaml` in this folder"),
             "{}",
-            said(&output)
+            printed(&output)
         );
     }
     // One that cannot be read is no reason to start another.
     std::os::unix::fs::symlink("/no/such/file", folder.path().join("portcullis.yaml")).unwrap();
     let output = portcullis(folder.path(), &["run"]);
     assert_eq!(output.status.code(), Some(1));
-    assert!(said(&output).contains("could not read `portcullis.yaml`"), "{}", said(&output));
+    assert!(printed(&output).contains("could not read `portcullis.yaml`"), "{}", printed(&output));
 }
 
 #[test]
@@ -193,7 +189,7 @@ fn every_verb_reads_the_usual_file_and_takes_another_by_c() {
     for file in [None, Some("other.yaml")] {
         let named = file.map(|file| vec!["-c", file]).unwrap_or_default();
         let made = portcullis(folder.path(), &[&["init"], &named[..], &init].concat());
-        assert!(made.status.success(), "{}", said(&made));
+        assert!(made.status.success(), "{}", printed(&made));
         let file = file.unwrap_or("portcullis.yaml");
         on_free_ports(&folder.path().join(file));
         let text = fs::read_to_string(folder.path().join(file)).unwrap();
@@ -202,7 +198,11 @@ fn every_verb_reads_the_usual_file_and_takes_another_by_c() {
         let lock = portcullis(folder.path(), &[&["validate"], &named[..]].concat());
         let hint =
             format!("`portcullis pin{}`", if named.is_empty() { "" } else { " -c other.yaml" });
-        assert!(lock.status.success() && said(&lock).contains(&hint), "{hint}: {}", said(&lock));
+        assert!(
+            lock.status.success() && printed(&lock).contains(&hint),
+            "{hint}: {}",
+            printed(&lock)
+        );
         for verb in [
             &["validate"][..],
             &["config", "show"],
@@ -220,12 +220,12 @@ fn every_verb_reads_the_usual_file_and_takes_another_by_c() {
             assert!(
                 matches!(output.status.code(), Some(0 | 6)),
                 "{verb:?} {named:?}: {}",
-                said(&output)
+                printed(&output)
             );
         }
         let exec = [&["exec"], &named[..], &["--", "true"]].concat();
         let output = portcullis(folder.path(), &exec);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", printed(&output));
     }
     let twice = portcullis(folder.path(), &["validate", "portcullis.yaml", "-c", "other.yaml"]);
     assert_eq!(twice.status.code(), Some(2));
@@ -236,7 +236,7 @@ fn looked(config: &Config, arguments: &[&str]) -> (Option<i32>, Vec<(String, Str
     let output = config.tried(&[&["doctor", "--json"], arguments].concat());
     #[expect(clippy::disallowed_methods, reason = "our own output")]
     let all: Vec<Value> =
-        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", said(&output)));
+        serde_json::from_slice(&output.stdout).unwrap_or_else(|_| panic!("{}", printed(&output)));
     let text = |look: &Value, key: &str| look[key].as_str().unwrap().to_owned();
     let line = |look: &Value| {
         let whole = format!("{} -> {}", text(look, "message"), text(look, "mend"));
@@ -276,7 +276,7 @@ fn a_doctor_finds_what_is_well() {
         }
         let human = config.tried(&["doctor"]);
         assert_eq!(human.status.code(), Some(0));
-        assert!(said(&human).contains("0 fail"), "{}", said(&human));
+        assert!(printed(&human).contains("0 fail"), "{}", printed(&human));
         assert_eq!(server.tool_calls().len(), 0);
     }
 }
@@ -328,9 +328,9 @@ fn a_doctor_finds_what_is_not_well_and_says_what_to_do() {
     for line in
         ["fail  server silent ", "-> write where it leads in `url`", "ok    server changed "]
     {
-        assert!(said(&human).contains(line), "{line}\nis not in\n{}", said(&human));
+        assert!(printed(&human).contains(line), "{line}\nis not in\n{}", printed(&human));
     }
-    assert!(!said(&human).contains("hunter2"));
+    assert!(!printed(&human).contains("hunter2"));
 }
 
 #[test]
@@ -460,11 +460,11 @@ fn a_start_whose_port_is_taken_leaves_nothing_on_record() {
         fs::write(&file, text.replace(at, &at.replace("127.0.0.1:0", &address.to_string())))
             .unwrap();
         let output = portcullis(folder.path(), &["run"]);
-        assert_eq!(output.status.code(), Some(1), "{}", said(&output));
+        assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
         assert!(
-            said(&output).contains(&format!("could not listen on `{address}`")),
+            printed(&output).contains(&format!("could not listen on `{address}`")),
             "{}",
-            said(&output)
+            printed(&output)
         );
         let recorded = fs::read_to_string(&audit).unwrap_or_default();
         assert_eq!(recorded, "", "the sockets come before the first record");

@@ -6,7 +6,7 @@ use std::net::TcpListener;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use e2e::client::{Answer, Client, get, raw};
+use e2e::client::{Answer, Client, raw};
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
 use e2e::server::{Server, answer, greeting, tool};
 use e2e::{ERAS, Era, eventually};
@@ -40,7 +40,7 @@ fn before(moody: &Server, good: &Server, breaker: &str) -> Gateway {
 
 /// A metric of a server.
 fn metric(gateway: &Gateway, name: &str, server: &str) -> Option<String> {
-    let text = get(gateway.ops.unwrap(), "/metrics").body;
+    let text = gateway.metrics();
     let line = format!("{name}{{server=\"{server}\"}} ");
     text.lines().find_map(|known| known.strip_prefix(&line).map(str::to_owned))
 }
@@ -290,7 +290,7 @@ fn how_long_sessions_with_a_server_lasted_is_measured() {
     let ana = gateway.client(Era::Legacy, ANA);
     assert!(work(&ana).json()["result"].is_object());
     let count = |labels: &str| {
-        let text = get(gateway.ops.unwrap(), "/metrics").body;
+        let text = gateway.metrics_now();
         let line = format!("mcp_client_session_duration_seconds_count{{{labels}}} ");
         text.lines().find_map(|known| known.strip_prefix(&line)?.parse::<u32>().ok()).unwrap_or(0)
     };
@@ -301,7 +301,7 @@ fn how_long_sessions_with_a_server_lasted_is_measured() {
         "DELETE /mcp HTTP/1.1\r\nhost: localhost\r\nx-api-key: {ANA}\r\nmcp-session-id: {session}\r\n\r\n"
     );
     assert_eq!(raw(gateway.address, text.as_bytes()).status, 200);
-    assert_eq!(count(labels), before + 1);
+    eventually("the end is counted", || (count(labels) == before + 1).then_some(()));
 
     // A server that forgets the session that is kept for a modern client.
     let gone = Arc::new(AtomicBool::new(false));
@@ -323,7 +323,7 @@ fn how_long_sessions_with_a_server_lasted_is_measured() {
     assert!(work(&ana).json()["result"].is_object());
     gone.store(true, Ordering::SeqCst);
     assert!(work(&ana).json()["result"].is_object(), "it is called once more in a new session");
-    let text = get(gateway.ops.unwrap(), "/metrics").body;
+    let text = gateway.metrics();
     let lost = "mcp_client_session_duration_seconds_count{portcullis_server=\"up\",error_type=\"upstream-session\"} 1";
     assert!(text.contains(lost), "{text}");
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread;
 
-use e2e::client::{Client, get, raw};
+use e2e::client::{Client, raw};
 use e2e::gateway::{ANA, BOB, Config, Gateway};
 use e2e::issuer::Issuer;
 use e2e::pki::{Files, Leaf, Pki};
@@ -54,12 +54,12 @@ fn tls_is_spoken_and_nothing_else() {
         drop(std::io::Read::read_to_end(&mut stream, &mut said));
         assert!(!said.starts_with(b"HTTP"), "{said:?}");
         assert!(shake(gateway.address, client(Pki::new("other").roots(), None)).is_err());
-        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics();
         let expiry = "portcullis_certificate_expiry_timestamp_seconds{listener=\"main\"} ";
         let ends = metrics.split(expiry).nth(1).unwrap().lines().next().unwrap();
         assert!(ends.parse::<u64>().unwrap() > e2e::issuer::now(), "{ends}");
         eventually("the failures", || {
-            let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+            let metrics = gateway.metrics_now();
             (!metrics.contains("portcullis_tls_handshake_failures_total 0")).then_some(())
         });
     }

@@ -15,7 +15,7 @@ use std::sync::{Barrier, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use e2e::client::{Answer, Client, get, read, until};
+use e2e::client::{Answer, Client, read, until};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era, eventually};
@@ -123,15 +123,8 @@ fn peak(gateway: &Gateway) -> u64 {
     line.trim().trim_end_matches(" kB").parse().unwrap()
 }
 
-/// A count, with its labels as they are written.
-fn count(gateway: &Gateway, name: &str) -> u64 {
-    let metrics = get(gateway.ops.unwrap(), "/metrics").body;
-    let line = metrics.lines().find_map(|line| line.strip_prefix(&format!("{name} ")));
-    line.unwrap_or_else(|| panic!("{name} in {metrics}")).parse().unwrap()
-}
-
 fn findings(gateway: &Gateway, detector: &str) -> u64 {
-    count(gateway, &format!("portcullis_content_findings_total{{detector=\"{detector}\"}}"))
+    gateway.metric(&format!("portcullis_content_findings_total{{detector=\"{detector}\"}}"))
 }
 
 /// What was found in the answer of the call of `big`, as it is on record.
@@ -167,8 +160,8 @@ fn hostile_markup_and_long_texts_are_answered_and_others_do_not_wait_for_them() 
             assert!(!text.contains(SECRET) && text.contains("the key is [REDACTED:aws-access-key"));
             assert!(text.starts_with("Plain words"), "the rest is as it was sent");
         }
-        assert!(count(&gateway, "portcullis_inspections_offloaded_total") >= 3);
-        assert_eq!(count(&gateway, "portcullis_inspections_refused_total"), 0);
+        assert!(gateway.metric("portcullis_inspections_offloaded_total") >= 3);
+        assert_eq!(gateway.metric("portcullis_inspections_refused_total"), 0);
     }
 }
 
@@ -230,7 +223,7 @@ fn long_notifications_are_passed_on_and_others_do_not_wait_for_them() {
             assert_eq!((events.len(), whole), (5, 4), "{era:?}: each is passed on");
         }
         // Inspected where they came, they would not have been counted here.
-        assert!(count(&gateway, "portcullis_inspections_offloaded_total") >= 12);
+        assert!(gateway.metric("portcullis_inspections_offloaded_total") >= 12);
     }
 }
 
@@ -467,7 +460,7 @@ fn a_gateway_that_inspects_for_long_ends_in_its_time() {
         let calls: Vec<_> = (0..4).map(|n| begun(&gateway, &bytes(n))).collect();
         (0..4).for_each(|_| seen.recv_timeout(LONG).unwrap());
         eventually("an inspection to be under way", || {
-            (count(&gateway, "portcullis_inspections_in_flight") > 0).then_some(())
+            (gateway.metric_now("portcullis_inspections_in_flight") > 0).then_some(())
         });
         let started = Instant::now();
         gateway.terminate();

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use e2e::client::{Answer, get, post, raw};
+use e2e::client::{Answer, post, raw};
 use e2e::gateway::{ANA, BOB, Config, Gateway};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era};
@@ -122,7 +122,7 @@ fn a_denial_is_an_error_where_the_configuration_says_so_and_is_counted_the_same(
                     assert_eq!(error["data"]["rule"].as_str(), rule);
                 }
             }
-            let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+            let metrics = gateway.metrics();
             let of = |line: &&str| {
                 line.starts_with("portcullis_denials_total")
                     || line.starts_with("portcullis_exchanges_total{outcome=\"denied\"")

@@ -67,10 +67,6 @@ fn showing(server: &Server, issuer: &Issuer, credential: &str) -> Config {
     config
 }
 
-fn client(gateway: &Gateway, era: Era, token: &str) -> Client {
-    Client::connect(gateway.address, "/mcp", era, Some(token))
-}
-
 /// What a token endpoint answers.
 fn token(text: &str, more: &Value) -> Vec<u8> {
     e2e::canary::watch(e2e::canary::Side::Server, text);
@@ -90,7 +86,7 @@ fn nothing_that_a_caller_sends_reaches_a_server() {
         let (server, issuer) = (Server::echo(era, &["echo"]), Issuer::start());
         let gateway = believing(&server, &issuer.item("corp", "")).start();
         let good = issuer.good("alice");
-        let alice = client(&gateway, era, &good);
+        let alice = gateway.client(era, &good);
         let body =
             alice.message(&json!(1), "tools/call", json!({ "name": "echo", "arguments": {} }));
         let bytes = String::from_utf8(alice.bytes("tools/call", Some("echo"), &body)).unwrap();
@@ -149,7 +145,7 @@ fn a_secret_and_headers_are_shown_as_configured() {
             let config = Config::with(&item(&server, &more), "[up]");
             let gateway = config.start();
             let before = server.calls().len();
-            let ana = client(&gateway, era, ANA);
+            let ana = gateway.client(era, ANA);
             let answer = ana.call("echo", &json!({ "text": "x" }));
             assert_eq!(answer.status, 200);
             let calls = server.calls().split_off(before);
@@ -173,7 +169,7 @@ fn the_gateway_has_tokens_of_its_own() {
         let gateway = showing(&server, &issuer, &credential).start();
         for subject in ["alice", "bob", "alice"] {
             assert_eq!(
-                client(&gateway, era, &issuer.good(subject)).call("echo", &json!({})).status,
+                gateway.client(era, &issuer.good(subject)).call("echo", &json!({})).status,
                 200
             );
         }
@@ -207,7 +203,7 @@ fn a_client_can_sign_or_show_a_certificate() {
     );
     let gateway = showing(&server, &issuer, &credential).start();
     assert_eq!(
-        client(&gateway, Era::Modern, &issuer.good("alice")).call("echo", &json!({})).status,
+        gateway.client(Era::Modern, &issuer.good("alice")).call("echo", &json!({})).status,
         200
     );
     let asked = issuer.asked("/token");
@@ -244,7 +240,7 @@ fn a_client_can_sign_or_show_a_certificate() {
     );
     let gateway = showing(&server, &issuer, &credential).start();
     assert_eq!(
-        client(&gateway, Era::Modern, &issuer.good("alice")).call("echo", &json!({})).status,
+        gateway.client(Era::Modern, &issuer.good("alice")).call("echo", &json!({})).status,
         200
     );
     let shown = front.shown.lock().unwrap().clone();
@@ -277,7 +273,7 @@ fn each_caller_has_a_token_got_for_its_own() {
             for n in 0..4 {
                 let (gateway, token) = (&gateway, &tokens[n % 2]);
                 scope.spawn(move || {
-                    let who = client(gateway, era, token);
+                    let who = gateway.client(era, token);
                     for _ in 0..250 {
                         let text = if n % 2 == 0 { "alice" } else { "bob" };
                         assert_eq!(who.call("echo", &json!({ "text": text })).status, 200);
@@ -413,7 +409,7 @@ fn without_its_authorization_server_nobody_speaks_for_a_caller() {
         showing(&server, &issuer, &format!("tokenExchange: {{{}}}", grant(&issuer, "")));
     config.authentication = "[oauth, apiKey]".to_owned();
     let gateway = config.start();
-    assert_eq!(client(&gateway, Era::Modern, ANA).call("echo", &json!({})).code(), -32603);
+    assert_eq!(gateway.client(Era::Modern, ANA).call("echo", &json!({})).code(), -32603);
     assert_eq!(gateway.last()["reason"], "upstream-credential");
     assert!(server.calls().is_empty() && issuer.asked("/token").is_empty());
 }
@@ -431,14 +427,14 @@ fn an_authorization_server_that_fails_opens_no_circuit_of_the_server() {
         config.servers = item(&server, &more);
         let gateway = config.start();
         let caller = issuer.good("alice");
-        let modern = client(&gateway, Era::Modern, &caller);
+        let modern = gateway.client(Era::Modern, &caller);
         for _ in 0..5 {
             assert_eq!(modern.call("echo", &json!({})).code(), -32603);
             assert_eq!(gateway.last()["reason"], "upstream-credential");
         }
         // As soon as there is a token the server is asked.
         issuer.answer("/token", |_| token("own-token", &json!({})));
-        assert_eq!(client(&gateway, era, &caller).call("echo", &json!({})).status, 200);
+        assert_eq!(gateway.client(era, &caller).call("echo", &json!({})).status, 200);
         assert!(!server.tool_calls().is_empty());
     }
 }
@@ -464,8 +460,8 @@ fn what_a_server_says_of_tokens_is_not_told_to_the_client() {
         });
         let credential = format!("clientCredentials: {{{}}}", grant(&issuer, ""));
         let gateway = showing(&server, &issuer, &credential).start();
-        let alice = client(&gateway, era, &issuer.good("alice"));
-        eventually("the greeting", || (server.count("tools/list") > 0).then_some(()));
+        let alice = gateway.client(era, &issuer.good("alice"));
+        gateway.has_read(1);
         let before = issuer.asked("/token").len();
         let answer = alice.call("echo", &json!({}));
         assert_eq!(answer.code(), -32603, "{answer:?}");
@@ -498,7 +494,7 @@ fn a_token_that_a_server_no_longer_takes_is_replaced() {
         });
         let credential = format!("clientCredentials: {{{}}}", grant(&issuer, ""));
         let gateway = showing(&server, &issuer, &credential).start();
-        let alice = client(&gateway, era, &issuer.good("alice"));
+        let alice = gateway.client(era, &issuer.good("alice"));
         for _ in 0..3 {
             let answer = alice.call("echo", &json!({}));
             assert_eq!(answer.json()["result"]["content"][0]["text"], "hello", "{answer:?}");
@@ -540,7 +536,7 @@ fn an_identity_provider_vouches_for_a_caller_at_another_server() {
     const ID_JAG: &str = "urn:ietf:params:oauth:token-type:id-jag";
     let used = issuer.asked("/resource-token").len();
     let gateway = start(assertion("oauth-id-jag+jwt", &good()), ID_JAG);
-    let alice = client(&gateway, Era::Modern, &issuer.good("alice"));
+    let alice = gateway.client(Era::Modern, &issuer.good("alice"));
     assert_eq!(alice.call("echo", &json!({})).status, 200);
     assert_eq!(
         header(server.calls().last().unwrap(), "authorization").as_deref(),
@@ -556,7 +552,7 @@ fn an_identity_provider_vouches_for_a_caller_at_another_server() {
         Some("urn:ietf:params:oauth:grant-type:jwt-bearer")
     );
     // AV-53: the same assertion for somebody else was used before.
-    let bob = client(&gateway, Era::Modern, &issuer.good("bob"));
+    let bob = gateway.client(Era::Modern, &issuer.good("bob"));
     assert_eq!(bob.call("echo", &json!({})).code(), -32603);
     let before = issuer.asked("/resource-token").len();
     let with = |key: &str, value: Value| {
@@ -583,7 +579,7 @@ fn an_identity_provider_vouches_for_a_caller_at_another_server() {
         ("nothing", "x".to_owned(), ID_JAG),
     ] {
         let gateway = start(text, kind);
-        let alice = client(&gateway, Era::Modern, &issuer.good("alice"));
+        let alice = gateway.client(Era::Modern, &issuer.good("alice"));
         assert_eq!(alice.call("echo", &json!({})).code(), -32603, "AV-53 {what}");
         assert_eq!(gateway.last()["reason"], "upstream-credential", "AV-53 {what}");
     }

@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output, Stdio};
 
 use e2e::client::Client;
-use e2e::gateway::{ANA, Folder, Gateway, binary, root};
+use e2e::gateway::{ANA, Folder, Gateway, binary, printed, root};
 use e2e::pki::{Leaf, Pki};
 use e2e::server::Server;
 use e2e::{ERAS, Era, eventually};
@@ -254,7 +254,7 @@ impl Desk {
             ["portcullis pin -c portcullis.yaml", "portcullis pin approve --yes -c portcullis.yaml"]
         {
             let output = self.done(line);
-            assert!(output.status.success(), "{line}: {}", said(&output));
+            assert!(output.status.success(), "{line}: {}", printed(&output));
         }
         let mut gateway = self.running();
         for era in ERAS {
@@ -299,10 +299,6 @@ impl Desk {
         assert!(Command::new("kill").args(["-TERM", &pid]).status().unwrap().success());
         eventually("its end", || child.try_wait().unwrap());
     }
-}
-
-fn said(output: &Output) -> String {
-    [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said)).concat()
 }
 
 /// A command with what is here in the place of what is the reader's.
@@ -356,7 +352,7 @@ fn run_page(page: &str, lines: &[String]) -> usize {
         let codes = CODES.iter().find(|(first, _)| line.starts_with(first));
         let codes = codes.map_or(&[0][..], |(_, codes)| codes);
         let is_good = output.status.code().is_some_and(|code| codes.contains(&code));
-        assert!(is_good, "{page}: {line}: {:?}: {}", output.status.code(), said(&output));
+        assert!(is_good, "{page}: {line}: {:?}: {}", output.status.code(), printed(&output));
     }
     lines.len()
 }
@@ -400,8 +396,8 @@ fn every_verb_and_option_that_is_named_exists() {
                 let help = helps.entry(words.clone()).or_insert_with(|| {
                     let output =
                         Command::new(binary()).args(&words).arg("--help").output().unwrap();
-                    assert!(output.status.success(), "{page}: {}: {}", &found[0], said(&output));
-                    said(&output)
+                    assert!(output.status.success(), "{page}: {}: {}", &found[0], printed(&output));
+                    printed(&output)
                 });
                 // What comes behind `--` is another program's.
                 let own = found[1].split(" -- ").next().unwrap();
@@ -549,7 +545,7 @@ fn every_configuration_that_is_shown_is_valid() {
                 .arg(&file)
                 .output()
                 .unwrap();
-            assert!(output.status.success(), "{page}:\n{shown}\n{}", said(&output));
+            assert!(output.status.success(), "{page}:\n{shown}\n{}", printed(&output));
             count += 1;
         }
     }

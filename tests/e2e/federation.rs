@@ -43,11 +43,6 @@ fn config(one: &Server, two: &Server, prefix: &str) -> Config {
     config
 }
 
-fn strings(answer: &Value, list: &str, key: &str) -> Vec<String> {
-    let items = answer["result"][list].as_array().unwrap_or_else(|| panic!("{answer}"));
-    items.iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
-}
-
 #[test]
 fn tools_have_the_names_the_route_gives_them_and_lead_to_one_server() {
     for era in ERAS {
@@ -123,11 +118,11 @@ fn resources_prompts_and_completions_find_their_server_and_their_way_back() {
         let (one, two) = (server(Era::Modern, "one", &["t"]), server(Era::Legacy, "two", &["t"]));
         let gateway = config(&one, &two, "always").start();
         let ana = gateway.client(era, ANA);
-        let resources = ana.ask("resources/list", json!({})).json();
-        assert_eq!(strings(&resources, "resources", "uri"), ["one+note://a", "my-two+note://a"]);
-        let templates = ana.ask("resources/templates/list", json!({})).json();
+        let resources = ana.ask("resources/list", json!({}));
+        assert_eq!(resources.listed("resources", "uri"), ["one+note://a", "my-two+note://a"]);
+        let templates = ana.ask("resources/templates/list", json!({}));
         assert_eq!(
-            strings(&templates, "resourceTemplates", "uriTemplate"),
+            templates.listed("resourceTemplates", "uriTemplate"),
             ["one+note://{x}", "my-two+note://{x}"]
         );
         let read = ana.ask("resources/read", json!({ "uri": "MY-TWO+note://z" })).json();
@@ -176,8 +171,9 @@ fn a_server_that_is_late_is_left_out_and_the_list_says_so() {
         let config = Config { limits: "listTime: 300ms".into(), ..config(&one, &silent, "always") };
         let gateway = config.start();
         let ana = gateway.client(era, ANA);
-        let answer = ana.ask("tools/list", json!({})).json();
-        assert_eq!(strings(&answer, "tools", "name"), ["one__read"]);
+        let answer = ana.ask("tools/list", json!({}));
+        assert_eq!(answer.listed("tools", "name"), ["one__read"]);
+        let answer = answer.json();
         assert_eq!(
             answer["result"]["_meta"]["dev.portcullis/partial"],
             json!(["My_two"]),
@@ -187,7 +183,7 @@ fn a_server_that_is_late_is_left_out_and_the_list_says_so() {
             assert_eq!(answer["result"]["ttlMs"], 0);
         }
         assert_eq!(gateway.last()["reason"], "partial");
-        let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics();
         assert!(metrics.contains("portcullis_partial_lists_total 1"), "{metrics}");
         assert_eq!(ana.call("one__read", &json!({})).json()["result"]["content"][0]["text"], "one");
         drop(hold);

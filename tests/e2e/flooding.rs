@@ -108,7 +108,7 @@ fn who_has_no_credential_costs_few_records_and_each_request_is_counted() {
             assert_eq!(ana.call("read", &json!({})).status, 200);
             assert!(ana.call("none", &json!({})).code() < 0);
         }
-        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics();
         let counted =
             metrics.lines().find(|l| l.starts_with("portcullis_audit_requests_summarised"));
         assert!(counted.is_some_and(|line| !line.ends_with(" 0")), "{metrics}");

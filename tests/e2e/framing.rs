@@ -3,7 +3,7 @@
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 
-use e2e::client::{Client, get, post, raw, read};
+use e2e::client::{get, post, raw, read};
 use e2e::gateway::{ANA, Config, Gateway};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era};
@@ -270,7 +270,7 @@ fn the_operator_sees_health_and_counts() {
     let ana = gateway.client(Era::Modern, ANA);
     assert_eq!(ana.call("read", &json!({})).status, 200);
     assert_eq!(ana.call("other", &json!({})).status, 200);
-    let metrics = get(ops, "/metrics").body;
+    let metrics = gateway.metrics();
     for line in [
         "portcullis_exchanges_total{outcome=\"answered\"} 1",
         "portcullis_exchanges_total{outcome=\"denied\"} 1",
@@ -290,7 +290,7 @@ fn the_operator_sees_health_and_counts() {
 #[test]
 fn what_could_be_framed_in_two_ways_is_refused() {
     let (server, gateway) = started();
-    let body = Client::connect(gateway.address, "/mcp", Era::Modern, Some(ANA)).message(
+    let body = gateway.client(Era::Modern, ANA).message(
         &json!(1),
         "tools/call",
         json!({ "name": "read" }),

@@ -7,17 +7,13 @@ use std::path::Path;
 use std::process::{Command, Output};
 
 use e2e::client::Client;
-use e2e::gateway::{ANA, Config, Folder, Gateway, binary, root};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary, printed, root};
 use e2e::server::Server;
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
 
 /// printf KEY | sha256sum
 const HASH: &str = "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5";
-
-fn said(output: &Output) -> String {
-    [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said)).concat()
-}
 
 /// The configuration in the README, with servers of this machine in the place of its own.
 fn documented(tickets: &Server, files: &Server) -> String {
@@ -66,12 +62,12 @@ fn the_configuration_of_the_readme_starts_and_lets_an_agent_begin() {
             &["run", "--dry-run"],
         ] {
             let output = verb(&at, arguments);
-            assert!(output.status.success(), "{arguments:?}: {}", said(&output));
+            assert!(output.status.success(), "{arguments:?}: {}", printed(&output));
         }
         // Without a file of cases it is said how one begins; with the documented one it passes.
         let test = ["policy", "test"];
         let output = verb(&at, &test);
-        let text = said(&output);
+        let text = printed(&output);
         assert!(!output.status.success() && text.contains("portcullis.test.yaml"), "{text}");
         assert!(text.contains("tests:\n  - name:") && text.contains("expect: deny"), "{text}");
         let policy = fs::read_to_string(root().join("docs/policy.md")).unwrap();
@@ -79,7 +75,7 @@ fn the_configuration_of_the_readme_starts_and_lets_an_agent_begin() {
         let (cases, _) = cases.split_once("```").unwrap();
         fs::write(at.join("portcullis.test.yaml"), cases).unwrap();
         let output = verb(&at, &test);
-        assert!(output.status.success(), "{}", said(&output));
+        assert!(output.status.success(), "{}", printed(&output));
         let mut command = Command::new(binary());
         command.args(["run"]).current_dir(&at);
         let gateway = Gateway::spawn_without_ops(command, folder, at.join("audit.jsonl"));
@@ -148,7 +144,7 @@ fn a_server_that_asks_over_a_process_that_callers_share_is_told_which_setting_is
     for (more, warned) in [("", true), (", sharing: perSession", false)] {
         Config::with(&server(more), "[up]").write(&file, &folder.path().join("audit.jsonl"));
         let output = verb(folder.path(), &["validate", "gateway.yaml"]);
-        let text = said(&output);
+        let text = printed(&output);
         assert!(output.status.success(), "{text}");
         assert_eq!(text.contains("write `sharing: perSession`"), warned, "{text}");
     }
@@ -161,7 +157,7 @@ fn a_hash_that_is_none_is_one_mistake() {
     let yaml = documented(&tickets, &files).replace(HASH, "0f5b...");
     fs::write(folder.path().join("gateway.yaml"), yaml).unwrap();
     let output = verb(folder.path(), &["validate", "gateway.yaml"]);
-    let text = said(&output);
+    let text = printed(&output);
     assert_eq!(output.status.code(), Some(3), "{text}");
     assert!(text.contains("not a SHA-256 in hexadecimal") && text.contains("1 problem;"), "{text}");
 }
@@ -176,7 +172,7 @@ fn a_proposal_of_nothing_is_not_to_be_approved() {
     let mut config = Config::with(&server, "[up]");
     config.pins = format!("{{file: '{}'}}", folder.path().join("lock").display());
     let output = config.tried(&["pin"]);
-    let text = said(&output);
+    let text = printed(&output);
     assert!(!output.status.success() && text.contains("0 proposed"), "{text}");
     assert!(!text.contains("pin approve"), "{text}");
     assert!(text.contains("nothing is there to be approved"), "{text}");
@@ -198,7 +194,7 @@ fn a_rule_that_forbids_what_is_in_a_folder_and_not_the_folder_is_remarked() {
     ] {
         let config = Config::with(&format!("- {{name: up, url: '{}'}}", server.url()), "[up]");
         let output = config.policy(&rules(resources)).tried(&["policy", "lint"]);
-        let text = said(&output);
+        let text = printed(&output);
         let told = text.contains("beside") && text.contains("`file:///srv/secret` itself");
         assert_eq!(told, remarked, "{text}");
     }
@@ -212,9 +208,12 @@ fn a_gateway_that_runs_as_root_says_that_it_should_not() {
     let config = Config::with(&format!("- {{name: up, url: '{}'}}", server.url()), "[up]");
     let folder = Folder::new();
     config.write(&folder.path().join("gateway.yaml"), &folder.path().join("audit.jsonl"));
-    let text = said(&verb(folder.path(), &["validate", "gateway.yaml"]));
+    let text = printed(&verb(folder.path(), &["validate", "gateway.yaml"]));
     assert_eq!(text.contains("do not run it as root"), is_root, "{text}");
     let gateway = config.start();
+    if is_root {
+        gateway.says("do not run it as root");
+    }
     let log = gateway.said();
     assert_eq!(log.matches("do not run it as root").count(), usize::from(is_root), "{log}");
 }

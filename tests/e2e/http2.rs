@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, Mutex};
 
-use e2e::client::{Client, get, until};
+use e2e::client::{Client, until};
 use e2e::gateway::{ANA, Config, Gateway};
 use e2e::http2::{
     END_HEADERS, END_STREAM, Front, Wire, agreed, ask, frame, kind, packed, server, tunnel,
@@ -557,7 +557,7 @@ fn a_client_that_floods_its_connection_loses_it_and_others_are_served() {
     assert!(records < 1000 + count, "{records} records");
     assert!(server.tool_calls().len() <= 400 + count);
     eventually("the count", || {
-        let metrics = get(secure.gateway.ops.unwrap(), "/metrics").body;
+        let metrics = secure.gateway.metrics_now();
         let ended = metrics.split("\nportcullis_http2_floods_total ").nth(1).unwrap();
         (ended.lines().next().unwrap().trim().parse() == Ok(count)).then_some(())
     });

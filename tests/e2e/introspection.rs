@@ -235,7 +235,7 @@ fn a_client_is_never_the_user_of_the_same_name() {
             ("a token of the client", "itself", false),
         ] {
             for (gateway, permitted) in [(&users, is_user), (&clients, !is_user)] {
-                let caller = Client::connect(gateway.address, "/mcp", era, Some(token));
+                let caller = gateway.client(era, token);
                 let answer = caller.call("echo", &json!({}));
                 assert_eq!(answer.code() == 0, permitted, "{what}: {answer:?}");
                 let named = if is_user { "corp/ana" } else { "service:corp/ana" };
@@ -346,7 +346,7 @@ fn what_an_issuer_has_said_outlives_a_change_that_has_nothing_to_do_with_it() {
         assert_eq!(with(&gateway, era, "opaque"), (503, "token-unavailable".to_owned()));
         let (status, _) = with(&gateway, era, &signed);
         assert_eq!(status, 200);
-        let caller = Client::connect(gateway.address, "/mcp", era, Some(&signed));
+        let caller = gateway.client(era, &signed);
         assert_ne!(caller.call("echo", &json!({})).code(), 0, "it has no groups any more");
         // And keys from elsewhere are other keys.
         let mut elsewhere = claims.clone();

@@ -526,8 +526,7 @@ fn what_somebody_else_appends_to_the_log_is_on_record_and_swallows_no_record() {
             file.write_all(text.as_bytes()).unwrap();
             assert_eq!(ana.call("read", &json!({})).status, 200);
             gateway.says("audit_file_foreign");
-            let metrics = get(gateway.ops.unwrap(), "/metrics").body;
-            assert!(metrics.contains("portcullis_audit_files_foreign_total 1\n"), "{metrics}");
+            gateway.measures("portcullis_audit_files_foreign_total 1");
             assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
             gateway.terminate();
             assert_eq!(gateway.ended(), Some(0));
@@ -565,8 +564,7 @@ fn a_log_that_is_removed_while_it_is_written_goes_on_in_a_new_file_that_says_so(
         assert_eq!((&lost["sink"], &lost["from"]), (&json!("file"), &json!(0)));
         assert!(lost["to"].as_u64().unwrap() + 1 >= before as u64, "{lost}");
         assert!(lost["what"].as_str().unwrap().contains("removed"), "{lost}");
-        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
-        assert!(metrics.contains("portcullis_audit_files_lost_total 1\n"), "{metrics}");
+        gateway.measures("portcullis_audit_files_lost_total 1");
         gateway.says("audit_file_lost");
         assert_eq!(ana.call("read", &json!({})).status, 200);
         assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
@@ -603,7 +601,9 @@ fn while_the_log_is_gone_and_cannot_be_begun_anew_nothing_is_done() {
         fs::create_dir(&place).unwrap();
         eventually("readiness", || (ready() == 200).then_some(()));
         assert_eq!(ana.call("read", &json!({})).status, 200);
-        assert!(gateway.log().iter().any(|record| record["event"] == "lost"));
+        eventually("the loss to be on record", || {
+            gateway.log().iter().any(|record| record["event"] == "lost").then_some(())
+        });
     }
 }
 
@@ -659,7 +659,7 @@ fn checkpoints_reach_their_file_while_the_gateway_runs_and_none_is_lost() {
     drop(reader);
     // Whoever keeps them is away: calls go on, and it is shown.
     let late = || {
-        let text = get(gateway.ops.unwrap(), "/metrics").body;
+        let text = gateway.metrics_now();
         !text.contains("portcullis_audit_checkpoints_late_bytes 0\n")
     };
     eventually("a checkpoint to be late", || {
@@ -734,8 +734,7 @@ fn a_file_of_checkpoints_that_is_removed_or_cut_is_begun_anew_and_still_proves_t
         assert_eq!(lost["sink"], "checkpoints", "{lost}");
         let what = if cut { "cut" } else { "removed" };
         assert!(lost["what"].as_str().unwrap().contains(what), "{lost}");
-        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
-        assert!(metrics.contains("portcullis_audit_files_lost_total 1\n"), "{metrics}");
+        gateway.measures("portcullis_audit_files_lost_total 1");
         gateway.says("audit_file_lost");
         assert_eq!(ana.call("read", &json!({})).status, 200);
         assert_eq!(get(gateway.ops.unwrap(), "/readyz").status, 200);
@@ -1102,7 +1101,7 @@ fn a_collector_that_is_down_stops_calls_or_costs_records_as_it_is_told() {
             std::thread::scope(|scope| {
                 let waits = scope.spawn(|| calls(&gateway, 20));
                 let before = eventually("the spool to be full", || {
-                    let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+                    let metrics = gateway.metrics_now();
                     let line =
                         metrics.lines().find(|l| l.starts_with("portcullis_audit_spool_bytes "));
                     let held: u64 = line?.rsplit_once(' ')?.1.parse().ok()?;

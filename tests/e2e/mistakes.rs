@@ -4,7 +4,7 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use e2e::gateway::{Folder, binary};
+use e2e::gateway::{Folder, binary, printed};
 use serde_json::Value;
 
 /// A configuration without a mistake.
@@ -182,10 +182,6 @@ fn portcullis(folder: &Folder, arguments: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn both(output: &Output) -> String {
-    [&*output.stdout, &*output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
-}
-
 fn write(folder: &Folder, text: &str) {
     fs::write(folder.path().join("portcullis.yaml"), text).unwrap();
 }
@@ -202,7 +198,7 @@ fn each_mistake_is_shown_with_its_place_its_cause_and_its_remedy() {
     let folder = Folder::new();
     write(&folder, GOOD);
     let good = portcullis(&folder, &["validate"]);
-    assert_eq!(good.status.code(), Some(0), "{}", both(&good));
+    assert_eq!(good.status.code(), Some(0), "{}", printed(&good));
     for Mistake { edits, at, message, help } in MISTAKES {
         let mut text = GOOD.to_owned();
         for (from, to) in edits {
@@ -212,7 +208,7 @@ fn each_mistake_is_shown_with_its_place_its_cause_and_its_remedy() {
         write(&folder, &text);
         let (line, column) = place(&text, at);
         let json = portcullis(&folder, &["validate", "--format", "json"]);
-        assert_eq!(json.status.code(), Some(3), "{at}: {}", both(&json));
+        assert_eq!(json.status.code(), Some(3), "{at}: {}", printed(&json));
         #[expect(clippy::disallowed_methods, reason = "our own output")]
         let found: Value = serde_json::from_slice(&json.stdout).unwrap();
         let expected = serde_json::json!([{ "file": "portcullis.yaml", "line": line, "column": column,
@@ -220,7 +216,7 @@ fn each_mistake_is_shown_with_its_place_its_cause_and_its_remedy() {
         assert_eq!(found, expected, "{at}");
         let human = portcullis(&folder, &["validate"]);
         assert_eq!(human.status.code(), Some(3));
-        let said = both(&human);
+        let said = printed(&human);
         for part in [
             format!("error: {message}\n"),
             format!("--> portcullis.yaml:{line}:{column}\n"),
@@ -269,7 +265,7 @@ fn a_secret_in_a_file_is_in_nothing_that_is_said() {
             &["doctor", "--timeout", "1s"],
         ] {
             let output = portcullis(&folder, arguments);
-            let said = both(&output);
+            let said = printed(&output);
             assert!(
                 !output.status.success() && !said.contains(SECRET),
                 "{to} {arguments:?}\n{said}"
@@ -295,7 +291,7 @@ fn the_file_of_a_client_is_told_from_a_configuration() {
         fs::write(folder.path().join("mcp.json"), &text).unwrap();
         let output = portcullis(&folder, &["validate", "mcp.json"]);
         assert_eq!(output.status.code(), Some(3));
-        let said = both(&output);
+        let said = printed(&output);
         let (line, column) = place(&text, at);
         for part in [
             "error: this is the file of an MCP client, and not a configuration of the gateway\n"
@@ -322,7 +318,7 @@ fn what_is_no_lockfile_is_shown_by_validate_with_its_line() {
     ] {
         fs::write(folder.path().join("portcullis.lock"), text).unwrap();
         let human = portcullis(&folder, &["validate"]);
-        let said = both(&human);
+        let said = printed(&human);
         assert_eq!(human.status.code(), Some(3), "{said}");
         for part in
             [message, &format!("portcullis.lock:{place}"), "or remove it and run `portcullis pin`"]
@@ -355,7 +351,7 @@ fn a_program_that_is_not_there_is_said_by_validate() {
         let output = portcullis(&folder, &["validate"]);
         // What runs it may be installed later.
         assert_eq!(output.status.code(), Some(0));
-        let all = both(&output);
+        let all = printed(&output);
         assert!(all.contains("warning: ") && all.contains(said), "{said}\nis not in\n{all}");
     }
 }
@@ -372,14 +368,14 @@ fn an_outcome_that_there_is_not_is_refused_with_those_that_there_are() {
     };
     let refused = query("deny");
     assert_eq!(refused.status.code(), Some(2));
-    let said = both(&refused);
+    let said = printed(&refused);
     for outcome in
         ["answered", "tool-error", "server-error", "denied", "refused", "failed", "cancelled"]
     {
         assert!(said.contains(outcome), "{outcome}: {said}");
         assert!(query(outcome).status.success(), "{outcome}");
     }
-    let found = both(&query("denied"));
+    let found = printed(&query("denied"));
     assert!(found.contains("(arguments; input-schema at `/n`: must be an integer)"), "{found}");
 }
 
@@ -388,8 +384,8 @@ fn sections_that_are_written_empty_are_shown_with_what_counts_in_them() {
     let folder = Folder::new();
     write(&folder, &GOOD.replace("audit:\n", "pins: {}\nlimits: {}\naudit:\n"));
     let shown = portcullis(&folder, &["config", "show", "--effective"]);
-    assert!(shown.status.success(), "{}", both(&shown));
-    let text = both(&shown);
+    assert!(shown.status.success(), "{}", printed(&shown));
+    let text = printed(&shown);
     for part in [
         "\npins:\n  drift:  # default\n",
         "\n  mode: enforce  # default\n",
@@ -398,6 +394,6 @@ fn sections_that_are_written_empty_are_shown_with_what_counts_in_them() {
     ] {
         assert!(text.contains(part), "{part}\nis not in\n{text}");
     }
-    let plain = both(&portcullis(&folder, &["config", "show"]));
+    let plain = printed(&portcullis(&folder, &["config", "show"]));
     assert!(plain.contains("pins: {}\nlimits: {}\n"), "{plain}");
 }

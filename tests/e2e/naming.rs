@@ -43,9 +43,7 @@ fn calls(client: &Client, tool: &str) -> Value {
 }
 
 fn uris(client: &Client) -> Vec<String> {
-    let answer = client.ask("resources/list", json!({})).json();
-    let all = answer["result"]["resources"].as_array().unwrap_or_else(|| panic!("{answer}"));
-    all.iter().map(|one| one["uri"].as_str().unwrap().to_owned()).collect()
+    client.ask("resources/list", json!({})).listed("resources", "uri")
 }
 
 fn reads(client: &Client, uri: &str) -> Value {
@@ -147,7 +145,7 @@ fn names_in_force_are_said_at_the_start_and_by_the_verbs() {
     validate.args(["validate", "--elsewhere"]).arg(&file);
     let validate = String::from_utf8(e2e::gateway::fed(validate, "").stderr).unwrap();
     let (show, plan) = (verb(&["config", "show"]), verb(&["run", "--dry-run"]));
-    let log = gateway.said();
+    let log = gateway.says("route /mcp: tools of `two` are named");
     for said in [log, validate, show, plan] {
         for what in [
             "route /mcp: tools of `one` keep their names",

@@ -176,7 +176,7 @@ fn liveness_is_green_while_clients_are_served() {
             over.store(true, Ordering::Release);
             assert!(red.is_empty(), "{red:?}");
         });
-        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics();
         assert!(metrics.contains("portcullis_workers_stalled 0"), "{metrics}");
         assert!(metrics.contains("portcullis_worker_stalls_total 0"), "{metrics}");
     }

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use e2e::client::{Client, get};
+use e2e::client::Client;
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Call, Server, tool};
 use e2e::{ERAS, Era, eventually};
@@ -17,10 +17,10 @@ const OPEN: &str = "rules:\n- {id: open, effect: allow, principals: ['*'], serve
 /// Every call asks again what there is.
 const FRESH: &str = "catalogAge: 1ms";
 
-type State = Arc<Mutex<Value>>;
+pub(crate) type State = Arc<Mutex<Value>>;
 
 /// A server that offers what `state` says at the moment.
-fn server(era: Era, state: &State) -> Server {
+pub(crate) fn server(era: Era, state: &State) -> Server {
     let state = Arc::clone(state);
     let done = json!({ "resultType": "complete", "content": [], "messages": [], "contents": [] });
     Server::shifting(era, move |_| state.lock().unwrap().clone(), move |_| done.clone())
@@ -30,11 +30,12 @@ fn config(server: &Server) -> Config {
     Config::of(&server.url()).policy(OPEN).limits(FRESH)
 }
 
-fn lockfile(folder: &Folder) -> PathBuf {
+pub(crate) fn lockfile(folder: &Folder) -> PathBuf {
     folder.path().join("portcullis.lock")
 }
 
-fn events(gateway: &Gateway, containing: &str) -> Vec<String> {
+/// What is on record of definitions, where it contains this.
+pub(crate) fn events(gateway: &Gateway, containing: &str) -> Vec<String> {
     let records = gateway.records().into_iter().filter(|record| record["event"] == "definition");
     let what = records.map(|record| record["what"].as_str().unwrap().to_owned());
     what.filter(|what| what.contains(containing)).collect()
@@ -280,7 +281,7 @@ fn nothing_is_trusted_until_somebody_approves_it() {
         fs::write(&lock, altered).unwrap();
         shown(&[]);
         let usable = || {
-            let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+            let metrics = gateway.metrics();
             let pins = "portcullis_pins{server=\"up\",state=\"approved\"} 1";
             assert_eq!(metrics.contains(pins), metrics.contains("portcullis_lockfile_usable 1"));
             metrics.contains("portcullis_lockfile_usable 1")

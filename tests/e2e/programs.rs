@@ -10,7 +10,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
 
-use e2e::client::{Client, get, raw, until};
+use e2e::client::{Client, raw, until};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, binary, root};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -118,7 +118,8 @@ fn one_caller_does_not_take_the_processes_of_others() {
             client
         });
         echo(&clients[2], "still mine");
-        eventually("the first has ended", || (gateway.children().len() == 3).then_some(()));
+        // The first has ended.
+        processes(&gateway, 3);
         // Somebody else has room.
         let bob = gateway.client(era, BOB);
         echo(&bob, "another's");
@@ -285,6 +286,12 @@ fn a_program_that_speaks_both_eras_asks_legacy_clients_in_their_own_era() {
     }
 }
 
+/// Waits until so many programs run: one may just begin, or end.
+fn processes(gateway: &Gateway, count: usize) {
+    let what = format!("{count} processes");
+    eventually(&what, || (gateway.children().len() == count).then_some(()));
+}
+
 #[test]
 fn only_a_session_that_can_be_asked_has_a_process_of_its_own() {
     let gateway = dual("").start();
@@ -293,16 +300,17 @@ fn only_a_session_that_can_be_asked_has_a_process_of_its_own() {
     let roots = json!({ "roots": {} });
     let roots = Client::able(gateway.address, "/mcp", Era::Legacy, Some(ANA), &roots);
     assert_eq!(roots.tools(), ["ask"]);
-    assert_eq!(gateway.children().len(), 1, "nobody here can be asked for a form");
+    // Nobody here can be asked for a form.
+    processes(&gateway, 1);
     let client = able(&gateway, Era::Legacy, ANA);
     assert_eq!(client.tools(), ["ask"]);
-    assert_eq!(gateway.children().len(), 2);
+    processes(&gateway, 2);
     // Where it is said that all share one, they do, and nobody is asked.
     let gateway = dual(", sharing: shared").start();
     let client = able(&gateway, Era::Legacy, ANA);
     let refused = client.call("ask", &json!({})).json();
     assert!(!refused.to_string().contains("accept"), "{refused}");
-    assert_eq!(gateway.children().len(), 1);
+    processes(&gateway, 1);
 }
 
 #[test]
@@ -345,7 +353,7 @@ fn a_program_cannot_flood_the_log_nor_write_secrets_into_it() {
         let answer = ana.call("echo", &json!({ "text": "x" })).json();
         assert_eq!(answer["result"]["content"][0]["text"], "x", "{answer}");
         let suppressed = eventually("it is counted", || {
-            let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+            let metrics = gateway.metrics_now();
             let line = "portcullis_upstream_log_suppressed_total{server=\"up\"} ";
             let count = metrics.lines().find_map(|known| known.strip_prefix(line))?;
             count.parse::<u64>().ok().filter(|count| *count > 9000)

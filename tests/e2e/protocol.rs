@@ -9,11 +9,6 @@ use e2e::server::{Server, tool};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
 
-fn names(answer: &Value, list: &str, key: &str) -> Vec<String> {
-    let items = answer["result"][list].as_array().unwrap_or_else(|| panic!("{answer}"));
-    items.iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
-}
-
 fn offers() -> Value {
     json!({
         "tools": [tool("work")],
@@ -45,9 +40,8 @@ fn prompts_resources_and_completions_follow_the_rules() {
         for client_era in ERAS {
             let gateway = Config::of(&server.url()).policy(RULES).start();
             let ana = gateway.client(client_era, ANA);
-            let list = |method: &str, list: &str, key: &str| {
-                names(&ana.ask(method, json!({})).json(), list, key)
-            };
+            let list =
+                |method: &str, list: &str, key: &str| ana.ask(method, json!({})).listed(list, key);
             assert_eq!(list("prompts/list", "prompts", "name"), ["greet"]);
             assert_eq!(list("resources/list", "resources", "uri"), ["file:///open/a"]);
             let templates = list("resources/templates/list", "resourceTemplates", "uriTemplate");
@@ -218,16 +212,17 @@ fn a_list_that_is_fresh_is_had_from_memory_and_a_private_one_by_its_caller_alone
         );
         config.limits = "catalogAge: 1ms".into();
         let gateway = config.start();
-        gateway_has_greeted(&gateway);
+        gateway.has_read(1);
         let before = server.count("tools/list");
         for key in [ANA, BOB] {
             for era in ERAS {
                 let client = gateway.client(era, key);
-                let capabilities = client.ask("tools/list", json!({})).json();
-                assert_eq!(names(&capabilities, "tools", "name"), ["work"]);
+                let list = client.ask("tools/list", json!({}));
+                assert_eq!(list.listed("tools", "name"), ["work"]);
+                let list = list.json();
                 if era == Era::Modern {
-                    assert_eq!(capabilities["result"]["cacheScope"], "private");
-                    assert_eq!(capabilities["result"]["ttlMs"], 600_000);
+                    assert_eq!(list["result"]["cacheScope"], "private");
+                    assert_eq!(list["result"]["ttlMs"], 600_000);
                 }
                 for _ in 0..3 {
                     assert_eq!(client.tools(), ["work"]);
@@ -240,10 +235,6 @@ fn a_list_that_is_fresh_is_had_from_memory_and_a_private_one_by_its_caller_alone
         let expected = if for_two == 1 { 0..=0 } else { 2..=4 };
         assert!(expected.contains(&asked), "{scope}: {asked}");
     }
-}
-
-fn gateway_has_greeted(gateway: &e2e::gateway::Gateway) {
-    gateway.says("catalogue read");
 }
 
 #[test]
@@ -386,7 +377,7 @@ fn a_client_that_takes_nothing_is_given_up() {
     }
     assert!(sent > 0);
     e2e::eventually("the connection is given up", || {
-        let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics_now();
         metrics.contains("portcullis_connections 0").then_some(())
     });
 }

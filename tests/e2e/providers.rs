@@ -4,7 +4,6 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use e2e::client::get;
 use e2e::gateway::{Config, Folder, Gateway, binary, fed, root};
 use e2e::issuer::{Issuer, Key, RESOURCE, now};
 use e2e::server::{Server, ok};
@@ -139,13 +138,8 @@ fn refused(
     }
 }
 
-/// A server that was greeted, so that what it gets later is from callers.
-fn greeted() -> Server {
+fn server() -> Server {
     Server::echo(Era::Modern, &["echo"])
-}
-
-fn await_greeting(server: &Server) {
-    e2e::eventually("the greeting", || (server.count("tools/list") > 0).then_some(()));
 }
 
 #[test]
@@ -157,11 +151,11 @@ fn the_recipes_take_tokens_of_their_shape_and_no_others() {
 }
 
 fn keycloak() {
-    let (server, provider) = (greeted(), Provider::new(json!({ "typ": "JWT" })));
+    let (server, provider) = (server(), Provider::new(json!({ "typ": "JWT" })));
     let issuer = provider.identifier("/realms/corp");
     let config = provider.gateway("Keycloak", &["https://keycloak.example.com"], &server);
     let gateway = config.start();
-    await_greeting(&server);
+    gateway.has_read(1);
     let claims = json!({
         "exp": now() + 300, "iat": now(), "auth_time": now() - 5, "jti": "onrtac:5d4b3a2f-6f5d",
         "iss": issuer, "aud": [RESOURCE, "account"], "sub": "3f2c7a54-9d1e-4b8e-8a53-0f7ce1c3a9b0",
@@ -208,12 +202,12 @@ fn keycloak() {
 fn entra() {
     const TENANT: &str = "11111111-2222-3333-4444-555555555555";
     const API: &str = "66666666-7777-8888-9999-000000000000";
-    let (server, provider) = (greeted(), Provider::new(json!({ "typ": "JWT", "x5t": "r1" })));
+    let (server, provider) = (server(), Provider::new(json!({ "typ": "JWT", "x5t": "r1" })));
     let two = provider.identifier(&format!("/{TENANT}/v2.0"));
     let one = provider.identifier(&format!("/{TENANT}/"));
     let hosts = ["https://login.microsoftonline.com", "https://sts.windows.net"];
     let gateway = provider.gateway("Entra ID", &hosts, &server).start();
-    await_greeting(&server);
+    gateway.has_read(1);
     let common = json!({
         "iat": now(), "nbf": now(), "exp": now() + 5100, "oid": "aaaa-1", "sub": "pairwise-1",
         "tid": TENANT, "uti": "kq", "rh": "0.AX", "scp": "mcp files.read", "roles": ["Agent"],
@@ -274,11 +268,11 @@ fn entra() {
 }
 
 fn okta() {
-    let (server, provider) = (greeted(), Provider::new(json!({})));
+    let (server, provider) = (server(), Provider::new(json!({})));
     let issuer = provider.identifier("/oauth2/default");
     let config = provider.gateway("Okta", &["https://corp.okta.example.com"], &server);
     let gateway = config.start();
-    await_greeting(&server);
+    gateway.has_read(1);
     let claims = json!({
         "ver": 1, "jti": "AT.0mP4JKAZX1iACIT4vbEDF7LpvDVjxypPMf0D7uX39RE", "iss": issuer,
         "aud": "api://default", "iat": now(), "exp": now() + 3600, "cid": "0oabucvy", "uid": "00ujmk",
@@ -321,11 +315,11 @@ fn okta() {
 
 fn auth0() {
     const GROUPS: &str = "https://mcp.example.com/groups";
-    let (server, provider) = (greeted(), Provider::new(json!({ "typ": "JWT" })));
+    let (server, provider) = (server(), Provider::new(json!({ "typ": "JWT" })));
     let issuer = provider.identifier("/");
     let config = provider.gateway("Auth0", &["https://corp.auth0.example.com"], &server);
     let gateway = config.start();
-    await_greeting(&server);
+    gateway.has_read(1);
     let information = format!("{issuer}userinfo");
     let claims = json!({
         GROUPS: ["dev", "on call"], "iss": issuer, "sub": "auth0|5f7c8ec7c33c6c004bbafe82",
@@ -373,7 +367,7 @@ fn auth0() {
 
 #[test]
 fn the_operator_is_told_which_check_failed_and_the_caller_is_not() {
-    let (server, issuer, folder) = (greeted(), Issuer::start(), Folder::new());
+    let (server, issuer, folder) = (server(), Issuer::start(), Folder::new());
     let (file, audit) = (folder.path().join("gateway.yaml"), folder.path().join("audit.jsonl"));
     believing(&server, &issuer.item("corp", "")).write(&file, &audit);
     let mut command = Command::new(binary());
@@ -409,7 +403,7 @@ fn the_operator_is_told_which_check_failed_and_the_caller_is_not() {
             assert_eq!(body(&answer.3), body(&same[0].3), "{answer:?}");
         }
     }
-    let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+    let metrics = gateway.metrics();
     for (detail, _) in &tokens {
         let line = format!("portcullis_credentials_refused_total{{detail=\"{detail}\"}} 2");
         assert!(metrics.contains(&line), "{line}: {metrics}");
@@ -435,7 +429,7 @@ fn said(output: &Output) -> (Option<i32>, String, String) {
 
 #[test]
 fn a_token_is_inspected_check_by_check_as_the_gateway_would() {
-    let (server, issuer, folder) = (greeted(), Issuer::start(), Folder::new());
+    let (server, issuer, folder) = (server(), Issuer::start(), Folder::new());
     let config = believing(&server, &issuer.item("corp", ""));
     let gateway = config.start();
     let claims = issuer.claims("alice");

@@ -4,11 +4,11 @@ use std::fs;
 use std::process::Output;
 
 use e2e::client::{Client, get};
-use e2e::gateway::{ANA, BOB, Config, Folder};
+use e2e::gateway::{ANA, BOB, Config, Folder, json_of, printed};
 use e2e::issuer::Issuer;
 use e2e::server::{Server, tool};
 use e2e::{ERAS, eventually};
-use serde_json::{Value, json};
+use serde_json::json;
 
 use crate::tokens::{believing, knock};
 
@@ -22,14 +22,6 @@ rules:
 - {id: small, effect: forbid, principals: ['*'], servers: ['*'], tools: [argued], when: arguments.n > 5, contact: sums}";
 
 const TOOLS: [&str; 4] = ["read_file", "read_secret", "drop", "argued"];
-
-fn json_of(output: &Output) -> Value {
-    String::from_utf8_lossy(&output.stdout).parse().unwrap_or_default()
-}
-
-fn said(output: &Output) -> String {
-    [&output.stdout[..], &output.stderr[..]].map(String::from_utf8_lossy).concat()
-}
 
 /// What `policy explain` says of a call of a tool of the server `up`.
 fn explain(config: &Config, principal: &str, tool: &str, more: &[&str]) -> Output {
@@ -97,7 +89,7 @@ fn what_is_explained_is_what_is_decided() {
             }
         }
         let explained = explain(&config, "ana", "drop", &[]);
-        let text = said(&explained);
+        let text = printed(&explained);
         for line in [
             "denied: forbidden (rule `frozen`)",
             "caller      ana (dev)",
@@ -112,7 +104,7 @@ fn what_is_explained_is_what_is_decided() {
         }
         // Of what nobody knows it is said that nobody knows it.
         let explained = explain(&config, "ana", "unheard", &[]);
-        assert!(said(&explained).contains("not in the lockfile: taken to be offered"));
+        assert!(printed(&explained).contains("not in the lockfile: taken to be offered"));
     }
 }
 
@@ -137,21 +129,21 @@ fn cases_are_decided_and_mistakes_in_them_are_shown() {
 ";
     let output = tested(good);
     assert!(
-        output.status.success() && said(&output).contains("7 passed, 0 failed"),
+        output.status.success() && printed(&output).contains("7 passed, 0 failed"),
         "{}",
-        said(&output)
+        printed(&output)
     );
     assert!(
-        said(&output).contains("no case is decided by: ana-drops, frozen"),
+        printed(&output).contains("no case is decided by: ana-drops, frozen"),
         "{}",
-        said(&output)
+        printed(&output)
     );
     let output = tested(&good.replace(
         "tool: read_file, expect: allow, rule: dev-reads",
         "tool: read_file, expect: deny",
     ));
     assert_eq!(output.status.code(), Some(5));
-    let text = said(&output);
+    let text = printed(&output);
     assert!(text.contains("FAILED  developers read\n        it should be denied; it is allowed by rule `dev-reads`"), "{text}");
     for (bad, place, what) in [
         (
@@ -186,7 +178,7 @@ fn cases_are_decided_and_mistakes_in_them_are_shown() {
         ),
     ] {
         let output = tested(bad);
-        let text = said(&output);
+        let text = printed(&output);
         assert_eq!(output.status.code(), Some(3), "{text}");
         assert!(text.contains(what) && text.contains(&format!("cases.yaml:{place}")), "{text}");
     }
@@ -214,8 +206,8 @@ fn what_another_policy_would_change_is_known_before() {
     let log = gateway.audit().to_str().unwrap().to_owned();
     let same = Config::of(&server.url()).policy(RULES);
     let output = same.tried(&["policy", "simulate", "--strict", "--against", &log]);
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("0 would come out otherwise"), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
+    assert!(printed(&output).contains("0 would come out otherwise"), "{}", printed(&output));
     // Bob may no longer read, and ana may drop.
     let other = RULES
         .replace("tools: [argued, read_file]", "tools: [argued]")
@@ -247,11 +239,11 @@ fn what_another_policy_would_change_is_known_before() {
     let output = same.tried(&["policy", "lint", "--against", &log]);
     assert_eq!(output.status.code(), Some(6));
     assert!(
-        said(&output).contains("unused    rule `ana-drops`: it has decided nothing since "),
+        printed(&output).contains("unused    rule `ana-drops`: it has decided nothing since "),
         "{}",
-        said(&output)
+        printed(&output)
     );
-    assert!(!said(&output).contains("`dev-reads`"), "{}", said(&output));
+    assert!(!printed(&output).contains("`dev-reads`"), "{}", printed(&output));
 }
 
 #[test]
@@ -272,7 +264,7 @@ fn rules_are_looked_over() {
         "idle      rule `typo`: `raed_file` is nothing that these servers offer",
         "inactive  rule `tried`: it does not act",
     ] {
-        assert!(said(&output).contains(line), "{line}\n{}", said(&output));
+        assert!(printed(&output).contains(line), "{line}\n{}", printed(&output));
     }
     let all = ["broad", "covered", "idle", "inactive"].map(|code| ["--allow", code]);
     let arguments: Vec<&str> =
@@ -316,8 +308,12 @@ fn callers_by_token_lists_and_the_self_test_are_decided_as_they_were() {
     );
     let other = believing(&server, &issuer.item("corp", "")).policy(&other);
     let output = other.tried(&["policy", "simulate", "--strict", "--against", &log]);
-    assert_eq!(output.status.code(), Some(5), "{}", said(&output));
-    assert!(said(&output).contains("would denied: forbidden (rule `no`)"), "{}", said(&output));
+    assert_eq!(output.status.code(), Some(5), "{}", printed(&output));
+    assert!(
+        printed(&output).contains("would denied: forbidden (rule `no`)"),
+        "{}",
+        printed(&output)
+    );
 }
 
 #[test]
@@ -330,12 +326,12 @@ fn what_is_revoked_is_explained_as_such() {
     let explain = ["policy", "explain", "--principal", "ana", "--server", "up", "--tool", "echo"];
     let output = config.tried(&explain);
     assert_eq!(output.status.code(), Some(5));
-    assert!(said(&output).contains("denied: revoked"), "{}", said(&output));
+    assert!(printed(&output).contains("denied: revoked"), "{}", printed(&output));
     // What is said of a caller beside what is known of it takes nothing away.
     fs::write(&file, "tools: []\n").unwrap();
     let mut more = explain.to_vec();
     more.extend(["--client", "agent"]);
     let output = config.tried(&more);
-    assert!(output.status.success(), "{}", said(&output));
-    assert!(said(&output).contains("ana (dev)"), "{}", said(&output));
+    assert!(output.status.success(), "{}", printed(&output));
+    assert!(printed(&output).contains("ana (dev)"), "{}", printed(&output));
 }

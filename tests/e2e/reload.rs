@@ -66,12 +66,6 @@ fn operator(gateway: &Gateway, method: &str, path: &str) -> Answer {
     raw(gateway.ops.unwrap(), text.as_bytes())
 }
 
-fn metric(gateway: &Gateway, name: &str) -> u64 {
-    let text = get(gateway.ops.unwrap(), "/metrics").body;
-    let line = text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-    line.rsplit_once(' ').unwrap().1.parse().unwrap()
-}
-
 #[test]
 fn a_configuration_that_was_opened_to_all_users_is_not_taken_until_it_is_closed() {
     use std::os::unix::fs::PermissionsExt as _;
@@ -88,7 +82,7 @@ fn a_configuration_that_was_opened_to_all_users_is_not_taken_until_it_is_closed(
         assert_eq!(ana.tools(), ["read"]);
         let usable = |wanted: u64| {
             eventually("the metric", || {
-                (metric(&gateway, "portcullis_config_usable ") == wanted).then_some(())
+                (gateway.metric_now("portcullis_config_usable") == wanted).then_some(())
             });
         };
         usable(1);
@@ -132,7 +126,7 @@ fn a_file_that_changes_is_in_force_and_one_that_is_wrong_changes_nothing() {
         let after = operator(&gateway, "GET", "/config").json();
         assert_ne!(after["appliedHash"], before["appliedHash"]);
         assert_eq!(gateway.last()["policy"], after["appliedHash"]);
-        assert_eq!(metric(&gateway, "portcullis_config_last_reload_successful"), 1);
+        assert_eq!(gateway.metric_now("portcullis_config_last_reload_successful"), 1);
         assert!(
             gateway
                 .records()
@@ -159,7 +153,7 @@ fn a_file_that_changes_is_in_force_and_one_that_is_wrong_changes_nothing() {
         fs::write(&file, "apiVersion: portcullis.dev/v1\nlisteners: 7\n").unwrap();
         gateway.hang_up();
         eventually("the refusal", || {
-            (metric(&gateway, "portcullis_config_last_reload_successful") == 0).then_some(())
+            (gateway.metric_now("portcullis_config_last_reload_successful") == 0).then_some(())
         });
         let status = operator(&gateway, "GET", "/config").json();
         assert_eq!(status["appliedHash"], after["appliedHash"]);
@@ -443,7 +437,7 @@ fn a_pipe_in_the_place_of_a_file_holds_nothing() {
     }
     gateway.hang_up();
     eventually("the complaint about the revocations", || {
-        (metric(&gateway, "portcullis_revocations_usable") == 0).then_some(())
+        (gateway.metric_now("portcullis_revocations_usable") == 0).then_some(())
     });
     let answer = operator(&gateway, "POST", "/reload");
     assert_eq!(answer.status, 422, "{}", answer.body);
@@ -459,7 +453,7 @@ fn a_pipe_in_the_place_of_a_file_holds_nothing() {
     read.write(&file, gateway.audit());
     eventually("the change", || (ana.tools() == ["write"]).then_some(()));
     eventually("the revocations", || {
-        (metric(&gateway, "portcullis_revocations_usable") == 1).then_some(())
+        (gateway.metric_now("portcullis_revocations_usable") == 1).then_some(())
     });
 }
 

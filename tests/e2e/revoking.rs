@@ -74,7 +74,7 @@ fn whoever_is_revoked_is_served_no_more() {
             assert_eq!(gateway.last()["reason"], "credential-revoked");
             assert_eq!(change(&gateway, "DELETE", "operator-secret", &body).status, 200);
         }
-        let client = Client::connect(gateway.address, "/mcp", era, Some(&alice));
+        let client = gateway.client(era, &alice);
         assert_eq!(client.tools(), ["echo", "other"]);
         revoke(&gateway, &json!({ "tools": ["up/other"] }));
         assert_eq!(client.tools(), ["echo"]);
@@ -154,7 +154,7 @@ fn streams_of_the_revoked_are_cut() {
             let (server, issuer, folder) =
                 (Server::echo(era, &["echo"]), Issuer::start(), Folder::new());
             let gateway = switchable(believing(&server, &issuer.item("corp", "")), &folder).start();
-            let alice = Client::connect(gateway.address, "/mcp", era, Some(&issuer.good("alice")));
+            let alice = gateway.client(era, &issuer.good("alice"));
             let mut stream = match era {
                 Era::Legacy => {
                     let mut stream = alice.stream(None);
@@ -177,8 +177,7 @@ fn streams_of_the_revoked_are_cut() {
             revoke(&gateway, &body);
             let took = until_last(&mut stream);
             assert!(took < SOON, "{what} {era:?}: {took:?}");
-            let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
-            assert!(metrics.contains("portcullis_streams_cut_total 1"), "{what}");
+            gateway.measures("portcullis_streams_cut_total 1");
         }
     }
 }
@@ -217,7 +216,7 @@ fn a_call_under_way_is_cut_with_its_tool() {
             false
         });
         let gateway = switchable(believing(&server, &issuer.item("corp", "")), &folder).start();
-        let alice = Client::connect(gateway.address, "/mcp", era, Some(&issuer.good("alice")));
+        let alice = gateway.client(era, &issuer.good("alice"));
         let params = json!({ "name": "slow", "arguments": {}, "_meta": { "io.modelcontextprotocol/logLevel": "info" } });
         let mut stream = TcpStream::connect(gateway.address).unwrap();
         stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
@@ -266,10 +265,10 @@ fn what_is_left_of_a_route_goes_on() {
         let servers =
             format!("- {{name: one, url: '{}'}}\n- {{name: two, url: '{}'}}", one.url(), two.url());
         let gateway = switchable(Config::with(&servers, "[one, two]"), &folder).start();
-        eventually("the greeting", || (one.count("tools/list") > 0).then_some(()));
+        gateway.has_read(2);
         revoke(&gateway, &json!({ "servers": ["one"] }));
         let before = one.calls().len();
-        let ana = Client::connect(gateway.address, "/mcp", era, Some(ANA));
+        let ana = gateway.client(era, ANA);
         assert_eq!(ana.tools(), ["two__echo"]);
         assert_eq!(ana.call("two__echo", &json!({})).status, 200);
         assert_eq!(ana.call("one__echo", &json!({})).code(), -32602);
@@ -291,7 +290,7 @@ fn what_is_left_of_a_route_goes_on() {
             }
         };
         until(&mut stream, "text/event-stream");
-        let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics();
         assert!(metrics.contains("portcullis_streams_cut_total 0"), "{era:?}");
         // Nothing is said to the one that was revoked.
         assert_eq!(one.calls().len(), before, "{era:?}");
@@ -341,7 +340,7 @@ fn a_stream_ends_with_its_token() {
         let gateway = believing(&server, &issuer.item("corp", "clockSkew: 1ms")).start();
         let mut claims = issuer.claims("alice");
         claims["exp"] = json!(e2e::issuer::now() + 3);
-        let alice = Client::connect(gateway.address, "/mcp", era, Some(&issuer.token(&claims)));
+        let alice = gateway.client(era, &issuer.token(&claims));
         let mut stream = match era {
             Era::Legacy => alice.stream(None),
             Era::Modern => {
@@ -455,13 +454,12 @@ fn the_file_is_beside_the_configuration_that_names_it() {
         let mut config = Config::of(&server.url());
         config.more = "revocations: {file: revoked.yaml}".to_owned();
         let gateway = config.start_at(&folder.path().join("gateway.yaml"));
-        let answer = Client::connect(gateway.address, "/mcp", Era::Modern, Some(ANA))
-            .ask("tools/list", json!({}));
+        let answer = gateway.client(Era::Modern, ANA).ask("tools/list", json!({}));
         assert_eq!(answer.status, 401);
         // One that cannot be read is seen until it can.
         let usable = |wanted: &str| {
             eventually(wanted, || {
-                let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+                let metrics = gateway.metrics_now();
                 metrics.contains(wanted).then_some(())
             });
         };
@@ -640,7 +638,7 @@ fn a_file_of_comments_and_a_file_that_is_gone_lift_nothing() {
         let usable = |wanted: u8| {
             let line = format!("portcullis_revocations_usable {wanted}");
             eventually(&line, || {
-                let metrics = e2e::client::get(gateway.ops.unwrap(), "/metrics").body;
+                let metrics = gateway.metrics_now();
                 metrics.contains(&line).then_some(())
             });
         };
@@ -710,7 +708,7 @@ fn everything_is_revoked_at_once_and_over_a_restart() {
         let ops = gateway.ops.unwrap();
         let ready = e2e::client::get(ops, "/readyz?verbose").body;
         assert!(ready.contains("everything is revoked"), "{ready}");
-        let metrics = e2e::client::get(ops, "/metrics").body;
+        let metrics = gateway.metrics_now();
         assert!(metrics.contains("portcullis_everything_revoked 1"), "{metrics}");
         let text = fs::read_to_string(&file).unwrap();
         drop(gateway);

@@ -34,18 +34,13 @@ fn token(issuer: &Issuer, scope: Value) -> String {
     issuer.token(&claims)
 }
 
-/// A client with a token, in a session if its era has them.
-fn client(gateway: &Gateway, era: Era, token: &str) -> Client {
-    Client::connect(gateway.address, "/mcp", era, Some(token))
-}
-
 #[test]
 fn a_token_with_too_few_scopes_is_told_all_that_are_needed() {
     for era in ERAS {
         let server = Server::echo(era, &["read", "write", "admin", "agent", "pay"]);
         let issuer = Issuer::start();
         let gateway = gateway(&server, &issuer);
-        let alice = client(&gateway, era, &token(&issuer, json!("mcp")));
+        let alice = gateway.client(era, &token(&issuer, json!("mcp")));
         // What a better token could have is shown; what none of the caller's could is not.
         assert_eq!(alice.tools(), ["read", "write", "agent", "pay"]);
         let calls = server.count("tools/call");
@@ -62,7 +57,7 @@ fn a_token_with_too_few_scopes_is_told_all_that_are_needed() {
             }
         }
         // AV-12: one of two is not enough, and both are named.
-        let half = client(&gateway, era, &token(&issuer, json!("files:read")));
+        let half = gateway.client(era, &token(&issuer, json!("files:read")));
         assert_eq!(half.call("read", &json!({})).status, 200);
         let answer = half.call("write", &json!({}));
         assert_eq!(answer.status, 403);
@@ -92,10 +87,10 @@ fn a_broad_scope_implies_narrow_ones() {
         let gateway = gateway(&server, &issuer);
         // AV-13
         for scope in ["files", "all", "files:write files:read", "mcp files"] {
-            let alice = client(&gateway, era, &token(&issuer, json!(scope)));
+            let alice = gateway.client(era, &token(&issuer, json!(scope)));
             assert_eq!(alice.call("write", &json!({})).status, 200, "{scope}");
         }
-        let all = client(&gateway, era, &token(&issuer, json!("all")));
+        let all = gateway.client(era, &token(&issuer, json!("all")));
         assert_eq!(all.call("pay", &json!({ "n": 1 })).status, 200);
     }
 }
@@ -116,7 +111,7 @@ fn scopes_are_compared_whole() {
             if first.status != 200 || era == Era::Modern {
                 return first.status;
             }
-            let alice = client(&gateway, era, header.strip_prefix("Bearer ").unwrap());
+            let alice = gateway.client(era, header.strip_prefix("Bearer ").unwrap());
             alice.call("read", &json!({})).status
         };
         for scope in [
@@ -169,7 +164,7 @@ fn rules_speak_of_what_a_token_says() {
         claims["groups"] = json!([]);
         claims["realm"] = json!({ "roles": ["admin", "user"] });
         claims["act"] = json!({ "sub": "broker", "act": { "sub": "portal" } });
-        let carol = client(&gateway, era, &issuer.token(&claims));
+        let carol = gateway.client(era, &issuer.token(&claims));
         assert_eq!(carol.tools(), ["admin", "agent", "acted"]);
         assert_eq!(carol.call("admin", &json!({})).status, 200);
         let record = gateway.last();
@@ -177,7 +172,7 @@ fn rules_speak_of_what_a_token_says() {
         claims["client_id"] = json!("other");
         claims["realm"] = json!({ "roles": "user" });
         claims["act"] = json!({ "sub": "portal" });
-        let other = client(&gateway, era, &issuer.token(&claims));
+        let other = gateway.client(era, &issuer.token(&claims));
         assert_eq!(other.call("agent", &json!({})).code(), -32602);
         for wrong in [json!("broker"), json!({ "act": {} }), json!([]), json!({ "sub": 7 })] {
             claims["act"] = wrong.clone();
@@ -202,10 +197,10 @@ fn keys_have_scopes_as_well_and_old_identities_stay() {
         config.authentication = "[oauth, apiKey]".to_owned();
         let gateway = config.start();
         // A key without scopes is told what is needed like any other credential.
-        let ana = client(&gateway, era, ANA);
+        let ana = gateway.client(era, ANA);
         assert_eq!(ana.call("read", &json!({})).status, 403);
         assert_eq!(gateway.last()["principal"], "ana");
-        let alice = client(&gateway, era, &token(&issuer, json!("files:read")));
+        let alice = gateway.client(era, &token(&issuer, json!("files:read")));
         assert_eq!(alice.call("read", &json!({})).status, 200);
         let silent =
             Client::silent(gateway.address, "/mcp", era, &[("authorization", "Bearer neither")]);

@@ -5,7 +5,7 @@ use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
 use e2e::canary::{Side, watch};
-use e2e::client::{Answer, get, raw};
+use e2e::client::{Answer, raw};
 use e2e::gateway::{ANA, Config, Folder, Gateway};
 use e2e::server::{Call, Server};
 use e2e::{ERAS, Era, eventually};
@@ -61,12 +61,6 @@ fn shown(gateway: &Gateway, server: &Server, era: Era, name: &str) -> Option<Str
     header(server.tool_calls().last()?, name)
 }
 
-fn metric(gateway: &Gateway, name: &str) -> u64 {
-    let text = get(gateway.ops.unwrap(), "/metrics").body;
-    let line = text.lines().find(|line| line.starts_with(name)).unwrap().to_owned();
-    line.rsplit_once(' ').unwrap().1.parse().unwrap()
-}
-
 #[test]
 fn what_a_program_says_is_shown_to_the_server_and_a_rotation_is_taken_over() {
     for era in ERAS {
@@ -112,11 +106,11 @@ fn a_program_that_fails_later_leaves_the_older_value_for_a_while_and_then_none()
         let gateway = serving(&server, &format!("credential: {{header: {{{long}}}}}")).start();
         fs::remove_file(&speaker.value).unwrap();
         eventually("the failure", || {
-            (metric(&gateway, "portcullis_secrets_stale") == 1).then_some(())
+            (gateway.metric_now("portcullis_secrets_stale") == 1).then_some(())
         });
         let value = shown(&gateway, &server, era, "authorization");
         assert_eq!(value.as_deref(), Some("Bearer value-before-the-failure"));
-        assert!(metric(&gateway, "portcullis_secret_reads_total{result=\"failure\"}") > 0);
+        assert!(gateway.metric_now("portcullis_secret_reads_total{result=\"failure\"}") > 0);
         gateway.says("a secret could not be read again");
         speaker.say("value-after-the-failure");
         eventually("the recovery", || {
@@ -215,7 +209,7 @@ fn a_secret_in_a_file_is_taken_over_when_the_file_changes() {
         // One that is gone, or empty, changes nothing.
         fs::write(folder.path().join("two/token"), "").unwrap();
         eventually("the failure", || {
-            (metric(&gateway, "portcullis_secrets_stale") == 1).then_some(())
+            (gateway.metric_now("portcullis_secrets_stale") == 1).then_some(())
         });
         let value = shown(&gateway, &server, era, "authorization");
         assert_eq!(value.as_deref(), Some("Bearer second-token-in-a-file"));

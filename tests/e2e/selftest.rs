@@ -6,7 +6,7 @@ use std::net::TcpStream;
 use std::process::{Command, Output};
 
 use e2e::client::{Client, get, raw};
-use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary, json_of};
 use e2e::server::Server;
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -37,10 +37,6 @@ fn tested(gateway: &Gateway, config: &Config, more: &[&str]) -> Output {
     command.output().unwrap()
 }
 
-fn report(output: &Output) -> Value {
-    String::from_utf8_lossy(&output.stdout).parse().unwrap_or_default()
-}
-
 /// The attacks that were not stopped, nor let through as configured.
 fn bad(report: &Value) -> Vec<String> {
     let rows = report["attacks"].as_array().unwrap().iter();
@@ -59,12 +55,12 @@ fn everything_holds_as_it_is_configured_where_nothing_is() {
         let gateway = config.start();
         eventually("ready", || (get(gateway.ops.unwrap(), "/readyz").status == 200).then_some(()));
         let output = tested(&gateway, &config, &["--format", "json"]);
-        let shown = report(&output);
+        let shown = json_of(&output);
         assert_eq!(bad(&shown), [""; 0], "{shown}");
         assert!(output.status.success());
         assert!(shown["attacks"].as_array().unwrap().len() > 30, "{shown}");
         // Every control was asked, and that is counted.
-        let metrics = get(gateway.ops.unwrap(), "/metrics").body;
+        let metrics = gateway.metrics();
         for control in [
             "door",
             "authentication",
@@ -154,7 +150,7 @@ fn what_is_configured_out_is_missed() {
         }
         let gateway = config.start();
         let output = tested(&gateway, &config, &["--format", "json"]);
-        let shown = report(&output);
+        let shown = json_of(&output);
         assert_eq!(bad(&shown), missed, "{policy}: {shown}");
         assert_eq!(output.status.code(), Some(6));
         let ready = get(gateway.ops.unwrap(), "/readyz?verbose");
@@ -176,7 +172,7 @@ fn whoever_is_let_in_without_a_credential_is_noticed() {
     config.authentication = "[apiKey, anonymous]".to_owned();
     config.identity += "anonymous: {groups: [dev]}\n";
     let gateway = config.start();
-    let shown = report(&tested(&gateway, &config, &["--format", "json"]));
+    let shown = json_of(&tested(&gateway, &config, &["--format", "json"]));
     assert_eq!(bad(&shown), ["authentication/main"], "{shown}");
 }
 
@@ -222,7 +218,7 @@ fn what_others_say_and_do_makes_no_difference_to_it() {
         let mut stream = TcpStream::connect(gateway.address).unwrap();
         let half = "POST /mcp HTTP/1.1\r\nhost: localhost\r\ncontent-type: application/json\r\ncontent-length: 9\r\n\r\n{";
         stream.write_all(half.as_bytes()).unwrap();
-        let shown = report(&tested(&gateway, &config, &["--format", "json"]));
+        let shown = json_of(&tested(&gateway, &config, &["--format", "json"]));
         assert_eq!(bad(&shown), [""; 0], "{shown}");
         let asked = shown["attacks"].as_array().unwrap().iter();
         let asked = asked.clone().find(|row| row["name"] == "guardrails/asked").unwrap();

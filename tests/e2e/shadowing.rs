@@ -2,7 +2,7 @@
 
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
 use e2e::server::{Server, tool};
-use e2e::{ERAS, Era, eventually};
+use e2e::{ERAS, Era};
 use serde_json::{Value, json};
 
 const OPEN: &str =
@@ -27,15 +27,9 @@ fn start(bank: &Server, other: &Server, policy: &str) -> Gateway {
     let mut config = Config::with(&servers, "[bank, shop]").policy(policy);
     config.routes.push_str("\n- {path: /bank, servers: [bank]}\n- {path: /shop, servers: [shop]}");
     let gateway = config.start();
-    known(&gateway);
+    // What is compared is what was listed, and both were asked at the start.
+    gateway.has_read(2);
     gateway
-}
-
-/// What is compared is what was listed, and both were asked at the start.
-fn known(gateway: &Gateway) {
-    eventually("both catalogues", || {
-        (gateway.said().matches("catalogue read").count() == 2).then_some(())
-    });
 }
 
 fn on(gateway: &Gateway, path: &str, era: Era, key: &str) -> e2e::client::Client {
@@ -179,7 +173,7 @@ fn what_is_said_of_a_tool_that_no_route_offers_beside_it_withholds_nothing() {
             let mut config = Config::with(&servers, beside).policy(&format!("{off}\n{OPEN}"));
             config.routes.push_str("\n- {path: /shop, servers: [shop]}");
             let gateway = config.start();
-            known(&gateway);
+            gateway.has_read(2);
             let client = on(&gateway, "/shop", era, ANA);
             assert_eq!(client.tools().contains(&"order".to_owned()), shown, "{beside} {era:?}");
             assert_eq!(client.call("order", &json!({})).code() == 0, shown, "{beside} {era:?}");
@@ -230,7 +224,7 @@ fn the_older_approval_wins_where_that_is_asked_for() {
         let after = after.replace(&format!("at: \"{year}"), &format!("at: \"{later}"));
         std::fs::write(&lock, format!("{before}\n  \"shop\":{after}")).unwrap();
         let gateway = config.start();
-        known(&gateway);
+        gateway.has_read(2);
         let client = gateway.client(era, ANA);
         assert_eq!(client.tools(), ["bank__pay_invoice"]);
         assert_eq!(client.call("shop__pay_invoice", &json!({})).code(), -32602);
@@ -268,7 +262,7 @@ fn what_a_caller_does_not_see_drives_nothing_out() {
         let config = config.approved(&folder.path().join("portcullis.lock"));
         *state.lock().unwrap() = json!({ "tools": [pay()] });
         let gateway = config.start();
-        known(&gateway);
+        gateway.has_read(2);
         let client = gateway.client(era, ANA);
         assert_eq!(client.tools(), ["bank__pay_invoice"]);
         assert!(client.call("bank__pay_invoice", &json!({})).json()["result"].is_object());

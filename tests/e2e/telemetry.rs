@@ -310,7 +310,7 @@ fn the_same_counts_go_to_prometheus_and_by_otlp_over_http_and_grpc() {
         for n in 0..30 {
             assert!(ana.call(&format!("made-up-{n}"), &json!({})).code() < 0);
         }
-        let text = get(gateway.ops.unwrap(), "/metrics").body;
+        let text = gateway.metrics();
         let calls = "mcp_server_operation_duration_seconds_count{mcp_method_name=\"tools/call\"";
         assert_eq!(
             value(
@@ -370,7 +370,7 @@ fn a_collector_that_is_down_makes_no_difference_and_is_counted() {
         assert_eq!(ana.call("read", &json!({})).status, 200);
     }
     eventually("failures to be counted", || {
-        let text = get(gateway.ops.unwrap(), "/metrics").body;
+        let text = gateway.metrics();
         let failed = value(&text, "portcullis_otlp_exports_total{result=\"failure\"}")?;
         let lost = value(&text, "portcullis_spans_total{result=\"failure\"}")?;
         (failed > 0 && lost >= 5).then_some(())
@@ -461,7 +461,7 @@ fn a_real_prometheus_reads_every_metric() {
     assert!(up.iter().any(|one| one["metric"]["mcp_method_name"] == "tools/call"));
     assert_eq!(query("up").unwrap()["data"]["result"][0]["value"][1], "1");
     // It has every family that we show.
-    let text = get(gateway.ops.unwrap(), "/metrics").body;
+    let text = gateway.metrics();
     for family in text.lines().filter_map(|line| line.strip_prefix("# TYPE ")) {
         let (name, kind) = family.split_once(' ').unwrap();
         let name = if kind == "histogram" { format!("{name}_bucket") } else { name.to_owned() };
@@ -537,7 +537,7 @@ fn records_go_to_a_collector_as_logs_and_can_be_verified_there() {
 
 /// What `tools/call` is counted by.
 fn called(gateway: &Gateway, tool: &str) -> Option<u64> {
-    let text = get(gateway.ops.unwrap(), "/metrics").body;
+    let text = gateway.metrics();
     let count = "mcp_server_operation_duration_seconds_count{mcp_method_name=\"tools/call\",gen_ai_tool_name=";
     let lines = text.lines().filter(|line| line.starts_with(&format!("{count}\"{tool}\"")));
     lines.map(|line| line.rsplit_once(' ').unwrap().1.parse::<u64>().unwrap()).reduce(|a, b| a + b)

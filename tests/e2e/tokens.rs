@@ -22,7 +22,12 @@ pub(crate) fn believing(server: &Server, issuers: &str) -> Config {
 
 /// What is answered to a request with these headers, in words of `era` that need no session.
 pub(crate) fn knock(gateway: &Gateway, era: Era, headers: &[(&str, &str)]) -> Answer {
-    let client = Client::silent(gateway.address, "/mcp", era, headers);
+    knock_at(gateway, "/mcp", era, headers)
+}
+
+/// The same at this path and query.
+fn knock_at(gateway: &Gateway, path: &str, era: Era, headers: &[(&str, &str)]) -> Answer {
+    let client = Client::silent(gateway.address, path, era, headers);
     match era {
         Era::Modern => client.call("echo", &json!({ "text": "hello" })),
         Era::Legacy => client.hello(),
@@ -50,11 +55,6 @@ fn refused(gateway: &Gateway, server: &Server, token: &str, reason: &str, what: 
         let records = serde_json::to_string(&gateway.records()).unwrap();
         assert!(!records.contains(secret), "{what}");
     }
-}
-
-/// Waits until the gateway has greeted the server, so that requests to it can be counted.
-fn greeted(server: &Server) {
-    eventually("the greeting", || (server.count("tools/list") > 0).then_some(()));
 }
 
 #[test]
@@ -86,7 +86,7 @@ fn what_is_forged_or_written_otherwise_is_refused() {
     let (other, rsa) = (Key::es256("k1"), Key::rs256("r1"));
     issuer.publish(&[&issuer.key, &rsa]);
     let gateway = believing(&server, &issuer.item("corp", "")).start();
-    greeted(&server);
+    gateway.has_read(1);
     assert_eq!(with(&gateway, Era::Modern, &issuer.good("alice")).0, 200);
     let claims = issuer.claims("alice").to_string();
     let good = issuer.good("alice");
@@ -226,7 +226,7 @@ fn a_client_is_told_where_to_get_a_token() {
 fn a_credential_stands_in_one_header_alone() {
     let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
     let gateway = believing(&server, &issuer.item("corp", "")).start();
-    greeted(&server);
+    gateway.has_read(1);
     let (before, token) = (server.calls().len(), issuer.good("alice"));
     let (bearer, dpop) = (format!("Bearer {token}"), format!("DPoP {token}"));
     let joined = format!("Bearer {token}, Bearer {token}");
@@ -274,15 +274,12 @@ fn a_credential_stands_in_one_header_alone() {
 fn a_token_is_found_anywhere_in_a_url() {
     let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
     let gateway = believing(&server, &issuer.item("corp", "")).start();
-    greeted(&server);
+    gateway.has_read(1);
     let token = issuer.good("alice");
     let bearer = format!("Bearer {token}");
     for era in ERAS {
         let status = |query: &str, headers: &[(&str, &str)]| {
-            let client = Client::silent(gateway.address, &format!("/mcp?{query}"), era, headers);
-            let answer =
-                if era == Era::Legacy { client.hello() } else { client.call("echo", &json!({})) };
-            answer.status
+            knock_at(&gateway, &format!("/mcp?{query}"), era, headers).status
         };
         for query in [
             format!("a=b&access_token={token}"),
@@ -330,14 +327,11 @@ fn a_token_is_found_anywhere_in_a_url() {
 fn an_api_key_in_a_url_is_refused_under_any_name() {
     let server = Server::echo(Era::Modern, &["echo"]);
     let gateway = Config::of(&server.url()).start();
-    greeted(&server);
+    gateway.has_read(1);
     let bearer = format!("Bearer {ANA}");
     for era in ERAS {
         let status = |query: &str, headers: &[(&str, &str)]| {
-            let client = Client::silent(gateway.address, &format!("/mcp?{query}"), era, headers);
-            let answer =
-                if era == Era::Legacy { client.hello() } else { client.call("echo", &json!({})) };
-            answer.status
+            knock_at(&gateway, &format!("/mcp?{query}"), era, headers).status
         };
         for query in ["api_key=x".to_owned(), format!("x={ANA}"), format!("key={ANA}")] {
             assert_eq!(status(&query, &[("authorization", &bearer)]), 400, "{query}");
@@ -353,7 +347,7 @@ fn a_token_is_for_this_resource_and_no_other() {
     let mut config = believing(&server, &issuer.item("corp", ""));
     config.routes.push_str("\n- {path: /other, servers: [up], oauth: {audiences: [legacy-api]}}");
     let gateway = config.start();
-    greeted(&server);
+    gateway.has_read(1);
     let token = |audience: Value| {
         let mut claims = issuer.claims("alice");
         claims["aud"] = audience;
@@ -401,7 +395,7 @@ fn a_token_is_for_this_resource_and_no_other() {
 fn only_access_tokens_are_access_tokens() {
     let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
     let gateway = believing(&server, &issuer.item("corp", "")).start();
-    greeted(&server);
+    gateway.has_read(1);
     let typed = |typ: Value, more: Value| {
         let (mut header, mut claims) = (issuer.key.header(), issuer.claims("alice"));
         header["typ"] = typ;
@@ -435,7 +429,7 @@ fn only_access_tokens_are_access_tokens() {
 fn a_token_has_its_time() {
     let (server, issuer) = (Server::echo(Era::Modern, &["echo"]), Issuer::start());
     let gateway = believing(&server, &issuer.item("corp", "clockSkew: 30s")).start();
-    greeted(&server);
+    gateway.has_read(1);
     let now = now();
     let token = |changes: &str| {
         let claims = issuer.claims("alice").to_string();
@@ -495,7 +489,7 @@ fn every_issuer_speaks_for_itself_alone() {
     let mut config = believing(&server, &items);
     config.routes.push_str("\n- {path: /two, servers: [up], oauth: {issuers: [two]}}");
     let gateway = config.start();
-    greeted(&server);
+    gateway.has_read(1);
     // AV-33: both call their key the same.
     assert_eq!(with(&gateway, Era::Modern, &one.good("alice")).0, 200);
     assert_eq!(gateway.last()["principal"], "one/alice");
@@ -781,7 +775,7 @@ fn a_list_that_is_remembered_is_for_the_same_groups_and_claims() {
             claims["groups"] = json!(groups);
             claims["client_id"] = client.into();
             let token = issuer.token(&claims);
-            Client::connect(gateway.address, "/mcp", era, Some(&token)).tools()
+            gateway.client(era, &token).tools()
         };
         // Twice, so that each finds what the other left behind.
         for _ in 0..2 {

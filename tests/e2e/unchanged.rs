@@ -72,7 +72,7 @@ fn results_errors_and_arguments_pass_as_they_came() {
             );
             let answer = raw(ana.address, &ana.bytes("tools/call", Some("work"), &body));
             let expected = format!(r#"{{"jsonrpc":"2.0","id":7,{member}}}"#);
-            prop_assert_eq!(&answer.body, &expected);
+            prop_assert_eq!(&answer.message(), &expected);
             let sent = String::from_utf8(server.tool_calls().pop().unwrap().bytes).unwrap();
             prop_assert!(sent.contains(&format!(r#""arguments":{{"a":{arguments}}}"#)), "{}", sent);
             prop_assert!(sent.contains(&format!(r#""x-more":{one}"#)), "{}", sent);
@@ -97,7 +97,11 @@ fn between_eras_only_the_words_of_the_era_change() {
         let answer = gateway.client(client_era, ANA).call("work", &json!({}));
         let kind = if client_era == Era::Modern { r#""resultType":"complete","# } else { "" };
         let expected = result.replacen('{', &format!("{{{kind}"), 1);
-        assert!(answer.body.ends_with(&format!(r#""result":{expected}}}"#)), "{}", answer.body);
+        assert!(
+            answer.message().ends_with(&format!(r#""result":{expected}}}"#)),
+            "{}",
+            answer.body
+        );
     }
 }
 
@@ -157,9 +161,9 @@ fn the_transparent_example_changes_no_byte() {
         let body = call_of(era, &arguments);
         let answers = [&through, &direct]
             .map(|client| raw(client.address, &client.bytes("tools/call", Some("work"), &body)));
-        assert_eq!(answers[0].body, answers[1].body, "{era:?}");
+        assert_eq!(answers[0].message(), answers[1].message(), "{era:?}");
         assert!(
-            answers[0].body.ends_with(&format!(r#""result":{result}}}"#)),
+            answers[0].message().ends_with(&format!(r#""result":{result}}}"#)),
             "{}",
             answers[0].body
         );

@@ -1,36 +1,23 @@
 """A client of the Python SDK 2.x (both eras) that can be asked something, for `trips_py1.py` and `trips_py2.py`.
 
-Arguments: API key, era, the steps as JSON. A step is
+Started as `travelling.py` says. A step is
 `{"do": "plan", "url"}`: calls `plan` and reads what it gave a link to;
 `{"do": "begin", "url", "folder"}`: calls `plan`, writes into the folder what it was asked, and waits to be killed (modern);
 `{"do": "resume", "url", "folder"}`: answers what another process was asked, and reads what it gave a link to (modern).
-Prints a report per step.
 """
 
 import asyncio
-import json
-import os
-import sys
 
 import httpx2
 from mcp import Client
 from mcp.client.streamable_http import streamable_http_client
-from mcp_types import CreateMessageResult, ElicitResult, InputRequiredResult, TextContent
+from mcp_types import InputRequiredResult
+
+from travelling import Answering, leave, left, run
 
 
-class Traveller:
-    """A client, and what it was told and asked."""
-
-    def __init__(self):
-        self.steps, self.asked = [], []
-
-    async def user(self, context, params):
-        self.asked.append(params.message)
-        return ElicitResult(action="accept", content={"nights": 3})
-
-    async def model(self, context, params):
-        self.asked.append(params.messages[0].content.text)
-        return CreateMessageResult(role="assistant", content=TextContent(type="text", text="lovely"), model="m")
+class Traveller(Answering):
+    """The same by the SDK 2.x."""
 
     async def progress(self, done, total, message):
         self.steps.append(done)
@@ -42,24 +29,18 @@ class Traveller:
 
     async def plan(self, client, **seed):
         result = await client.call_tool("plan", {"city": "Porto"}, progress_callback=self.progress, **seed)
-        link = next(block for block in result.content if block.type == "resource_link")
-        read = await client.read_resource(link.uri)
-        return {"steps": self.steps, "asked": self.asked, "read": read.contents[0].text}
+        return await self.report(client, result)
 
 
 async def begin(traveller, client, step):
     asked = await client.session.call_tool(
         "plan", {"city": "Porto"}, progress_callback=traveller.progress, allow_input_required=True)
-    file = os.path.join(step["folder"], "begun")
-    with open(file + ".next", "w") as out:
-        out.write(asked.model_dump_json(by_alias=True))
-    os.rename(file + ".next", file)
+    leave(step, asked.model_dump_json(by_alias=True))
     await asyncio.Event().wait()
 
 
 async def resume(traveller, client, step):
-    with open(os.path.join(step["folder"], "begun")) as file:
-        asked = InputRequiredResult.model_validate_json(file.read())
+    asked = InputRequiredResult.model_validate_json(left(step))
     inputs = {}
     for name, request in asked.input_requests.items():
         answer = traveller.user if request.method == "elicitation/create" else traveller.model
@@ -77,9 +58,4 @@ async def work(key, era, step):
         return {"version": client.protocol_version, **report}
 
 
-async def main():
-    key, era, steps = sys.argv[1:]
-    print(json.dumps([await work(key, era, step) for step in json.loads(steps)]))
-
-
-asyncio.run(main())
+run(work)

@@ -27,18 +27,25 @@ impl Answer {
         self.head.split(&name).nth(1).map(|rest| rest.split("\r\n").next().unwrap())
     }
 
-    /// The body as JSON; of a stream, its last event.
+    /// The message as it is written: the body, or the last event of a stream. A legacy call that takes longer than an
+    /// instant is answered with a stream.
+    #[must_use]
+    pub fn message(&self) -> String {
+        if self.header("content-type") == Some("text/event-stream") {
+            self.events().pop().unwrap_or_default()
+        } else {
+            self.body.clone()
+        }
+    }
+
+    /// The message as JSON.
     ///
     /// # Panics
     /// When it is none.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "the gateway's output, not a peer's")]
     pub fn json(&self) -> Value {
-        let text = if self.header("content-type") == Some("text/event-stream") {
-            self.events().pop().unwrap_or_default()
-        } else {
-            self.body.clone()
-        };
+        let text = self.message();
         serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error}: {self:?}"))
     }
 
@@ -63,6 +70,17 @@ impl Answer {
     #[must_use]
     pub fn text(&self) -> String {
         self.json()["result"]["content"][0]["text"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The members `key` of what it lists in `list`, as texts.
+    ///
+    /// # Panics
+    /// When it has no such list.
+    #[must_use]
+    pub fn listed(&self, list: &str, key: &str) -> Vec<String> {
+        let answer = self.json();
+        let items = answer["result"][list].as_array().unwrap_or_else(|| panic!("{answer}"));
+        items.iter().map(|item| item[key].as_str().unwrap().to_owned()).collect()
     }
 
     /// The JSON-RPC error code, or 0.
@@ -377,9 +395,7 @@ impl Client {
     /// When the list fails.
     #[must_use]
     pub fn tools(&self) -> Vec<String> {
-        let answer = self.ask("tools/list", json!({})).json();
-        let tools = answer["result"]["tools"].as_array().unwrap_or_else(|| panic!("{answer}"));
-        tools.iter().map(|tool| tool["name"].as_str().unwrap().to_owned()).collect()
+        self.ask("tools/list", json!({})).listed("tools", "name")
     }
 }
 

@@ -1,5 +1,6 @@
 //! The built gateway, as a process.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{BufRead as _, BufReader, Write as _};
 use std::net::SocketAddr;
@@ -8,17 +9,22 @@ use std::process::{Child, Command, Output, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
 
 use crate::canary::{self, Side};
-use crate::client::Client;
+use crate::client::{Client, get};
 use crate::{Era, eventually};
 
 /// The key that every test configuration knows as `ana`, in group `dev`.
 pub const ANA: &str = "pcl_ana-secret-0123456789";
 /// The key of `bob`, in group `ops`.
 pub const BOB: &str = "pcl_bob-secret-9876543210";
+
+/// How long records and metrics of calls that were sent are waited for: those of a call that a test keeps waiting do
+/// not come.
+const CLOSING: Duration = Duration::from_secs(2);
 
 /// The built binary.
 ///
@@ -326,6 +332,18 @@ pub fn fed(mut command: Command, input: &str) -> Output {
     })
 }
 
+/// What a program has printed: on standard output, and behind it on standard error.
+#[must_use]
+pub fn printed(output: &Output) -> String {
+    [&output.stdout, &output.stderr].map(|text| String::from_utf8_lossy(text)).concat()
+}
+
+/// What a program has printed on standard output, as JSON; `null` where it is none.
+#[must_use]
+pub fn json_of(output: &Output) -> Value {
+    String::from_utf8_lossy(&output.stdout).parse().unwrap_or_default()
+}
+
 /// A running gateway.
 #[derive(Debug)]
 pub struct Gateway {
@@ -404,14 +422,15 @@ impl Gateway {
         Client::connect(self.address, "/mcp", era, Some(key))
     }
 
-    /// Every record so far, but for the checkpoints, which come when they are due.
+    /// Every record so far, but for the checkpoints, which come when they are due. Records of calls that are being
+    /// closed are waited for.
     #[must_use]
     pub fn records(&self) -> Vec<Value> {
-        let all = self.log().into_iter();
+        let all = self.settled().into_iter();
         all.filter(|record| record["event"] != "checkpoint").collect()
     }
 
-    /// Every record so far.
+    /// Every record that is in the file now. That of a call whose answer has come may be lacking.
     #[must_use]
     #[expect(clippy::disallowed_methods, reason = "our own output")]
     pub fn log(&self) -> Vec<Value> {
@@ -421,21 +440,99 @@ impl Gateway {
         whole.lines().map(|line| serde_json::from_str(line).unwrap()).collect()
     }
 
+    /// Every record, as soon as each call that was announced has its record: an answer that took longer than an
+    /// instant is a stream, and its record is closed after the last event. A call that does not end within
+    /// [`CLOSING`] is left out.
+    #[expect(clippy::disallowed_methods, reason = "a test's patience is real time")]
+    fn settled(&self) -> Vec<Value> {
+        let started = Instant::now();
+        loop {
+            let all = self.log();
+            if !has_open_calls(&all) || started.elapsed() > CLOSING {
+                return all;
+            }
+            // Leaves the processor to the gateway.
+            thread::park_timeout(Duration::from_millis(1));
+        }
+    }
+
+    /// The text of its metrics, with those of calls that are being closed.
+    ///
+    /// # Panics
+    /// When it has no listener for the operator.
+    #[must_use]
+    pub fn metrics(&self) -> String {
+        // Some tests record to a pipe.
+        if fs::metadata(&self.audit).is_ok_and(|audit| audit.is_file()) {
+            drop(self.settled());
+        }
+        self.metrics_now()
+    }
+
+    /// The text of its metrics as they are, also while calls are made.
+    ///
+    /// # Panics
+    /// When it has no listener for the operator.
+    #[must_use]
+    pub fn metrics_now(&self) -> String {
+        get(self.ops.unwrap(), "/metrics").body
+    }
+
+    /// The number of a metric, with those of calls that are being closed. Its labels are a part of its `name`.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn metric(&self, name: &str) -> u64 {
+        number_of(name, &self.metrics())
+    }
+
+    /// The number of a metric as it is, also while calls are made.
+    ///
+    /// # Panics
+    /// When there is none.
+    #[must_use]
+    pub fn metric_now(&self, name: &str) -> u64 {
+        number_of(name, &self.metrics_now())
+    }
+
     /// What it has said on standard error so far. What it is about to say may be lacking.
     #[must_use]
     pub fn said(&self) -> String {
         self.log.lock().unwrap().clone()
     }
 
-    /// Waits until it has said `text` on standard error, and returns all that it has said by then.
+    /// Waits until it has said a line with `text` on standard error, and returns all that it has said by then. What
+    /// comes last may be a part of the next line.
     ///
     /// # Panics
     /// When it does not.
     pub fn says(&self, text: &str) -> String {
         eventually(&format!("the line `{text}` in the log"), || {
             let said = self.said();
-            said.contains(text).then_some(said)
+            let is_whole = said.find(text).is_some_and(|at| said[at..].contains('\n'));
+            is_whole.then_some(said)
         })
+    }
+
+    /// Waits until it has read by itself what so many servers offer. What a server is asked from then on is asked
+    /// for a client.
+    ///
+    /// # Panics
+    /// When it does not.
+    pub fn has_read(&self, servers: usize) {
+        eventually("the reading of the catalogues", || {
+            (self.said().matches("catalogue read").count() >= servers).then_some(())
+        });
+    }
+
+    /// Waits until its metrics have this line.
+    ///
+    /// # Panics
+    /// When they do not.
+    pub fn measures(&self, line: &str) {
+        let line = format!("\n{line}\n");
+        eventually(&line, || self.metrics_now().contains(&line).then_some(()));
     }
 
     /// Kills it, as a machine that fails would.
@@ -453,7 +550,7 @@ impl Gateway {
         self.child.id()
     }
 
-    /// The records of ended exchanges.
+    /// The records of ended exchanges. Those that are being closed are waited for.
     #[must_use]
     pub fn exchanges(&self) -> Vec<Value> {
         self.records().into_iter().filter(|record| record["event"] == "exchange").collect()
@@ -468,7 +565,8 @@ impl Gateway {
     /// Waits for a record that `is` the one.
     #[must_use]
     pub fn recorded(&self, what: &str, is: impl Fn(&Value) -> bool) -> Value {
-        eventually(what, || self.exchanges().into_iter().find(&is))
+        let is = |record: &Value| record["event"] == "exchange" && is(record);
+        eventually(what, || self.log().into_iter().find(is))
     }
 
     /// The file records go to.
@@ -548,6 +646,26 @@ impl Drop for Gateway {
             canary::none_was_found();
         }
     }
+}
+
+/// The number of the metric with this name and these labels.
+fn number_of(name: &str, metrics: &str) -> u64 {
+    let number = metrics.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(' '));
+    number.unwrap_or_else(|| panic!("{name} in {metrics}")).parse().unwrap()
+}
+
+/// Whether a call was announced since the last start, and has no record of its end.
+fn has_open_calls(records: &[Value]) -> bool {
+    let began = records.iter().rposition(|record| record["event"] == "start").unwrap_or_default();
+    let mut open = BTreeSet::new();
+    for record in &records[began..] {
+        match record["event"].as_str() {
+            Some("intent") => drop(open.insert(record["id"].as_str())),
+            Some("exchange") => drop(open.remove(&record["id"].as_str())),
+            _ => {}
+        }
+    }
+    !open.is_empty()
 }
 
 /// Says what the gateway of a test that fails did last: its own words tell less.

@@ -5,7 +5,6 @@ use std::fmt::Write as _;
 use std::ops::Range;
 
 use annotate_snippets::{AnnotationKind, Level, Renderer, Snippet};
-use policy::content;
 use serde::Serialize;
 
 use crate::masking;
@@ -50,7 +49,7 @@ impl Problem {
         message: impl Into<String>,
         help: impl Into<String>,
     ) -> Self {
-        let (message, help) = (without_secrets(&message.into()), without_secrets(&help.into()));
+        let (message, help) = (masking::secrets(&message.into()), masking::secrets(&help.into()));
         Self { span, message, help, hidden: Vec::new() }
     }
 
@@ -161,11 +160,6 @@ impl Problems {
     }
 }
 
-/// A message without what has the form of a secret, and without what is secret in URIs.
-fn without_secrets(message: &str) -> String {
-    masking::uris(&content::without_secrets(message)).into_owned()
-}
-
 /// The bytes of the line that has this byte in it, without the line end.
 fn line_at(text: &str, byte: usize) -> Option<Range<usize>> {
     let byte = byte.min(text.len());
@@ -178,7 +172,7 @@ fn line_at(text: &str, byte: usize) -> Option<Range<usize>> {
 /// the last.
 fn secret_in(text: &str, line: &Range<usize>) -> Option<Range<usize>> {
     let whole = text.get(line.clone())?;
-    let without = without_secrets(whole);
+    let without = masking::secrets(whole);
     if without == whole {
         return None;
     }

@@ -4,7 +4,7 @@
 //! otherwise by some clients (a reference, a pattern for names, an object in a field) is no form, and nobody
 //! could say what it asks for.
 
-use super::{READ_IN_SCHEMA, SPELT_IN_SCHEMA, is_spelt};
+use super::READ_IN_SCHEMA;
 use crate::json::{Kind, Value};
 use crate::work::Budget;
 
@@ -45,9 +45,7 @@ pub(super) fn is_form(schema: Value<'_>, budget: &Budget) -> bool {
     let is_object = of("type").and_then(Value::as_str).as_deref() == Some("object");
     let plain = is_plain(schema)
         && ["anyOf", "oneOf", "items"].into_iter().all(|other| of(other).is_none())
-        && schema
-            .members()
-            .all(|(name, _)| is_spelt(&name, (&READ_IN_SCHEMA, &SPELT_IN_SCHEMA), budget));
+        && schema.members().all(|(name, _)| READ_IN_SCHEMA.tells_apart(&name, budget));
     let fields = match of("properties") {
         None => true,
         Some(fields) => fields.is_object() && fields.members().all(|(_, field)| is_field(field)),

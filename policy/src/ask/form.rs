@@ -141,6 +141,8 @@ impl SecretNames {
         };
         let mut secrets = of(SECRETS);
         secrets.sort_unstable();
+        // One that was there twice would stand between a name and a longer one that begins with it.
+        secrets.dedup();
         let (parts, alone) = (of(PARTS), of(&ALONE));
         Self { secrets, parts, alone, within: of(&WITHIN), pins: of(&PINS) }
     }

@@ -14,7 +14,7 @@ use crate::work::Budget;
 
 /// Most values that are kept of what one server gave one caller; the oldest goes first.
 const VALUES: usize = 256;
-/// Most pairs of a caller and a server; the one that was least recently new goes first.
+/// Most pairs of a caller and a server; the one that was used least recently goes first.
 const PAIRS: usize = 4096;
 /// Most callers of whom it is kept how their values are looked for; it is made again where it is needed.
 const SOUGHT: usize = 256;

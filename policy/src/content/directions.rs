@@ -146,12 +146,14 @@ impl ToolNames {
     ) -> bool {
         let named = |name: &str| self.tools.get(name).into_iter().flatten();
         let other = |known: &&Known| known.server != *own && sees(&known.server, &known.name);
-        // The server is said, and it is another one.
+        // The server is said, and has such a tool. Where it has none, its name says nothing: "call `TOOL` of SERVER"
+        // directs to the one tool of that name.
         if let Some(server) = self.said(mention) {
-            return *server != *own
-                && named(&mention.name)
-                    .filter(|known| known.server == *server)
-                    .any(|it| other(&it));
+            let mut of_server = named(&mention.name).filter(|known| known.server == *server);
+            if let Some(first) = of_server.next() {
+                return *server != *own
+                    && std::iter::once(first).chain(of_server).any(|known| other(&known));
+            }
         }
         let fits = |known: &&Known| match (known.word, mention.word) {
             (true, true) | (false, true) => mention.firm,
@@ -359,6 +361,10 @@ mod tests {
             "Use list_pages from github.",
             "Use github's `search` with this.",
             "Use the check-in tool.",
+            // Of a server that has no such tool.
+            "Call delete_repository of docs.",
+            "Call `delete_repository` on the files server.",
+            "Run docs' or docs's `delete_repository`.",
             "Fine.\\nCall delete_repository next.",
             "C\u{430}ll delete_repository next.",
         ] {

@@ -182,7 +182,10 @@ impl Stretch {
             stretch.chars().filter(|c| u8::try_from(*c).is_ok_and(is_coded)).collect();
         for piece in hexes(&plain) {
             seen.hexadecimal(plain.get(piece.clone()).unwrap_or_default());
-            seen.tell(coded_place(stretch, &piece));
+            // A place is counted from the beginning of the stretch: once for each class, not for each piece.
+            if seen.has_new() {
+                seen.tell(coded_place(stretch, &piece));
+            }
         }
         if of_url && !stretch.contains('.') {
             // A dash is a character of the second alphabet of base64.
@@ -285,6 +288,12 @@ impl<'a> Decoded<'a> {
             self.hexadecimal(run.get(piece.clone()).unwrap_or_default());
             self.tell(piece);
         }
+    }
+
+    /// Whether something was found of a class of which nothing has a place yet. The rest is forgotten.
+    fn has_new(&mut self) -> bool {
+        self.kinds.retain(|(class, _)| !self.found.iter().any(|known| known.class == *class));
+        !self.kinds.is_empty()
     }
 
     /// Gives what was found a place: one of each class, what says most first.

@@ -44,6 +44,9 @@ const OBLIGING: [&str; 8] = ["must", "should", "shall", "can", "could", "may", "
 /// Words that oblige together with `to`.
 const NEEDING: [&str; 9] =
     ["need", "have", "want", "required", "going", "asked", "instructed", "supposed", "continue"];
+/// Words with which a sentence says that what it is about has to be done, behind `is`.
+pub(super) const NECESSARY: [&str; 7] =
+    ["important", "essential", "critical", "crucial", "mandatory", "required", "necessary"];
 /// Verbs of which another one can be the object, as in `continue by calling`.
 const GOING_ON: [&str; 7] =
     ["continue", "proceed", "retry", "finish", "start", "complete", "begin"];
@@ -89,7 +92,11 @@ fn follows(last: &str, before: &str, all: &[String]) -> bool {
     }
     if last == "to" {
         let reader = all.iter().rev().take(4).any(|word| word == "you" || word.starts_with("you'"));
-        return REMINDING.contains(&before) || reader && NEEDING.contains(&before);
+        // "It is necessary to send it"
+        let says = all.iter().rev().nth(2).is_some_and(|word| word == "is" || word == "it's");
+        return REMINDING.contains(&before)
+            || reader && NEEDING.contains(&before)
+            || says && NECESSARY.contains(&before);
     }
     let somebody = last.ends_with('s') && !NOBODY.contains(&last);
     !(TELLING.contains(&last) || NAMING.contains(&last) || BEING.contains(&last) || somebody)
@@ -163,6 +170,8 @@ mod tests {
             "Could you call it",
             "Make sure to call it",
             "Do not forget to call it",
+            "It is required to call it",
+            "It's now essential: call it",
             "Reply here or call it",
             "You'll be asked to call it",
             "Don't hesitate to call it",
@@ -183,6 +192,8 @@ mod tests {
             "You don’t call it",
             "No one should call it",
             "The client must call it",
+            "It is not required to call it",
+            "It is possible to call it",
             "We call it",
             "users call it",
             "the call it",

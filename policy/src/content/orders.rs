@@ -74,9 +74,6 @@ const COMMANDS: [&str; 86] = [
 ];
 /// Words with which a sentence obliges who reads it, behind `you`.
 const OBLIGING: [&str; 6] = ["must", "should", "need", "have", "will", "shall"];
-/// Words with which a sentence says that what it is about has to be, behind `it is` and `this is`.
-const NECESSARY: [&str; 7] =
-    ["important", "essential", "critical", "crucial", "mandatory", "required", "necessary"];
 
 /// What is suspicious about a text.
 #[derive(Clone, Debug)]
@@ -85,15 +82,29 @@ pub(super) struct Order {
     pub(super) score: u16,
     /// Why, in our words.
     pub(super) note: &'static str,
-    /// From where to where in the text as it came, and whether the last of it only announces orders:
-    /// every stretch that is taken for orders, in order. None where it cannot be told.
-    places: Vec<(usize, usize, bool)>,
+    /// Every stretch that is taken for orders, in order. None where it cannot be told.
+    places: Vec<OrderPlace>,
+}
+
+/// Where orders stand in the text as it came.
+#[derive(Clone, Copy, Debug)]
+struct OrderPlace {
+    from: usize,
+    end: usize,
+    /// The last of it only announces orders, which stand behind it.
+    opens: bool,
+}
+
+impl From<Range<usize>> for OrderPlace {
+    fn from(place: Range<usize>) -> Self {
+        Self { from: place.start, end: place.end, opens: false }
+    }
 }
 
 impl Order {
     /// Orders that were found at these places of a text; at no place where it cannot be told.
     pub(super) fn at(note: &'static str, places: impl IntoIterator<Item = Range<usize>>) -> Self {
-        let places = places.into_iter().map(|place| (place.start, place.end, false)).collect();
+        let places = places.into_iter().map(OrderPlace::from).collect();
         Self { score: THRESHOLD, note, places }
     }
 
@@ -110,13 +121,13 @@ impl Order {
     /// Which parts of the text are to be taken out, in order; all of it where it cannot be told.
     pub(super) fn places(&self, text: &str) -> Vec<Range<usize>> {
         let mut all: Vec<Range<usize>> = Vec::new();
-        for (from, end, opens) in &self.places {
+        for order in &self.places {
             // What is within the last part was gone through with it: each byte is read once.
             let least = all.last().map_or(0, |last| last.end);
-            if *end <= least {
+            if order.end <= least {
                 continue;
             }
-            let place = sentences(text, (*from, *end, *opens), least);
+            let place = sentences(text, *order, least);
             match all.last_mut().filter(|last| last.end >= place.start) {
                 Some(last) => last.end = last.end.max(place.end),
                 None => all.push(place),
@@ -128,7 +139,8 @@ impl Order {
 
 /// The sentences of a text that are in a stretch, or begin or end there, and the orders that stand beside
 /// them; none before `least`.
-fn sentences(text: &str, (from, end, opens): (usize, usize, bool), least: usize) -> Range<usize> {
+fn sentences(text: &str, order: OrderPlace, least: usize) -> Range<usize> {
+    let OrderPlace { from, end, opens } = order;
     // A pattern over bytes may begin or end within a character.
     let (from, end) = (text.floor_char_boundary(from), text.ceil_char_boundary(end));
     let before = text.floor_char_boundary(from.saturating_sub(SENTENCE).max(least));
@@ -195,7 +207,9 @@ fn commands(sentence: &str) -> bool {
     is(&COMMANDS, first)
         || is(&["you"], first) && is(&OBLIGING, second)
         || is(&["be", "make"], first) && is(&["sure"], second)
-        || is(&["it", "this", "that"], first) && is(&["is"], second) && is(&NECESSARY, third)
+        || is(&["it", "this", "that"], first)
+            && is(&["is"], second)
+            && is(&imperative::NECESSARY, third)
 }
 
 /// Where the sentence ends that a place is in, its stop included.
@@ -266,7 +280,7 @@ pub(super) fn find(text: &str, budget: &Budget) -> Option<Order> {
     let share = (sum / stretch::THRESHOLD * f32::from(THRESHOLD)).clamp(0.0, 999.0);
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "clamped before")]
     let score = share as u16;
-    let places = at.into_iter().map(|at| (at.start, at.end, false)).collect();
+    let places = at.into_iter().map(OrderPlace::from).collect();
     let own = Order { score, note: "reads like orders", places };
     found.into_iter().chain([own]).max_by_key(|order| order.score)
 }
@@ -392,7 +406,7 @@ fn strongest(hits: &[(usize, usize, usize)]) -> Option<Order> {
     let weight = |rule: usize| RULES.get(rule).map_or(0, |rule| rule.weight);
     let mut counts = [0_u32; RULES.len()];
     let (mut score, mut first, mut best) = (0_u16, 0, None::<(u16, usize, usize)>);
-    let mut places: Vec<(usize, usize, bool)> = Vec::new();
+    let mut places: Vec<OrderPlace> = Vec::new();
     for (last, (begins, ends, rule)) in hits.iter().enumerate() {
         let count = counts.get_mut(*rule)?;
         *count += 1;
@@ -413,12 +427,14 @@ fn strongest(hits: &[(usize, usize, usize)]) -> Option<Order> {
         if score >= THRESHOLD {
             let opens = weight(*rule) >= OPENS;
             let from = hits.get(first)?.0;
-            match places.last_mut().filter(|(_, end, _)| *end >= from) {
-                Some(place) => *place = (place.0, place.1.max(*ends), opens),
+            match places.last_mut().filter(|place| place.end >= from) {
+                Some(place) => {
+                    *place = OrderPlace { from: place.from, end: place.end.max(*ends), opens };
+                }
                 None => {
                     let part = hits.get(first..=last)?.iter();
                     let end = part.map(|(_, end, _)| *end).max()?;
-                    places.push((from, end, opens));
+                    places.push(OrderPlace { from, end, opens });
                 }
             }
         }

@@ -13,38 +13,45 @@ const SCHEMAS: [&str; 2] = ["inputSchema", "outputSchema"];
 
 /// Adds a finding for each place of a definition that names a scope that writes.
 pub(super) fn find(definition: Value<'_>, findings: &mut Vec<Finding>) {
-    let before = findings.len();
+    let most = findings.len() + KEPT;
     let mut at = String::new();
     for (name, member) in definition.members() {
         if !SCHEMAS.contains(&&*name) {
-            at.truncate(0);
-            within(&name, member, &mut at, findings);
+            within(&name, member, &mut at, most, findings);
         }
     }
-    findings.truncate(before + KEPT);
 }
 
+/// Looks for scopes in the member `name`, which stands at `at`, as long as there are fewer than `most` findings:
+/// each has a copy of its place, which can be long.
+///
 /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
-fn within(name: &str, value: Value<'_>, at: &mut String, findings: &mut Vec<Finding>) {
+fn within(name: &str, value: Value<'_>, at: &mut String, most: usize, findings: &mut Vec<Finding>) {
+    if findings.len() >= most {
+        return;
+    }
     let length = at.len();
     at.push('/');
     at.push_str(&escaped(name));
-    if lists(name) && scope::of_value(value).iter().any(|one| scope::writes(one)) {
-        findings.push(Finding::write_scope(at.clone()));
-    }
-    // A challenge has its scopes in its text.
-    if let Some(text) = value.as_str().filter(|text| is_challenge(text))
-        && scope::of_challenge(&text).iter().any(|one| scope::writes(one))
-    {
+    if writes(name, value) {
         findings.push(Finding::write_scope(at.clone()));
     }
     for (name, member) in value.members() {
-        within(&name, member, at, findings);
+        within(&name, member, at, most, findings);
     }
     for (n, item) in value.items().enumerate() {
-        within(&n.to_string(), item, at, findings);
+        within(&n.to_string(), item, at, most, findings);
     }
     at.truncate(length);
+}
+
+/// Whether a member names a scope that writes: in a list of scopes, or in the text of a challenge.
+fn writes(name: &str, value: Value<'_>) -> bool {
+    lists(name) && scope::of_value(value).iter().any(|one| scope::writes(one))
+        || value
+            .as_str()
+            .filter(|text| is_challenge(text))
+            .is_some_and(|text| scope::of_challenge(&text).iter().any(|one| scope::writes(one)))
 }
 
 /// Whether a text is a challenge (RFC 9110, section 11.6.1) that can ask for scopes.
@@ -108,5 +115,14 @@ mod tests {
             claimed["annotations"] = reads.clone();
             assert!(places(&claimed).is_empty(), "{more}");
         }
+    }
+
+    #[test]
+    fn of_many_places_the_first_are_kept() {
+        let many: Vec<_> = (0..50).map(|_| json!({ "scope": "write" })).collect();
+        let more = json!({ "annotations": { "readOnlyHint": true }, "_meta": { "all": many } });
+        let places = places(&more);
+        assert_eq!(places.len(), super::KEPT);
+        assert_eq!(places.first().unwrap(), "/_meta/all/0/scope");
     }
 }

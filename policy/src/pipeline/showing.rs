@@ -22,6 +22,22 @@ use crate::scope;
 use crate::shadow::Shadows;
 use crate::work::{Budget, USUAL_MOST};
 
+/// A result beside what the definition says of results.
+#[derive(Debug, Default)]
+struct Compared {
+    /// The schema that it is as, where it is held to one.
+    fits: Option<Arc<Schema>>,
+    /// What is not as the schema says, and what is done about that.
+    misfit: Option<(Mode, Finding)>,
+}
+
+impl Released {
+    /// Nothing is shown, because of this.
+    fn withheld(finding: Finding, ran: Ran) -> Self {
+        Self { reply: Shown::Withheld(finding.clone()), findings: vec![finding], ran }
+    }
+}
+
 /// A result without what its caller does not see.
 struct Unlabelled {
     said: Fragment,
@@ -87,31 +103,20 @@ impl Policy {
         let mut ran = Ran::default();
         if terms.hint == ReadOnlyHint::Claimed && wants_to_write(said.value()) {
             let finding = Finding::unasked("/_meta", ask::Reason::WriteScope.code());
-            let reply = Shown::Withheld(finding.clone());
-            return Released { reply, findings: vec![finding], ran };
+            return Released::withheld(finding, ran);
         }
         if terms.output.is_some() {
             ran.note(Control::OutputSchema);
         }
-        let output = terms.output.as_ref();
-        let output =
-            output.map(|(schema, mode)| (schema.get(server, &self.compiled, budget), *mode));
-        let misfit = output.as_ref().and_then(|(schema, mode)| {
-            let finding = unlike(said.value(), schema, budget)?;
-            Some((*mode, self.contents.placed(server, principal.id.as_str(), finding)))
-        });
+        let Compared { fits, misfit } = self.compared(principal, server, terms, &said, budget);
         if let Some((Mode::Enforce, finding)) = misfit {
-            let reply = Shown::Withheld(finding.clone());
-            return Released { reply, findings: vec![finding], ran };
+            return Released::withheld(finding, ran);
         }
-        let fits = output.as_ref().filter(|_| misfit.is_none()).map(|(schema, _)| &**schema);
+        let fits = fits.as_deref();
         let Unlabelled { said, values, mut found } =
-            match self.unlabelled(principal, server, (terms, fits), said, budget) {
+            match self.unlabelled(principal, server, terms, fits, said, budget) {
                 Ok(unlabelled) => unlabelled,
-                Err(finding) => {
-                    let reply = Shown::Withheld(finding.clone());
-                    return Released { reply, findings: vec![finding], ran };
-                }
+                Err(finding) => return Released::withheld(finding, ran),
             };
         // What is cut is cut before marks are put around it.
         let profile = self.contents.of(server);
@@ -120,13 +125,11 @@ impl Policy {
             let long = said.value().raw().len() > size.most - marks(size.most);
             terms.calls && size.over == Over::Truncate && long
         });
-        let caller = principal.id.as_str();
-        let (value, how) = (said.value(), (cuts.is_some(), terms.answer().sealed()));
+        let how = (cuts.is_some(), terms.answer().sealed());
         ran.note(Control::Results);
-        let shadows = self.shadows.load_full();
-        let others = |mention: &Mention| self.is_of_another(principal, server, mention, &shadows);
-        let reader = Reader { caller, others: has_others(&shadows, server, &others) };
-        let seen = self.contents.look_without(server, reader, value, &values, how, budget);
+        let seen = self.read_by(principal, server, |reader| {
+            self.contents.look_without(server, reader, said.value(), &values, how, budget)
+        });
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         found.extend(misfit.map(|(_, finding)| finding));
         found.extend(findings);
@@ -135,7 +138,7 @@ impl Policy {
             Ok(said) => match cuts {
                 Some(size) => {
                     let how = (size.most, terms.answer().sealed());
-                    self.shortened(server, reader, how, &said, &mut found, budget)
+                    self.shortened(principal, server, how, &said, &mut found, budget)
                 }
                 None => self.fitted(server, terms, said, &mut found),
             },
@@ -151,6 +154,39 @@ impl Policy {
             }
         };
         Released { reply, findings: found, ran }
+    }
+
+    /// Whether a result is as the definition says, where it is held to that.
+    fn compared(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        terms: &Terms,
+        said: &Fragment,
+        budget: &Budget,
+    ) -> Compared {
+        let Some((schema, mode)) = &terms.output else { return Compared::default() };
+        let schema = schema.get(server, &self.compiled, budget);
+        match unlike(said.value(), &schema, budget) {
+            None => Compared { fits: Some(schema), misfit: None },
+            Some(finding) => {
+                let finding = self.contents.placed(server, principal.id.as_str(), finding);
+                Compared { fits: None, misfit: Some((*mode, finding)) }
+            }
+        }
+    }
+
+    /// Has `look` look at what `server` says as what `principal` reads, who sees what it does of other servers.
+    fn read_by<T>(
+        &self,
+        principal: &Principal,
+        server: &ServerName,
+        look: impl FnOnce(Reader<'_>) -> T,
+    ) -> T {
+        let shadows = self.shadows.load_full();
+        let others = |mention: &Mention| self.is_of_another(principal, server, mention, &shadows);
+        let others = has_others(&shadows, server, &others);
+        look(Reader { caller: principal.id.as_str(), others })
     }
 
     /// Whether something that a text of `server` names is a tool of another one that `principal` sees.
@@ -172,7 +208,8 @@ impl Policy {
         &self,
         principal: &Principal,
         server: &ServerName,
-        (terms, fits): (&Terms, Option<&Schema>),
+        terms: &Terms,
+        fits: Option<&Schema>,
         said: Fragment,
         budget: &Budget,
     ) -> Result<Unlabelled, Finding> {
@@ -223,8 +260,8 @@ impl Policy {
     /// A result with its longest strings cut, and then the marks around what is left.
     fn shortened(
         &self,
+        principal: &Principal,
         server: &ServerName,
-        reader: Reader<'_>,
         (most, sealed): (usize, &[&str]),
         said: &Fragment,
         found: &mut Vec<Finding>,
@@ -235,7 +272,9 @@ impl Policy {
             let text = content::truncated(said.value(), most - most / MARKS)?;
             let document = Document::parse(text.into(), &Bounds::ANSWER).ok()?;
             let cut = Fragment::whole(Arc::new(document));
-            let seen = self.contents.look_but(server, reader, cut.value(), sealed, budget);
+            let seen = self.read_by(principal, server, |reader| {
+                self.contents.look_but(server, reader, cut.value(), sealed, budget)
+            });
             let cut = passed(seen, cut, &Bounds::ANSWER).0.ok()?;
             (cut.value().raw().len() <= most).then_some(cut)
         };
@@ -338,16 +377,12 @@ impl Policy {
         let Unlabelled { said, values, mut found } =
             match self.cut(principal, server, said, (part, hidden), budget) {
                 Ok(unlabelled) => unlabelled,
-                Err(finding) => {
-                    let reply = Shown::Withheld(finding.clone());
-                    return Released { reply, findings: vec![finding], ran };
-                }
+                Err(finding) => return Released::withheld(finding, ran),
             };
-        let (caller, how) = (principal.id.as_str(), (false, answer.sealed()));
-        let shadows = self.shadows.load_full();
-        let others = |mention: &Mention| self.is_of_another(principal, server, mention, &shadows);
-        let reader = Reader { caller, others: has_others(&shadows, server, &others) };
-        let seen = self.contents.look_without(server, reader, said.value(), &values, how, budget);
+        let how = (false, answer.sealed());
+        let seen = self.read_by(principal, server, |reader| {
+            self.contents.look_without(server, reader, said.value(), &values, how, budget)
+        });
         let (passed, findings) = passed(seen, said, &Bounds::ANSWER);
         found.extend(findings);
         let reply = match (passed, part) {
