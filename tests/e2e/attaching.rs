@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use crate::transports::long;
 
 /// printf KEY | sha256sum, for the key of `ana`.
-pub(crate) const HASH: &str = "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5";
+const HASH: &str = "5434d1fbe1648d10e4c47fcfab49b8f1a98b1ac20460ed66af94e6c80d6418a5";
 
 /// Two servers, and a folder with the configuration of a gateway that has a route for each.
 struct Routes {

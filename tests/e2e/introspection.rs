@@ -13,7 +13,6 @@ use e2e::server::{Server, answer, ok};
 use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
 
-use crate::attaching::HASH;
 use crate::deputy::form;
 use crate::providers::inspected;
 use crate::tokens::{believing, knock};

@@ -354,7 +354,7 @@ fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
         let gateway = start(&server, limits);
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let stalls = |client: &Client, id: u64| begun(&gateway, &call(client, id, "stalls"));
-        let held = || count(&gateway, "portcullis_answers_held_bytes");
+        let held = || gateway.metric_now("portcullis_answers_held_bytes");
         let stalled = [stalls(&ana, 1), stalls(&ana, 2), stalls(&bob, 1), stalls(&bob, 2)];
         eventually("the answers are being read", || (held() == 512 * 1024).then_some(()));
         assert!(ana.call("big", &json!({})).json()["result"].is_object(), "{era:?}");
@@ -371,7 +371,7 @@ fn lists_for_one_account_have_a_share_of_its_own() {
         let server = Server::offering(era, long_list(0), |_| json!({ "content": [] }));
         let limits = "callers: [{principals: [ana], listsPerCaller: 1KiB}]";
         let gateway = start(&server, limits);
-        let held = || count(&gateway, "portcullis_lists_held_bytes");
+        let held = || gateway.metric_now("portcullis_lists_held_bytes");
         gateway.says("catalogue read");
         assert_eq!(able(&gateway, era, ANA, 0).tools(), ["read"]);
         assert_eq!(held(), 0, "{era:?}");
