@@ -331,6 +331,15 @@ fn complain(text: &str) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
+/// Complains that a configuration cannot be read.
+fn unread(file: &Path, error: &io::Error) -> ExitCode {
+    let help = match error.kind() {
+        io::ErrorKind::NotFound => "; `portcullis init` writes one, and `-c FILE` names another",
+        _ => "",
+    };
+    complain(&format!("could not read `{}`: {error}{help}", file.display()))
+}
+
 fn pretty(schema: &serde_json::Value) -> String {
     let mut text = serde_json::to_string_pretty(schema).unwrap_or_default();
     text.push('\n');
@@ -344,7 +353,7 @@ fn coloured() -> bool {
 fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
-        Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
+        Err(error) => return unread(file, &error),
     };
     let purpose = if elsewhere { Purpose::Reading } else { Purpose::Checking };
     match (load_for(purpose, file, &text), format) {
@@ -532,16 +541,14 @@ fn load_to_serve(file: &Path, text: &str) -> Result<Settings, Problems> {
 /// The configuration, or the code to end with when it is not valid.
 fn settings(file: &Path) -> Result<Settings, ExitCode> {
     let text = fs::read_to_string(file);
-    let text =
-        text.map_err(|error| complain(&format!("could not read `{}`: {error}", file.display())))?;
+    let text = text.map_err(|error| unread(file, &error))?;
     load(file, &text).map_err(|problems| invalid(&problems))
 }
 
 /// The same, to serve clients with.
 fn settings_to_serve(file: &Path) -> Result<Settings, ExitCode> {
     let text = fs::read_to_string(file);
-    let text =
-        text.map_err(|error| complain(&format!("could not read `{}`: {error}", file.display())))?;
+    let text = text.map_err(|error| unread(file, &error))?;
     load_to_serve(file, &text).map_err(|problems| invalid(&problems))
 }
 
@@ -623,7 +630,7 @@ fn serve_alone(
 ) -> ExitCode {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
-        Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
+        Err(error) => return unread(file, &error),
     };
     let load = |number| load_for(Purpose::Stdio(number), file, &text);
     let mut settings = match load(1) {
@@ -679,7 +686,7 @@ fn named_or_usual(named: Option<PathBuf>) -> Option<PathBuf> {
 
 /// Complains that there is no configuration where one is needed.
 fn no_configuration() -> ExitCode {
-    complain(&format!("there is no `{USUAL}` in this folder: name a configuration with `-c FILE`"))
+    complain(&format!("there is no `{USUAL}` in this folder: name a configuration with `-c FILE`, or have `portcullis init` write one"))
 }
 
 /// Shows what would be in force. Of the configuration that is built in there is nothing to show.
@@ -709,9 +716,7 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
         }
         Some(file) => match fs::read_to_string(file) {
             Ok(text) => (file.to_owned(), text),
-            Err(error) => {
-                return complain(&format!("could not read `{}`: {error}", file.display()));
-            }
+            Err(error) => return unread(file, &error),
         },
     };
     let mut settings = match load_to_serve(&file, &text) {

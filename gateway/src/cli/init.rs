@@ -10,7 +10,8 @@ use std::process::ExitCode;
 use clap::Args;
 use gateway::masking;
 use policy::content;
-use policy::name::PrincipalId;
+use policy::drift::visible;
+use policy::name::{PrincipalId, ServerName};
 use serde_json::Value;
 
 use super::import::{self, ANONYMOUS, Import};
@@ -80,16 +81,24 @@ fn written(init: &Init) -> Result<ExitCode, ExitCode> {
     done.map_err(|error| {
         complain(&format!("could not write `{}`: {error}", init.config.display()))
     })?;
-    Ok(print(&told(&init.config, &drawn.key)))
+    Ok(print(&told(init, &drawn.key)))
 }
 
 /// What comes next.
-fn told(file: &Path, key: &str) -> String {
+fn told(init: &Init, key: &str) -> String {
+    let file = &init.config;
+    let set = init.token_env.as_ref().map_or_else(String::new, |variable| {
+        let variable = visible(variable);
+        format!(
+            "Set `{variable}` first, to the token alone, without `Bearer `:\n\n  export {variable}=...\n\n"
+        )
+    });
     let named = if file == Path::new(USUAL) { String::new() } else { hints::option(file) };
     format!(
         "written: {}\n\
          API key, shown this once: {key}\n\
          \n\
+         {set}\
          Next, approve what the servers offer, and start:\n\
          \n  portcullis pin{named} && portcullis pin approve{named}\n  portcullis run{named}\n",
         file.display()
@@ -124,6 +133,10 @@ fn own(init: &Init, sha256: &str) -> Result<String, String> {
                     file of a client with `--from FILE`"
             .to_owned());
     };
+    // It becomes a part of several names in the file; a mistake there would be told of a file that is not written.
+    if let Err(error) = ServerName::parse(name) {
+        return Err(format!("`--server {}`: the name {error}", visible(name)));
+    }
     let server = server(init)?;
     let (named, path) = (quoted(name), quoted(&format!("/{name}")));
     let rule = quoted(&format!("local-{name}"));
