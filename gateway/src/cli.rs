@@ -331,15 +331,6 @@ fn complain(text: &str) -> ExitCode {
     ExitCode::from(FAILED)
 }
 
-/// Complains that a configuration cannot be read.
-fn unread(file: &Path, error: &io::Error) -> ExitCode {
-    let help = match error.kind() {
-        io::ErrorKind::NotFound => "; `portcullis init` writes one, and `-c FILE` names another",
-        _ => "",
-    };
-    complain(&format!("could not read `{}`: {error}{help}", file.display()))
-}
-
 fn pretty(schema: &serde_json::Value) -> String {
     let mut text = serde_json::to_string_pretty(schema).unwrap_or_default();
     text.push('\n');
@@ -353,7 +344,7 @@ fn coloured() -> bool {
 fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
-        Err(error) => return unread(file, &error),
+        Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
     };
     let purpose = if elsewhere { Purpose::Reading } else { Purpose::Checking };
     match (load_for(purpose, file, &text), format) {
@@ -541,14 +532,16 @@ fn load_to_serve(file: &Path, text: &str) -> Result<Settings, Problems> {
 /// The configuration, or the code to end with when it is not valid.
 fn settings(file: &Path) -> Result<Settings, ExitCode> {
     let text = fs::read_to_string(file);
-    let text = text.map_err(|error| unread(file, &error))?;
+    let text =
+        text.map_err(|error| complain(&format!("could not read `{}`: {error}", file.display())))?;
     load(file, &text).map_err(|problems| invalid(&problems))
 }
 
 /// The same, to serve clients with.
 fn settings_to_serve(file: &Path) -> Result<Settings, ExitCode> {
     let text = fs::read_to_string(file);
-    let text = text.map_err(|error| unread(file, &error))?;
+    let text =
+        text.map_err(|error| complain(&format!("could not read `{}`: {error}", file.display())))?;
     load_to_serve(file, &text).map_err(|problems| invalid(&problems))
 }
 
@@ -630,7 +623,7 @@ fn serve_alone(
 ) -> ExitCode {
     let text = match fs::read_to_string(file) {
         Ok(text) => text,
-        Err(error) => return unread(file, &error),
+        Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
     };
     let load = |number| load_for(Purpose::Stdio(number), file, &text);
     let mut settings = match load(1) {
@@ -686,7 +679,7 @@ fn named_or_usual(named: Option<PathBuf>) -> Option<PathBuf> {
 
 /// Complains that there is no configuration where one is needed.
 fn no_configuration() -> ExitCode {
-    complain(&format!("there is no `{USUAL}` in this folder: name a configuration with `-c FILE`, or have `portcullis init` write one"))
+    complain(&format!("there is no `{USUAL}` in this folder: name a configuration with `-c FILE`"))
 }
 
 /// Shows what would be in force. Of the configuration that is built in there is nothing to show.
@@ -701,7 +694,8 @@ fn run_usual(named: Option<PathBuf>, new_log: bool, log_format: Option<Format>) 
         None if new_log => no_configuration(),
         None => {
             say(&format!(
-                "portcullis: there is no `{USUAL}` in this folder, so this is the quickstart; `portcullis init` writes one"
+                "portcullis: there is no `{USUAL}` in this folder, so this is the quickstart; `portcullis init` writes one, and \
+                 `LISTEN=127.0.0.1:8081 OPS=127.0.0.1:9902 portcullis run` takes other ports"
             ));
             serve(None, new_log, log_format)
         }
@@ -716,7 +710,9 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
         }
         Some(file) => match fs::read_to_string(file) {
             Ok(text) => (file.to_owned(), text),
-            Err(error) => return unread(file, &error),
+            Err(error) => {
+                return complain(&format!("could not read `{}`: {error}", file.display()));
+            }
         },
     };
     let mut settings = match load_to_serve(&file, &text) {
@@ -809,6 +805,9 @@ fn run_to_end(
             Ok(running) => running,
             Err(error) => {
                 let code = complain(&Chain(&error).to_string());
+                if let Some(help) = error.help() {
+                    say(&format!("help: {help}"));
+                }
                 return if error.is_of_a_secret() { ExitCode::from(INVALID) } else { code };
             }
         };
@@ -896,10 +895,11 @@ fn told_to_stop() -> impl Future<Output = ()> {
         let Ok((mut interrupt, mut terminate)) = signals else {
             return std::future::pending().await;
         };
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        let signal = tokio::select! {
+            _ = interrupt.recv() => "SIGINT",
+            _ = terminate.recv() => "SIGTERM",
+        };
+        tracing::info!(signal, "the gateway is told to stop");
     }
 }
 

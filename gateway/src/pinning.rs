@@ -369,8 +369,7 @@ impl Keeper {
         if !self.withholds_anew((place, offer.digest(), finding.detector)) {
             return;
         }
-        let can_accept = self.has_lockfile() && finding.unacceptable().is_none();
-        let accept = can_accept.then(|| {
+        let accept = finding.unacceptable().is_none().then(|| {
             acceptance(server.as_str(), &format!("{}/{name}", kind.list()), finding.detector)
         });
         let (kind, name) = (kind.as_str(), ascii(name));
@@ -393,8 +392,8 @@ impl Keeper {
         if !self.withholds_anew((place, digest, finding.detector)) {
             return;
         }
-        let can_accept = self.has_lockfile() && finding.unacceptable().is_none();
-        let accept = can_accept.then(|| acceptance(server.as_str(), "server", finding.detector));
+        let accept = finding.unacceptable().is_none();
+        let accept = accept.then(|| acceptance(server.as_str(), "server", finding.detector));
         let what = "the instructions of a server were withheld";
         tracing::warn!(%server, %finding, accept, "{what}");
         self.record("definition", &format!("server `{server}`, instructions: withheld; {finding}"));

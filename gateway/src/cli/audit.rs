@@ -617,8 +617,15 @@ fn words(record: Value<'_>) -> Vec<u8> {
         (None, _) => {}
     }
     if let (None, Some(peer)) = (text("principal"), text("peer")) {
-        word(&format!("from {peer}"));
-        word(&text("route").unwrap_or_else(|| "to no route".to_owned()));
+        // Nobody connects from port 0: it stands for the client that has started the process.
+        match (peer.ends_with(":0"), text("route")) {
+            (true, None) => word("from standard input"),
+            (true, Some(route)) => word(&format!("from standard input {route}")),
+            (false, route) => {
+                word(&format!("from {peer}"));
+                word(route.as_deref().unwrap_or("to no route"));
+            }
+        }
     }
     // Which configuration is in force from then on.
     if let (Some("start" | "applied"), Some(policy)) = (text("event").as_deref(), text("policy")) {

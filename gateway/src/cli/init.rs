@@ -81,24 +81,16 @@ fn written(init: &Init) -> Result<ExitCode, ExitCode> {
     done.map_err(|error| {
         complain(&format!("could not write `{}`: {error}", init.config.display()))
     })?;
-    Ok(print(&told(init, &drawn.key)))
+    Ok(print(&told(&init.config, &drawn.key)))
 }
 
 /// What comes next.
-fn told(init: &Init, key: &str) -> String {
-    let file = &init.config;
-    let set = init.token_env.as_ref().map_or_else(String::new, |variable| {
-        let variable = visible(variable);
-        format!(
-            "Set `{variable}` first, to the token alone, without `Bearer `:\n\n  export {variable}=...\n\n"
-        )
-    });
+fn told(file: &Path, key: &str) -> String {
     let named = if file == Path::new(USUAL) { String::new() } else { hints::option(file) };
     format!(
         "written: {}\n\
          API key, shown this once: {key}\n\
          \n\
-         {set}\
          Next, approve what the servers offer, and start:\n\
          \n  portcullis pin{named} && portcullis pin approve{named}\n  portcullis run{named}\n",
         file.display()

@@ -341,7 +341,9 @@ fn words(question: &Question, answer: &Answer) -> String {
         line(
             "list",
             match (listed, of_lockfile) {
-                (true, true) => "the caller sees it, if the server still offers what the lockfile has",
+                (true, true) => {
+                    "the caller sees it, if the server still offers what the lockfile has"
+                }
                 (true, false) => "the caller sees it",
                 (false, _) => "the caller does not see it",
             },

@@ -171,7 +171,8 @@ impl Problems {
         let mut said =
             format!("{}:{line}:{column}: {}; {}", self.file, problem.message, problem.help);
         if let Some(more @ 1..) = self.found.len().checked_sub(1) {
-            write!(said, " (and {more} more: `portcullis validate` shows them)").unwrap_or_default();
+            write!(said, " (and {more} more: `portcullis validate` shows them)")
+                .unwrap_or_default();
         }
         said
     }

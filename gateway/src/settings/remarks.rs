@@ -48,7 +48,8 @@ fn idle(settings: &Settings) -> Vec<Remark> {
         })
         .collect();
     if settings.policy.access().rules().is_empty() {
-        let message = "the policy has no rule, so that every call is denied: add one under `policy.rules`";
+        let message =
+            "the policy has no rule, so that every call is denied: add one under `policy.rules`";
         found.push(Remark::Warning(message.to_owned()));
     }
     found

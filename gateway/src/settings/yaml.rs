@@ -28,8 +28,7 @@ const STEP: usize = 64;
 /// What is said of a line that does not belong to the mapping around it.
 const DEEPER: &str = "this line is not indented as the keys beside it are";
 /// What is done about a key at the wrong depth, and about a value with a colon in it.
-const LEVEL: &str =
-    "give it the same indentation as the keys beside it; a value with `: ` in it is written in quotes";
+const LEVEL: &str = "give it the same indentation as the keys beside it; a value with `: ` in it is written in quotes";
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
