@@ -1438,5 +1438,8 @@ fn a_log_whose_end_is_open_is_not_called_whole() {
     assert_eq!(verified(&["--key", &key], &[&file]).1["stopped"], false);
     let checkpoints = folder.path().join("checkpoints").display().to_string();
     let (whole, report) = verified(&["--key", &key, "--checkpoint", &checkpoints], &[&file]);
-    assert!(!whole && report["problems"][0]["what"].as_str().unwrap().contains("cut off"), "{report}");
+    assert!(
+        !whole && report["problems"][0]["what"].as_str().unwrap().contains("cut off"),
+        "{report}"
+    );
 }

@@ -69,8 +69,7 @@ const API_KEYS: &str = "  apiKeys:
 ";
 
 /// What is done about a line that is indented too far.
-const DEEPER: &str =
-    "give it the same indentation as the keys beside it; a value with `: ` in it is written in quotes";
+const DEEPER: &str = "give it the same indentation as the keys beside it; a value with `: ` in it is written in quotes";
 
 const MISTAKES: [Mistake; 34] = [
     Mistake {
@@ -556,7 +555,10 @@ fn a_server_on_no_route_and_a_policy_without_rules_are_remarked() {
     write(&folder, &format!("{before}audit:\n{after}"));
     let output = portcullis(&folder, &["validate"]);
     let said = both(&output);
-    assert!(said.contains("warning: the policy has no rule, so that every call is denied"), "{said}");
+    assert!(
+        said.contains("warning: the policy has no rule, so that every call is denied"),
+        "{said}"
+    );
     assert_eq!(output.status.code(), Some(0), "{said}");
 }
 
@@ -571,7 +573,11 @@ fn a_reference_that_is_wrong_is_told_where_what_it_refers_to_is_right() {
     write(&folder, &text);
     let output = portcullis(&folder, &["validate"]);
     let said = both(&output);
-    for part in ["`http` to another machine", "there is no server `tikets`", "no caller can be `group:devs`"] {
+    for part in [
+        "`http` to another machine",
+        "there is no server `tikets`",
+        "no caller can be `group:devs`",
+    ] {
         assert!(said.contains(part), "{part}\nis not in\n{said}");
     }
     assert!(said.contains("3 problems"), "{said}");

@@ -584,15 +584,22 @@ fn a_rejected_change_is_told_by_its_cause_and_one_that_is_put_right_as_well() {
     let mut gateway = config(&server, &folder, "read").start_at(&file);
     let good = fs::read_to_string(&file).unwrap();
     // Two mistakes, of which the unknown key stands second.
-    let bad = good
-        .replacen("  address: 127.0.0.1:0\n", "  address: nowhere\n", 1)
-        .replacen("tools: [read]", "tols: [read]", 1);
+    let bad = good.replacen("  address: 127.0.0.1:0\n", "  address: nowhere\n", 1).replacen(
+        "tools: [read]",
+        "tols: [read]",
+        1,
+    );
     assert!(bad.contains("nowhere") && bad.contains("tols"), "{bad}");
     fs::write(&file, bad).unwrap();
     assert_ne!(operator(&gateway, "POST", "/reload").status, 200);
-    let rejected = gateway.recorded("the rejection", |record| record["event"] == "rejected");
+    let rejected = eventually("the rejection", || {
+        gateway.records().into_iter().find(|record| record["event"] == "rejected")
+    });
     let what = rejected["what"].as_str().unwrap();
-    for part in ["unknown key `tols`; did you mean `tools`?", "(and 1 more: `portcullis validate` shows them)"] {
+    for part in [
+        "unknown key `tols`; did you mean `tools`?",
+        "(and 1 more: `portcullis validate` shows them)",
+    ] {
         assert!(what.contains(part), "{part}\nis not in\n{what}");
     }
     gateway.says("unknown key `tols`");
