@@ -1436,6 +1436,13 @@ fn a_log_whose_end_is_open_is_not_called_whole() {
     let (code, said) = verify();
     assert!(code == Some(0) && said.starts_with("unbroken, with an open end: "), "{said}");
     assert_eq!(verified(&["--key", &key], &[&file]).1["stopped"], false);
+    // One that is taken out of the middle is told as one.
+    let lacking = folder.path().join("lacking.jsonl");
+    lines.remove(2);
+    fs::write(&lacking, lines.concat()).unwrap();
+    let (whole, report) = verified(&["--key", &key], &[&lacking]);
+    let what = report["problems"][0]["what"].as_str().unwrap();
+    assert!(!whole && what == "the record before it is missing", "{what}");
     let checkpoints = folder.path().join("checkpoints").display().to_string();
     let (whole, report) = verified(&["--key", &key, "--checkpoint", &checkpoints], &[&file]);
     assert!(

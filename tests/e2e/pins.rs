@@ -1,6 +1,7 @@
 //! What was approved is what is shown and called, and nothing else (controls C10 and C22).
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +10,7 @@ use std::sync::{Arc, Mutex};
 
 use e2e::client::{Client, get};
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
-use e2e::server::{Call, Server, tool};
+use e2e::server::{Call, Server, answer, greeting, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
@@ -328,7 +329,7 @@ fn a_lockfile_has_to_be_signed_by_as_many_as_are_asked_for() {
         let mut config = config(&server).approved(&lock);
         let key = |name: &str| {
             let file = folder.path().join(name);
-            let mut command = std::process::Command::new(e2e::gateway::binary());
+            let mut command = Command::new(e2e::gateway::binary());
             let output = command.args(["pin", "key"]).arg(&file).output().unwrap();
             let line = String::from_utf8(output.stdout).unwrap();
             let public = line.split("ed25519: ").nth(1).unwrap().trim().trim_end_matches('}');
@@ -1078,7 +1079,7 @@ fn an_independent_program_finds_the_same_digests() {
     fs::write(folder.path().join("list.json"), &list.stdout).unwrap();
     let script = e2e::gateway::root().join("tests/pins/digests.py");
     let run = |arguments: &[&Path]| {
-        let output = std::process::Command::new("python3").arg(&script).args(arguments).output();
+        let output = Command::new("python3").arg(&script).args(arguments).output();
         let output = output.unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -1179,4 +1180,38 @@ fn a_proposal_says_what_it_counts() {
         let again = String::from_utf8(config.verb(&["pin"]).stderr).unwrap();
         assert!(again.contains("0 proposed in `") && !again.contains("themselves"), "{again}");
     }
+}
+
+#[test]
+fn what_a_server_says_of_itself_in_each_era_is_listed_as_one_of_two() {
+    let server = Server::start(|request, stream| {
+        let capabilities = json!({ "tools": {} });
+        let bytes = match request.method() {
+            "tools/list" => request
+                .result(&json!({ "resultType": "complete", "tools": [tool("work")],
+                "ttlMs": 0, "cacheScope": "private" })),
+            "server/discover" => request.result(&json!({ "resultType": "complete",
+                "supportedVersions": ["2026-07-28"], "capabilities": capabilities, "ttlMs": 0,
+                "cacheScope": "public", "instructions": "Work." })),
+            "initialize" => {
+                let result = json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities,
+                    "serverInfo": { "name": "fake", "version": "1" }, "instructions": "Work as before." });
+                with_header(&request.result(&result), "mcp-session-id: upstream-session\r\n")
+            }
+            "" => answer("405 Method Not Allowed", "text/plain", "no"),
+            _ => greeting(request, Era::Modern),
+        };
+        stream.write_all(&bytes).is_ok()
+    });
+    let folder = Folder::new();
+    let mut config = config(&server);
+    config.pins = format!("{{file: '{}'}}", lockfile(&folder).display());
+    let said = String::from_utf8(config.verb(&["pin"]).stderr).unwrap();
+    assert!(
+        said.contains(" (1 definition, 2 of what servers say of themselves); read it"),
+        "{said}"
+    );
+    let list = String::from_utf8(config.verb(&["pin", "list"]).stdout).unwrap();
+    let told = "one of 2: a server may say something else of itself in each era";
+    assert_eq!(list.matches(told).count(), 2, "{list}");
 }

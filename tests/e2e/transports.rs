@@ -37,7 +37,7 @@ audit: {{sinks: [{{name: file, file: '{}/audit.jsonl'}}]}}
             folder.path().display()
         );
         let file = folder.path().join("gateway.yaml");
-        std::fs::write(&file, yaml).unwrap();
+        fs::write(&file, yaml).unwrap();
         let mut command = Command::new(binary());
         command.args(["stdio", "-c"]).arg(&file).env_remove("PORTCULLIS_API_KEY");
         if let Some(key) = key {
@@ -83,7 +83,7 @@ audit: {{sinks: [{{name: file, file: '{}/audit.jsonl'}}]}}
     fn end(mut self) -> String {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());
-        std::fs::read_to_string(self.folder.path().join("audit.jsonl.stdio-1")).unwrap()
+        fs::read_to_string(self.folder.path().join("audit.jsonl.stdio-1")).unwrap()
     }
 }
 
@@ -137,7 +137,7 @@ fn over_standard_input_a_credential_is_needed_too() {
     let mut wrong = Console::start(&server, Some("pcl_wrong"));
     assert_eq!(wrong.child.wait().unwrap().code(), Some(1));
     let log = wrong.folder.path().join("audit.jsonl.stdio-1");
-    assert!(std::fs::read_to_string(log).unwrap().contains("credential-refused"));
+    assert!(fs::read_to_string(log).unwrap().contains("credential-refused"));
     let mut without = Console::start(&server, None);
     drop(without.input.take());
     assert!(!without.child.wait().unwrap().success(), "nobody is anonymous here");
@@ -390,6 +390,8 @@ fn a_request_of_neither_era_is_told_how_to_begin() {
             "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
         let greeted = bare(&[], &hello);
         let session = greeted.header("mcp-session-id").unwrap().to_owned();
+        let begun = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        assert_eq!(bare(&[("mcp-session-id", &session)], &begun).status, 202);
         let listed = bare(&[("mcp-session-id", &session)], &list);
         assert_eq!(listed.json()["result"]["tools"][0]["name"], "read", "{}", listed.body);
     }

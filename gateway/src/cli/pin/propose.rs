@@ -197,7 +197,8 @@ impl Proposal<'_> {
         let parts = match of_servers {
             0 => String::new(),
             of_servers => {
-                format!(" ({proposed} definitions, {of_servers} of what servers say of themselves)")
+                let noun = if proposed == 1 { "definition" } else { "definitions" };
+                format!(" ({proposed} {noun}, {of_servers} of what servers say of themselves)")
             }
         };
         say(&format!("{all} proposed in `{file}`{parts}{next}"));
