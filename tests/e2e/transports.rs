@@ -215,7 +215,7 @@ fn the_old_transport_is_served_where_a_route_asks_for_it() {
                 ("content-type", "application/json"),
                 ("authorization", &credential),
             ];
-            raw(gateway.address, &e2e::client::post(&endpoint, &headers, &body.to_string())).status
+            raw(gateway.address, &post(&endpoint, &headers, &body.to_string())).status
         };
         let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
@@ -251,7 +251,7 @@ fn message(gateway: &e2e::gateway::Gateway, endpoint: &str, body: &Value) -> Vec
         ("content-type", "application/json"),
         ("authorization", &credential),
     ];
-    e2e::client::post(endpoint, &headers, &body.to_string())
+    post(endpoint, &headers, &body.to_string())
 }
 
 fn call_of(id: usize, name: &str) -> Value {
