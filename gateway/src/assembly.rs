@@ -67,6 +67,8 @@ pub enum StartError {
     Bind {
         /// Where.
         address: SocketAddr,
+        /// Which key of the configuration says so, in words.
+        key: Box<str>,
         /// Why.
         #[source]
         cause: io::Error,
@@ -157,6 +159,17 @@ impl StartError {
             Self::World(WorldError::Secret(_))
                 | Self::Server { cause: UpstreamError::World(WorldError::Secret(_)), .. }
         )
+    }
+
+    /// What can be done about it, where the error does not say so itself.
+    #[must_use]
+    pub fn help(&self) -> Option<String> {
+        let Self::Bind { key, cause, .. } = self else { return None };
+        (cause.kind() == io::ErrorKind::AddrInUse).then(|| {
+            format!(
+                "another process listens there, which `ss -ltnp` names: stop it, or write another port in {key}"
+            )
+        })
     }
 }
 
@@ -260,7 +273,8 @@ pub fn lasting(settings: &Settings) -> Result<(Lasting, Vec<TcpListener>), Start
     let sessions = Sessions::new(Arc::clone(&sealer), lifetime, &limits, Arc::clone(&clock));
     let (mut bound, mut listeners) = (Vec::new(), Vec::new());
     for listener in &settings.listeners {
-        let socket = bind(listener.address)?;
+        let key = format!("`address` of the listener `{}`", listener.name.escape_debug());
+        let socket = bind(listener.address, &key)?;
         let failed = |cause| StartError::Tls { name: listener.name.clone(), cause };
         let tls = listener.tls.as_ref().map(|tls| Acceptor::new(tls, clock.now()));
         bound.push((local(&socket), tls.transpose().map_err(failed)?.map(Arc::new)));
@@ -519,8 +533,9 @@ async fn recheck(upstream: Arc<Upstream>, tasks: Tasks, every: Duration) {
     }
 }
 
-pub(crate) fn bind(address: SocketAddr) -> Result<TcpListener, StartError> {
-    let failed = |cause| StartError::Bind { address, cause };
+/// Listens on the address that this key of the configuration gives.
+pub(crate) fn bind(address: SocketAddr, key: &str) -> Result<TcpListener, StartError> {
+    let failed = |cause| StartError::Bind { address, key: key.into(), cause };
     let listener = TcpListener::bind(address).map_err(failed)?;
     listener.set_nonblocking(true).map_err(failed)?;
     Ok(listener)

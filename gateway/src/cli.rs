@@ -695,7 +695,8 @@ fn run_usual(named: Option<PathBuf>, new_log: bool, log_format: Option<Format>) 
         None if new_log => no_configuration(),
         None => {
             say(&format!(
-                "portcullis: there is no `{USUAL}` in this folder, so this is the quickstart; `portcullis init` writes one"
+                "portcullis: there is no `{USUAL}` in this folder, so this is the quickstart; `portcullis init` writes one, and \
+                 `LISTEN=127.0.0.1:8081 OPS=127.0.0.1:9902 portcullis run` takes other ports"
             ));
             serve(None, new_log, log_format)
         }
@@ -803,6 +804,9 @@ fn run_to_end(
             Ok(running) => running,
             Err(error) => {
                 let code = complain(&Chain(&error).to_string());
+                if let Some(help) = error.help() {
+                    say(&format!("help: {help}"));
+                }
                 return if error.is_of_a_secret() { ExitCode::from(INVALID) } else { code };
             }
         };
@@ -890,10 +894,11 @@ fn told_to_stop() -> impl Future<Output = ()> {
         let Ok((mut interrupt, mut terminate)) = signals else {
             return std::future::pending().await;
         };
-        tokio::select! {
-            _ = interrupt.recv() => {}
-            _ = terminate.recv() => {}
-        }
+        let signal = tokio::select! {
+            _ = interrupt.recv() => "SIGINT",
+            _ = terminate.recv() => "SIGTERM",
+        };
+        tracing::info!(signal, "the gateway is told to stop");
     }
 }
 

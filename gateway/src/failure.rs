@@ -511,9 +511,10 @@ impl Failure {
             Self::Method => {
                 plain(of_request(StatusCode::NOT_FOUND), code::METHOD, "method not found")
             }
-            Self::Session(SessionError::Missing) => {
-                shape("send the session id in `Mcp-Session-Id`")
-            }
+            Self::Session(SessionError::Missing) => shape(
+                "no session is named: `initialize` first and send the id that the answer has in `Mcp-Session-Id`, or send \
+                 `MCP-Protocol-Version: 2026-07-28`, which needs none",
+            ),
             Self::Session(SessionError::Unknown) => {
                 plain(StatusCode::NOT_FOUND, code::REQUEST, "no such session; initialize again")
             }

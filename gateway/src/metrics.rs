@@ -814,7 +814,7 @@ impl Metrics {
             family(
                 "portcullis.pins",
                 "",
-                "Definitions in the lockfile, by server and state.",
+                "Definitions in the lockfile, by server and state; what servers say of themselves is not counted.",
                 self.pins.load().iter().map(pinned).collect(),
             ),
             family(

@@ -86,6 +86,26 @@ impl Audience {
     }
 }
 
+/// How a list is known that is compared.
+#[derive(Clone, Copy, Debug)]
+enum Reading<'a> {
+    /// It was read; this is when that began.
+    Now(Instant),
+    /// It was read before the lockfile changed from this one, and the server may say something else by now.
+    Kept(&'a Lock),
+}
+
+impl Reading<'_> {
+    /// Whether it is a list from before a change of the lockfile, and this was approved then: nobody knows whether the server
+    /// still says so, and the next reading tells.
+    fn was_approved(self, (server, kind, name): &Place, digest: Option<Digest>) -> bool {
+        let Self::Kept(former) = self else { return false };
+        let versions = former.servers.get(server).map_or(&[][..], |l| l.versions(*kind, name));
+        let mut of_digest = versions.iter().filter(|version| Some(version.digest) == digest);
+        of_digest.any(|version| version.state == State::Approved)
+    }
+}
+
 /// The lists of one kind of one server, and to whom each is shown.
 type Lists = Vec<(Arc<Catalog>, Audience)>;
 
@@ -244,6 +264,13 @@ impl Keeper {
         self.settings.mode != Mode::Off
     }
 
+    /// Whether what the lockfile says counts here: not where none is read, and not where what was said first is trusted and
+    /// there is none, as in the quickstart.
+    fn has_lockfile(&self) -> bool {
+        let is_there = || self.settings.file.symlink_metadata().is_ok();
+        self.acts() && (!self.settings.trust_on_first_use || is_there())
+    }
+
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -278,6 +305,7 @@ impl Keeper {
         self.metrics.lockfile_usable.store(1, Ordering::Relaxed);
         held.approved = approved(&lock);
         let mode = held.pins.mode;
+        let former = Arc::clone(&held.pins.lock);
         held.pins = Pins { mode, ..self.settings.approving(Arc::new(lock)) };
         self.excused(&held.pins.lock);
         held.closed = None;
@@ -295,7 +323,7 @@ impl Keeper {
         }
         let latest: Vec<_> = held.latest.values().flatten().cloned().collect();
         for (catalog, audience) in latest {
-            self.compare(held, &catalog, audience, None);
+            self.compare(held, &catalog, audience, Reading::Kept(&former));
         }
     }
 
@@ -510,7 +538,7 @@ impl Keeper {
         }
         if self.acts() {
             let mut held = self.held();
-            if self.compare(&mut held, catalog, audience, Some(begun)) {
+            if self.compare(&mut held, catalog, audience, Reading::Now(begun)) {
                 self.publish(&held);
             } else if fresh && matches!(audience, Audience::Capable(_)) {
                 // What is missing from the list that is shown to all is looked at again, knowing this one.
@@ -580,16 +608,16 @@ impl Keeper {
         held: &mut Held,
         catalog: &Catalog,
         audience: Audience,
-        begun: Option<Instant>,
+        reading: Reading<'_>,
     ) -> bool {
         let (server, kind) = (catalog.server().as_str(), catalog.kind());
         let mut decisive = false;
         for offer in catalog.offers() {
             let place: Place = (server.into(), kind, offer.name().as_str().into());
-            if let Some(begun) = begun {
+            if let Reading::Now(begun) = reading {
                 decisive |= self.follow(held, &place, offer, begun);
             }
-            decisive |= self.judge(held, &place, catalog, offer);
+            decisive |= self.judge(held, &place, (catalog, offer), reading);
         }
         if audience == Audience::All {
             self.missing(held, catalog);
@@ -651,7 +679,13 @@ impl Keeper {
         fresh
     }
 
-    fn judge(&self, held: &mut Held, place: &Place, catalog: &Catalog, offer: &Offer) -> bool {
+    fn judge(
+        &self,
+        held: &mut Held,
+        place: &Place,
+        (catalog, offer): (&Catalog, &Offer),
+        reading: Reading<'_>,
+    ) -> bool {
         let (server, kind, name) = (&*place.0, place.1, &*place.2);
         let unfit = held.pins.unfit(server, kind, name, Some(offer));
         let digest = offer.digest();
@@ -660,6 +694,9 @@ impl Keeper {
             && self.trust(held, server, Some((kind, name)), digest, offer.fragment())
         {
             return true;
+        }
+        if unfit == Some(Unfit::Changed) && reading.was_approved(place, digest) {
+            return false;
         }
         let told = matches!(
             unfit,
@@ -885,13 +922,31 @@ impl Keeper {
         };
         let digest = digest.map(|digest| format!(" {digest}")).unwrap_or_default();
         let what: String = format!("server `{server}`, {of}: {code}, {done};{digest}; {what}");
-        if action == Action::Accept {
-            tracing::info!("{what}");
-        } else {
-            tracing::warn!("{what}");
+        match self.next_step(place, code, action) {
+            _ if action == Action::Accept => tracing::info!("{what}"),
+            Some(next) => tracing::warn!("{what}; {next}"),
+            None => tracing::warn!("{what}"),
         }
         self.metrics.definition_changes.add(1);
         self.record("definition", &what);
+    }
+
+    /// What to do about a definition that is held, where an approval would show it.
+    fn next_step(&self, place: &Place, code: &str, action: Action) -> Option<String> {
+        let is_held = matches!(action, Action::Hold | Action::QuarantineServer);
+        let can_approve = [Unfit::Changed.code(), Unfit::NotApproved.code()].contains(&code);
+        if !is_held || !can_approve || !self.has_lockfile() {
+            return None;
+        }
+        let (server, kind, name) = place;
+        let named = match kind {
+            Kind::Method => named(server, "server"),
+            kind => named(server, &format!("{}/{name}", kind.list())),
+        };
+        Some(format!(
+            "`portcullis pin diff` shows it; if it is right, `portcullis pin` proposes it and `portcullis pin approve {named} \
+             --reason TEXT` approves it"
+        ))
     }
 }
 
@@ -926,15 +981,20 @@ fn counted(lock: &Lock) -> Vec<Pinned> {
 /// the server says of itself.
 #[must_use]
 pub fn acceptance(server: &str, thing: &str, detector: Detector) -> String {
+    let named = named(server, thing);
+    format!("portcullis pin approve {named} --accept {} --reason TEXT", detector.name())
+}
+
+/// How `pin approve` names a thing: `tools/NAME`, or `server` for what the server says of itself.
+fn named(server: &str, thing: &str) -> String {
     // A name that a server chose is pasted into a shell, where a tool is told from a prompt by its first part.
     let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:".contains(c);
     let tool = thing.strip_prefix("tools/").filter(|name| !name.contains('/'));
-    let named = match thing {
+    match thing {
         "server" => format!("{server} --itself"),
         thing if thing.chars().all(plain) => format!("{server}/{}", tool.unwrap_or(thing)),
         _ => "SERVER/NAME".to_owned(),
-    };
-    format!("portcullis pin approve {named} --accept {} --reason TEXT", detector.name())
+    }
 }
 
 /// An accepted finding, for the record.

@@ -249,9 +249,13 @@ impl Reloader {
             ReloadError::Invalid { json: problems.json(), first: problems.first() }
         })?;
         if format!("sha256:{}", settings.digest) == self.held().digest {
-            {
+            let righted = {
                 let mut held = self.held();
-                (held.error, held.tried, held.again) = (None, digest, None);
+                (held.tried, held.again) = (digest, None);
+                held.error.take().is_some()
+            };
+            if righted {
+                tracing::info!("the configuration is again the one that is in force");
             }
             // What it refers to may be another all the same.
             self.lasting.secrets.read_all();

@@ -263,7 +263,8 @@ pub fn shown(sealed: &[PathBuf]) -> Option<String> {
     let names: Vec<_> = sealed.iter().map(|folder| format!("`{}`", folder.display())).collect();
     (!names.is_empty()).then(|| {
         format!(
-            "can make no new file directly in {}: a file of the gateway is there or below; see docs/sandbox.md, \
+            "can change what it may and make files in every folder that has none of the gateway's own in it or below, but \
+             can make no new file directly in {}; if it has to, give it a folder of its own there: docs/sandbox.md, \
              \"A folder to write in\"",
             names.join(", ")
         )

@@ -575,20 +575,12 @@ pub fn load_for(
     let wanted = purpose == Purpose::Serving
         && json.get("selftest").is_some_and(|section| !section.is_null());
     let key = wanted.then(|| selftest::add(&mut json)).flatten();
-    let compiled = serde_json::from_value(json)
-        .ok()
-        .map(|raw| compile::settings(raw, &root, Path::new(file), key, (purpose, variables)));
-    match compiled {
-        Some(Ok(mut settings)) if problems.is_empty() => {
-            settings.own.variables.extend(named.into_inner());
-            Ok(settings)
-        }
-        Some(Err(more)) => {
-            problems.extend(more);
-            Err(wrong(problems))
-        }
-        Some(Ok(_)) | None => Err(wrong(problems)),
-    }
+    let Ok(raw) = serde_json::from_value(json) else { return Err(wrong(problems)) };
+    let use_for = (purpose, variables);
+    let mut settings =
+        compile::settings(raw, &root, Path::new(file), key, use_for, problems).map_err(wrong)?;
+    settings.own.variables.extend(named.into_inner());
+    Ok(settings)
 }
 
 #[cfg(test)]

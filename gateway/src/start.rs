@@ -84,7 +84,8 @@ async fn launch(
     if let Some(warning) = sandbox::privileged() {
         tracing::warn!("{warning}");
     }
-    let ops_listener = settings.ops.as_ref().map(|ops| bind(ops.address)).transpose()?;
+    let ops_listener =
+        settings.ops.as_ref().map(|ops| bind(ops.address, "`ops.address`")).transpose()?;
     let (lasting, listeners) = lasting(&settings)?;
     let lasting = Arc::new(lasting);
     match assemble(settings, source, &lasting, (listeners, ops_listener)) {
@@ -345,7 +346,11 @@ type Shares = Arc<Vec<Vec<TcpListener>>>;
 fn shares(listeners: &[TcpListener], workers: usize) -> Result<Shares, StartError> {
     let share = |listener: &TcpListener| {
         let address = local(listener);
-        listener.try_clone().map_err(|cause| StartError::Bind { address, cause })
+        listener.try_clone().map_err(|cause| StartError::Bind {
+            address,
+            key: "`listeners[].address`".into(),
+            cause,
+        })
     };
     let shares = (0..workers).map(|_| listeners.iter().map(share).collect());
     shares.collect::<Result<_, _>>().map(Arc::new)

@@ -192,6 +192,8 @@ pub struct Problem {
 pub struct Known<'a> {
     /// The servers.
     pub servers: &'a [ServerName],
+    /// There can be other servers, whose names are wrong where they are defined.
+    pub unnamed: bool,
     /// Every principal there can be; empty when nobody can get in.
     pub principals: &'a [Principal],
     /// There can be others, whom somebody else vouches for.
@@ -361,7 +363,12 @@ impl Compiler<'_> {
             match Constraint::new(servers, raw) {
                 Ok(constraint) => constraints.push(constraint),
                 Err((member, why)) => {
-                    let help = "see `docs/content.md`";
+                    let help = match member {
+                        "argument" => {
+                            "begin with `/`: `/path` is the argument `path`, `/paths/*` each item of the list `paths`"
+                        }
+                        _ => "see `docs/content.md`",
+                    };
                     self.report(format!("{at}/{member}"), why, help);
                 }
             }
@@ -372,7 +379,7 @@ impl Compiler<'_> {
     fn shadowing(&mut self, shadowing: &Shadowing) {
         for (n, name) in shadowing.priority.iter().enumerate() {
             let servers = self.known.servers.iter().map(ServerName::as_str);
-            if !servers.clone().any(|server| server == name) {
+            if !self.known.unnamed && !servers.clone().any(|server| server == name) {
                 let help = format!("the servers are: {}", servers.collect::<Vec<_>>().join(", "));
                 let at = format!("/shadowing/priority/{n}");
                 self.report(at, format!("there is no server `{}`", name.escape_debug()), help);
@@ -543,7 +550,8 @@ impl Compiler<'_> {
         let mut found = Vec::new();
         for (i, text) in texts.iter().enumerate() {
             let pattern = Pattern::new(text);
-            if !self.known.servers.iter().any(|server| pattern.matches(server.as_str())) {
+            let known = self.known.servers.iter().any(|server| pattern.matches(server.as_str()));
+            if !known && !self.known.unnamed {
                 let servers: Vec<_> = self.known.servers.iter().map(ServerName::as_str).collect();
                 let also = if what == "entry" { "; `optional: true` allows others" } else { "" };
                 let help = format!("the servers are: {}{also}", servers.join(", "));

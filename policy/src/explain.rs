@@ -249,7 +249,8 @@ mod tests {
     fn policy() -> Policy {
         let raw: RawPolicy = serde_json::from_str(RULES).unwrap();
         let servers = ["files", "mail"].map(|name| ServerName::parse(name).unwrap());
-        compile(raw, Known { servers: &servers, principals: &[], others: true }).unwrap()
+        compile(raw, Known { servers: &servers, unnamed: false, principals: &[], others: true })
+            .unwrap()
     }
 
     fn access(policy: &Policy) -> &Access {

@@ -164,6 +164,7 @@ fn run_says_which_configuration_it_reads() {
         .envs([("LISTEN", "127.0.0.1:0"), ("OPS", "127.0.0.1:0")]);
     let gateway = Gateway::spawn(command, Folder::new(), "/nowhere".into());
     gateway.says("there is no `portcullis.yaml` in this folder, so this is the quickstart");
+    gateway.says("`LISTEN=127.0.0.1:8081 OPS=127.0.0.1:9902 portcullis run` takes other ports");
     // Nothing of the quickstart is shown or begun anew instead of one's own.
     for option in ["--dry-run", "--new-log"] {
         let output = portcullis(folder.path(), &["run", option]);
@@ -453,7 +454,10 @@ fn a_start_whose_port_is_taken_leaves_nothing_on_record() {
     let folder = Folder::new();
     let audit = folder.path().join("audit.jsonl");
     let file = folder.path().join("portcullis.yaml");
-    for at in ["  address: 127.0.0.1:0\n", "address: '127.0.0.1:0'"] {
+    for (at, key) in [
+        ("  address: 127.0.0.1:0\n", "`address` of the listener `main`"),
+        ("address: '127.0.0.1:0'", "`ops.address`"),
+    ] {
         Config::of(&server.url()).write(&file, &audit);
         let text = fs::read_to_string(&file).unwrap();
         assert!(text.contains(at), "{text}");
@@ -466,6 +470,8 @@ fn a_start_whose_port_is_taken_leaves_nothing_on_record() {
             "{}",
             printed(&output)
         );
+        let help = format!("stop it, or write another port in {key}\n");
+        assert!(said(&output).contains(&help), "{help}\n{}", said(&output));
         let recorded = fs::read_to_string(&audit).unwrap_or_default();
         assert_eq!(recorded, "", "the sockets come before the first record");
     }

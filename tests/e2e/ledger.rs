@@ -1376,3 +1376,76 @@ fn events_of_ocsf_are_what_its_schema_says() {
         }
     }
 }
+
+#[test]
+fn a_key_that_only_a_start_names_is_unproved_and_not_broken() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let file = folder.path().join("audit.jsonl");
+    // Without a configured key each start makes its own.
+    let mut config = Config::of(&server.url());
+    config.audit = Some(file.clone());
+    session(&config, 2);
+    session(&config, 1);
+    let key = |start: &str| {
+        let (_, rest) = start.split_once(r#""key":""#).unwrap();
+        rest.split('"').next().unwrap().to_owned()
+    };
+    let keys: Vec<_> = starts(&file).iter().map(|start| key(start)).collect();
+    let [first, second] = &keys[..] else { panic!("{keys:?}") };
+    let verify = |more: &[&str]| {
+        let output = run(&[&["audit", "verify"], more].concat(), &[&file]);
+        let said = [&output.stdout, &output.stderr].map(|said| String::from_utf8_lossy(said));
+        (output.status.code(), said.concat())
+    };
+    let (code, said) = verify(&["--key", first]);
+    assert_eq!(code, Some(8), "{said}");
+    assert!(said.contains("not proved: ") && !said.contains("broken"), "{said}");
+    assert!(said.contains("audit.checkpoints.key") && said.contains(&**second), "{said}");
+    assert!(!verified(&["--key", first], &[&file]).0);
+    let (code, said) = verify(&["--key", first, "--key", second]);
+    assert!(code == Some(0) && said.contains("whole: "), "{said}");
+    // What is broken is said to be, whoever has signed it.
+    let text = fs::read_to_string(&file).unwrap();
+    fs::write(&file, text.replacen("\"status\":200", "\"status\":201", 1)).unwrap();
+    let (code, said) = verify(&["--key", first]);
+    assert!(code == Some(8) && said.contains("broken: "), "{said}");
+}
+
+#[test]
+fn a_log_whose_end_is_open_is_not_called_whole() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (config, key) = signed(&server, &folder);
+    session(&config, 3);
+    let file = folder.path().join("audit.jsonl");
+    let verify = || {
+        let output = run(&["audit", "verify", "--key", &key], &[&file]);
+        (output.status.code(), String::from_utf8_lossy(&output.stdout).into_owned())
+    };
+    let (code, said) = verify();
+    assert!(code == Some(0) && said.starts_with("whole: "), "{said}");
+    let (whole, report) = verified(&["--key", &key], &[&file]);
+    assert!(whole && report["stopped"] == true, "{report}");
+    // The stop and the checkpoint over it.
+    let text = fs::read_to_string(&file).unwrap();
+    let mut lines: Vec<_> = text.split_inclusive('\n').collect();
+    lines.truncate(lines.len() - 2);
+    fs::write(&file, lines.concat()).unwrap();
+    let (code, said) = verify();
+    assert!(code == Some(0) && said.starts_with("unbroken, with an open end: "), "{said}");
+    assert_eq!(verified(&["--key", &key], &[&file]).1["stopped"], false);
+    // One that is taken out of the middle is told as one.
+    let lacking = folder.path().join("lacking.jsonl");
+    lines.remove(2);
+    fs::write(&lacking, lines.concat()).unwrap();
+    let (whole, report) = verified(&["--key", &key], &[&lacking]);
+    let what = report["problems"][0]["what"].as_str().unwrap();
+    assert!(!whole && what == "the record before it is missing", "{what}");
+    let checkpoints = folder.path().join("checkpoints").display().to_string();
+    let (whole, report) = verified(&["--key", &key, "--checkpoint", &checkpoints], &[&file]);
+    assert!(
+        !whole && report["problems"][0]["what"].as_str().unwrap().contains("cut off"),
+        "{report}"
+    );
+}

@@ -60,7 +60,18 @@ struct Mistake {
 /// The SHA-256 of `change-me`.
 const CHANGE_ME: &str = "e2186dbdb1bb4193608605e84f33208765b5693b55edd4f730a719a100eeea6f";
 
-const MISTAKES: [Mistake; 17] = [
+/// The keys of [`GOOD`].
+const API_KEYS: &str = "  apiKeys:
+    - name: ana-laptop
+      principal: ana
+      groups: [developers]
+      sha256: 0f5b000000000000000000000000000000000000000000000000000000000000
+";
+
+/// What is done about a line that is indented too far.
+const DEEPER: &str = "give it the same indentation as the keys beside it; a value with `: ` in it is written in quotes";
+
+const MISTAKES: [Mistake; 34] = [
     Mistake {
         edits: &[("9901", "9901\n  token: {fromEnv: PORTCULLIS_NOT_SET}")],
         at: "PORTCULLIS_NOT_SET",
@@ -172,6 +183,117 @@ const MISTAKES: [Mistake; 17] = [
         at: "tols",
         message: "unknown key `tols`",
         help: "did you mean `tools`?",
+    },
+    Mistake {
+        edits: &[("  apiKeys:", "  api_keys:")],
+        at: "api_keys",
+        message: "unknown key `api_keys`",
+        help: "did you mean `apiKeys`?",
+    },
+    Mistake {
+        edits: &[("effect:", "efect:")],
+        at: "efect",
+        message: "unknown key `efect`",
+        help: "did you mean `effect`?",
+    },
+    Mistake {
+        edits: &[("tools: [get_ticket]", "tols: [get_ticket]")],
+        at: "tols",
+        message: "unknown key `tols`",
+        help: "did you mean `tools`?",
+    },
+    Mistake {
+        edits: &[("    url: http", "    urll: http")],
+        at: "urll",
+        message: "unknown key `urll`",
+        help: "did you mean `url`?",
+    },
+    Mistake {
+        edits: &[("\nservers:\n", "\nserver:\n")],
+        at: "server:\n",
+        message: "unknown key `server`",
+        help: "did you mean `servers`?",
+    },
+    Mistake {
+        edits: &[("identity:", "identiy:")],
+        at: "identiy",
+        message: "unknown key `identiy`",
+        help: "did you mean `identity`?",
+    },
+    Mistake {
+        edits: &[("name: files", "name: tickets")],
+        at: "tickets\n    command",
+        message: "`tickets` is used twice",
+        help: "give each its own name",
+    },
+    Mistake {
+        edits: &[("name: tickets", "name: My Files")],
+        at: "My Files",
+        message: "the name has ` ` at byte 2; use letters, digits, `_`, `-` and `.`",
+        help: "rename it",
+    },
+    Mistake {
+        edits: &[
+            ("authentication: [apiKey]", "authentication: [oauth]"),
+            (API_KEYS, "  issuers: [{name: idp, issuer: 'http://idp.example.com'}]\n"),
+        ],
+        at: "'http://idp.example.com'",
+        message: "`http://idp.example.com` is not an `https` URL",
+        help: "write `https://host/path`; plain HTTP can be changed on its way",
+    },
+    Mistake {
+        edits: &[("9000/mcp", "9000/mcp\n    insecure: 'true'")],
+        at: "'true'",
+        message: "`true` is not a boolean",
+        help: "write `true` without quotes",
+    },
+    Mistake {
+        edits: &[("apiVersion: portcullis.dev/v1\n", "")],
+        at: "listeners",
+        message: "`apiVersion` is missing",
+        help: "add `apiVersion: portcullis.dev/v1` here",
+    },
+    Mistake {
+        edits: &[(
+            "audit:\n",
+            "  constraints:\n    - {servers: [tickets], tools: ['*'], argument: path, type: path, within: [/srv]}\naudit:\n",
+        )],
+        at: "path, type",
+        message: "this is not a JSON Pointer",
+        help: "begin with `/`: `/path` is the argument `path`, `/paths/*` each item of the list `paths`",
+    },
+    Mistake {
+        edits: &[(
+            "    servers: [tickets, files]\n",
+            "    servers: [tickets]\n  - path: /all\n    servers: [files]\n",
+        )],
+        at: "/all\n    servers: [files]",
+        message: "`/all` is used twice",
+        help: "give each route its own path, or put the servers of both into one route",
+    },
+    Mistake {
+        edits: &[("    authentication", "\tauthentication")],
+        at: "\tauthentication",
+        message: "not YAML: this line is indented with a tab",
+        help: "indent with spaces: YAML allows no tabs there",
+    },
+    Mistake {
+        edits: &[("8080\n    authentication", "8080 # here\n      authentication")],
+        at: "authentication",
+        message: "not YAML: this line is not indented as the keys beside it are",
+        help: DEEPER,
+    },
+    Mistake {
+        edits: &[("8080\n    authentication", "8080\n      authentication")],
+        at: ": [apiKey]",
+        message: "not YAML: a `: ` stands where a value ends",
+        help: DEEPER,
+    },
+    Mistake {
+        edits: &[("127.0.0.1:8080", "'127.0.0.1:8080")],
+        at: "'127",
+        message: "not YAML: the quote that is opened here is not closed",
+        help: "close it on the same line; in `'..'` a quote itself is written twice",
     },
 ];
 
@@ -346,6 +468,10 @@ fn a_program_that_is_not_there_is_said_by_validate() {
         ),
         ("/no/such/program", "cannot be started: there is no `/no/such/program`"),
         ("./portcullis.yaml", "is not executable"),
+        (
+            "no-such-program -y x",
+            "there is no `no-such-program -y x`; write the program alone, and its arguments as a list in `args`",
+        ),
     ] {
         write(&folder, &GOOD.replace("command: cat", &format!("command: {command}")));
         let output = portcullis(&folder, &["validate"]);
@@ -396,4 +522,83 @@ fn sections_that_are_written_empty_are_shown_with_what_counts_in_them() {
     }
     let plain = printed(&portcullis(&folder, &["config", "show"]));
     assert!(plain.contains("pins: {}\nlimits: {}\n"), "{plain}");
+}
+
+#[test]
+fn a_file_with_nothing_in_it_is_told_what_writes_one() {
+    let folder = Folder::new();
+    for text in ["", "# nothing yet\n"] {
+        write(&folder, text);
+        let output = portcullis(&folder, &["validate"]);
+        assert_eq!(output.status.code(), Some(3));
+        let said = both(&output);
+        assert!(said.contains("the file is empty") && said.contains("`portcullis init`"), "{said}");
+    }
+}
+
+#[test]
+fn a_server_on_no_route_and_a_policy_without_rules_are_remarked() {
+    let folder = Folder::new();
+    let quiet = ["no route leads to", "the policy has no rule"];
+    write(&folder, GOOD);
+    let said = both(&portcullis(&folder, &["validate"]));
+    assert!(quiet.iter().all(|part| !said.contains(part)), "{said}");
+    write(&folder, &GOOD.replace("[tickets, files]", "[tickets]"));
+    let said = both(&portcullis(&folder, &["validate"]));
+    assert!(said.contains("warning: no route leads to the server `files`"), "{said}");
+    let (before, after) = GOOD.split_once("policy:\n").unwrap();
+    let (_, after) = after.split_once("audit:\n").unwrap();
+    write(&folder, &format!("{before}audit:\n{after}"));
+    let output = portcullis(&folder, &["validate"]);
+    let said = both(&output);
+    assert!(
+        said.contains("warning: the policy has no rule, so that every call is denied"),
+        "{said}"
+    );
+    assert_eq!(output.status.code(), Some(0), "{said}");
+}
+
+#[test]
+fn a_reference_that_is_wrong_is_told_where_what_it_refers_to_is_right() {
+    let folder = Folder::new();
+    // What is wrong with a server beside its name leaves its name.
+    let text = GOOD
+        .replace("http://127.0.0.1:9000/mcp", "http://mcp.example.com/mcp")
+        .replace("servers: [tickets]", "servers: [tikets]")
+        .replace("group:developers", "group:devs");
+    write(&folder, &text);
+    let output = portcullis(&folder, &["validate"]);
+    let said = both(&output);
+    for part in [
+        "`http` to another machine",
+        "there is no server `tikets`",
+        "no caller can be `group:devs`",
+    ] {
+        assert!(said.contains(part), "{part}\nis not in\n{said}");
+    }
+    assert!(said.contains("3 problems"), "{said}");
+}
+
+#[test]
+fn a_name_that_init_cannot_use_is_one_mistake() {
+    let folder = Folder::new();
+    let output = portcullis(&folder, &["init", "--server", "My Files", "--command", "cat"]);
+    assert_eq!(output.status.code(), Some(1));
+    let said = both(&output);
+    assert!(said.contains("error: `--server My Files`: the name has ` ` at byte 2"), "{said}");
+    assert!(said.matches("error").count() == 1 && !said.contains("portcullis.yaml:"), "{said}");
+    assert!(!folder.path().join("portcullis.yaml").exists());
+}
+
+#[test]
+fn records_of_a_client_over_standard_input_name_no_address() {
+    let folder = Folder::new();
+    let record = r#"{"event":"exchange","outcome":"refused","peer":"127.0.0.1:0","reason":"credential-missing",
+        "time":"2026-11-21T08:00:00Z"}"#;
+    let record = record.replace("\n        ", "") + "\n";
+    fs::write(folder.path().join("audit.jsonl"), &record).unwrap();
+    let query = || both(&portcullis(&folder, &["audit", "query", "audit.jsonl"]));
+    assert!(query().contains("from standard input (credential-missing)"), "{}", query());
+    fs::write(folder.path().join("audit.jsonl"), record.replace(":0\"", ":4711\"")).unwrap();
+    assert!(query().contains("from 127.0.0.1:4711 to no route"), "{}", query());
 }

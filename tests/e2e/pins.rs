@@ -1,14 +1,16 @@
 //! What was approved is what is shown and called, and nothing else (controls C10 and C22).
 
 use std::fs;
+use std::io::Write as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use e2e::client::Client;
 use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
-use e2e::server::{Call, Server, tool};
+use e2e::server::{Call, Server, answer, greeting, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
@@ -328,7 +330,7 @@ fn a_lockfile_has_to_be_signed_by_as_many_as_are_asked_for() {
         let mut config = config(&server).approved(&lock);
         let key = |name: &str| {
             let file = folder.path().join(name);
-            let mut command = std::process::Command::new(e2e::gateway::binary());
+            let mut command = Command::new(e2e::gateway::binary());
             let output = command.args(["pin", "key"]).arg(&file).output().unwrap();
             let line = String::from_utf8(output.stdout).unwrap();
             let public = line.split("ed25519: ").nth(1).unwrap().trim().trim_end_matches('}');
@@ -1078,7 +1080,7 @@ fn an_independent_program_finds_the_same_digests() {
     fs::write(folder.path().join("list.json"), &list.stdout).unwrap();
     let script = e2e::gateway::root().join("tests/pins/digests.py");
     let run = |arguments: &[&Path]| {
-        let output = std::process::Command::new("python3").arg(&script).args(arguments).output();
+        let output = Command::new("python3").arg(&script).args(arguments).output();
         let output = output.unwrap();
         let said = String::from_utf8_lossy(&output.stdout).into_owned();
         assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
@@ -1089,4 +1091,132 @@ fn an_independent_program_finds_the_same_digests() {
     // The vectors that the documentation prints.
     let said = run(&[&e2e::gateway::root().join("docs/pins.md")]);
     assert!(said.contains("vectors hold"), "{said}");
+}
+
+/// The SHA-256 of a file, in hexadecimal.
+fn sha256_of(file: &Path) -> String {
+    let output = Command::new("sha256sum").arg(file).output().unwrap();
+    String::from_utf8(output.stdout).unwrap().split_whitespace().next().unwrap().to_owned()
+}
+
+#[test]
+fn an_approval_of_what_is_offered_now_is_no_change_of_what_was_offered_before() {
+    for era in ERAS {
+        let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work")] })));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let config = config(&server).approved(&lockfile(&folder));
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        assert_eq!(client.tools(), ["work"]);
+        let listed = String::from_utf8(config.verb(&["pin", "list"]).stdout).unwrap();
+        let line = listed.lines().find(|line| line.contains(" tools/work ")).unwrap();
+        let former = line.split_whitespace().nth(3).unwrap().to_owned();
+        // The gateway keeps the list that it has read; only the lockfile tells it of the new version.
+        state.lock().unwrap()["tools"][0]["description"] = "A tool, upgraded.".into();
+        config.verb(&["pin"]);
+        config.verb(&["pin", "approve", "up/work", "--reason", "upgraded"]);
+        let read = format!("lockfile sha256:{}", sha256_of(&lockfile(&folder)));
+        eventually("the new lockfile", || {
+            gateway.records().iter().any(|record| record["what"] == *read).then_some(())
+        });
+        assert_eq!(client.tools(), ["work"], "{era:?}");
+        assert!(client.call("work", &json!({})).json()["result"].is_object());
+        assert_eq!(events(&gateway, &former), [""; 0], "{era:?}");
+        // A server that really goes back to what was approved before is told of.
+        state.lock().unwrap()["tools"][0] = tool("work");
+        eventually("the former version", || client.tools().is_empty().then_some(()));
+        let told = events(&gateway, &former);
+        assert!(told.len() == 1 && told[0].contains("definition-changed, held"), "{told:?}");
+    }
+}
+
+#[test]
+fn a_definition_that_is_held_is_told_with_what_to_do_and_explained_by_the_lockfile() {
+    for era in ERAS {
+        let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work")] })));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let config = config(&server).approved(&lockfile(&folder));
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        assert_eq!(client.tools(), ["work"]);
+        state.lock().unwrap()["tools"][0]["description"] = "A tool, upgraded.".into();
+        eventually("the refusal", || {
+            (client.call("work", &json!({})).code() == -32602).then_some(())
+        });
+        let log = gateway.says("definition-changed, held");
+        let line = log.lines().find(|line| line.contains("definition-changed, held")).unwrap();
+        for part in
+            ["`portcullis pin diff -c ", "`portcullis pin approve up/work --reason TEXT -c "]
+        {
+            assert!(line.contains(part), "{part}\nis not in\n{line}");
+        }
+        // What is explained is what the lockfile says, and says so.
+        let explained =
+            ["policy", "explain", "--principal", "ana", "--server", "up", "--tool", "work"];
+        let explained = config.verb(&[&explained[..], &["--arguments", "{}"]].concat());
+        let text = String::from_utf8(explained.stdout).unwrap();
+        for part in [
+            "allowed by rule `open`",
+            "the caller sees it, if the server still offers what the lockfile has",
+            "what the server offers now was not asked: `portcullis pin diff` asks it",
+        ] {
+            assert!(text.contains(part), "{part}\nis not in\n{text}");
+        }
+        let differs = String::from_utf8(config.verb(&["pin", "diff"]).stdout).unwrap();
+        assert!(differs.contains("up tools/work: definition-changed"), "{differs}");
+        // The commands of the line show it again.
+        config.verb(&["pin"]);
+        config.verb(&["pin", "approve", "up/work", "--reason", "upgraded"]);
+        eventually("the approval", || (client.tools() == ["work"]).then_some(()));
+    }
+}
+
+#[test]
+fn a_proposal_says_what_it_counts() {
+    for era in ERAS {
+        let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work"), tool("rest")] })));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let mut config = config(&server);
+        config.pins = format!("{{file: '{}'}}", lockfile(&folder).display());
+        let said = String::from_utf8(config.verb(&["pin"]).stderr).unwrap();
+        for part in ["` (2 definitions, ", " of what servers say of themselves); read it"] {
+            assert!(said.contains(part), "{part}\nis not in\n{said}");
+        }
+        let again = String::from_utf8(config.verb(&["pin"]).stderr).unwrap();
+        assert!(again.contains("0 proposed in `") && !again.contains("themselves"), "{again}");
+    }
+}
+
+#[test]
+fn what_a_server_says_of_itself_in_each_era_is_listed_as_one_of_two() {
+    let server = Server::start(|request, stream| {
+        let capabilities = json!({ "tools": {} });
+        let bytes = match request.method() {
+            "tools/list" => request
+                .result(&json!({ "resultType": "complete", "tools": [tool("work")],
+                "ttlMs": 0, "cacheScope": "private" })),
+            "server/discover" => request.result(&json!({ "resultType": "complete",
+                "supportedVersions": ["2026-07-28"], "capabilities": capabilities, "ttlMs": 0,
+                "cacheScope": "public", "instructions": "Work." })),
+            "initialize" => {
+                let result = json!({ "protocolVersion": "2025-11-25", "capabilities": capabilities,
+                    "serverInfo": { "name": "fake", "version": "1" }, "instructions": "Work as before." });
+                with_header(&request.result(&result), "mcp-session-id: upstream-session\r\n")
+            }
+            "" => answer("405 Method Not Allowed", "text/plain", "no"),
+            _ => greeting(request, Era::Modern),
+        };
+        stream.write_all(&bytes).is_ok()
+    });
+    let folder = Folder::new();
+    let mut config = config(&server);
+    config.pins = format!("{{file: '{}'}}", lockfile(&folder).display());
+    let said = String::from_utf8(config.verb(&["pin"]).stderr).unwrap();
+    assert!(
+        said.contains(" (1 definition, 2 of what servers say of themselves); read it"),
+        "{said}"
+    );
+    let list = String::from_utf8(config.verb(&["pin", "list"]).stdout).unwrap();
+    let told = "one of 2: a server may say something else of itself in each era";
+    assert_eq!(list.matches(told).count(), 2, "{list}");
 }

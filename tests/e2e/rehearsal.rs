@@ -102,6 +102,11 @@ fn what_is_explained_is_what_is_decided() {
         ] {
             assert!(text.contains(line), "{line}\n{text}");
         }
+        // What lacks its arguments because none were given is not told as a mistake in them.
+        let text = said(&explain(&config, "ana", "strict", &[]));
+        assert!(text.starts_with("denied: no arguments were given"), "{text}");
+        let text = said(&explain(&config, "ana", "strict", &["--arguments", "{}"]));
+        assert!(text.starts_with("denied: arguments"), "{text}");
         // Of what nobody knows it is said that nobody knows it.
         let explained = explain(&config, "ana", "unheard", &[]);
         assert!(printed(&explained).contains("not in the lockfile: taken to be offered"));

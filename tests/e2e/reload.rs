@@ -569,3 +569,38 @@ fn a_call_that_waits_for_its_client_ends_with_its_configuration() {
     // The next call begins anew.
     assert_eq!(ana.call("ask", &json!({})).json()["result"]["resultType"], "input_required");
 }
+
+#[test]
+fn a_rejected_change_is_told_by_its_cause_and_one_that_is_put_right_as_well() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    let mut gateway = config(&server, &folder, "read").start_at(&file);
+    let good = fs::read_to_string(&file).unwrap();
+    // Two mistakes, of which the unknown key stands second.
+    let bad = good.replacen("  address: 127.0.0.1:0\n", "  address: nowhere\n", 1).replacen(
+        "tools: [read]",
+        "tols: [read]",
+        1,
+    );
+    assert!(bad.contains("nowhere") && bad.contains("tols"), "{bad}");
+    fs::write(&file, bad).unwrap();
+    assert_ne!(operator(&gateway, "POST", "/reload").status, 200);
+    let rejected = eventually("the rejection", || {
+        gateway.records().into_iter().find(|record| record["event"] == "rejected")
+    });
+    let what = rejected["what"].as_str().unwrap();
+    for part in [
+        "unknown key `tols`; did you mean `tools`?",
+        "(and 1 more: `portcullis validate` shows them)",
+    ] {
+        assert!(what.contains(part), "{part}\nis not in\n{what}");
+    }
+    gateway.says("unknown key `tols`");
+    fs::write(&file, good).unwrap();
+    assert_eq!(operator(&gateway, "POST", "/reload").status, 200);
+    gateway.says("the configuration is again the one that is in force");
+    gateway.terminate();
+    gateway.says("the gateway is told to stop");
+    assert_eq!(gateway.ended(), Some(0));
+}

@@ -687,6 +687,7 @@ fn folders_in_which_a_program_can_make_nothing_new_are_named_before_the_start() 
     for arguments in [&["validate"][..], &["run", "--dry-run", "-c"]] {
         let said = said(arguments);
         let told = said.contains("can make no new file directly in") && said.contains(&named);
+        assert!(said.contains("can change what it may and make files in every folder"), "{said}");
         assert!(told, "{arguments:?}: {said}");
     }
 }

@@ -1,12 +1,13 @@
 //! Other ways in and out: standard input and output, the old HTTP+SSE transport, a process for each
 //! session.
 
+use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::TcpStream;
 use std::process::{Child, ChildStdin, Command, Stdio};
 
-use e2e::client::raw;
-use e2e::gateway::{ANA, BOB, Config, Folder, binary};
+use e2e::client::{post, raw};
+use e2e::gateway::{ANA, BOB, Config, Folder, binary, root};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era, PATIENCE};
 use serde_json::{Value, json};
@@ -36,7 +37,7 @@ audit: {{sinks: [{{name: file, file: '{}/audit.jsonl'}}]}}
             folder.path().display()
         );
         let file = folder.path().join("gateway.yaml");
-        std::fs::write(&file, yaml).unwrap();
+        fs::write(&file, yaml).unwrap();
         let mut command = Command::new(binary());
         command.args(["stdio", "-c"]).arg(&file).env_remove("PORTCULLIS_API_KEY");
         if let Some(key) = key {
@@ -82,7 +83,7 @@ audit: {{sinks: [{{name: file, file: '{}/audit.jsonl'}}]}}
     fn end(mut self) -> String {
         drop(self.input.take());
         assert!(self.child.wait().unwrap().success());
-        std::fs::read_to_string(self.folder.path().join("audit.jsonl.stdio-1")).unwrap()
+        fs::read_to_string(self.folder.path().join("audit.jsonl.stdio-1")).unwrap()
     }
 }
 
@@ -136,7 +137,7 @@ fn over_standard_input_a_credential_is_needed_too() {
     let mut wrong = Console::start(&server, Some("pcl_wrong"));
     assert_eq!(wrong.child.wait().unwrap().code(), Some(1));
     let log = wrong.folder.path().join("audit.jsonl.stdio-1");
-    assert!(std::fs::read_to_string(log).unwrap().contains("credential-refused"));
+    assert!(fs::read_to_string(log).unwrap().contains("credential-refused"));
     let mut without = Console::start(&server, None);
     drop(without.input.take());
     assert!(!without.child.wait().unwrap().success(), "nobody is anonymous here");
@@ -214,7 +215,7 @@ fn the_old_transport_is_served_where_a_route_asks_for_it() {
                 ("content-type", "application/json"),
                 ("authorization", &credential),
             ];
-            raw(gateway.address, &e2e::client::post(&endpoint, &headers, &body.to_string())).status
+            raw(gateway.address, &post(&endpoint, &headers, &body.to_string())).status
         };
         let hello = json!({ "jsonrpc": "2.0", "id": 0, "method": "initialize", "params": {
             "protocolVersion": "2024-11-05", "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
@@ -250,7 +251,7 @@ fn message(gateway: &e2e::gateway::Gateway, endpoint: &str, body: &Value) -> Vec
         ("content-type", "application/json"),
         ("authorization", &credential),
     ];
-    e2e::client::post(endpoint, &headers, &body.to_string())
+    post(endpoint, &headers, &body.to_string())
 }
 
 fn call_of(id: usize, name: &str) -> Value {
@@ -358,5 +359,61 @@ fn a_process_for_each_session_keeps_them_apart() {
             assert_eq!(ended.status, 200);
             e2e::eventually("its process ends", || (gateway.children().len() == 2).then_some(()));
         }
+    }
+}
+
+#[test]
+fn a_request_of_neither_era_is_told_how_to_begin() {
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let gateway = Config::of(&server.url()).start();
+        let authorization = format!("Bearer {ANA}");
+        let bare = |more: &[(&str, &str)], body: &Value| {
+            let headers = [
+                ("host", "localhost"),
+                ("authorization", &*authorization),
+                ("content-type", "application/json"),
+                ("accept", "application/json, text/event-stream"),
+            ];
+            raw(gateway.address, &post("/mcp", &[&headers[..], more].concat(), &body.to_string()))
+        };
+        let list = json!({ "jsonrpc": "2.0", "id": 1, "method": "tools/list" });
+        let refused = bare(&[], &list);
+        assert_eq!(refused.status, 400, "{}", refused.body);
+        let message = refused.json()["error"]["message"].as_str().unwrap().to_owned();
+        for part in ["`initialize` first", "`Mcp-Session-Id`", "`MCP-Protocol-Version: 2026-07-28`"]
+        {
+            assert!(message.contains(part), "{message}");
+        }
+        // What it says to do is enough, in either way.
+        let hello = json!({ "jsonrpc": "2.0", "id": 1, "method": "initialize", "params": { "protocolVersion": "2025-11-25",
+            "capabilities": {}, "clientInfo": { "name": "t", "version": "1" } } });
+        let greeted = bare(&[], &hello);
+        let session = greeted.header("mcp-session-id").unwrap().to_owned();
+        let begun = json!({ "jsonrpc": "2.0", "method": "notifications/initialized" });
+        assert_eq!(bare(&[("mcp-session-id", &session)], &begun).status, 202);
+        let listed = bare(&[("mcp-session-id", &session)], &list);
+        assert_eq!(listed.json()["result"]["tools"][0]["name"], "read", "{}", listed.body);
+    }
+}
+
+#[test]
+fn the_lines_of_the_page_open_a_legacy_session_by_hand() {
+    let page = fs::read_to_string(root().join("docs/protocol.md")).unwrap();
+    let (_, script) = page.split_once("```bash\n").unwrap();
+    let script = script.split("```").next().unwrap();
+    for era in ERAS {
+        let server = Server::echo(era, &["read"]);
+        let gateway = Config::of(&server.url()).start();
+        let there = format!("http://{}/mcp", gateway.address);
+        let script = script.replace("http://127.0.0.1:8080/tickets", &there);
+        let mut shell = Command::new("sh");
+        let output = shell.args(["-c", &script]).env("KEY", ANA).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(
+            said.contains("\"name\":\"read\""),
+            "{said}{}",
+            String::from_utf8_lossy(&output.stderr)
+        );
     }
 }

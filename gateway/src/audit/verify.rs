@@ -28,11 +28,22 @@ pub struct Problem {
     pub seq: Option<u64>,
     /// What is wrong.
     pub what: String,
+    /// How bad it is.
+    pub weight: Weight,
+}
+
+/// How much a problem says against a log.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Weight {
+    /// The log is not the one that was written.
+    Broken,
+    /// It fits together, and is signed with a key that only the log itself names.
+    Unproved,
 }
 
 impl fmt::Display for Problem {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { file, line, seq, what } = self;
+        let Self { file, line, seq, what, weight: _ } = self;
         match seq {
             Some(seq) => write!(f, "{file}:{line}: record {seq}: {what}"),
             None => write!(f, "{file}:{line}: {what}"),
@@ -55,10 +66,35 @@ pub struct Report {
     pub after: u64,
     /// The checkpoints are signed by keys that only the log itself vouches for.
     pub vouched: bool,
+    /// How the last chain ends.
+    pub end: End,
     /// What one should know.
     pub remarks: Vec<String>,
     /// The first thing that is wrong in each file, and what is missing at the end.
     pub problems: Vec<Problem>,
+}
+
+/// How the records end.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum End {
+    /// With a stop of the gateway.
+    Stopped,
+    /// Without one, so that the files alone do not say whether more came.
+    #[default]
+    Open,
+}
+
+impl Report {
+    /// What is found of the log as a whole; `None` where nothing speaks against it.
+    #[must_use]
+    pub fn weight(&self) -> Option<Weight> {
+        let is_broken = |problem: &Problem| problem.weight == Weight::Broken;
+        match self.problems.as_slice() {
+            [] => None,
+            problems if problems.iter().any(is_broken) => Some(Weight::Broken),
+            _ => Some(Weight::Unproved),
+        }
+    }
 }
 
 /// Most records after the last checkpoint, unless somebody says otherwise: those of one interval as it is
@@ -95,6 +131,8 @@ struct Strand {
     begun: u64,
     covered: u64,
     stopped: bool,
+    /// The key that the last start here names.
+    named: Option<Verifier>,
 }
 
 /// What is known of the records of a chain: pieces of it, with how each hash begins.
@@ -115,6 +153,8 @@ pub struct Audit {
     retired: HashMap<Box<str>, u64>,
     /// Where a new log says that it was begun in place of another, and what it says.
     began: Vec<(String, String)>,
+    /// Keys that the log names and nobody else vouches for, each of which was told.
+    unknown: Vec<Verifier>,
     report: Report,
 }
 
@@ -127,7 +167,12 @@ struct At<'a> {
 
 impl At<'_> {
     fn wrong(&self, what: impl Into<String>) -> Problem {
-        Problem { file: self.file.to_owned(), line: self.line, seq: self.seq, what: what.into() }
+        self.problem(what, Weight::Broken)
+    }
+
+    fn problem(&self, what: impl Into<String>, weight: Weight) -> Problem {
+        let (file, what) = (self.file.to_owned(), what.into());
+        Problem { file, line: self.line, seq: self.seq, what, weight }
     }
 }
 
@@ -146,6 +191,7 @@ impl Audit {
             known: HashMap::new(),
             retired: HashMap::new(),
             began: Vec::new(),
+            unknown: Vec::new(),
             report,
         }
     }
@@ -193,7 +239,7 @@ impl Audit {
                      away; say `--from {first}` if that is meant"
                 );
                 let file = format!("chain {chain}");
-                self.report.problems.push(Problem { file, line: 0, seq: None, what });
+                self.report.problems.push(broken(file, what));
             }
         }
     }
@@ -271,18 +317,34 @@ impl Audit {
             if text(line, "chain").as_deref() != Some(&*strand.chain) {
                 return Err(at.wrong("it is of another chain"));
             }
-            if let Some(key) = text(line, "key").filter(|_| self.vouched) {
-                let key = Verifier::parse(&key);
-                let key = key.map_err(|error| at.wrong(error.to_string()))?;
-                if !self.keys.contains(&key) {
-                    self.keys.push(key);
-                }
+            let key = text(line, "key").map(|key| Verifier::parse(&key)).transpose();
+            strand.named = match key {
+                Ok(key) => key,
+                Err(error) if self.vouched => return Err(at.wrong(error.to_string())),
+                Err(_) => None,
+            };
+            if let Some(key) = strand.named.as_ref().filter(|_| self.vouched)
+                && !self.keys.contains(key)
+            {
+                self.keys.push(key.clone());
             }
         }
         if event == Some("checkpoint") {
             let note = text(line, "note").ok_or_else(|| at.wrong("it has no checkpoint"))?;
-            let opened = Checkpoint::open(&note, &self.keys);
-            let (head, _) = opened.map_err(|error| at.wrong(format!("the checkpoint: {error}")))?;
+            let wrong = |error: NoteError| at.wrong(format!("the checkpoint: {error}"));
+            let head = match (Checkpoint::open(&note, &self.keys), &strand.named) {
+                (Ok((head, _)), _) => head,
+                (Err(NoteError::Stranger), Some(named)) => {
+                    let (head, by) = Checkpoint::open(&note, [named]).map_err(wrong)?;
+                    // The rest can be looked at all the same.
+                    if !self.unknown.contains(by) {
+                        self.unknown.push(by.clone());
+                        self.report.problems.push(at.problem(signed_by(by), Weight::Unproved));
+                    }
+                    head
+                }
+                (Err(error), _) => return Err(wrong(error)),
+            };
             let same = head.size == strand.tree.size() && head.root == strand.tree.root();
             if !same || !head.origin.ends_with(&format!("/{}", strand.chain)) {
                 return Err(at.wrong("the checkpoint is not of this log"));
@@ -362,7 +424,7 @@ impl Audit {
                 return Err(at.wrong("it does not follow the record before it"));
             } else if !strand.may_begin(line, event, at) {
                 let what = match place.seq.checked_sub(next) {
-                    Some(missing) => format!("{missing} records before it are missing"),
+                    Some(missing) => lacking(missing),
                     None => "it was moved, or is here twice".to_owned(),
                 };
                 return Err(at.wrong(what));
@@ -383,7 +445,7 @@ impl Audit {
         if let Some(missing) = end.and_then(|end| place.seq.checked_sub(end)).filter(|m| *m > 0)
             && event != Some("gap")
         {
-            return Err(at.wrong(format!("{missing} records before it are missing")));
+            return Err(at.wrong(lacking(missing)));
         }
         let has_begun = self.known.contains_key(&chain);
         if !has_begun && place.seq > 0 {
@@ -392,7 +454,8 @@ impl Audit {
         }
         let (last, stopped, begun) = (place.prev, false, place.seq);
         self.known.entry(chain.clone()).or_default();
-        self.strand = Some(Strand { chain, tree, last, begun, covered: 0, stopped });
+        let named = None;
+        self.strand = Some(Strand { chain, tree, last, begun, covered: 0, stopped, named });
         self.compare(at)
     }
 
@@ -403,6 +466,7 @@ impl Audit {
         self.report.covered = strand.covered;
         let after = size.saturating_sub(strand.covered.max(strand.begun));
         self.report.after = after;
+        self.report.end = if strand.stopped { End::Stopped } else { End::Open };
         if at.is_none() && !strand.stopped {
             let remark = format!(
                 "chain {} ends with record {}, without a stop: the gateway is running, has been \
@@ -430,7 +494,7 @@ impl Audit {
         };
         let file = at.map_or_else(|| format!("chain {}", strand.chain), |at| at.file.to_owned());
         let line = at.map_or(0, |at| at.line);
-        self.report.problems.push(Problem { file, line, seq: None, what });
+        self.report.problems.push(Problem { line, ..broken(file, what) });
     }
 
     /// What was found out, when all files are read.
@@ -439,10 +503,9 @@ impl Audit {
         self.close(None);
         self.beginnings();
         if let Some(what) = self.contradiction() {
-            let (file, line, seq) = (String::new(), 0, None);
-            self.report.problems.insert(0, Problem { file, line, seq, what });
+            self.report.problems.insert(0, broken(String::new(), what));
         }
-        if self.report.problems.is_empty() {
+        if self.report.weight() != Some(Weight::Broken) {
             for witness in &self.witnessed {
                 let chain = witness.origin.rsplit('/').next().unwrap_or_default();
                 let end = self.known.get(chain).map(Known::end);
@@ -462,17 +525,40 @@ impl Audit {
                         ),
                     };
                     let file = witness.origin.to_string();
-                    self.report.problems.push(Problem { file, line: 0, seq: None, what });
+                    self.report.problems.push(broken(file, what));
                     break;
                 }
             }
         }
         if self.report.records == 0 && self.report.problems.is_empty() {
             let what = "there is no record in it".to_owned();
-            self.report.problems.push(Problem { file: String::new(), line: 0, seq: None, what });
+            self.report.problems.push(broken(String::new(), what));
         }
         self.report
     }
+}
+
+/// Something that is wrong with a log and stands in no line.
+fn broken(file: String, what: String) -> Problem {
+    Problem { file, line: 0, seq: None, what, weight: Weight::Broken }
+}
+
+/// What is said where records are not there.
+fn lacking(count: u64) -> String {
+    match count {
+        1 => "the record before it is missing".to_owned(),
+        count => format!("{count} records before it are missing"),
+    }
+}
+
+/// What is said of a checkpoint whose key only the start before it names.
+fn signed_by(key: &Verifier) -> String {
+    format!(
+        "the checkpoint: it is signed by none of the keys that were given, but by the one that the start before it names, `{}`. \
+         A start without `audit.checkpoints.key` makes a key of its own: if that is so here, give this key as well (`--key`), as \
+         the gateway told it elsewhere, and configure one. Otherwise somebody has written the log anew",
+        key.text()
+    )
 }
 
 impl Strand {

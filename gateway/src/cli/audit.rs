@@ -14,7 +14,7 @@ use clap::{Args, Subcommand, ValueEnum};
 use gateway::audit::file::{logs, siblings};
 use gateway::audit::note::{Signer, Verifier};
 use gateway::audit::ocsf;
-use gateway::audit::verify::{Audit as Auditor, Demands, Report, UNCOVERED};
+use gateway::audit::verify::{Audit as Auditor, Demands, End, Report, UNCOVERED, Weight};
 use gateway::ending::Outcome;
 use policy::json::{Bounds, Document, Value, write_ascii};
 
@@ -56,8 +56,9 @@ pub(super) struct Audit {
 #[derive(Debug, Subcommand)]
 enum Verb {
     /// Say whether the log is the one that was written, from its files alone. Exits with 8 when a
-    /// record was changed, taken out, put in or moved, or when the log was cut or forked; names the
-    /// first such record.
+    /// record was changed, taken out, put in or moved, when the log was cut or forked, or when it is signed with a key
+    /// that was not given; names the first such record. A log that does not end with a stop has an open end: whether
+    /// more came after it says `--checkpoint`.
     Verify {
         /// The files, or `-` for standard input. With a file come the full ones beside it. A folder stands for each
         /// log in it, which is verified by itself: that of the gateway, and those of processes with one client.
@@ -334,24 +335,32 @@ fn verify(
         if let (true, Format::Human, Some(first)) = (several, format, log.first()) {
             print(&format!("{}: ", in_a_line(&first.display().to_string())));
         }
-        let one = verify_one(log, keys, checkpoints, (demands.clone(), format))?;
-        if one != ExitCode::SUCCESS {
-            code = one;
+        let found = verify_one(log, keys, checkpoints, (demands.clone(), format))?;
+        if let Some(weight) = found {
+            code = ExitCode::from(BROKEN);
             if several && matches!(format, Format::Human) {
-                print("broken\n");
+                print(&format!("{}\n", verdict(weight)));
             }
         }
     }
     Ok(code)
 }
 
-/// Verifies one log.
+/// What is said of a log.
+const fn verdict(weight: Weight) -> &'static str {
+    match weight {
+        Weight::Broken => "broken",
+        Weight::Unproved => "not proved",
+    }
+}
+
+/// Verifies one log; what is found against it.
 fn verify_one(
     files: &[PathBuf],
     keys: &[String],
     checkpoints: &[PathBuf],
     (demands, format): (Demands, Format),
-) -> io::Result<ExitCode> {
+) -> io::Result<Option<Weight>> {
     let mut known = Vec::new();
     for key in keys {
         let text = if key.contains('+') { key.clone() } else { fs::read_to_string(key)? };
@@ -379,13 +388,12 @@ fn verify_one(
             print(&json(&report));
         }
     }
-    let good = report.problems.is_empty();
-    Ok(if good { ExitCode::SUCCESS } else { ExitCode::from(BROKEN) })
+    Ok(report.weight())
 }
 
 fn people(report: &Report) {
     for problem in &report.problems {
-        say(&format!("broken: {problem}"));
+        say(&format!("{}: {problem}", verdict(problem.weight)));
     }
     for remark in &report.remarks {
         say(&format!("note: {remark}"));
@@ -394,8 +402,12 @@ fn people(report: &Report) {
         say("note: no --key was given: only the log itself says whose its checkpoints are");
     }
     if report.problems.is_empty() {
+        let word = match report.end {
+            End::Stopped => "whole",
+            End::Open => "unbroken, with an open end",
+        };
         print(&format!(
-            "whole: {} records in {}, {} checkpoints; the last covers {}, {} came after\n",
+            "{word}: {} records in {}, {} checkpoints; the last covers {}, {} came after\n",
             report.records,
             if report.files == 1 { "1 file".to_owned() } else { format!("{} files", report.files) },
             report.checkpoints,
@@ -411,11 +423,11 @@ fn json(report: &Report) -> String {
         .iter()
         .map(|problem| {
             serde_json::json!({ "file": problem.file, "line": problem.line, "seq": problem.seq,
-                "what": problem.what })
+                "what": problem.what, "verdict": verdict(problem.weight) })
         })
         .collect();
     let value = serde_json::json!({
-        "whole": report.problems.is_empty(), "files": report.files, "records": report.records,
+        "whole": report.problems.is_empty(), "stopped": report.end == End::Stopped, "files": report.files, "records": report.records,
         "checkpoints": report.checkpoints, "covered": report.covered, "after": report.after,
         "keysFromLog": report.vouched, "remarks": report.remarks, "problems": problems,
     });
@@ -605,8 +617,15 @@ fn words(record: Value<'_>) -> Vec<u8> {
         (None, _) => {}
     }
     if let (None, Some(peer)) = (text("principal"), text("peer")) {
-        word(&format!("from {peer}"));
-        word(&text("route").unwrap_or_else(|| "to no route".to_owned()));
+        // Nobody connects from port 0: it stands for the client that has started the process.
+        match (peer.ends_with(":0"), text("route")) {
+            (true, None) => word("from standard input"),
+            (true, Some(route)) => word(&format!("from standard input {route}")),
+            (false, route) => {
+                word(&format!("from {peer}"));
+                word(route.as_deref().unwrap_or("to no route"));
+            }
+        }
     }
     // Which configuration is in force from then on.
     if let (Some("start" | "applied"), Some(policy)) = (text("event").as_deref(), text("policy")) {

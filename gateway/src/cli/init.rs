@@ -9,7 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gateway::masking;
-use policy::name::PrincipalId;
+use policy::name::{PrincipalId, ServerName};
 use serde_json::Value;
 
 use super::import::{self, ANONYMOUS, Import};
@@ -123,6 +123,10 @@ fn own(init: &Init, sha256: &str) -> Result<String, String> {
                     file of a client with `--from FILE`"
             .to_owned());
     };
+    // It becomes a part of several names in the file; a mistake there would be told of a file that is not written.
+    if let Err(error) = ServerName::parse(name) {
+        return Err(format!("`--server {}`: the name {error}", visible(name)));
+    }
     let server = server(init)?;
     let (named, path) = (quoted(name), quoted(&format!("/{name}")));
     let rule = quoted(&format!("local-{name}"));

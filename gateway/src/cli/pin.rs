@@ -526,6 +526,11 @@ fn list(list: &List) -> Result<ExitCode, ExitCode> {
                 let by = version.by.as_deref().unwrap_or_default();
                 let (state, digest) = (version.state.as_str(), version.digest);
                 writeln!(out, "{state:<9}{server} {thing}  {digest}  {by}").unwrap_or_default();
+                let count = lock.servers.get(server).map_or(0, |locked| locked.server.len());
+                if thing == "server" && count > 1 {
+                    writeln!(out, "         one of {count}: a server may say something else of itself in each era")
+                        .unwrap_or_default();
+                }
                 for one in &version.exceptions {
                     let (finding, by, at) = (one.finding.name(), &one.by, &one.at);
                     let reason = in_a_line(&one.reason);

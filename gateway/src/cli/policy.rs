@@ -283,6 +283,9 @@ fn asked_about(explain: &Explain, settings: &Settings) -> Result<(Principal, Ser
     Ok((principal, server))
 }
 
+/// The code of a denial for what the arguments are.
+const ARGUMENTS: &str = "arguments";
+
 /// The decision in a few words.
 fn verdict(effect: &Effect) -> String {
     match effect {
@@ -316,7 +319,12 @@ const fn known(known: Known) -> &'static str {
 
 fn words(question: &Question, answer: &Answer) -> String {
     let Question { principal, server, kind, name, .. } = question;
-    let mut out = format!("{}\n", verdict(&answer.decision.effect));
+    let lacks_arguments = question.arguments.is_none()
+        && matches!(&answer.decision.effect, Effect::Deny(denial) if denial.reason.code() == ARGUMENTS);
+    let mut out = match lacks_arguments {
+        true => "denied: no arguments were given, and it is not called without; add `--arguments JSON`\n".to_owned(),
+        false => format!("{}\n", verdict(&answer.decision.effect)),
+    };
     let groups: Vec<_> = principal.groups.iter().map(|group| group.as_str()).collect();
     let mut line = |key: &str, value: &str| {
         writeln!(out, "  {key:<12}{value}").unwrap_or_default();
@@ -329,7 +337,17 @@ fn words(question: &Question, answer: &Answer) -> String {
         line("", &digest.to_string());
     }
     if let Some(listed) = answer.listed {
-        line("list", if listed { "the caller sees it" } else { "the caller does not see it" });
+        let of_lockfile = matches!(answer.known, Known::Locked(_));
+        line(
+            "list",
+            match (listed, of_lockfile) {
+                (true, true) => {
+                    "the caller sees it, if the server still offers what the lockfile has"
+                }
+                (true, false) => "the caller sees it",
+                (false, _) => "the caller does not see it",
+            },
+        );
         let thing = why::thing(*kind, name);
         if !listed && matches!(answer.decision.effect, Effect::Deny(_)) {
             line("why", &why::reason(server.as_str(), &thing, &answer.decision));
@@ -368,6 +386,9 @@ fn words(question: &Question, answer: &Answer) -> String {
     }
     if matches!(answer.decision.effect, Effect::Allow(_)) {
         line("then", "rates, guardrails and what is done about the answer are not decided here");
+        if answer.known != Known::Nothing {
+            line("", "what the server offers now was not asked: `portcullis pin diff` asks it");
+        }
     }
     out
 }

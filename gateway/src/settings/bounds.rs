@@ -6,7 +6,7 @@ use std::time::Duration;
 use policy::name::PrincipalId;
 use policy::work::Work;
 
-use super::compile::Compiler;
+use super::compile::{Compiler, Defining};
 use super::raw::{RawCallerLimits, RawHttp2, RawLimits};
 use super::{CallerLimits, Identity, Limits};
 use crate::http2;
@@ -294,7 +294,7 @@ impl Compiler<'_> {
         identity: &Identity,
     ) -> Vec<CallerLimits> {
         let known = identity.principals();
-        let others = !identity.issuers.is_empty() || !identity.certificates.is_empty();
+        let others = identity.has_others() || self.is_doubtful(Defining::Callers);
         let mut seen = BTreeSet::new();
         let mut callers = Vec::new();
         for (n, raw) in raw.iter().enumerate() {

@@ -37,6 +37,7 @@ pub(super) fn settings(
     file: &Path,
     key: Option<String>,
     (purpose, variables): (Purpose, Lookup<'_>),
+    misfits: Vec<Problem>,
 ) -> Result<Settings, Vec<Problem>> {
     let folder = file.parent().unwrap_or(Path::new(""));
     let here = (purpose != Purpose::Reading).then_some(variables);
@@ -44,7 +45,7 @@ pub(super) fn settings(
         root,
         folder,
         purpose,
-        problems: Vec::new(),
+        problems: misfits,
         now: System.now(),
         beside: Vec::new(),
         uses: Own::default(),
@@ -99,9 +100,10 @@ pub(super) fn settings(
     });
     let principals = identity.principals();
     let names: Vec<_> = servers.iter().map(|server| server.name.clone()).collect();
-    let others = !identity.issuers.is_empty() || !identity.certificates.is_empty();
-    let policy =
-        policy::config::compile(policy, Known { servers: &names, principals: &principals, others });
+    let others = identity.has_others() || compiler.is_doubtful(Defining::Callers);
+    let unnamed = compiler.is_doubtful(Defining::Servers);
+    let known = Known { servers: &names, unnamed, principals: &principals, others };
+    let policy = policy::config::compile(policy, known);
     if let Some(policy) = root.json().get("policy") {
         compiler.prefixed_names(policy, "/policy", &names);
     }
@@ -195,6 +197,25 @@ fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
     found
 }
 
+/// A section that others refer to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Defining {
+    /// `identity`, by the names and groups of callers, and by those who vouch for them.
+    Callers,
+    /// `servers`, by their names.
+    Servers,
+}
+
+impl Defining {
+    /// Its JSON Pointer.
+    const fn section(self) -> &'static str {
+        match self {
+            Self::Callers => "/identity",
+            Self::Servers => "/servers",
+        }
+    }
+}
+
 /// Reads the parts and keeps what is wrong with them.
 pub(super) struct Compiler<'a> {
     root: &'a Node,
@@ -202,6 +223,7 @@ pub(super) struct Compiler<'a> {
     folder: &'a Path,
     /// What it is read for.
     purpose: Purpose,
+    /// With those of the schema, which were found first.
     problems: Vec<Problem>,
     /// The digests of files beside the configuration that are part of it, in the order they were read.
     pub(super) beside: Vec<[u8; 32]>,
@@ -215,7 +237,42 @@ pub(super) struct Compiler<'a> {
 
 impl Compiler<'_> {
     pub(super) fn report(&mut self, at: &str, message: impl Into<String>, help: impl Into<String>) {
-        self.problems.push(Problem::new(self.root.place(at), message, help));
+        let problem = Problem::new(self.root.place(at), message, help);
+        // What a mapping lacks because of an unknown key in it is not said beside that key.
+        if !self.problems.iter().any(|cause| problem.follows(cause)) {
+            self.problems.push(problem);
+        }
+    }
+
+    /// Reports a reference to something that a section does not define, unless what is wrong with that section may be why.
+    pub(super) fn report_reference(
+        &mut self,
+        defining: Defining,
+        at: &str,
+        message: impl Into<String>,
+        help: impl Into<String>,
+    ) {
+        if !self.is_doubtful(defining) {
+            self.report(at, message, help);
+        }
+    }
+
+    /// Whether something is wrong with a section, so that it may define more than what was understood of it.
+    pub(super) fn is_doubtful(&self, defining: Defining) -> bool {
+        let section = defining.section();
+        let found = self.root.node(section);
+        let places: Vec<_> = match defining {
+            Defining::Callers => found.map(|node| node.span.clone()).into_iter().collect(),
+            // A server stands by its name, whatever else is wrong with it.
+            Defining::Servers => {
+                let name = |n| self.root.node(&format!("{section}/{n}/name"));
+                (0..).map_while(name).map(|node| node.span.clone()).collect()
+            }
+        };
+        let misplaced = |problem: &Problem| {
+            problem.is_meant_as(section) || places.iter().any(|place| problem.is_within(place))
+        };
+        self.problems.iter().any(misplaced)
     }
 
     /// The same, without showing what is written there: it may be a secret.
@@ -259,7 +316,12 @@ impl Compiler<'_> {
     pub(super) fn unique(&mut self, at: &str, name: &str, seen: &mut BTreeSet<String>) {
         if !seen.insert(name.to_owned()) {
             let message = format!("`{}` is used twice", name.escape_debug());
-            self.report(at, message, "give each its own name");
+            let help = if name.starts_with('/') {
+                "give each route its own path, or put the servers of both into one route"
+            } else {
+                "give each its own name"
+            };
+            self.report(at, message, help);
         }
     }
 

@@ -6,7 +6,7 @@ use http::{HeaderName, HeaderValue, Uri};
 use policy::name::Scope;
 use policy::principal::Wanted;
 
-use super::compile::Compiler;
+use super::compile::{Compiler, Defining};
 use super::raw::{
     RawCredential, RawGrant, RawHeaderCredential, RawIdentityAssertion, RawRouteOauth, RawSecret,
     RawServer, RawServerTls, RawTransport,
@@ -348,7 +348,8 @@ impl Compiler<'_> {
                         None => {
                             let message = format!("there is no issuer `{}`", name.escape_debug());
                             let help = "define it under `identity.issuers`, or correct the name";
-                            self.report(&format!("{list}/{n}"), message, help);
+                            let at = format!("{list}/{n}");
+                            self.report_reference(Defining::Callers, &at, message, help);
                         }
                     }
                 }

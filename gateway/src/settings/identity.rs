@@ -159,6 +159,12 @@ impl Implied {
 }
 
 impl Identity {
+    /// Whether there can be callers who are not known by name: others vouch for them.
+    #[must_use]
+    pub fn has_others(&self) -> bool {
+        !self.issuers.is_empty() || !self.certificates.is_empty()
+    }
+
     /// Every principal that is known by name.
     #[must_use]
     pub fn principals(&self) -> Vec<Principal> {

@@ -8,7 +8,7 @@ use http::Uri;
 use ipnet::IpNet;
 use policy::pattern::Pattern;
 
-use super::compile::Compiler;
+use super::compile::{Compiler, Defining};
 use super::identity::Identity;
 use super::raw::{
     RawClients, RawForwarded, RawForwardedHeader, RawListener, RawOwnCertificate, RawPresence,
@@ -140,14 +140,16 @@ impl Compiler<'_> {
                 RawScheme::Oauth => {
                     if identity.issuers.is_empty() {
                         let help = "add one under `identity.issuers`";
-                        self.report(&at, "there is no issuer whose tokens are believed", help);
+                        let message = "there is no issuer whose tokens are believed";
+                        self.report_reference(Defining::Callers, &at, message, help);
                     }
                     Scheme::Oauth
                 }
                 RawScheme::Certificate => {
                     if identity.certificates.is_empty() {
                         let help = "add one under `identity.certificates`";
-                        self.report(&at, "there is no certificate that is known", help);
+                        let message = "there is no certificate that is known";
+                        self.report_reference(Defining::Callers, &at, message, help);
                     }
                     let asked = raw.tls.as_ref().is_some_and(|tls| tls.clients.is_some());
                     if !asked && raw.forwarded_certificate.is_none() {
@@ -159,14 +161,16 @@ impl Compiler<'_> {
                 RawScheme::ApiKey => {
                     if identity.api_keys.is_empty() {
                         let help = "add one under `identity.apiKeys`; `portcullis keygen` makes it";
-                        self.report(&at, "there is no API key", help);
+                        let message = "there is no API key";
+                        self.report_reference(Defining::Callers, &at, message, help);
                     }
                     Scheme::ApiKey
                 }
                 RawScheme::Anonymous => {
                     if identity.anonymous.is_none() {
                         let help = "add `anonymous: {groups: [..]}` under `identity`";
-                        self.report(&at, "the anonymous caller is not defined", help);
+                        let message = "the anonymous caller is not defined";
+                        self.report_reference(Defining::Callers, &at, message, help);
                     }
                     if !address.ip().is_loopback() {
                         let help = "bind the listener to 127.0.0.1, or ask for a credential";

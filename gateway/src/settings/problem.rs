@@ -1,6 +1,6 @@
 //! What is wrong with a configuration, where, and what to do about it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 
@@ -21,6 +21,23 @@ pub(super) struct Problem {
     help: String,
     /// Bytes of the file that are not shown: a secret may stand there.
     hidden: Vec<Range<usize>>,
+    about: About,
+}
+
+/// What a problem is about, as far as others can follow from it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum About {
+    /// A value, or several.
+    Value,
+    /// A key that there is not.
+    UnknownKey {
+        /// Bytes of the file: the mapping that it stands in.
+        mapping: Range<usize>,
+        /// The JSON Pointer of the key that was probably meant.
+        meant: Option<String>,
+    },
+    /// A key that is missing, with its JSON Pointer.
+    MissingKey(String),
 }
 
 /// Every problem of one file, ready to be shown. Secrets that were written into the file are in none of them.
@@ -50,7 +67,45 @@ impl Problem {
         help: impl Into<String>,
     ) -> Self {
         let (message, help) = (masking::secrets(&message.into()), masking::secrets(&help.into()));
-        Self { span, message, help, hidden: Vec::new() }
+        Self { span, message, help, hidden: Vec::new(), about: About::Value }
+    }
+
+    /// The same, about a key that there is not in this `mapping`, where that with the JSON Pointer `meant` was probably
+    /// meant.
+    pub(super) fn of_unknown_key(mut self, mapping: Range<usize>, meant: Option<String>) -> Self {
+        self.about = About::UnknownKey { mapping, meant };
+        self
+    }
+
+    /// The same, about a key that is missing, with its JSON Pointer.
+    pub(super) fn of_missing_key(mut self, pointer: String) -> Self {
+        self.about = About::MissingKey(pointer);
+        self
+    }
+
+    /// Whether an unknown key was probably to be the one with this JSON Pointer.
+    pub(super) fn is_meant_as(&self, pointer: &str) -> bool {
+        matches!(&self.about, About::UnknownKey { meant: Some(meant), .. } if meant == pointer)
+    }
+
+    /// Whether it stands in these bytes of the file.
+    pub(super) const fn is_within(&self, bytes: &Range<usize>) -> bool {
+        bytes.start <= self.span.start && self.span.start < bytes.end
+    }
+
+    /// Whether this is said of a whole mapping that `cause` is an unknown key of: what that key should have said is what is
+    /// missed here. A key that has to be there follows only where the unknown one was probably meant for it.
+    pub(super) fn follows(&self, cause: &Self) -> bool {
+        let About::UnknownKey { mapping, .. } = &cause.about else { return false };
+        match &self.about {
+            About::Value => self.span == *mapping,
+            About::MissingKey(pointer) => cause.is_meant_as(pointer),
+            About::UnknownKey { .. } => false,
+        }
+    }
+
+    const fn is_unknown_key(&self) -> bool {
+        matches!(self.about, About::UnknownKey { .. })
     }
 
     /// The same, without showing what stands in these bytes of the file.
@@ -68,7 +123,19 @@ impl Problems {
             let new = places.insert((problem.span.start, problem.span.end));
             problem.span.is_empty() || new
         });
-        found.sort_by_key(|problem| problem.span.start);
+        // Of what is said of one mapping, an unknown key comes first: it may be why another is missed.
+        let unknown = |problem: &Problem| match &problem.about {
+            About::UnknownKey { mapping, .. } => Some((mapping.start, problem.span.start)),
+            About::Value | About::MissingKey(_) => None,
+        };
+        let last: BTreeMap<usize, usize> = found.iter().filter_map(unknown).collect();
+        found.sort_by_key(|problem| match &problem.about {
+            About::MissingKey(_) => {
+                let start = problem.span.start;
+                (last.get(&start).copied().unwrap_or(start), 1)
+            }
+            About::Value | About::UnknownKey { .. } => (problem.span.start, 0),
+        });
         let mut hidden: Vec<_> = found.iter().flat_map(|one| one.hidden.clone()).collect();
         let shown =
             found.iter().take(SHOWN).filter_map(|problem| line_at(text, problem.span.start));
@@ -93,12 +160,20 @@ impl Problems {
         self.found.iter().take(SHOWN).map(told).collect()
     }
 
-    /// The first of them, in words: `FILE:LINE:COLUMN: MESSAGE; HELP`.
+    /// One of them, in words: `FILE:LINE:COLUMN: MESSAGE; HELP`, and how many more there are. It is the first unknown key,
+    /// from which others may follow, or else the first of all.
     #[must_use]
     pub fn first(&self) -> String {
-        let Some(problem) = self.found.first() else { return String::new() };
+        let unknown = self.found.iter().find(|problem| problem.is_unknown_key());
+        let Some(problem) = unknown.or_else(|| self.found.first()) else { return String::new() };
         let (line, column) = self.place(problem.span.start);
-        format!("{}:{line}:{column}: {}; {}", self.file, problem.message, problem.help)
+        let mut said =
+            format!("{}:{line}:{column}: {}; {}", self.file, problem.message, problem.help);
+        if let Some(more @ 1..) = self.found.len().checked_sub(1) {
+            write!(said, " (and {more} more: `portcullis validate` shows them)")
+                .unwrap_or_default();
+        }
+        said
     }
 
     /// For a person: a snippet of the file for each, and what to do.
@@ -138,14 +213,13 @@ impl Problems {
     /// For a program: a JSON array.
     #[must_use]
     pub fn json(&self) -> String {
-        let (mut line, mut start) = (1, 0);
+        let starts = self.text.match_indices('\n').map(|(end, _)| end + 1);
+        let starts: Vec<_> = std::iter::once(0).chain(starts).collect();
         let mut entries = Vec::new();
-        // They are in the order of the file, so each is looked for from the one before.
         for Problem { span, message, help, .. } in &self.found {
             let at = span.start.min(self.text.len());
-            let between = self.text.get(start..at).unwrap_or_default();
-            line += between.matches('\n').count();
-            start += between.rfind('\n').map_or(0, |end| end + 1);
+            let line = starts.partition_point(|start| *start <= at);
+            let start = starts.get(line.saturating_sub(1)).copied().unwrap_or_default();
             let column = self.text.get(start..at).unwrap_or_default().chars().count() + 1;
             entries.push(Entry { file: &self.file, line, column, message, help });
         }

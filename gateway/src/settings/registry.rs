@@ -10,7 +10,7 @@ use policy::labels::Labels;
 use policy::name::ServerName;
 use policy::registry::{Rate, Registered, Registry};
 
-use super::compile::Compiler;
+use super::compile::{Compiler, Defining};
 use super::raw::{RawRegistered, RawRegistry};
 use super::yaml;
 use crate::sha256::sha256;
@@ -147,7 +147,8 @@ impl Compiler<'_> {
         if !servers.iter().any(|server| server.as_str() == raw.server) {
             let list: Vec<_> = servers.iter().map(ServerName::as_str).collect();
             let message = format!("there is no server `{}`", raw.server.escape_debug());
-            self.report(at, message, format!("the servers are: {}", list.join(", ")));
+            let help = format!("the servers are: {}", list.join(", "));
+            self.report_reference(Defining::Servers, at, message, help);
         }
         let digest = schema.and_then(|schema| {
             let document = Document::parse(Bytes::from(schema), &Bounds::ANSWER).ok();

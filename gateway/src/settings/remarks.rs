@@ -17,6 +17,7 @@ impl Remark {
     #[must_use]
     pub fn all(settings: &Settings) -> Vec<Self> {
         let mut all: Vec<_> = settings.servers.iter().flat_map(overrides).collect();
+        all.extend(idle(settings));
         for route in &settings.routes {
             let servers = route.servers.iter().map(|index| settings.servers.get(*index));
             let servers: Vec<_> = servers.flatten().collect();
@@ -31,6 +32,27 @@ impl Remark {
         }
         all
     }
+}
+
+/// What is there for nothing: servers that no client can reach, and a policy without rules.
+fn idle(settings: &Settings) -> Vec<Remark> {
+    let on_a_route = |index: usize| settings.routes.iter().any(|r| r.servers.contains(&index));
+    let servers = settings.servers.iter().enumerate();
+    let mut found: Vec<_> = servers
+        .filter(|(index, server)| !server.name.is_reserved() && !on_a_route(*index))
+        .map(|(_, server)| {
+            let name = &server.name;
+            Remark::Warning(format!(
+                "no route leads to the server `{name}`, so that no client can reach it: name it in `routes[].servers`"
+            ))
+        })
+        .collect();
+    if settings.policy.access().rules().is_empty() {
+        let message =
+            "the policy has no rule, so that every call is denied: add one under `policy.rules`";
+        found.push(Remark::Warning(message.to_owned()));
+    }
+    found
 }
 
 /// What the detectors see in the words that the operator has written.

@@ -11,7 +11,7 @@ use policy::ask::{Asks, Forms, Over, Sampling, Secrets, StandingGrants, Urls};
 use policy::name::ServerName;
 use policy::pattern::Pattern;
 
-use super::compile::Compiler;
+use super::compile::{Compiler, Defining};
 use super::customary::{Exposure, is_well_known};
 use super::raw::{
     RawCircuitBreaker, RawFiles, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
@@ -546,11 +546,14 @@ impl Compiler<'_> {
                     None => {
                         let list: Vec<_> = named.keys().copied().collect();
                         let message = format!("there is no server `{}`", name.escape_debug());
-                        self.report(&at, message, format!("the servers are: {}", list.join(", ")));
+                        let help = format!("the servers are: {}", list.join(", "));
+                        self.report_reference(Defining::Servers, &at, message, help);
                     }
                 }
             }
-            self.schemes_differ(&at, &found, servers);
+            if !self.is_doubtful(Defining::Servers) {
+                self.schemes_differ(&at, &found, servers);
+            }
             let prefix = match raw.prefix {
                 RawPrefix::Auto => Prefix::Auto,
                 RawPrefix::Always => Prefix::Always,

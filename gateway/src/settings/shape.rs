@@ -62,6 +62,8 @@ pub(super) fn check(root: &mut Node, schema: &Value) -> (Value, Vec<Problem>) {
     for error in validator.iter_errors(&original) {
         explain(&error, root, schema, &mut problems, &mut cuts);
     }
+    let causes = problems.clone();
+    problems.retain(|problem| !causes.iter().any(|cause| problem.follows(cause)));
     for (parent, key) in cuts {
         if let Some(Value::Object(object)) = json.pointer_mut(&parent) {
             object.remove(&key);
@@ -97,7 +99,9 @@ fn explain(
             for key in unexpected {
                 let place = root.key_place(&at, key);
                 let message = format!("unknown key `{}`", key.escape_debug());
+                let near = nearest(key, &known).map(|near| format!("{at}/{}", escaped(near)));
                 let problem = Problem::new(place, message, suggest(key, &known));
+                let problem = problem.of_unknown_key(root.place(&at), near);
                 let is_secret = known.iter().any(|key| key == FROM_ENV) || masking::is_secret(key);
                 // Beside a reference to a secret the secret itself may stand, under this key or as a value.
                 let values = [format!("{at}/{}", escaped(key)), format!("{at}/value")];
@@ -109,8 +113,16 @@ fn explain(
         ValidationErrorKind::Required { property } => {
             let key = property.as_str().unwrap_or_default();
             let message = format!("`{key}` is missing");
-            let help = format!("add `{key}:` here");
-            problems.push(Problem::new(root.place(&at), message, help));
+            let path = error.schema_path().to_string();
+            let only = path
+                .strip_suffix("/required")
+                .and_then(|path| only_value(schema, schema_at(schema, path), key));
+            let help = match only {
+                Some(only) => format!("add `{key}: {only}` here"),
+                None => format!("add `{key}:` here"),
+            };
+            let problem = Problem::new(root.place(&at), message, help);
+            problems.push(problem.of_missing_key(format!("{at}/{}", escaped(key))));
         }
         _ => {
             let (parent, key) = at.rsplit_once('/').unwrap_or(("", &at));
@@ -118,6 +130,20 @@ fn explain(
             problems.push(misfit(error, root, schema, &at));
         }
     }
+}
+
+/// The one text that a key of an object can have, where there is only one.
+fn only_value<'a>(schema: &'a Value, object: &'a Value, key: &str) -> Option<&'a str> {
+    let mut wanted = resolved(schema, object.get("properties")?.get(key)?);
+    if let Some([only]) = wanted.get("oneOf").and_then(Value::as_array).map(Vec::as_slice) {
+        wanted = resolved(schema, only);
+    }
+    let constant = wanted.get("const").and_then(Value::as_str);
+    let listed = || match wanted.get("enum")?.as_array()?.as_slice() {
+        [only] => only.as_str(),
+        _ => None,
+    };
+    constant.or_else(listed)
 }
 
 /// What is wrong with the value at `at`, without showing what may be a secret.
@@ -195,6 +221,10 @@ fn words(error: &ValidationError<'_>) -> (String, String) {
     for leaf in &leaves {
         if let Some(wanted) = wanted(leaf) {
             let message = format!("{} is not {}", shown(leaf.instance()), article(&wanted));
+            let unquoted = leaf.instance().as_str().filter(|text| is_unquoted(text, &wanted));
+            if let Some(text) = unquoted {
+                return (message, format!("write `{text}` without quotes"));
+            }
             let help = match wanted.as_str() {
                 "string" => "write text here; quote it if it looks like a number or a boolean",
                 "array" => "write a list here: `[a, b]`, or one `- item` on each line",
@@ -205,6 +235,16 @@ fn words(error: &ValidationError<'_>) -> (String, String) {
         }
     }
     (error.to_string(), "correct the value".to_owned())
+}
+
+/// Whether a text is of the type that is wanted, and only its quotes make it a text.
+fn is_unquoted(text: &str, wanted: &str) -> bool {
+    match wanted {
+        "boolean" => ["true", "false"].contains(&text),
+        "integer" => text.parse::<i64>().is_ok(),
+        "number" => text.parse::<f64>().is_ok_and(f64::is_finite),
+        _ => false,
+    }
 }
 
 /// What was wrong in the end: an optional value fails as «neither this nor null».

@@ -7,7 +7,7 @@ use std::collections::BTreeMap;
 use std::ops::Range;
 
 use policy::pointer::unescaped;
-use saphyr_parser::{Event, Parser, ScalarStyle, Span};
+use saphyr_parser::{Event, Parser, ScalarStyle, ScanError, Span};
 use serde_json::{Map, Number, Value};
 
 use super::problem::Problem;
@@ -24,6 +24,11 @@ const DEPTH: usize = 32;
 const PROBLEMS: usize = 100;
 /// Characters of a line between two whose places are remembered.
 const STEP: usize = 64;
+
+/// What is said of a line that does not belong to the mapping around it.
+const DEEPER: &str = "this line is not indented as the keys beside it are";
+/// What is done about a key at the wrong depth, and about a value with a colon in it.
+const LEVEL: &str = "give it the same indentation as the keys beside it; a value with `: ` in it is written in quotes";
 
 /// A value and where it stands.
 #[derive(Clone, Debug)]
@@ -84,11 +89,7 @@ fn parse_within(text: &str, bytes: usize) -> Result<Node, Vec<Problem>> {
         match event {
             Ok((event, span)) => builder.event(event, span),
             Err(error) => {
-                let at = builder.places.byte(error.marker().line(), error.marker().col());
-                // Where it is says the place; the parser's own words repeat it.
-                let message = format!("not YAML: {}", error.info());
-                let help = "check the indentation and the quotes around this place";
-                builder.problems.push(Problem::new(at..at, message, help));
+                builder.problems.push(builder.places.not_yaml(&error));
                 break;
             }
         }
@@ -99,7 +100,7 @@ fn parse_within(text: &str, bytes: usize) -> Result<Node, Vec<Problem>> {
     match (builder.root, builder.problems.is_empty()) {
         (Some(root), true) => Ok(root),
         (None, true) => {
-            let help = "start from one of the files in `config/examples`";
+            let help = "`portcullis init` writes one to begin with, where there is none: remove this one first";
             Err(vec![Problem::new(0..0, "the file is empty", help)])
         }
         (_, false) => Err(builder.problems),
@@ -151,10 +152,15 @@ impl Node {
         }
     }
 
+    /// The value that a JSON Pointer leads to.
+    pub(super) fn node(&self, pointer: &str) -> Option<&Self> {
+        segments(pointer).try_fold(self, |node, segment| node.child(&segment))
+    }
+
     /// Where every scalar is written that is at a JSON Pointer or below.
     pub(super) fn scalars(&self, pointer: &str) -> std::vec::IntoIter<Range<usize>> {
         let mut found = Vec::new();
-        if let Some(node) = segments(pointer).try_fold(self, |node, segment| node.child(&segment)) {
+        if let Some(node) = self.node(pointer) {
             node.collect_scalars(&mut found);
         }
         found.into_iter()
@@ -173,8 +179,7 @@ impl Node {
 
     /// Where the key of a member is written.
     pub(super) fn key_place(&self, pointer: &str, key: &str) -> Range<usize> {
-        let node = segments(pointer).try_fold(self, |node, segment| node.child(&segment));
-        let found = node.and_then(|node| match &node.kind {
+        let found = self.node(pointer).and_then(|node| match &node.kind {
             Kind::Mapping(members) => members.iter().find(|(k, _)| k.text == key),
             Kind::Scalar(_) | Kind::Sequence(_) => None,
         });
@@ -408,6 +413,49 @@ impl Places {
     fn range(&self, span: Span) -> Range<usize> {
         let byte = |mark: saphyr_parser::Marker| self.byte(mark.line(), mark.col());
         byte(span.start)..byte(span.end)
+    }
+
+    /// What is wrong with a text that is no YAML. Where a mistake is told by the parser in words that mislead, or at another
+    /// place, it is told by ours.
+    fn not_yaml(&self, error: &ScanError) -> Problem {
+        let (line, column) = (error.marker().line(), error.marker().col());
+        let told = |line, column, message: &str, help: &str| {
+            let at = self.byte(line, column);
+            Problem::new(at..at, format!("not YAML: {message}"), help)
+        };
+        let info = error.info();
+        // The parser stops at the line before the tab, or at the one with it.
+        let tab = (line..=line.saturating_add(1)).find_map(|line| {
+            let text = &self.lines.get(line.checked_sub(1)?)?.text;
+            let indented = text.len() - text.trim_start_matches([' ', '\t']).len();
+            Some((line, text.get(..indented)?.find('\t')?))
+        });
+        if let (true, Some((line, column))) = (info.contains("tab"), tab) {
+            let help = "indent with spaces: YAML allows no tabs there";
+            return told(line, column, "this line is indented with a tab", help);
+        }
+        let is_open = ["invalid indentation in quoted", "unexpected end of stream"];
+        if info.contains("quoted") && is_open.iter().any(|text| info.contains(text)) {
+            let help = "close it on the same line; in `'..'` a quote itself is written twice";
+            return told(line, column, "the quote that is opened here is not closed", help);
+        }
+        if info.contains("comment intercepting") {
+            // The line that the parser takes for more of the text is the next one with anything in it.
+            let after = self.lines.iter().enumerate().skip(line);
+            let next = after.map(|(n, next)| (n + 1, next.text.as_str()));
+            let next = next.map(|(n, text)| (n, text, text.len() - text.trim_start().len()));
+            let mut filled = next.filter(|(_, text, _)| !text.trim().is_empty());
+            let (line, column) = filled.next().map_or((line, column), |(n, _, indent)| (n, indent));
+            return told(line, column, DEEPER, LEVEL);
+        }
+        if info.contains("mapping values are not allowed") {
+            return told(line, column, "a `: ` stands where a value ends", LEVEL);
+        }
+        if info.contains("did not find expected key") {
+            return told(line, column, DEEPER, LEVEL);
+        }
+        // Where it is says the place; the parser's own words repeat it.
+        told(line, column, info, "check the indentation and the quotes around this place")
     }
 
     fn line(&self, byte: usize) -> usize {

@@ -50,7 +50,11 @@ pub fn started(server: &Server) -> Option<Result<PathBuf, Unstartable>> {
     let path = path_of(program);
     let folder = program.directory.clone().unwrap_or_default();
     let named = Path::new(&program.command).components().count() > 1;
-    let place = if named { "" } else { " in the folders of `PATH`; write its whole path" };
+    let place = match (program.command.contains(' '), named) {
+        (true, _) => "; write the program alone, and its arguments as a list in `args`",
+        (false, true) => "",
+        (false, false) => " in the folders of `PATH`; write its whole path",
+    };
     let Ok(file) = scripts::look_up(&program.command, &folder, path.as_deref()) else {
         return Some(Err(Unstartable::Missing { command: program.command.clone(), place }));
     };

@@ -11,7 +11,7 @@ fn problems(policy: serde_json::Value) -> Vec<String> {
         BTreeSet::from([GroupName::parse("dev").unwrap()]),
     );
     let servers = [ServerName::parse("files").unwrap(), ServerName::parse("time").unwrap()];
-    let known = Known { servers: &servers, principals: &[ana], others: false };
+    let known = Known { servers: &servers, unnamed: false, principals: &[ana], others: false };
     let line = |problem: Problem| format!("{}: {}; {}", problem.at, problem.message, problem.help);
     compile(raw, known).err().unwrap_or_default().into_iter().map(line).collect()
 }

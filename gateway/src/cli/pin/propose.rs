@@ -30,7 +30,10 @@ struct Proposal<'a> {
     /// What was approved before.
     pins: Pins,
     unsteady: &'a [Unsteady],
+    /// How many definitions are new.
     proposed: usize,
+    /// How much is new of what servers say of themselves, which is one more for each era that a server speaks.
+    of_servers: usize,
     /// A server could not be asked, or is another.
     failed: bool,
     /// A list could not be read.
@@ -51,6 +54,7 @@ pub(super) fn propose(which: &Propose) -> Result<ExitCode, ExitCode> {
         pins,
         unsteady: &unsteady,
         proposed: 0,
+        of_servers: 0,
         failed: false,
         incomplete: false,
     };
@@ -77,7 +81,7 @@ impl Proposal<'_> {
             versions.retain(|v| v.state != State::Pending || !read || now.contains(&v.digest));
         });
         locked.offers.retain(|_, versions| !versions.is_empty());
-        self.proposed += hellos(locked, survey);
+        self.of_servers += hellos(locked, survey);
         for offer in offers(survey) {
             self.offer(survey, offer);
         }
@@ -178,7 +182,7 @@ impl Proposal<'_> {
     }
 
     fn end(self) -> Result<ExitCode, ExitCode> {
-        let Self { settings, lock, former, proposed, failed, incomplete, .. } = self;
+        let Self { settings, lock, former, proposed, of_servers, failed, incomplete, .. } = self;
         store(settings, &lock, &former)?;
         let file = settings.pins.file.display();
         let pending = lock.servers.values().any(|locked| {
@@ -192,7 +196,15 @@ impl Proposal<'_> {
             }
             (false, false) => "; everything is approved already",
         };
-        say(&format!("{proposed} proposed in `{file}`{next}"));
+        let all = proposed + of_servers;
+        let parts = match of_servers {
+            0 => String::new(),
+            of_servers => {
+                let noun = if proposed == 1 { "definition" } else { "definitions" };
+                format!(" ({proposed} {noun}, {of_servers} of what servers say of themselves)")
+            }
+        };
+        say(&format!("{all} proposed in `{file}`{parts}{next}"));
         Ok(match (failed, incomplete) {
             (true, _) => ExitCode::from(FAILED),
             (false, true) => {
