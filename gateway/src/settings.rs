@@ -56,7 +56,7 @@ use crate::overrides::Overrides;
 use crate::sandbox::Plan;
 
 pub use audit::{Audit, Capture, Checkpoints, Refusals, Rotation, Sink, SinkTarget, Syslog};
-pub use credentials::{Credential, Grant, ServerTls};
+pub use credentials::{Credential, Grant, ServerTls, repeats_scheme};
 pub use guardrails::Guardrail;
 pub use identity::{
     ApiKey, ClaimPath, ClaimPaths, Identity, Implied, Introspection, Issuer, KEY, KeySource,

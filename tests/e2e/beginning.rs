@@ -131,9 +131,25 @@ fn init_keeps_no_secret_and_says_how_servers_are_named() {
     );
     assert!(made.status.success(), "{}", said(&made));
     assert!(said(&made).contains(&format!("portcullis run -c '{file}'")), "{}", said(&made));
+    let set = "Set `UP_TOKEN` to the token for `up`, without `Bearer `: the gateway writes that\n";
+    assert!(said(&made).contains(set), "{}", said(&made));
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("credential: {header: {fromEnv: UP_TOKEN}}"), "{text}");
     assert!(portcullis(folder.path(), &["validate", "--elsewhere", "-c", &file]).status.success());
+}
+
+#[test]
+fn init_says_which_variables_have_to_be_set() {
+    let folder = Folder::new();
+    let made = portcullis(
+        folder.path(),
+        &["init", "--server", "gh", "--command", "cat", "--env", "GH_TOKEN", "--env", "GH_HOST"],
+    );
+    assert!(made.status.success(), "{}", said(&made));
+    for name in ["GH_TOKEN", "GH_HOST"] {
+        let set = format!("Set `{name}` for the program of `gh`\n");
+        assert!(said(&made).contains(&set), "{}", said(&made));
+    }
 }
 
 #[test]

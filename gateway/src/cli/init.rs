@@ -80,20 +80,39 @@ fn written(init: &Init) -> Result<ExitCode, ExitCode> {
     done.map_err(|error| {
         complain(&format!("could not write `{}`: {error}", init.config.display()))
     })?;
-    Ok(print(&told(&init.config, &drawn.key)))
+    Ok(print(&told(init, &drawn.key)))
 }
 
 /// What comes next.
-fn told(file: &Path, key: &str) -> String {
+fn told(init: &Init, key: &str) -> String {
+    let file = &*init.config;
     let named = if file == Path::new(USUAL) { String::new() } else { hints::option(file) };
     format!(
         "written: {}\n\
          API key, shown this once: {key}\n\
+         {}\
          \n\
          Next, approve what the servers offer, and start:\n\
          \n  portcullis pin{named} && portcullis pin approve{named}\n  portcullis run{named}\n",
-        file.display()
+        file.display(),
+        to_set(init)
     )
+}
+
+/// The variables that have to be set wherever the configuration is used. Those of an import are named by it.
+fn to_set(init: &Init) -> String {
+    let server = init.server.as_deref().unwrap_or_default().escape_debug();
+    let mut out = String::new();
+    for name in &init.env {
+        out.push_str(&format!("Set `{}` for the program of `{server}`\n", name.escape_debug()));
+    }
+    for name in &init.token_env {
+        out.push_str(&format!(
+            "Set `{}` to the token for `{server}`, without `Bearer `: the gateway writes that\n",
+            name.escape_debug()
+        ));
+    }
+    out
 }
 
 /// The listeners and the one caller.

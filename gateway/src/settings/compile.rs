@@ -195,6 +195,22 @@ fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
     found
 }
 
+/// A secret that is to be found when something is served.
+pub(super) struct Sought {
+    /// The place in the file that says where it is.
+    pub(super) at: String,
+    /// Where it is.
+    pub(super) secret: SecretRef,
+    /// What is put before it in a header: `Bearer `; nothing for most.
+    pub(super) prefix: Box<str>,
+}
+
+impl Sought {
+    fn new(at: String, secret: SecretRef) -> Self {
+        Self { at, secret, prefix: Box::default() }
+    }
+}
+
 /// Reads the parts and keeps what is wrong with them.
 pub(super) struct Compiler<'a> {
     root: &'a Node,
@@ -207,8 +223,8 @@ pub(super) struct Compiler<'a> {
     pub(super) beside: Vec<[u8; 32]>,
     /// What the gateway itself uses.
     pub(super) uses: Own,
-    /// Where secrets are to be found, and the places in the file that say so.
-    pub(super) secrets: Vec<(String, SecretRef)>,
+    /// The secrets that are to be found.
+    pub(super) secrets: Vec<Sought>,
     /// What certificates must not have ended at.
     pub(super) now: SystemTime,
 }
@@ -291,7 +307,7 @@ impl Compiler<'_> {
     pub(super) fn secret_in_variable(&mut self, at: &str, variable: String) -> SecretRef {
         self.uses.variables.insert(variable.clone());
         let secret = SecretRef::Env(variable);
-        self.secrets.push((format!("{at}/fromEnv"), secret.clone()));
+        self.secrets.push(Sought::new(format!("{at}/fromEnv"), secret.clone()));
         secret
     }
 
@@ -300,7 +316,7 @@ impl Compiler<'_> {
         let file = self.path(file);
         self.uses.files.push(file.clone());
         let secret = SecretRef::File(file);
-        self.secrets.push((format!("{at}/fromFile"), secret.clone()));
+        self.secrets.push(Sought::new(format!("{at}/fromFile"), secret.clone()));
         secret
     }
 
@@ -366,7 +382,7 @@ impl Compiler<'_> {
         self.uses.believed.push(program.clone());
         let secret = SecretCommand { program, args, cache_time, timeout, max_stale };
         let secret = SecretRef::Command(Box::new(secret));
-        self.secrets.push((command, secret.clone()));
+        self.secrets.push(Sought::new(command, secret.clone()));
         Some(secret)
     }
 }

@@ -11,7 +11,8 @@ use policy::ask::{Asks, Forms, Over, Sampling, Secrets, StandingGrants, Urls};
 use policy::name::ServerName;
 use policy::pattern::Pattern;
 
-use super::compile::Compiler;
+use super::compile::{Compiler, Sought};
+use super::credentials::repeats_scheme;
 use super::customary::{Exposure, is_well_known};
 use super::raw::{
     RawCircuitBreaker, RawFiles, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
@@ -399,7 +400,7 @@ impl Compiler<'_> {
         variables: &dyn Fn(&str) -> Option<String>,
         exposure: Exposure,
     ) {
-        for (at, secret) in std::mem::take(&mut self.secrets) {
+        for Sought { at, secret, prefix } in std::mem::take(&mut self.secrets) {
             if let SecretRef::Env(name) = &secret
                 && !is_variable(name)
                 && variables(name).is_none()
@@ -442,6 +443,17 @@ impl Compiler<'_> {
                         message,
                         "put one there that was drawn at random: `openssl rand -hex 32`",
                     );
+                    continue;
+                }
+                Ok(text) if repeats_scheme(&prefix, &text) => {
+                    let prefix = prefix.escape_debug();
+                    let message = format!(
+                        "the secret in {place} begins with `{prefix}`, and the gateway would write that before it once more"
+                    );
+                    let help = format!(
+                        "take `{prefix}` out of it, or write `prefix: ''` beside this and the header is sent as it is there"
+                    );
+                    self.report(&at, message, help);
                     continue;
                 }
                 Ok(_) => continue,
