@@ -28,7 +28,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::{env, fs};
 
+use ::policy::constraint::Missed;
 use ::policy::decision::Mode;
+use ::policy::lock::Lock;
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -355,8 +357,9 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
             questions(&settings);
             if !elsewhere {
                 missing_programs(&settings);
-                if let Err(code) = lockfile_is_good(&settings, format) {
-                    return code;
+                match lockfile_is_good(&settings, format) {
+                    Ok(lock) => missed(&settings, &lock),
+                    Err(code) => return code,
                 }
             }
             let grave = if elsewhere { "warning" } else { "error" };
@@ -401,18 +404,19 @@ fn missing_programs(settings: &Settings) {
     }
 }
 
-/// Whether the lockfile can be used, or is not there yet; says what is wrong with it.
-fn lockfile_is_good(settings: &Settings, format: Format) -> Result<(), ExitCode> {
+/// The lockfile, if it can be used; one with nothing in it where it is not there yet, or is not asked. Says what is wrong
+/// with it.
+fn lockfile_is_good(settings: &Settings, format: Format) -> Result<Lock, ExitCode> {
     if settings.pins.mode == Mode::Off {
-        return Ok(());
+        return Ok(Lock::default());
     }
     match (lockfile::read(&settings.pins.file, &settings.pins.approvers), format) {
-        (Ok(_), _) => Ok(()),
+        (Ok((lock, _)), _) => Ok(lock),
         (Err(error @ LockError::Missing(_)), Format::Human) => {
             say(&format!("note: {error}"));
-            Ok(())
+            Ok(Lock::default())
         }
-        (Err(LockError::Missing(_)), Format::Json) => Ok(()),
+        (Err(LockError::Missing(_)), Format::Json) => Ok(Lock::default()),
         (Err(LockError::Shape { json, .. }), Format::Json) => {
             print(&format!("{json}\n"));
             Err(ExitCode::from(INVALID))
@@ -421,6 +425,14 @@ fn lockfile_is_good(settings: &Settings, format: Format) -> Result<(), ExitCode>
             complain(&Chain(&error).to_string());
             Err(ExitCode::from(INVALID))
         }
+    }
+}
+
+/// Says which constraints name a tool or an argument that there is not.
+fn missed(settings: &Settings, lock: &Lock) {
+    let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
+    for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
+        say(&format!("warning: {missed}; correct the name, or remove it"));
     }
 }
 

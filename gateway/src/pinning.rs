@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use policy::constraint::Missed;
 use policy::decision::Mode;
 use policy::drift::{self, Drift, Risk};
 use policy::inspect::{Detector, Finding};
@@ -128,6 +129,8 @@ struct Held {
     counts: BTreeMap<Box<str>, usize>,
     /// What was told to be withheld because of what was found in it.
     withheld: BTreeSet<Withheld>,
+    /// What was told of constraints that name what is not there.
+    missed: BTreeSet<String>,
     /// What was approved because it was said first; kept when the lockfile changes.
     first: Vec<First>,
 }
@@ -280,6 +283,7 @@ impl Keeper {
         let mode = held.pins.mode;
         held.pins = Pins { mode, ..self.settings.approving(Arc::new(lock)) };
         self.excused(&held.pins.lock);
+        self.missed(held);
         held.closed = None;
         held.told.clear();
         held.counts.clear();
@@ -296,6 +300,20 @@ impl Keeper {
         let latest: Vec<_> = held.latest.values().flatten().cloned().collect();
         for (catalog, audience) in latest {
             self.compare(held, &catalog, audience, None);
+        }
+    }
+
+    /// Warns once of each constraint that names a tool or an argument which no server has by the lockfile: calls pass it
+    /// by.
+    fn missed(&self, held: &mut Held) {
+        let names = self.settings.resources.keys();
+        let servers: Vec<_> = names.filter_map(|name| ServerName::parse(name).ok()).collect();
+        for missed in Missed::all(self.policy.constraints(), &servers, &held.pins.lock) {
+            let missed = missed.to_string();
+            if !held.missed.contains(&missed) {
+                tracing::warn!("{missed}; correct the name, or remove it");
+                held.missed.insert(missed);
+            }
         }
     }
 

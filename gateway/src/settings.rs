@@ -13,6 +13,7 @@ mod customary;
 mod effective;
 mod guardrails;
 mod identity;
+mod in_clear;
 mod listeners;
 pub mod lockfile;
 pub mod operator;
@@ -114,6 +115,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Callers whose shares are others than those of everybody.
     pub callers: Vec<CallerLimits>,
+    /// Of secrets that seem to stand in the file: where, and what to do. None of them is in it.
+    pub in_clear: Vec<Box<str>>,
 }
 
 /// It is not clear which route is meant.
@@ -556,6 +559,7 @@ pub fn load_for(
     if let Some(problem) = customary::of_client(file, text, &root) {
         return Err(wrong(vec![problem]));
     }
+    let in_clear = in_clear::warnings(file, text, &root);
     let mut problems = Vec::new();
     let named = RefCell::new(BTreeSet::new());
     let noted = |name: &str| {
@@ -575,6 +579,7 @@ pub fn load_for(
     match compiled {
         Some(Ok(mut settings)) if problems.is_empty() => {
             settings.own.variables.extend(named.into_inner());
+            settings.in_clear = in_clear;
             Ok(settings)
         }
         Some(Err(more)) => {

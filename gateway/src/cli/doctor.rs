@@ -20,12 +20,13 @@ use gateway::quota::Quotas;
 use gateway::report::Chain;
 use gateway::sandbox;
 use gateway::settings::lockfile::{self, LockError};
-use gateway::settings::{Issuer, Limits, Reach, Server, Settings, SinkTarget};
+use gateway::settings::{Issuer, Limits, Reach, Remark, Server, Settings, SinkTarget};
 use gateway::survey::{self, Asking, Survey};
 use gateway::task::Tasks;
 use gateway::tls::Acceptor;
 use gateway::upstream::whois;
 use gateway::world::World;
+use policy::constraint::Missed;
 use policy::decision::Mode;
 use policy::lock::Lock;
 use rustix::fs::{Access, access};
@@ -170,6 +171,12 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
     ports(&mut looks, &settings);
     certificates(&mut looks, &settings);
     let lock = lock(&mut looks, &settings);
+    if let Some(lock) = &lock {
+        let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
+        for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
+            looks.warn("policy", missed.to_string(), "correct the name, or remove it");
+        }
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -209,7 +216,15 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
 /// The configuration itself, with the secrets and folders that it names on this machine.
 fn configuration(looks: &mut Looks, file: &Path, text: &str) {
     match load_for(Purpose::Checking, file, text) {
-        Ok(_) => looks.ok("configuration", "valid; every secret that it names is there"),
+        Ok(settings) => {
+            looks.ok("configuration", "valid; every secret that it names is there");
+            for remark in Remark::all(&settings) {
+                match remark {
+                    Remark::Note(_) => {}
+                    Remark::Warning(what) => looks.warn("configuration", what, ""),
+                }
+            }
+        }
         Err(problems) => {
             for (said, mend) in problems.each() {
                 looks.fail("configuration", said, &mend);

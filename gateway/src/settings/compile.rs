@@ -157,6 +157,7 @@ pub(super) fn settings(
             selftest,
             limits,
             callers,
+            in_clear: Vec::new(),
         }),
         Ok(_) | Err(()) => Err(compiler.problems),
     }
