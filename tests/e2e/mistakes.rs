@@ -4,7 +4,9 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use e2e::gateway::{Folder, binary};
+use e2e::ERAS;
+use e2e::gateway::{ANA, Config, Folder, binary};
+use e2e::server::Server;
 use serde_json::Value;
 
 /// A configuration without a mistake.
@@ -275,6 +277,117 @@ fn a_secret_in_a_file_is_in_nothing_that_is_said() {
                 "{to} {arguments:?}\n{said}"
             );
         }
+    }
+}
+
+/// A secret that is written into the configuration.
+struct InClear {
+    /// What is replaced in [`GOOD`].
+    from: &'static str,
+    /// By what, where `SECRET` is the secret.
+    to: &'static str,
+    /// Where the text begins that is pointed at.
+    at: &'static str,
+    /// A part of the warning.
+    wanted: &'static str,
+}
+
+const URL: &str = "http://127.0.0.1:9000/mcp";
+
+const IN_CLEAR: [InClear; 7] = [
+    InClear {
+        from: "command: cat",
+        to: "command: cat\n    env: [{name: GITHUB_TOKEN, value: SECRET}]",
+        at: "SECRET",
+        wanted: "as the value of `GITHUB_TOKEN`, readable by whoever reads this file; write `fromEnv: VARIABLE`, `fromFile: PATH`",
+    },
+    InClear {
+        from: "command: cat",
+        to: "command: cat\n    args: [--token, SECRET]",
+        at: "SECRET",
+        wanted: "with `fromEnv`, `fromFile` or `fromCommand`",
+    },
+    InClear {
+        from: "command: cat",
+        to: "command: cat\n    args: ['--api-key=SECRET']",
+        at: "'--api-key",
+        wanted: "with `fromEnv`, `fromFile` or `fromCommand`",
+    },
+    InClear {
+        from: "command: cat",
+        to: "command: cat\n    args: ['-e', 'DB_PASSWORD=SECRET']",
+        at: "'DB_PASSWORD",
+        wanted: "write `${VARIABLE}` here",
+    },
+    InClear {
+        from: URL,
+        to: "http://127.0.0.1:9000/mcp?api_key=SECRET",
+        at: URL,
+        wanted: "in this URL, readable by whoever reads this file; show it in `credential` or `headers`",
+    },
+    InClear {
+        from: URL,
+        to: "http://127.0.0.1:9000/mcp\n    headers: [{name: X-Api-Key, value: SECRET}]",
+        at: "SECRET",
+        wanted: "as the value of `X-Api-Key`",
+    },
+    InClear {
+        from: URL,
+        to: "http://127.0.0.1:9000/mcp\n    headers: [{name: X-Api-Key, value: '${NOT_SET:-SECRET}'}]",
+        at: "'${NOT_SET",
+        wanted: "as the value of `X-Api-Key`",
+    },
+];
+
+#[test]
+fn a_secret_that_stands_in_a_configuration_is_warned_of_with_its_place_and_is_not_shown() {
+    let folder = Folder::new();
+    let formed = ["ghp_", "0123456789abcdefghijABCDEFGHIJ012345"].concat();
+    for InClear { from, to, at, wanted } in IN_CLEAR {
+        for secret in [SECRET, &formed] {
+            let text = GOOD.replacen(from, &to.replace("SECRET", secret), 1);
+            write(&folder, &text);
+            let (line, column) = place(&text, &at.replace("SECRET", secret));
+            let warning = format!("portcullis.yaml:{line}:{column}: a secret seems to stand ");
+            for arguments in
+                [&["validate"][..], &["validate", "--elsewhere"], &["doctor", "--timeout", "1s"]]
+            {
+                let said = both(&portcullis(&folder, arguments));
+                assert_eq!(said.matches("a secret seems to stand").count(), 1, "{to}: {said}");
+                for part in [&warning, wanted] {
+                    assert!(said.contains(part), "{part}\nis not in\n{arguments:?} {said}");
+                }
+                assert!(!said.contains(secret), "{to}: {said}");
+            }
+            let output = portcullis(&folder, &["validate"]);
+            assert_eq!(output.status.code(), Some(0), "{}", both(&output));
+        }
+        // What a variable has does not stand in the file.
+        let referred = to.replace("${NOT_SET:-SECRET}", "${PATH}").replace("SECRET", "${PATH}");
+        let referred = referred.replace(" ${PATH}", " '${PATH}'");
+        write(&folder, &GOOD.replacen(from, &referred, 1));
+        let output = portcullis(&folder, &["validate", "--elsewhere"]);
+        assert_eq!(output.status.code(), Some(0), "{}", both(&output));
+        assert!(
+            !both(&output).contains("a secret seems to stand"),
+            "{referred}: {}",
+            both(&output)
+        );
+    }
+}
+
+#[test]
+fn a_gateway_whose_configuration_has_a_secret_in_it_says_so_in_its_log() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let value = "secret-in-the-configuration";
+        let headers = format!("headers: [{{name: X-Api-Key, value: {value}}}]");
+        let servers = format!("- {{name: up, url: '{}', {headers}}}", server.url());
+        let gateway = Config::with(&servers, "[up]").start();
+        let answer = gateway.client(era, ANA).call("echo", &serde_json::json!({ "text": "x" }));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let said = gateway.says("a secret seems to stand as the value of `X-Api-Key`");
+        assert!(!said.contains(value), "{said}");
     }
 }
 

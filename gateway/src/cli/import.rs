@@ -201,7 +201,7 @@ enum Said {
 
 /// An entry of the environment or of the headers of a server.
 #[derive(Clone, Copy, Debug)]
-struct Entry<'a> {
+struct ClientEntry<'a> {
     /// The server, as it is called here.
     server: &'a str,
     /// The variable or the header.
@@ -212,7 +212,7 @@ struct Entry<'a> {
     scheme: Option<&'static str>,
 }
 
-impl Entry<'_> {
+impl ClientEntry<'_> {
     fn is_authorization(&self) -> bool {
         self.what == HEADER && self.name.eq_ignore_ascii_case("authorization")
     }
@@ -500,7 +500,7 @@ fn found(
         let members = plain_members(name, server, key, told).into_iter();
         let member = |(variable, value): (&String, &Value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
-            let mut entry = Entry { server: name, name: variable, what, scheme: None };
+            let mut entry = ClientEntry { server: name, name: variable, what, scheme: None };
             // The gateway says the scheme itself.
             let value = match SCHEMES.iter().find(|scheme| value.starts_with(**scheme)) {
                 Some(known) if entry.is_authorization() => {
@@ -655,8 +655,8 @@ fn address(server: &str, url: &str, told: &mut Told) -> String {
 }
 
 /// What stands for a value of the environment or a header: never the value of a secret.
-fn said(entry: Entry<'_>, value: &str, told: &mut Told) -> Said {
-    let Entry { server, name, .. } = entry;
+fn said(entry: ClientEntry<'_>, value: &str, told: &mut Told) -> Said {
+    let ClientEntry { server, name, .. } = entry;
     let value = &at_home(value);
     let (rest, variables) = placeholders(value, &told.file.places);
     let bare = without_placeholders(value);

@@ -515,8 +515,8 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
     let mut said: Vec<_> = remarks.iter().map(remark).collect();
     let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
     let missed = Missed::all(rehearsal.policy().constraints(), &servers, rehearsal.lock());
-    said.extend(missed.iter().map(|missed| Said {
-        subject: Subject::Constraint(missed.constraint),
+    said.extend(missed.iter().map(|missed| LintNote {
+        subject: LintSubject::Constraint(missed.constraint),
         code: "idle",
         note: format!("{}; correct the name, or remove it", missed.note()),
     }));
@@ -527,24 +527,26 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
         });
         for rule in grants.filter(|rule| !used.contains(rule.id.as_str())) {
             let note = format!("it has decided nothing since {since}");
-            let subject = Subject::Rule(rule.id.to_string());
-            said.push(Said { subject, code: "unused", note });
+            let subject = LintSubject::Rule(rule.id.to_string());
+            said.push(LintNote { subject, code: "unused", note });
         }
     }
     said.retain(|said| !lint.allow.iter().any(|allowed| allowed == said.code));
     match lint.format {
         Format::Human if said.is_empty() => print("nothing to say\n"),
         Format::Human => {
-            let line = |Said { subject, code, note }: &Said| match subject {
-                Subject::Rule(rule) => format!("{code:<9} rule `{rule}`: {note}\n"),
-                Subject::Constraint(n) => format!("{code:<9} constraint {}: {note}\n", n + 1),
+            let line = |LintNote { subject, code, note }: &LintNote| match subject {
+                LintSubject::Rule(rule) => format!("{code:<9} rule `{rule}`: {note}\n"),
+                LintSubject::Constraint(n) => format!("{code:<9} constraint {}: {note}\n", n + 1),
             };
             print(&said.iter().map(line).collect::<String>())
         }
         Format::Json => {
-            let entry = |Said { subject, code, note }: &Said| match subject {
-                Subject::Rule(rule) => json!({ "rule": rule, "code": code, "note": note }),
-                Subject::Constraint(n) => json!({ "constraint": n, "code": code, "note": note }),
+            let entry = |LintNote { subject, code, note }: &LintNote| match subject {
+                LintSubject::Rule(rule) => json!({ "rule": rule, "code": code, "note": note }),
+                LintSubject::Constraint(n) => {
+                    json!({ "constraint": n, "code": code, "note": note })
+                }
             };
             let said: Vec<_> = said.iter().map(entry).collect();
             print(&format!("{}\n", serde_json::Value::from(said)))
@@ -554,22 +556,22 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
 }
 
 /// What a reviewer would say of a part of the policy.
-struct Said {
-    subject: Subject,
+struct LintNote {
+    subject: LintSubject,
     /// What `--allow` calls it.
     code: &'static str,
     note: String,
 }
 
 /// What something is said of.
-enum Subject {
+enum LintSubject {
     /// The rule with this id.
     Rule(String),
     /// The constraint at this place, counted from 0.
     Constraint(usize),
 }
 
-fn remark(remark: &Remark) -> Said {
+fn remark(remark: &Remark) -> LintNote {
     let note = match &remark.what {
         Matter::Covered(other) => {
             format!("`{other}` says all of it already; remove one of the two")
@@ -586,5 +588,5 @@ fn remark(remark: &Remark) -> Said {
         }
         Matter::Inactive => "it does not act; set `mode: enforce`, or remove it".to_owned(),
     };
-    Said { subject: Subject::Rule(remark.rule.to_string()), code: remark.what.code(), note }
+    LintNote { subject: LintSubject::Rule(remark.rule.to_string()), code: remark.what.code(), note }
 }

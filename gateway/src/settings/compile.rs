@@ -197,7 +197,7 @@ fn labels(root: &serde_json::Value) -> BTreeSet<Arc<str>> {
 }
 
 /// A secret that is to be found when something is served.
-pub(super) struct Sought {
+pub(super) struct SoughtSecret {
     /// The place in the file that says where it is.
     pub(super) at: String,
     /// Where it is.
@@ -206,7 +206,7 @@ pub(super) struct Sought {
     pub(super) prefix: Box<str>,
 }
 
-impl Sought {
+impl SoughtSecret {
     fn new(at: String, secret: SecretRef) -> Self {
         Self { at, secret, prefix: Box::default() }
     }
@@ -225,7 +225,7 @@ pub(super) struct Compiler<'a> {
     /// What the gateway itself uses.
     pub(super) uses: Own,
     /// The secrets that are to be found.
-    pub(super) secrets: Vec<Sought>,
+    pub(super) secrets: Vec<SoughtSecret>,
     /// What certificates must not have ended at.
     pub(super) now: SystemTime,
 }
@@ -308,7 +308,7 @@ impl Compiler<'_> {
     pub(super) fn secret_in_variable(&mut self, at: &str, variable: String) -> SecretRef {
         self.uses.variables.insert(variable.clone());
         let secret = SecretRef::Env(variable);
-        self.secrets.push(Sought::new(format!("{at}/fromEnv"), secret.clone()));
+        self.secrets.push(SoughtSecret::new(format!("{at}/fromEnv"), secret.clone()));
         secret
     }
 
@@ -317,7 +317,7 @@ impl Compiler<'_> {
         let file = self.path(file);
         self.uses.files.push(file.clone());
         let secret = SecretRef::File(file);
-        self.secrets.push(Sought::new(format!("{at}/fromFile"), secret.clone()));
+        self.secrets.push(SoughtSecret::new(format!("{at}/fromFile"), secret.clone()));
         secret
     }
 
@@ -383,7 +383,7 @@ impl Compiler<'_> {
         self.uses.believed.push(program.clone());
         let secret = SecretCommand { program, args, cache_time, timeout, max_stale };
         let secret = SecretRef::Command(Box::new(secret));
-        self.secrets.push(Sought::new(command, secret.clone()));
+        self.secrets.push(SoughtSecret::new(command, secret.clone()));
         Some(secret)
     }
 }

@@ -11,7 +11,7 @@ use policy::ask::{Asks, Forms, Over, Sampling, Secrets, StandingGrants, Urls};
 use policy::name::ServerName;
 use policy::pattern::Pattern;
 
-use super::compile::{Compiler, Sought};
+use super::compile::{Compiler, SoughtSecret};
 use super::credentials::repeats_scheme;
 use super::customary::{Exposure, is_well_known};
 use super::raw::{
@@ -400,7 +400,7 @@ impl Compiler<'_> {
         variables: &dyn Fn(&str) -> Option<String>,
         exposure: Exposure,
     ) {
-        for Sought { at, secret, prefix } in std::mem::take(&mut self.secrets) {
+        for SoughtSecret { at, secret, prefix } in std::mem::take(&mut self.secrets) {
             if let SecretRef::Env(name) = &secret
                 && !is_variable(name)
                 && variables(name).is_none()
