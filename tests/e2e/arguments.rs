@@ -259,7 +259,7 @@ fn a_constraint_that_misspells_a_tool_or_an_argument_is_warned_of() {
 
 #[test]
 fn real_servers_get_no_path_from_outside_and_no_option() {
-    let (peers, folder) = (crate::peers::peers(), e2e::gateway::Folder::new());
+    let (peers, folder) = (crate::peers::peers(), Folder::new());
     let root = folder.path().canonicalize().unwrap();
     let (inside, secret) = (root.join("work"), root.join("secret.txt"));
     std::fs::create_dir(&inside).unwrap();

@@ -106,7 +106,7 @@ fn to_set(init: &Init) -> String {
     for name in &init.env {
         out.push_str(&format!("Set `{}` for the program of `{server}`\n", name.escape_debug()));
     }
-    for name in &init.token_env {
+    if let Some(name) = &init.token_env {
         out.push_str(&format!(
             "Set `{}` to the token for `{server}`, without `Bearer `: the gateway writes that\n",
             name.escape_debug()
