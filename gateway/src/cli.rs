@@ -49,7 +49,7 @@ use gateway::service;
 use gateway::settings::lockfile::{self, LockError};
 use gateway::settings::{
     self, LogFormat, Problems, ProcessSharing, Protocol, Purpose, Reach, Remark, Server, Settings,
-    SinkTarget,
+    SinkTarget, Verbs,
 };
 use gateway::start::{self, Running, Source, StartError, Stopped};
 use gateway::upstream::whois;
@@ -344,9 +344,9 @@ fn coloured() -> bool {
 }
 
 fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
-    let text = match fs::read_to_string(file) {
+    let text = match text_of(file) {
         Ok(text) => text,
-        Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
+        Err(code) => return code,
     };
     let purpose = if elsewhere { Purpose::Reading } else { Purpose::Checking };
     match (load_for(purpose, file, &text), format) {
@@ -541,20 +541,28 @@ fn load_to_serve(file: &Path, text: &str) -> Result<Settings, Problems> {
     load_for(Purpose::Serving, file, text)
 }
 
+/// The text of a configuration, or the code to end with when it cannot be read.
+fn text_of(file: &Path) -> Result<String, ExitCode> {
+    fs::read_to_string(file).map_err(|error| {
+        let help = match (error.kind(), file == Path::new(USUAL)) {
+            (io::ErrorKind::NotFound, true) => {
+                "; `portcullis init` writes one, or name another with `-c FILE`"
+            }
+            (io::ErrorKind::NotFound, false) => "; `portcullis init -c FILE` writes one",
+            _ => "",
+        };
+        complain(&format!("could not read `{}`: {error}{help}", file.display()))
+    })
+}
+
 /// The configuration, or the code to end with when it is not valid.
 fn settings(file: &Path) -> Result<Settings, ExitCode> {
-    let text = fs::read_to_string(file);
-    let text =
-        text.map_err(|error| complain(&format!("could not read `{}`: {error}", file.display())))?;
-    load(file, &text).map_err(|problems| invalid(&problems))
+    load(file, &text_of(file)?).map_err(|problems| invalid(&problems))
 }
 
 /// The same, to serve clients with.
 fn settings_to_serve(file: &Path) -> Result<Settings, ExitCode> {
-    let text = fs::read_to_string(file);
-    let text =
-        text.map_err(|error| complain(&format!("could not read `{}`: {error}", file.display())))?;
-    load_to_serve(file, &text).map_err(|problems| invalid(&problems))
+    load_to_serve(file, &text_of(file)?).map_err(|problems| invalid(&problems))
 }
 
 /// An API key, and the hash that admits it.
@@ -633,9 +641,9 @@ fn serve_alone(
     key: Option<&Secret>,
     log_format: Option<Format>,
 ) -> ExitCode {
-    let text = match fs::read_to_string(file) {
+    let text = match text_of(file) {
         Ok(text) => text,
-        Err(error) => return complain(&format!("could not read `{}`: {error}", file.display())),
+        Err(code) => return code,
     };
     let load = |number| load_for(Purpose::Stdio(number), file, &text);
     let mut settings = match load(1) {
@@ -719,11 +727,9 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
             let (file, text) = start::quickstart();
             (file, text.to_owned())
         }
-        Some(file) => match fs::read_to_string(file) {
+        Some(file) => match text_of(file) {
             Ok(text) => (file.to_owned(), text),
-            Err(error) => {
-                return complain(&format!("could not read `{}`: {error}", file.display()));
-            }
+            Err(code) => return code,
         },
     };
     let mut settings = match load_to_serve(&file, &text) {
@@ -731,6 +737,9 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
         Err(problems) => return invalid(&problems),
     };
     settings.audit.anew = new_log;
+    if config.is_none() {
+        settings.pins.verbs = Verbs::CannotRead;
+    }
     let is_open = config.is_some_and(gateway::file::is_open_to_all);
     let source =
         config.map(|file| Arc::new(File { path: file.to_owned(), is_open }) as Arc<dyn Source>);
@@ -949,7 +958,7 @@ fn try_it(url: &str) -> String {
          Every exchange is recorded on standard output.\n\n\
          The tools you may see; the poisoned one is not among them:\n{list}\n\n\
          A call that is allowed:\n{allowed}\n\n\
-         A call that a rule denies:\n{denied}\n\n\
+         A call that a rule denies, and says so (`disclose: true`); others get `unknown tool`:\n{denied}\n\n\
          The poisoned tool, which does not exist for you:\n{poisoned}\n\n\
          For an MCP client (mcp.json):\n  \
          {{\"mcpServers\":{{\"portcullis\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n"

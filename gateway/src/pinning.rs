@@ -33,7 +33,7 @@ use crate::metrics::{Metrics, Pinned};
 use crate::protocol::Era;
 use crate::report::Chain;
 use crate::settings::lockfile::{self, LockError};
-use crate::settings::{Action, Pinning, UNREADABLE};
+use crate::settings::{Action, Pinning, UNREADABLE, Verbs};
 use crate::specimens::BUILT_IN;
 use crate::task::Tasks;
 
@@ -359,7 +359,8 @@ impl Keeper {
         if !self.withholds_anew((place, offer.digest(), finding.detector)) {
             return;
         }
-        let accept = finding.unacceptable().is_none().then(|| {
+        let can_accept = finding.unacceptable().is_none() && self.settings.verbs == Verbs::CanRead;
+        let accept = can_accept.then(|| {
             acceptance(server.as_str(), &format!("{}/{name}", kind.list()), finding.detector)
         });
         let (kind, name) = (kind.as_str(), ascii(name));
@@ -382,8 +383,8 @@ impl Keeper {
         if !self.withholds_anew((place, digest, finding.detector)) {
             return;
         }
-        let accept = finding.unacceptable().is_none();
-        let accept = accept.then(|| acceptance(server.as_str(), "server", finding.detector));
+        let can_accept = finding.unacceptable().is_none() && self.settings.verbs == Verbs::CanRead;
+        let accept = can_accept.then(|| acceptance(server.as_str(), "server", finding.detector));
         let what = "the instructions of a server were withheld";
         tracing::warn!(%server, %finding, accept, "{what}");
         self.record("definition", &format!("server `{server}`, instructions: withheld; {finding}"));

@@ -64,7 +64,7 @@ pub use identity::{
     KnownCertificate, ServiceClaim,
 };
 pub use listeners::{Clients, Forwarded, ForwardedHeader, Listener, ListenerTls, Scheme};
-pub use pins::{Action, Approvers, Pinning};
+pub use pins::{Action, Approvers, Pinning, Verbs};
 pub use problem::Problems;
 pub use raw::{Failing, Format, Full, LogFormat, OtlpProtocol};
 pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};

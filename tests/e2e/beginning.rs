@@ -171,6 +171,59 @@ fn init_takes_the_servers_of_a_client() {
 }
 
 #[test]
+fn where_there_is_no_configuration_it_is_said_how_one_is_made() {
+    let folder = Folder::new();
+    for arguments in [
+        &["validate"][..],
+        &["pin"],
+        &["pin", "approve", "--yes"],
+        &["scan"],
+        &["config", "show"],
+        &["policy", "lint"],
+        &["stdio"],
+        &["doctor"],
+    ] {
+        let text = said(&portcullis(folder.path(), arguments));
+        let help = "could not read `portcullis.yaml`: No such file or directory (os error 2); `portcullis init` writes one";
+        assert!(text.contains(help), "{arguments:?}: {text}");
+        let named = [arguments, &["-c", "own.yaml"]].concat();
+        let text = said(&portcullis(folder.path(), &named));
+        assert!(text.contains("could not read `own.yaml`"), "{named:?}: {text}");
+        assert!(text.contains("`portcullis init -c own.yaml` writes one"), "{named:?}: {text}");
+    }
+}
+
+#[test]
+fn what_an_operator_needs_to_ask_a_gateway_is_said() {
+    let folder = Folder::new();
+    let program = binary().display().to_string();
+    let init = ["init", "--server", "up", "--command", &program, "--", "canary"];
+    let made = portcullis(folder.path(), &init);
+    assert!(made.status.success(), "{}", said(&made));
+    let file = folder.path().join("portcullis.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let token = "  # token: {fromEnv: OPS_TOKEN}\n";
+    assert!(text.contains(token), "{text}");
+    for verb in [&["config", "applied"][..], &["selftest"]] {
+        let text = said(&portcullis(folder.path(), verb));
+        assert!(text.contains("add `token: {fromEnv: OPS_TOKEN}` under `ops`"), "{verb:?}: {text}");
+    }
+    // With what it says, the gateway answers.
+    fs::write(&file, text.replace("  # token:", "  token:")).unwrap();
+    on_free_ports(&file);
+    let mut command = Command::new(binary());
+    command.arg("run").current_dir(folder.path()).env("OPS_TOKEN", "a-token-of-an-operator");
+    let audit = folder.path().join("audit.jsonl");
+    let gateway = Gateway::spawn(command, Folder::new(), audit);
+    let mut command = Command::new(binary());
+    let ops = gateway.ops.unwrap().to_string();
+    command.args(["config", "applied", "--ops", &ops]).current_dir(folder.path());
+    let output = command.env("OPS_TOKEN", "a-token-of-an-operator").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", said(&output));
+    assert!(said(&output).contains("this file is in force"), "{}", said(&output));
+}
+
+#[test]
 fn run_says_which_configuration_it_reads() {
     let folder = Folder::new();
     let mut command = Command::new(binary());

@@ -321,6 +321,28 @@ fn callers_by_token_lists_and_the_self_test_are_decided_as_they_were() {
 }
 
 #[test]
+fn a_call_that_is_explained_without_arguments_is_said_to_have_none() {
+    let folder = Folder::new();
+    for era in ERAS {
+        let schema = json!({ "type": "object", "properties": { "id": { "type": "string" } }, "required": ["id"] });
+        let ticket = json!({ "name": "ticket", "description": "A ticket.", "inputSchema": schema });
+        let tools = json!({ "tools": [ticket, tool("free")] });
+        let server =
+            Server::offering(era, tools, |_| json!({ "resultType": "complete", "content": [] }));
+        let config =
+            Config::of(&server.url()).approved(&folder.path().join(format!("{era:?}.lock")));
+        let without = explain(&config, "ana", "ticket", &[]);
+        assert_eq!(without.status.code(), Some(5), "{}", said(&without));
+        let line = "denied: no arguments were given, and it is not called without; add `--arguments JSON`\n";
+        assert!(said(&without).starts_with(line), "{}", said(&without));
+        // With arguments that do not fit, it says what does not; without any that are needed, nothing is wrong.
+        let wrong = explain(&config, "ana", "ticket", &["--arguments", "{}"]);
+        assert!(said(&wrong).starts_with("denied: arguments"), "{}", said(&wrong));
+        assert_eq!(explain(&config, "ana", "free", &[]).status.code(), Some(0));
+    }
+}
+
+#[test]
 fn what_is_revoked_is_explained_as_such() {
     let (server, folder) = (Server::echo(e2e::Era::Modern, &["echo"]), Folder::new());
     let file = folder.path().join("revoked.yaml");

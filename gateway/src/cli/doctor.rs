@@ -32,7 +32,9 @@ use policy::lock::Lock;
 use rustix::fs::{Access, access};
 use serde_json::json;
 
-use super::{FAILED, Purpose, USUAL, complain, hints, invalid, load, load_for, pin, print};
+use super::{
+    FAILED, Purpose, USUAL, complain, hints, invalid, load, load_for, pin, print, text_of,
+};
 
 /// How long before a certificate ends it is said that it will.
 const SOON: Duration = Duration::from_secs(14 * 24 * 3600);
@@ -138,14 +140,9 @@ impl Looks {
 
 pub(super) fn run(doctor: &Doctor) -> ExitCode {
     let file = &doctor.config;
-    let text = match fs::read_to_string(file) {
+    let text = match text_of(file) {
         Ok(text) => text,
-        Err(error) => {
-            let shown = file.display();
-            return complain(&format!(
-                "could not read `{shown}`: {error}; `portcullis init` writes one"
-            ));
-        }
+        Err(code) => return code,
     };
     // What is not valid says nothing that could be done.
     let settings = match load(file, &text) {

@@ -126,7 +126,10 @@ fn beginning(sha256: &str) -> String {
          listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [apiKey]\n\
          \n\
          # For the operator of the gateway: health and metrics.\n\
-         ops:\n  address: 127.0.0.1:9901\n\
+         ops:\n  address: 127.0.0.1:9901\n  \
+         # With a token also `portcullis config applied`, `revoke`, `selftest` and reloads: set `OPS_TOKEN` to what\n  \
+         # `openssl rand -hex 32` prints.\n  \
+         # token: {{fromEnv: OPS_TOKEN}}\n\
          \n\
          identity:\n  apiKeys:\n    \
          # The hash of a key: the key itself stands nowhere. `portcullis keygen` makes more.\n    \

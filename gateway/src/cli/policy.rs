@@ -284,6 +284,9 @@ fn asked_about(explain: &Explain, settings: &Settings) -> Result<(Principal, Ser
     Ok((principal, server))
 }
 
+/// The code of a denial for what the arguments are.
+const ARGUMENTS: &str = "arguments";
+
 /// The decision in a few words.
 fn verdict(effect: &Effect) -> String {
     match effect {
@@ -317,7 +320,12 @@ const fn known(known: Known) -> &'static str {
 
 fn words(question: &Question, answer: &Answer) -> String {
     let Question { principal, server, kind, name, .. } = question;
-    let mut out = format!("{}\n", verdict(&answer.decision.effect));
+    let lacks_arguments = question.arguments.is_none()
+        && matches!(&answer.decision.effect, Effect::Deny(denial) if denial.reason.code() == ARGUMENTS);
+    let mut out = match lacks_arguments {
+        true => "denied: no arguments were given, and it is not called without; add `--arguments JSON`\n".to_owned(),
+        false => format!("{}\n", verdict(&answer.decision.effect)),
+    };
     let groups: Vec<_> = principal.groups.iter().map(|group| group.as_str()).collect();
     let mut line = |key: &str, value: &str| {
         writeln!(out, "  {key:<12}{value}").unwrap_or_default();
