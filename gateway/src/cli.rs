@@ -548,7 +548,7 @@ fn text_of(file: &Path) -> Result<String, ExitCode> {
             (io::ErrorKind::NotFound, true) => {
                 "; `portcullis init` writes one, or name another with `-c FILE`"
             }
-            (io::ErrorKind::NotFound, false) => "; `portcullis init -c FILE` writes one",
+            (io::ErrorKind::NotFound, false) => "; `portcullis init` writes one",
             _ => "",
         };
         complain(&format!("could not read `{}`: {error}{help}", file.display()))

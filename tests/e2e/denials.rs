@@ -1,9 +1,10 @@
 //! What a caller is told of a denial, and when it may come back.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use e2e::client::{Answer, get, post, raw};
-use e2e::gateway::{ANA, BOB, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Gateway, binary};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
@@ -118,7 +119,7 @@ fn the_record_that_a_denial_names_is_found_by_its_id() {
         };
         let (code, out, said) = query(id, &["--format", "jsonl"]);
         assert_eq!((code, out.lines().count()), (Some(0), 1), "{era:?}: {out}{said}");
-        let found: serde_json::Value = out.parse().unwrap();
+        let found: Value = out.parse().unwrap();
         assert_eq!((&found["id"], &found["rule"]), (&json!(id), &json!("frozen")), "{out}");
         let (_, out, _) = query(id, &[]);
         assert!(out.contains("frozen") && out.lines().count() == 1, "{out}");

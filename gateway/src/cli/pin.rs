@@ -475,7 +475,10 @@ fn revoke(revoke: &Revoke) -> Result<ExitCode, ExitCode> {
         revoked
     });
     if count == 0 && before > 0 {
-        return Err(complain("nothing was revoked: all that is named was revoked before"));
+        return Err(complain(match revoke.pending {
+            true => "nothing was revoked: nothing that is named is pending",
+            false => "nothing was revoked: all that is named was revoked before",
+        }));
     }
     changed(&settings, &lock, count, "revoked")
 }
