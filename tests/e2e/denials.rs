@@ -108,8 +108,8 @@ fn the_record_that_a_denial_names_is_found_by_its_id() {
         let answer = ana.call("drop", &json!({}));
         let denial = answer.denial().unwrap();
         let id = denial["record"].as_str().unwrap();
-        ana.call("drop", &json!({}));
-        gateway.recorded("the record", |record| record["id"] == id);
+        assert!(ana.call("drop", &json!({})).denial().is_some());
+        assert_eq!(gateway.recorded("the record", |record| record["id"] == id)["tool"], "drop");
         let query = |id: &str, more: &[&str]| {
             let mut command = Command::new(binary());
             command.args(["audit", "query", "--id", id]).args(more).arg(gateway.audit());

@@ -299,7 +299,7 @@ const IN_CLEAR: [InClear; 7] = [
         from: "command: cat",
         to: "command: cat\n    env: [{name: GITHUB_TOKEN, value: SECRET}]",
         at: "SECRET",
-        wanted: "as the value of `GITHUB_TOKEN`, readable by whoever reads this file; write `fromEnv: VARIABLE`, `fromFile: PATH`",
+        wanted: "as the value of `GITHUB_TOKEN`, where all who can read this file see it; write `fromEnv: VARIABLE`, `fromFile: PATH`",
     },
     InClear {
         from: "command: cat",
@@ -323,7 +323,7 @@ const IN_CLEAR: [InClear; 7] = [
         from: URL,
         to: "http://127.0.0.1:9000/mcp?api_key=SECRET",
         at: URL,
-        wanted: "in this URL, readable by whoever reads this file; show it in `credential` or `headers`",
+        wanted: "in this URL, where all who can read this file see it; show it in `credential` or `headers`",
     },
     InClear {
         from: URL,
@@ -357,7 +357,9 @@ fn a_secret_that_stands_in_a_configuration_is_warned_of_with_its_place_and_is_no
                 for part in [&warning, wanted] {
                     assert!(said.contains(part), "{part}\nis not in\n{arguments:?} {said}");
                 }
-                assert!(!said.contains(secret), "{to}: {said}");
+                // A program says in its own words what it does not understand, and the doctor shows them.
+                let is_quoted = arguments.contains(&"doctor") && to.contains("args:");
+                assert!(is_quoted || !said.contains(secret), "{to}: {said}");
             }
             let output = portcullis(&folder, &["validate"]);
             assert_eq!(output.status.code(), Some(0), "{}", both(&output));

@@ -367,15 +367,15 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
 
 fn imported(import: &Import) -> Result<ExitCode, String> {
     let yaml = read(import)?;
+    say(
+        "note: every user and every program of this machine may call at 127.0.0.1:8080, without a key, and there is no `ops` \
+         listener: `portcullis init --from FILE` writes the same servers with both",
+    );
     let Some(to) = &import.write else { return Ok(print(&yaml)) };
     let mut options = fs::OpenOptions::new();
     let written = options.write(true).create_new(true).open(to);
     let written = written.and_then(|mut out| out.write_all(yaml.as_bytes()));
     written.map_err(|error: io::Error| format!("could not write `{}`: {error}", to.display()))?;
-    say(&format!(
-        "note: whoever can connect to 127.0.0.1:8080 on this machine may call, without a key, and there is no `ops` listener: \
-         `portcullis init --from FILE` writes the same servers with both"
-    ));
     say(&format!(
         "written to `{}`: look at it, then approve what the servers offer:",
         to.display()

@@ -101,7 +101,8 @@ fn arguments(items: &[Node], found: &mut Vec<Problem>) {
 }
 
 fn problem(node: &Node, place: &str, help: &str) -> Problem {
-    let message = format!("a secret seems to stand {place}, readable by whoever reads this file");
+    let message =
+        format!("a secret seems to stand {place}, where all who can read this file see it");
     Problem::new(node.span.clone(), message, help).hiding([node.span.clone()])
 }
 
@@ -153,12 +154,12 @@ fn is_secret(name: &str, value: &str) -> bool {
     }
     let name = name.trim_start_matches('-').to_ascii_lowercase();
     let last = name.rsplit(['_', '-', '.', ' ']).next().unwrap_or_default();
-    let is_vague = VAGUE.contains(&last);
-    if !is_vague && !masking::is_secret(&name) || is_harmless(value) {
+    // `x-api-key` says more than `key`.
+    let is_clear = masking::is_secret(&name) && !VAGUE.contains(&&*name);
+    if !is_clear && !VAGUE.contains(&last) || is_harmless(value) {
         return false;
     }
-    let is_drawn = value.len() >= DRAWN && value.bytes().any(|byte| byte.is_ascii_digit());
-    !is_vague || is_drawn
+    is_clear || value.len() >= DRAWN && value.bytes().any(|byte| byte.is_ascii_digit())
 }
 
 /// Whether a value opens nothing, whatever it is called: a switch, an amount, a path, or a URL, whose secrets are found
