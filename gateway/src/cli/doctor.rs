@@ -169,10 +169,7 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
     certificates(&mut looks, &settings);
     let lock = lock(&mut looks, &settings);
     if let Some(lock) = &lock {
-        let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
-        for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
-            looks.warn("policy", missed.to_string(), "correct the name, or remove it");
-        }
+        constraints(&mut looks, &settings, lock);
     }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
@@ -237,6 +234,14 @@ fn configuration(looks: &mut Looks, file: &Path, text: &str) {
     }
     if let Some(warning) = sandbox::privileged() {
         looks.warn("user", warning, "");
+    }
+}
+
+/// Whether each constraint is of something that the servers have.
+fn constraints(looks: &mut Looks, settings: &Settings, lock: &Lock) {
+    let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
+    for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
+        looks.warn("policy", missed.to_string(), "correct the name, or remove it");
     }
 }
 

@@ -446,14 +446,7 @@ impl Compiler<'_> {
                     continue;
                 }
                 Ok(text) if repeats_scheme(&prefix, &text) => {
-                    let prefix = prefix.escape_debug();
-                    let message = format!(
-                        "the secret in {place} begins with `{prefix}`, and the gateway would write that before it once more"
-                    );
-                    let help = format!(
-                        "take `{prefix}` out of it, or write `prefix: ''` beside this and the header is sent as it is there"
-                    );
-                    self.report(&at, message, help);
+                    self.scheme_is_repeated(&at, &place, &prefix);
                     continue;
                 }
                 Ok(_) => continue,
@@ -464,6 +457,18 @@ impl Compiler<'_> {
                 "put it there; `validate --elsewhere` checks a configuration for another machine";
             self.report(&at, message, help);
         }
+    }
+
+    /// Reports a secret in `place` that begins with what is put before it.
+    fn scheme_is_repeated(&mut self, at: &str, place: &str, prefix: &str) {
+        let prefix = prefix.escape_debug();
+        let message = format!(
+            "the secret in {place} begins with `{prefix}`, and the gateway would write that before it once more"
+        );
+        let help = format!(
+            "take `{prefix}` out of it, or write `prefix: ''` beside this and the header is sent as it is there"
+        );
+        self.report(at, message, help);
     }
 
     /// Reports folders that files are to be written in and that are not there, on the machine that they are to be on.

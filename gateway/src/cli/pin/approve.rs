@@ -101,13 +101,8 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     }
     if approve.revoked {
         is_one(&candidates).map_err(|why| complain(&why))?;
-    } else if !named.is_of_all()
-        && !candidates.iter().any(|one| one.version.state == State::Pending)
-    {
-        let approved = !candidates.is_empty() && !accept.is_empty();
-        if let Some(why) = was_revoked(&lock, &named).filter(|_| !approved) {
-            return Err(complain(&why));
-        }
+    } else if candidates.is_empty() {
+        not_revoked(&lock, &named)?;
     }
     let by = named.by();
     if is_asked && by.is_none() {
@@ -119,14 +114,11 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
         given(&candidates, &accept, approve.reason.as_deref()).map_err(|why| complain(&why))?
     };
     let mut count = consents.len();
-    let left = candidates.iter().filter(|one| one.version.state != State::Approved).count();
-    if is_asked && count == 0 && left > 0 {
-        let file = settings.pins.file.display();
-        say(&format!(
-            "0 approved, {left} left as they were in `{file}`; to refuse one for good: `portcullis pin revoke SERVER/NAME \
-             --pending --reason TEXT`"
-        ));
+    if is_asked && count == 0 && is_left(&settings, &candidates) {
         return Ok(ExitCode::SUCCESS);
+    }
+    if count == 0 && !approve.identity {
+        not_revoked(&lock, &named)?;
     }
     let done = told(&settings.policy, &candidates, &consents);
     drop(candidates);
@@ -142,6 +134,25 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
         done.iter().for_each(|line| say(line));
     }
     ended
+}
+
+/// Whether anything could have been approved and was not; says how many, and how that is refused.
+fn is_left(settings: &Settings, candidates: &[Candidate<'_>]) -> bool {
+    let left = candidates.iter().filter(|one| one.version.state != State::Approved).count();
+    if left > 0 {
+        let file = settings.pins.file.display();
+        say(&format!(
+            "0 approved, {left} left as they were in `{file}`; to refuse one for good: `portcullis pin revoke SERVER/NAME \
+             --pending --reason TEXT`"
+        ));
+    }
+    left > 0
+}
+
+/// Complains where something that is named was revoked: why nothing of it is approved, and how that is done.
+fn not_revoked(lock: &Lock, named: &Named) -> Result<(), ExitCode> {
+    let why = if named.is_of_all() { None } else { was_revoked(lock, named) };
+    why.map_or(Ok(()), |why| Err(complain(&why)))
 }
 
 fn is_terminal() -> bool {
