@@ -157,7 +157,12 @@ impl StartError {
         matches!(
             self,
             Self::World(WorldError::Secret(_))
-                | Self::Server { cause: UpstreamError::World(WorldError::Secret(_)), .. }
+                | Self::Server {
+                    cause: UpstreamError::World(
+                        WorldError::Secret(_) | WorldError::Repeated { .. }
+                    ),
+                    ..
+                }
         )
     }
 

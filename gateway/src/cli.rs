@@ -28,7 +28,9 @@ use std::process::ExitCode;
 use std::sync::Arc;
 use std::{env, fs};
 
+use ::policy::constraint::Missed;
 use ::policy::decision::Mode;
+use ::policy::lock::Lock;
 use aws_lc_rs::{digest, rand};
 use base64::Engine as _;
 use base64::engine::general_purpose::URL_SAFE_NO_PAD;
@@ -48,7 +50,7 @@ use gateway::service;
 use gateway::settings::lockfile::{self, LockError};
 use gateway::settings::{
     self, LogFormat, Problems, ProcessSharing, Protocol, Purpose, Reach, Remark, Server, Settings,
-    SinkTarget,
+    SinkTarget, Verbs,
 };
 use gateway::start::{self, Running, Source, StartError, Stopped};
 use gateway::upstream::whois;
@@ -356,8 +358,9 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
             questions(&settings);
             if !elsewhere {
                 missing_programs(&settings);
-                if let Err(code) = lockfile_is_good(&settings, format) {
-                    return code;
+                match lockfile_is_good(&settings, format) {
+                    Ok(lock) => missed(&settings, &lock),
+                    Err(code) => return code,
                 }
             }
             let grave = if elsewhere { "warning" } else { "error" };
@@ -402,18 +405,19 @@ fn missing_programs(settings: &Settings) {
     }
 }
 
-/// Whether the lockfile can be used, or is not there yet; says what is wrong with it.
-fn lockfile_is_good(settings: &Settings, format: Format) -> Result<(), ExitCode> {
+/// The lockfile, if it can be used; one with nothing in it where it is not there yet, or is not asked. Says what is wrong
+/// with it.
+fn lockfile_is_good(settings: &Settings, format: Format) -> Result<Lock, ExitCode> {
     if settings.pins.mode == Mode::Off {
-        return Ok(());
+        return Ok(Lock::default());
     }
     match (lockfile::read(&settings.pins.file, &settings.pins.approvers), format) {
-        (Ok(_), _) => Ok(()),
+        (Ok((lock, _)), _) => Ok(lock),
         (Err(error @ LockError::Missing(_)), Format::Human) => {
             say(&format!("note: {error}"));
-            Ok(())
+            Ok(Lock::default())
         }
-        (Err(LockError::Missing(_)), Format::Json) => Ok(()),
+        (Err(LockError::Missing(_)), Format::Json) => Ok(Lock::default()),
         (Err(LockError::Shape { json, .. }), Format::Json) => {
             print(&format!("{json}\n"));
             Err(ExitCode::from(INVALID))
@@ -422,6 +426,14 @@ fn lockfile_is_good(settings: &Settings, format: Format) -> Result<(), ExitCode>
             complain(&Chain(&error).to_string());
             Err(ExitCode::from(INVALID))
         }
+    }
+}
+
+/// Says which constraints name a tool or an argument that there is not.
+fn missed(settings: &Settings, lock: &Lock) {
+    let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
+    for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
+        say(&format!("warning: {missed}; correct the name, or remove it"));
     }
 }
 
@@ -532,8 +544,16 @@ fn load_to_serve(file: &Path, text: &str) -> Result<Settings, Problems> {
 
 /// The text of a configuration, or the code to end with when it cannot be read.
 fn text_of(file: &Path) -> Result<String, ExitCode> {
-    let unread = |error| complain(&format!("could not read `{}`: {error}", file.display()));
-    fs::read_to_string(file).map_err(unread)
+    fs::read_to_string(file).map_err(|error| {
+        let help = match (error.kind(), file == Path::new(USUAL)) {
+            (io::ErrorKind::NotFound, true) => {
+                "; `portcullis init` writes one, or name another with `-c FILE`"
+            }
+            (io::ErrorKind::NotFound, false) => "; `portcullis init` writes one",
+            _ => "",
+        };
+        complain(&format!("could not read `{}`: {error}{help}", file.display()))
+    })
 }
 
 /// The configuration, or the code to end with when it is not valid.
@@ -719,6 +739,9 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
         Err(problems) => return invalid(&problems),
     };
     settings.audit.anew = new_log;
+    if config.is_none() {
+        settings.pins.verbs = Verbs::CannotRead;
+    }
     let is_open = config.is_some_and(gateway::file::is_open_to_all);
     let source =
         config.map(|file| Arc::new(File { path: file.to_owned(), is_open }) as Arc<dyn Source>);
@@ -941,7 +964,7 @@ fn try_it(url: &str) -> String {
          Every exchange is recorded on standard output.\n\n\
          The tools you may see; the poisoned one is not among them:\n{list}\n\n\
          A call that is allowed:\n{allowed}\n\n\
-         A call that a rule denies:\n{denied}\n\n\
+         A call that a rule denies, and says so (`disclose: true`); others get `unknown tool`:\n{denied}\n\n\
          The poisoned tool, which does not exist for you:\n{poisoned}\n\n\
          For an MCP client (mcp.json):\n  \
          {{\"mcpServers\":{{\"portcullis\":{{\"type\":\"http\",\"url\":\"{url}\"}}}}}}\n"

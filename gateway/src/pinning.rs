@@ -13,6 +13,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use policy::constraint::Missed;
 use policy::decision::Mode;
 use policy::drift::{self, Drift, Risk};
 use policy::inspect::{Detector, Finding};
@@ -32,7 +33,7 @@ use crate::metrics::{Metrics, Pinned};
 use crate::protocol::Era;
 use crate::report::Chain;
 use crate::settings::lockfile::{self, LockError};
-use crate::settings::{Action, Pinning, UNREADABLE};
+use crate::settings::{Action, Pinning, UNREADABLE, Verbs};
 use crate::specimens::BUILT_IN;
 use crate::task::Tasks;
 
@@ -148,6 +149,8 @@ struct Held {
     counts: BTreeMap<Box<str>, usize>,
     /// What was told to be withheld because of what was found in it.
     withheld: BTreeSet<Withheld>,
+    /// What was told of constraints that name what is not there.
+    missed: BTreeSet<String>,
     /// What was approved because it was said first; kept when the lockfile changes.
     first: Vec<First>,
 }
@@ -308,6 +311,7 @@ impl Keeper {
         let former = Arc::clone(&held.pins.lock);
         held.pins = Pins { mode, ..self.settings.approving(Arc::new(lock)) };
         self.excused(&held.pins.lock);
+        self.missed(held);
         held.closed = None;
         held.told.clear();
         held.counts.clear();
@@ -324,6 +328,20 @@ impl Keeper {
         let latest: Vec<_> = held.latest.values().flatten().cloned().collect();
         for (catalog, audience) in latest {
             self.compare(held, &catalog, audience, Reading::Kept(&former));
+        }
+    }
+
+    /// Warns once of each constraint that names a tool or an argument which no server has by the lockfile: calls pass it
+    /// by.
+    fn missed(&self, held: &mut Held) {
+        let names = self.settings.resources.keys();
+        let servers: Vec<_> = names.filter_map(|name| ServerName::parse(name).ok()).collect();
+        for missed in Missed::all(self.policy.constraints(), &servers, &held.pins.lock) {
+            let missed = missed.to_string();
+            if !held.missed.contains(&missed) {
+                tracing::warn!("{missed}; correct the name, or remove it");
+                held.missed.insert(missed);
+            }
         }
     }
 
@@ -369,7 +387,8 @@ impl Keeper {
         if !self.withholds_anew((place, offer.digest(), finding.detector)) {
             return;
         }
-        let accept = finding.unacceptable().is_none().then(|| {
+        let can_accept = finding.unacceptable().is_none() && self.settings.verbs == Verbs::CanRead;
+        let accept = can_accept.then(|| {
             acceptance(server.as_str(), &format!("{}/{name}", kind.list()), finding.detector)
         });
         let (kind, name) = (kind.as_str(), ascii(name));
@@ -392,8 +411,8 @@ impl Keeper {
         if !self.withholds_anew((place, digest, finding.detector)) {
             return;
         }
-        let accept = finding.unacceptable().is_none();
-        let accept = accept.then(|| acceptance(server.as_str(), "server", finding.detector));
+        let can_accept = finding.unacceptable().is_none() && self.settings.verbs == Verbs::CanRead;
+        let accept = can_accept.then(|| acceptance(server.as_str(), "server", finding.detector));
         let what = "the instructions of a server were withheld";
         tracing::warn!(%server, %finding, accept, "{what}");
         self.record("definition", &format!("server `{server}`, instructions: withheld; {finding}"));

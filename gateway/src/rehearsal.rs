@@ -111,6 +111,12 @@ impl Rehearsal {
         &self.policy
     }
 
+    /// What stands in the lockfile.
+    #[must_use]
+    pub fn lock(&self) -> &Lock {
+        &self.pins.lock
+    }
+
     /// Whether anything of a server is known.
     #[must_use]
     pub fn knows(&self, server: &ServerName) -> bool {

@@ -13,6 +13,7 @@ mod customary;
 mod effective;
 mod guardrails;
 mod identity;
+mod in_clear;
 mod listeners;
 pub mod lockfile;
 pub mod operator;
@@ -56,14 +57,14 @@ use crate::overrides::Overrides;
 use crate::sandbox::Plan;
 
 pub use audit::{Audit, Capture, Checkpoints, Refusals, Rotation, Sink, SinkTarget, Syslog};
-pub use credentials::{Credential, Grant, ServerTls};
+pub use credentials::{Credential, Grant, ServerTls, repeats_scheme};
 pub use guardrails::Guardrail;
 pub use identity::{
     ApiKey, ClaimPath, ClaimPaths, Identity, Implied, Introspection, Issuer, KEY, KeySource,
     KnownCertificate, ServiceClaim,
 };
 pub use listeners::{Clients, Forwarded, ForwardedHeader, Listener, ListenerTls, Scheme};
-pub use pins::{Action, Approvers, Pinning};
+pub use pins::{Action, Approvers, Pinning, Verbs};
 pub use problem::Problems;
 pub use raw::{Failing, Format, Full, LogFormat, OtlpProtocol};
 pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
@@ -114,6 +115,8 @@ pub struct Settings {
     pub limits: Limits,
     /// Callers whose shares are others than those of everybody.
     pub callers: Vec<CallerLimits>,
+    /// Of secrets that seem to stand in the file: where, and what to do. None of them is in it.
+    pub in_clear: Vec<Box<str>>,
 }
 
 /// It is not clear which route is meant.
@@ -562,6 +565,7 @@ pub fn load_for(
     if let Some(problem) = customary::of_client(file, text, &root) {
         return Err(wrong(vec![problem]));
     }
+    let in_clear = in_clear::warnings(file, text, &root);
     let mut problems = Vec::new();
     let named = RefCell::new(BTreeSet::new());
     let noted = |name: &str| {
@@ -580,6 +584,7 @@ pub fn load_for(
     let mut settings =
         compile::settings(raw, &root, Path::new(file), key, use_for, problems).map_err(wrong)?;
     settings.own.variables.extend(named.into_inner());
+    settings.in_clear = in_clear;
     Ok(settings)
 }
 

@@ -4,6 +4,7 @@
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
+use http::HeaderName;
 use rustls::{ClientConfig, RootCertStore};
 
 use crate::clock::Clock;
@@ -40,6 +41,17 @@ pub enum WorldError {
     /// A secret cannot be sent.
     #[error("the secret from {0} cannot stand in a header")]
     Header(String),
+    /// A secret begins with what is put before it in a header.
+    #[error(
+        "the secret for the header `{name}` begins with `{prefix}`, and `prefix` would put that before it once more: take it \
+         out of the secret, or write `prefix: ''`"
+    )]
+    Repeated {
+        /// The header.
+        name: HeaderName,
+        /// What it begins with.
+        prefix: Box<str>,
+    },
     /// A URL cannot be used.
     #[error("a URL cannot be used")]
     Url(#[from] crate::fetch::FetchError),

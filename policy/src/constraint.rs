@@ -3,6 +3,8 @@
 //! Text is judged as whoever gets it might read it: decoded, normalised, with both kinds of slashes.
 //! Nothing is looked up: neither names of hosts nor links of a file system.
 
+mod aim;
+
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
@@ -21,6 +23,8 @@ use crate::name::ServerName;
 use crate::pattern::Pattern;
 use crate::pointer::unescaped;
 use crate::schema::Misfit;
+
+pub use aim::{Absent, Missed};
 
 /// How often percent escapes are undone: what is still escaped then is refused.
 const DECODED: usize = 4;

@@ -26,6 +26,54 @@ pub(crate) fn undeclared(schema: Option<Value<'_>>, arguments: Value<'_>) -> Opt
     look.object(&schemas, arguments, &mut String::new(), true)
 }
 
+/// What the schema of a tool says of one argument.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Declares {
+    /// It declares it, or may: it says of which kind members of any name are.
+    Argument,
+    /// It says nothing of what there is.
+    Nothing,
+    /// It declares others and not this one.
+    Others,
+}
+
+/// What the schema of a tool says of the argument at `path`, the parts of a JSON Pointer with `*` for each item or member.
+pub(crate) fn declares(schema: Option<Value<'_>>, path: &[Box<str>]) -> Declares {
+    let mut look = Look { root: schema, parts: 0 };
+    let mut schemas: Vec<_> = schema.into_iter().collect();
+    for part in path {
+        let mut declared = Declared::default();
+        for schema in &schemas {
+            look.collect(*schema, &mut declared, DEPTH);
+        }
+        // More than is looked at may declare anything.
+        if declared.is_map || look.parts > PARTS {
+            return Declares::Argument;
+        }
+        let is_silent = !declared.is_closed && declared.items.is_empty();
+        let inside = declared.inside(part);
+        if inside.is_empty() {
+            return if is_silent && !are_plain(&schemas) {
+                Declares::Nothing
+            } else {
+                Declares::Others
+            };
+        }
+        schemas = inside;
+    }
+    Declares::Argument
+}
+
+/// Whether none of these schemas is for something that has anything inside.
+fn are_plain(schemas: &[Value<'_>]) -> bool {
+    const PLAIN: [&str; 5] = ["string", "number", "integer", "boolean", "null"];
+    let is_plain = |schema: &Value<'_>| {
+        let kind = schema.get("type").and_then(Value::as_str);
+        kind.is_some_and(|kind| PLAIN.contains(&&*kind))
+    };
+    !schemas.is_empty() && schemas.iter().all(is_plain)
+}
+
 /// What schemas say of the members of one object.
 #[derive(Default)]
 struct Declared<'a> {
@@ -35,6 +83,21 @@ struct Declared<'a> {
     items: Vec<Value<'a>>,
     /// There may be members of any name, and the schema says of which kind.
     is_map: bool,
+    /// Members are declared, if there are any, or there may be no others.
+    is_closed: bool,
+}
+
+impl<'a> Declared<'a> {
+    /// The schemas of what a part of a JSON Pointer leads to, where `*` is each item or member.
+    fn inside(self, part: &str) -> Vec<Value<'a>> {
+        let Self { mut members, items, .. } = self;
+        match part {
+            "*" => members.into_values().flatten().chain(items).collect(),
+            part => members
+                .remove(part)
+                .unwrap_or_else(|| if part.parse::<usize>().is_ok() { items } else { Vec::new() }),
+        }
+    }
 }
 
 struct Look<'a> {
@@ -104,13 +167,15 @@ impl<'a> Look<'a> {
     fn collect(&mut self, schema: Value<'a>, declared: &mut Declared<'a>, depth: usize) {
         self.parts += 1;
         let Some(depth) = depth.checked_sub(1).filter(|_| self.parts <= PARTS) else { return };
+        let extra = schema.get("additionalProperties");
+        let is_refused = extra.is_some_and(|extra| extra.as_bool() == Some(false));
+        declared.is_closed |= is_refused || schema.get("properties").is_some();
         let properties = schema.get("properties").into_iter().flat_map(Value::members);
         for (name, member) in properties {
             self.parts += 1;
             declared.members.entry(name.into_owned()).or_default().push(member);
         }
         // `true` and `{}` declare nothing; a schema of its own, or patterns of names, do.
-        let extra = schema.get("additionalProperties");
         let says = extra.is_some_and(|extra| extra.members().next().is_some());
         declared.is_map |= says || schema.get("patternProperties").is_some();
         declared.items.extend(schema.get("items").filter(|items| items.kind() == Kind::Object));
@@ -158,7 +223,7 @@ fn shown(name: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::undeclared;
+    use super::{Declares, declares, undeclared};
     use crate::json::{Bounds, Document};
 
     fn first(schema: &str, arguments: &str) -> Option<String> {
@@ -166,6 +231,42 @@ mod tests {
         let (schema, arguments) = (parse(schema), parse(arguments));
         let misfit = undeclared(Some(schema.root()), arguments.root())?;
         Some(format!("{}: {}", misfit.at, misfit.note))
+    }
+
+    #[test]
+    fn an_argument_is_looked_for_as_the_schema_says() {
+        let parse = |text: &str| Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+        let schema = parse(
+            r##"{"properties": {
+                "path": {"type": "string"}, "paths": {"type": "array", "items": {"type": "string"}}, "any": {},
+                "map": {"additionalProperties": {"type": "string"}}, "edit": {"$ref": "#/$defs/edit"}
+            }, "$defs": {"edit": {"properties": {"from": {}}}}}"##,
+        );
+        for (path, says) in [
+            ("path", Declares::Argument),
+            ("pahts", Declares::Others),
+            ("path/x", Declares::Others),
+            ("paths/*", Declares::Argument),
+            ("paths/0", Declares::Argument),
+            ("paths/x", Declares::Others),
+            ("any/x", Declares::Nothing),
+            ("map/x", Declares::Argument),
+            ("edit/from", Declares::Argument),
+            ("edit/form", Declares::Others),
+            ("*", Declares::Argument),
+        ] {
+            let parts: Vec<Box<str>> = path.split('/').map(Into::into).collect();
+            assert_eq!(declares(Some(schema.root()), &parts), says, "{path}");
+        }
+        let path: [Box<str>; 1] = ["path".into()];
+        assert_eq!(declares(None, &path), Declares::Nothing);
+        for (text, says) in [
+            (r#"{"type": "object"}"#, Declares::Nothing),
+            (r#"{"type": "object", "properties": {}}"#, Declares::Others),
+            (r#"{"additionalProperties": false}"#, Declares::Others),
+        ] {
+            assert_eq!(declares(Some(parse(text).root()), &path), says, "{text}");
+        }
     }
 
     #[test]

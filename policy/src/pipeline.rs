@@ -323,6 +323,12 @@ impl Policy {
         Self { constraints, ..self }
     }
 
+    /// What arguments may be, in the order of the configuration.
+    #[must_use]
+    pub fn constraints(&self) -> &[Constraint] {
+        &self.constraints
+    }
+
     /// The same with a key for the marks of what is replaced.
     #[must_use]
     pub fn with_key(self, key: [u8; 32]) -> Self {

@@ -219,7 +219,10 @@ fn at_a_terminal_each_definition_is_shown_and_asked_about() {
     config.verb(&["pin"]);
     let before = fs::read(lockfile(&folder)).unwrap();
     let (code, text) = at_a_terminal(&file, &json!(["no", "no"]));
-    assert_eq!(code, Some(1), "{text}");
+    // To leave things as they are is an answer, and no failure.
+    assert_eq!(code, Some(0), "{text}");
+    assert!(text.contains("0 approved, 2 left as they were in `"), "{text}");
+    assert!(text.contains("portcullis pin revoke SERVER/NAME --pending --reason TEXT"), "{text}");
     assert_eq!(fs::read(lockfile(&folder)).unwrap(), before, "{text}");
     for part in [
         "up tools/work: changed since ana approved it at ",
@@ -248,6 +251,91 @@ fn at_a_terminal_each_definition_is_shown_and_asked_about() {
     assert_eq!(exceptions[0]["finding"], "planted-instructions");
     let gateway = config.start();
     assert_eq!(gateway.client(Era::Modern, ANA).tools(), ["work", "rest", "third"]);
+}
+
+#[test]
+fn what_is_proposed_is_refused_by_name_and_the_refusal_is_taken_back_by_name() {
+    for era in ERAS {
+        let state: State = Arc::new(Mutex::new(json!({ "tools": [tool("work"), tool("rest")] })));
+        let (server, folder) = (server(era, &state), Folder::new());
+        let config = Config::of(&server.url()).limits("catalogAge: 1ms");
+        let config = config.approved(&lockfile(&folder));
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        shown(&client, &["work", "rest"]);
+        let fails = |line: &[&str]| {
+            let output = config.tried(line);
+            assert_eq!(output.status.code(), Some(1), "{line:?}: {}", printed(&output));
+            printed(&output)
+        };
+        let of_work = |state: &str| {
+            let list = listed(&config);
+            let list = list.as_array().unwrap().iter();
+            let found: Vec<_> = list
+                .filter(|one| one["thing"] == "tools/work" && one["state"] == state)
+                .cloned()
+                .collect();
+            found
+        };
+        // What is proposed is refused, and what was approved before stays.
+        let former = state.lock().unwrap()["tools"][0].clone();
+        state.lock().unwrap()["tools"][0] = described("work", "Another tool.");
+        shown(&client, &["rest"]);
+        config.verb(&["pin"]);
+        let refuse = ["pin", "revoke", "up/work", "--pending", "--reason", "too much"];
+        let text = printed(&config.verb(&[&refuse[..], &["--by", "bea"]].concat()));
+        assert!(text.contains("1 revoked in `"), "{text}");
+        let [refused] = &of_work("revoked")[..] else { panic!("{}", listed(&config)) };
+        assert_eq!((&refused["by"], &refused["reason"]), (&json!("bea"), &json!("too much")));
+        assert_eq!(of_work("approved").len(), 1);
+        let text = fails(&refuse);
+        assert!(text.contains("nothing that is named is pending"), "{text}");
+        assert_eq!(client.call("work", &json!({})).code(), -32602);
+        eventually("the refusal", || {
+            assert_eq!(client.call("work", &json!({})).code(), -32602);
+            (gateway.last()["reason"] == "approval-revoked").then_some(())
+        });
+        // It is not proposed again, and who approves it by name is told what was said of it.
+        let text = printed(&config.verb(&["pin"]));
+        let back = "up/work --revoked --reason TEXT";
+        assert!(
+            text.contains("was revoked, and is not proposed again") && text.contains(back),
+            "{text}"
+        );
+        assert!(text.contains("everything but what was revoked is approved already"), "{text}");
+        let digest = refused["digest"].as_str().unwrap();
+        for named in [&["up/work"][..], &["--digest", digest]] {
+            let text = fails(&[&["pin", "approve"], named].concat());
+            assert!(text.contains("`up tools/work` was revoked by bea at "), "{text}");
+            assert!(
+                text.contains("(too much); to take that back: `portcullis pin approve"),
+                "{text}"
+            );
+            assert!(text.contains(back), "{text}");
+        }
+        let again = ["pin", "approve", "up/work", "--revoked", "--by", "cyd"];
+        let without = config.tried(&again);
+        assert_eq!(without.status.code(), Some(2), "a reason is needed: {}", printed(&without));
+        let all = ["pin", "approve", "up", "--revoked", "--reason", "x", "--by", "cyd"];
+        assert!(fails(&all).contains("name what is approved again"));
+        let again = [&again[..], &["--reason", "it was right"]].concat();
+        config.verb(&again);
+        shown(&client, &["work", "rest"]);
+        assert_eq!(client.call("work", &json!({})).code(), 0, "{era:?}");
+        let [approved] = &of_work("approved")[..] else { panic!("{}", listed(&config)) };
+        assert_eq!((&approved["by"], &approved["reason"]), (&json!("cyd"), &json!("it was right")));
+        assert_eq!(approved["digest"], digest);
+        assert!(fails(&again).contains("nothing that is named was revoked"));
+        // Of several that were revoked one has to be named.
+        config.verb(&["pin", "revoke", "up/work", "--by", "bea"]);
+        state.lock().unwrap()["tools"][0] = former;
+        config.verb(&["pin"]);
+        config.verb(&["pin", "revoke", "up/work", "--pending", "--by", "bea"]);
+        let text = fails(&again);
+        assert!(text.contains("name one with `--digest`") && text.contains(digest), "{text}");
+        config.verb(&[&again[..], &["--digest", digest]].concat());
+        assert_eq!(of_work("approved")[0]["digest"], digest);
+    }
 }
 
 #[test]

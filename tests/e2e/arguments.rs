@@ -2,7 +2,7 @@
 //! (control C09, vectors PV-37 to PV-39).
 
 use e2e::client::Client;
-use e2e::gateway::{ANA, Config, Gateway};
+use e2e::gateway::{ANA, Config, Folder, Gateway};
 use e2e::server::Server;
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
@@ -196,8 +196,70 @@ fn a_mistake_in_a_constraint_is_shown_where_it_is() {
 
 /// Real servers behind constraints: what is refused never gets there.
 #[test]
+fn a_constraint_that_misspells_a_tool_or_an_argument_is_warned_of() {
+    for era in ERAS {
+        let (server, folder) = (server(era), Folder::new());
+        let rule = "rules:\n- {id: some, effect: allow, principals: ['group:dev'], servers: [up], tools: [work]}";
+        let with = |tool: &str, argument: &str| {
+            let limits = "type: path, within: [/srv]";
+            let constraint =
+                format!("- {{servers: [up], tools: ['{tool}'], argument: {argument}, {limits}}}");
+            let mut config =
+                Config::of(&server.url()).policy(&format!("{rule}\nconstraints:\n{constraint}"));
+            config.pins = format!("{{file: '{}'}}", folder.path().join("lock").display());
+            config
+        };
+        let said = |config: &Config, arguments: &[&str]| {
+            let output = config.tried(arguments);
+            let said = [output.stdout, output.stderr].map(|out| String::from_utf8(out).unwrap());
+            (output.status.code(), said.concat())
+        };
+        // Before anything is known of the server, nothing is missed.
+        let (code, text) = said(&with("*", "/pahts"), &["validate"]);
+        assert!(code == Some(0) && !text.contains("constraint 1"), "{text}");
+        let good = with("*", "/path").approved(&folder.path().join("lock"));
+        for config in [&good, &with("work", "/to/*"), &with("w*", "/to/0")] {
+            assert_eq!(said(config, &["policy", "lint"]), (Some(0), "nothing to say\n".to_owned()));
+            let (_, text) = said(config, &["validate"]);
+            assert!(!text.contains("constraint 1"), "{text}");
+        }
+        for (tool, argument, wanted) in [
+            ("*", "/pahts", "no tool of `up` that it is about has the argument `/pahts`"),
+            ("work", "/path/x", "no tool of `up` that it is about has the argument `/path/x`"),
+            ("wrok", "/path", "no tool of `up` is called `wrok`"),
+        ] {
+            let config = with(tool, argument);
+            let (code, text) = said(&config, &["policy", "lint"]);
+            let line =
+                format!("idle      constraint 1: by the lockfile, {wanted}; correct the name");
+            assert!(code == Some(6) && text.contains(&line), "{text}");
+            assert_eq!(said(&config, &["policy", "lint", "--allow", "idle"]).0, Some(0));
+            let (_, text) = said(&config, &["policy", "lint", "--format", "json"]);
+            assert!(text.contains(r#""constraint":0"#), "{text}");
+            let line = format!(
+                "warning: constraint 1 of `policy.constraints`: by the lockfile, {wanted}; correct the name"
+            );
+            let (code, text) = said(&config, &["validate"]);
+            assert!(code == Some(0) && text.contains(&line), "{line}\n{text}");
+            let (_, text) = said(&config, &["doctor"]);
+            assert!(text.contains(wanted), "{text}");
+            if argument == "/path/x" {
+                // What is there and is of another type is denied: nothing passes it by.
+                continue;
+            }
+            // It is warned of and refuses nothing: what it does not name passes it by.
+            let gateway = config.start();
+            gateway.says(wanted);
+            let call = gateway.client(era, ANA).call("work", &json!({ "path": "/etc/passwd" }));
+            assert!(call.denial().is_none() && call.body.contains("/etc/passwd"), "{call:?}");
+            assert_eq!(gateway.said().matches(wanted).count(), 1, "{}", gateway.said());
+        }
+    }
+}
+
+#[test]
 fn real_servers_get_no_path_from_outside_and_no_option() {
-    let (peers, folder) = (crate::peers::peers(), e2e::gateway::Folder::new());
+    let (peers, folder) = (crate::peers::peers(), Folder::new());
     let root = folder.path().canonicalize().unwrap();
     let (inside, secret) = (root.join("work"), root.join("secret.txt"));
     std::fs::create_dir(&inside).unwrap();

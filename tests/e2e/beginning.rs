@@ -131,9 +131,25 @@ fn init_keeps_no_secret_and_says_how_servers_are_named() {
     );
     assert!(made.status.success(), "{}", printed(&made));
     assert!(printed(&made).contains(&format!("portcullis run -c '{file}'")), "{}", printed(&made));
+    let set = "Set `UP_TOKEN` to the token for `up`, without `Bearer `: the gateway writes that\n";
+    assert!(printed(&made).contains(set), "{}", printed(&made));
     let text = fs::read_to_string(&file).unwrap();
     assert!(text.contains("credential: {header: {fromEnv: UP_TOKEN}}"), "{text}");
     assert!(portcullis(folder.path(), &["validate", "--elsewhere", "-c", &file]).status.success());
+}
+
+#[test]
+fn init_says_which_variables_have_to_be_set() {
+    let folder = Folder::new();
+    let made = portcullis(
+        folder.path(),
+        &["init", "--server", "gh", "--command", "cat", "--env", "GH_TOKEN", "--env", "GH_HOST"],
+    );
+    assert!(made.status.success(), "{}", printed(&made));
+    for name in ["GH_TOKEN", "GH_HOST"] {
+        let set = format!("Set `{name}` for the program of `gh`\n");
+        assert!(printed(&made).contains(&set), "{}", printed(&made));
+    }
 }
 
 #[test]
@@ -152,6 +168,59 @@ fn init_takes_the_servers_of_a_client() {
     assert!(!text.contains(secret) && !text.contains("anonymous"), "{text}");
     assert!(text.contains("authentication: [apiKey]") && text.contains("path: /remote"), "{text}");
     assert!(portcullis(folder.path(), &["validate", "--elsewhere"]).status.success());
+}
+
+#[test]
+fn where_there_is_no_configuration_it_is_said_how_one_is_made() {
+    let folder = Folder::new();
+    for arguments in [
+        &["validate"][..],
+        &["pin"],
+        &["pin", "approve", "--yes"],
+        &["scan"],
+        &["config", "show"],
+        &["policy", "lint"],
+        &["stdio"],
+        &["doctor"],
+    ] {
+        let text = printed(&portcullis(folder.path(), arguments));
+        let help = "could not read `portcullis.yaml`: No such file or directory (os error 2); `portcullis init` writes one";
+        assert!(text.contains(help), "{arguments:?}: {text}");
+        let named = [arguments, &["-c", "own.yaml"]].concat();
+        let text = printed(&portcullis(folder.path(), &named));
+        assert!(text.contains("could not read `own.yaml`"), "{named:?}: {text}");
+        assert!(text.contains("`portcullis init -c own.yaml` writes one"), "{named:?}: {text}");
+    }
+}
+
+#[test]
+fn what_an_operator_needs_to_ask_a_gateway_is_said() {
+    let folder = Folder::new();
+    let program = binary().display().to_string();
+    let init = ["init", "--server", "up", "--command", &program, "--", "canary"];
+    let made = portcullis(folder.path(), &init);
+    assert!(made.status.success(), "{}", printed(&made));
+    let file = folder.path().join("portcullis.yaml");
+    let text = fs::read_to_string(&file).unwrap();
+    let token = "  # token: {fromEnv: OPS_TOKEN}\n";
+    assert!(text.contains(token), "{text}");
+    for verb in [&["config", "applied"][..], &["selftest"]] {
+        let text = printed(&portcullis(folder.path(), verb));
+        assert!(text.contains("add `token: {fromEnv: OPS_TOKEN}` under `ops`"), "{verb:?}: {text}");
+    }
+    // With what it says, the gateway answers.
+    fs::write(&file, text.replace("  # token:", "  token:")).unwrap();
+    on_free_ports(&file);
+    let mut command = Command::new(binary());
+    command.arg("run").current_dir(folder.path()).env("OPS_TOKEN", "a-token-of-an-operator");
+    let audit = folder.path().join("audit.jsonl");
+    let gateway = Gateway::spawn(command, Folder::new(), audit);
+    let mut command = Command::new(binary());
+    let ops = gateway.ops.unwrap().to_string();
+    command.args(["config", "applied", "--ops", &ops]).current_dir(folder.path());
+    let output = command.env("OPS_TOKEN", "a-token-of-an-operator").output().unwrap();
+    assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
+    assert!(printed(&output).contains("this file is in force"), "{}", printed(&output));
 }
 
 #[test]
@@ -471,7 +540,7 @@ fn a_start_whose_port_is_taken_leaves_nothing_on_record() {
             printed(&output)
         );
         let help = format!("stop it, or write another port in {key}\n");
-        assert!(said(&output).contains(&help), "{help}\n{}", said(&output));
+        assert!(printed(&output).contains(&help), "{help}\n{}", printed(&output));
         let recorded = fs::read_to_string(&audit).unwrap_or_default();
         assert_eq!(recorded, "", "the sockets come before the first record");
     }

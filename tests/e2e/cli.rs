@@ -112,6 +112,8 @@ fn the_quickstart_shows_the_main_job_with_the_lines_it_prints() {
     );
     assert!(allowed.contains("\"text\":\"5\""), "{allowed}");
     assert!(denied.contains("denied by rule `nothing-is-deleted`"), "{denied}");
+    assert!(denied.contains("ask the operator of this gateway."), "{denied}");
+    assert!(log.contains("says so (`disclose: true`); others get `unknown tool`"), "{log}");
     assert!(poisoned.contains("unknown tool"), "{poisoned}");
     let recorded = eventually("the reasons on record", || {
         let out = gateway.out.lock().unwrap().clone();
@@ -120,6 +122,9 @@ fn the_quickstart_shows_the_main_job_with_the_lines_it_prints() {
     });
     assert!(recorded.contains("planted-instructions at `/description`"));
     assert!(log.contains("\"mcpServers\""));
+    // There is no configuration that a verb could read.
+    let log = gateway.says("one is withheld");
+    assert!(log.contains("planted-instructions") && !log.contains("pin approve"), "{log}");
 }
 
 #[test]

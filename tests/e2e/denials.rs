@@ -1,9 +1,10 @@
 //! What a caller is told of a denial, and when it may come back.
 
 use std::collections::BTreeSet;
+use std::process::Command;
 
 use e2e::client::{Answer, post, raw};
-use e2e::gateway::{ANA, BOB, Config, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Gateway, binary};
 use e2e::server::{Server, tool};
 use e2e::{ERAS, Era};
 use serde_json::{Value, json};
@@ -95,6 +96,36 @@ fn a_denied_call_is_a_result_that_says_why_what_to_do_and_whom_to_ask() {
             }
             assert!(server.tool_calls().is_empty());
         }
+    }
+}
+
+#[test]
+fn the_record_that_a_denial_names_is_found_by_its_id() {
+    for era in ERAS {
+        let server = server(era);
+        let gateway = gateway(&server, "");
+        let ana = gateway.client(era, ANA);
+        let answer = ana.call("drop", &json!({}));
+        let denial = answer.denial().unwrap();
+        let id = denial["record"].as_str().unwrap();
+        assert!(ana.call("drop", &json!({})).denial().is_some());
+        assert_eq!(gateway.recorded("the record", |record| record["id"] == id)["tool"], "drop");
+        let query = |id: &str, more: &[&str]| {
+            let mut command = Command::new(binary());
+            command.args(["audit", "query", "--id", id]).args(more).arg(gateway.audit());
+            let output = command.output().unwrap();
+            let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+            (output.status.code(), text(&output.stdout), text(&output.stderr))
+        };
+        let (code, out, said) = query(id, &["--format", "jsonl"]);
+        assert_eq!((code, out.lines().count()), (Some(0), 1), "{era:?}: {out}{said}");
+        let found: Value = out.parse().unwrap();
+        assert_eq!((&found["id"], &found["rule"]), (&json!(id), &json!("frozen")), "{out}");
+        let (_, out, _) = query(id, &[]);
+        assert!(out.contains("frozen") && out.lines().count() == 1, "{out}");
+        let (code, out, said) = query("0", &[]);
+        assert_eq!((code, &*out), (Some(1), ""), "{said}");
+        assert!(said.contains("no record in these files has the id `0`"), "{said}");
     }
 }
 

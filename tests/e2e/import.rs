@@ -5,6 +5,7 @@ use std::process::{Command, Output};
 
 use e2e::client::Client;
 use e2e::gateway::{Folder, Gateway, binary, root};
+use e2e::server::Server;
 use e2e::{ERAS, golden};
 use serde_json::json;
 
@@ -70,7 +71,7 @@ fn every_client_is_understood() {
             "      - {name: \"API_TOKEN\", fromEnv: \"FILES___MORE_API_TOKEN\"}\n",
             "      - {name: \"LEVEL\", value: \"info\"}\n",
             "      - {name: \"HOME_OF\", fromEnv: \"HOME\"}\n",
-            "--key=${FILES___MORE_ARG_3}",
+            "--key=${FILES___MORE_ARG_4}",
             "    credential: {header: {fromEnv: \"REMOTE_AUTHORIZATION\"}}\n",
             "      - {name: \"X-Key\", fromEnv: \"TICKETS_KEY\"}\n",
             "    transport: httpSse\n",
@@ -81,7 +82,9 @@ fn every_client_is_understood() {
         }
         assert!(!yaml.contains("evil") && said.contains("`off` was left out: it is switched off"));
         assert!(
-            said.contains("set `REMOTE_AUTHORIZATION` to what stands for the header"),
+            said.contains(
+                "set `REMOTE_AUTHORIZATION` to what stands after `Bearer ` in the header"
+            ),
             "{said}"
         );
     }
@@ -121,7 +124,7 @@ fn wherever_a_secret_stands_it_is_not_written() {
     let yaml = valid(&imported(&folder, ".mcp.json", &text, &[]), &folder);
     assert!(!yaml.contains("4711"), "{yaml}");
     for line in [
-        r#"args: ["--token","${PROGRAM_ARG_1}","--header","${PROGRAM_ARG_3}","--key=${PROGRAM_ARG_4}","-y","${PROGRAM_ARG_6}","${KEY}","${PROGRAM_ARG_8}","/srv/files","-e","${PROGRAM_ARG_11}","${PROGRAM_ARG_12}","--set=${PROGRAM_ARG_13}","${PROGRAM_ARG_14}","${PROGRAM_ARG_15}"]"#,
+        r#"args: ["--token","${PROGRAM_ARG_2}","--header","${PROGRAM_ARG_4}","--key=${PROGRAM_ARG_5}","-y","${PROGRAM_ARG_7}","${KEY}","${PROGRAM_ARG_9}","/srv/files","-e","${PROGRAM_ARG_12}","${PROGRAM_ARG_13}","--set=${PROGRAM_ARG_14}","${PROGRAM_ARG_15}","${PROGRAM_ARG_16}"]"#,
         r#"{name: "ROOT", value: "/srv/files"}"#,
         r#"{name: "PORT", value: "8080"}"#,
         r#"{name: "PIN", fromEnv: "PROGRAM_PIN"}"#,
@@ -308,7 +311,7 @@ fn ordinary_files_of_three_clients_come_out_whole() {
         (
             ".cursor/mcp.json",
             &["`remote`: `mcp-remote` names no version"],
-            &["LINEAR_TOKEN", "DATABASE_ARG_2"],
+            &["LINEAR_TOKEN", "DATABASE_ARG_3"],
         ),
     ] {
         let (_folder, yaml, said) = of_a_client(place);
@@ -322,6 +325,63 @@ fn ordinary_files_of_three_clients_come_out_whole() {
             assert!(said.contains(&format!("note: set `{variable}` to ")), "{variable}\n{said}");
         }
         assert_eq!(said.matches("note: set `").count(), variables.len(), "{said}");
+    }
+}
+
+#[test]
+fn a_header_with_a_scheme_is_shown_to_the_server_with_one_scheme() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let folder = Folder::new();
+        let client = folder.path().join(".mcp.json");
+        let text = json!({ "mcpServers": { "tickets": {
+            "type": "http", "url": server.url(), "headers": { "Authorization": format!("Bearer {SECRET}") }
+        } } });
+        fs::write(&client, text.to_string()).unwrap();
+        let file = folder.path().join("gateway.yaml");
+        let path = file.to_str().unwrap();
+        let done = |arguments: &[&str], value: &str| {
+            let mut command = Command::new(binary());
+            command.args(arguments).env("TICKETS_AUTHORIZATION", value);
+            let output = command.output().unwrap();
+            let said = [output.stdout, output.stderr].concat();
+            (output.status.code(), String::from_utf8_lossy(&said).into_owned())
+        };
+        let (code, said) = done(&["import", client.to_str().unwrap(), "-w", path], "");
+        assert_eq!(code, Some(0), "{said}");
+        let wanted = "set `TICKETS_AUTHORIZATION` to what stands after `Bearer ` in the header `Authorization` of `tickets`";
+        assert!(said.contains(wanted) && said.contains("without a key"), "{said}");
+        let yaml = fs::read_to_string(&file).unwrap();
+        let begin = "# What `portcullis schema` prints describes every key";
+        assert!(yaml.contains(begin) && !yaml.contains("$schema="), "{yaml}");
+        fs::write(&file, yaml.replace("127.0.0.1:8080", "127.0.0.1:0")).unwrap();
+        // What the file of the client has, put there as it is.
+        let whole = format!("Bearer {SECRET}");
+        for arguments in [&["validate", path][..], &["run", "-c", path], &["scan", "-c", path]] {
+            let (code, said) = done(arguments, &whole);
+            assert_ne!(code, Some(0), "{arguments:?}: {said}");
+            assert!(said.contains("begins with `Bearer `"), "{arguments:?}: {said}");
+            assert!(!said.contains(SECRET), "{said}");
+        }
+        assert!(server.calls().is_empty(), "nothing is sent with a scheme that stands there twice");
+        for arguments in [
+            &["validate", path][..],
+            &["pin", "-c", path],
+            &["pin", "approve", "--yes", "-c", path, "--by", "ana"],
+        ] {
+            let (code, said) = done(arguments, SECRET);
+            assert_eq!(code, Some(0), "{arguments:?}: {said}");
+        }
+        let mut command = Command::new(binary());
+        command.args(["run", "-c", path]).env("TICKETS_AUTHORIZATION", SECRET);
+        let audit = folder.path().join("audit.jsonl");
+        let gateway = Gateway::spawn_without_ops(command, Folder::new(), audit);
+        let caller = Client::connect(gateway.address, "/tickets", era, None);
+        let answer = caller.call("echo", &json!({ "text": "x" })).json();
+        assert_eq!(answer["result"]["content"][0]["text"], "x", "{era:?}: {answer}");
+        let calls = server.tool_calls();
+        let head = calls.last().unwrap().head.to_ascii_lowercase();
+        assert!(head.contains(&format!("authorization: bearer {SECRET}")), "{head}");
     }
 }
 

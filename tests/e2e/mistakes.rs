@@ -4,7 +4,9 @@
 use std::fs;
 use std::process::{Command, Output};
 
-use e2e::gateway::{Folder, binary, printed};
+use e2e::ERAS;
+use e2e::gateway::{ANA, Config, Folder, binary, printed};
+use e2e::server::Server;
 use serde_json::Value;
 
 /// A configuration without a mistake.
@@ -396,6 +398,119 @@ fn a_secret_in_a_file_is_in_nothing_that_is_said() {
     }
 }
 
+/// A secret that is written into the configuration.
+struct InClear {
+    /// What is replaced in [`GOOD`].
+    from: &'static str,
+    /// By what, where `SECRET` is the secret.
+    to: &'static str,
+    /// Where the text begins that is pointed at.
+    at: &'static str,
+    /// A part of the warning.
+    wanted: &'static str,
+}
+
+const URL: &str = "http://127.0.0.1:9000/mcp";
+
+const IN_CLEAR: [InClear; 7] = [
+    InClear {
+        from: "command: cat",
+        to: "command: cat\n    env: [{name: GITHUB_TOKEN, value: SECRET}]",
+        at: "SECRET",
+        wanted: "as the value of `GITHUB_TOKEN`, where all who can read this file see it; write `fromEnv: VARIABLE`, `fromFile: PATH`",
+    },
+    InClear {
+        from: "command: cat",
+        to: "command: cat\n    args: [--token, SECRET]",
+        at: "SECRET",
+        wanted: "with `fromEnv`, `fromFile` or `fromCommand`",
+    },
+    InClear {
+        from: "command: cat",
+        to: "command: cat\n    args: ['--api-key=SECRET']",
+        at: "'--api-key",
+        wanted: "with `fromEnv`, `fromFile` or `fromCommand`",
+    },
+    InClear {
+        from: "command: cat",
+        to: "command: cat\n    args: ['-e', 'DB_PASSWORD=SECRET']",
+        at: "'DB_PASSWORD",
+        wanted: "write `${VARIABLE}` here",
+    },
+    InClear {
+        from: URL,
+        to: "http://127.0.0.1:9000/mcp?api_key=SECRET",
+        at: URL,
+        wanted: "in this URL, where all who can read this file see it; show it in `credential` or `headers`",
+    },
+    InClear {
+        from: URL,
+        to: "http://127.0.0.1:9000/mcp\n    headers: [{name: X-Api-Key, value: SECRET}]",
+        at: "SECRET",
+        wanted: "as the value of `X-Api-Key`",
+    },
+    InClear {
+        from: URL,
+        to: "http://127.0.0.1:9000/mcp\n    headers: [{name: X-Api-Key, value: '${NOT_SET:-SECRET}'}]",
+        at: "'${NOT_SET",
+        wanted: "as the value of `X-Api-Key`",
+    },
+];
+
+#[test]
+fn a_secret_that_stands_in_a_configuration_is_warned_of_with_its_place_and_is_not_shown() {
+    let folder = Folder::new();
+    let formed = ["ghp_", "0123456789abcdefghijABCDEFGHIJ012345"].concat();
+    for InClear { from, to, at, wanted } in IN_CLEAR {
+        for secret in [SECRET, &formed] {
+            let text = GOOD.replacen(from, &to.replace("SECRET", secret), 1);
+            write(&folder, &text);
+            let (line, column) = place(&text, &at.replace("SECRET", secret));
+            let warning = format!("portcullis.yaml:{line}:{column}: a secret seems to stand ");
+            for arguments in
+                [&["validate"][..], &["validate", "--elsewhere"], &["doctor", "--timeout", "1s"]]
+            {
+                let said = printed(&portcullis(&folder, arguments));
+                assert_eq!(said.matches("a secret seems to stand").count(), 1, "{to}: {said}");
+                for part in [&warning, wanted] {
+                    assert!(said.contains(part), "{part}\nis not in\n{arguments:?} {said}");
+                }
+                // A program says in its own words what it does not understand, and the doctor shows them.
+                let is_quoted = arguments.contains(&"doctor") && to.contains("args:");
+                assert!(is_quoted || !said.contains(secret), "{to}: {said}");
+            }
+            let output = portcullis(&folder, &["validate"]);
+            assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
+        }
+        // What a variable has does not stand in the file.
+        let referred = to.replace("${NOT_SET:-SECRET}", "${PATH}").replace("SECRET", "${PATH}");
+        let referred = referred.replace(" ${PATH}", " '${PATH}'");
+        write(&folder, &GOOD.replacen(from, &referred, 1));
+        let output = portcullis(&folder, &["validate", "--elsewhere"]);
+        assert_eq!(output.status.code(), Some(0), "{}", printed(&output));
+        assert!(
+            !printed(&output).contains("a secret seems to stand"),
+            "{referred}: {}",
+            printed(&output)
+        );
+    }
+}
+
+#[test]
+fn a_gateway_whose_configuration_has_a_secret_in_it_says_so_in_its_log() {
+    for era in ERAS {
+        let server = Server::echo(era, &["echo"]);
+        let value = "secret-in-the-configuration";
+        let headers = format!("headers: [{{name: X-Api-Key, value: {value}}}]");
+        let servers = format!("- {{name: up, url: '{}', {headers}}}", server.url());
+        let gateway = Config::with(&servers, "[up]").start();
+        let answer = gateway.client(era, ANA).call("echo", &serde_json::json!({ "text": "x" }));
+        assert_eq!(answer.status, 200, "{answer:?}");
+        let said = gateway.says("a secret seems to stand as the value of `X-Api-Key`");
+        assert!(!said.contains(value), "{said}");
+    }
+}
+
 #[test]
 fn the_file_of_a_client_is_told_from_a_configuration() {
     let folder = Folder::new();
@@ -531,7 +646,7 @@ fn a_file_with_nothing_in_it_is_told_what_writes_one() {
         write(&folder, text);
         let output = portcullis(&folder, &["validate"]);
         assert_eq!(output.status.code(), Some(3));
-        let said = both(&output);
+        let said = printed(&output);
         assert!(said.contains("the file is empty") && said.contains("`portcullis init`"), "{said}");
     }
 }
@@ -541,16 +656,16 @@ fn a_server_on_no_route_and_a_policy_without_rules_are_remarked() {
     let folder = Folder::new();
     let quiet = ["no route leads to", "the policy has no rule"];
     write(&folder, GOOD);
-    let said = both(&portcullis(&folder, &["validate"]));
+    let said = printed(&portcullis(&folder, &["validate"]));
     assert!(quiet.iter().all(|part| !said.contains(part)), "{said}");
     write(&folder, &GOOD.replace("[tickets, files]", "[tickets]"));
-    let said = both(&portcullis(&folder, &["validate"]));
+    let said = printed(&portcullis(&folder, &["validate"]));
     assert!(said.contains("warning: no route leads to the server `files`"), "{said}");
     let (before, after) = GOOD.split_once("policy:\n").unwrap();
     let (_, after) = after.split_once("audit:\n").unwrap();
     write(&folder, &format!("{before}audit:\n{after}"));
     let output = portcullis(&folder, &["validate"]);
-    let said = both(&output);
+    let said = printed(&output);
     assert!(
         said.contains("warning: the policy has no rule, so that every call is denied"),
         "{said}"
@@ -568,7 +683,7 @@ fn a_reference_that_is_wrong_is_told_where_what_it_refers_to_is_right() {
         .replace("group:developers", "group:devs");
     write(&folder, &text);
     let output = portcullis(&folder, &["validate"]);
-    let said = both(&output);
+    let said = printed(&output);
     for part in [
         "`http` to another machine",
         "there is no server `tikets`",
@@ -584,7 +699,7 @@ fn a_name_that_init_cannot_use_is_one_mistake() {
     let folder = Folder::new();
     let output = portcullis(&folder, &["init", "--server", "My Files", "--command", "cat"]);
     assert_eq!(output.status.code(), Some(1));
-    let said = both(&output);
+    let said = printed(&output);
     assert!(said.contains("error: `--server My Files`: the name has ` ` at byte 2"), "{said}");
     assert!(said.matches("error").count() == 1 && !said.contains("portcullis.yaml:"), "{said}");
     assert!(!folder.path().join("portcullis.yaml").exists());
@@ -597,7 +712,7 @@ fn records_of_a_client_over_standard_input_name_no_address() {
         "time":"2026-11-21T08:00:00Z"}"#;
     let record = record.replace("\n        ", "") + "\n";
     fs::write(folder.path().join("audit.jsonl"), &record).unwrap();
-    let query = || both(&portcullis(&folder, &["audit", "query", "audit.jsonl"]));
+    let query = || printed(&portcullis(&folder, &["audit", "query", "audit.jsonl"]));
     assert!(query().contains("from standard input (credential-missing)"), "{}", query());
     fs::write(folder.path().join("audit.jsonl"), record.replace(":0\"", ":4711\"")).unwrap();
     assert!(query().contains("from 127.0.0.1:4711 to no route"), "{}", query());

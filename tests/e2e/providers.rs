@@ -507,6 +507,35 @@ fn a_token_is_inspected_check_by_check_as_the_gateway_would() {
 }
 
 #[test]
+fn a_token_is_inspected_by_the_usual_configuration_of_the_folder() {
+    let (server, issuer, folder) =
+        (Server::echo(Era::Modern, &["echo"]), Issuer::start(), Folder::new());
+    let config = believing(&server, &issuer.item("corp", ""));
+    let usual = folder.path().join("portcullis.yaml");
+    config.write(&usual, &folder.path().join("audit.jsonl"));
+    let verb = |arguments: &[&str], token: &str| {
+        let mut command = Command::new(binary());
+        command.args(["token", "inspect"]).args(arguments).current_dir(folder.path());
+        said(&fed(command, token))
+    };
+    let good = issuer.good("alice");
+    let late = issuer.token(&changed(&issuer.claims("alice"), &json!({ "exp": now() - 60 })));
+    let (code, out, said) = verb(&[], &good);
+    assert!(code == Some(0) && out.contains("principal    corp/alice"), "{out}{said}");
+    assert!(said.contains("reading `portcullis.yaml` in this folder"), "{said}");
+    let (code, out, said) = verb(&[], &late);
+    assert!(code == Some(5) && out.contains("expired: "), "{out}{said}");
+    // Without it a token is only shown, whatever is wrong with it.
+    let (code, out, said) = verb(&["--raw"], &late);
+    assert!(code == Some(0) && out.contains("\"alice\""), "{out}{said}");
+    assert!(said.contains("nothing was verified"), "{said}");
+    assert_eq!(verb(&["--raw", "--route", "/mcp"], &good).0, Some(2));
+    fs::remove_file(&usual).unwrap();
+    let (code, _, said) = verb(&["--route", "/mcp"], &good);
+    assert!(code == Some(1) && said.contains("name a configuration with `-c FILE`"), "{said}");
+}
+
+#[test]
 fn a_token_is_never_an_argument_and_never_printed() {
     let issuer = Issuer::start();
     let good = issuer.good("alice");

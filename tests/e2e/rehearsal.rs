@@ -103,9 +103,9 @@ fn what_is_explained_is_what_is_decided() {
             assert!(text.contains(line), "{line}\n{text}");
         }
         // What lacks its arguments because none were given is not told as a mistake in them.
-        let text = said(&explain(&config, "ana", "strict", &[]));
+        let text = printed(&explain(&config, "ana", "strict", &[]));
         assert!(text.starts_with("denied: no arguments were given"), "{text}");
-        let text = said(&explain(&config, "ana", "strict", &["--arguments", "{}"]));
+        let text = printed(&explain(&config, "ana", "strict", &["--arguments", "{}"]));
         assert!(text.starts_with("denied: arguments"), "{text}");
         // Of what nobody knows it is said that nobody knows it.
         let explained = explain(&config, "ana", "unheard", &[]);
@@ -319,6 +319,28 @@ fn callers_by_token_lists_and_the_self_test_are_decided_as_they_were() {
         "{}",
         printed(&output)
     );
+}
+
+#[test]
+fn a_call_that_is_explained_without_arguments_is_said_to_have_none() {
+    let folder = Folder::new();
+    for era in ERAS {
+        let schema = json!({ "type": "object", "properties": { "id": { "type": "string" } }, "required": ["id"] });
+        let ticket = json!({ "name": "ticket", "description": "A ticket.", "inputSchema": schema });
+        let tools = json!({ "tools": [ticket, tool("free")] });
+        let server =
+            Server::offering(era, tools, |_| json!({ "resultType": "complete", "content": [] }));
+        let config =
+            Config::of(&server.url()).approved(&folder.path().join(format!("{era:?}.lock")));
+        let without = explain(&config, "ana", "ticket", &[]);
+        assert_eq!(without.status.code(), Some(5), "{}", printed(&without));
+        let line = "denied: no arguments were given, and it is not called without; add `--arguments JSON`\n";
+        assert!(printed(&without).starts_with(line), "{}", printed(&without));
+        // With arguments that do not fit, it says what does not; without any that are needed, nothing is wrong.
+        let wrong = explain(&config, "ana", "ticket", &["--arguments", "{}"]);
+        assert!(printed(&wrong).starts_with("denied: arguments"), "{}", printed(&wrong));
+        assert_eq!(explain(&config, "ana", "free", &[]).status.code(), Some(0));
+    }
 }
 
 #[test]

@@ -181,6 +181,26 @@ fn a_secret_that_no_program_says_ends_the_start_with_3() {
 }
 
 #[test]
+fn a_secret_that_brings_its_scheme_is_not_sent_with_another() {
+    for era in ERAS {
+        let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());
+        let speaker = Speaker::new(&folder, "Bearer said-with-its-scheme");
+        let source = speaker.source(", cacheTime: 1s, maxStale: 1h");
+        let refused = serving(&server, &format!("credential: {{header: {{{source}}}}}")).refused();
+        let said = String::from_utf8_lossy(&refused.stderr).into_owned();
+        assert_eq!(refused.status.code(), Some(3), "{said}");
+        let wanted = "the secret for the header `authorization` begins with `Bearer `";
+        assert!(said.contains(wanted) && said.contains("write `prefix: ''`"), "{said}");
+        assert!(!said.contains("said-with-its-scheme"), "{said}");
+        // With what the message says it is sent as the program says it.
+        let more = format!("credential: {{header: {{{source}, prefix: ''}}}}");
+        let gateway = serving(&server, &more).start();
+        let value = shown(&gateway, &server, era, "authorization");
+        assert_eq!(value.as_deref(), Some("Bearer said-with-its-scheme"));
+    }
+}
+
+#[test]
 fn a_secret_in_a_file_is_taken_over_when_the_file_changes() {
     for era in ERAS {
         let (server, folder) = (Server::echo(era, &["echo"]), Folder::new());

@@ -150,6 +150,9 @@ enum Shown {
 /// Which records.
 #[derive(Debug, Args)]
 struct Filter {
+    /// With this id, which a denied call has in `_meta["dev.portcullis/denial"].record`.
+    #[arg(long)]
+    id: Option<String>,
     /// Of this event: `exchange`, `intent`, `definition`, ...
     #[arg(long)]
     event: Option<String>,
@@ -219,7 +222,8 @@ impl Filter {
         let is = |name: &str, wanted: &Option<String>| {
             wanted.as_ref().is_none_or(|wanted| text(name).as_deref() == Some(&**wanted))
         };
-        let all = is("event", &self.event)
+        let all = is("id", &self.id)
+            && is("event", &self.event)
             && is("principal", &self.principal)
             && is("server", &self.server)
             && is("tool", &self.tool)
@@ -257,7 +261,7 @@ pub(super) fn run(audit: Audit, now: SystemTime) -> ExitCode {
             tail(&file, lines, follow, &|line| shown(line, &filter, format, now))
         }
         Verb::Query { files, filter, format } | Verb::Export { files, filter, format } => {
-            query(&files, format, &|line| shown(line, &filter, format, now))
+            query(&files, &filter, (format, now))
         }
         Verb::Keygen { file, origin } => keygen(&file, &origin),
     };
@@ -436,18 +440,30 @@ fn json(report: &Report) -> String {
 
 fn query(
     files: &[PathBuf],
-    format: Shown,
-    show: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
+    filter: &Filter,
+    (format, now): (Shown, SystemTime),
 ) -> io::Result<ExitCode> {
     let mut out = io::BufWriter::new(io::stdout().lock());
     if format == Shown::Csv {
         writeln!(out, "{}\r", COLUMNS.join(","))?;
     }
-    let unread =
-        lines(files, &mut |line, _| show(line).map_or(Ok(()), |text| out.write_all(&text)))?;
+    let mut found = 0_u64;
+    let unread = lines(files, &mut |line, _| {
+        let Some(text) = shown(line, filter, format, now) else { return Ok(()) };
+        found += 1;
+        out.write_all(&text)
+    })?;
     out.flush()?;
     if unread > 0 {
         say(&format!("{unread} lines are no records; `portcullis audit verify` says why"));
+        return Ok(ExitCode::from(FAILED));
+    }
+    // Who asks for one record has it from somewhere.
+    if let (0, Some(id)) = (found, &filter.id) {
+        say(&format!(
+            "no record in these files has the id `{}`; an older one may have been thrown away, and a replica has its own log",
+            id.escape_debug()
+        ));
         return Ok(ExitCode::from(FAILED));
     }
     Ok(ExitCode::SUCCESS)

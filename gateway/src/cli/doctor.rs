@@ -20,12 +20,13 @@ use gateway::quota::Quotas;
 use gateway::report::Chain;
 use gateway::sandbox;
 use gateway::settings::lockfile::{self, LockError};
-use gateway::settings::{Issuer, Limits, Reach, Server, Settings, SinkTarget};
+use gateway::settings::{Issuer, Limits, Reach, Remark, Server, Settings, SinkTarget};
 use gateway::survey::{self, Asking, Survey};
 use gateway::task::Tasks;
 use gateway::tls::Acceptor;
 use gateway::upstream::{self, whois};
 use gateway::world::World;
+use policy::constraint::Missed;
 use policy::decision::Mode;
 use policy::drift::visible;
 use policy::lock::Lock;
@@ -33,7 +34,9 @@ use policy::offer::Kind;
 use rustix::fs::{Access, access};
 use serde_json::json;
 
-use super::{FAILED, Purpose, USUAL, complain, hints, invalid, load, load_for, pin, print};
+use super::{
+    FAILED, Purpose, USUAL, complain, hints, invalid, load, load_for, pin, print, text_of,
+};
 
 /// How long before a certificate ends it is said that it will.
 const SOON: Duration = Duration::from_secs(30 * 24 * 3600);
@@ -141,14 +144,9 @@ impl Looks {
 
 pub(super) fn run(doctor: &Doctor) -> ExitCode {
     let file = &doctor.config;
-    let text = match fs::read_to_string(file) {
+    let text = match text_of(file) {
         Ok(text) => text,
-        Err(error) => {
-            let shown = file.display();
-            return complain(&format!(
-                "could not read `{shown}`: {error}; `portcullis init` writes one"
-            ));
-        }
+        Err(code) => return code,
     };
     // What is not valid says nothing that could be done.
     let settings = match load(file, &text) {
@@ -174,6 +172,9 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
     ports(&mut looks, &settings);
     certificates(&mut looks, &settings);
     let lock = lock(&mut looks, &settings);
+    if let Some(lock) = &lock {
+        constraints(&mut looks, &settings, lock);
+    }
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = match runtime {
         Ok(runtime) => runtime,
@@ -198,7 +199,15 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
 /// The configuration itself, with the secrets and folders that it names on this machine.
 fn configuration(looks: &mut Looks, file: &Path, text: &str) {
     match load_for(Purpose::Checking, file, text) {
-        Ok(_) => looks.ok("configuration", "valid; every secret that it names is there"),
+        Ok(settings) => {
+            looks.ok("configuration", "valid; every secret that it names is there");
+            for remark in Remark::all(&settings) {
+                match remark {
+                    Remark::Note(_) => {}
+                    Remark::Warning(what) => looks.warn("configuration", what, ""),
+                }
+            }
+        }
         Err(problems) => {
             for (said, mend) in problems.each() {
                 looks.fail("configuration", said, &mend);
@@ -214,6 +223,14 @@ fn configuration(looks: &mut Looks, file: &Path, text: &str) {
     }
     if let Some(warning) = sandbox::privileged() {
         looks.warn("user", warning, "");
+    }
+}
+
+/// Whether each constraint is of something that the servers have.
+fn constraints(looks: &mut Looks, settings: &Settings, lock: &Lock) {
+    let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
+    for missed in Missed::all(settings.policy.constraints(), &servers, lock) {
+        looks.warn("policy", missed.to_string(), "correct the name, or remove it");
     }
 }
 

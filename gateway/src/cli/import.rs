@@ -38,6 +38,10 @@ pub(super) const ANONYMOUS: &str = "apiVersion: portcullis.dev/v1\n\
     identity:\n  anonymous:\n    groups: [local]\n";
 /// What may stand before a secret in `Authorization`.
 const SCHEMES: [&str; 4] = ["Bearer ", "Basic ", "Token ", "ApiKey "];
+/// What an entry is of, in words: of the environment of a program.
+const ENVIRONMENT: &str = "the environment";
+/// The same of the headers that a server is shown.
+const HEADER: &str = "the header";
 
 #[derive(Debug, Args)]
 pub(super) struct Import {
@@ -195,6 +199,37 @@ enum Said {
     Variable(String),
 }
 
+/// An entry of the environment or of the headers of a server.
+#[derive(Clone, Copy, Debug)]
+struct ClientEntry<'a> {
+    /// The server, as it is called here.
+    server: &'a str,
+    /// The variable or the header.
+    name: &'a str,
+    /// Of what: [`ENVIRONMENT`] or [`HEADER`].
+    what: &'static str,
+    /// What stood before its value and is put there by the gateway: one of [`SCHEMES`].
+    scheme: Option<&'static str>,
+}
+
+impl ClientEntry<'_> {
+    fn is_authorization(&self) -> bool {
+        self.what == HEADER && self.name.eq_ignore_ascii_case("authorization")
+    }
+
+    /// What its variable has to be set to.
+    fn wanted(&self) -> String {
+        let Self { server, what, .. } = self;
+        let name = visible(self.name);
+        match self.scheme {
+            None => format!("what stands for {what} `{name}` of `{server}`"),
+            Some(scheme) => format!(
+                "what stands after `{scheme}` in {what} `{name}` of `{server}`, without `{scheme}`: the gateway writes that"
+            ),
+        }
+    }
+}
+
 /// What is said beside the configuration.
 #[derive(Debug, Default)]
 struct Told {
@@ -332,6 +367,10 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
 
 fn imported(import: &Import) -> Result<ExitCode, String> {
     let yaml = read(import)?;
+    say(
+        "note: every user and every program of this machine may call at 127.0.0.1:8080, without a key, and there is no `ops` \
+         listener: `portcullis init --from FILE` writes the same servers with both",
+    );
     let Some(to) = &import.write else { return Ok(print(&yaml)) };
     let mut options = fs::OpenOptions::new();
     let written = options.write(true).create_new(true).open(to);
@@ -457,26 +496,27 @@ fn found(
     };
     line.extend(texts(server, "args"));
     let mut scheme = "";
-    let mut secrets = |key: &str, what: &str| -> Vec<(String, Said)> {
+    let mut secrets = |key: &str, what: &'static str| -> Vec<(String, Said)> {
         let members = plain_members(name, server, key, told).into_iter();
         let member = |(variable, value): (&String, &Value)| {
             let value = value.as_str().map_or_else(|| value.to_string(), str::to_owned);
+            let mut entry = ClientEntry { server: name, name: variable, what, scheme: None };
             // The gateway says the scheme itself.
             let value = match SCHEMES.iter().find(|scheme| value.starts_with(**scheme)) {
-                Some(known) if variable.eq_ignore_ascii_case("authorization") => {
-                    scheme = known;
+                Some(known) if entry.is_authorization() => {
+                    (scheme, entry.scheme) = (*known, Some(*known));
                     value.split_at(known.len()).1.to_owned()
                 }
                 Some(_) | None => value,
             };
-            (variable.clone(), said((name, variable), &value, what, told))
+            (variable.clone(), said(entry, &value, told))
         };
         members.map(member).collect()
     };
-    let mut env = secrets("env", "the environment");
-    env.extend(secrets("environment", "the environment"));
-    let mut headers = secrets("headers", "the header");
-    headers.extend(secrets("http_headers", "the header"));
+    let mut env = secrets("env", ENVIRONMENT);
+    env.extend(secrets("environment", ENVIRONMENT));
+    let mut headers = secrets("headers", HEADER);
+    headers.extend(secrets("http_headers", HEADER));
     headers.extend(referred_headers(name, server, told));
     let mut token = text("bearer_token_env_var").map(|variable| {
         let what = format!("the token of `{name}`");
@@ -615,7 +655,8 @@ fn address(server: &str, url: &str, told: &mut Told) -> String {
 }
 
 /// What stands for a value of the environment or a header: never the value of a secret.
-fn said((server, name): (&str, &str), value: &str, what: &str, told: &mut Told) -> Said {
+fn said(entry: ClientEntry<'_>, value: &str, told: &mut Told) -> Said {
+    let ClientEntry { server, name, .. } = entry;
     let value = &at_home(value);
     let (rest, variables) = placeholders(value, &told.file.places);
     let bare = without_placeholders(value);
@@ -633,8 +674,7 @@ fn said((server, name): (&str, &str), value: &str, what: &str, told: &mut Told) 
         told.named(&variables);
         return Said::Mixed(rest);
     }
-    let what = format!("what stands for {what} `{}` of `{server}`", visible(name));
-    Said::Variable(told.variable(server, name, what))
+    Said::Variable(told.variable(server, name, entry.wanted()))
 }
 
 /// An argument: one that is not plainly harmless becomes a variable.
@@ -665,7 +705,7 @@ fn argument(server: &str, (n, at, text): (usize, At<'_>, &str), told: &mut Told)
         return rest;
     }
     let what = format!("argument {} of `{server}`", n + 1);
-    let variable = told.variable(server, &format!("arg_{n}"), what);
+    let variable = told.variable(server, &format!("arg_{}", n + 1), what);
     match text.split_once('=') {
         Some((key, value))
             if !value.is_empty()
@@ -713,9 +753,9 @@ fn clean(name: &str) -> String {
 
 fn written(servers: &BTreeMap<String, Found>, told: &Told, file: &Path) -> String {
     let mut out = format!(
-        "# yaml-language-server: $schema=portcullis.schema.json\n\
-         # Imported from {}. Nothing is shown to a client until what the servers offer was\n\
-         # approved: `portcullis pin`, then `portcullis pin approve`, with `-c` and the name of this file.\n",
+        "# Imported from {}. Nothing is shown to a client until what the servers offer was\n\
+         # approved: `portcullis pin`, then `portcullis pin approve`, with `-c` and the name of this file.\n\
+         # What `portcullis schema` prints describes every key, for editors.\n",
         file.file_name()
             .map(|name| name.to_string_lossy().escape_debug().to_string())
             .unwrap_or_default()

@@ -9,6 +9,7 @@ use std::process::ExitCode;
 
 use clap::Args;
 use gateway::masking;
+use policy::drift::visible;
 use policy::name::{PrincipalId, ServerName};
 use serde_json::Value;
 
@@ -79,20 +80,39 @@ fn written(init: &Init) -> Result<ExitCode, ExitCode> {
     done.map_err(|error| {
         complain(&format!("could not write `{}`: {error}", init.config.display()))
     })?;
-    Ok(print(&told(&init.config, &drawn.key)))
+    Ok(print(&told(init, &drawn.key)))
 }
 
 /// What comes next.
-fn told(file: &Path, key: &str) -> String {
+fn told(init: &Init, key: &str) -> String {
+    let file = &*init.config;
     let named = if file == Path::new(USUAL) { String::new() } else { hints::option(file) };
     format!(
         "written: {}\n\
          API key, shown this once: {key}\n\
+         {}\
          \n\
          Next, approve what the servers offer, and start:\n\
          \n  portcullis pin{named} && portcullis pin approve{named}\n  portcullis run{named}\n",
-        file.display()
+        file.display(),
+        to_set(init)
     )
+}
+
+/// The variables that have to be set wherever the configuration is used. Those of an import are named by it.
+fn to_set(init: &Init) -> String {
+    let server = init.server.as_deref().unwrap_or_default().escape_debug();
+    let mut out = String::new();
+    for name in &init.env {
+        out.push_str(&format!("Set `{}` for the program of `{server}`\n", name.escape_debug()));
+    }
+    if let Some(name) = &init.token_env {
+        out.push_str(&format!(
+            "Set `{}` to the token for `{server}`, without `Bearer `: the gateway writes that\n",
+            name.escape_debug()
+        ));
+    }
+    out
 }
 
 /// The listeners and the one caller.
@@ -106,7 +126,10 @@ fn beginning(sha256: &str) -> String {
          listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [apiKey]\n\
          \n\
          # For the operator of the gateway: health and metrics.\n\
-         ops:\n  address: 127.0.0.1:9901\n\
+         ops:\n  address: 127.0.0.1:9901\n  \
+         # With a token also `portcullis config applied`, `revoke`, `selftest` and reloads: set `OPS_TOKEN` to what\n  \
+         # `openssl rand -hex 32` prints.\n  \
+         # token: {{fromEnv: OPS_TOKEN}}\n\
          \n\
          identity:\n  apiKeys:\n    \
          # The hash of a key: the key itself stands nowhere. `portcullis keygen` makes more.\n    \

@@ -37,6 +37,14 @@ const ANSWER: Duration = Duration::from_secs(15);
 /// How long it may take to attack everything.
 const PATIENCE: Duration = Duration::from_secs(150);
 
+/// What is said where there is no listener to ask.
+const NO_OPS: &str = "the configuration has no `ops`: add `ops: {address: 127.0.0.1:9901, token: {fromEnv: OPS_TOKEN}}`, set \
+                      `OPS_TOKEN` to what `openssl rand -hex 32` prints, and start the gateway again";
+/// What is said where that listener answers nobody who asks for more than health.
+const NO_TOKEN: &str = "the configuration has no `ops.token`, which an operator has to show: add `token: {fromEnv: OPS_TOKEN}` \
+                        under `ops`, set `OPS_TOKEN` to what `openssl rand -hex 32` prints, here and for the gateway, and start \
+                        it again";
+
 #[derive(Debug, Args)]
 pub(super) struct Selftest {
     /// The configuration of the running gateway, for its `ops.address` and `ops.token`.
@@ -407,10 +415,10 @@ pub(super) fn applied(applied: &Applied) -> ExitCode {
         Err(code) => return code,
     };
     let Some(ops) = &settings.ops else {
-        return complain("the configuration has no `ops`");
+        return complain(NO_OPS);
     };
     let Some(token) = &ops.token else {
-        return complain("the configuration has no `ops.token`, which an operator has to show");
+        return complain(NO_TOKEN);
     };
     let token = match secret(token) {
         Ok(token) => token,
@@ -453,10 +461,10 @@ pub(super) fn selftest(selftest: &Selftest) -> ExitCode {
         Err(code) => return code,
     };
     let Some(ops) = settings.ops else {
-        return complain("the configuration has no `ops`");
+        return complain(NO_OPS);
     };
     let Some(token) = ops.token.as_ref().map(secret) else {
-        return complain("the configuration has no `ops.token`, which an operator has to show");
+        return complain(NO_TOKEN);
     };
     let token = match token {
         Ok(token) => token,

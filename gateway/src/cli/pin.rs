@@ -21,7 +21,7 @@ use clap::{Args, Subcommand};
 use gateway::clock::{Clock as _, System};
 use gateway::file::{replace, replace_while};
 use gateway::report::Chain;
-use gateway::settings::lockfile::{self, LockError};
+use gateway::settings::lockfile::{self, LONGEST_REASON, LockError};
 use gateway::settings::{Approvers, Settings};
 use gateway::survey::Survey;
 use policy::drift::{self, Change, visible};
@@ -63,7 +63,7 @@ enum Verb {
     Approve(Box<Approve>),
     /// Show what stands in the lockfile.
     List(List),
-    /// Take an approval back.
+    /// Take an approval back, or refuse what is proposed. What was revoked stays refused, also if it is proposed again.
     Revoke(Revoke),
     /// Sign the lockfile as one of `pins.keys`.
     Sign(Sign),
@@ -85,6 +85,10 @@ struct Look {
 
 #[derive(Clone, Debug, Args)]
 struct Named {
+    /// What is meant: `SERVER/TOOL`, `SERVER/prompts/NAME`, `SERVER/resources/URI`, or `SERVER` for all
+    /// of it.
+    #[arg(value_name = "SERVER[/NAME]", conflicts_with = "server")]
+    thing: Option<String>,
     /// The configuration.
     #[arg(short, long, value_name = "FILE", default_value = "portcullis.yaml")]
     config: PathBuf,
@@ -115,6 +119,12 @@ struct Named {
 struct Revoke {
     #[command(flatten)]
     named: Named,
+    /// Only what is proposed and not approved yet: it is refused, and what was approved before stays.
+    #[arg(long)]
+    pending: bool,
+    /// Why. It stands in the lockfile.
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
 }
 
 #[derive(Debug, Args)]
@@ -163,7 +173,7 @@ pub(super) fn run(pin: Pin) -> ExitCode {
         }),
         Some(Verb::Approve(approve)) => approve::approve(&approve),
         Some(Verb::List(list)) => self::list(&list),
-        Some(Verb::Revoke(revoke)) => self::revoke(&revoke.named),
+        Some(Verb::Revoke(revoke)) => self::revoke(&revoke),
         Some(Verb::Sign(sign)) => self::sign(&sign),
         Some(Verb::Key { file }) => key(&file),
     };
@@ -371,6 +381,29 @@ fn as_sarif(found: &[Difference], file: &str) -> String {
 }
 
 impl Named {
+    /// The same with the server and the thing apart.
+    fn target(&self) -> Result<Self, String> {
+        let mut named = self.clone();
+        let Some(thing) = &self.thing else { return Ok(named) };
+        let (server, rest) = match thing.split_once('/') {
+            None => (thing.as_str(), None),
+            Some((server, rest)) => (server, Some(rest)),
+        };
+        if server.is_empty() || rest.is_some_and(str::is_empty) {
+            return Err("name a server, or a thing of one: `SERVER/TOOL`".to_owned());
+        }
+        named.server = Some(server.to_owned());
+        let Some(rest) = rest else { return Ok(named) };
+        let (list, name) = match rest.split_once('/') {
+            Some(("tools", name)) => (&mut named.tool, name),
+            Some(("prompts", name)) => (&mut named.prompt, name),
+            Some(("resources" | "resourceTemplates", name)) => (&mut named.resource, name),
+            _ => (&mut named.tool, rest),
+        };
+        list.push(name.to_owned());
+        Ok(named)
+    }
+
     /// Whether it names nothing but a server.
     const fn is_of_all(&self) -> bool {
         self.tool.is_empty()
@@ -432,28 +465,71 @@ fn each(
     count
 }
 
-fn revoke(named: &Named) -> Result<ExitCode, ExitCode> {
+fn revoke(revoke: &Revoke) -> Result<ExitCode, ExitCode> {
+    let named = revoke.named.target().map_err(|why| complain(&why))?;
+    let reason = checked(revoke.reason.as_deref()).map_err(|why| complain(&why))?;
     let settings = super::settings(&named.config)?;
     if named.server.is_none() && named.digest.is_none() {
         return Err(complain(
-            "name what is revoked: `--server`, with `--tool` and the like, or `--digest`",
+            "name what is revoked: `SERVER/NAME`, `--server`, with `--tool` and the like, or `--digest`",
         ));
     }
     let (mut lock, former) = locked(&settings)?;
     let (by, at) = (named.by(), now());
-    let count = each(&mut lock, named, |_, _, versions, wanted| {
+    let mut before = 0;
+    let count = each(&mut lock, &named, |_, _, versions, wanted| {
         let mut revoked = 0;
-        let is = |v: &Version| v.state != State::Revoked && wanted.contains(&v.digest);
-        for version in versions.iter_mut().filter(|version| is(version)) {
-            (version.state, version.by, version.at) =
-                (State::Revoked, by.clone(), Some(at.clone()));
-            version.exceptions.clear();
-            version.reason = None;
-            revoked += 1;
+        for version in versions.iter_mut().filter(|version| wanted.contains(&version.digest)) {
+            let is_meant = match version.state {
+                State::Pending => true,
+                State::Approved => !revoke.pending,
+                State::Revoked => {
+                    before += 1;
+                    false
+                }
+            };
+            if is_meant {
+                (version.state, version.by, version.at) =
+                    (State::Revoked, by.clone(), Some(at.clone()));
+                version.exceptions.clear();
+                version.reason = reason.map(Into::into);
+                revoked += 1;
+            }
         }
         revoked
     });
+    if count == 0 && before > 0 {
+        return Err(complain(match revoke.pending {
+            true => "nothing was revoked: nothing that is named is pending",
+            false => "nothing was revoked: all that is named was revoked before",
+        }));
+    }
     changed(&settings, (&lock, &former), count, "revoked")
+}
+
+/// A reason as it stands in the lockfile, without the blanks around it.
+fn checked(reason: Option<&str>) -> Result<Option<&str>, String> {
+    let reason = reason.map(str::trim);
+    if reason.is_some_and(str::is_empty) {
+        return Err("`--reason` is empty: say why, for those who read the lockfile".to_owned());
+    }
+    if reason.is_some_and(|reason| reason.len() > LONGEST_REASON) {
+        return Err(format!("`--reason` is longer than {LONGEST_REASON} bytes"));
+    }
+    Ok(reason)
+}
+
+/// The command that takes a revocation back. `thing`: `tools/NAME`, or `server` for what the server says of itself.
+fn taking_back(server: &str, thing: &str) -> String {
+    // A name that a server chose is pasted into a shell.
+    let plain = |c: char| c.is_ascii_alphanumeric() || "_-./:".contains(c);
+    let tool = thing.strip_prefix("tools/").filter(|name| !name.contains('/'));
+    let named = match thing {
+        "server" => format!("{server} --itself"),
+        thing if thing.chars().all(plain) => format!("{server}/{}", tool.unwrap_or(thing)),
+        _ => "SERVER/NAME".to_owned(),
+    };
+    format!("portcullis pin approve {named} --revoked --reason TEXT")
 }
 
 /// Writes a lockfile in which so many definitions were changed, and says so.
@@ -464,7 +540,9 @@ fn changed(
     what: &str,
 ) -> Result<ExitCode, ExitCode> {
     if count == 0 {
-        return Err(complain(&format!("nothing was {what}: nothing in the lockfile is meant")));
+        return Err(complain(&format!(
+            "nothing was {what}: nothing in the lockfile is meant; `portcullis pin list` shows what stands there"
+        )));
     }
     store(settings, lock, former)?;
     let sign = if settings.pins.approvers.keys.is_empty() {

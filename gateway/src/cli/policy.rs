@@ -14,6 +14,7 @@ use gateway::rehearsal::{Answer, DeniedAs, Known, Rehearsal};
 use gateway::report::Chain;
 use gateway::settings::Settings;
 use gateway::settings::cases::{self, Case, Described, Expected, Question};
+use policy::constraint::Missed;
 use policy::decision::{Decision, Effect};
 use policy::drift::visible;
 use policy::explain::{Applies, Matter, Remark};
@@ -532,7 +533,14 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
         let mut of_servers = offers.iter().filter(|(server, _)| server.is_among(servers));
         Some(of_servers.any(|(_, o)| o.kind() == kind && pattern.matches(o.name().as_str())))
     });
-    let mut said: Vec<(String, &'static str, String)> = remarks.iter().map(remark).collect();
+    let mut said: Vec<_> = remarks.iter().map(remark).collect();
+    let servers: Vec<_> = settings.servers.iter().map(|server| server.name.clone()).collect();
+    let missed = Missed::all(rehearsal.policy().constraints(), &servers, rehearsal.lock());
+    said.extend(missed.iter().map(|missed| LintNote {
+        subject: LintSubject::Constraint(missed.constraint),
+        code: "idle",
+        note: format!("{}; correct the name, or remove it", missed.note()),
+    }));
     if !lint.against.is_empty() {
         let (used, since) = simulate::used(&lint.against).map_err(|e| complain(&e.to_string()))?;
         let grants = access.rules().iter().filter(|rule| {
@@ -540,20 +548,27 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
         });
         for rule in grants.filter(|rule| !used.contains(rule.id.as_str())) {
             let note = format!("it has decided nothing since {since}");
-            said.push((rule.id.to_string(), "unused", note));
+            let subject = LintSubject::Rule(rule.id.to_string());
+            said.push(LintNote { subject, code: "unused", note });
         }
     }
-    said.retain(|(_, code, _)| !lint.allow.iter().any(|allowed| allowed == code));
+    said.retain(|said| !lint.allow.iter().any(|allowed| allowed == said.code));
     match lint.format {
         Format::Human if said.is_empty() => print("nothing to say\n"),
         Format::Human => {
-            let line = |(rule, code, note): &(String, &str, String)| {
-                format!("{code:<9} rule `{rule}`: {note}\n")
+            let line = |LintNote { subject, code, note }: &LintNote| match subject {
+                LintSubject::Rule(rule) => format!("{code:<9} rule `{rule}`: {note}\n"),
+                LintSubject::Constraint(n) => format!("{code:<9} constraint {}: {note}\n", n + 1),
             };
             print(&said.iter().map(line).collect::<String>())
         }
         Format::Json => {
-            let entry = |(rule, code, note): &(String, &str, String)| json!({ "rule": rule, "code": code, "note": note });
+            let entry = |LintNote { subject, code, note }: &LintNote| match subject {
+                LintSubject::Rule(rule) => json!({ "rule": rule, "code": code, "note": note }),
+                LintSubject::Constraint(n) => {
+                    json!({ "constraint": n, "code": code, "note": note })
+                }
+            };
             let said: Vec<_> = said.iter().map(entry).collect();
             print(&format!("{}\n", serde_json::Value::from(said)))
         }
@@ -561,7 +576,23 @@ fn lint(lint: &Lint) -> Result<ExitCode, ExitCode> {
     Ok(if said.is_empty() { ExitCode::SUCCESS } else { ExitCode::from(FOUND) })
 }
 
-fn remark(remark: &Remark) -> (String, &'static str, String) {
+/// What a reviewer would say of a part of the policy.
+struct LintNote {
+    subject: LintSubject,
+    /// What `--allow` calls it.
+    code: &'static str,
+    note: String,
+}
+
+/// What something is said of.
+enum LintSubject {
+    /// The rule with this id.
+    Rule(String),
+    /// The constraint at this place, counted from 0.
+    Constraint(usize),
+}
+
+fn remark(remark: &Remark) -> LintNote {
     let note = match &remark.what {
         Matter::Covered(other) => {
             format!("`{other}` says all of it already; remove one of the two")
@@ -578,5 +609,5 @@ fn remark(remark: &Remark) -> (String, &'static str, String) {
         }
         Matter::Inactive => "it does not act; set `mode: enforce`, or remove it".to_owned(),
     };
-    (remark.rule.to_string(), remark.what.code(), note)
+    LintNote { subject: LintSubject::Rule(remark.rule.to_string()), code: remark.what.code(), note }
 }

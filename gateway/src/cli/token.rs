@@ -20,7 +20,7 @@ use policy::principal::Principal;
 use serde_json::json;
 
 use super::printable::in_a_line;
-use super::{Format, complain, print, say, settings};
+use super::{Format, complain, named_or_usual, no_configuration, print, say, settings};
 
 /// The gateway would refuse the token.
 const REFUSED: u8 = 5;
@@ -60,7 +60,7 @@ pub(super) struct Token {
 enum Verb {
     /// Say check by check what the gateway would decide about an access token, and as whom its holder would call. The
     /// issuer is asked about one that is not signed, with the credentials of the configuration (`introspection`).
-    /// Exits with 0 when it would be accepted (without `-c`: when it can be read), with 5 when it would be refused,
+    /// Exits with 0 when it would be accepted (with `--raw`: when it can be read), with 5 when it would be refused,
     /// with 7 when the keys of its issuer could not be had or it could not be asked, and with 3 when the configuration is not valid.
     Inspect(Inspect),
 }
@@ -70,17 +70,21 @@ struct Inspect {
     /// The file with the token; standard input if not given, or if it is `-`. Never the token itself.
     #[arg(value_name = "FILE")]
     token: Option<PathBuf>,
-    /// The configuration that decides. Without it nothing is verified, and only what the token says is shown.
+    /// The configuration that decides; `portcullis.yaml` in the working folder, if it is there. Without one nothing is
+    /// verified, and only what the token says is shown.
     #[arg(short, long, value_name = "FILE")]
     config: Option<PathBuf>,
+    /// Read no configuration: show what the token says, and verify nothing.
+    #[arg(long, conflicts_with_all = ["config", "jwks", "route", "listener"])]
+    raw: bool,
     /// A file with the issuer's set of keys (RFC 7517), so that nothing is fetched and nobody is asked.
-    #[arg(long, value_name = "FILE", requires = "config")]
+    #[arg(long, value_name = "FILE")]
     jwks: Option<PathBuf>,
     /// The path of the route that the token is for; needed where there is more than one.
-    #[arg(short, long, value_name = "PATH", requires = "config")]
+    #[arg(short, long, value_name = "PATH")]
     route: Option<String>,
     /// The listener that the token is shown to; the first that takes tokens if not given.
-    #[arg(long, value_name = "NAME", requires = "config")]
+    #[arg(long, value_name = "NAME")]
     listener: Option<String>,
     /// How it is shown.
     #[arg(long, value_enum, default_value_t = Format::Human)]
@@ -94,8 +98,21 @@ pub(super) fn run(token: &Token) -> ExitCode {
 
 fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
     let token = read(inspect.token.as_deref()).map_err(|why| complain(&why))?;
-    let Some(config) = &inspect.config else { return Ok(said_alone(&token, inspect.format)) };
-    let settings = settings(config)?;
+    let config = match inspect.raw {
+        true => None,
+        false => named_or_usual(inspect.config.clone()),
+    };
+    let Some(config) = config else {
+        // What says how it is to be verified is not passed over.
+        let is_asked =
+            inspect.jwks.is_some() || inspect.route.is_some() || inspect.listener.is_some();
+        return if is_asked {
+            Err(no_configuration())
+        } else {
+            Ok(said_alone(&token, inspect.format))
+        };
+    };
+    let settings = settings(&config)?;
     // Why an issuer could not be asked is in the log, as it is in that of the gateway.
     super::log_in_words("warn");
     let about = ExaminedFor {
@@ -106,7 +123,10 @@ fn inspected(inspect: &Inspect) -> Result<ExitCode, ExitCode> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
     let runtime = runtime.map_err(|error| complain(&format!("could not start: {error}")))?;
     let examined = runtime.block_on(examination::examine(settings, &about, &token));
-    let examined = examined.map_err(|error| complain(&Chain(&error).to_string()))?;
+    let examined = examined.map_err(|error| {
+        let raw = if inspect.config.is_none() { "; `--raw` shows what the token says" } else { "" };
+        complain(&format!("{}{raw}", Chain(&error)))
+    })?;
     match inspect.format {
         Format::Human => drop(print(&words(&token, &examined))),
         Format::Json => drop(print(&format!("{}\n", object(&examined)))),

@@ -159,6 +159,7 @@ pub(super) fn settings(
             selftest,
             limits,
             callers,
+            in_clear: Vec::new(),
         }),
         Ok(_) | Err(()) => Err(compiler.problems),
     }
@@ -216,6 +217,22 @@ impl Defining {
     }
 }
 
+/// A secret that is to be found when something is served.
+pub(super) struct SoughtSecret {
+    /// The place in the file that says where it is.
+    pub(super) at: String,
+    /// Where it is.
+    pub(super) secret: SecretRef,
+    /// What is put before it in a header: `Bearer `; nothing for most.
+    pub(super) prefix: Box<str>,
+}
+
+impl SoughtSecret {
+    fn new(at: String, secret: SecretRef) -> Self {
+        Self { at, secret, prefix: Box::default() }
+    }
+}
+
 /// Reads the parts and keeps what is wrong with them.
 pub(super) struct Compiler<'a> {
     root: &'a Node,
@@ -229,8 +246,8 @@ pub(super) struct Compiler<'a> {
     pub(super) beside: Vec<[u8; 32]>,
     /// What the gateway itself uses.
     pub(super) uses: Own,
-    /// Where secrets are to be found, and the places in the file that say so.
-    pub(super) secrets: Vec<(String, SecretRef)>,
+    /// The secrets that are to be found.
+    pub(super) secrets: Vec<SoughtSecret>,
     /// What certificates must not have ended at.
     pub(super) now: SystemTime,
 }
@@ -353,7 +370,7 @@ impl Compiler<'_> {
     pub(super) fn secret_in_variable(&mut self, at: &str, variable: String) -> SecretRef {
         self.uses.variables.insert(variable.clone());
         let secret = SecretRef::Env(variable);
-        self.secrets.push((format!("{at}/fromEnv"), secret.clone()));
+        self.secrets.push(SoughtSecret::new(format!("{at}/fromEnv"), secret.clone()));
         secret
     }
 
@@ -362,7 +379,7 @@ impl Compiler<'_> {
         let file = self.path(file);
         self.uses.files.push(file.clone());
         let secret = SecretRef::File(file);
-        self.secrets.push((format!("{at}/fromFile"), secret.clone()));
+        self.secrets.push(SoughtSecret::new(format!("{at}/fromFile"), secret.clone()));
         secret
     }
 
@@ -428,7 +445,7 @@ impl Compiler<'_> {
         self.uses.believed.push(program.clone());
         let secret = SecretCommand { program, args, cache_time, timeout, max_stale };
         let secret = SecretRef::Command(Box::new(secret));
-        self.secrets.push((command, secret.clone()));
+        self.secrets.push(SoughtSecret::new(command, secret.clone()));
         Some(secret)
     }
 }

@@ -102,6 +102,15 @@ impl Credential {
     }
 }
 
+/// Whether `secret` begins with the authentication scheme in `prefix` already (RFC 9110, section 11.4), so that a server
+/// would be shown it twice: `Bearer Bearer x`.
+#[must_use]
+pub fn repeats_scheme(prefix: &str, secret: &str) -> bool {
+    let is_scheme = prefix.ends_with(' ') && !prefix.trim().is_empty();
+    let begins = secret.get(..prefix.len());
+    is_scheme && begins.is_some_and(|begins| begins.eq_ignore_ascii_case(prefix))
+}
+
 impl Compiler<'_> {
     /// What a server has to be and is shown; only one at a URL can be shown anything.
     pub(super) fn shown(
@@ -273,7 +282,7 @@ impl Compiler<'_> {
             self.report(&format!("{at}/name"), "this header has another meaning", help);
         }
         let usual = if name == http::header::AUTHORIZATION { "Bearer " } else { "" };
-        let prefix = raw.prefix.as_deref().unwrap_or(usual).into();
+        let prefix: Box<str> = raw.prefix.as_deref().unwrap_or(usual).into();
         let secret = RawSecret {
             from_env: raw.from_env,
             from_file: raw.from_file,
@@ -282,7 +291,11 @@ impl Compiler<'_> {
             timeout: raw.timeout,
             max_stale: raw.max_stale,
         };
-        Some(Credential::Header { name, prefix, secret: self.secret(at, secret)? })
+        let secret = self.secret(at, secret)?;
+        if let Some(sought) = self.secrets.last_mut() {
+            sought.prefix.clone_from(&prefix);
+        }
+        Some(Credential::Header { name, prefix, secret })
     }
 
     fn grant(

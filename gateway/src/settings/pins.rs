@@ -43,7 +43,18 @@ pub struct Pinning {
     pub resources: Arc<BTreeMap<Box<str>, ResourcePins>>,
     /// Values that may be another in every list.
     pub volatile: Arc<Volatile>,
+    /// Whether a verb such as `pin approve` can be told of the configuration.
+    pub verbs: Verbs,
     drift: RawDrift,
+}
+
+/// Whether the verbs can read a configuration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verbs {
+    /// It is in a file.
+    CanRead,
+    /// It is built in: what a verb would change of it is nowhere.
+    CannotRead,
 }
 
 /// Who may approve, and how many of them it takes.
@@ -137,6 +148,7 @@ impl Compiler<'_> {
             approvers: Approvers { keys, needed },
             resources: Arc::default(),
             volatile: Arc::new(self.volatile(&raw.volatile, servers)),
+            verbs: Verbs::CanRead,
             drift: raw.drift,
         }
     }

@@ -16,7 +16,9 @@ impl Remark {
     /// All that is said of `settings`, in the order of the file.
     #[must_use]
     pub fn all(settings: &Settings) -> Vec<Self> {
-        let mut all: Vec<_> = settings.servers.iter().flat_map(overrides).collect();
+        let in_clear = settings.in_clear.iter().map(|said| Self::Warning(said.to_string()));
+        let mut all: Vec<_> = in_clear.collect();
+        all.extend(settings.servers.iter().flat_map(overrides));
         all.extend(idle(settings));
         for route in &settings.routes {
             let servers = route.servers.iter().map(|index| settings.servers.get(*index));

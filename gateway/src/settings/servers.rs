@@ -11,7 +11,8 @@ use policy::ask::{Asks, Forms, Over, Sampling, Secrets, StandingGrants, Urls};
 use policy::name::ServerName;
 use policy::pattern::Pattern;
 
-use super::compile::{Compiler, Defining};
+use super::compile::{Compiler, Defining, SoughtSecret};
+use super::credentials::repeats_scheme;
 use super::customary::{Exposure, is_well_known};
 use super::raw::{
     RawCircuitBreaker, RawFiles, RawFormSecrets, RawPrefix, RawProtocol, RawReachable, RawRoute,
@@ -399,7 +400,7 @@ impl Compiler<'_> {
         variables: &dyn Fn(&str) -> Option<String>,
         exposure: Exposure,
     ) {
-        for (at, secret) in std::mem::take(&mut self.secrets) {
+        for SoughtSecret { at, secret, prefix } in std::mem::take(&mut self.secrets) {
             if let SecretRef::Env(name) = &secret
                 && !is_variable(name)
                 && variables(name).is_none()
@@ -444,6 +445,10 @@ impl Compiler<'_> {
                     );
                     continue;
                 }
+                Ok(text) if repeats_scheme(&prefix, &text) => {
+                    self.scheme_is_repeated(&at, &place, &prefix);
+                    continue;
+                }
                 Ok(_) => continue,
                 Err(why) => why,
             };
@@ -452,6 +457,18 @@ impl Compiler<'_> {
                 "put it there; `validate --elsewhere` checks a configuration for another machine";
             self.report(&at, message, help);
         }
+    }
+
+    /// Reports a secret in `place` that begins with what is put before it.
+    fn scheme_is_repeated(&mut self, at: &str, place: &str, prefix: &str) {
+        let prefix = prefix.escape_debug();
+        let message = format!(
+            "the secret in {place} begins with `{prefix}`, and the gateway would write that before it once more"
+        );
+        let help = format!(
+            "take `{prefix}` out of it, or write `prefix: ''` beside this and the header is sent as it is there"
+        );
+        self.report(at, message, help);
     }
 
     /// Reports folders that files are to be written in and that are not there, on the machine that they are to be on.

@@ -22,7 +22,7 @@ use crate::jose::{self, Jws, LONGEST, seconds, text};
 use crate::metrics::Metrics;
 use crate::oauth::{Authority, OauthError};
 use crate::secrets::LiveSecret;
-use crate::settings::{Credential, Grant, Limits};
+use crate::settings::{Credential, Grant, Limits, repeats_scheme};
 use crate::sha256::sha256;
 use crate::world::{World, WorldError};
 
@@ -151,7 +151,11 @@ pub(super) fn header(
     prefix: &str,
     secret: &LiveSecret,
 ) -> Result<HeaderValue, WorldError> {
-    let text = format!("{prefix}{}", secret.now()?.expose());
+    let secret = secret.now()?;
+    if repeats_scheme(prefix, secret.expose()) {
+        return Err(WorldError::Repeated { name: name.clone(), prefix: prefix.into() });
+    }
+    let text = format!("{prefix}{}", secret.expose());
     let unusable = |_| WorldError::Header(format!("the configuration for the header `{name}`"));
     let mut value = HeaderValue::try_from(text).map_err(unusable)?;
     value.set_sensitive(true);

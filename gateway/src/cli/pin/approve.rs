@@ -6,7 +6,6 @@ use std::io::{self, IsTerminal as _};
 use std::process::ExitCode;
 
 use clap::Args;
-use gateway::settings::lockfile::LONGEST_REASON;
 use gateway::settings::{Settings, UNREADABLE};
 use policy::decision::Mode;
 use policy::inspect::{self, Detector, Excused, Finding};
@@ -16,16 +15,13 @@ use policy::pin::{Digest, Subject};
 use policy::pipeline::Policy;
 use policy::work::Budget;
 
+use super::super::printable::in_a_line;
 use super::super::why::thing;
 use super::super::{complain, say};
-use super::{Named, changed, locked, now};
+use super::{Named, changed, checked, locked, now, taking_back};
 
 #[derive(Debug, Args)]
 pub(super) struct Approve {
-    /// What is approved: `SERVER/TOOL`, `SERVER/prompts/NAME`, `SERVER/resources/URI`, or `SERVER` for all
-    /// of it.
-    #[arg(value_name = "SERVER[/NAME]", conflicts_with = "server")]
-    thing: Option<String>,
     #[command(flatten)]
     named: Named,
     /// Keep what was approved before, while servers are upgraded one after the other.
@@ -34,6 +30,10 @@ pub(super) struct Approve {
     /// Approve that a server is at another URL, or another program, than before.
     #[arg(long)]
     identity: bool,
+    /// Approve again what was revoked, and nothing that is pending. It has to be named, by its digest where several
+    /// definitions of it were revoked; who did it and why stands in the lockfile.
+    #[arg(long, requires = "reason", conflicts_with = "identity")]
+    revoked: bool,
     /// Accept what these detectors find in what is named, as false alarms: `planted-instructions` and the
     /// like. It holds for the definitions as they are now.
     #[arg(long, value_name = "FINDING", value_delimiter = ',', requires = "reason")]
@@ -80,7 +80,7 @@ struct Approval<'a> {
 }
 
 pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
-    let named = approve.target().map_err(|why| complain(&why))?;
+    let named = approve.named.target().map_err(|why| complain(&why))?;
     let accept = accepted(&approve.accept).map_err(|why| complain(&why))?;
     check(approve, &named, &accept).map_err(|why| complain(&why))?;
     let settings = super::super::settings(&named.config)?;
@@ -93,12 +93,16 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     let is_asked = !approve.yes && accept.is_empty() && !approve.identity && is_terminal();
     // Who a server is and what it offers are two questions.
     let only_identity = approve.identity && named.is_of_all();
-    let mut candidates = if only_identity { Vec::new() } else { candidates(&lock, &named) };
+    let states: &[State] =
+        if approve.revoked { &[State::Revoked] } else { &[State::Pending, State::Approved] };
+    let mut candidates = if only_identity { Vec::new() } else { candidates(&lock, &named, states) };
     if !approve.keep {
         without_replaced(&mut candidates);
     }
-    if candidates.is_empty() && !accept.is_empty() && is_revoked(&lock, &named) {
-        return Err(complain("what is named was revoked, and nothing in it can be accepted"));
+    if approve.revoked {
+        is_one(&candidates).map_err(|why| complain(&why))?;
+    } else if candidates.is_empty() {
+        not_revoked(&lock, &named)?;
     }
     let by = named.by();
     if is_asked && by.is_none() {
@@ -110,6 +114,12 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
         given(&candidates, &accept, approve.reason.as_deref()).map_err(|why| complain(&why))?
     };
     let mut count = consents.len();
+    if is_asked && count == 0 && is_left(&settings, &candidates) {
+        return Ok(ExitCode::SUCCESS);
+    }
+    if count == 0 && !approve.identity {
+        not_revoked(&lock, &named)?;
+    }
     let done = told(&settings.policy, &candidates, &consents);
     drop(candidates);
     let at = now();
@@ -126,33 +136,27 @@ pub(super) fn approve(approve: &Approve) -> Result<ExitCode, ExitCode> {
     ended
 }
 
-fn is_terminal() -> bool {
-    io::stdin().is_terminal() && io::stderr().is_terminal()
+/// Whether anything could have been approved and was not; says how many, and how that is refused.
+fn is_left(settings: &Settings, candidates: &[Candidate<'_>]) -> bool {
+    let left = candidates.iter().filter(|one| one.version.state != State::Approved).count();
+    if left > 0 {
+        let file = settings.pins.file.display();
+        say(&format!(
+            "0 approved, {left} left as they were in `{file}`; to refuse one for good: `portcullis pin revoke SERVER/NAME \
+             --pending --reason TEXT`"
+        ));
+    }
+    left > 0
 }
 
-impl Approve {
-    /// What is named, in whatever form.
-    fn target(&self) -> Result<Named, String> {
-        let mut named = self.named.clone();
-        let Some(thing) = &self.thing else { return Ok(named) };
-        let (server, rest) = match thing.split_once('/') {
-            None => (thing.as_str(), None),
-            Some((server, rest)) => (server, Some(rest)),
-        };
-        if server.is_empty() || rest.is_some_and(str::is_empty) {
-            return Err("name a server, or a thing of one: `SERVER/TOOL`".to_owned());
-        }
-        named.server = Some(server.to_owned());
-        let Some(rest) = rest else { return Ok(named) };
-        let (list, name) = match rest.split_once('/') {
-            Some(("tools", name)) => (&mut named.tool, name),
-            Some(("prompts", name)) => (&mut named.prompt, name),
-            Some(("resources" | "resourceTemplates", name)) => (&mut named.resource, name),
-            _ => (&mut named.tool, rest),
-        };
-        list.push(name.to_owned());
-        Ok(named)
-    }
+/// Complains where something that is named was revoked: why nothing of it is approved, and how that is done.
+fn not_revoked(lock: &Lock, named: &Named) -> Result<(), ExitCode> {
+    let why = if named.is_of_all() { None } else { was_revoked(lock, named) };
+    why.map_or(Ok(()), |why| Err(complain(&why)))
+}
+
+fn is_terminal() -> bool {
+    io::stdin().is_terminal() && io::stderr().is_terminal()
 }
 
 /// The detectors with these names, of which what they find may be accepted.
@@ -187,12 +191,12 @@ fn check(approve: &Approve, named: &Named, accept: &[Detector]) -> Result<(), St
     if named.server.is_none() && (approve.identity || named.itself) {
         return Err("name the server: `--identity` and `--itself` are of one".to_owned());
     }
-    let reason = approve.reason.as_deref().map(str::trim);
-    if reason.is_some_and(str::is_empty) {
-        return Err("`--reason` is empty: say why, for those who read the lockfile".to_owned());
+    checked(approve.reason.as_deref())?;
+    if approve.revoked && named.is_of_all() {
+        return Err("name what is approved again: `SERVER/NAME`, or `--digest`".to_owned());
     }
-    if reason.is_some_and(|reason| reason.len() > LONGEST_REASON) {
-        return Err(format!("`--reason` is longer than {LONGEST_REASON} bytes"));
+    if approve.revoked && named.by().is_none() {
+        return Err("say who approves it again: `--by NAME`".to_owned());
     }
     if !approve.yes && named.is_everything() && !is_terminal() {
         return Err(
@@ -205,7 +209,8 @@ fn check(approve: &Approve, named: &Named, accept: &[Detector]) -> Result<(), St
 }
 
 /// What of the lockfile is meant and could be approved, or is approved and could be withheld for something.
-fn candidates<'a>(lock: &'a Lock, named: &Named) -> Vec<Candidate<'a>> {
+/// Looked at are definitions in one of these states.
+fn candidates<'a>(lock: &'a Lock, named: &Named, states: &[State]) -> Vec<Candidate<'a>> {
     let mut found = Vec::new();
     for (server, locked) in &lock.servers {
         let own = (None, locked.server.as_slice());
@@ -214,7 +219,7 @@ fn candidates<'a>(lock: &'a Lock, named: &Named) -> Vec<Candidate<'a>> {
         for (offer, versions) in std::iter::once(own).chain(offers) {
             let (kind, name) = (offer.map(|(kind, _)| kind), offer.map_or("", |(_, name)| name));
             for version in versions.iter().filter(|version| {
-                version.state != State::Revoked && named.wants(server, kind, name, version.digest)
+                states.contains(&version.state) && named.wants(server, kind, name, version.digest)
             }) {
                 let (read, findings) = found_in(offer.map(|(kind, _)| kind), version);
                 found.push(Candidate { server, offer, version, versions, read, findings });
@@ -237,17 +242,33 @@ fn without_replaced(candidates: &mut Vec<Candidate<'_>>) {
     });
 }
 
-/// Whether an approval of something that is named was taken back.
-fn is_revoked(lock: &Lock, named: &Named) -> bool {
-    lock.servers.iter().any(|(server, locked)| {
-        let own = locked.server.iter().map(|version| (None, "", version));
-        let offers = locked.offers.iter().flat_map(|((kind, name), versions)| {
-            versions.iter().map(move |version| (Some(*kind), &**name, version))
-        });
-        own.chain(offers).any(|(kind, name, version)| {
-            version.state == State::Revoked && named.wants(server, kind, name, version.digest)
-        })
-    })
+/// Whether one definition is named, and no more, that is to be approved again.
+fn is_one(candidates: &[Candidate<'_>]) -> Result<(), String> {
+    match candidates {
+        [_] => Ok(()),
+        [] => Err("nothing was approved: nothing that is named was revoked".to_owned()),
+        several => {
+            let line = |one: &Candidate<'_>| format!("\n  {} {}", one.shown(), one.version.digest);
+            let lines: String = several.iter().map(line).collect();
+            Err(format!(
+                "several definitions that are named were revoked: name one with `--digest`:{lines}"
+            ))
+        }
+    }
+}
+
+/// That something that is named was revoked, by whom and why, and how that is taken back; `None` where nothing was.
+fn was_revoked(lock: &Lock, named: &Named) -> Option<String> {
+    let found = candidates(lock, named, &[State::Revoked]);
+    let one = found.first()?;
+    let by = one.version.by.as_deref().unwrap_or("somebody who is not named");
+    let at = one.version.at.as_deref().unwrap_or("a time that is not known");
+    let why = one.version.reason.as_deref().map(|why| format!(" ({})", in_a_line(why)));
+    let (why, command) = (why.unwrap_or_default(), taking_back(one.server, &one.thing()));
+    Some(format!(
+        "nothing was approved: `{}` was revoked by {by} at {at}{why}; to take that back: `{command}`",
+        one.shown()
+    ))
 }
 
 /// What the detectors see in a version.
@@ -336,7 +357,7 @@ fn given(
         if let Some(why) = refused {
             return Err(why);
         }
-        if candidate.version.state == State::Pending || !accepted.is_empty() {
+        if candidate.version.state != State::Approved || !accepted.is_empty() {
             consents.push(candidate.consent(reason, accepted));
         }
     }
@@ -418,13 +439,13 @@ fn settle(versions: &mut Vec<Version>, consents: &[&Consent], approval: Approval
     // What a server says of itself has a version for each era it speaks; `portcullis pin` drops
     // those it no longer says.
     let of_server = versions.iter().any(|v| v.digest.subject() == Subject::Server);
-    let is_new = versions.iter().any(|v| v.state == State::Pending && meant(v.digest).is_some());
+    let is_new = versions.iter().any(|v| v.state != State::Approved && meant(v.digest).is_some());
     if is_new && !keep && !of_server {
         versions.retain(|v| v.state != State::Approved || meant(v.digest).is_some());
     }
     for version in versions.iter_mut() {
         let Some(consent) = meant(version.digest) else { continue };
-        if version.state == State::Pending {
+        if version.state != State::Approved {
             (version.by, version.at) = (by.map(Into::into), Some(at.into()));
             version.reason.clone_from(&consent.reason);
             version.state = State::Approved;

@@ -16,7 +16,7 @@ use policy::pins::{Pins, ResourcePins, Unfit};
 use super::super::why::{self, thing};
 use super::super::{FAILED, INCOMPLETE, say};
 use super::asked::{self, Propose, Unsteady};
-use super::{Former, locked, offers, store};
+use super::{Former, locked, offers, store, taking_back};
 
 /// Most places of one definition that are told.
 const PLACES: usize = 8;
@@ -155,6 +155,12 @@ impl Proposal<'_> {
         let of = thing(kind, name);
         let unfit = self.pins.unfit(server.as_str(), kind, name, Some(offer));
         let Some(digest) = offer.digest() else { return };
+        if unfit == Some(Unfit::Revoked) {
+            let command = taking_back(server.as_str(), &of);
+            say(&format!(
+                "note: `{server}` {of} was revoked, and is not proposed again; to take that back: `{command}`"
+            ));
+        }
         if matches!(unfit, None | Some(Unfit::Revoked)) {
             return;
         }
@@ -185,14 +191,20 @@ impl Proposal<'_> {
         let Self { settings, lock, former, proposed, of_servers, failed, incomplete, .. } = self;
         store(settings, &lock, &former)?;
         let file = settings.pins.file.display();
-        let pending = lock.servers.values().any(|locked| {
-            let mut versions = locked.offers.values().flatten().chain(&locked.server);
-            versions.any(|version| version.state == State::Pending)
-        });
+        let has = |state| {
+            lock.servers.values().any(|locked| {
+                let mut versions = locked.offers.values().flatten().chain(&locked.server);
+                versions.any(|version| version.state == state)
+            })
+        };
+        let pending = has(State::Pending);
         let next = match (pending, failed || incomplete) {
             (true, _) => "; read it, then `portcullis pin approve`",
             (false, true) => {
                 "; nothing is there to be approved until the servers above can be asked"
+            }
+            (false, false) if has(State::Revoked) => {
+                "; everything but what was revoked is approved already"
             }
             (false, false) => "; everything is approved already",
         };

@@ -39,7 +39,7 @@ pub(super) fn consents(
     let mut consents = Vec::new();
     let mut all = false;
     for candidate in candidates {
-        let pending = candidate.version.state == State::Pending;
+        let pending = candidate.version.state != State::Approved;
         let mut known = excused(candidate.version);
         let withheld = candidate.withheld(policy, known);
         if !pending && withheld.is_empty() {
@@ -93,6 +93,11 @@ fn show(policy: &Policy, candidate: &Candidate<'_>, excused: Excused) {
         .collect();
     let former = others.iter().rfind(|version| version.state == State::Approved);
     let shown = candidate.shown();
+    if candidate.version.state == State::Revoked {
+        let by = candidate.version.by.as_deref().unwrap_or("somebody who is not named");
+        let why = candidate.version.reason.as_deref().unwrap_or("no reason is given");
+        say(&format!("\n{shown}: revoked by {by}: {why}"));
+    }
     match (candidate.version.state, former) {
         (State::Approved, _) => say(&format!("\n{shown}: approved, and not shown")),
         (_, Some(former)) => {
