@@ -169,7 +169,7 @@ impl Offload {
             if cancel.is_cancelled() {
                 return;
             }
-            let budget = Budget::of(bytes, most).with_cancel(cancel);
+            let budget = Budget::of(bytes, most).with_cancel(cancel).with_pause(thread::yield_now);
             // Nobody may be there any more, and then nobody needs it.
             drop(done.send(work(&budget)));
         };

@@ -20,6 +20,9 @@ pub const EACH_FOUND: usize = 1024;
 /// Most units that one message may cost by default, about one second of a processor.
 pub const USUAL_MOST: u64 = 1 << 30;
 
+/// How many units are spent between two pauses: about a quarter of a millisecond.
+const UNITS_BETWEEN_PAUSES: u64 = 1 << 17;
+
 /// What the inspection of a message may cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Work {
@@ -67,6 +70,9 @@ pub struct Budget {
     spent: Cell<u64>,
     exhausted: Cell<bool>,
     cancel: Cancel,
+    pause: Option<fn()>,
+    /// At how many spent units the next pause is due.
+    pause_due: Cell<u64>,
 }
 
 impl Budget {
@@ -74,7 +80,8 @@ impl Budget {
     #[must_use]
     pub fn new(limit: u64) -> Self {
         let (spent, exhausted) = (Cell::new(0), Cell::new(false));
-        Self { limit, spent, exhausted, cancel: Cancel::default() }
+        let pause_due = Cell::new(UNITS_BETWEEN_PAUSES);
+        Self { limit, spent, exhausted, cancel: Cancel::default(), pause: None, pause_due }
     }
 
     /// The budget of a message of so many bytes: in proportion to its length, and `most` at most.
@@ -102,6 +109,13 @@ impl Budget {
         Self { cancel, ..self }
     }
 
+    /// The same, with a `pause` that is made about every quarter of a millisecond of work: a thread that computes for
+    /// long gives the processor up there, so that others need not wait for the end of its time slice.
+    #[must_use]
+    pub fn with_pause(self, pause: fn()) -> Self {
+        Self { pause: Some(pause), ..self }
+    }
+
     /// Spends `units`. `false` when there is not enough left, or when nobody waits any more: then the
     /// computation ends, and so does every later one with this budget.
     #[must_use]
@@ -111,6 +125,12 @@ impl Budget {
         self.spent.set(spent);
         if spent > self.limit || self.cancel.is_cancelled() {
             self.exhausted.set(true);
+        }
+        if spent >= self.pause_due.get() {
+            self.pause_due.set(spent.saturating_add(UNITS_BETWEEN_PAUSES));
+            if let Some(pause) = self.pause {
+                pause();
+            }
         }
         !self.exhausted.get()
     }
@@ -155,6 +175,19 @@ mod tests {
         let generous = Work { each_byte: 1024, ..Work::USUAL };
         assert!(Budget::of(1 << 12, generous).spend((2 << 20) + (1 << 22)));
         assert!(!Budget::of(1 << 12, Work::USUAL).spend((2 << 20) + (1 << 22)));
+    }
+
+    #[test]
+    fn a_long_computation_pauses_again_and_again() {
+        use std::sync::atomic::{AtomicUsize, Ordering};
+        static PAUSES: AtomicUsize = AtomicUsize::new(0);
+        let budget = Budget::unlimited().with_pause(|| {
+            PAUSES.fetch_add(1, Ordering::Relaxed);
+        });
+        for _ in 0..100 {
+            assert!(budget.spend(1 << 16));
+        }
+        assert_eq!(PAUSES.load(Ordering::Relaxed), 50);
     }
 
     #[test]

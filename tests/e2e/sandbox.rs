@@ -631,7 +631,7 @@ fn a_folder_that_is_listed_is_open_but_for_the_gateways_own_files() {
                 }
             }
             assert_eq!(fs::read_to_string(at("key")).unwrap(), "a secret");
-            gateway.says("it can make no new file directly in");
+            gateway.says("can make no new file directly in");
         }
     }
 }
