@@ -210,7 +210,7 @@ fn drawn() -> io::Result<String> {
 }
 
 /// What a client asks for.
-struct Wanted {
+struct AttachRequest {
     /// The path of a route; empty for the only one there is.
     route: String,
     key: Option<Secret>,
@@ -334,7 +334,8 @@ impl Attached {
             greeted = greeted => greeted,
             () = tasks.stopping() => return Ok(()),
         };
-        let Wanted { route, key } = greeted.map_err(|_late| AttachError::Broken(late()))??;
+        let AttachRequest { route, key } =
+            greeted.map_err(|_late| AttachError::Broken(late()))??;
         drop(self.greeting);
         let Ok(_place) = self.clients.try_acquire_owned() else {
             let why = format!("the running gateway serves {CLIENTS} other clients over stdio");
@@ -362,7 +363,7 @@ async fn greeted(
     input: &mut (impl AsyncBufRead + Unpin),
     output: &mut (impl AsyncWrite + Unpin),
     token: &Secret,
-) -> Result<Wanted, AttachError> {
+) -> Result<AttachRequest, AttachError> {
     let client = line_of(input).await.map_err(AttachError::Broken)?;
     let challenge = Challenge { client, gateway: drawn().map_err(AttachError::Broken)? };
     let proof = challenge.proof(token.expose(), Prover::Gateway);
@@ -373,7 +374,7 @@ async fn greeted(
     }
     let route = line_of(input).await.map_err(AttachError::Broken)?;
     let key = line_of(input).await.map_err(AttachError::Broken)?;
-    Ok(Wanted { route, key: (!key.is_empty()).then(|| Secret::new(key.into())) })
+    Ok(AttachRequest { route, key: (!key.is_empty()).then(|| Secret::new(key.into())) })
 }
 
 /// Writes a line.
