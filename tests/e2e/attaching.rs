@@ -253,7 +253,7 @@ fn impostor(name: &str, answer: Option<String>) -> Receiver<String> {
     heard
 }
 
-/// What a gateway that lives leaves beside `gateway.yaml` of this folder: with a lock that is held for as long as this is.
+/// What a gateway that lives leaves beside `gateway.yaml` of this folder, with its lock.
 fn left(folder: &Path, name: &str, form: &str) -> fs::File {
     let mut options = fs::OpenOptions::new();
     options.write(true).create_new(true).mode(0o600);

@@ -43,6 +43,8 @@ struct Kept {
     path: PathBuf,
     /// What is left of the access to it.
     access: Option<Access>,
+    /// It is a link on the way to what is kept back: nothing of its own name is, but it cannot be replaced.
+    is_link: bool,
 }
 
 /// What is open.
@@ -63,9 +65,13 @@ impl Around {
         let mut around = Self { privileged, ..Self::default() };
         // Found in this order: what is both is hidden.
         for (paths, access) in [(hidden, None), (fixed, Some(Access::Read))] {
-            let paths = paths.iter().flat_map(|path| [vec![real(path)], links(path)].concat());
-            let files = paths.filter(|path| !NO_FILES.iter().any(|made| path.starts_with(made)));
-            around.kept.extend(files.map(|path| Kept { path, access }));
+            let all = paths.iter().flat_map(|path| {
+                let links =
+                    links(path).into_iter().map(move |path| Kept { path, access, is_link: true });
+                links.chain([Kept { path: real(path), access, is_link: false }])
+            });
+            let files = all.filter(|kept| !NO_FILES.iter().any(|made| kept.path.starts_with(made)));
+            around.kept.extend(files);
         }
         around
     }
@@ -165,7 +171,7 @@ impl Kept {
         let (Some(parent), Some(own)) = (self.path.parent(), self.path.file_name()) else {
             return false;
         };
-        if parent != folder {
+        if parent != folder || self.is_link {
             return false;
         }
         let (own, name) = (own.as_encoded_bytes(), name.as_encoded_bytes());
@@ -229,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_stands_beside_a_hidden_file_and_is_of_it_is_hidden_too() {
-        let kept = Kept { path: PathBuf::from("/srv/audit.jsonl"), access: None };
+        let kept = Kept { path: PathBuf::from("/srv/audit.jsonl"), access: None, is_link: false };
         let is = |name: &str| kept.is(Path::new("/srv"), OsStr::new(name));
         for name in [
             "audit.jsonl",
