@@ -2,12 +2,18 @@
 //!
 //! A gateway that runs leaves `FILE.running` beside its configuration: the name of a socket and a token. Only the user
 //! can read the file, and it is kept back from the programs that the gateway starts, as everything is whose name
-//! begins with that of the configuration. So who shows the token may read the configuration, too. The socket is an
-//! abstract one of Unix, whose name is drawn at random: nothing is left behind by a process that was killed, and
-//! a file that is left behind leads nowhere. The process that a client has started only copies bytes from there on.
+//! begins with that of the configuration. So who knows the token may read the configuration, too. The gateway holds a
+//! lock on the file for as long as it lives: one that nobody holds was left behind by a process that was killed, and
+//! is not followed. While the lock is held, a client is served by that gateway or not at all: a process of its own
+//! would not know what was revoked there.
+//!
+//! The socket is an abstract one of Unix, whose name is drawn at random. Every process of the machine can see the name
+//! and take it once the gateway has died, so both sides prove that they know the token before the client sends its
+//! key, and neither sends the token: each answers a number that the other has drawn with an HMAC under the token. The
+//! process that a client has started only copies bytes from there on.
 
-use std::fs::{self, OpenOptions};
-use std::io::{self, Write as _};
+use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
@@ -15,10 +21,10 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
-use aws_lc_rs::constant_time;
+use aws_lc_rs::hmac;
 use tokio::io::{
-    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWriteExt as _, BufReader, copy,
-    stdin, stdout,
+    AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
+    BufReader, copy, stdin, stdout,
 };
 use tokio::net::{UnixListener, UnixStream};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
@@ -36,15 +42,18 @@ use crate::task::Tasks;
 /// What stands behind the name of the configuration in that of the file.
 const ENDING: &str = ".running";
 /// The first line of the file: its form.
-const FORM: &str = "portcullis-running/1";
+const FORM: &str = "portcullis-running/2";
 /// Longest file, and longest line of a greeting, in bytes.
 const LONGEST: u64 = 16 * 1024;
 /// Most clients that are attached at once.
 const CLIENTS: usize = 64;
-/// Most connections at once that have not shown the token yet: they take no place of a client.
+/// Most connections at once that have not proved yet that they know the token: they take no place of a client.
 const GREETINGS: usize = 128;
 /// How long a greeting may take.
 const GREETING: Duration = Duration::from_secs(10);
+/// How often a client tries to reach a gateway that lives, and how long it waits before the next time.
+const TRIES: usize = 20;
+const TRY_PAUSE: Duration = Duration::from_millis(250);
 /// What the gateway says when it serves a client, and what it says before the reason when it does not.
 const SERVED: &str = "served";
 const REFUSED: &str = "refused ";
@@ -58,6 +67,22 @@ pub enum AttachError {
     /// The key or the route cannot be sent.
     #[error("the key in `PORTCULLIS_API_KEY` or the route has a line end in it")]
     Greeting,
+    /// The gateway does not prove that it knows the token.
+    #[error(
+        "what answers for the running gateway does not prove that it is that gateway; it was not shown the key"
+    )]
+    Unproved,
+    /// The gateway lives, and its socket cannot be used.
+    #[error(
+        "a gateway runs with this configuration and cannot be reached; stop it, or try again, because a process of its \
+         own would not know what was revoked there"
+    )]
+    Unreachable(#[source] io::Error),
+    /// The gateway lives, and has left what this version does not read.
+    #[error(
+        "a gateway of another version of portcullis runs with this configuration: start it again with this version"
+    )]
+    Version,
     /// The gateway has ended, or does not serve the client any longer.
     #[error(
         "the running gateway has ended the connection: it has stopped, or the key was revoked; its log says why"
@@ -76,21 +101,119 @@ struct Notice {
 }
 
 impl Notice {
-    /// Reads what a gateway of this user has left; `None` where there is nothing that can be believed.
-    fn read(config: &Path) -> Option<Self> {
+    /// Reads what a gateway of this user has left that lives; `None` where there is none, or nothing that can be
+    /// believed.
+    fn read(config: &Path) -> Result<Option<Self>, AttachError> {
         let path = path(config);
-        let data = fs::symlink_metadata(&path).ok()?;
-        // Somebody else who can write to the folder must not be shown the key.
-        let is_own = data.uid() == rustix::process::geteuid().as_raw() && data.mode() & 0o077 == 0;
-        let text = file::text(&path, LONGEST).ok().filter(|_| is_own && data.is_file())?;
-        let mut lines = text.lines();
-        let (form, name, token) = (lines.next()?, lines.next()?, lines.next()?);
-        (form == FORM).then(|| Self { name: name.to_owned(), token: token.to_owned() })
+        let flags = libc::O_NOFOLLOW | libc::O_NONBLOCK | libc::O_NOCTTY;
+        let opened = OpenOptions::new().read(true).custom_flags(flags).open(&path);
+        let opened = match (opened, fs::symlink_metadata(&path)) {
+            (Ok(file), _) => file,
+            (Err(error), Ok(data)) if is_left_by_us(&data) => {
+                return Err(AttachError::Broken(error));
+            }
+            (Err(_), _) => return Ok(None),
+        };
+        let data = opened.metadata().map_err(AttachError::Broken)?;
+        // Somebody else who can write to the folder must not be shown the key; and the name that a gateway has left
+        // behind which has ended may be that of anybody's socket by now.
+        let lives = || matches!(opened.try_lock_shared(), Err(TryLockError::WouldBlock));
+        if !is_left_by_us(&data) || !lives() {
+            return Ok(None);
+        }
+        let mut text = String::new();
+        (&opened).take(LONGEST).read_to_string(&mut text).map_err(AttachError::Broken)?;
+        let mut lines = text.lines().map(str::to_owned);
+        match (lines.next().as_deref(), lines.next(), lines.next()) {
+            (Some(FORM), Some(name), Some(token)) => Ok(Some(Self { name, token })),
+            _ => Err(AttachError::Version),
+        }
     }
 
     fn text(&self) -> String {
         format!("{FORM}\n{}\n{}\n", self.name, self.token)
     }
+
+    /// Connects with the gateway, and is served by it if it proves to be the one that has left this.
+    async fn connect(&self, route: &str, key: &str) -> Result<UnixStream, AttachError> {
+        // A name that begins with a NUL is that of an abstract socket.
+        let connecting = UnixStream::connect(format!("\0{}", self.name));
+        let mut stream = connecting.await.map_err(AttachError::Broken)?;
+        let own = rustix::process::geteuid().as_raw();
+        if stream.peer_cred().map_err(AttachError::Broken)?.uid() != own {
+            return Err(AttachError::Unproved);
+        }
+        let client = drawn().map_err(AttachError::Broken)?;
+        say(&mut stream, &client).await?;
+        let hello = answer(&mut stream).await.map_err(AttachError::Broken)?;
+        let (gateway, proof) = hello.split_once(' ').ok_or(AttachError::Unproved)?;
+        let challenge = Challenge { client, gateway: gateway.to_owned() };
+        if !challenge.is_proved(&self.token, Prover::Gateway, proof) {
+            return Err(AttachError::Unproved);
+        }
+        let proof = challenge.proof(&self.token, Prover::Client);
+        say(&mut stream, &format!("{proof}\n{route}\n{key}")).await?;
+        let told = answer(&mut stream).await.map_err(AttachError::Broken)?;
+        match told.strip_prefix(REFUSED) {
+            Some(reason) => Err(AttachError::Refused(reason.to_owned())),
+            None if told == SERVED => Ok(stream),
+            None => Err(AttachError::Version),
+        }
+    }
+}
+
+/// Whether a file is one that a gateway of this user leaves, and that nobody else can have written.
+fn is_left_by_us(data: &Metadata) -> bool {
+    let own = rustix::process::geteuid().as_raw();
+    data.is_file() && data.uid() == own && data.mode() & 0o077 == 0
+}
+
+/// Who proves that it knows the token: what one side says is of no use to the other.
+#[derive(Clone, Copy, Debug)]
+enum Prover {
+    Gateway,
+    Client,
+}
+
+/// The random numbers of one connection, in hexadecimal: each side draws one.
+struct Challenge {
+    client: String,
+    gateway: String,
+}
+
+impl Challenge {
+    fn text(&self, prover: Prover) -> String {
+        let prover = match prover {
+            Prover::Gateway => "gateway",
+            Prover::Client => "client",
+        };
+        format!("{FORM}\n{prover}\n{}\n{}\n", self.client, self.gateway)
+    }
+
+    /// The HMAC under the token with which `prover` shows that it knows that, in hexadecimal.
+    fn proof(&self, token: &str, prover: Prover) -> String {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes());
+        hex::encode(hmac::sign(&key, self.text(prover).as_bytes()).as_ref())
+    }
+
+    fn is_proved(&self, token: &str, prover: Prover, proof: &str) -> bool {
+        let key = hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes());
+        let text = self.text(prover);
+        let proof = hex::decode(proof);
+        proof.is_some_and(|proof| hmac::verify(&key, text.as_bytes(), &proof).is_ok())
+    }
+}
+
+/// 32 random bytes in hexadecimal.
+fn drawn() -> io::Result<String> {
+    seal::random::<32>().map(|bytes| hex::encode(&bytes)).map_err(io::Error::other)
+}
+
+/// What a client asks for.
+struct AttachRequest {
+    /// The path of a route; empty for the only one there is.
+    route: String,
+    key: Option<Secret>,
 }
 
 /// The file that says where the running gateway of the configuration `config` is.
@@ -114,6 +237,8 @@ pub struct Attachments {
 struct Left {
     path: PathBuf,
     text: Secret,
+    /// Locked for as long as this process lives, so that clients know that it does.
+    _held: File,
 }
 
 impl Drop for Left {
@@ -132,25 +257,23 @@ impl Attachments {
     /// # Errors
     /// When there can be no such file or socket, as where the folder can only be read.
     pub fn open(config: &Path) -> io::Result<Self> {
-        let random = || seal::random::<32>().map_err(io::Error::other);
-        let notice = Notice {
-            name: format!("portcullis-{}", hex::encode(&random()?)),
-            token: hex::encode(&random()?),
-        };
+        let notice = Notice { name: format!("portcullis-{}", drawn()?), token: drawn()? };
         let address = SocketAddr::from_abstract_name(&notice.name)?;
         let socket = StdListener::bind_addr(&address)?;
         socket.set_nonblocking(true)?;
         let listener = UnixListener::from_std(socket)?;
         let (path, text) = (path(config), notice.text());
-        let next = path.with_extension(format!("{}.next", hex::encode(&random()?)));
+        let next = path.with_extension(format!("{}.next", drawn()?));
         let mut options = OpenOptions::new();
-        let written = options.write(true).create_new(true).mode(0o600).open(&next);
-        let written = written.and_then(|mut out| out.write_all(text.as_bytes()));
+        let mut held = options.write(true).create_new(true).mode(0o600).open(&next)?;
+        // It is locked before it can be found.
+        let written = held.try_lock().map_err(io::Error::from);
+        let written = written.and_then(|()| held.write_all(text.as_bytes()));
         if let Err(error) = written.and_then(|()| fs::rename(&next, &path)) {
             drop(fs::remove_file(&next));
             return Err(error);
         }
-        let left = Left { path, text: Secret::new(text.into()) };
+        let left = Left { path, text: Secret::new(text.into()), _held: held };
         Ok(Self { listener, token: Secret::new(notice.token.into()), left })
     }
 
@@ -178,7 +301,7 @@ impl Attachments {
             if !stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
                 continue;
             }
-            // One too many is closed, and its process serves the client by itself.
+            // One too many is closed, and its process tries again.
             let Ok(greeting) = Arc::clone(&greetings).try_acquire_owned() else { continue };
             let clients = Arc::clone(&clients);
             let client = Attached { stream, token: Arc::clone(&token), greeting, clients };
@@ -196,7 +319,7 @@ impl Attachments {
 struct Attached {
     stream: UnixStream,
     token: Arc<Secret>,
-    /// Given back when the token was shown.
+    /// Given back when the client has proved that it knows the token.
     greeting: OwnedSemaphorePermit,
     /// Where the place of a client is taken.
     clients: Arc<Semaphore>,
@@ -206,29 +329,26 @@ impl Attached {
     async fn serve(self, live: Arc<Live>, tasks: Tasks) -> Result<(), AttachError> {
         let (input, mut output) = self.stream.into_split();
         let mut input = BufReader::new(input);
-        let greeting = tokio::select! {
-            greeting = tokio::time::timeout(GREETING, greeting(&mut input)) => greeting,
+        let greeted = tokio::time::timeout(GREETING, greeted(&mut input, &mut output, &self.token));
+        let greeted = tokio::select! {
+            greeted = greeted => greeted,
             () = tasks.stopping() => return Ok(()),
         };
-        let greeting = greeting.map_err(|_late| AttachError::Broken(late()))?;
-        let [token, route, key] = greeting.map_err(AttachError::Broken)?;
-        let (token, known) = (token.as_bytes(), self.token.expose().as_bytes());
-        let is_known = constant_time::verify_slices_are_equal(token, known).is_ok();
-        if !is_known {
-            return Err(AttachError::Refused("it does not know the token".to_owned()));
-        }
+        let AttachRequest { route, key } =
+            greeted.map_err(|_late| AttachError::Broken(late()))??;
         drop(self.greeting);
         let Ok(_place) = self.clients.try_acquire_owned() else {
-            return Err(AttachError::Refused(format!("{CLIENTS} others are attached")));
+            let why = format!("the running gateway serves {CLIENTS} other clients over stdio");
+            say(&mut output, &format!("{REFUSED}{why}")).await?;
+            return Err(AttachError::Refused(why));
         };
-        let key = (!key.is_empty()).then(|| Secret::new(key.into()));
         let route = Some(&*route).filter(|route| !route.is_empty());
         let opened = Console::open(live, tasks, route, key.as_ref(), Tenancy::Multi).await;
         let told = match &opened {
             Ok(_) => SERVED.to_owned(),
             Err(error) => format!("{REFUSED}{}", Chain(error).to_string().replace('\n', " ")),
         };
-        output.write_all(format!("{told}\n").as_bytes()).await.map_err(AttachError::Broken)?;
+        say(&mut output, &told).await?;
         let served = match opened {
             Ok(console) => console.serve(input, output).await,
             Err(error) => Err(error),
@@ -237,13 +357,29 @@ impl Attached {
     }
 }
 
-/// The lines with which a client begins: the token, the route and the key.
-async fn greeting(input: &mut (impl AsyncBufRead + Unpin)) -> io::Result<[String; 3]> {
-    let mut lines = [String::new(), String::new(), String::new()];
-    for line in &mut lines {
-        *line = line_of(input).await?;
+/// Proves to a client that this is the gateway which has left the token, has it prove that it knows the token as well,
+/// and reads what it wants.
+async fn greeted(
+    input: &mut (impl AsyncBufRead + Unpin),
+    output: &mut (impl AsyncWrite + Unpin),
+    token: &Secret,
+) -> Result<AttachRequest, AttachError> {
+    let client = line_of(input).await.map_err(AttachError::Broken)?;
+    let challenge = Challenge { client, gateway: drawn().map_err(AttachError::Broken)? };
+    let proof = challenge.proof(token.expose(), Prover::Gateway);
+    say(output, &format!("{} {proof}", challenge.gateway)).await?;
+    let proof = line_of(input).await.map_err(AttachError::Broken)?;
+    if !challenge.is_proved(token.expose(), Prover::Client, &proof) {
+        return Err(AttachError::Refused("it does not know the token".to_owned()));
     }
-    Ok(lines)
+    let route = line_of(input).await.map_err(AttachError::Broken)?;
+    let key = line_of(input).await.map_err(AttachError::Broken)?;
+    Ok(AttachRequest { route, key: (!key.is_empty()).then(|| Secret::new(key.into())) })
+}
+
+/// Writes a line.
+async fn say(output: &mut (impl AsyncWrite + Unpin), line: &str) -> Result<(), AttachError> {
+    output.write_all(format!("{line}\n").as_bytes()).await.map_err(AttachError::Broken)
 }
 
 /// One line of bounded length.
@@ -264,49 +400,36 @@ fn late() -> io::Error {
 #[derive(Debug)]
 pub struct Connection(UnixStream);
 
-/// Attaches this process to the running gateway of the configuration `config`; `None` where none runs, or it can take
-/// nobody. The client is served on `route`, or on the only one there is, and calls with `key`.
+/// Attaches this process to the running gateway of the configuration `config`; `None` where none runs. The client is
+/// served on `route`, or on the only one there is, and calls with `key`.
 ///
 /// # Errors
-/// When the gateway runs and does not serve the client.
+/// When the gateway runs and does not serve the client, or cannot be reached.
 pub async fn attach(
     config: &Path,
     route: Option<&str>,
     key: Option<&Secret>,
 ) -> Result<Option<Connection>, AttachError> {
-    let Some(notice) = Notice::read(config) else { return Ok(None) };
-    // A name that begins with a NUL is that of an abstract socket.
-    let connecting = UnixStream::connect(format!("\0{}", notice.name));
-    let connected = tokio::time::timeout(GREETING, connecting).await;
-    let Ok(Ok(mut stream)) = connected else { return Ok(None) };
-    let own = rustix::process::geteuid().as_raw();
-    if stream.peer_cred().map_err(AttachError::Broken)?.uid() != own {
-        return Ok(None);
+    let (route, key) = (route.unwrap_or_default(), key.map_or("", Secret::expose));
+    let mut last = late();
+    for _ in 0..TRIES {
+        let Some(notice) = Notice::read(config)? else { return Ok(None) };
+        if [route, key].iter().any(|line| line.contains(['\n', '\r'])) {
+            return Err(AttachError::Greeting);
+        }
+        match tokio::time::timeout(2 * GREETING, notice.connect(route, key)).await {
+            Ok(Ok(stream)) => return Ok(Some(Connection(stream))),
+            // It has too many such connections, or ends right now: then its file says no more that it lives.
+            Ok(Err(AttachError::Broken(error))) => last = error,
+            Ok(Err(error)) => return Err(error),
+            Err(_) => return Err(AttachError::Unreachable(late())),
+        }
+        tokio::time::sleep(TRY_PAUSE).await;
     }
-    let lines = [&*notice.token, route.unwrap_or_default(), key.map_or("", Secret::expose)];
-    if lines.iter().any(|line| line.contains(['\n', '\r'])) {
-        return Err(AttachError::Greeting);
-    }
-    let mut greeting = lines.join("\n");
-    greeting.push('\n');
-    let exchange = async {
-        stream.write_all(greeting.as_bytes()).await?;
-        answer(&mut stream).await
-    };
-    let told = match tokio::time::timeout(2 * GREETING, exchange).await {
-        Ok(Ok(told)) => told,
-        // It takes no more clients, or ends right now.
-        Ok(Err(_)) => return Ok(None),
-        Err(_) => return Err(AttachError::Broken(late())),
-    };
-    match told.strip_prefix(REFUSED) {
-        Some(reason) => Err(AttachError::Refused(reason.to_owned())),
-        None if told == SERVED => Ok(Some(Connection(stream))),
-        None => Ok(None),
-    }
+    Err(AttachError::Unreachable(last))
 }
 
-/// The answer to a greeting, and nothing of what comes after it.
+/// One line that the gateway says, and nothing of what comes after it.
 async fn answer(stream: &mut UnixStream) -> io::Result<String> {
     let mut line = Vec::new();
     while line.len() as u64 <= LONGEST {

@@ -160,11 +160,18 @@ pub fn may_run(program: &Path) -> io::Result<()> {
     if !data.is_file() || data.mode() & 0o111 == 0 {
         return wrong(io::ErrorKind::PermissionDenied, "it is not a program");
     }
+    is_not_replaceable(program)
+}
+
+/// Whether nobody but its owner can change what is at `path`, or put something else in its place.
+///
+/// # Errors
+/// When every user of the machine can, in words, or it is not there.
+pub fn is_not_replaceable(path: &Path) -> io::Result<()> {
     // What a link leads to counts, and so does every folder on the way there.
-    let paths = [program.to_owned(), program.canonicalize()?];
-    if paths.iter().any(|path| is_replaceable_by_all(path)) {
+    if is_replaceable_by_all(path) || is_replaceable_by_all(&path.canonicalize()?) {
         let what = "every user of this machine can write to it or to a folder on the way to it: `chmod o-w`";
-        return wrong(io::ErrorKind::PermissionDenied, what);
+        return Err(io::Error::new(io::ErrorKind::PermissionDenied, what));
     }
     Ok(())
 }

@@ -43,6 +43,7 @@ pub mod trace;
 pub mod sandbox;
 pub mod specimens;
 pub mod overrides;
+pub mod scripts;
 pub mod settings;
 pub mod quota;
 pub mod protocol;

@@ -366,14 +366,14 @@ pub fn read(source: &SecretRef, clock: &dyn Clock) -> Result<Secret, SecretError
 
 /// What a program writes to its standard output.
 fn run(command: &SecretCommand, clock: &dyn Clock) -> io::Result<String> {
-    file::may_run(&command.program)?;
+    command.may_run()?;
     let end = clock.instant() + command.timeout;
     let inherited = INHERITED.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
     let mut child = Command::new(&command.program)
         .args(&command.args)
         .env_clear()
         .envs(inherited)
-        .current_dir("/")
+        .current_dir(SecretCommand::FOLDER)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())

@@ -35,6 +35,7 @@ mod yaml;
 
 use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
+use std::io;
 use std::net::SocketAddr;
 use std::num::NonZeroU32;
 use std::path::{Path, PathBuf};
@@ -50,11 +51,13 @@ use policy::principal::Wanted;
 use policy::work::Work;
 
 use crate::egress::Egress;
+use crate::file;
 use crate::http2;
 use crate::link;
 use crate::naming::Prefix;
 use crate::overrides::Overrides;
 use crate::sandbox::Plan;
+use crate::scripts::{self, CommandLine};
 
 pub use audit::{Audit, Capture, Checkpoints, Refusals, Rotation, Sink, SinkTarget, Syslog};
 pub use credentials::{Credential, Grant, ServerTls, repeats_scheme};
@@ -362,6 +365,39 @@ pub struct SecretCommand {
     pub timeout: Duration,
     /// How long after that its last answer is used when it fails.
     pub max_stale: Duration,
+}
+
+impl SecretCommand {
+    /// The folder that it is run in.
+    pub const FOLDER: &str = "/";
+
+    /// What decides about what it says besides the program: the code that its arguments name, and other files whose
+    /// paths stand in them.
+    ///
+    /// # Errors
+    /// When that cannot be looked at, or is more than can be.
+    pub fn named(&self) -> io::Result<Vec<PathBuf>> {
+        let invalid = || io::Error::new(io::ErrorKind::InvalidInput, "its path is not UTF-8");
+        let command = self.program.to_str().ok_or_else(invalid)?;
+        let folder = Path::new(Self::FOLDER);
+        scripts::named(CommandLine { command, args: &self.args, folder, path: None })
+    }
+
+    /// Whether it may be run: its program can be, and nobody else can put something in the place of that or of what
+    /// its arguments name.
+    ///
+    /// # Errors
+    /// When it may not, in words.
+    pub fn may_run(&self) -> io::Result<()> {
+        file::may_run(&self.program)?;
+        self.named()?.iter().try_for_each(|path| {
+            let told = |error: io::Error| {
+                let message = format!("its arguments name `{}`, but {error}", path.display());
+                io::Error::new(error.kind(), message)
+            };
+            file::is_not_replaceable(path).map_err(told)
+        })
+    }
 }
 
 /// Which era a server speaks.

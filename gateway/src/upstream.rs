@@ -5,7 +5,6 @@
 //! longer holds. Ids, progress tokens and sessions on this side are the gateway's own.
 
 mod party;
-mod scripts;
 pub mod whois;
 mod breaker;
 mod credential;

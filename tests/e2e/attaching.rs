@@ -2,18 +2,23 @@
 //! from any folder.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
-use std::os::unix::fs::{PermissionsExt as _, symlink};
-use std::os::unix::net::{SocketAddr, UnixStream};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
+use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::Receiver;
+use std::thread;
 
+use aws_lc_rs::hmac;
 use e2e::client::Client;
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
 use e2e::server::{Server, tool};
 use e2e::stdio::Started;
 use e2e::{ERAS, Era, eventually};
+use gateway::hex;
 use serde_json::{Value, json};
 
 use crate::transports::long;
@@ -219,6 +224,163 @@ fn connections_that_say_nothing_take_no_place_of_a_client() {
         assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
     }
     drop(silent);
+}
+
+/// A listener with the abstract name of a gateway's socket, and what it is told first by each that connects, which it
+/// answers with this line.
+fn impostor(name: &str, answer: Option<String>) -> Receiver<String> {
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let listener = UnixListener::bind_addr(&address).unwrap();
+    let (sender, heard) = std::sync::mpsc::channel();
+    thread::spawn(move || {
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut lines = BufReader::new(stream.try_clone().unwrap());
+            let mut text = String::new();
+            if let Some(answer) = &answer {
+                lines.read_line(&mut text).unwrap();
+                let nonce = text.trim_end().to_owned();
+                writeln!(stream, "{}", answer.replace("NONCE", &nonce)).unwrap();
+            }
+            // What it says besides, until it gives up.
+            stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+            drop(lines.read_to_string(&mut text));
+            if sender.send(text).is_err() {
+                return;
+            }
+        }
+    });
+    heard
+}
+
+/// What a gateway that lives leaves beside `gateway.yaml` of this folder, with its lock.
+fn left(folder: &Path, name: &str, form: &str) -> fs::File {
+    let mut options = fs::OpenOptions::new();
+    options.write(true).create_new(true).mode(0o600);
+    let mut held = options.open(folder.join("gateway.yaml.running")).unwrap();
+    held.lock().unwrap();
+    write!(held, "{form}\n{name}\nthe-token-of-the-gateway\n").unwrap();
+    held
+}
+
+/// A name for a socket that nobody else has.
+fn name() -> String {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    format!("portcullis-test-{}-{}", std::process::id(), NEXT.fetch_add(1, Ordering::Relaxed))
+}
+
+#[test]
+fn whatever_has_taken_the_name_of_a_gateway_that_was_killed_is_not_followed() {
+    for era in ERAS {
+        let server = Server::echo(era, &["work"]);
+        let folder = Folder::new();
+        let file = folder.path().join("gateway.yaml");
+        let mut gateway = running(folder.path(), &mut Config::of(&server.url()));
+        gateway.kill();
+        let left = fs::read_to_string(folder.path().join("gateway.yaml.running")).unwrap();
+        let heard = impostor(left.lines().nth(1).unwrap(), None);
+        let mut alone = Started::new(started(&file, "/mcp", Some(ANA)), era);
+        assert_eq!(alone.tools(), ["work"], "{era:?}");
+        assert_eq!(alone.end().code, Some(0));
+        assert!(heard.try_recv().is_err(), "it was connected to");
+        assert!(folder.path().join("audit.jsonl.stdio-1").exists());
+    }
+}
+
+#[test]
+fn a_key_is_shown_to_nothing_that_does_not_prove_that_it_is_the_gateway() {
+    for era in ERAS {
+        for answer in ["served", "NONCE", "NONCE NONCE", "00 00", "00 "] {
+            let Routes { folder, .. } = &Routes::new(era);
+            let name = name();
+            let _held = left(folder.path(), &name, "portcullis-running/2");
+            let heard = impostor(&name, Some(answer.to_owned()));
+            let file = folder.path().join("gateway.yaml");
+            let ended = Started::silent(started(&file, "/files", Some(ANA)), era).ended();
+            assert_eq!(ended.code, Some(1), "{answer}: {}", ended.said);
+            assert!(ended.said.contains("does not prove"), "{answer}: {}", ended.said);
+            let heard = heard.recv_timeout(e2e::PATIENCE).unwrap();
+            assert!(!heard.contains(ANA) && !heard.contains("the-token"), "{answer}: {heard}");
+            assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
+        }
+    }
+}
+
+#[test]
+fn a_client_does_not_go_round_a_gateway_that_lives_and_cannot_be_reached() {
+    for era in ERAS {
+        for (form, hint) in [
+            ("portcullis-running/2", "cannot be reached"),
+            ("portcullis-running/3", "another version"),
+        ] {
+            let Routes { folder, .. } = &Routes::new(era);
+            // Nobody listens there.
+            let held = left(folder.path(), &name(), form);
+            let file = folder.path().join("gateway.yaml");
+            let ended = Started::silent(started(&file, "/files", Some(ANA)), era).ended();
+            assert_eq!(ended.code, Some(1), "{}", ended.said);
+            assert!(ended.said.contains(hint), "{}", ended.said);
+            assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
+            // When the gateway has ended, the client is served by itself.
+            drop(held);
+            let mut alone = Started::new(started(&file, "/files", Some(ANA)), era);
+            assert_eq!(alone.tools(), ["read_file"], "{era:?}");
+            assert_eq!(alone.end().code, Some(0));
+        }
+    }
+}
+
+/// A client that is attached to the gateway of `gateway.yaml` in this folder, and says nothing more.
+fn attached(folder: &Path) -> UnixStream {
+    let left = fs::read_to_string(folder.join("gateway.yaml.running")).unwrap();
+    let (name, token) = (left.lines().nth(1).unwrap(), left.lines().nth(2).unwrap());
+    let address = SocketAddr::from_abstract_name(name).unwrap();
+    let mut stream = UnixStream::connect_addr(&address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    let mut lines = BufReader::new(stream.try_clone().unwrap());
+    let mut line = || {
+        let mut line = String::new();
+        lines.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    };
+    let key = hmac::Key::new(hmac::HMAC_SHA256, token.as_bytes());
+    let proof = |who: &str, nonce: &str| {
+        let text = format!("portcullis-running/2\n{who}\n0123\n{nonce}\n");
+        hex::encode(hmac::sign(&key, text.as_bytes()).as_ref())
+    };
+    writeln!(stream, "0123").unwrap();
+    let hello = line();
+    let (nonce, proved) = hello.split_once(' ').unwrap();
+    assert_eq!(proved, proof("gateway", nonce));
+    write!(stream, "{}\n/mcp\n{ANA}\n", proof("client", nonce)).unwrap();
+    assert_eq!(line(), "served");
+    stream
+}
+
+#[test]
+fn a_client_for_which_the_gateway_has_no_place_is_told_so_and_does_not_go_round_it() {
+    let server = Server::echo(Era::Modern, &["work"]);
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    let _gateway = running(folder.path(), &mut Config::of(&server.url()));
+    let others: Vec<_> = (0..64).map(|_| attached(folder.path())).collect();
+    for era in ERAS {
+        let ended = Started::silent(started(&file, "/mcp", Some(ANA)), era).ended();
+        assert_eq!(ended.code, Some(1), "{}", ended.said);
+        assert!(ended.said.contains("serves 64 other clients"), "{}", ended.said);
+        assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
+    }
+    drop(others);
+    // One that does not know the token is not served either.
+    let left = fs::read_to_string(folder.path().join("gateway.yaml.running")).unwrap();
+    let address = SocketAddr::from_abstract_name(left.lines().nth(1).unwrap()).unwrap();
+    let mut stream = UnixStream::connect_addr(&address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    write!(stream, "0123\n0123\n/mcp\n{ANA}\n").unwrap();
+    let mut told = String::new();
+    // It may be reset, because not all that was said is read.
+    drop(stream.read_to_string(&mut told));
+    assert_eq!(told.lines().count(), 1, "{told}");
 }
 
 #[test]

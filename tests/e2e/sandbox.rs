@@ -2,12 +2,14 @@
 //! without the sandbox: so it is the sandbox that stops it.
 
 use std::fs;
-use std::io::Write as _;
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
-use std::process::Command;
+use std::os::unix::fs::PermissionsExt as _;
+use std::path::Path;
+use std::process::{Command, Stdio};
 
 use e2e::client::{Client, read};
-use e2e::gateway::{ANA, Config, Folder, Gateway, root};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary, root};
 use e2e::{ERAS, Era};
 use serde_json::json;
 
@@ -52,11 +54,16 @@ impl Tried<'_> {
 
     /// What came of it: the text, and whether it failed.
     fn to(&self, what: &str, arg: &str) -> (bool, String) {
-        let answer = self.client.call("try", &json!({ "what": what, "arg": arg })).json();
-        let text = answer["result"]["content"][0]["text"].as_str();
-        let text = text.unwrap_or_else(|| panic!("{answer}")).to_owned();
-        (answer["result"]["isError"] == true, text)
+        attempt(&self.client, what, arg)
     }
+}
+
+/// Has the program try something; whether it failed, and the text.
+fn attempt(client: &Client, what: &str, arg: &str) -> (bool, String) {
+    let answer = client.call("try", &json!({ "what": what, "arg": arg })).json();
+    let text = answer["result"]["content"][0]["text"].as_str();
+    let text = text.unwrap_or_else(|| panic!("{answer}")).to_owned();
+    (answer["result"]["isError"] == true, text)
 }
 
 /// The system calls that are to be refused, written down once more.
@@ -182,8 +189,7 @@ fn what_a_sandbox_lacks_is_said_before_the_start() {
         [("mode: off", true), ("mode: required, files: any, network: any", false)]
     {
         boxed(sandbox).write(&file, &folder.path().join("audit.jsonl"));
-        let output =
-            Command::new(e2e::gateway::binary()).arg("validate").arg(&file).output().unwrap();
+        let output = Command::new(binary()).arg("validate").arg(&file).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.success(), "{said}");
         assert_eq!(said.contains("the server `up` has no sandbox"), warned, "{said}");
@@ -460,7 +466,6 @@ fn a_gateway_that_can_open_no_file_is_not_ready() {
 
 #[test]
 fn a_strict_program_changes_no_mode_owner_or_attribute_by_path() {
-    use std::os::unix::fs::PermissionsExt as _;
     for era in ERAS {
         let folder = Folder::new();
         let at = |name: &str| folder.path().join(name).display().to_string();
@@ -564,7 +569,7 @@ fn a_sandbox_that_cannot_be_had_stops_the_start_where_it_is_required() {
     let file = folder.path().join("gateway.yaml");
     required.write(&file, &folder.path().join("audit.jsonl"));
     for (more, code) in [(None, Some(3)), (Some("--elsewhere"), Some(0))] {
-        let mut command = Command::new(e2e::gateway::binary());
+        let mut command = Command::new(binary());
         let output = command.arg("validate").arg(&file).args(more).output().unwrap();
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(output.status.code() == code && said.contains("/no/such/folder"), "{said}");
@@ -679,8 +684,7 @@ fn folders_in_which_a_program_can_make_nothing_new_are_named_before_the_start() 
     let file = folder.path().join("gateway.yaml");
     boxed("").write(&file, &folder.path().join("audit.jsonl"));
     let said = |arguments: &[&str]| {
-        let output =
-            Command::new(e2e::gateway::binary()).args(arguments).arg(&file).output().unwrap();
+        let output = Command::new(binary()).args(arguments).arg(&file).output().unwrap();
         [output.stdout, output.stderr].map(|said| String::from_utf8(said).unwrap()).concat()
     };
     let named = format!("`{}`", fs::canonicalize(folder.path()).unwrap().display());
@@ -694,7 +698,7 @@ fn folders_in_which_a_program_can_make_nothing_new_are_named_before_the_start() 
 
 #[test]
 fn a_folder_for_temporary_files_that_is_there_already_is_closed_or_passed_over() {
-    use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+    use std::os::unix::fs::MetadataExt as _;
     let user = fs::metadata("/proc/self").unwrap().uid();
     for (mode, used) in [(0o755, ""), (0o777, "-1")] {
         let (folder, audits) = (Folder::new(), Folder::new());
@@ -704,7 +708,7 @@ fn a_folder_for_temporary_files_that_is_there_already_is_closed_or_passed_over()
         fs::set_permissions(&first, fs::Permissions::from_mode(mode)).unwrap();
         let (file, audit) = (folder.1.join("gateway.yaml"), audits.path().join("audit.jsonl"));
         boxed("").write(&file, &audit);
-        let mut command = Command::new(e2e::gateway::binary());
+        let mut command = Command::new(binary());
         command.args(["run", "-c"]).arg(&file).env("TMPDIR", &folder.1);
         let gateway = Gateway::spawn(command, audits, audit);
         let tried = Tried::of(&gateway, Era::Modern);
@@ -717,7 +721,6 @@ fn a_folder_for_temporary_files_that_is_there_already_is_closed_or_passed_over()
 
 #[test]
 fn a_program_that_its_sandbox_does_not_open_says_so() {
-    use std::os::unix::fs::PermissionsExt as _;
     let folder = Folder::new();
     let script = folder.path().join("server");
     fs::write(&script, "#!/bin/sh\necho it was run >&2\nexit 3\n").unwrap();
@@ -744,5 +747,115 @@ fn a_program_that_its_sandbox_does_not_open_says_so() {
                 |line: &str| line.contains("program ended with an error") && line.contains(why);
             log.lines().any(told).then_some(())
         });
+    }
+}
+
+#[test]
+fn a_program_does_not_change_what_a_program_for_a_secret_is_told_to_run_or_to_read() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        for name in ["own", "links", "work"] {
+            fs::create_dir(at(name)).unwrap();
+        }
+        let (script, link, list) = (at("own/get.sh"), at("links/get.sh"), at("own/list"));
+        let text = "#!/bin/sh\necho said-by-the-script\n";
+        fs::write(&script, text).unwrap();
+        fs::set_permissions(&script, fs::Permissions::from_mode(0o755)).unwrap();
+        fs::write(&list, "said-by-the-list\n").unwrap();
+        std::os::unix::fs::symlink(&script, &link).unwrap();
+        for line in [
+            format!("[/bin/sh, '{script}']"),
+            format!("[/bin/sh, '{link}']"),
+            format!("[/usr/bin/env, A=b, '{link}']"),
+            format!("[/usr/bin/env, A=b, /bin/sh, '{script}']"),
+            format!("[/bin/sh, -c, '. {link}']"),
+            format!("[/bin/sed, -n, 1p, '{list}', '{script}']"),
+        ] {
+            let mut config = boxed("");
+            let env = format!(", env: [{{name: KEY, fromCommand: {line}}}]}}");
+            config.servers = format!("{}{env}", config.servers.strip_suffix('}').unwrap());
+            let gateway = config.start();
+            let tried = Tried::of(&gateway, era);
+            let other = at("work/other");
+            let mut attempts = vec![
+                ("write", script.clone()),
+                ("shell", format!("echo other > {other} && mv {other} {script}")),
+                ("shell", format!("rm -f {script}")),
+                ("shell", format!("mv {} {}", at("own"), at("work/own"))),
+            ];
+            if line.contains(&link) {
+                attempts.push(("shell", format!("ln -s /bin/true {other} && mv {other} {link}")));
+                attempts.push(("shell", format!("mv {} {}", at("links"), at("work/links"))));
+            }
+            if line.contains(&list) {
+                attempts.push(("write", list.clone()));
+            }
+            for (what, arg) in attempts {
+                let (failed, said) = tried.to(what, &arg);
+                assert!(failed, "{line}: {what} {arg}: {said}");
+                drop(fs::remove_file(&other));
+            }
+            // It may run it, too, and make files elsewhere.
+            for (what, arg) in
+                [("shell", format!("sh {link} >/dev/null")), ("write", at("work/new"))]
+            {
+                let (failed, said) = tried.to(what, &arg);
+                assert!(!failed, "{line}: {what} {arg}: {said}");
+            }
+            assert_eq!(fs::read_to_string(&link).unwrap(), text, "{line}");
+        }
+    }
+}
+
+/// An agent that `portcullis exec` starts: it says where the gateway and its file are, and reads the file when it is
+/// told to.
+const AGENT: &str = r#"echo "$PORTCULLIS_URL"; echo "$PORTCULLIS_MCP_CONFIG"; read -r line; exec cat "$PORTCULLIS_MCP_CONFIG""#;
+
+#[test]
+fn a_program_does_not_reach_the_file_that_the_program_beside_the_gateway_is_given() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let at = |name: &str| folder.path().join(name);
+        let (file, run) = (at("gateway.yaml"), at("run"));
+        fs::create_dir(&run).unwrap();
+        fs::create_dir(at("work")).unwrap();
+        boxed("").write(&file, &at("audit.jsonl"));
+        // Nothing can be made beside a descriptor.
+        let beside = "exec \"$0\" exec -c \"$1\" -- sh -c \"$2\"";
+        let elsewhere = "exec 3<\"$1\"; exec \"$0\" exec -c /dev/fd/3 -- sh -c \"$2\"";
+        for (script, place) in [(beside, folder.path()), (elsewhere, &run)] {
+            let mut command = Command::new("sh");
+            command.arg("-c").arg(script).arg(binary()).arg(&file).arg(AGENT);
+            command.env("XDG_RUNTIME_DIR", &run).stdin(Stdio::piped()).stdout(Stdio::piped());
+            let mut child = command.spawn().unwrap();
+            let mut output = BufReader::new(child.stdout.take().unwrap());
+            let mut line = || {
+                let mut line = String::new();
+                output.read_line(&mut line).unwrap();
+                line.trim_end().to_owned()
+            };
+            let (url, path) = (line(), line());
+            assert!(Path::new(&path).starts_with(place), "{path}");
+            let address = url.strip_prefix("http://").unwrap().parse().unwrap();
+            let client = Client::connect(address, "/mcp", era, Some(ANA));
+            for (what, arg) in [
+                ("read", path.clone()),
+                ("write", path.clone()),
+                ("shell", format!("rm -f {path}")),
+                ("shell", format!("echo other > {0} && mv {0} {path}", at("work/new").display())),
+            ] {
+                let (failed, said) = attempt(&client, what, &arg);
+                assert!(failed, "{what} {arg}: {said}");
+            }
+            // The agent gets what was written for it, and nothing is left behind.
+            child.stdin.take().unwrap().write_all(b"\n").unwrap();
+            let mut told = String::new();
+            output.read_to_string(&mut told).unwrap();
+            assert!(told.contains(&format!("\"url\": \"{url}/mcp\"")), "{told}");
+            assert!(child.wait().unwrap().success());
+            assert!(!Path::new(&path).exists(), "{path}");
+            assert_eq!(fs::read_dir(&run).unwrap().count(), 0);
+        }
     }
 }

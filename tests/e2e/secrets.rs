@@ -165,6 +165,16 @@ fn a_secret_that_no_program_says_ends_the_start_with_3() {
     mode(&speaker.program, 0o757);
     let said = refused(&speaker.source(""));
     assert!(said.contains("every user of this machine can write to it"), "{said}");
+    // The same for what another program is told to run or to read.
+    let said = refused(&format!("fromCommand: [/bin/sh, '{program}', /dev/null]"));
+    assert!(said.contains(&format!("its arguments name `{program}`")), "{said}");
+    let said = refused(&format!("fromCommand: [/usr/bin/env, A=b, '{program}', /dev/null]"));
+    assert!(said.contains(&format!("its arguments name `{program}`")), "{said}");
+    mode(&speaker.program, 0o755);
+    mode(&speaker.value, 0o646);
+    let said = refused(&speaker.source(""));
+    assert!(said.contains("every user of this machine can write to it"), "{said}");
+    mode(&speaker.value, 0o644);
     mode(&speaker.program, 0o644);
     let said = refused(&speaker.source(""));
     assert!(said.contains("not a program"), "{said}");

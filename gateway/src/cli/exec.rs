@@ -2,18 +2,19 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::fs;
+use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::io::Write as _;
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use clap::Args;
-use gateway::settings::{Listener, Settings, Terminal};
+use gateway::settings::{Listener, Program, Reach, Settings, Terminal};
 use gateway::start::{self, Running};
 use gateway::watchdog::Begins;
+use gateway::{hex, seal};
 
 use super::export::{Client, Door, KEY, Started, snippet};
 use super::{Format, complain, logging, run_to_end, settings_to_serve, told_to_stop};
@@ -52,12 +53,17 @@ pub(super) fn run(exec: Exec) -> ExitCode {
         Ok(settings) => settings,
         Err(code) => return code,
     };
+    let told = match Told::new(&exec.config) {
+        Ok(told) => told,
+        Err(error) => return complain(&format!("no file for the program can be made: {error}")),
+    };
+    told.keep_back(&mut settings);
     run_to_end(
         settings,
         |settings| start::start(settings, None),
         // The program has the time it takes to end; the stop begins after it.
         Begins::WithCall,
-        async move |running| match beside(running, &again, &exec).await {
+        async move |running| match beside(running, &again, &exec, told).await {
             Ok(code) => code,
             Err(error) => complain(&error.to_string()),
         },
@@ -65,7 +71,12 @@ pub(super) fn run(exec: Exec) -> ExitCode {
 }
 
 /// The program, from its start to its end.
-async fn beside(running: &Running, settings: &Settings, exec: &Exec) -> io::Result<ExitCode> {
+async fn beside(
+    running: &Running,
+    settings: &Settings,
+    exec: &Exec,
+    mut told: Told,
+) -> io::Result<ExitCode> {
     let none = || io::Error::other("the gateway listens nowhere");
     let (listener, bound) =
         settings.listeners.iter().zip(&running.listeners).next().ok_or_else(none)?;
@@ -76,15 +87,15 @@ async fn beside(running: &Running, settings: &Settings, exec: &Exec) -> io::Resu
     let door = Door::of(&listener, listener.public.is_none().then_some(&base));
     let started = Started::of(&exec.config)?;
     let text = snippet(Client::ClaudeCode, settings, &door, &started);
-    let told = Told::new(&text)?;
+    told.file.write_all(text.as_bytes())?;
     let mut command = exec.command.iter().map(|part| match part == PLACE {
-        true => told.0.clone().into_os_string(),
+        true => told.path.clone().into_os_string(),
         false => part.clone(),
     });
     let mut program = tokio::process::Command::new(command.next().unwrap_or_default());
     // It is what the gateway stands in front of: it gets nothing that the gateway is configured with.
     program.env_clear().envs(environment(settings));
-    program.args(command).env("PORTCULLIS_URL", &base).env("PORTCULLIS_MCP_CONFIG", &told.0);
+    program.args(command).env("PORTCULLIS_URL", &base).env("PORTCULLIS_MCP_CONFIG", &told.path);
     let told_to_stop = told_to_stop();
     let mut child = program.spawn().map_err(|error| {
         let name = exec.command.first().map(|name| name.to_string_lossy().into_owned());
@@ -118,23 +129,57 @@ fn environment(settings: &Settings) -> impl Iterator<Item = (OsString, OsString)
     })
 }
 
-/// A file that says where the gateway is; gone when the program is.
-struct Told(PathBuf);
+/// A file that says where the gateway is; gone when the program is. The programs behind the gateway can neither read
+/// nor change it in a sandbox: what it says decides to whom the program shows its key.
+struct Told {
+    path: PathBuf,
+    file: File,
+    /// The folder that was made for it, where there could be none beside the configuration.
+    folder: Option<PathBuf>,
+}
 
 impl Told {
-    fn new(text: &str) -> io::Result<Self> {
-        let name = format!("portcullis-{}.mcp.json", std::process::id());
-        let path = env::temp_dir().join(name);
-        let mut options = fs::OpenOptions::new();
-        options.write(true).create_new(true).mode(0o600);
-        options.open(&path)?.write_all(text.as_bytes())?;
-        Ok(Self(path))
+    /// Makes it beside the configuration, where everything is kept back whose name begins with that of the
+    /// configuration; or in a folder of its own, if nothing can be made there.
+    fn new(config: &Path) -> io::Result<Self> {
+        let random = hex::encode(&seal::random::<16>().map_err(io::Error::other)?);
+        let mut path = std::path::absolute(config)?.into_os_string();
+        path.push(format!(".exec-{random}.mcp.json"));
+        let path = PathBuf::from(path);
+        if let Ok(file) = new_file(&path) {
+            return Ok(Self { path, file, folder: None });
+        }
+        let own = env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from);
+        let own = own.filter(|folder| folder.is_absolute() && folder.is_dir());
+        let folder = own.unwrap_or_else(env::temp_dir).join(format!("portcullis-exec-{random}"));
+        DirBuilder::new().mode(0o700).create(&folder)?;
+        let path = folder.join("mcp.json");
+        Ok(Self { file: new_file(&path)?, path, folder: Some(folder) })
     }
+
+    /// Keeps its folder from the programs that the gateway starts.
+    fn keep_back(&self, settings: &mut Settings) {
+        let Some(folder) = &self.folder else { return };
+        for server in &mut settings.servers {
+            if let Reach::Stdio(Program { sandbox: Some(plan), .. }) = &mut server.reach {
+                plan.keep_back(std::slice::from_ref(folder), &[]);
+            }
+        }
+    }
+}
+
+/// A new file that this user alone can read.
+fn new_file(path: &Path) -> io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)
 }
 
 impl Drop for Told {
     fn drop(&mut self) {
-        if let Err(error) = fs::remove_file(&self.0) {
+        let gone = match &self.folder {
+            Some(folder) => fs::remove_dir_all(folder),
+            None => fs::remove_file(&self.path),
+        };
+        if let Err(error) = gone {
             tracing::debug!(%error, "a file was left behind");
         }
     }

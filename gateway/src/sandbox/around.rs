@@ -11,6 +11,8 @@ use std::path::{Path, PathBuf};
 
 /// Entries of one folder on the way that are opened; those beyond are not.
 const ENTRIES: usize = 8192;
+/// Most links that are followed from one path, as on Linux.
+const LINKS: usize = 40;
 /// What holds the system: no server has to change it.
 const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/boot", "/sys"];
@@ -41,6 +43,8 @@ struct Kept {
     path: PathBuf,
     /// What is left of the access to it.
     access: Option<Access>,
+    /// It is a link on the way to what is kept back: nothing of its own name is, but it cannot be replaced.
+    is_link: bool,
 }
 
 /// What is open.
@@ -61,9 +65,13 @@ impl Around {
         let mut around = Self { privileged, ..Self::default() };
         // Found in this order: what is both is hidden.
         for (paths, access) in [(hidden, None), (fixed, Some(Access::Read))] {
-            let paths = paths.iter().map(|path| real(path));
-            let files = paths.filter(|path| !NO_FILES.iter().any(|made| path.starts_with(made)));
-            around.kept.extend(files.map(|path| Kept { path, access }));
+            let all = paths.iter().flat_map(|path| {
+                let links =
+                    links(path).into_iter().map(move |path| Kept { path, access, is_link: true });
+                links.chain([Kept { path: real(path), access, is_link: false }])
+            });
+            let files = all.filter(|kept| !NO_FILES.iter().any(|made| kept.path.starts_with(made)));
+            around.kept.extend(files);
         }
         around
     }
@@ -163,7 +171,7 @@ impl Kept {
         let (Some(parent), Some(own)) = (self.path.parent(), self.path.file_name()) else {
             return false;
         };
-        if parent != folder {
+        if parent != folder || self.is_link {
             return false;
         }
         let (own, name) = (own.as_encoded_bytes(), name.as_encoded_bytes());
@@ -199,6 +207,24 @@ pub(super) fn real(path: &Path) -> PathBuf {
     }
 }
 
+/// The links that a path leads through, each where it stands. One that can be replaced is as good as the file that it
+/// leads to.
+fn links(path: &Path) -> Vec<PathBuf> {
+    let (mut found, mut left) = (Vec::new(), vec![path.to_owned()]);
+    while let Some(path) = left.pop() {
+        for step in path.ancestors() {
+            let (Some(folder), Some(name)) = (step.parent(), step.file_name()) else { continue };
+            let Ok(target) = fs::read_link(step) else { continue };
+            let link = real(folder).join(name);
+            if found.len() < LINKS && !found.contains(&link) {
+                left.push(folder.join(target));
+                found.push(link);
+            }
+        }
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use std::ffi::OsStr;
@@ -209,7 +235,7 @@ mod tests {
 
     #[test]
     fn what_stands_beside_a_hidden_file_and_is_of_it_is_hidden_too() {
-        let kept = Kept { path: PathBuf::from("/srv/audit.jsonl"), access: None };
+        let kept = Kept { path: PathBuf::from("/srv/audit.jsonl"), access: None, is_link: false };
         let is = |name: &str| kept.is(Path::new("/srv"), OsStr::new(name));
         for name in [
             "audit.jsonl",
@@ -251,6 +277,31 @@ mod tests {
         assert!(
             around.on_the_way().contains(&folder) && !around.on_the_way().contains(&at("data"))
         );
+        fs::remove_dir_all(folder).unwrap();
+    }
+
+    #[test]
+    fn a_link_that_leads_to_what_is_kept_back_cannot_be_replaced() {
+        let name = format!("portcullis-around-links-{}", std::process::id());
+        let folder = std::env::temp_dir().join(name);
+        for name in ["real/v1", "named", "data"] {
+            fs::create_dir_all(folder.join(name)).unwrap();
+        }
+        let folder = fs::canonicalize(folder).unwrap();
+        let at = |name: &str| folder.join(name);
+        fs::write(at("real/v1/run"), "").unwrap();
+        std::os::unix::fs::symlink("v1", at("real/now")).unwrap();
+        std::os::unix::fs::symlink("../real/now/run", at("named/run")).unwrap();
+        let mut around = Around::new(&[], &[at("named/run")], false);
+        around.look();
+        let of = |name: &str| {
+            let path = at(name);
+            around.rules.iter().find(|(known, _)| *known == path).map(|(_, access)| *access)
+        };
+        for sealed in ["named", "real", "real/v1"] {
+            assert_eq!(of(sealed), Some(Access::List), "{sealed}");
+        }
+        assert_eq!((of("real/v1/run"), of("data")), (Some(Access::Read), Some(Access::Full)));
         fs::remove_dir_all(folder).unwrap();
     }
 

@@ -441,9 +441,20 @@ impl Compiler<'_> {
         let cache_time = time("cacheTime", cache_time, MINUTE * 5, DAY);
         let timeout = time("timeout", timeout, MINUTE / 6, MINUTE);
         let max_stale = time("maxStale", max_stale, MINUTE * 60, DAY);
-        // Programs behind the gateway may run it as well, and must not change it.
-        self.uses.believed.push(program.clone());
         let secret = SecretCommand { program, args, cache_time, timeout, max_stale };
+        // Programs behind the gateway may run it as well, and must not change it or what it runs.
+        self.uses.believed.push(secret.program.clone());
+        match secret.named() {
+            Ok(named) => self.uses.believed.extend(named),
+            Err(error) => {
+                let message = format!("it cannot be looked at what the program runs: {error}");
+                self.report(
+                    &command,
+                    message,
+                    "write a script that says the secret, and name that",
+                );
+            }
+        }
         let secret = SecretRef::Command(Box::new(secret));
         self.secrets.push(SoughtSecret::new(command, secret.clone()));
         Some(secret)

@@ -422,7 +422,7 @@ impl Compiler<'_> {
                 SecretRef::Command(command) => {
                     let program = command.program.display().to_string();
                     let message = format!("the program `{}` is not run", program.escape_debug());
-                    if let Err(error) = file::may_run(&command.program) {
+                    if let Err(error) = command.may_run() {
                         let help = "name a program that is there, and that nobody else can replace";
                         self.report(&at, format!("{message}: {error}"), help);
                     }

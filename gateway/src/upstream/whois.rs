@@ -12,8 +12,8 @@ use std::path::{Path, PathBuf};
 
 use aws_lc_rs::digest::{Context, SHA256};
 
-use super::scripts;
 use crate::hex;
+use crate::scripts::{self, CommandLine};
 use crate::settings::{Program, Reach, Server, UNREADABLE, Value};
 
 /// Who the server is.
@@ -99,7 +99,10 @@ pub(super) fn of_program(program: &Program, path: Option<&OsStr>) -> String {
 
 /// What the program runs that its arguments name: how many files, and one digest of their paths and digests.
 fn ran(program: &Program, path: Option<&OsStr>) -> io::Result<String> {
-    let files = scripts::of(program, path)?;
+    let folder = program.directory.clone().unwrap_or_default();
+    let line =
+        CommandLine { command: &program.command, args: &program.args, folder: &folder, path };
+    let files = scripts::of(line)?;
     if files.is_empty() {
         return Ok(String::new());
     }

@@ -15,7 +15,18 @@ use std::io;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 
-use crate::settings::Program;
+/// A command as it is started.
+#[derive(Clone, Copy, Debug)]
+pub struct CommandLine<'a> {
+    /// The program: a path, or a name that is looked for.
+    pub command: &'a str,
+    /// Its arguments.
+    pub args: &'a [String],
+    /// The folder that it is started in.
+    pub folder: &'a Path,
+    /// Where programs are looked for; in our own `PATH` if not given.
+    pub path: Option<&'a OsStr>,
+}
 
 /// Most files that one program runs.
 const FILES: usize = 512;
@@ -23,6 +34,8 @@ const FILES: usize = 512;
 const BYTES: u64 = 64 << 20;
 /// Most folders within each other.
 const DEPTH: usize = 8;
+/// Most files that are told one by one and not by their folders.
+const SINGLE: usize = 16;
 /// Most programs that start one another.
 const STARTS: usize = 8;
 
@@ -413,17 +426,16 @@ const MANIFESTS: [&str; 10] = [
 /// Folders below that of a package whose files are not its own.
 const OTHERS: [&str; 2] = ["node_modules", "__pycache__"];
 
-/// The files that a program runs besides itself, each once, in order. Programs are looked for in `path`, or in
-/// our own.
+/// The files that a program runs besides itself, each once, in order.
 ///
 /// # Errors
 /// When one of them cannot be read, or there are more than can be told.
-pub(super) fn of(program: &Program, path: Option<&OsStr>) -> io::Result<Vec<PathBuf>> {
+pub fn of(started: CommandLine<'_>) -> io::Result<Vec<PathBuf>> {
     let mut line = Line {
-        command: program.command.clone(),
-        words: program.args.iter().cloned().collect(),
-        folders: vec![program.directory.clone().unwrap_or_default()],
-        path: path.map(OsStr::to_owned),
+        command: started.command.to_owned(),
+        words: started.args.iter().cloned().collect(),
+        folders: vec![started.folder.to_owned()],
+        path: started.path.map(OsStr::to_owned),
         found: Found::default(),
     };
     for _ in 0..STARTS {
@@ -439,12 +451,46 @@ pub(super) fn of(program: &Program, path: Option<&OsStr>) -> io::Result<Vec<Path
             return Ok(files);
         }
     }
-    let what = "more programs start one another than an approval can be bound to";
+    let what = "more programs start one another than can be looked through";
     Err(io::Error::new(io::ErrorKind::FileTooLarge, what))
 }
 
+/// What decides about what a command does besides its program, each once, in order: what [`of`] finds, and every
+/// regular file whose path stands in an argument, as it is written there. Of many files there are their folders.
+///
+/// # Errors
+/// As [`of`].
+pub fn named(started: CommandLine<'_>) -> io::Result<Vec<PathBuf>> {
+    let run = of(started)?;
+    let folders = run.len() > SINGLE;
+    let run = run.into_iter().map(|file| match file.parent() {
+        Some(folder) if folders => folder.to_owned(),
+        Some(_) | None => file,
+    });
+    let words = started.args.iter().flat_map(|arg| arg.split(is_between).chain([&**arg]));
+    // An option and its value may be one word: `-f/etc/own.conf`.
+    let written = words.flat_map(|word| {
+        let rooted = word.find('/').and_then(|at| word.get(at..)).map(PathBuf::from);
+        rooted.into_iter().chain([started.folder.join(word)])
+    });
+    let mut all: Vec<_> = run.chain(written.filter(|path| path.is_file())).collect();
+    all.sort();
+    // What is in a folder that was found stands behind it.
+    all.dedup_by(|next, known| next.starts_with(&*known));
+    Ok(all)
+}
+
+/// Whether a character stands between words and paths: in a text that a shell reads, in an option with its value, and
+/// in a list.
+fn is_between(c: char) -> bool {
+    c.is_whitespace() || "=,:;|&<>()'\"`@".contains(c)
+}
+
 /// The file of a program: as the system looks for it, from `folder`, in `path` or in our own.
-pub(super) fn look_up(command: &str, folder: &Path, path: Option<&OsStr>) -> io::Result<PathBuf> {
+///
+/// # Errors
+/// When there is none.
+pub fn look_up(command: &str, folder: &Path, path: Option<&OsStr>) -> io::Result<PathBuf> {
     let command = Path::new(command);
     if command.components().count() > 1 {
         return folder.join(command).canonicalize();
@@ -660,7 +706,7 @@ impl Found {
         self.bytes = self.bytes.saturating_add(bytes);
         self.files.push(path.canonicalize()?);
         if self.files.len() > FILES || self.bytes > BYTES {
-            let what = "more is run than an approval can be bound to";
+            let what = "more files are run than can be looked at";
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, what));
         }
         Ok(())
@@ -687,12 +733,11 @@ impl Found {
 
 #[cfg(test)]
 mod tests {
-    use super::{FILES, of};
-    use crate::settings::Program;
+    use super::{CommandLine, FILES, named, of};
     use std::ffi::OsStr;
     use std::fs;
     use std::os::unix::fs::PermissionsExt as _;
-    use std::path::PathBuf;
+    use std::path::{Path, PathBuf};
 
     struct Folder(PathBuf);
 
@@ -720,12 +765,15 @@ mod tests {
             Self(folder.canonicalize().unwrap())
         }
 
+        fn line<'a>(&'a self, command: &'a str, args: &'a [String]) -> CommandLine<'a> {
+            CommandLine { command, args, folder: &self.0, path: None }
+        }
+
         fn run(&self, line: &str) -> Vec<String> {
             let mut words = line.split(' ').map(str::to_owned);
             let command = words.next().unwrap();
-            let (args, directory) = (words.collect(), Some(self.0.clone()));
-            let program = Program { command, args, env: Vec::new(), directory, sandbox: None };
-            let files = of(&program, None).unwrap();
+            let args: Vec<_> = words.collect();
+            let files = of(self.line(&command, &args)).unwrap();
             // An interpreter that is started by another program is elsewhere.
             let own = files.iter().filter_map(|file| file.strip_prefix(&self.0).ok());
             own.map(|file| file.display().to_string()).collect()
@@ -798,22 +846,44 @@ mod tests {
         for n in 0..=FILES {
             fs::write(folder.0.join(format!("pkg/{n}.js")), "x").unwrap();
         }
-        let (args, directory) = (vec!["./pkg".to_owned()], Some(folder.0.clone()));
-        let command = "node".to_owned();
-        let program = Program { command, args, env: Vec::new(), directory, sandbox: None };
-        assert!(of(&program, None).is_err());
+        assert!(of(folder.line("node", &["./pkg".to_owned()])).is_err());
     }
+
+    #[test]
+    fn a_file_that_a_command_names_is_found_wherever_it_stands_in_an_argument() {
+        let folder = Folder::new("named");
+        let at = folder.0.display();
+        let found = |line: &str, args: &[String]| {
+            let files = named(folder.line(line, args)).unwrap();
+            let own = files.iter().filter_map(|file| file.strip_prefix(&folder.0).ok());
+            own.map(|file| file.display().to_string()).collect::<Vec<_>>()
+        };
+        for (line, arg, expected) in [
+            ("/opt/own", format!("{at}/tool"), &["tool"][..]),
+            ("/opt/own", format!("--config={at}/data.db"), &["data.db"]),
+            ("sh", format!("A=b '{at}/tool' <{at}/data.db;{at}/none"), &["data.db", "tool"]),
+            ("/opt/own", format!("{at}/data"), &[]),
+            ("/opt/own", format!("-f{at}/tool"), &["tool"]),
+            ("/opt/own", "tool".to_owned(), &["tool"]),
+            ("bash", "./pkg/src/main.js".to_owned(), &["pkg/src/main.js"]),
+        ] {
+            let args = if line == "sh" { vec!["-c".to_owned(), arg] } else { vec![arg] };
+            assert_eq!(found(line, &args), expected, "{args:?}");
+        }
+        for n in 0..20 {
+            fs::write(folder.0.join(format!("pkg/{n}.js")), "x").unwrap();
+        }
+        assert_eq!(found("node", &["./pkg".to_owned()]), ["pkg"]);
+    }
+
     #[test]
     fn a_program_that_another_one_starts_is_found_as_the_system_finds_it() {
         let folder = Folder::new("found-by-path");
         let tool = folder.0.join("tool");
         fs::set_permissions(&tool, fs::Permissions::from_mode(0o755)).unwrap();
         let run = |args: &[&str], path: Option<&OsStr>| {
-            let args = args.iter().map(|&arg| arg.to_owned()).collect();
-            let command = "env".to_owned();
-            let program =
-                Program { command, args, env: Vec::new(), directory: None, sandbox: None };
-            of(&program, path).unwrap()
+            let args: Vec<_> = args.iter().map(|&arg| arg.to_owned()).collect();
+            of(CommandLine { command: "env", args: &args, folder: Path::new(""), path }).unwrap()
         };
         assert_eq!(run(&["tool"], Some(folder.0.as_os_str())), std::slice::from_ref(&tool));
         assert_eq!(run(&[&format!("PATH={}", folder.0.display()), "tool"], None), [tool]);
@@ -822,8 +892,8 @@ mod tests {
 
     #[test]
     fn programs_that_start_one_another_without_end_are_an_error() {
-        let (command, args) = ("nice".to_owned(), vec!["nice".to_owned(); 100]);
-        let program = Program { command, args, env: Vec::new(), directory: None, sandbox: None };
-        assert!(of(&program, None).is_err());
+        let args = vec!["nice".to_owned(); 100];
+        let line = CommandLine { command: "nice", args: &args, folder: Path::new(""), path: None };
+        assert!(of(line).is_err());
     }
 }
