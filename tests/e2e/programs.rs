@@ -565,6 +565,29 @@ fn a_program_types_nothing_into_the_terminal_that_a_verb_was_called_at() {
     }
 }
 
+#[test]
+fn a_program_that_reads_a_secret_has_no_terminal() {
+    let folder = Folder::new();
+    let told = folder.path().join("told");
+    let typing = root().join("tests/sdk/typing_in.py");
+    let script = folder.path().join("secret");
+    let text =
+        format!("#!/bin/sh\npython3 '{}' '{}'\necho value\n", typing.display(), told.display());
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
+    let env = format!(", env: [{{name: KEY, fromCommand: ['{}']}}]", script.display());
+    let config = program("CANARY", &env);
+    let (file, audit) = (folder.path().join("gateway.yaml"), folder.path().join("audit.jsonl"));
+    config.write(&file, &audit);
+    let mut command = Command::new("python3");
+    command.arg(root().join("tests/pins/terminal.py")).arg("[]").arg(binary());
+    let output = command.args(["scan", "-c"]).arg(&file).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = fs::read_to_string(&told).unwrap_or_else(|_| panic!("{said}"));
+    let own: Vec<_> = text.lines().filter(|line| line.starts_with("/dev/tty")).collect();
+    assert_eq!(own, ["/dev/tty open: ENXIO"], "{said}");
+}
+
 /// A user who is not privileged, if this one is.
 const NOBODY: u32 = 65534;
 
