@@ -34,7 +34,7 @@ use crate::fetch::FetchError;
 use crate::guardrail::Guardrail;
 use crate::identity::Identity;
 use crate::kept::Results;
-use crate::live::{Generation, Names};
+use crate::live::{Generation, Names, Sandboxes};
 use crate::metrics::Metrics;
 use crate::pinning::Keeper;
 use crate::quota::Quotas;
@@ -337,6 +337,7 @@ impl Lasting {
         // Given up before it serves, nothing of it is left running.
         let ending = tasks.guard();
         let (names, remarks) = (Names::of(&settings), Remark::all(&settings));
+        let sandboxes = Sandboxes::of(&settings);
         let world = self.world(&tasks);
         let policy = std::mem::take(&mut settings.policy).with_key(self.key);
         let policy = policy.with_compiled(Arc::clone(&self.compiled));
@@ -393,8 +394,14 @@ impl Lasting {
         let is_program = |server: &&Server| matches!(server.reach, Reach::Stdio(_));
         let programs = settings.servers.iter().filter(is_program).cloned().collect();
         let selftest = settings.selftest.map(Arc::new);
-        let generation =
-            Generation { gateway: Arc::new(gateway), doors, old: old.collect(), selftest, names };
+        let generation = Generation {
+            gateway: Arc::new(gateway),
+            doors,
+            old: old.collect(),
+            selftest,
+            names,
+            sandboxes,
+        };
         let names = settings.names;
         Ok(Built { generation, digest, keeper, upstreams, programs, names, remarks })
     }

@@ -44,7 +44,7 @@ use gateway::clock::{Clock as _, System};
 use gateway::hex;
 use gateway::human::Human;
 use gateway::report::Chain;
-use gateway::sandbox::{self, Plan};
+use gateway::sandbox::{self, Confinement, Plan};
 use gateway::secret::Secret;
 use gateway::service;
 use gateway::settings::lockfile::{self, LockError};
@@ -249,8 +249,10 @@ pub(crate) fn run() -> ExitCode {
     }
     // Our own word to ourselves, which nobody has to read about.
     let mut line = env::args_os().skip(1);
-    if line.next().is_some_and(|verb| verb == sandbox::VERB) {
-        return become_program(line);
+    match line.next() {
+        Some(verb) if verb == sandbox::VERB => return become_program(line),
+        Some(verb) if verb == sandbox::SUPERVISOR => return supervise(line),
+        Some(_) | None => {}
     }
     let matches = Arguments::command().get_matches();
     hints::remember(&matches);
@@ -299,15 +301,26 @@ pub(crate) fn run() -> ExitCode {
 
 /// Gives up rights, and becomes the program that follows.
 fn become_program(mut line: impl Iterator<Item = OsString>) -> ExitCode {
-    let plan = line.next().and_then(|plan| Plan::read(plan.to_str()?));
+    let confinement = line.next().and_then(|text| Confinement::read(text.to_str()?));
     let command = line.nth(1).and_then(|command| command.into_string().ok());
-    let (Some(plan), Some(command)) = (plan, command) else {
+    let (Some(confinement), Some(command)) = (confinement, command) else {
         return complain("this verb is for the gateway itself");
     };
     let rest: Vec<_> = line.collect();
-    let Err(error) = plan.become_program(&command, &rest, |text: &str| say(text));
+    let Err(error) = confinement.become_program(&command, &rest, |text: &str| say(text));
     say(&format!("error: {}", Chain(&error)));
     ExitCode::from(sandbox::REFUSED)
+}
+
+/// Starts a program, and stays with it until none of its processes is left.
+fn supervise(line: impl Iterator<Item = OsString>) -> ExitCode {
+    match sandbox::supervise(line) {
+        Ok(code) => ExitCode::from(code),
+        Err(error) => {
+            say(&format!("error: the program cannot be watched over: {error}"));
+            ExitCode::from(sandbox::REFUSED)
+        }
+    }
 }
 
 /// Writes data to standard output, without anything a terminal would act on.

@@ -7,13 +7,17 @@
 //! whatever the program starts, and limits bound what it uses. A privileged user keeps of its rights [`KEPT`]
 //! alone.
 //!
+//! Every program, also one without a sandbox, has a session of its own, so that it has no terminal. A server is
+//! started by a process that stays with it and ends all of its processes when it ends: see [`supervised`].
+//!
 //! A program for which nothing is configured can reach everything but the gateway: see [`Plan::usual`].
 
 mod around;
+mod supervisor;
 
 use std::collections::BTreeMap;
 use std::convert::Infallible;
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fs::{self, DirBuilder, File, OpenOptions};
 use std::io;
 use std::os::unix::fs::{
@@ -22,6 +26,7 @@ use std::os::unix::fs::{
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use landlock::{
     ABI, Access as _, AccessFs, AccessNet, BitFlags, CompatLevel, Compatible as _, NetPort,
@@ -30,7 +35,8 @@ use landlock::{
 };
 use rustix::fs::access;
 use rustix::process::{
-    DumpableBehavior, Resource, Rlimit, geteuid, set_dumpable_behavior, setrlimit,
+    DumpableBehavior, Pid, Resource, Rlimit, Signal, geteuid, set_dumpable_behavior,
+    set_parent_process_death_signal, setrlimit, setsid,
 };
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, capability_is_in_bounding_set,
@@ -42,12 +48,13 @@ use seccompiler::{
 };
 use serde::{Deserialize, Serialize};
 
-pub(crate) use self::around::is_of_the_system;
-use self::around::{Access, Around};
+use self::around::{Access, Around, is_of_the_system};
 use crate::report::Chain;
 
 /// The verb of the command line that becomes a program.
 pub const VERB: &str = "__sandbox";
+/// The verb of the command line that starts a program and stays with it.
+pub const SUPERVISOR: &str = "__supervise";
 /// The exit code when the sandbox cannot be had, as of a command that cannot be run.
 pub const REFUSED: u8 = 126;
 
@@ -217,6 +224,9 @@ const KEPT: CapabilitySet =
 const FAMILIES: [libc::c_int; 4] = [libc::AF_UNIX, libc::AF_INET, libc::AF_INET6, libc::AF_NETLINK];
 /// The types of sockets of the Internet that it may have: raw ones and those of packets are not among them.
 const TYPES: [libc::c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_DGRAM];
+/// The types of pairs of sockets (`socketpair`) that a program without a network may have: their ends stay connected to
+/// each other.
+const PAIRS: [libc::c_int; 2] = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET];
 /// The bits of the second argument of `socket` that say the type; others say how the descriptor is opened.
 const TYPE_BITS: u64 = 0xf;
 /// The protocols of the Internet that it may have where it reaches ports by TCP alone: Landlock governs connections
@@ -233,6 +243,14 @@ const PROTOCOLS: [libc::c_int; 5] = [
 const FAST_OPEN: [(i64, u8); 3] =
     [(libc::SYS_sendto, 3), (libc::SYS_sendmsg, 2), (libc::SYS_sendmmsg, 3)];
 
+/// What of `ioctl` is refused, by its second argument (`asm-generic/ioctls.h`, the same on the architectures that the
+/// gateway is built for): `TIOCSTI`, which types into a terminal, and `TIOCLINUX`, which pastes into a console. The
+/// kernel reads the lower half of the argument alone, and so does the filter.
+const TYPING: [u64; 2] = [0x5412, 0x541c];
+
+/// Whether this process is the gateway's own program, whose verbs start programs.
+static IS_GATEWAY: AtomicBool = AtomicBool::new(false);
+
 /// Folders that are told of in which a program can make nothing new.
 const TOLD: usize = 16;
 /// Names that are tried for a folder for temporary files.
@@ -242,7 +260,7 @@ const CACHES: [&str; 4] = [".cache", ".config", ".local", ".npm"];
 
 /// Keeps what this process holds in memory from others: no process of the same user can read its memory or
 /// its environment, attach to it, or find it in a core file. Called first of all, while nothing that could
-/// look has been started by us.
+/// look has been started by us. Programs that are started later are started by verbs of this program.
 ///
 /// The secrets that the gateway was started with stand in its memory in any case, so its environment is
 /// not wiped besides: who can read the one can read the other. A process with `CAP_SYS_PTRACE`, such as one
@@ -251,6 +269,7 @@ const CACHES: [&str; 4] = [".cache", ".config", ".local", ".npm"];
 /// # Errors
 /// When the kernel refuses.
 pub fn conceal() -> io::Result<()> {
+    IS_GATEWAY.store(true, Ordering::Relaxed);
     set_dumpable_behavior(DumpableBehavior::NotDumpable)?;
     let core = Rlimit { current: Some(0), maximum: Some(0) };
     setrlimit(Resource::Core, core)?;
@@ -292,7 +311,7 @@ pub enum Files {
 /// What a program may reach.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub enum Network {
-    /// Nothing but sockets of files.
+    /// Nothing, nor the sockets of other processes that have a path.
     None,
     /// These ports by TCP, wherever they are; names can be looked up.
     Ports(Vec<u16>),
@@ -346,6 +365,9 @@ pub enum SandboxError {
     /// A limit cannot be set.
     #[error("a limit cannot be set")]
     Limit(#[source] rustix::io::Errno),
+    /// It would stay in the session of what has started it.
+    #[error("the program cannot have a session of its own")]
+    Session(#[source] rustix::io::Errno),
     /// The program cannot be started.
     #[error("the program `{0}` cannot be started")]
     Start(String, #[source] io::Error),
@@ -382,6 +404,24 @@ impl Plan {
         self.fixed.extend_from_slice(fixed);
     }
 
+    /// Whether it keeps everything back that `other` does.
+    #[must_use]
+    pub fn protects_all_of(&self, other: &Self) -> bool {
+        other.hidden.iter().all(|path| self.hidden.contains(path))
+            && other
+                .fixed
+                .iter()
+                .chain(&other.hidden)
+                .all(|path| self.fixed.contains(path) || self.hidden.contains(path))
+    }
+
+    /// Whether it is `other`, but for what is kept back.
+    #[must_use]
+    pub fn allows_the_same(&self, other: &Self) -> bool {
+        let rest = |plan: &Self| Self { hidden: Vec::new(), fixed: Vec::new(), ..plan.clone() };
+        rest(self) == rest(other)
+    }
+
     /// Whether `path`, which is listed to be read, or to be changed too, is kept back all the same.
     #[must_use]
     pub fn keeps_back(&self, path: &Path, changed: bool) -> bool {
@@ -416,27 +456,6 @@ impl Plan {
         folders.filter(|folder| open(folder) && writable(folder)).take(TOLD).collect()
     }
 
-    /// The command line that becomes `command` under this plan.
-    ///
-    /// # Errors
-    /// When this program does not know where it is.
-    pub fn command(&self, command: &str, args: &[String]) -> io::Result<(PathBuf, Vec<OsString>)> {
-        // The program that runs, also where its file has been replaced since.
-        let own = Path::new("/proc/self/exe");
-        let exe = if own.exists() { own.to_owned() } else { std::env::current_exe()? };
-        let plan = serde_json::to_string(self).map_err(io::Error::other)?;
-        let mut line: Vec<OsString> = vec![VERB.into(), plan.into(), "--".into(), command.into()];
-        line.extend(args.iter().map(OsString::from));
-        Ok((exe, line))
-    }
-
-    /// Reads what [`Self::command`] wrote.
-    #[must_use]
-    pub fn read(text: &str) -> Option<Self> {
-        #[expect(clippy::disallowed_methods, reason = "our own words, from our own process")]
-        serde_json::from_str(text).ok()
-    }
-
     /// Whether this kernel can enforce it; nothing is given up.
     ///
     /// # Errors
@@ -449,10 +468,7 @@ impl Plan {
     }
 
     /// Gives up what it does not say, and becomes the program. Says what could not be given up.
-    ///
-    /// # Errors
-    /// When it cannot, and has to; or when the program cannot be started.
-    pub fn become_program(
+    fn become_program(
         &self,
         command: &str,
         args: &[OsString],
@@ -616,6 +632,111 @@ impl Plan {
     }
 }
 
+/// With which rights a program is started. It is told to the process that starts it as JSON.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Confinement {
+    /// With the gateway's.
+    None,
+    /// With those of a sandbox.
+    Plan(Box<Plan>),
+}
+
+impl Confinement {
+    /// Of a server with this sandbox.
+    #[must_use]
+    pub fn of(plan: Option<&Plan>) -> Self {
+        plan.map_or(Self::None, |plan| Self::Plan(Box::new(plan.clone())))
+    }
+
+    /// Reads what another process of the gateway has written into the command line.
+    #[must_use]
+    pub fn read(text: &str) -> Option<Self> {
+        #[expect(clippy::disallowed_methods, reason = "our own words, from our own process")]
+        serde_json::from_str(text).ok()
+    }
+
+    /// Takes a session of its own, gives up what is not allowed, and becomes the program. Says what could not be
+    /// given up. The program ends with the process that has started it.
+    ///
+    /// # Errors
+    /// When it cannot, and has to; or when the program cannot be started.
+    pub fn become_program(
+        &self,
+        command: &str,
+        args: &[OsString],
+        complain: impl Fn(&str),
+    ) -> Result<Infallible, SandboxError> {
+        setsid().map_err(SandboxError::Session)?;
+        set_parent_process_death_signal(Some(Signal::KILL)).map_err(SandboxError::Session)?;
+        match self {
+            Self::Plan(plan) => plan.become_program(command, args, complain),
+            Self::None => {
+                let error = Command::new(command).args(args).exec();
+                Err(SandboxError::Start(command.to_owned(), error))
+            }
+        }
+    }
+
+    /// The words behind a verb that start `command` so.
+    fn line(&self, command: &OsStr, args: &[String]) -> io::Result<Vec<OsString>> {
+        let own = serde_json::to_string(self).map_err(io::Error::other)?;
+        let mut line: Vec<OsString> = vec![own.into(), "--".into(), command.into()];
+        line.extend(args.iter().map(OsString::from));
+        Ok(line)
+    }
+}
+
+/// What starts `command` as a server, with a process that stays with it until none of its processes is left, and ends
+/// them when it ends or this process does. SIGTERM to that process is one to the program, and SIGQUIT ends all.
+///
+/// # Errors
+/// When this program does not know where it is.
+pub fn supervised(plan: Option<&Plan>, command: &str, args: &[String]) -> io::Result<Command> {
+    let mut started = Command::new(own_program()?);
+    started.arg(SUPERVISOR).arg(std::process::id().to_string());
+    started.args(Confinement::of(plan).line(command.as_ref(), args)?);
+    Ok(started)
+}
+
+/// What starts `command` with the gateway's rights and without its terminal, in a process group of its own.
+///
+/// # Errors
+/// When this program does not know where it is.
+pub fn detached(command: &Path, args: &[String]) -> io::Result<Command> {
+    if !IS_GATEWAY.load(Ordering::Relaxed) {
+        // Another program that uses this library has no such verb.
+        let mut started = Command::new(command);
+        started.args(args).process_group(0);
+        return Ok(started);
+    }
+    let mut started = Command::new(own_program()?);
+    started.arg(VERB).args(Confinement::None.line(command.as_os_str(), args)?);
+    Ok(started)
+}
+
+/// Does what [`SUPERVISOR`] asks for, with the words behind it; the exit code of the program.
+///
+/// # Errors
+/// When the program cannot be started, or would not be under control.
+pub fn supervise(mut line: impl Iterator<Item = OsString>) -> io::Result<u8> {
+    let gateway = line.next().and_then(|id| id.to_str()?.parse().ok()).and_then(Pid::from_raw);
+    let gateway = gateway.ok_or(io::ErrorKind::InvalidInput)?;
+    let mut program = Command::new(own_program()?);
+    program.arg(VERB).args(line);
+    supervisor::supervise(gateway, program)
+}
+
+/// The program that runs, also where its file has been replaced since.
+fn own_program() -> io::Result<PathBuf> {
+    let own = Path::new("/proc/self/exe");
+    if own.exists() { Ok(own.to_owned()) } else { std::env::current_exe() }
+}
+
+/// Whether a program with [`Files::Any`] may change `path` only if it is listed: it is of the system, or a device.
+pub(crate) fn is_listed_apart(path: &Path) -> bool {
+    is_of_the_system(path) || path.starts_with("/dev")
+}
+
 /// Opens `path` itself, if it is there: it may have become a link since it was looked at.
 fn allow(
     ruleset: RulesetCreated,
@@ -723,6 +844,7 @@ fn filter(plan: &Plan) -> Result<BpfProgram, SandboxError> {
         rules.insert(libc::SYS_clone, flags.collect::<Result<_, _>>().map_err(failed)?);
     }
     rules.extend(sockets(&plan.network).map_err(failed)?);
+    rules.insert(libc::SYS_ioctl, typing().map_err(failed)?);
     rules.extend(on_others().map_err(failed)?);
     if plan.required && plan.rest == Files::Listed {
         rules.extend(BY_PATH.iter().chain(&BY_PATH_OF_OLD).map(|call| (*call, Vec::new())));
@@ -743,8 +865,17 @@ fn sockets(network: &Network) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Backend
     let none_of = |argument: u8, values: &[libc::c_int]| -> Result<Vec<_>, BackendError> {
         values.iter().map(|value| is(argument, SeccompCmpOp::Ne, *value)).collect()
     };
-    let families: &[_] = if *network == Network::None { &[libc::AF_UNIX] } else { &FAMILIES };
-    let mut refused: Vec<Vec<SeccompCondition>> = vec![none_of(0, families)?];
+    if *network == Network::None {
+        // Landlock does not govern connections to sockets that have a path. Of a pair that is no stream, an end can be
+        // connected anew, and sends to every path.
+        let mut pairs = vec![SeccompRule::new(vec![is(0, SeccompCmpOp::Ne, libc::AF_UNIX)?])?];
+        for kind in (0..=0xf).filter(|kind| !PAIRS.contains(kind)) {
+            let kind = is(1, SeccompCmpOp::MaskedEq(TYPE_BITS), kind)?;
+            pairs.push(SeccompRule::new(vec![kind])?);
+        }
+        return Ok([(libc::SYS_socket, Vec::new()), (libc::SYS_socketpair, pairs)].into());
+    }
+    let mut refused: Vec<Vec<SeccompCondition>> = vec![none_of(0, &FAMILIES)?];
     refused.push(vec![
         is(0, SeccompCmpOp::Eq, libc::AF_NETLINK)?,
         is(2, SeccompCmpOp::Ne, libc::NETLINK_ROUTE)?,
@@ -774,6 +905,15 @@ fn sockets(network: &Network) -> Result<BTreeMap<i64, Vec<SeccompRule>>, Backend
     let others = SeccompRule::new(vec![is(0, SeccompCmpOp::Ne, libc::AF_UNIX)?])?;
     rules.insert(libc::SYS_socketpair, vec![others]);
     Ok(rules)
+}
+
+/// What is refused of `ioctl`: [`TYPING`].
+fn typing() -> Result<Vec<SeccompRule>, BackendError> {
+    let typed = |request: u64| {
+        let equal = SeccompCmpOp::Eq;
+        SeccompRule::new(vec![SeccompCondition::new(1, SeccompCmpArgLen::Dword, equal, request)?])
+    };
+    TYPING.into_iter().map(typed).collect()
 }
 
 /// What is refused of [`BY_PROCESS`], [`BY_KIND`] and `prlimit64`: a change of a process other than the caller.
@@ -975,18 +1115,39 @@ mod tests {
                         let said = raised(program, libc::SYS_socket, asked);
                         assert_eq!(said, expected, "{asked:?}");
                     }
+                    assert_eq!(raised(&none, libc::SYS_socket, asked), refused, "{asked:?}");
                     let expected = if files { allowed } else { refused };
-                    assert_eq!(raised(&none, libc::SYS_socket, asked), expected, "{asked:?}");
-                    for program in [&none, &ports, &any, &usual] {
+                    for program in [&ports, &any, &usual] {
                         let said = raised(program, libc::SYS_socketpair, asked);
                         assert_eq!(said, expected, "a pair of {asked:?}");
                     }
+                    // An end of another pair could be connected to a path.
+                    let stays = [libc::SOCK_STREAM, libc::SOCK_SEQPACKET].contains(&kind);
+                    let expected = if files && stays { allowed } else { refused };
+                    let said = raised(&none, libc::SYS_socketpair, asked);
+                    assert_eq!(said, expected, "a pair of {asked:?}");
                 }
             }
         }
         for protocol in 1..32 {
             let asked = [libc::AF_NETLINK, libc::SOCK_RAW, protocol];
             assert_eq!(raised(&usual, libc::SYS_socket, asked), refused, "{protocol}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_typed_into_a_terminal() {
+        let (refused, allowed) = (0x0005_0001, 0x7fff_0000);
+        for plan in [plan(Files::Listed, Network::None), Plan::usual()] {
+            let asked = |request: u64| answer_to(&plan, libc::SYS_ioctl, [0, request, 0]);
+            // TIOCSTI and TIOCLINUX; the kernel does not look at the upper half.
+            for request in [0x5412, 0x541c, 0x1_0000_5412, 0xffff_ffff_0000_541c] {
+                assert_eq!(asked(request), refused, "{request:#x}");
+            }
+            // TCGETS, TIOCGWINSZ, FIONREAD and FIOCLEX.
+            for request in [0x5401, 0x5413, 0x541b, 0x5451] {
+                assert_eq!(asked(request), allowed, "{request:#x}");
+            }
         }
     }
 

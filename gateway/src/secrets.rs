@@ -7,8 +7,7 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, Read as _};
-use std::os::unix::process::CommandExt as _;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::process::{Child, ChildStdout, Stdio};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread;
@@ -25,6 +24,7 @@ use crate::clock::Clock;
 use crate::file::{self, Aside, Watch};
 use crate::metrics::Metrics;
 use crate::report::Chain;
+use crate::sandbox;
 use crate::secret::Secret;
 use crate::settings::{SECRET, SecretCommand, SecretRef};
 use crate::sha256::sha256;
@@ -369,16 +369,14 @@ fn run(command: &SecretCommand, clock: &dyn Clock) -> io::Result<String> {
     command.may_run()?;
     let end = clock.instant() + command.timeout;
     let inherited = INHERITED.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
-    let mut child = Command::new(&command.program)
-        .args(&command.args)
+    // Without the gateway's terminal, and in a group of its own: what the program starts is stopped with it.
+    let mut child = sandbox::detached(&command.program, &command.args)?
         .env_clear()
         .envs(inherited)
         .current_dir(SecretCommand::FOLDER)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
-        // A group of its own: what the program starts is stopped with it.
-        .process_group(0)
         .spawn()?;
     let out = output(&mut child, end, clock)
         .and_then(|out| ended_well(&child, end, clock).map(|()| out))
@@ -450,7 +448,8 @@ fn late() -> io::Error {
 /// Ends a program that was not reaped, and what it has started.
 fn stop(child: &mut Child) {
     if let Err(error) = kill_process_group(Pid::from_child(child), Signal::KILL) {
-        tracing::debug!(%error, "a program for a secret could not be stopped");
+        tracing::debug!(%error, "a program for a secret has no process group yet");
+        drop(child.kill());
     }
     drop(child.wait());
 }

@@ -32,6 +32,8 @@ pub struct Tasks {
     /// It will stop soon.
     waning: Arc<AtomicBool>,
     halting: CancellationToken,
+    /// The programs behind the gateway are to end, whatever they are used for.
+    dismissed: CancellationToken,
     halted: CancellationToken,
     /// The threads that compute beside those that serve.
     offload: Arc<Offload>,
@@ -64,7 +66,23 @@ impl Tasks {
     #[must_use]
     pub fn generation(&self) -> Self {
         let (stopping, halting) = (self.stopping.child_token(), self.halting.child_token());
-        Self { stopping, halting, ..self.clone() }
+        Self { stopping, halting, dismissed: CancellationToken::new(), ..self.clone() }
+    }
+
+    /// The programs behind this configuration are to end, also those that are in use; no other is started.
+    pub fn dismiss(&self) {
+        self.dismissed.cancel();
+    }
+
+    /// Whether no program is to be started here.
+    #[must_use]
+    pub fn is_dismissed(&self) -> bool {
+        self.dismissed.is_cancelled()
+    }
+
+    /// Resolves when programs are to end, also those that are in use.
+    pub async fn dismissed(&self) {
+        self.dismissed.cancelled().await;
     }
 
     /// Another configuration takes over: what would never end by itself is to end.

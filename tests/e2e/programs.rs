@@ -6,7 +6,7 @@ use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
 use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::thread;
 
@@ -444,6 +444,148 @@ fn a_program_that_never_answers_is_given_up_in_time_and_it_is_said_what_is_waite
         eventually("the program has ended", || (!lives(started.trim())).then_some(()));
         fs::remove_file(&pid).unwrap();
     }
+}
+
+/// The number that a process has written into `file`, which is taken away.
+fn told(file: &Path) -> String {
+    let pid = eventually("a process runs", || fs::read_to_string(file).ok());
+    fs::remove_file(file).unwrap();
+    pid
+}
+
+fn ends(pid: &str, what: &str) {
+    eventually(&format!("{what}: the process has ended"), || (!lives(pid)).then_some(()));
+}
+
+/// A server that starts a process that has left its session and its parent, and the file with the number of that.
+fn leaving(folder: &Folder, sandbox: &str) -> (Config, PathBuf) {
+    let work = folder.path().join("work");
+    fs::create_dir_all(&work).unwrap();
+    let pid = work.join("pid");
+    let script = root().join("tests/sdk/remaining.py");
+    let script = format!("python3 '{}' '{}'; CANARY", script.display(), pid.display());
+    (program(&script, sandbox), pid)
+}
+
+#[test]
+fn what_a_program_has_started_ends_with_the_gateway_also_in_another_session() {
+    for era in ERAS {
+        for sandbox in ["", ", sandbox: {mode: required}", ", sandbox: {mode: off}"] {
+            for kill in ["-TERM", "-KILL"] {
+                let folder = Folder::new();
+                let (config, pid) = leaving(&folder, sandbox);
+                let mut gateway = config.start();
+                let answer = gateway.client(era, ANA).call("echo", &json!({ "text": "x" })).json();
+                assert_eq!(answer["result"]["content"][0]["text"], "x", "{answer}");
+                let pid = told(&pid);
+                assert!(lives(&pid), "a process of a program that runs is left alone");
+                let id = gateway.id().to_string();
+                assert!(Command::new("kill").args([kill, &id]).status().unwrap().success());
+                ends(&pid, &format!("{sandbox} {kill}"));
+                gateway.kill();
+            }
+        }
+    }
+}
+
+#[test]
+fn what_a_program_has_started_ends_with_the_program() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let (config, pid) = leaving(&folder, "");
+        let gateway = config.start();
+        let client = gateway.client(era, ANA);
+        let answer = client.call("echo", &json!({ "text": "x" })).json();
+        assert_eq!(answer["result"]["content"][0]["text"], "x", "{answer}");
+        let first = told(&pid);
+        // The program is what the process that the gateway has started has started first.
+        let [supervisor] = gateway.children()[..] else { panic!("one process") };
+        let children = format!("/proc/{supervisor}/task/{supervisor}/children");
+        let children = fs::read_to_string(children).unwrap();
+        let main =
+            children.split_whitespace().find(|child| **child != first && lives(child)).unwrap();
+        assert!(Command::new("kill").args(["-KILL", main]).status().unwrap().success());
+        ends(&first, "its program was killed");
+        eventually("a new program", || {
+            let answer = client.call("echo", &json!({ "text": "again" })).json();
+            (answer["result"]["content"][0]["text"] == "again").then_some(())
+        });
+    }
+}
+
+#[test]
+fn no_verb_leaves_behind_what_a_program_has_started_in_another_session() {
+    for sandbox in ["", ", sandbox: {mode: required}"] {
+        let folder = Folder::new();
+        let (config, pid) = leaving(&folder, sandbox);
+        for verb in
+            [&["pin"][..], &["pin", "verify"], &["scan"], &["run", "--dry-run"], &["doctor"]]
+        {
+            let output = config.tried(verb);
+            let said = String::from_utf8_lossy(&output.stderr).into_owned();
+            assert!(pid.exists(), "{verb:?} started no program: {said}");
+            ends(&told(&pid), &format!("{sandbox} {verb:?}"));
+        }
+    }
+}
+
+#[test]
+fn a_program_types_nothing_into_the_terminal_that_a_verb_was_called_at() {
+    let terminal = root().join("tests/pins/terminal.py");
+    let typing = root().join("tests/sdk/typing_in.py");
+    for (sandbox, kept) in
+        [("", true), (", sandbox: {mode: required}", true), (", sandbox: {mode: off}", false)]
+    {
+        let folder = Folder::new();
+        let work = folder.path().join("work");
+        fs::create_dir(&work).unwrap();
+        let told = work.join("told");
+        let script = format!("python3 '{}' '{}'; CANARY", typing.display(), told.display());
+        let config = program(&script, sandbox);
+        let (file, audit) = (folder.path().join("gateway.yaml"), folder.path().join("audit.jsonl"));
+        config.write(&file, &audit);
+        for verb in [&["scan"][..], &["run", "--dry-run"]] {
+            let mut command = Command::new("python3");
+            command.arg(&terminal).arg("[]").arg(binary()).args(verb).arg("-c").arg(&file);
+            let output = command.stdin(Stdio::null()).output().unwrap();
+            let said = String::from_utf8_lossy(&output.stdout).into_owned();
+            let text = fs::read_to_string(&told);
+            let text = text.unwrap_or_else(|_| panic!("{sandbox} {verb:?}: {said}"));
+            fs::remove_file(&told).unwrap();
+            // Without a terminal there is nothing that `/dev/tty` stands for; a sandbox closes it before that.
+            let refused = |line: &str| !line.ends_with("done");
+            let own = text.lines().filter(|line| line.starts_with("/dev/tty"));
+            assert_eq!(own.filter(|line| refused(line)).count(), 1, "{sandbox} {verb:?}: {text}");
+            if kept {
+                // Nor is another terminal of the user opened, among which is the one of the verb.
+                let others = text.lines().filter(|line| line.starts_with("/dev/"));
+                assert!(others.clone().count() > 1 && others.clone().all(refused), "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_program_that_reads_a_secret_has_no_terminal() {
+    let folder = Folder::new();
+    let told = folder.path().join("told");
+    let typing = root().join("tests/sdk/typing_in.py");
+    let script = folder.path().join("secret");
+    let text =
+        format!("#!/bin/sh\npython3 '{}' '{}'\necho value\n", typing.display(), told.display());
+    fs::write(&script, text).unwrap();
+    fs::set_permissions(&script, fs::Permissions::from_mode(0o700)).unwrap();
+    let env = format!(", env: [{{name: KEY, fromCommand: ['{}']}}]", script.display());
+    let config = program("CANARY", &env);
+    let (file, audit) = (folder.path().join("gateway.yaml"), folder.path().join("audit.jsonl"));
+    config.write(&file, &audit);
+    let mut command = Command::new("python3");
+    command.arg(root().join("tests/pins/terminal.py")).arg("[]").arg(binary());
+    let output = command.args(["scan", "-c"]).arg(&file).stdin(Stdio::null()).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout).into_owned();
+    let text = fs::read_to_string(&told).unwrap_or_else(|_| panic!("{said}"));
+    let own: Vec<_> = text.lines().filter(|line| line.starts_with("/dev/tty")).collect();
+    assert_eq!(own, ["/dev/tty open: ENXIO"], "{said}");
 }
 
 /// A user who is not privileged, if this one is.

@@ -5,6 +5,7 @@ use std::fs;
 use std::io::{BufRead as _, BufReader, Read as _, Write as _};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::{UnixDatagram, UnixListener};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
@@ -271,6 +272,103 @@ fn a_program_reads_writes_and_reaches_what_it_may() {
         let any = boxed("mode: required, read: [READ], network: any").start();
         let kept = Tried::of(&any, era);
         assert!(!kept.to("connect", &elsewhere).0 && !kept.to("udp", "").0);
+    }
+}
+
+#[test]
+fn a_program_without_a_network_reaches_no_socket_that_has_a_path() {
+    let folder = Folder::new();
+    let at = |name: &str| folder.path().join(name).display().to_string();
+    let (streams, datagrams) = (at("streams"), at("datagrams"));
+    // Of a helper of the same user, such as a session bus or an agent with keys.
+    let _streams = UnixListener::bind(&streams).unwrap();
+    let _datagrams = UnixDatagram::bind(&datagrams).unwrap();
+    for era in ERAS {
+        for sandbox in ["mode: off", "", "mode: required, read: [READ], ports: [9]"] {
+            let gateway = boxed(sandbox).start();
+            let open = Tried::of(&gateway, era);
+            for (what, arg) in [("path", &streams), ("datagram", &datagrams)] {
+                let (failed, text) = open.to(what, arg);
+                assert!(!failed, "{sandbox}: {what}: {text}");
+            }
+        }
+        for sandbox in [
+            "mode: required, files: listed, read: [READ], network: none",
+            "mode: preferred, network: none",
+        ] {
+            let gateway = boxed(sandbox).start();
+            let kept = Tried::of(&gateway, era);
+            for (what, arg) in [("path", &streams), ("datagram", &datagrams)] {
+                let (failed, text) = kept.to(what, arg);
+                let refused = failed && text.contains("Operation not permitted");
+                assert!(refused, "{sandbox}: {what}: {text}");
+            }
+            // What libraries use to talk to their own threads and processes.
+            for (what, arg) in
+                [("pair", libc::AF_UNIX.to_string()), ("child", "/etc/hosts".to_owned())]
+            {
+                let (failed, text) = kept.to(what, &arg);
+                assert!(!failed, "{sandbox}: {what}: {text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_program_makes_terminals_where_they_are_listed_and_types_into_none() {
+    for era in ERAS {
+        let gateway = boxed("").start();
+        let (failed, text) = Tried::of(&gateway, era).to("terminal", "");
+        assert!(failed && text.contains("PermissionError"), "{text}");
+        let listed = "mode: required, files: any, write: [/dev/pts, /dev/ptmx]";
+        let gateway = boxed(listed).start();
+        let kept = Tried::of(&gateway, era);
+        let (failed, text) = kept.to("terminal", "");
+        assert!(!failed, "{text}");
+        let (failed, text) = kept.to("terminal", "typed into");
+        assert!(failed && text.contains("Operation not permitted"), "{text}");
+    }
+}
+
+/// Writes `config` where `gateway` reads it, and waits until it is in force, as the `count`th change.
+fn changed(gateway: &Gateway, config: &Config, file: &Path, count: usize) {
+    config.write(file, gateway.audit());
+    gateway.hang_up();
+    e2e::eventually("the change is in force", || {
+        let said = gateway.said();
+        (said.matches("another configuration is in force").count() == count).then_some(())
+    });
+}
+
+#[test]
+fn a_program_in_use_ends_when_more_files_are_protected_from_programs() {
+    for era in ERAS {
+        let folder = Folder::new();
+        let at = |name: &str| folder.path().join(name).display().to_string();
+        fs::create_dir(at("work")).unwrap();
+        fs::write(at("key"), "a secret").unwrap();
+        let file = folder.path().join("gateway.yaml");
+        let mut config = boxed("").limits("answerTime: 10m");
+        let gateway = config.start_at(&file);
+        let client = gateway.client(era, ANA);
+        let held = json!({ "name": "try", "arguments": { "what": "hold", "arg": at("work/pid") } });
+        let mut stream = TcpStream::connect(gateway.address).unwrap();
+        stream.write_all(&client.call_bytes(&json!(1), &held)).unwrap();
+        let pid = e2e::eventually("the call", || fs::read_to_string(at("work/pid")).ok());
+        let lives = || Path::new(&format!("/proc/{pid}")).exists();
+        // What protects nothing more lets it go on with the call.
+        config.policy.push_str(
+            "\n- {id: more, effect: allow, principals: ['*'], servers: ['*'], tools: [other]}",
+        );
+        changed(&gateway, &config, &file, 1);
+        assert!(lives() && !gateway.said().contains("programs may do less than before"));
+        // The program runs in a sandbox that does not know of this file, and the call has no end.
+        let env = format!(", env: [{{name: KEY, fromFile: '{}'}}]}}", at("key"));
+        config.servers = format!("{}{env}", config.servers.strip_suffix('}').unwrap());
+        changed(&gateway, &config, &file, 2);
+        e2e::eventually("the program has ended", || (!lives()).then_some(()));
+        let (failed, text) = Tried::of(&gateway, era).to("read", &at("key"));
+        assert!(failed && text.contains("PermissionError"), "{text}");
     }
 }
 
@@ -593,6 +691,10 @@ fn mistakes_in_a_sandbox_are_shown_where_they_are() {
         ("mode: required, network: any, ports: [1]", "it may reach every port already"),
         ("mode: preferred, files: any, read: [/srv]", "it may read every file already"),
         ("mode: preferred, files: any, write: [/srv]", "it may change what is here already"),
+        (
+            "mode: preferred, files: any, write: [/srv, /dev/pts]",
+            "it may change what is here already",
+        ),
         ("mode: required, openFiles: 0", "nothing can be done with none"),
         ("read: []", "`mode` is missing"),
         ("mode: off, network: any", "nothing is enforced without a sandbox"),

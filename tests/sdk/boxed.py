@@ -24,6 +24,16 @@ def rights():
     return "".join(f"{name}:\t{bits:016x}\n" for name, bits in sets.items())
 
 
+def gateway():
+    """The process of the gateway: the parent of the process that has started this one. Where a sandbox closes that, the
+    latter, which is outside as well."""
+    try:
+        with open(f"/proc/{os.getppid()}/stat") as stat:
+            return int(stat.read().rpartition(")")[2].split()[1])
+    except OSError:
+        return os.getppid()
+
+
 def attempt(what, arg):
     if what == "read":
         return open(arg).read()[:20]
@@ -39,6 +49,32 @@ def attempt(what, arg):
         host, port = arg.rsplit(":", 1)
         with socket.create_connection((host, int(port)), 5):
             return "connected"
+    if what == "path":
+        with socket.socket(socket.AF_UNIX) as made:
+            made.connect(arg)
+        return "connected"
+    if what == "datagram":
+        one, _other = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
+        one.sendto(b"through a pair", arg)
+        return "sent"
+    if what == "terminal":
+        # One of its own, which becomes that of its session; held, since a session is ended with its terminal.
+        import fcntl
+        import termios
+        made = os.openpty()
+        TERMINALS.append(made)
+        if arg == "typed into":
+            fcntl.ioctl(made[1], termios.TIOCSCTTY, 0)
+            fcntl.ioctl(made[1], termios.TIOCSTI, b"#")
+        return "a terminal"
+    if what == "hold":
+        # It is never answered; the file says which process does not.
+        with open(f"{arg}.next", "w") as file:
+            file.write(str(os.getpid()))
+        os.rename(f"{arg}.next", arg)
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)
+        while True:
+            signal.pause()
     if what == "udp":
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         return "a socket"
@@ -94,7 +130,7 @@ def attempt(what, arg):
         libc = ctypes.CDLL(None, use_errno=True)
         # The number, and its first argument.
         call, _, first = arg.partition(" ")
-        first = os.getppid() if first == "parent" else first
+        first = gateway() if first == "parent" else first
         if libc.syscall(ctypes.c_long(int(call)), ctypes.c_long(int(first or 0)), 0, 0, 0, 0, 0) == -1:
             raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
         return "called"
@@ -121,22 +157,22 @@ def attempt(what, arg):
             raise OSError(said.returncode, said.stderr[-500:])
         return said.stdout[:100]
     if what == "environ":
-        return open(f"/proc/{os.getppid()}/environ").read()[:20]
+        return open(f"/proc/{gateway()}/environ").read()[:20]
     if what == "signal":
-        os.kill(os.getppid(), signal.SIGHUP)
+        os.kill(gateway(), signal.SIGHUP)
         return "signalled"
     if what == "starve":
         # The parent can open nothing more, soon after it has passed the answer on.
         import resource
         import threading
-        hard = resource.prlimit(os.getppid(), resource.RLIMIT_NOFILE)[1]
-        limits = (os.getppid(), resource.RLIMIT_NOFILE, (8, hard))
+        hard = resource.prlimit(gateway(), resource.RLIMIT_NOFILE)[1]
+        limits = (gateway(), resource.RLIMIT_NOFILE, (8, hard))
         threading.Timer(0.2, resource.prlimit, limits).start()
         return "soon"
     if what in ("parent", "itself"):
         # Sets what is in force already, so that nothing changes where it is not refused.
         import resource
-        process = os.getppid() if what == "parent" else 0
+        process = gateway() if what == "parent" else 0
         if arg == "limit":
             return resource.prlimit(process, resource.RLIMIT_NOFILE, resource.prlimit(process, resource.RLIMIT_NOFILE))
         if arg == "limits":
@@ -185,6 +221,7 @@ def attempt(what, arg):
 if sys.argv[1:] == ["rights"]:
     print(rights(), end="")
     sys.exit()
+TERMINALS = []
 TOOL = {"name": "try", "inputSchema": {"type": "object", "properties": {"what": {"type": "string"}, "arg": {"type": "string"}}}}
 for line in sys.stdin:
     message = json.loads(line)

@@ -16,10 +16,11 @@ const LINKS: usize = 40;
 /// What holds the system: no server has to change it.
 const SYSTEM: [&str; 9] =
     ["/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/etc", "/boot", "/sys"];
-/// Devices, and folders with devices in them, that servers use. Not disks, and not memory.
-const DEVICES: [&str; 15] = [
-    "null", "zero", "full", "random", "urandom", "tty", "ptmx", "pts", "shm", "mqueue", "dri",
-    "snd", "kvm", "fuse", "net",
+/// Devices, and folders with devices in them, that servers use. Not disks, not memory, and no terminals: those of
+/// the user's sessions are in one folder with those that a program makes (`pts`).
+const DEVICES: [&str; 13] = [
+    "null", "zero", "full", "random", "urandom", "ptmx", "shm", "mqueue", "dri", "snd", "kvm",
+    "fuse", "net",
 ];
 /// Where no files of ours are: what is found there is made up by the kernel, such as standard output.
 const NO_FILES: [&str; 2] = ["/dev", "/proc"];
@@ -192,7 +193,7 @@ impl Kept {
 }
 
 /// Whether `folder` is one that holds the system, or in one.
-pub(crate) fn is_of_the_system(folder: &Path) -> bool {
+pub(super) fn is_of_the_system(folder: &Path) -> bool {
     SYSTEM.iter().any(|system| folder.starts_with(system))
 }
 

@@ -343,8 +343,8 @@ impl Compiler<'_> {
                 self.report(&format!("{at}/read/{n}"), message, help);
             }
             for (n, path) in raw.write.iter().enumerate() {
-                // What holds the system is all that it may not change.
-                if !sandbox::is_of_the_system(Path::new(path)) {
+                // What holds the system, and devices, are all that it may not change.
+                if !sandbox::is_listed_apart(Path::new(path)) {
                     let message = "it may change what is here already";
                     self.report(&format!("{at}/write/{n}"), message, help);
                 }

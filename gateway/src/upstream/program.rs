@@ -5,13 +5,13 @@
 
 use std::env;
 use std::ffi::OsString;
-use std::process::Stdio as Pipe;
+use std::process::{ExitStatus, Stdio as Pipe};
 use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
 use policy::name::ServerName;
-use rustix::process::{Pid, Signal, kill_process_group};
+use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
 use tokio::sync::mpsc;
@@ -27,6 +27,7 @@ use super::whois;
 use crate::fair::{Blanks, Fair};
 use crate::intake::{Intake, Received};
 use crate::pinning::Keeper;
+use crate::sandbox;
 use crate::secret::Secret;
 use crate::secrets::LiveSecret;
 use crate::settings::{Limits, Program, UNREADABLE};
@@ -114,34 +115,24 @@ impl Starter {
     ) -> Result<Arc<Channel>, UpstreamError> {
         let secrets = self.secrets().map_err(UpstreamError::World)?;
         let inherited = INHERITED.iter().filter_map(|name| Some((*name, env::var_os(name)?)));
-        let mut command = match &self.program.sandbox {
-            None => {
-                let mut command = Command::new(&self.program.command);
-                command.args(&self.program.args);
-                command
-            }
-            Some(plan) => {
-                let line = plan.command(&self.program.command, &self.program.args);
-                let (exe, line) = line.map_err(UpstreamError::Start)?;
-                let mut command = Command::new(exe);
-                command.args(line);
-                command
-            }
-        };
+        if self.tasks.is_dismissed() {
+            return Err(UpstreamError::Exited);
+        }
+        let Program { command, args, sandbox, .. } = &self.program;
+        let command = sandbox::supervised(sandbox.as_ref(), command, args);
+        let mut command = Command::from(command.map_err(UpstreamError::Start)?);
         command
             .env_clear()
             .envs(inherited)
             .envs(secrets.iter().map(|(name, value)| (name, OsString::from(value.expose()))))
             .stdin(Pipe::piped())
             .stdout(Pipe::piped())
-            .stderr(Pipe::piped())
-            // A group of its own: what the program starts is stopped with it.
-            .process_group(0)
-            .kill_on_drop(true);
+            .stderr(Pipe::piped());
         if let Some(directory) = &self.program.directory {
             command.current_dir(directory);
         }
         let mut child = command.spawn().map_err(UpstreamError::Start)?;
+        let supervisor = Supervisor::of(&child);
         let (Some(stdin), Some(stdout), Some(stderr)) =
             (child.stdin.take(), child.stdout.take(), child.stderr.take())
         else {
@@ -178,7 +169,8 @@ impl Starter {
             Arc::clone(&secrets),
         );
         let watched = (Arc::clone(&channel), Arc::clone(&self.noise));
-        let watch = watch((child, gone), said, watched, self.name.clone(), self.tasks.clone());
+        let child = (child, supervisor, gone);
+        let watch = watch(child, said, watched, self.name.clone(), self.tasks.clone());
         self.tasks.spawn_service(watch);
         Ok(channel)
     }
@@ -334,33 +326,32 @@ async fn complain(
 
 /// Waits until the process ends, or ends it, and lets it be known with `gone`; keeps what it `said` last.
 async fn watch(
-    (mut child, gone): (Child, CancellationToken),
+    (mut child, mut supervisor, gone): (Child, Supervisor, CancellationToken),
     said: impl Future<Output = Vec<String>>,
     (channel, noise): (Arc<Channel>, Arc<Noise>),
     name: ServerName,
     tasks: Tasks,
 ) {
     let waited = async {
-        let group = Group::of(&child);
         let ended = tokio::select! {
             status = child.wait() => status.ok(),
             () = channel.over.cancelled() => None,
             () = tasks.halting() => None,
+            () = tasks.dismissed() => None,
         };
         channel.over.cancel();
         let status = match ended {
             Some(status) => Some(status),
-            None => end(&mut child, &group).await,
+            None => end(&mut child, &supervisor).await,
         };
-        // What it started is ended with it, and holds its error output open no longer.
-        drop(group);
+        supervisor.has_ended();
         gone.cancel();
         status
     };
     let (status, said) = tokio::join!(waited, said);
     let ended = status.map(|status| status.to_string());
     // One that ends by itself and well has nothing to explain, nor has one that was made to end.
-    if status.is_some_and(|status| status.code().is_some_and(|code| code != 0)) {
+    if status.is_some_and(|status| !status.success()) {
         let last = said.join(" | ");
         tracing::warn!(server = %name, status = ended, last = %last, "program ended with an error");
     } else {
@@ -369,37 +360,47 @@ async fn watch(
     noise.ended(said);
 }
 
-/// Its input is closed by now; then it is asked, then it is made to.
+/// Its input is closed by now; then it is asked, then it is made to. Its status, if it ended by itself.
 ///
 /// SPEC 2026-07-28 basic/transports/stdio#shutdown
-async fn end(child: &mut Child, group: &Group) -> Option<std::process::ExitStatus> {
-    for next in [Signal::TERM, Signal::KILL] {
-        if let Ok(status) = timeout(PATIENCE, child.wait()).await {
-            return status.ok();
-        }
-        group.signal(next);
+async fn end(child: &mut Child, supervisor: &Supervisor) -> Option<ExitStatus> {
+    if let Ok(status) = timeout(PATIENCE, child.wait()).await {
+        return status.ok();
     }
-    child.wait().await.ok()
+    for next in [Signal::TERM, Signal::QUIT] {
+        supervisor.signal(next);
+        if timeout(PATIENCE, child.wait()).await.is_ok() {
+            return None;
+        }
+    }
+    drop(child.wait().await);
+    None
 }
 
-/// The processes of a program. What it started does not outlive it, nor does it outlive the one that
-/// watches it: that one may be given up at any moment, when a command is interrupted.
-struct Group(Option<Pid>);
+/// The process that has started a program and stays with it. No process of the program outlives it, nor does any
+/// outlive the task that watches it: that one may be given up at any moment, when a command is interrupted.
+struct Supervisor(Option<Pid>);
 
-impl Group {
+impl Supervisor {
     fn of(child: &Child) -> Self {
         Self(child.id().and_then(|id| i32::try_from(id).ok()).and_then(Pid::from_raw))
     }
 
+    /// It has ended, and its number may be given to another process.
+    fn has_ended(&mut self) {
+        self.0 = None;
+    }
+
+    /// `SIGTERM` is for the program; `SIGQUIT` ends all of its processes.
     fn signal(&self, signal: Signal) {
-        if let Some(Err(error)) = self.0.map(|group| kill_process_group(group, signal)) {
+        if let Some(Err(error)) = self.0.map(|process| kill_process(process, signal)) {
             tracing::debug!(%error, "the program could not be signalled");
         }
     }
 }
 
-impl Drop for Group {
+impl Drop for Supervisor {
     fn drop(&mut self) {
-        self.signal(Signal::KILL);
+        self.signal(Signal::QUIT);
     }
 }

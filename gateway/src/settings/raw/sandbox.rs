@@ -18,10 +18,11 @@ pub(in crate::settings) struct RawSandbox {
     /// an interpreter outside `/usr`, its own code.
     #[serde(default)]
     pub(in crate::settings) read: Vec<String>,
-    /// Files and folders that it may read and write.
+    /// Files and folders that it may read and write. Beside `files: any`: folders of the system, and devices, such as
+    /// `/dev/pts` for a program that makes terminals.
     #[serde(default)]
     pub(in crate::settings) write: Vec<String>,
-    /// What it may reach. Default `none` where `ports` is given, else `any`, as without a `sandbox`.
+    /// What it may reach, Unix sockets included. Default `none` where `ports` is given, else `any`, as without a `sandbox`.
     pub(in crate::settings) network: Option<RawReachable>,
     /// Ports that it may connect to by TCP, wherever they are, so that it has no other way out but looking up
     /// names.
@@ -63,7 +64,7 @@ pub(in crate::settings) enum RawFiles {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub(in crate::settings) enum RawReachable {
-    /// Sockets of files alone, and `ports`.
+    /// No socket but pairs that are connected to each other; with `ports`, these and Unix sockets.
     None,
     /// Everything.
     Any,
