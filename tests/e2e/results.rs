@@ -890,6 +890,90 @@ fn what_is_labelled_is_withheld_also_where_nobody_can_read_it() {
 }
 
 #[test]
+fn what_is_labelled_is_withheld_in_base64_wherever_it_stands() {
+    let inner = json!({ "name": "Ana", "ssn": "847-55-0192" }).to_string();
+    let code = STANDARD.encode(&inner);
+    let wide: Vec<u8> = inner.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let wide = STANDARD.encode([b"\xff\xfe".to_vec(), wide].concat());
+    // The number, as it stands in the one and in the other.
+    let (piece, wide_piece) = ("ODQ3LTU1LTAx", &wide[72..88]);
+    assert!(code.contains(piece));
+    let lines: Vec<&str> =
+        code.as_bytes().chunks(20).map(|line| std::str::from_utf8(line).unwrap()).collect();
+    let resource = |member: &str, text: &str| {
+        let resource = json!({ "uri": "file:///a", "mimeType": "text/plain", member: text });
+        json!({ "resultType": "complete", "content": [{ "type": "resource", "resource": resource }] })
+    };
+    let results = [
+        texts(&[&code]),
+        texts(&[&format!("The result: {code} is all.")]),
+        texts(&[&format!("data:application/json;base64,{code}")]),
+        texts(&[&code.replace('+', "-").replace('/', "_").replace('=', "")]),
+        texts(&[&lines.join("\r\n")]),
+        texts(&[&format!("It is:\n  {}", lines.join("\n  "))]),
+        texts(&[&json!({ "data": code }).to_string()]),
+        texts(&[&STANDARD.encode(&code)]),
+        resource("text", &code),
+        resource("blob", &STANDARD.encode(&code)),
+        resource("blob", &wide),
+        json!({ "resultType": "complete", "content": [], "structuredContent": { "name": code } }),
+        json!({ "resultType": "complete", "content": [], "_meta": { "example.com/a": code } }),
+    ];
+    let policy = "content: [{servers: [up], results: {identifiers: 'off', contacts: 'off'}, \
+        fields: [{label: pii, principals: ['group:ops']}]}]";
+    let twice = STANDARD.encode(&code);
+    let shows = |body: &str| {
+        let plain = body.replace("\\r", "").replace("\\n", "").replace(' ', "");
+        plain.contains(piece) || plain.contains(wide_piece) || plain.contains(&twice[40..50])
+    };
+    for era in ERAS {
+        for result in &results {
+            let gateway = saying(era, json!({ "result": result }), policy);
+            let shown = gateway.client(era, ANA).call("person", &json!({}));
+            assert!(!shows(&shown.body), "{result}: {}", shown.body);
+            let found = gateway.last()["found"].to_string();
+            assert!(found.contains("sensitive-fields"), "{result}: {found}");
+            let shown = gateway.client(era, BOB).call("person", &json!({}));
+            assert!(shows(&shown.body), "{result}: {}", shown.body);
+        }
+        // Other texts in base64 are as they were.
+        let other = STANDARD.encode(json!({ "name": "Ana", "of": "847-55-0192" }).to_string());
+        let gateway = saying(era, json!({ "result": texts(&[&other]) }), policy);
+        let shown = gateway.client(era, ANA).call("person", &json!({})).json();
+        assert_eq!(shown["result"]["content"][0]["text"], other);
+    }
+}
+
+#[test]
+fn progress_in_base64_is_without_what_is_labelled() {
+    use std::io::Write as _;
+    let code = STANDARD.encode(json!({ "name": "Ana", "ssn": "847-55-0192" }).to_string());
+    let mut person = tool("person");
+    person["outputSchema"] = json!({ "type": "object", "properties": {
+        "ssn": { "type": "string", "x-sensitive": "pii" } } });
+    let policy = "content: [{servers: [up], fields: [{label: pii, principals: ['group:ops']}]}]";
+    for era in ERAS {
+        let (code, offers) = (code.clone(), json!([person]));
+        let server = Server::with(era, offers, move |call, stream| {
+            let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
+                "progressToken": call.body["params"]["_meta"]["progressToken"], "progress": 1, "message": code } });
+            let result = json!({ "resultType": "complete", "content": [] });
+            let done = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+            let events = format!("data: {progress}\n\ndata: {done}\n\n");
+            stream.write_all(&answer("200 OK", "text/event-stream", &events)).is_ok()
+        });
+        let gateway = start(&server, policy);
+        let params = json!({ "name": "person", "_meta": { "progressToken": "t" } });
+        for (who, shown) in [(ANA, false), (BOB, true)] {
+            let bytes = gateway.client(era, who).call_bytes(&json!(7), &params);
+            let said = e2e::client::raw(gateway.address, &bytes);
+            assert!(said.body.contains("notifications/progress"), "{}", said.body);
+            assert_eq!(said.body.contains("ODQ3LTU1LTAx"), shown, "{}", said.body);
+        }
+    }
+}
+
+#[test]
 fn questions_and_results_of_tasks_are_held_to_the_labels_of_their_tool() {
     let ssn = "847-55-0192";
     let policy = "content: [{servers: [up], results: {identifiers: 'off', contacts: 'off'}}]";

@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::{Concealed, Labels, Part, without};
 use crate::json::{Bounds, Document};
+use crate::work::Budget;
 
 fn document(json: &Value) -> Document {
     Document::parse(json.to_string().into(), &Bounds::MESSAGE).unwrap()
@@ -19,7 +20,8 @@ fn paths(labels: &Labels, may: impl Fn(&str) -> bool) -> Vec<String> {
 fn shown(labels: &Labels, part: Part, said: &Value) -> Option<String> {
     let document = document(said);
     let concealed = Concealed::of([labels], |_| false);
-    let cut = without(document.root(), part, &concealed, &|_| "#".to_owned())?;
+    let cut =
+        without(document.root(), part, &concealed, &|_| "#".to_owned(), &Budget::unlimited())?;
     Some(String::from_utf8(cut.text).unwrap())
 }
 
@@ -84,7 +86,9 @@ fn values_are_replaced_where_they_stand_and_in_json() {
     });
     let result = document(&result);
     let concealed = Concealed::of([&labels], |_| false);
-    let cut = without(result.root(), Part::Result, &concealed, &|_| "#".to_owned()).unwrap();
+    let cut =
+        without(result.root(), Part::Result, &concealed, &|_| "#".to_owned(), &Budget::unlimited())
+            .unwrap();
     let text = String::from_utf8(cut.text).unwrap();
     assert_eq!(
         text,
@@ -93,7 +97,10 @@ fn values_are_replaced_where_they_stand_and_in_json() {
     assert_eq!(cut.values.into_iter().collect::<Vec<_>>(), ["123-45"]);
     assert_eq!(cut.findings.len(), 4);
     let open = Concealed::of([&labels], |_| true);
-    assert!(without(result.root(), Part::Result, &open, &|_| String::new()).is_none());
+    assert!(
+        without(result.root(), Part::Result, &open, &|_| String::new(), &Budget::unlimited())
+            .is_none()
+    );
 }
 
 #[test]
