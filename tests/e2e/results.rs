@@ -512,6 +512,21 @@ fn written(value: &str) -> Vec<String> {
     ]
 }
 
+/// Arguments with pieces of a value of five characters each, none of which is the value.
+fn in_pieces(value: &str) -> [Value; 4] {
+    let pieces: Vec<&str> =
+        value.as_bytes().chunks(5).map(|piece| std::str::from_utf8(piece).unwrap()).collect();
+    // Names of members are read in the order in which they are written.
+    let names: serde_json::Map<_, _> =
+        pieces.iter().enumerate().map(|(n, piece)| (format!("{n:02}"), json!(piece))).collect();
+    let mixed: Vec<Value> = pieces
+        .chunks(2)
+        .map(|two| json!({ two[0]: two.get(1).copied().unwrap_or_default() }))
+        .collect();
+    let items: Vec<Value> = pieces.iter().map(|piece| json!({ *piece: true })).collect();
+    [json!({ "x": pieces }), Value::Object(names), json!({ "x": mixed }), json!({ "x": items })]
+}
+
 #[test]
 fn what_one_server_gave_is_not_carried_to_another_in_any_encoding_or_place() {
     let iban = "DE89370400440532013000";
@@ -540,6 +555,14 @@ fn what_one_server_gave_is_not_carried_to_another_in_any_encoding_or_place() {
             assert!(record["findings"].to_string().contains("carried-data"), "{sent}: {record}");
             let named = client.call("web__work", &json!({ &*sent: 1 })).json();
             assert_eq!(named["result"]["isError"], true, "{era:?} the name {sent}: {named}");
+        }
+        for value in values {
+            for arguments in in_pieces(value) {
+                let answer = client.call("web__work", &arguments).json();
+                assert_eq!(answer["result"]["isError"], true, "{era:?} {arguments}: {answer}");
+                let record = gateway.last();
+                assert!(record["findings"].to_string().contains("carried-data"), "{record}");
+            }
         }
         assert_eq!(other.tool_calls().len(), before, "{era:?}");
         // The control for the test itself: what nobody showed is sent, and others send what is theirs.
