@@ -435,7 +435,8 @@ impl<'t> Cut<'t> {
             |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && !OPENS.contains(&byte));
         match text {
             Some(text) if text.len() <= LONGEST_WORD && is_word(&text) => {
-                match self.encoded(&text, at) {
+                // With a label of everything a word of the protocol still stays.
+                match if self.trees.whole { None } else { self.encoded(&text, at) } {
                     Some(shown) => write_string(out, &shown),
                     None => raw(out, member),
                 }
