@@ -66,6 +66,10 @@ const EXPONENT: u32 = 64;
 /// Longest place that is told, in bytes.
 const PLACE: usize = 512;
 
+/// So much of the beginning and of the end of a long string is looked at together with what stands beside it, in
+/// bytes: more than the longest key has.
+const EDGE: usize = 4096;
+
 /// Fewest bytes in a row that are looked at as text in what is no text.
 const RUN: usize = 8;
 
@@ -340,7 +344,18 @@ impl Pieces {
         }
     }
 
+    /// Adds one. Of a long one only both ends count: no value has all of it and more.
     fn piece(&mut self, text: &str) {
+        if text.len() > 2 * EDGE {
+            let tail = text.ceil_char_boundary(text.len() - EDGE);
+            self.part(text.get(..text.floor_char_boundary(EDGE)).unwrap_or_default());
+            self.part(text.get(tail..).unwrap_or_default());
+        } else {
+            self.part(text);
+        }
+    }
+
+    fn part(&mut self, text: &str) {
         self.text.push_str(text);
         self.ends.push(self.text.len());
         // What stands between the letters of a value does not matter.

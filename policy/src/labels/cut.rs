@@ -436,7 +436,8 @@ impl<'t> Cut<'t> {
         match text {
             Some(text) if text.len() <= LONGEST_WORD && is_word(&text) => {
                 // With a label of everything a word of the protocol still stays.
-                match if self.trees.whole { None } else { self.encoded(&text, at) } {
+                let shown = (!self.trees.whole).then(|| self.encoded(&text, at)).flatten();
+                match shown {
                     Some(shown) => write_string(out, &shown),
                     None => raw(out, member),
                 }
