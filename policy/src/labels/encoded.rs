@@ -43,10 +43,10 @@ pub(crate) fn without(text: &str, budget: &Budget, reader: &mut dyn Reads) -> Op
             None => {}
         }
     }
-    let by_runs = replaced(text, &runs(text), budget, reader);
-    // What is left may go on over blanks and line ends.
-    let rest = by_runs.as_deref().unwrap_or(text);
-    replaced(rest, &stretches(rest), budget, reader).or(by_runs)
+    // First what goes on over blanks and line ends: one line of it may say what it is, and the next one hold it.
+    let joined = replaced(text, &stretches(text), budget, reader);
+    let rest = joined.as_deref().unwrap_or(text);
+    replaced(rest, &runs(rest), budget, reader).or(joined)
 }
 
 /// A whole value in base64, such as a `blob`, without what is not to be shown of it, in base64 again.
