@@ -263,7 +263,7 @@ impl Reads for Names<'_> {
     }
 
     fn holds(&self, decoded: &str) -> bool {
-        form::gives(decoded, says_so)
+        form::gives_in_bytes(decoded, says_so)
     }
 
     fn withhold(&mut self, encoded: &str) -> String {

@@ -639,7 +639,8 @@ impl Reads for Encoded<'_, '_> {
 
     fn holds(&self, decoded: &str) -> bool {
         // A label of everything leaves nothing of what nobody can read.
-        self.cut.trees.whole || form::gives(decoded, |name| self.cut.trees.names.contains(name))
+        self.cut.trees.whole
+            || form::gives_in_bytes(decoded, |name| self.cut.trees.names.contains(name))
     }
 
     fn withhold(&mut self, encoded: &str) -> String {
