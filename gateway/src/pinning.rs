@@ -780,7 +780,8 @@ impl Keeper {
         let action = actions.max().unwrap_or(Action::Hold);
         let mut what = format!("{} ({} changes)", gravest.as_str(), changes.len());
         for change in changes.iter().take(TOLD) {
-            write!(what, "; {change}").unwrap_or_default();
+            let (risk, at) = (change.risk.as_str(), self.told_name(&change.at));
+            write!(what, "; {risk} at `{at}`: {}", change.what).unwrap_or_default();
         }
         self.tell(place, Unfit::Changed.code(), action, digest, &what);
         match (action, digest) {

@@ -1229,7 +1229,10 @@ fn a_secret_in_the_name_of_what_a_server_offers_is_neither_on_record_nor_in_the_
         let (one, two, three) = (secret("000001"), secret("000002"), secret("000003"));
         let folder = Folder::new();
         let state = State::default();
-        *state.lock().unwrap() = json!({ "tools": [tool("work")] });
+        let mut work = tool("work");
+        work["inputSchema"] =
+            json!({ "type": "object", "properties": { "a": { "type": "string" } } });
+        *state.lock().unwrap() = json!({ "tools": [work] });
         let server = server(era, &state);
         let policy = format!("canaries: [{canary}]\n{OPEN}");
         let config = config(&server).policy(&policy).approved(&lockfile(&folder));
@@ -1238,7 +1241,7 @@ fn a_secret_in_the_name_of_what_a_server_offers_is_neither_on_record_nor_in_the_
         odd["inputSchema"] = json!({ "type": "object", "properties": {
             &three: { "type": "string", "description": orders } } });
         *state.lock().unwrap() = json!({
-            "tools": [tool("work"), odd],
+            "tools": [work, odd],
             "prompts": [{ "name": one }, { "name": format!("x-{canary}") }],
             "resources": [{ "uri": format!("file:///{two}"), "name": "a" },
                 { "uri": "https://ana:hunter2-of-ana@files.example/a", "name": "b" }],
@@ -1251,7 +1254,7 @@ fn a_secret_in_the_name_of_what_a_server_offers_is_neither_on_record_nor_in_the_
         for kind in ["prompt", "resource"] {
             eventually("the record of what is not approved", || {
                 let all = events(&gateway, &format!(", {kind} "));
-                (all.len() == 2 && all.iter().any(|what| what.contains("[REDACTED:"))).then_some(())
+                (all.len() >= 2 && all.iter().any(|what| what.contains("[REDACTED:"))).then_some(())
             });
         }
         let (written, log) = (fs::read_to_string(gateway.audit()).unwrap(), gateway.said());
@@ -1259,6 +1262,16 @@ fn a_secret_in_the_name_of_what_a_server_offers_is_neither_on_record_nor_in_the_
             assert!(!written.contains(value), "{value} in {written}");
             assert!(!log.contains(value), "{value} in {log}");
         }
+        // The same of a member that is added to what was approved.
+        let mut changed = work.clone();
+        changed["inputSchema"]["properties"][&one] = json!({ "type": "string" });
+        *state.lock().unwrap() = json!({ "tools": [changed] });
+        eventually("the record of the change", || {
+            drop(ana.ask("tools/list", json!({})));
+            (!events(&gateway, "definition-changed").is_empty()).then_some(())
+        });
+        let (written, log) = (fs::read_to_string(gateway.audit()).unwrap(), gateway.said());
+        assert!(!written.contains(&one) && !log.contains(&one), "{written}{log}");
         // Other names are told whole.
         assert!(
             events(&gateway, "\"odd\"").iter().any(|what| what.contains(", tool ")),
