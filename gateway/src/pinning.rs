@@ -14,6 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
 use policy::constraint::Missed;
+use policy::content::without_values;
 use policy::decision::Mode;
 use policy::drift::{self, Drift, Risk};
 use policy::inspect::{Detector, Finding};
@@ -29,6 +30,7 @@ use tokio::time::Instant;
 
 use crate::audit::Journal;
 use crate::file::{Aside, Stalled, Turn, Watch};
+use crate::masking;
 use crate::metrics::{Metrics, Pinned};
 use crate::protocol::Era;
 use crate::report::Chain;
@@ -389,9 +391,11 @@ impl Keeper {
         }
         let can_accept = finding.unacceptable().is_none() && self.settings.verbs == Verbs::CanRead;
         let accept = can_accept.then(|| {
-            acceptance(server.as_str(), &format!("{}/{name}", kind.list()), finding.detector)
+            let thing = format!("{}/{}", kind.list(), self.told_name(name));
+            acceptance(server.as_str(), &thing, finding.detector)
         });
-        let (kind, name) = (kind.as_str(), ascii(name));
+        let finding = &Finding { at: self.told_name(&finding.at), ..finding.clone() };
+        let (kind, name) = (kind.as_str(), ascii(&self.told_name(name)));
         tracing::warn!(%server, kind, %name, %finding, accept, "one is withheld");
         // What is built in is made to be withheld.
         if !server.is_reserved() {
@@ -430,6 +434,12 @@ impl Keeper {
         let file = self.settings.file.display().to_string();
         tracing::info!(%file, sha256 = %digest, "the lockfile was read");
         self.record("pins", &format!("lockfile sha256:{digest}"));
+    }
+
+    /// A name, or a place in a definition, as it may stand in the log and on record: a server can write a secret
+    /// or a canary into either.
+    fn told_name(&self, name: &str) -> String {
+        masking::uris(&without_values(name, Some(self.policy.contents()))).into_owned()
     }
 
     fn record(&self, event: &str, what: &str) {
@@ -608,8 +618,8 @@ impl Keeper {
                 let what = format!(
                     "server `{server}`, {} {}: shadowing; {}",
                     kind.as_str(),
-                    ascii(name),
-                    ascii(&conflict.to_string()).trim_matches('"')
+                    ascii(&self.told_name(name)),
+                    ascii(&self.told_name(&conflict.to_string())).trim_matches('"')
                 );
                 if held.shadows.len() < LIKENESSES && held.shadows.insert(what.clone()) {
                     tracing::warn!("{what}");
@@ -739,7 +749,7 @@ impl Keeper {
                 let mut what = Unfit::NotApproved.note().to_owned();
                 let locked = held.pins.lock.servers.get(server);
                 if let Some(former) = locked.and_then(|l| drift::former_name(l, catalog, offer)) {
-                    let former = ascii(former);
+                    let former = ascii(&self.told_name(former));
                     write!(what, "; it seems to be {former} under another name")
                         .unwrap_or_default();
                 }
@@ -770,7 +780,8 @@ impl Keeper {
         let action = actions.max().unwrap_or(Action::Hold);
         let mut what = format!("{} ({} changes)", gravest.as_str(), changes.len());
         for change in changes.iter().take(TOLD) {
-            write!(what, "; {change}").unwrap_or_default();
+            let (risk, at) = (change.risk.as_str(), self.told_name(&change.at));
+            write!(what, "; {risk} at `{at}`: {}", change.what).unwrap_or_default();
         }
         self.tell(place, Unfit::Changed.code(), action, digest, &what);
         match (action, digest) {
@@ -931,7 +942,7 @@ impl Keeper {
         let (server, kind, name) = place;
         let of = match kind {
             Kind::Method => "what it says of itself".to_owned(),
-            kind => format!("{} {}", kind.as_str(), ascii(name)),
+            kind => format!("{} {}", kind.as_str(), ascii(&self.told_name(name))),
         };
         let done = match action {
             Action::Accept => "accepted",
@@ -960,7 +971,7 @@ impl Keeper {
         let (server, kind, name) = place;
         let named = match kind {
             Kind::Method => named(server, "server"),
-            kind => named(server, &format!("{}/{name}", kind.list())),
+            kind => named(server, &format!("{}/{}", kind.list(), self.told_name(name))),
         };
         Some(format!(
             "`portcullis pin diff` shows it; if it is right, `portcullis pin` proposes it and `portcullis pin approve {named} \

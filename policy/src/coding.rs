@@ -23,16 +23,19 @@ pub(crate) fn base64(text: &str) -> Option<Vec<u8>> {
     }
 }
 
-/// The text that base64 stands for, if most of it is text: blanks within it do not count.
-pub(crate) fn text(encoded: &str) -> Option<String> {
-    let plain: String = encoded.chars().filter(|c| !c.is_ascii_whitespace()).collect();
-    let bytes = base64(&plain)?;
-    let text = String::from_utf8_lossy(&bytes);
+/// Bytes as text, if most of them are text.
+pub(crate) fn shown(bytes: &[u8]) -> Option<String> {
+    let text = String::from_utf8_lossy(bytes);
+    is_shown(&text).then(|| text.into_owned())
+}
+
+/// Whether nine in ten characters of it are no control characters, and were read at all.
+pub(crate) fn is_shown(text: &str) -> bool {
     let odd = |c: &char| {
         *c == '\u{fffd}' || c.is_control() && !matches!(c, '\n' | '\r' | '\t' | '\u{1b}')
     };
     let (all, odd) = (text.chars().count(), text.chars().filter(odd).count());
-    (odd * 10 <= all).then(|| text.into_owned())
+    odd * 10 <= all
 }
 
 /// The bytes with percent escapes undone (RFC 3986 section 2.1), and how many there were.

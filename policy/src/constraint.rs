@@ -378,7 +378,8 @@ impl Constraint {
             return Err("is too long".into());
         }
         for one in text.split([',', ';']) {
-            let (local, domain) = one.trim().split_once('@').ok_or("is not a plain address")?;
+            let (local, domain) =
+                one.trim_matches(' ').split_once('@').ok_or("is not a plain address")?;
             let plain = |text: &str, more: &[char]| {
                 !text.is_empty()
                     && text.chars().all(|c| c.is_ascii_alphanumeric() || more.contains(&c))
@@ -496,7 +497,40 @@ const fn is_line_end(c: char) -> bool {
 }
 
 /// Files and folders that tell agents, editors and shells what to do.
-const AGENT_FILES: [&str; 69] = [
+const AGENT_FILES: [&str; 102] = [
+    "qwen.md",
+    ".qwen",
+    "crush.md",
+    "crush.json",
+    ".crush.json",
+    ".crush",
+    "warp.md",
+    "iflow.md",
+    ".iflow",
+    ".rules",
+    ".claude-plugin",
+    ".factory",
+    ".kilocode",
+    ".kilocoderules",
+    ".kilocodemodes",
+    ".roorules",
+    ".roomodes",
+    ".rovodev",
+    ".openhands",
+    ".amp",
+    ".zshrc.local",
+    ".direnvrc",
+    ".mise.toml",
+    "mise.toml",
+    ".gdbinit",
+    ".lldbinit",
+    ".emacs",
+    ".emacs.d",
+    ".nvimrc",
+    ".gvimrc",
+    ".dir-locals.el",
+    ".yarnrc",
+    ".yarnrc.yml",
     ".zshenv",
     ".zlogin",
     ".bash_login",
@@ -568,6 +602,34 @@ const AGENT_FILES: [&str; 69] = [
     ".tmux.conf",
 ];
 
+/// The same that have plain names, by the folder that they are in: its name and theirs, in lower case.
+const AGENT_PLACES: [(&str, &str); 24] = [
+    (".config", "fish"),
+    (".config", "autostart"),
+    (".config", "zed"),
+    (".config", "opencode"),
+    (".config", "goose"),
+    (".config", "crush"),
+    (".config", "amp"),
+    (".config", "code"),
+    (".config", "github-copilot"),
+    (".config", "nvim"),
+    (".config", "git"),
+    (".config", "direnv"),
+    (".config", "mise"),
+    (".config", "systemd"),
+    (".config", "environment.d"),
+    (".config", "pip"),
+    (".ssh", "rc"),
+    (".ssh", "config"),
+    (".ssh", "environment"),
+    (".cargo", "config"),
+    (".cargo", "config.toml"),
+    (".pip", "pip.conf"),
+    ("library", "launchagents"),
+    ("zed", "settings.json"),
+];
+
 fn is_agent_config(text: &str) -> bool {
     let Some(text) = decoded(text) else { return true };
     let lower = text.to_lowercase();
@@ -582,9 +644,9 @@ fn is_agent_config(text: &str) -> bool {
     let git = parts.iter().position(|part| part == ".git").unwrap_or(parts.len());
     let behind = parts.get(git..).unwrap_or_default();
     let hooks = behind.iter().any(|part| matches!(part.as_str(), "hooks" | "config"));
-    // Folders of start files that have plain names.
+    // Files and folders that have plain names.
     let is_started = |pair: &[String]| match pair {
-        [config, folder] => *config == ".config" && matches!(&**folder, "fish" | "autostart"),
+        [folder, name] => AGENT_PLACES.contains(&(folder.as_str(), name.as_str())),
         _ => false,
     };
     hooks

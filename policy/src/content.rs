@@ -318,7 +318,7 @@ impl Contents {
         let labelled = values(labelled).ok()?;
         let lens = self.lens(server, Direction::Argument, "", labelled.as_ref(), budget).recorded();
         // Many a secret is one by the name of the member it stands in alone.
-        let named = named::without(value, &|value| lens.mark("named-secret", value));
+        let named = named::without(value, budget, &|value| lens.mark("named-secret", value));
         let named = match named {
             Some(text) => Some(Document::parse(text.into(), &Bounds::ANSWER).ok()?),
             None => None,

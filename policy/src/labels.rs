@@ -6,6 +6,7 @@
 //! labelled member and cannot be read is withheld.
 
 pub(crate) mod form;
+pub(crate) mod encoded;
 mod cut;
 
 use std::borrow::Cow;

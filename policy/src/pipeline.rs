@@ -585,6 +585,9 @@ impl Policy {
         let offer = place.map(Place::offer);
         let listed = if catalog.is_some() { Listed::Known } else { Listed::Unknown };
         if offer.is_none() && matches!(kind, Kind::Tool | Kind::Prompt | Kind::Template) {
+            // What does not exist costs the look into the rules that what is hidden costs: the time would tell
+            // one from the other most of all without it.
+            drop(self.standing(principal, &call.server, kind, &call.name, (None, listed)));
             let (decision, denial) = Self::unknown(kind);
             return Ruling { decision, outcome: Err(denial) };
         }

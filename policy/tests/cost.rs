@@ -108,6 +108,30 @@ fn a_nested_text_costs_in_proportion_to_its_length() {
     assert_eq!(worse(nested), "");
 }
 
+/// The units for each byte that arguments cost which are made of many short pieces.
+fn cost_of_pieces(piece: &str, between: &str, bytes: usize) -> u64 {
+    let (contents, server) = contents();
+    let count = bytes / (piece.len() + between.len() + 8);
+    let arguments: Vec<String> = (0..count).map(|n| format!("{piece}{between}{n:06}\"")).collect();
+    let text = format!("[{}]", arguments.join(","));
+    let length = u64::try_from(text.len()).unwrap();
+    let document = Document::parse(text.into(), &Bounds::ANSWER).unwrap();
+    let budget = Budget::unlimited();
+    let _seen = contents.look(&server, Direction::Argument, "ana", document.root(), &budget);
+    budget.spent() / length
+}
+
+#[test]
+fn many_short_pieces_cost_in_proportion_to_their_number() {
+    for (piece, between) in
+        [("\"4539", ""), ("\"", "1488 0343 "), ("\"Z2hwX2FC", "/"), ("\"a", "\\\\")]
+    {
+        let (few, many) =
+            (cost_of_pieces(piece, between, 16 * 1024), cost_of_pieces(piece, between, 1 << 20));
+        assert!(many <= 4 * few, "{piece}: {few} and {many} units a byte");
+    }
+}
+
 #[test]
 fn ordinary_text_costs_a_fraction_of_what_it_may() {
     let prose =

@@ -151,6 +151,55 @@ fn what_is_a_secret_by_its_name_is_not_recorded() {
     }
 }
 
+#[test]
+fn what_is_a_secret_by_any_name_for_one_is_not_recorded() {
+    let secret = "correct horse battery staple";
+    let code = {
+        use base64::Engine as _;
+        base64::engine::general_purpose::STANDARD.encode(json!({ "password": secret }).to_string())
+    };
+    let sent = json!({
+        "sshKey": secret, "pass": secret, "db_pass": [secret], "pin": 48_151_623, "otp": "48151623",
+        "contrase\u{f1}a": secret, "\u{43f}\u{430}\u{440}\u{43e}\u{43b}\u{44c}": secret,
+        "items": [{ "name": "password", "value": secret }, ["x-api-key", secret]],
+        "code": code, "compass": "north by northwest",
+    });
+    for era in ERAS {
+        let said = Arc::new(Mutex::new(text("a-quiet-word")));
+        let up = server(era, &said);
+        *said.lock().unwrap() = json!({ "resultType": "complete",
+            "content": [{ "type": "text", "text": sent.to_string() }] });
+        let gateway = start(&up, "capture: {arguments: true, results: true, size: 8KiB}");
+        let called = gateway.client(era, ANA).call("work", &sent);
+        assert!(called.json()["result"].is_object(), "{}", called.body);
+        let (intent, exchange) = records(&gateway);
+        for recorded in [&intent["arguments"], &exchange["result"]] {
+            let recorded = recorded.as_str().unwrap();
+            assert!(recorded.contains("north by northwest"), "{recorded}");
+            for value in [secret, "48151623", &code[20..40]] {
+                assert!(!recorded.contains(value), "{value}: {recorded}");
+            }
+        }
+    }
+}
+
+#[test]
+fn what_is_labelled_is_not_recorded_in_base64() {
+    use base64::Engine as _;
+    let code = base64::engine::general_purpose::STANDARD
+        .encode(json!({ "salary": "90210-a-year" }).to_string());
+    for era in ERAS {
+        let said = Arc::new(Mutex::new(text(&code)));
+        let up = server(era, &said);
+        let gateway = start(&up, "capture: {results: true}");
+        let shown = gateway.client(era, ANA).call("work", &json!({}));
+        assert!(shown.body.contains(&code), "{}", shown.body);
+        let (_, exchange) = records(&gateway);
+        let result = exchange["result"].as_str().unwrap();
+        assert!(result.contains("content") && !result.contains(&code[20..]), "{result}");
+    }
+}
+
 #[expect(clippy::disallowed_methods, reason = "what the gateway has written")]
 fn parsed(text: &str) -> Value {
     serde_json::from_str(text).unwrap()

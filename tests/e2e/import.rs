@@ -142,6 +142,33 @@ fn wherever_a_secret_stands_it_is_not_written() {
 }
 
 #[test]
+fn a_secret_as_the_name_of_a_server_is_neither_written_nor_said() {
+    for secret in [
+        "ghp_aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5",
+        "AKIAQYLPMN5HHHFPZAM2",
+        "x4f8a2c9e7b1d5063f2a8c4e",
+    ] {
+        let folder = Folder::new();
+        let text = format!(
+            r#"{{"mcpServers": {{"{secret}": {{"command": "/opt/one", "env": {{"KEY": "{SECRET}"}}}},
+              "server": {{"command": "/opt/two"}}, "@acme/Context7-mcp": {{"command": "/opt/three"}}}}}}"#
+        );
+        let output = imported(&folder, ".mcp.json", &text, &[]);
+        let yaml = valid(&output, &folder);
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        for part in [secret, &secret.to_lowercase(), &secret.to_lowercase().replace('_', "-")] {
+            assert!(!yaml.contains(part) && !said.contains(part), "{yaml}{said}");
+        }
+        let key = secret.to_uppercase();
+        assert!(!yaml.contains(&key) && !said.contains(&key), "{yaml}{said}");
+        assert!(said.contains("because its name could be a secret"), "{said}");
+        assert!(yaml.contains("- name: server\n") && yaml.contains("- name: serverx\n"), "{yaml}");
+        // Others keep theirs.
+        assert!(yaml.contains("- name: acme-context7-mcp\n"), "{yaml}");
+    }
+}
+
+#[test]
 fn a_secret_in_a_name_a_folder_a_command_or_a_list_of_tools_is_not_written() {
     for secret in [
         "ghp_aB3dE5fG7hI9jK1lM3nO5pQ7rS9tU1vW3xY5",

@@ -512,6 +512,21 @@ fn written(value: &str) -> Vec<String> {
     ]
 }
 
+/// Arguments with pieces of a value of five characters each, none of which is the value.
+fn in_pieces(value: &str) -> [Value; 4] {
+    let pieces: Vec<&str> =
+        value.as_bytes().chunks(5).map(|piece| std::str::from_utf8(piece).unwrap()).collect();
+    // Names of members are read in the order in which they are written.
+    let names: serde_json::Map<_, _> =
+        pieces.iter().enumerate().map(|(n, piece)| (format!("{n:02}"), json!(piece))).collect();
+    let mixed: Vec<Value> = pieces
+        .chunks(2)
+        .map(|two| json!({ two[0]: two.get(1).copied().unwrap_or_default() }))
+        .collect();
+    let items: Vec<Value> = pieces.iter().map(|piece| json!({ *piece: true })).collect();
+    [json!({ "x": pieces }), Value::Object(names), json!({ "x": mixed }), json!({ "x": items })]
+}
+
 #[test]
 fn what_one_server_gave_is_not_carried_to_another_in_any_encoding_or_place() {
     let iban = "DE89370400440532013000";
@@ -540,6 +555,14 @@ fn what_one_server_gave_is_not_carried_to_another_in_any_encoding_or_place() {
             assert!(record["findings"].to_string().contains("carried-data"), "{sent}: {record}");
             let named = client.call("web__work", &json!({ &*sent: 1 })).json();
             assert_eq!(named["result"]["isError"], true, "{era:?} the name {sent}: {named}");
+        }
+        for value in values {
+            for arguments in in_pieces(value) {
+                let answer = client.call("web__work", &arguments).json();
+                assert_eq!(answer["result"]["isError"], true, "{era:?} {arguments}: {answer}");
+                let record = gateway.last();
+                assert!(record["findings"].to_string().contains("carried-data"), "{record}");
+            }
         }
         assert_eq!(other.tool_calls().len(), before, "{era:?}");
         // The control for the test itself: what nobody showed is sent, and others send what is theirs.
@@ -885,6 +908,90 @@ fn what_is_labelled_is_withheld_also_where_nobody_can_read_it() {
             let gateway = saying(era, json!({ "result": texts(&[text]) }), policy);
             let shown = gateway.client(era, ANA).call("person", &json!({})).json();
             assert_eq!(shown["result"]["content"][0]["text"], text);
+        }
+    }
+}
+
+#[test]
+fn what_is_labelled_is_withheld_in_base64_wherever_it_stands() {
+    let inner = json!({ "name": "Ana", "ssn": "847-55-0192" }).to_string();
+    let code = STANDARD.encode(&inner);
+    let wide: Vec<u8> = inner.encode_utf16().flat_map(u16::to_le_bytes).collect();
+    let wide = STANDARD.encode([b"\xff\xfe".to_vec(), wide].concat());
+    // The number, as it stands in the one and in the other.
+    let (piece, wide_piece) = ("ODQ3LTU1LTAx", &wide[72..88]);
+    assert!(code.contains(piece));
+    let lines: Vec<&str> =
+        code.as_bytes().chunks(20).map(|line| std::str::from_utf8(line).unwrap()).collect();
+    let resource = |member: &str, text: &str| {
+        let resource = json!({ "uri": "file:///a", "mimeType": "text/plain", member: text });
+        json!({ "resultType": "complete", "content": [{ "type": "resource", "resource": resource }] })
+    };
+    let results = [
+        texts(&[&code]),
+        texts(&[&format!("The result: {code} is all.")]),
+        texts(&[&format!("data:application/json;base64,{code}")]),
+        texts(&[&code.replace('+', "-").replace('/', "_").replace('=', "")]),
+        texts(&[&lines.join("\r\n")]),
+        texts(&[&format!("It is:\n  {}", lines.join("\n  "))]),
+        texts(&[&json!({ "data": code }).to_string()]),
+        texts(&[&STANDARD.encode(&code)]),
+        resource("text", &code),
+        resource("blob", &STANDARD.encode(&code)),
+        resource("blob", &wide),
+        json!({ "resultType": "complete", "content": [], "structuredContent": { "name": code } }),
+        json!({ "resultType": "complete", "content": [], "_meta": { "example.com/a": code } }),
+    ];
+    let policy = "content: [{servers: [up], results: {identifiers: 'off', contacts: 'off'}, \
+        fields: [{label: pii, principals: ['group:ops']}]}]";
+    let twice = STANDARD.encode(&code);
+    let shows = |body: &str| {
+        let plain = body.replace("\\r", "").replace("\\n", "").replace(' ', "");
+        plain.contains(piece) || plain.contains(wide_piece) || plain.contains(&twice[40..50])
+    };
+    for era in ERAS {
+        for result in &results {
+            let gateway = saying(era, json!({ "result": result }), policy);
+            let shown = gateway.client(era, ANA).call("person", &json!({}));
+            assert!(!shows(&shown.body), "{result}: {}", shown.body);
+            let found = gateway.last()["found"].to_string();
+            assert!(found.contains("sensitive-fields"), "{result}: {found}");
+            let shown = gateway.client(era, BOB).call("person", &json!({}));
+            assert!(shows(&shown.body), "{result}: {}", shown.body);
+        }
+        // Other texts in base64 are as they were.
+        let other = STANDARD.encode(json!({ "name": "Ana", "of": "847-55-0192" }).to_string());
+        let gateway = saying(era, json!({ "result": texts(&[&other]) }), policy);
+        let shown = gateway.client(era, ANA).call("person", &json!({})).json();
+        assert_eq!(shown["result"]["content"][0]["text"], other);
+    }
+}
+
+#[test]
+fn progress_in_base64_is_without_what_is_labelled() {
+    use std::io::Write as _;
+    let code = STANDARD.encode(json!({ "name": "Ana", "ssn": "847-55-0192" }).to_string());
+    let mut person = tool("person");
+    person["outputSchema"] = json!({ "type": "object", "properties": {
+        "ssn": { "type": "string", "x-sensitive": "pii" } } });
+    let policy = "content: [{servers: [up], fields: [{label: pii, principals: ['group:ops']}]}]";
+    for era in ERAS {
+        let (code, offers) = (code.clone(), json!([person]));
+        let server = Server::with(era, offers, move |call, stream| {
+            let progress = json!({ "jsonrpc": "2.0", "method": "notifications/progress", "params": {
+                "progressToken": call.body["params"]["_meta"]["progressToken"], "progress": 1, "message": code } });
+            let result = json!({ "resultType": "complete", "content": [] });
+            let done = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+            let events = format!("data: {progress}\n\ndata: {done}\n\n");
+            stream.write_all(&answer("200 OK", "text/event-stream", &events)).is_ok()
+        });
+        let gateway = start(&server, policy);
+        let params = json!({ "name": "person", "_meta": { "progressToken": "t" } });
+        for (who, shown) in [(ANA, false), (BOB, true)] {
+            let bytes = gateway.client(era, who).call_bytes(&json!(7), &params);
+            let said = e2e::client::raw(gateway.address, &bytes);
+            assert!(said.body.contains("notifications/progress"), "{}", said.body);
+            assert_eq!(said.body.contains("ODQ3LTU1LTAx"), shown, "{}", said.body);
         }
     }
 }

@@ -614,6 +614,28 @@ fn a_redirect_is_told_to_the_operator_with_where_it_leads_and_is_not_followed() 
 }
 
 #[test]
+fn a_secret_in_the_path_of_a_redirect_is_not_told() {
+    let secret = "ghp_1234567890abcdefghijABCDEFGHIJ123456";
+    for era in ERAS {
+        let server = moved("302 Found", format!("https://files.example/p/{secret}/mcp"));
+        let gateway = Config::of(&server.url()).start();
+        let client = Client::silent(
+            gateway.address,
+            "/mcp",
+            era,
+            &[("authorization", &format!("Bearer {ANA}"))],
+        );
+        drop(match era {
+            Era::Modern => gateway.client(era, ANA).call("work", &json!({})),
+            Era::Legacy => client.hello(),
+        });
+        let log = gateway.says("a redirect to `https://files.example`, which is not followed");
+        let written = std::fs::read_to_string(gateway.audit()).unwrap();
+        assert!(!log.contains(secret) && !written.contains(secret), "{log}{written}");
+    }
+}
+
+#[test]
 fn a_server_that_was_found_to_be_legacy_is_not_asked_for_its_era_again() {
     let modern = Arc::new(AtomicBool::new(false));
     let is_modern = Arc::clone(&modern);

@@ -21,7 +21,7 @@ use self::secrets::{
     is_plain_around, is_plain_command, is_plain_folder, is_plain_name, is_plain_url, placeholders,
     variable_name, without_placeholders,
 };
-use gateway::egress;
+use gateway::{egress, masking};
 use policy::drift::visible;
 
 use super::{complain, print, say};
@@ -316,7 +316,8 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
     let mut told = Told { file: Imported::of(&file, &root), ..Told::default() };
     let mut servers = BTreeMap::new();
     for (name, server) in listed(&root) {
-        let mut own = clean(&name);
+        let is_shown = !could_be_secret(&name);
+        let mut own = if is_shown { clean(&name) } else { "server".to_owned() };
         while servers.contains_key(&own) {
             own.push('x');
         }
@@ -324,7 +325,8 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
         // What is left out leaves nothing to be set.
         let before = told.variables.clone();
         let accepted = import.accept.iter().any(|one| *one == name || *one == clean);
-        match found((&clean, &name), server, &mut told) {
+        let called = if is_shown { &name } else { &clean };
+        match found((&clean, called), server, &mut told) {
             Ok(Found { like: Some(like), .. }) if !accepted => {
                 told.variables = before;
                 told.notes.push(format!(
@@ -340,7 +342,11 @@ pub(super) fn read(import: &Import) -> Result<String, String> {
                 ));
             }
             Ok(server) => {
-                if own != name {
+                if !is_shown {
+                    told.notes.push(format!(
+                        "a server is called `{own}` here, because its name could be a secret"
+                    ));
+                } else if own != name {
                     told.notes.push(format!("`{}` is called `{own}` here", name.escape_debug()));
                 }
                 remarks(&own, &server, &mut told);
@@ -740,6 +746,17 @@ fn directory(server: &str, path: &str, told: &mut Told) -> String {
     }
     let folder = told.file.folder.join(path.trim_start_matches("./"));
     folder.display().to_string().replace("${", "$${")
+}
+
+/// Whether the name of a server has the form of a secret, or a long part of letters and digits that are no words.
+fn could_be_secret(name: &str) -> bool {
+    const LONG: usize = 20;
+    let is_random = |part: &str| {
+        let has = |is: fn(&u8) -> bool| part.bytes().any(|byte| is(&byte));
+        part.len() >= LONG && has(u8::is_ascii_digit) && has(u8::is_ascii_alphabetic)
+    };
+    let mut parts = name.split(|c: char| !c.is_ascii_alphanumeric());
+    masking::secrets(name) != name || parts.any(is_random) && !is_plain_name(name)
 }
 
 /// A name that a server can have here.

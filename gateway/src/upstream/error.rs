@@ -1,11 +1,13 @@
 //! Why a server did not answer.
 
+use std::borrow::Cow;
 use std::io;
 use std::time::Duration;
 
 use http::header::{LOCATION, WWW_AUTHENTICATE};
 use http::{HeaderMap, StatusCode, Uri};
 use policy::ask::{Reason, Refusal};
+use policy::content::without_values;
 use policy::offer::ReadOnlyHint;
 use policy::scope;
 
@@ -181,8 +183,8 @@ impl UpstreamError {
 }
 
 /// The URL that a redirect of a server at `base` leads to, as an operator may see it: without a name or password, and
-/// without a query, which may hold a secret. Of one that is long, or is not written plainly, the origin alone; `None`
-/// where there is none.
+/// without a query, which may hold a secret. Of one that is long, that is not written plainly, or has a secret in its
+/// path, the origin alone; `None` where there is none or where its name is a secret.
 fn target(location: &str, base: &Uri) -> Option<Box<str>> {
     let to: Uri = location.trim().parse().ok()?;
     let (scheme, authority) = match (to.scheme_str(), to.authority()) {
@@ -194,10 +196,11 @@ fn target(location: &str, base: &Uri) -> Option<Box<str>> {
     let origin = format!("{scheme}://{host}");
     let path = to.path();
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'`');
-    if !is_plain(&origin) || origin.len() > SHOWN {
+    let is_secret = |text: &str| matches!(without_values(text, None), Cow::Owned(_));
+    if !is_plain(&origin) || origin.len() > SHOWN || is_secret(&origin) {
         return None;
     }
-    let whole = is_plain(path) && origin.len() + path.len() <= SHOWN;
+    let whole = is_plain(path) && !is_secret(path) && origin.len() + path.len() <= SHOWN;
     Some(if whole { format!("{origin}{path}") } else { origin }.into())
 }
 
@@ -213,6 +216,12 @@ mod tests {
             ("https://other.example:8443/v2?token=secret", Some("https://other.example:8443/v2")),
             ("https://ana:secret@other.example/", Some("https://other.example/")),
             ("HTTPS://other.example", Some("https://other.example/")),
+            (
+                "https://other.example/p/ghp_1234567890abcdefghijABCDEFGHIJ123456",
+                Some("https://other.example"),
+            ),
+            ("/t/ghp_1234567890abcdefghijABCDEFGHIJ123456/mcp", Some("https://mcp.example")),
+            ("https://ghp_1234567890abcdefghijABCDEFGHIJ123456.example/", None),
             ("file:///etc/passwd", None),
             ("mcp/", None),
             ("", None),

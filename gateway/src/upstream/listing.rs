@@ -349,7 +349,7 @@ impl Pages {
                     let error = crate::report::Chain(&error);
                     let name = definition.get(self.kind.key()).and_then(Value::as_str);
                     let name = name.unwrap_or_default();
-                    let name = masking::uris(&name);
+                    let name = masking::secrets(&name);
                     let name = name.get(..name.floor_char_boundary(128)).unwrap_or_default();
                     let name = name.escape_debug();
                     tracing::warn!(server = %self.server, kind, %name, %error, "one was left out");

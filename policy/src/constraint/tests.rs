@@ -162,6 +162,7 @@ fn an_address_is_of_the_domains_there_are() {
     let to =
         |addresses: &[&str]| check(&email, &serde_json::json!({ "to": addresses }).to_string());
     assert_eq!(to(&["ana@example.com", "bob@de.example.com"]), None);
+    assert_eq!(to(&[" ana@example.com, bob@de.example.com ;eve@example.com"]), None);
     assert!(to(&["ana@example.com", "eve@evil.example"]).unwrap().starts_with("/to/1: "));
     for bad in [
         "a@example.com.evil.example",
@@ -170,6 +171,13 @@ fn an_address_is_of_the_domains_there_are() {
         "<a@example.com>",
         "a",
         "a@example.com\nbcc: e@evil.example",
+        "a@example.com\r\n\r\n",
+        "\r\na@example.com",
+        "a@example.com\n",
+        "a@example.com,\r\nb@example.com",
+        "a@example.com\t",
+        "a@example.com\u{2028}",
+        "a@example.com\u{a0}",
     ] {
         assert!(to(&[bad]).is_some(), "{bad:?}");
     }
@@ -325,14 +333,28 @@ fn files_of_every_common_agent_editor_and_shell_are_known() {
         ".config/fish/config.fish",
         ".config/fish/conf.d/x.fish",
         ".config/autostart/a.desktop",
+        "/home/ana/.config/zed/settings.json",
+        ".config/Zed",
+        "QWEN.md",
+        "/home/ana/.ssh/rc",
+        ".ssh/config",
+        ".cargo/config.toml",
+        "Library/LaunchAgents/a.plist",
         ".mcp.json;x",
         "CLAUDE\u{200b}.md",
     ] {
         assert!(!passes(&config, bad), "{bad}");
     }
-    for good in
-        ["src/main.rs", "docs/opencode.md", ".config/app/settings.json", "fish/a", ".gitignore"]
-    {
+    for good in [
+        "src/main.rs",
+        "docs/opencode.md",
+        ".config/app/settings.json",
+        "fish/a",
+        ".gitignore",
+        "ssh/rc",
+        "src/config.toml",
+        "qwen/a.md",
+    ] {
         assert!(passes(&config, good), "{good}");
     }
 }

@@ -495,8 +495,14 @@ impl Lens<'_> {
         found.into_iter().find(|one| !self.allows(digits, one))
     }
 
+    /// Whether what is sent is searched for what other servers gave, and they gave anything.
+    pub(super) fn seeks(&self) -> bool {
+        let is_on = !self.is_result() && self.of(Class::Carried) != Handling::Off;
+        is_on && self.carried.sought(self.caller).is_some()
+    }
+
     /// Finds in what is sent what another server gave, also where no detector would find it.
-    fn sought(&self, text: &str, found: &mut Vec<Found>) {
+    pub(super) fn sought(&self, text: &str, found: &mut Vec<Found>) {
         if self.is_result() || self.of(Class::Carried) == Handling::Off {
             return;
         }

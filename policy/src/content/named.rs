@@ -1,126 +1,296 @@
 //! Values that are secrets because of the member they stand in, for what is written down: a password
 //! of four words is none by itself.
 
+use std::ops::Range;
+
+use unicode_normalization::UnicodeNormalization as _;
+
 use crate::json::{
     Bounds, Document, Kind, Value, write_items, write_members, write_name, write_string,
 };
+use crate::labels::encoded::{self, Reads};
 use crate::labels::form::{self, Form};
+use crate::work::Budget;
 
-/// What such members are called, compared without case and without what joins words.
-const NAMES: [&str; 11] = [
+/// What such members are called, anywhere in their name: compared without case, without what joins words, and
+/// without marks on letters.
+const NAMES: [&str; 34] = [
     "password",
     "passwd",
     "passphrase",
+    "passcode",
     "pwd",
     "secret",
     "credential",
     "apikey",
     "accesskey",
     "privatekey",
+    "sshkey",
+    "signingkey",
+    "encryptionkey",
+    "dbpass",
+    "userpass",
+    "mypass",
+    "smtppass",
+    "sshpass",
     "token",
     "authorization",
+    "onetimecode",
+    "pincode",
+    "passwort",
+    "kennwort",
+    "contrasena",
+    "contrasinal",
+    "motdepasse",
+    "palavrapasse",
+    "wachtwoord",
+    "losenord",
+    "adgangskode",
+    "salasana",
+    "heslo",
+    "jelszo",
 ];
+/// The same in other scripts, or with letters that are none of ASCII with a mark.
+const OTHERS: [&str; 12] = [
+    "пароль",
+    "ключ",
+    "密码",
+    "密碼",
+    "口令",
+    "密钥",
+    "パスワード",
+    "暗証番号",
+    "비밀번호",
+    "hasło",
+    "şifre",
+    "mật khẩu",
+];
+/// What they are called by a word of its own: longer words begin or end with the same letters.
+const WORDS: [&str; 18] = [
+    "pass", "pin", "pins", "otp", "totp", "mfa", "pw", "key", "keys", "auth", "bearer", "cookie",
+    "cookies", "jwt", "sas", "sig", "cvv", "senha",
+];
+/// Members that name what another member of the same object is the value of.
+const NAMING: [&str; 12] = [
+    "name",
+    "key",
+    "field",
+    "header",
+    "id",
+    "label",
+    "param",
+    "parameter",
+    "property",
+    "variable",
+    "var",
+    "k",
+];
+/// Members that are the value of what another one names.
+const VALUE: [&str; 8] = ["value", "values", "val", "v", "content", "data", "default", "text"];
+/// Longest text that is taken for such a name, in bytes.
+const LONGEST_NAMED: usize = 64;
 /// Longest name that is looked at, in bytes.
 const LONGEST: usize = 256;
-/// How often a text may be JSON within a string of JSON: what goes deeper is replaced.
+/// How often a text may be JSON or base64 within a string of either: what goes deeper is replaced.
 const NESTED: usize = 4;
 
 /// Whether a member of this name holds a secret.
 fn says_so(name: &str) -> bool {
-    let name: String = name
-        .chars()
-        .take(LONGEST)
+    let name: String = name.chars().take(LONGEST).collect();
+    let bare: String = name
+        .nfkd()
         .filter(char::is_ascii_alphanumeric)
         .map(|letter| letter.to_ascii_lowercase())
         .collect();
-    NAMES.iter().any(|known| name.contains(known))
+    if NAMES.iter().any(|known| bare.contains(known)) || has_word(&name) {
+        return true;
+    }
+    if name.is_ascii() {
+        return false;
+    }
+    let lower: String = name.nfkc().flat_map(char::to_lowercase).collect();
+    OTHERS.iter().any(|known| lower.contains(known))
+}
+
+/// Whether one of the words of a name is one of [`WORDS`]: words are joined by signs or begin with a capital.
+fn has_word(name: &str) -> bool {
+    let letters: Vec<char> = name.chars().collect();
+    let is_capital = |at: usize| letters.get(at).is_some_and(|c| c.is_uppercase());
+    let is_small = |at: usize| letters.get(at).is_some_and(|c| c.is_lowercase());
+    let mut word = String::new();
+    let is_known =
+        |word: &str| WORDS.contains(&word.trim_end_matches(|c: char| c.is_ascii_digit()));
+    for (at, letter) in letters.iter().enumerate() {
+        let begins = is_capital(at)
+            && at.checked_sub(1).is_some_and(|before| !is_capital(before) || is_small(at + 1));
+        if begins || !letter.is_alphanumeric() {
+            if is_known(&word) {
+                return true;
+            }
+            word.clear();
+        }
+        if letter.is_alphanumeric() {
+            word.extend(letter.to_lowercase());
+        }
+    }
+    is_known(&word)
+}
+
+/// Whether a text is the name of what holds a secret, and nothing more.
+fn names_one(value: Value<'_>) -> bool {
+    value.as_str().is_some_and(|name| name.len() <= LONGEST_NAMED && says_so(&name))
+}
+
+/// Whether an object has a member that names what its value is, as `{"name": "password", "value": …}` has.
+fn is_named_within(object: Value<'_>) -> bool {
+    object
+        .members()
+        .any(|(name, member)| NAMING.contains(&&*name.to_ascii_lowercase()) && names_one(member))
 }
 
 /// `value` with a mark in place of every text and number in such members; `None` if there are none.
-pub(super) fn without(value: Value<'_>, mark: &dyn Fn(&str) -> String) -> Option<Vec<u8>> {
+/// What cannot be read within the budget is replaced.
+pub(super) fn without(
+    value: Value<'_>,
+    budget: &Budget,
+    mark: &dyn Fn(&str) -> String,
+) -> Option<Vec<u8>> {
     let mut out = Vec::with_capacity(value.raw().len());
-    let mut changes = false;
-    write(&mut out, value, false, NESTED, &mut |text| {
-        changes = true;
-        mark(text)
-    });
-    changes.then_some(out)
+    let mut names = Names { budget, mark, nested: NESTED, changes: 0 };
+    names.write(&mut out, value, false);
+    (names.changes > 0).then_some(out)
 }
 
-/// INVARIANT: the parser bounds the depth, and [`NESTED`] that of texts in texts, so the recursion is
-/// bounded too.
-fn write(
-    out: &mut Vec<u8>,
-    value: Value<'_>,
-    inside: bool,
+/// What is written without such values.
+struct Names<'a> {
+    /// What reading encodings may cost.
+    budget: &'a Budget,
+    mark: &'a dyn Fn(&str) -> String,
+    /// How often a text may still be something within a string.
     nested: usize,
-    mark: &mut dyn FnMut(&str) -> String,
-) {
-    match value.kind() {
-        Kind::Plain | Kind::Escaped if inside => {
-            write_string(out, &mark(&value.as_str().unwrap_or_default()));
-        }
-        Kind::Number if inside => write_string(out, &mark(value.raw())),
-        Kind::Plain | Kind::Escaped => {
-            match text(&value.as_str().unwrap_or_default(), nested, mark) {
+    /// How many values were replaced.
+    changes: usize,
+}
+
+impl Names<'_> {
+    fn replace(&mut self, text: &str) -> String {
+        self.changes += 1;
+        (self.mark)(text)
+    }
+
+    /// INVARIANT: the parser bounds the depth, and [`NESTED`] that of texts in texts, so the recursion is
+    /// bounded too.
+    fn write(&mut self, out: &mut Vec<u8>, value: Value<'_>, inside: bool) {
+        match value.kind() {
+            Kind::Plain | Kind::Escaped if inside => {
+                let shown = self.replace(&value.as_str().unwrap_or_default());
+                write_string(out, &shown);
+            }
+            Kind::Number if inside => {
+                let shown = self.replace(value.raw());
+                write_string(out, &shown);
+            }
+            Kind::Plain | Kind::Escaped => match self.text(&value.as_str().unwrap_or_default()) {
                 Some(shown) => write_string(out, &shown),
                 None => out.extend_from_slice(value.raw().as_bytes()),
+            },
+            Kind::Number | Kind::Boolean | Kind::Null => {
+                out.extend_from_slice(value.raw().as_bytes());
+            }
+            Kind::Array => {
+                // A name and its value.
+                let is_pair =
+                    value.items().count() == 2 && value.items().next().is_some_and(names_one);
+                write_items(out, value.items().enumerate(), |out, (n, item)| {
+                    self.write(out, item, inside || is_pair && n == 1);
+                });
+            }
+            Kind::Object => {
+                let is_named = is_named_within(value);
+                write_members(out, value.members(), |out, (name, member)| {
+                    write_name(out, &name);
+                    let is_value = is_named && VALUE.contains(&&*name.to_ascii_lowercase());
+                    self.write(out, member, inside || is_value || says_so(&name));
+                });
             }
         }
-        Kind::Number | Kind::Boolean | Kind::Null => {
-            out.extend_from_slice(value.raw().as_bytes());
+    }
+
+    /// A text that is JSON, or carries any, without what stands in such members; a mark where it may hold one
+    /// and cannot be read.
+    fn text(&mut self, text: &str) -> Option<String> {
+        let values = match form::of(text) {
+            Form::Plain if form::gives(text, says_so) => return Some(self.replace(text)),
+            Form::Plain => return encoded::without(text, self.budget, self),
+            Form::Json(values) if self.nested > 0 => values,
+            Form::Json(_) | Form::Odd => return Some(self.replace(text)),
+        };
+        let before = self.changes;
+        self.nested -= 1;
+        let shown = self.values_of(text, &values);
+        self.nested += 1;
+        match shown {
+            Some(_) if self.changes == before => None,
+            Some(shown) => Some(shown),
+            None => Some(self.replace(text)),
         }
-        Kind::Array => {
-            write_items(out, value.items(), |out, item| write(out, item, inside, nested, mark));
+    }
+
+    /// A text with these values in it; `None` if one cannot be read.
+    fn values_of(&mut self, text: &str, values: &[Range<usize>]) -> Option<String> {
+        let (mut out, mut done) = (Vec::with_capacity(text.len()), 0);
+        for place in values {
+            let value = text.get(place.clone())?.to_owned();
+            let document = Document::parse(value.into(), &Bounds::ANSWER).ok()?;
+            out.extend_from_slice(text.get(done..place.start)?.as_bytes());
+            self.write(&mut out, document.root(), false);
+            done = place.end;
         }
-        Kind::Object => write_members(out, value.members(), |out, (name, member)| {
-            write_name(out, &name);
-            write(out, member, inside || says_so(&name), nested, mark);
-        }),
+        out.extend_from_slice(text.get(done..)?.as_bytes());
+        String::from_utf8(out).ok()
     }
 }
 
-/// A text that is JSON without what stands in such members; a mark where it may hold one and cannot be
-/// read.
-fn text(text: &str, nested: usize, mark: &mut dyn FnMut(&str) -> String) -> Option<String> {
-    let values = match form::of(text) {
-        Form::Plain => return form::gives(text, says_so).then(|| mark(text)),
-        Form::Json(values) if nested > 0 => values,
-        Form::Json(_) | Form::Odd => return Some(mark(text)),
-    };
-    let (mut out, mut done, mut changes) = (Vec::with_capacity(text.len()), 0, false);
-    for place in values {
-        let value = text.get(place.clone()).unwrap_or_default().to_owned();
-        let Ok(document) = Document::parse(value.into(), &Bounds::ANSWER) else {
-            return Some(mark(text));
-        };
-        out.extend_from_slice(text.get(done..place.start).unwrap_or_default().as_bytes());
-        write(&mut out, document.root(), false, nested - 1, &mut |text| {
-            changes = true;
-            mark(text)
-        });
-        done = place.end;
+impl Reads for Names<'_> {
+    fn read(&mut self, decoded: &str) -> Option<String> {
+        if self.nested == 0 {
+            return Some(self.replace(decoded));
+        }
+        self.nested -= 1;
+        let shown = self.text(decoded);
+        self.nested += 1;
+        shown
     }
-    out.extend_from_slice(text.get(done..).unwrap_or_default().as_bytes());
-    let shown = if changes { String::from_utf8(out).ok() } else { return None };
-    Some(shown.unwrap_or_else(|| mark(text)))
+
+    fn holds(&self, decoded: &str) -> bool {
+        form::gives_in_bytes(decoded, says_so)
+    }
+
+    fn withhold(&mut self, encoded: &str) -> String {
+        self.replace(encoded)
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::{says_so, without};
-    use crate::json::{Bounds, Document};
+    use crate::json::{Bounds, Document, Value};
+    use crate::work::Budget;
+
+    fn shown(value: Value<'_>) -> Option<Vec<u8>> {
+        without(value, &Budget::unlimited(), &|_| "#".to_owned())
+    }
 
     #[test]
     fn what_is_called_a_secret_is_one_whatever_it_says() {
         let text =
             r#"{"a":{"pass\u0077ord":"four words of mine","DB-Token":["x",7,true]},"note":"y"}"#;
         let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
-        let out = without(document.root(), &|_| "#".to_owned()).unwrap();
+        let out = shown(document.root()).unwrap();
         let expected = r##"{"a":{"password":"#","DB-Token":["#","#",true]},"note":"y"}"##;
         assert_eq!(String::from_utf8(out).unwrap(), expected);
-        let none = Document::parse(r#"{"pass":"y"}"#.into(), &Bounds::MESSAGE).unwrap();
-        assert_eq!(without(none.root(), &|_| "#".to_owned()), None);
+        let none = Document::parse(r#"{"compass":"y"}"#.into(), &Bounds::MESSAGE).unwrap();
+        assert_eq!(shown(none.root()), None);
         assert!(says_so("clientSecret") && !says_so("secre"));
         // Also in a text that is JSON, or that nobody can read as such.
         for text in [
@@ -128,11 +298,80 @@ mod tests {
             r#"{"password":"four words of mine","n":NaN}"#,
             r#"so {"password":"four words of mine"}"#,
             r#"{"a":"{\"password\":\"four words of mine\"}"}"#,
+            "eyJwYXNzd29yZCI6ImZvdXIgd29yZHMgb2YgbWluZSJ9",
+            "so: eyJwYXNzd29yZCI6ImZvdXIgd29yZHMgb2YgbWluZSJ9",
         ] {
             let quoted = serde_json::Value::from(text).to_string();
             let document = Document::parse(quoted.into(), &Bounds::MESSAGE).unwrap();
-            let out = without(document.root(), &|_| "#".to_owned()).unwrap();
-            assert!(!String::from_utf8(out).unwrap().contains("four"), "{text}");
+            let out = shown(document.root()).unwrap();
+            let out = String::from_utf8(out).unwrap();
+            assert!(!out.contains("four") && !out.contains("dXIgd29y"), "{text}");
+        }
+    }
+
+    #[test]
+    fn a_name_says_so_in_words_and_languages() {
+        for name in [
+            "sshKey",
+            "pass",
+            "db_pass",
+            "PASS",
+            "pin",
+            "userPIN",
+            "pinCode",
+            "otp",
+            "otp2",
+            "x-key",
+            "API-Keys",
+            "contrase\u{f1}a",
+            "contrasen\u{303}a",
+            "Mot de passe",
+            "Passwort",
+            "пароль",
+            "密码",
+            "비밀번호",
+            "ПАРОЛЬ",
+            "auth",
+            "Set-Cookie",
+            "HTTPKey",
+        ] {
+            assert!(says_so(name), "{name}");
+        }
+        for name in [
+            "compass",
+            "passenger",
+            "pinned",
+            "opinion",
+            "monkey",
+            "keyboard",
+            "author",
+            "bypass",
+            "name",
+            "é",
+        ] {
+            assert!(!says_so(name), "{name}");
+        }
+    }
+
+    #[test]
+    fn a_value_is_named_by_what_stands_beside_it() {
+        for text in [
+            r#"{"name":"password","value":"four words"}"#,
+            r#"[{"Key":"DB_PASS","Value":{"a":["four"]}}]"#,
+            r#"{"headers":[["x-api-key","four words"]]}"#,
+            r#"{"value":4444,"field":"pin"}"#,
+        ] {
+            let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+            let out = String::from_utf8(shown(document.root()).unwrap()).unwrap();
+            assert!(!out.contains("four") && !out.contains("4444"), "{text}: {out}");
+        }
+        for text in [
+            r#"{"name":"color","value":"four words"}"#,
+            r#"{"name":"password","description":"four words"}"#,
+            r#"[["color","four words"]]"#,
+        ] {
+            let document = Document::parse(text.to_owned().into(), &Bounds::MESSAGE).unwrap();
+            assert_eq!(shown(document.root()), None, "{text}");
         }
     }
 }

@@ -66,6 +66,10 @@ const EXPONENT: u32 = 64;
 /// Longest place that is told, in bytes.
 const PLACE: usize = 512;
 
+/// So much of the beginning and of the end of a long string is looked at together with what stands beside it, in
+/// bytes: more than the longest key has.
+const EDGE: usize = 4096;
+
 /// Fewest bytes in a row that are looked at as text in what is no text.
 const RUN: usize = 8;
 
@@ -95,6 +99,7 @@ pub(super) fn look(lens: &Lens<'_>, value: Value<'_>, sealed: &[&str]) -> Seen {
     let mut walk = Walk { lens, sealed, seen: Seen::default(), dirty: false };
     let mut at = String::new();
     walk.value(value, &mut at, Place::Top);
+    walk.pieces(value);
     let Walk { mut seen, dirty, .. } = walk;
     seen.block_incomplete(lens.budget);
     if dirty && seen.blocked.is_none() {
@@ -254,6 +259,32 @@ impl Walk<'_, '_> {
         true
     }
 
+    /// Looks for what another server gave in pieces: in several values one behind the other, in the names of
+    /// several members, or in both as they stand. No piece is the value, so the message is withheld where a
+    /// value would be replaced.
+    fn pieces(&mut self, value: Value<'_>) {
+        if !self.lens.seeks() {
+            return;
+        }
+        for kinds in [Pieces::VALUES, Pieces::NAMES, Pieces::BOTH] {
+            let mut pieces = Pieces { kinds, ..Pieces::default() };
+            pieces.add(value, self.sealed);
+            let rule = pieces.carried(self.lens);
+            let Some(rule) = rule else { continue };
+            let handling = match self.lens.of(Class::Carried) {
+                Handling::Audit | Handling::Annotate => Handling::Audit,
+                Handling::Off => continue,
+                Handling::Strip
+                | Handling::Defang
+                | Handling::Wrap
+                | Handling::Redact
+                | Handling::Block => Handling::Block,
+            };
+            self.note(Detector::CarriedData, handling, Cow::Borrowed(rule), "");
+            return;
+        }
+    }
+
     fn note(&mut self, detector: Detector, handling: Handling, note: Cow<'static, str>, at: &str) {
         let same = self.seen.findings.iter().filter(|known| known.detector == detector).count();
         let blocks = handling == Handling::Block && self.seen.blocked.is_none();
@@ -268,6 +299,82 @@ impl Walk<'_, '_> {
         if same < KEPT {
             self.seen.findings.push(Finding { detector, at, note });
         }
+    }
+}
+
+/// The texts and numbers of a message, and the names of its members, one behind the other.
+#[derive(Default)]
+struct Pieces {
+    kinds: PieceKinds,
+    text: String,
+    /// Where each of them ends.
+    ends: Vec<usize>,
+}
+
+/// Which of them.
+#[derive(Clone, Copy, Default)]
+struct PieceKinds {
+    names: bool,
+    values: bool,
+}
+
+impl Pieces {
+    const VALUES: PieceKinds = PieceKinds { names: false, values: true };
+    const NAMES: PieceKinds = PieceKinds { names: true, values: false };
+    const BOTH: PieceKinds = PieceKinds { names: true, values: true };
+
+    /// INVARIANT: the parser bounds the depth, so the recursion is bounded too.
+    fn add(&mut self, value: Value<'_>, sealed: &Sealed) {
+        match value.kind() {
+            Kind::Null | Kind::Boolean => {}
+            Kind::Number if self.kinds.values => self.piece(value.raw()),
+            Kind::Plain | Kind::Escaped if self.kinds.values && !sealed.has(value) => {
+                self.piece(&value.as_str().unwrap_or_default());
+            }
+            Kind::Number | Kind::Plain | Kind::Escaped => {}
+            Kind::Array => value.items().for_each(|item| self.add(item, sealed)),
+            Kind::Object => {
+                for (name, member) in value.members() {
+                    if self.kinds.names {
+                        self.piece(&name);
+                    }
+                    self.add(member, sealed);
+                }
+            }
+        }
+    }
+
+    /// Adds one. Of a long one only both ends count: no value has all of it and more.
+    fn piece(&mut self, text: &str) {
+        if text.len() > 2 * EDGE {
+            let tail = text.ceil_char_boundary(text.len() - EDGE);
+            self.part(text.get(..text.floor_char_boundary(EDGE)).unwrap_or_default());
+            self.part(text.get(tail..).unwrap_or_default());
+        } else {
+            self.part(text);
+        }
+    }
+
+    fn part(&mut self, text: &str) {
+        self.text.push_str(text);
+        self.ends.push(self.text.len());
+        // What stands between the letters of a value does not matter.
+        self.text.push(' ');
+    }
+
+    /// What they are that another server gave, if several of them together are: one alone is found where it
+    /// stands.
+    fn carried(&self, lens: &Lens<'_>) -> Option<&'static str> {
+        if self.ends.len() < 2 || !lens.budget.spend(self.text.len()) {
+            return None;
+        }
+        let mut found = Vec::new();
+        lens.sought(&self.text, &mut found);
+        let is_split = |one: &Found| {
+            let next = self.ends.partition_point(|end| *end <= one.from);
+            self.ends.get(next).is_some_and(|end| *end < one.end)
+        };
+        found.into_iter().find(is_split).map(|one| one.rule)
     }
 }
 

@@ -8,9 +8,7 @@ use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 
-use base64::Engine as _;
-use base64::engine::general_purpose::STANDARD;
-
+use super::encoded::{self, Reads};
 use super::form::{self, Form};
 use super::{Concealed, Part, Without};
 use crate::coding;
@@ -20,6 +18,7 @@ use crate::json::{
     write_plain, write_string,
 };
 use crate::pointer::escaped;
+use crate::work::Budget;
 
 /// Writes the value of a member: to where, its name, the value, and the place it stands at.
 type WriteMember<'f, Cut> = &'f mut dyn FnMut(&mut Cut, &mut Vec<u8>, &str, Value<'_>, &mut String);
@@ -33,7 +32,7 @@ const VALUES: usize = 4096;
 const BYTES: usize = 256 * 1024;
 /// Most places that are told of one result.
 const KEPT: usize = 16;
-/// How often a text may be JSON within a string of JSON: what goes deeper is withheld.
+/// How often a text may be JSON or base64 within a string of either: what goes deeper is withheld.
 const NESTED: usize = 4;
 /// How deep blocks of content may be in each other.
 const BLOCKS: usize = 4;
@@ -98,18 +97,20 @@ const SHAPE: [&str; 13] = [
 ];
 
 /// What is said without what is concealed; `mark` is what stands for a value. `None` if there is
-/// nothing of it.
+/// nothing of it. Where the budget is exhausted, nothing of what was said may be shown.
 pub(crate) fn without(
     said: Value<'_>,
     part: Part,
     concealed: &Concealed,
     mark: &dyn Fn(&str) -> String,
+    budget: &Budget,
 ) -> Option<Without> {
     let trees = Trees::of(concealed);
     let mut cut = Cut {
         trees: &trees,
         concealed,
         mark,
+        budget,
         twin: None,
         nested: 0,
         values: BTreeSet::new(),
@@ -202,6 +203,8 @@ struct Cut<'t> {
     trees: &'t Trees<'t>,
     concealed: &'t Concealed,
     mark: &'t dyn Fn(&str) -> String,
+    /// What reading encodings may cost.
+    budget: &'t Budget,
     /// The structured content, in the form in which texts are compared with it.
     twin: Option<Vec<u8>>,
     /// In how many texts within texts.
@@ -431,7 +434,14 @@ impl<'t> Cut<'t> {
         let is_word =
             |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && !OPENS.contains(&byte));
         match text {
-            Some(text) if text.len() <= LONGEST_WORD && is_word(&text) => raw(out, member),
+            Some(text) if text.len() <= LONGEST_WORD && is_word(&text) => {
+                // With a label of everything a word of the protocol still stays.
+                let shown = (!self.trees.whole).then(|| self.encoded(&text, at)).flatten();
+                match shown {
+                    Some(shown) => write_string(out, &shown),
+                    None => raw(out, member),
+                }
+            }
             Some(_) => self.string(out, member, at),
             None if is_scalar(member) => raw(out, member),
             None => self.loose(out, member, at),
@@ -449,14 +459,28 @@ impl<'t> Cut<'t> {
         self.string(out, member, at);
     }
 
-    /// What is carried in base64, if it is a text.
+    /// What is carried in base64, as a text or within other bytes.
     fn carried(&mut self, out: &mut Vec<u8>, member: Value<'_>, at: &mut String) {
-        let carried = member.as_str().and_then(|text| coding::text(&text));
-        match carried.map(|carried| self.text(&carried, at)) {
-            Some(Some(shown)) => write_string(out, &STANDARD.encode(shown)),
-            Some(None) => raw(out, member),
-            None => self.string(out, member, at),
+        let is_base64 = |text: &str| {
+            text.bytes().all(|byte| {
+                byte.is_ascii_alphanumeric()
+                    || byte.is_ascii_whitespace()
+                    || b"+/-_=".contains(&byte)
+            })
+        };
+        let text = member.as_str().filter(|text| is_base64(text));
+        let Some(text) = text else { return self.string(out, member, at) };
+        let budget = self.budget;
+        match encoded::whole(&text, budget, &mut Encoded { cut: self, at }) {
+            Some(shown) => write_string(out, &shown),
+            None => raw(out, member),
         }
+    }
+
+    /// A text that is no JSON without what is concealed in what it carries in base64.
+    fn encoded(&mut self, text: &str, at: &mut String) -> Option<String> {
+        let budget = self.budget;
+        encoded::without(text, budget, &mut Encoded { cut: self, at })
     }
 
     /// A member of which nobody says what it means.
@@ -494,8 +518,10 @@ impl<'t> Cut<'t> {
         let values = match form::of(text) {
             Form::Plain => {
                 let names = &self.trees.names;
-                let holds = form::gives(text, |name| names.contains(name));
-                return holds.then(|| self.withheld(text, at));
+                if form::gives(text, |name| names.contains(name)) {
+                    return Some(self.withheld(text, at));
+                }
+                return self.encoded(text, at);
             }
             Form::Json(values) if self.nested < NESTED => values,
             Form::Json(_) | Form::Odd => return Some(self.withheld(text, at)),
@@ -522,7 +548,7 @@ impl<'t> Cut<'t> {
         for place in values {
             let value = text.get(place.clone())?.to_owned();
             let document = Document::parse(value.into(), &Bounds::ANSWER).ok()?;
-            out.extend_from_slice(text.get(done..place.start)?.as_bytes());
+            self.between(&mut out, text.get(done..place.start)?, at);
             let root = document.root();
             // What the structured content says again is arranged as that is.
             if self.twin.as_ref().is_some_and(|twin| *twin == plain(root)) {
@@ -533,8 +559,14 @@ impl<'t> Cut<'t> {
             }
             done = place.end;
         }
-        out.extend_from_slice(text.get(done..)?.as_bytes());
+        self.between(&mut out, text.get(done..)?, at);
         String::from_utf8(out).ok()
+    }
+
+    /// What stands around values: comments may say the same as they do.
+    fn between(&mut self, out: &mut Vec<u8>, text: &str, at: &mut String) {
+        let shown = self.text(text, at);
+        out.extend_from_slice(shown.as_deref().unwrap_or(text).as_bytes());
     }
 
     /// INVARIANT: the parser bounds the depth of a document, and [`NESTED`] that of texts in texts, so
@@ -585,6 +617,34 @@ impl<'t> Cut<'t> {
             below.extend(self.trees.loose.below(&name));
         }
         below
+    }
+}
+
+/// What stands at a place and was decoded.
+struct Encoded<'c, 't> {
+    cut: &'c mut Cut<'t>,
+    at: &'c mut String,
+}
+
+impl Reads for Encoded<'_, '_> {
+    fn read(&mut self, decoded: &str) -> Option<String> {
+        if self.cut.nested >= NESTED {
+            return Some(self.cut.withheld(decoded, self.at));
+        }
+        self.cut.nested += 1;
+        let shown = self.cut.text(decoded, self.at);
+        self.cut.nested -= 1;
+        shown
+    }
+
+    fn holds(&self, decoded: &str) -> bool {
+        // A label of everything leaves nothing of what nobody can read.
+        self.cut.trees.whole
+            || form::gives_in_bytes(decoded, |name| self.cut.trees.names.contains(name))
+    }
+
+    fn withhold(&mut self, encoded: &str) -> String {
+        self.cut.withheld(encoded, self.at)
     }
 }
 

@@ -127,13 +127,29 @@ fn begins(text: &str) -> bool {
 /// Whether a text gives a value to one of these names as JSON does, wherever in it, also escaped once
 /// more. A name that is written with escapes could be any.
 pub(crate) fn gives(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
+    has_given(text, |name| name.contains("\\u") || is_known(&shown(name)))
+}
+
+/// The same of bytes that are no text as a whole: what stands between two quotation marks there is a name only if
+/// all of it can be read, because there are such marks in every image.
+pub(crate) fn gives_in_bytes(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
+    let is_odd = |c: char| c == char::REPLACEMENT_CHARACTER || c.is_control();
+    let is_escaped = |name: &str| {
+        name.split("\\u").skip(1).any(|code| {
+            code.get(..4).is_some_and(|code| code.bytes().all(|digit| digit.is_ascii_hexdigit()))
+        })
+    };
+    has_given(text, |name| !name.contains(is_odd) && (is_escaped(name) || is_known(&shown(name))))
+}
+
+/// Whether a text gives a value to a name of which this is true.
+fn has_given(text: &str, is_known: impl Fn(&str) -> bool) -> bool {
     ["\"", "'", "&quot;"].iter().any(|quote| {
         let mut parts = text.split(quote).skip(1).peekable();
         while let Some(name) = parts.next() {
             let name = name.trim_end_matches('\\');
-            let known = name.contains("\\u") || is_known(&shown(name));
             let given = |rest: &&str| rest.trim_start_matches(is_blank).starts_with([':', '=']);
-            if known && parts.peek().is_some_and(given) {
+            if parts.peek().is_some_and(given) && is_known(name) {
                 return true;
             }
         }
@@ -152,7 +168,7 @@ pub(crate) fn shown(name: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
-    use super::{Form, gives, of};
+    use super::{Form, gives, gives_in_bytes, of};
 
     #[test]
     fn json_is_found_behind_what_may_stand_before_it() {
@@ -228,6 +244,11 @@ mod tests {
         }
         for text in ["the ssn: 1", "\"ssn\" is a name", "\"name\": \"ssn\""] {
             assert!(!gives(text, known), "{text}");
+        }
+        assert!(gives_in_bytes("\u{fffd}\u{1}{\"ssn\":\"1\u{fffd}", known));
+        assert!(gives_in_bytes("\u{fffd}\"s\\u0073n\" : 1", known));
+        for text in ["\"\u{fffd}\\u\"=", "\"a\\uz\":", "\"\u{1}\\u0073\":"] {
+            assert!(!gives_in_bytes(text, known), "{text:?}");
         }
     }
 }

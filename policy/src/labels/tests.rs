@@ -2,6 +2,7 @@ use serde_json::{Value, json};
 
 use super::{Concealed, Labels, Part, without};
 use crate::json::{Bounds, Document};
+use crate::work::Budget;
 
 fn document(json: &Value) -> Document {
     Document::parse(json.to_string().into(), &Bounds::MESSAGE).unwrap()
@@ -19,7 +20,8 @@ fn paths(labels: &Labels, may: impl Fn(&str) -> bool) -> Vec<String> {
 fn shown(labels: &Labels, part: Part, said: &Value) -> Option<String> {
     let document = document(said);
     let concealed = Concealed::of([labels], |_| false);
-    let cut = without(document.root(), part, &concealed, &|_| "#".to_owned())?;
+    let cut =
+        without(document.root(), part, &concealed, &|_| "#".to_owned(), &Budget::unlimited())?;
     Some(String::from_utf8(cut.text).unwrap())
 }
 
@@ -84,7 +86,9 @@ fn values_are_replaced_where_they_stand_and_in_json() {
     });
     let result = document(&result);
     let concealed = Concealed::of([&labels], |_| false);
-    let cut = without(result.root(), Part::Result, &concealed, &|_| "#".to_owned()).unwrap();
+    let cut =
+        without(result.root(), Part::Result, &concealed, &|_| "#".to_owned(), &Budget::unlimited())
+            .unwrap();
     let text = String::from_utf8(cut.text).unwrap();
     assert_eq!(
         text,
@@ -93,7 +97,10 @@ fn values_are_replaced_where_they_stand_and_in_json() {
     assert_eq!(cut.values.into_iter().collect::<Vec<_>>(), ["123-45"]);
     assert_eq!(cut.findings.len(), 4);
     let open = Concealed::of([&labels], |_| true);
-    assert!(without(result.root(), Part::Result, &open, &|_| String::new()).is_none());
+    assert!(
+        without(result.root(), Part::Result, &open, &|_| String::new(), &Budget::unlimited())
+            .is_none()
+    );
 }
 
 #[test]
@@ -201,6 +208,52 @@ fn labels_reach_every_part_of_what_a_server_says() {
         assert!(shown.as_ref().is_some_and(|shown| !shown.contains("123-45")), "{said}: {shown:?}");
         assert!(!shown.is_some_and(|shown| shown.contains(&base64(&row.to_string()))), "{said}");
     }
+}
+
+#[test]
+fn base64_is_read_in_every_part_of_what_a_server_says() {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::STANDARD;
+    let labels = of_pointers(&["/rows/*/ssn"]);
+    let row = json!({ "name": "Ana", "ssn": "123-45-67890" }).to_string();
+    let code = STANDARD.encode(&row);
+    let (number, twice) = (&code[30..42], STANDARD.encode(&code));
+    let block = |block: Value| json!({ "content": [block] });
+    let comment = format!("// {code}\n{{\"a\":1}}");
+    for (part, said) in [
+        (Part::Result, block(json!({ "type": "text", "text": code }))),
+        (Part::Result, block(json!({ "type": "text", "text": comment }))),
+        (Part::Result, block(json!({ "type": "text", "text": "", "mimeType": code }))),
+        (
+            Part::Result,
+            block(
+                json!({ "type": "resource_link", "name": "a", "uri": format!("data:application/json;base64,{code}") }),
+            ),
+        ),
+        (Part::Result, block(json!({ "type": "image", "mimeType": "image/png", "data": code }))),
+        (Part::Result, block(json!({ "type": "image", "mimeType": "image/png", "data": twice }))),
+        (Part::Result, json!({ "structuredContent": { "a": [code] } })),
+        (Part::Result, json!({ "statusMessage": code })),
+        (Part::Error, json!({ "code": 1, "message": code })),
+        (Part::Error, json!({ "code": 1, "message": "", "data": { "a": code } })),
+        (Part::Params, json!({ "progressToken": 1, "progress": 1, "message": code })),
+        (Part::Params, json!({ "level": "info", "data": format!("it is {code}") })),
+    ] {
+        let shown = shown(&labels, part, &said);
+        let shown = shown.unwrap_or_else(|| panic!("{said}"));
+        assert!(!shown.contains(number) && !shown.contains(&twice[44..52]), "{said}: {shown}");
+    }
+    // What a number of readings within each other hides is withheld.
+    let mut deep = row;
+    for _ in 0..6 {
+        deep = STANDARD.encode(&deep);
+    }
+    let said = block(json!({ "type": "text", "text": deep }));
+    assert!(shown(&labels, Part::Result, &said).is_some_and(|shown| !shown.contains(&deep[..40])));
+    // With a label of everything the protocol still says what a block is.
+    let link = block(json!({ "type": "resource_link", "uri": "x:7", "name": "a" }));
+    let all = shown(&of_pointers(&[""]), Part::Result, &link).unwrap();
+    assert!(all.contains("\"type\":\"resource_link\""), "{all}");
 }
 
 #[test]

@@ -38,8 +38,11 @@ impl Policy {
         let cut = if labelled.is_empty() {
             None
         } else {
-            labels::without(value, Part::Result, labelled, &mark)
+            labels::without(value, Part::Result, labelled, &mark, budget)
         };
+        if budget.is_exhausted() {
+            return None;
+        }
         let Some(cut) = cut else {
             return self.contents.recorded(server, value, &BTreeSet::new(), budget);
         };

@@ -241,8 +241,11 @@ impl Policy {
         let cut = if hidden.is_empty() {
             None
         } else {
-            labels::without(said.value(), part, hidden, &mark)
+            labels::without(said.value(), part, hidden, &mark, budget)
         };
+        if budget.is_exhausted() {
+            return Err(Finding::over_budget());
+        }
         let Some(cut) = cut else {
             return Ok(Unlabelled { said, values: BTreeSet::new(), found: Vec::new() });
         };

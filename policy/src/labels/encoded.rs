@@ -1,0 +1,289 @@
+//! What a text carries in base64: read as leniently as anybody might who gets it, in either alphabet, over
+//! blanks and line ends, behind other characters of the same alphabet, and as UTF-8, UTF-16 or UTF-32.
+
+use std::borrow::Cow;
+use std::ops::Range;
+
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
+
+use crate::coding;
+use crate::work::Budget;
+
+/// Shortest run that is decoded, in characters: shorter ones have no room for a name and a value in JSON.
+const SHORTEST: usize = 10;
+/// Most blanks and line ends between two parts of one encoding, with the indentation of a line.
+const GAP: usize = 16;
+/// What one reading of an encoding costs for each character, in units.
+const READING: usize = 4;
+/// Of bytes in UTF-16 or UTF-32 at least one in so many is zero, where most characters of the text are ASCII or
+/// the names of members are.
+const ZEROS: usize = 16;
+
+/// Who reads what was decoded.
+pub(crate) trait Reads {
+    /// A decoded text without what is not to be shown of it; `None` if it holds nothing of that.
+    fn read(&mut self, decoded: &str) -> Option<String>;
+    /// Whether what is no text as a whole holds what is not to be shown.
+    fn holds(&self, decoded: &str) -> bool;
+    /// What stands for an encoding that is not shown.
+    fn withhold(&mut self, encoded: &str) -> String;
+}
+
+/// `text` without what is not to be shown of what it carries in base64; `None` if it carries nothing of that.
+/// What cannot be read within the budget is withheld.
+pub(crate) fn without(text: &str, budget: &Budget, reader: &mut dyn Reads) -> Option<String> {
+    if text.len() < SHORTEST {
+        return None;
+    }
+    if text.bytes().all(|byte| is_coded(byte) || is_gap(byte)) {
+        match read(text, 0, budget, reader) {
+            Some(Read::Text(shown)) => return Some(STANDARD.encode(shown)),
+            Some(Read::Withheld) => return Some(reader.withhold(text)),
+            None => {}
+        }
+    }
+    // First what goes on over blanks and line ends: one line of it may say what it is, and the next one hold it.
+    let joined = replaced(text, &stretches(text), budget, reader);
+    let rest = joined.as_deref().unwrap_or(text);
+    replaced(rest, &runs(rest), budget, reader).or(joined)
+}
+
+/// A whole value in base64, such as a `blob`, without what is not to be shown of it, in base64 again.
+pub(crate) fn whole(encoded: &str, budget: &Budget, reader: &mut dyn Reads) -> Option<String> {
+    let shown = match read(encoded, 0, budget, reader)? {
+        Read::Text(shown) => shown,
+        Read::Withheld => reader.withhold(encoded),
+    };
+    Some(STANDARD.encode(shown))
+}
+
+/// What was read of an encoding that holds what is not to be shown.
+enum Read {
+    /// It is a text, and this is left of it.
+    Text(String),
+    /// Nobody can say what would be left of it.
+    Withheld,
+}
+
+/// The text with marks in place of those of these places that hold what is not to be shown.
+fn replaced(
+    text: &str,
+    places: &[Range<usize>],
+    budget: &Budget,
+    reader: &mut dyn Reads,
+) -> Option<String> {
+    let (mut out, mut done) = (String::new(), 0);
+    for place in places {
+        let encoded = text.get(place.clone()).unwrap_or_default();
+        // What stands before it may have its alphabet.
+        let held = (0..4).any(|skipped| read(encoded, skipped, budget, reader).is_some());
+        if held {
+            out.push_str(text.get(done..place.start).unwrap_or_default());
+            out.push_str(&reader.withhold(encoded));
+            done = place.end;
+        }
+    }
+    if done == 0 {
+        return None;
+    }
+    out.push_str(text.get(done..).unwrap_or_default());
+    Some(out)
+}
+
+/// What an encoding says without its first characters, if it holds what is not to be shown.
+fn read(encoded: &str, skipped: usize, budget: &Budget, reader: &mut dyn Reads) -> Option<Read> {
+    if !budget.spend(encoded.len().saturating_mul(READING)) {
+        return Some(Read::Withheld);
+    }
+    let bytes = decoded(encoded, skipped);
+    if let Some(text) = coding::shown(&bytes) {
+        if let Some(shown) = reader.read(&text) {
+            return Some(Read::Text(shown));
+        }
+    } else if reader.holds(&String::from_utf8_lossy(&bytes)) {
+        return Some(Read::Withheld);
+    }
+    let zeros = memchr::memchr_iter(0, &bytes).count();
+    if zeros == 0 || zeros * ZEROS < bytes.len() {
+        return None;
+    }
+    if !budget.spend(encoded.len().saturating_mul(READING * 3)) {
+        return Some(Read::Withheld);
+    }
+    let plain: Vec<u8> = bytes.iter().copied().filter(|byte| *byte != 0).collect();
+    let wide = [
+        String::from_utf8_lossy(&plain),
+        Cow::Owned(wide(&bytes, u16::from_le_bytes)),
+        Cow::Owned(wide(&bytes, u16::from_be_bytes)),
+    ];
+    let held = wide.iter().any(|text| {
+        if coding::is_shown(text) { reader.read(text).is_some() } else { reader.holds(text) }
+    });
+    held.then_some(Read::Withheld)
+}
+
+/// Bytes as UTF-16, without its byte order mark.
+fn wide(bytes: &[u8], unit: fn([u8; 2]) -> u16) -> String {
+    let units: Vec<u16> = bytes.as_chunks::<2>().0.iter().map(|pair| unit(*pair)).collect();
+    let text = String::from_utf16_lossy(&units);
+    text.strip_prefix('\u{feff}').map(str::to_owned).unwrap_or(text)
+}
+
+/// The bytes of an encoding: several of them one behind the other, if padding stands between them. What is not
+/// of the alphabet is left out (RFC 2045 section 6.8).
+fn decoded(encoded: &str, skipped: usize) -> Vec<u8> {
+    let plain: String = encoded.chars().filter(|c| u8::try_from(*c).is_ok_and(is_coded)).collect();
+    let mut out = Vec::with_capacity(plain.len());
+    for block in plain.split('=') {
+        let block = block.get(skipped..).unwrap_or_default();
+        // One character more stands for no byte.
+        let spare = usize::from(block.len() % 4 == 1);
+        let block = block.get(..block.len() - spare).unwrap_or_default();
+        out.extend(coding::base64(block).unwrap_or_default());
+    }
+    out
+}
+
+const fn is_coded(byte: u8) -> bool {
+    byte.is_ascii_alphanumeric() || matches!(byte, b'+' | b'/' | b'-' | b'_' | b'=')
+}
+
+const fn is_gap(byte: u8) -> bool {
+    matches!(byte, b' ' | b'\n' | b'\r' | b'\t')
+}
+
+/// Where runs stand that nothing interrupts.
+fn runs(text: &str) -> Vec<Range<usize>> {
+    parts(text).filter(|part| part.len() >= SHORTEST).collect()
+}
+
+/// Where several runs stand with nothing but blanks and line ends between them.
+fn stretches(text: &str) -> Vec<Range<usize>> {
+    let bytes = text.as_bytes();
+    let (mut found, mut open): (Vec<Range<usize>>, Option<(Range<usize>, usize)>) =
+        (Vec::new(), None);
+    for part in parts(text) {
+        let joins = |before: &Range<usize>| {
+            let between = bytes.get(before.end..part.start).unwrap_or_default();
+            between.len() <= GAP && between.iter().all(|byte| is_gap(*byte))
+        };
+        open = match open {
+            Some((stretch, coded)) if joins(&stretch) => {
+                Some((stretch.start..part.end, coded + part.len()))
+            }
+            other => {
+                found.extend(other.and_then(|one| long_enough(bytes, one)));
+                Some((part.clone(), part.len()))
+            }
+        };
+    }
+    found.extend(open.and_then(|one| long_enough(bytes, one)));
+    found
+}
+
+/// A stretch that has something between its parts, and enough characters of an encoding.
+fn long_enough(bytes: &[u8], (stretch, coded): (Range<usize>, usize)) -> Option<Range<usize>> {
+    let is_joined = bytes.get(stretch.clone())?.len() > coded;
+    (is_joined && coded >= SHORTEST).then_some(stretch)
+}
+
+/// Where characters of the alphabets stand one behind the other.
+fn parts(text: &str) -> impl Iterator<Item = Range<usize>> {
+    let bytes = text.as_bytes();
+    let mut at = 0;
+    std::iter::from_fn(move || {
+        let rest = bytes.get(at..).unwrap_or_default();
+        let start = at + rest.iter().position(|byte| is_coded(*byte))?;
+        let rest = bytes.get(start..).unwrap_or_default();
+        let length = rest.iter().position(|byte| !is_coded(*byte)).unwrap_or(rest.len());
+        at = start + length;
+        Some(start..at)
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use base64::Engine as _;
+    use base64::engine::general_purpose::{STANDARD, STANDARD_NO_PAD, URL_SAFE_NO_PAD};
+
+    use super::{Reads, without};
+    use crate::work::Budget;
+
+    /// Takes the number for what is not to be shown.
+    struct Number;
+
+    impl Reads for Number {
+        fn read(&mut self, decoded: &str) -> Option<String> {
+            self.holds(decoded).then(|| decoded.replace("847-55", "#"))
+        }
+
+        fn holds(&self, decoded: &str) -> bool {
+            decoded.contains("847-55")
+        }
+
+        fn withhold(&mut self, _encoded: &str) -> String {
+            "#".to_owned()
+        }
+    }
+
+    fn shown(text: &str) -> Option<String> {
+        without(text, &Budget::unlimited(), &mut Number)
+    }
+
+    #[test]
+    fn what_is_in_base64_is_found_wherever_it_stands() {
+        let inner = "{\"ssn\":\"847-55\",\"of\":\"\u{3b1}???>>>\"}";
+        let code = STANDARD.encode(inner);
+        let left = STANDARD.encode(inner.replace("847-55", "#"));
+        assert_eq!(shown(&code), Some(left.clone()));
+        let lines: Vec<&str> =
+            code.as_bytes().chunks(12).map(|line| std::str::from_utf8(line).unwrap()).collect();
+        assert_eq!(shown(&lines.join("\r\n")), Some(left));
+        assert_eq!(shown(&format!("It is: {code}, at last.")).unwrap(), "It is: #, at last.");
+        for text in [
+            URL_SAFE_NO_PAD.encode(inner),
+            format!("x{code}"),
+            format!("of/{code}"),
+            format!("data={code}"),
+            format!("{}{}", STANDARD.encode("{\"a\":1} "), code),
+            format!("It is: {}.", lines.join("\n  ")),
+            lines.join(" "),
+        ] {
+            assert!(shown(&text).is_some_and(|shown| !shown.contains(&code[14..22])), "{text}");
+        }
+        for wide in [
+            inner.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>(),
+            inner.encode_utf16().flat_map(u16::to_be_bytes).collect(),
+            inner.chars().flat_map(|c| u32::from(c).to_le_bytes()).collect(),
+            [b"\xff\xfe".to_vec(), inner.encode_utf16().flat_map(u16::to_le_bytes).collect()]
+                .concat(),
+        ] {
+            assert_eq!(shown(&STANDARD_NO_PAD.encode(wide)).as_deref(), Some("#"));
+        }
+    }
+
+    #[test]
+    fn what_holds_nothing_stays_as_it_is() {
+        let image = STANDARD.encode([0x89, b'P', b'N', b'G', 0, 0, 0, 13].repeat(64));
+        for text in ["", "A sentence of some words without a code", "847-55 is plain", &image] {
+            assert_eq!(shown(text), None, "{text}");
+        }
+    }
+
+    #[test]
+    fn reading_costs_in_proportion_to_the_text() {
+        for part in ["QUJD", "a b ", "a=", "a\n", "==", "AAAA", "SWdub3JlIGFsbA== ", "word, "] {
+            let cost = |bytes: usize| {
+                let budget = Budget::unlimited();
+                let _read = without(&part.repeat(bytes / part.len()), &budget, &mut Number);
+                budget.spent() / u64::try_from(bytes / 1024).unwrap()
+            };
+            let (few, many) = (cost(16 * 1024), cost(1024 * 1024));
+            assert!(many <= 4 * few.max(1), "{part:?}: {few} and {many} units");
+        }
+        let budget = Budget::new(10);
+        let code = STANDARD.encode("nothing that nobody may see");
+        assert!(without(&code, &budget, &mut Number).is_some() && budget.is_exhausted());
+    }
+}
