@@ -158,23 +158,31 @@ fn runs(text: &str) -> Vec<Range<usize>> {
     parts(text).filter(|part| part.len() >= SHORTEST).collect()
 }
 
+/// Parts of an encoding with gaps between them.
+struct Stretch {
+    /// Where they stand, gaps included.
+    range: Range<usize>,
+    /// How many characters of the encoding they have together.
+    coded: usize,
+}
+
 /// Where several runs stand with nothing but blanks and line ends between them.
 fn stretches(text: &str) -> Vec<Range<usize>> {
     let bytes = text.as_bytes();
-    let (mut found, mut open): (Vec<Range<usize>>, Option<(Range<usize>, usize)>) =
-        (Vec::new(), None);
+    let mut found = Vec::new();
+    let mut open: Option<Stretch> = None;
     for part in parts(text) {
         let joins = |before: &Range<usize>| {
             let between = bytes.get(before.end..part.start).unwrap_or_default();
             between.len() <= GAP && between.iter().all(|byte| is_gap(*byte))
         };
         open = match open {
-            Some((stretch, coded)) if joins(&stretch) => {
-                Some((stretch.start..part.end, coded + part.len()))
+            Some(Stretch { range, coded }) if joins(&range) => {
+                Some(Stretch { range: range.start..part.end, coded: coded + part.len() })
             }
             other => {
                 found.extend(other.and_then(|one| long_enough(bytes, one)));
-                Some((part.clone(), part.len()))
+                Some(Stretch { coded: part.len(), range: part })
             }
         };
     }
@@ -183,9 +191,9 @@ fn stretches(text: &str) -> Vec<Range<usize>> {
 }
 
 /// A stretch that has something between its parts, and enough characters of an encoding.
-fn long_enough(bytes: &[u8], (stretch, coded): (Range<usize>, usize)) -> Option<Range<usize>> {
-    let is_joined = bytes.get(stretch.clone())?.len() > coded;
-    (is_joined && coded >= SHORTEST).then_some(stretch)
+fn long_enough(bytes: &[u8], stretch: Stretch) -> Option<Range<usize>> {
+    let is_joined = bytes.get(stretch.range.clone())?.len() > stretch.coded;
+    (is_joined && stretch.coded >= SHORTEST).then_some(stretch.range)
 }
 
 /// Where characters of the alphabets stand one behind the other.
@@ -250,7 +258,10 @@ mod tests {
             format!("It is: {}.", lines.join("\n  ")),
             lines.join(" "),
         ] {
-            assert!(shown(&text).is_some_and(|shown| !shown.contains(&code[14..22])), "{text}");
+            assert!(
+                shown(&text).is_some_and(|shown| !shown.contains(code.get(14..22).unwrap())),
+                "{text}"
+            );
         }
         for wide in [
             inner.encode_utf16().flat_map(u16::to_le_bytes).collect::<Vec<u8>>(),
