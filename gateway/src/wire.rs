@@ -276,9 +276,9 @@ const UNREAD: DecodeError =
 /// A message of a server, as it may be handled.
 #[derive(Debug)]
 pub struct FromServer {
-    /// The message, without keys of `_meta` that only the gateway sets.
+    /// The message, without keys of `_meta` and the code of errors that only the gateway sets.
     pub message: Message,
-    /// It had such keys.
+    /// It had such keys, or that code.
     pub had_marks: bool,
     /// What the index over its values takes, to be kept for as long as the message is used.
     pub index: Received,

@@ -3,7 +3,7 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex};
 
@@ -434,6 +434,35 @@ fn an_answer_with_many_values_takes_what_they_take_when_they_are_read() {
 }
 
 #[test]
+fn what_is_kept_for_all_callers_of_a_server_has_a_bound_and_the_rest_is_read_again() {
+    for era in ERAS {
+        let mut prompt = json!({ "name": "ask" });
+        prompt["examples"] = vec![json!({}); 16_000].into();
+        let offers = json!({
+            "tools": [dense("read", 16_000)], "prompts": [prompt], "cacheScope": "public",
+            "ttlMs": 300_000,
+        });
+        // There is room for either of the lists, and not for both.
+        let limits = "responseBody: 256KiB\nanswers: 4MiB\nanswersPerServer: 768KiB";
+        let server = Server::offering(era, offers, |_| json!({ "content": [] }));
+        let policy = ALL.replace("tools: ['*']", "tools: ['*'], prompts: ['*']");
+        let gateway = Config::of(&server.url()).policy(&policy).limits(limits).start();
+        gateway.has_read(1);
+        let ana = gateway.client(era, ANA);
+        let before = ["tools/list", "prompts/list"].map(|method| server.count(method));
+        for _ in 0..3 {
+            assert_eq!(ana.tools(), ["read"], "{era:?}");
+            let prompts = ana.ask("prompts/list", json!({}));
+            assert_eq!(prompts.listed("prompts", "name"), ["ask"], "{era:?}");
+        }
+        assert_eq!(server.count("tools/list"), before[0], "{era:?}");
+        assert_eq!(server.count("prompts/list"), before[1] + 3, "{era:?}");
+        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        eventually("what was read is given back", || (held() == 0).then_some(()));
+    }
+}
+
+#[test]
 fn a_list_that_several_ask_for_at_once_is_read_by_one_of_them_at_a_time() {
     for era in ERAS {
         let stalls = Arc::new(AtomicBool::new(false));
@@ -559,8 +588,8 @@ fn a_list_that_many_sessions_are_shown_is_kept_once_and_given_back_with_the_last
 #[test]
 fn lists_of_one_caller_make_room_for_its_next_and_leave_those_of_others() {
     for era in ERAS {
-        let lists = std::sync::atomic::AtomicUsize::new(0);
-        let next = move || lists.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let lists = AtomicUsize::new(0);
+        let next = move || lists.fetch_add(1, Ordering::Relaxed);
         let server =
             Server::shifting(era, move |_| long_list(next()), |_| json!({ "content": [] }));
         let gateway = start(&server, "lists: 64KiB");

@@ -310,6 +310,28 @@ impl Upstream {
         true
     }
 
+    /// Whether there is room for a list that is kept in `slot` for all callers; what was read there before makes room.
+    /// What finds none is read for every request.
+    fn has_room_for_all(&self, slot: &Slot, listing: &Listing) -> bool {
+        if listing.share().get().is_some() {
+            return true;
+        }
+        let (server, weight) = (Arc::<str>::from(self.name.as_str()), listing.weight());
+        let share = self.lists_for_all.take(&server, weight).or_else(|_none| {
+            slot.held.store(None);
+            self.lists_for_all.take(&server, weight)
+        });
+        match share {
+            // One who was earlier has given a share of its own for the same list.
+            Ok(share) => drop(listing.share().set(share)),
+            Err(none) => {
+                tracing::warn!(server = %self.name, kind = listing.kind().as_str(), %none, "a list is not kept: it is read for every request");
+                return false;
+            }
+        }
+        true
+    }
+
     /// The same list, if it is kept for somebody already: what is the same for many takes memory once.
     fn same(&self, listing: Listing) -> Arc<Listing> {
         let known = self.same.get(listing.digest());
@@ -568,10 +590,17 @@ impl Upstream {
         let Keeping { slot, own, shared: begun, caller } = keeping;
         let shared = self.shared.slot(listing.kind());
         if std::ptr::eq(shared, slot) || self.capable.era_of(slot, listing.kind()).is_some() {
+            if !self.has_room_for_all(slot, listing) {
+                slot.held.store(None);
+                return;
+            }
             slot.keep(listing, own);
         } else if listing.is_public() {
-            shared.keep(listing, begun);
             slot.held.store(None);
+            if !self.has_room_for_all(shared, listing) {
+                return;
+            }
+            shared.keep(listing, begun);
         } else if self.has_room(slot, listing, caller) {
             slot.keep(listing, own);
         } else {

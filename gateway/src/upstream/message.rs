@@ -29,7 +29,7 @@ pub(super) async fn read(
         tracing::warn!(
             server,
             suppressed,
-            "the server has set keys of `_meta` that begin with `dev.portcullis/`, as only the gateway may; they were removed"
+            "the server has set keys of `_meta` that begin with `dev.portcullis/`, or the code -31403 of an error, as only the gateway may; they were removed"
         );
     }
     Ok(read)
@@ -56,5 +56,40 @@ pub(super) async fn read_patiently(
         let left = until.saturating_duration_since(Instant::now());
         let room = index.waits(wanted, left).await;
         room.map_err(|none| FromServerError::Memory { wanted, none })?;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use bytes::Bytes;
+
+    use super::{FromServerError, read_patiently};
+    use crate::intake::Intake;
+
+    fn dense() -> Bytes {
+        let items = "{},".repeat(10_000);
+        format!(r#"{{"jsonrpc":"2.0","id":1,"result":{{"x":[{items}{{}}]}}}}"#).into()
+    }
+
+    #[tokio::test]
+    async fn what_the_values_of_a_message_take_is_counted_and_waited_for() {
+        let intake = Arc::new(Intake::new(usize::MAX, usize::MAX, 1024 * 1024));
+        let received = intake.begin(&"up".into(), None);
+        let read = || read_patiently(dense(), "up", &received, Duration::from_millis(100));
+        let first = read().await.unwrap();
+        // Sixteen bytes for each value, in steps of 64 KiB.
+        assert_eq!(intake.bytes(), 192 * 1024);
+        let mut rest = received.beside();
+        rest.holds(768 * 1024).unwrap();
+        assert!(matches!(read().await, Err(FromServerError::Memory { .. })));
+        assert_eq!(intake.refused(), 1);
+        drop((first, rest));
+        let second = read().await;
+        assert!(second.is_ok());
+        drop(second);
+        assert_eq!(intake.bytes(), 0);
     }
 }
