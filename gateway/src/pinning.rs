@@ -13,11 +13,12 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use policy::constraint::Missed;
 use policy::decision::Mode;
 use policy::drift::{self, Drift, Risk};
 use policy::inspect::{Detector, Finding};
-use policy::json::{Fragment, write_ascii};
+use policy::json::{Bounds, Document, Fragment, write_ascii};
 use policy::lock::{Exception, Lock, State, Version};
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
@@ -822,7 +823,7 @@ impl Keeper {
         let wanted = self.settings.trust_on_first_use && room;
         let Some(digest) = digest.filter(|_| wanted) else { return false };
         let by = Some("first use".into());
-        let version = Version { by, ..Version::new(digest, State::Approved, definition) };
+        let version = Version { by, ..Version::new(digest, State::Approved, apart(&definition)) };
         let added = Self::add(held, server, offer, version.clone());
         if added {
             held.first.push((
@@ -1071,6 +1072,16 @@ fn ascii(text: &str) -> String {
     String::from_utf8(out).unwrap_or_default()
 }
 
+/// A definition apart from the answer it was read from, which would be kept with it.
+fn apart(definition: &Fragment) -> Fragment {
+    let text = Bytes::copy_from_slice(definition.value().raw().as_bytes());
+    match Document::parse(text, &Bounds::ANSWER) {
+        Ok(document) => Fragment::whole(Arc::new(document)),
+        // INVARIANT: it was read by the same reader within the same bounds.
+        Err(_) => definition.clone(),
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
@@ -1083,7 +1094,8 @@ mod tests {
 
     /// A list with one prompt, which takes about so many bytes.
     fn list(name: usize, bytes: usize) -> Arc<Catalog> {
-        let text = format!(r#"{{"name":"p{name}","x":"{}"}}"#, "y".repeat(bytes));
+        // A number and the comma after it are two bytes of text, and sixteen of the index.
+        let text = format!(r#"{{"name":"p{name}","x":[{}0]}}"#, "0,".repeat(bytes / 18));
         let document = Arc::new(Document::parse(text.into(), &Bounds::ANSWER).unwrap());
         let offer = Offer::read(Kind::Prompt, document.root(), &document).unwrap();
         Arc::new(Catalog::new(ServerName::parse("up").unwrap(), Kind::Prompt, vec![offer]))
