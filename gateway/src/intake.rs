@@ -78,24 +78,32 @@ impl Intake {
         caller: &Arc<str>,
         bytes: usize,
     ) -> Result<Received, NoShare> {
-        let counted = |of_caller| Counted { bytes, of_server: None, of_caller: Some(of_caller) };
-        let taken = if bytes <= FREE {
-            None
-        } else {
-            let share = self.callers.take(caller, bytes).inspect_err(|_none| {
-                self.refused.fetch_add(1, Ordering::Relaxed);
-            });
-            Some(counted(share?))
-        };
+        let mut kept = self.begin_for(server, caller);
+        kept.holds(bytes)?;
+        Ok(kept)
+    }
+
+    /// What begins to be kept for `caller` of what comes on a connection that callers share: see [`Self::keep`].
+    pub fn begin_for(self: &Arc<Self>, server: &Arc<str>, caller: &Arc<str>) -> Received {
         let (of, server, caller) = (Arc::clone(self), Arc::clone(server), Some(Arc::clone(caller)));
-        Ok(Received { of, server, caller, taken })
+        Received { of, server, caller, charged: Charged::Caller, taken: None }
     }
 
     /// An answer of `server` that begins, for `caller` where there is one.
     pub fn begin(self: &Arc<Self>, server: &Arc<str>, caller: Option<&str>) -> Received {
         let (of, server) = (Arc::clone(self), Arc::clone(server));
-        Received { of, server, caller: caller.map(Into::into), taken: None }
+        let caller = caller.map(Into::into);
+        Received { of, server, caller, charged: Charged::ServerAndCaller, taken: None }
     }
+}
+
+/// Whose shares an answer takes of.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Charged {
+    /// That of its server, and that of its caller where there is one.
+    ServerAndCaller,
+    /// That of its caller alone: see [`Intake::keep`].
+    Caller,
 }
 
 /// One answer: what of it is in memory. It is given back when this is dropped.
@@ -104,6 +112,7 @@ pub struct Received {
     of: Arc<Intake>,
     server: Arc<str>,
     caller: Option<Arc<str>>,
+    charged: Charged,
     taken: Option<Counted>,
 }
 
@@ -147,9 +156,36 @@ impl Received {
     /// # Errors
     /// When that is more than there is room for; then the answer is not read on.
     pub fn holds(&mut self, bytes: usize) -> Result<(), NoShare> {
-        self.take(bytes).inspect_err(|_none| {
-            self.of.refused.fetch_add(1, Ordering::Relaxed);
-        })
+        self.take(bytes).inspect_err(|_none| self.was_refused())
+    }
+
+    /// Makes sure that at least so many bytes are counted. What finds no room is not counted as refused.
+    ///
+    /// # Errors
+    /// When that is more than there is room for; what was taken before stays taken.
+    pub fn reserve(&mut self, bytes: usize) -> Result<(), NoShare> {
+        let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
+        if bytes > held { self.take(bytes) } else { Ok(()) }
+    }
+
+    /// Counts an answer that is given up because there was no room for it.
+    pub fn was_refused(&self) {
+        self.of.refused.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Nothing yet, for the same server and caller: to count what comes beside this.
+    pub fn beside(&self) -> Self {
+        let (of, server) = (Arc::clone(&self.of), Arc::clone(&self.server));
+        Self { of, server, caller: self.caller.clone(), charged: self.charged, taken: None }
+    }
+
+    /// Adds what another of the same server and caller has taken, to be given back with this one.
+    pub fn absorb(&mut self, mut other: Self) {
+        match (&mut self.taken, other.taken.take()) {
+            (Some(taken), Some(more)) => taken.join(more),
+            (taken @ None, more) => *taken = more,
+            (Some(_), None) => {}
+        }
     }
 
     /// The same; room is waited for, `patience` at most.
@@ -187,7 +223,10 @@ impl Received {
     }
 
     fn counted(&self, bytes: usize) -> Result<Counted, NoShare> {
-        let of_server = Some(self.of.servers.take(&self.server, bytes)?);
+        let of_server = match self.charged {
+            Charged::ServerAndCaller => Some(self.of.servers.take(&self.server, bytes)?),
+            Charged::Caller => None,
+        };
         let of_caller = self.caller.as_ref();
         let of_caller = of_caller.map(|caller| self.of.callers.take(caller, bytes)).transpose()?;
         Ok(Counted { bytes, of_server, of_caller })
@@ -196,8 +235,7 @@ impl Received {
     /// What was taken so far, apart from the answer, which goes on with nothing: what was read is looked at
     /// when the answer is over.
     pub fn split(&mut self) -> Self {
-        let (of, server) = (Arc::clone(&self.of), Arc::clone(&self.server));
-        Self { of, server, caller: self.caller.clone(), taken: self.taken.take() }
+        Self { taken: self.taken.take(), ..self.beside() }
     }
 }
 

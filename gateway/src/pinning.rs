@@ -13,12 +13,13 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use bytes::Bytes;
 use policy::constraint::Missed;
 use policy::content::without_values;
 use policy::decision::Mode;
 use policy::drift::{self, Drift, Risk};
 use policy::inspect::{Detector, Finding};
-use policy::json::{Fragment, write_ascii};
+use policy::json::{Bounds, Document, Fragment, write_ascii};
 use policy::lock::{Exception, Lock, State, Version};
 use policy::name::ServerName;
 use policy::offer::{Catalog, Kind, Offer};
@@ -51,6 +52,8 @@ const EXCUSED: usize = 1000;
 const LIKENESSES: usize = 10_000;
 /// Most lists of one kind and server that are compared with those of others.
 const LISTS: usize = 8;
+/// Most bytes that those of them take that are of callers; the last one is kept however long it is.
+const LISTS_BYTES: usize = 16 * 1024 * 1024;
 /// Most former definitions of one thing that are remembered; one that has had more changes with
 /// every list.
 const FORMER: usize = 8;
@@ -587,15 +590,24 @@ impl Keeper {
         let place = (Box::from(catalog.server().as_str()), catalog.kind());
         let kept = held.latest.entry(place).or_default();
         let new = said(catalog);
+        let of_caller = |to: &Audience| *to == Audience::Caller;
         let replaced = if audience == Audience::Caller {
-            let of_caller = |to: &Audience| *to == Audience::Caller;
-            let same = kept.iter().position(|(one, to)| of_caller(to) && said(one) == new);
-            let oldest = || kept.iter().position(|(_, to)| of_caller(to));
-            same.or_else(|| (kept.len() >= LISTS).then(oldest).flatten())
+            kept.iter().position(|(one, to)| of_caller(to) && said(one) == new)
         } else {
             kept.iter().position(|(_, to)| audience.replaces(*to))
         };
-        let gone = replaced.map(|at| said(&kept.remove(at).0)).unwrap_or_default();
+        let mut gone = replaced.map(|at| said(&kept.remove(at).0)).unwrap_or_default();
+        // The oldest of callers make room for another.
+        while audience == Audience::Caller
+            && let Some(oldest) = kept.iter().position(|(_, to)| of_caller(to))
+        {
+            let of_callers = kept.iter().filter(|(_, to)| of_caller(to));
+            let bytes: usize = of_callers.map(|(one, _)| one.memory()).sum();
+            if kept.len() < LISTS && bytes.saturating_add(catalog.memory()) <= LISTS_BYTES {
+                break;
+            }
+            gone.extend(said(&kept.remove(oldest).0));
+        }
         let others: BTreeSet<_> = kept.iter().flat_map(|(one, _)| said(one)).collect();
         kept.push((Arc::clone(catalog), audience));
         new.symmetric_difference(&gone).any(|one| !others.contains(one))
@@ -822,7 +834,7 @@ impl Keeper {
         let wanted = self.settings.trust_on_first_use && room;
         let Some(digest) = digest.filter(|_| wanted) else { return false };
         let by = Some("first use".into());
-        let version = Version { by, ..Version::new(digest, State::Approved, definition) };
+        let version = Version { by, ..Version::new(digest, State::Approved, apart(&definition)) };
         let added = Self::add(held, server, offer, version.clone());
         if added {
             held.first.push((
@@ -1069,4 +1081,53 @@ fn ascii(text: &str) -> String {
     let mut out = Vec::new();
     write_ascii(&mut out, text.get(..text.floor_char_boundary(256)).unwrap_or_default());
     String::from_utf8(out).unwrap_or_default()
+}
+
+/// A definition apart from the answer it was read from, which would be kept with it.
+fn apart(definition: &Fragment) -> Fragment {
+    let text = Bytes::copy_from_slice(definition.value().raw().as_bytes());
+    match Document::parse(text, &Bounds::ANSWER) {
+        Ok(document) => Fragment::whole(Arc::new(document)),
+        // INVARIANT: it was read by the same reader within the same bounds.
+        Err(_) => definition.clone(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use policy::json::{Bounds, Document};
+    use policy::name::ServerName;
+    use policy::offer::{Catalog, Kind, Offer};
+
+    use super::{Audience, Held, Keeper, LISTS, LISTS_BYTES};
+
+    /// A list with one prompt, which takes about so many bytes.
+    fn list(name: usize, bytes: usize) -> Arc<Catalog> {
+        // A number and the comma after it are two bytes of text, and sixteen of the index.
+        let text = format!(r#"{{"name":"p{name}","x":[{}0]}}"#, "0,".repeat(bytes / 18));
+        let document = Arc::new(Document::parse(text.into(), &Bounds::ANSWER).unwrap());
+        let offer = Offer::read(Kind::Prompt, document.root(), &document).unwrap();
+        Arc::new(Catalog::new(ServerName::parse("up").unwrap(), Kind::Prompt, vec![offer]))
+    }
+
+    #[test]
+    fn the_lists_of_callers_that_are_compared_have_a_bound_in_number_and_in_bytes() {
+        let mut held = Held::default();
+        let mut after = |name: usize, bytes: usize, audience: Audience| {
+            Keeper::remember(&mut held, &list(name, bytes), audience);
+            held.latest.values().map(Vec::len).sum::<usize>()
+        };
+        assert_eq!(after(0, 10, Audience::All), 1);
+        for name in 1..20 {
+            assert_eq!(after(name, 10, Audience::Caller), (name + 1).min(LISTS));
+        }
+        assert_eq!(after(19, 10, Audience::Caller), LISTS, "the same again");
+        // Two of these do not fit; that of everybody stays.
+        assert_eq!(after(30, LISTS_BYTES / 2 + 1, Audience::Caller), LISTS);
+        assert_eq!(after(31, LISTS_BYTES / 2 + 1, Audience::Caller), 2);
+        assert_eq!(after(32, LISTS_BYTES + 1, Audience::Caller), 2);
+        assert_eq!(after(33, 10, Audience::Caller), 2);
+    }
 }

@@ -139,6 +139,8 @@ pub struct Upstream {
     same: Bounded<[u8; 32], Weak<Listing>>,
     /// Bytes of kept lists, of all servers.
     lists: Arc<Shares<Arc<str>>>,
+    /// Bytes of the lists of this server that are kept once for all callers, by its name.
+    lists_for_all: Arc<Shares<Arc<str>>>,
     /// Bytes of answers, of all servers.
     answers: Arc<Intake>,
     /// What it offers to clients that can be asked something.
@@ -249,6 +251,7 @@ impl Upstream {
             places: Shares::new(limits.sessions, limits.sessions_per_caller),
             same: Bounded::new(limits.sessions),
             lists: Arc::clone(&world.quotas.lists),
+            lists_for_all: Shares::new(limits.answers_per_server, limits.answers_per_server),
             answers: Arc::clone(&world.quotas.answers),
             capable: CapableShelves::new(&server.asks),
             standing: Bounded::new(limits.sessions),

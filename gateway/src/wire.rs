@@ -13,6 +13,9 @@ use std::sync::Arc;
 use bytes::Bytes;
 use policy::json::{Bounds, Document, Fragment, JsonError, Kind, Value, write_string};
 
+use crate::intake::Received;
+use crate::share::NoShare;
+
 /// Longest id that is echoed, in bytes.
 const ID: usize = 256;
 /// Longest method name, in bytes.
@@ -273,35 +276,78 @@ const UNREAD: DecodeError =
 /// A message of a server, as it may be handled.
 #[derive(Debug)]
 pub struct FromServer {
-    /// The message, without keys of `_meta` that only the gateway sets.
+    /// The message, without keys of `_meta` and the code of errors that only the gateway sets.
     pub message: Message,
-    /// It had such keys.
+    /// It had such keys, or that code.
     pub had_marks: bool,
+    /// What the index over its values takes, to be kept for as long as the message is used.
+    pub index: Received,
+}
+
+/// Why a message of a server was not read.
+#[derive(Debug, thiserror::Error)]
+pub enum FromServerError {
+    /// It is not one acceptable message.
+    #[error(transparent)]
+    Decode(#[from] DecodeError),
+    /// There was no room in memory for what is read in it.
+    #[error("there is no room for the values of the message, which take {wanted} bytes or more")]
+    Memory {
+        /// Bytes that were wanted last.
+        wanted: usize,
+        /// Whose share they are more than.
+        #[source]
+        none: NoShare,
+    },
 }
 
 /// Reads exactly one message of a server, on another thread when the text is [`LARGE`]. Keys of `_meta` that only the
-/// gateway sets are taken out of it.
+/// gateway sets are taken out of it. What the index over its values takes is counted in `index`.
 ///
 /// # Errors
-/// As [`decode`].
-pub async fn decode_from_server(text: Bytes) -> Result<FromServer, DecodeError> {
+/// As [`decode`], and when there is no room for the index.
+pub async fn decode_from_server(
+    text: Bytes,
+    index: Received,
+) -> Result<FromServer, FromServerError> {
     if text.len() <= LARGE {
-        return without_marks(text);
+        return without_marks(text, index);
     }
-    tokio::task::spawn_blocking(move || without_marks(text)).await.unwrap_or(Err(UNREAD))
+    let read = tokio::task::spawn_blocking(move || without_marks(text, index)).await;
+    read.unwrap_or(Err(FromServerError::Decode(UNREAD)))
 }
 
-fn without_marks(text: Bytes) -> Result<FromServer, DecodeError> {
-    let bounds = &Bounds::ANSWER;
-    let read = Document::parse(text, bounds).map_err(DecodeError::Json)?;
+fn without_marks(text: Bytes, mut index: Received) -> Result<FromServer, FromServerError> {
+    let read = parse_counted(text, &mut index)?;
     let clean = marks::removed(&read);
     let had_marks = clean.is_some();
     let read = match clean {
-        Some(clean) => Document::parse(clean, bounds).map_err(DecodeError::Json)?,
+        Some(clean) => {
+            drop(read);
+            parse_counted(clean, &mut index)?
+        }
         None => read,
     };
     let document = Arc::new(read);
-    Ok(FromServer { message: message(document.root(), &document)?, had_marks })
+    Ok(FromServer { message: message(document.root(), &document)?, had_marks, index })
+}
+
+/// Reads JSON of a server. `index` counts what the index over its values takes, before it takes it.
+fn parse_counted(text: Bytes, index: &mut Received) -> Result<Document, FromServerError> {
+    let mut refused = None;
+    let has_room = |wanted| {
+        let reserved = index.reserve(wanted);
+        refused = reserved.err().map(|none| FromServerError::Memory { wanted, none });
+        refused.is_none()
+    };
+    let read = Document::parse_within(text, &Bounds::ANSWER, has_room);
+    if let Some(refused) = refused {
+        return Err(refused);
+    }
+    let read = read.map_err(DecodeError::Json)?;
+    let wanted = read.index_bytes();
+    index.holds(wanted).map_err(|none| FromServerError::Memory { wanted, none })?;
+    Ok(read)
 }
 
 /// Whether `_meta` has a reserved key in another spelling.

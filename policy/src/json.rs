@@ -66,7 +66,19 @@ impl Document {
     /// # Errors
     /// When `text` is anything else, or more than `bounds` allow.
     pub fn parse(text: Bytes, bounds: &Bounds) -> Result<Self, JsonError> {
-        let nodes = parse::index(&text, bounds)?;
+        Self::parse_within(text, bounds, |_bytes| true)
+    }
+
+    /// The same. Before the index over the values grows, `has_room` is asked with the bytes that it takes meanwhile.
+    ///
+    /// # Errors
+    /// As [`Self::parse`], and [`JsonError::Room`] when there is no room.
+    pub fn parse_within(
+        text: Bytes,
+        bounds: &Bounds,
+        mut has_room: impl FnMut(usize) -> bool,
+    ) -> Result<Self, JsonError> {
+        let nodes = parse::index(&text, bounds, &mut has_room)?;
         Ok(Self { text, nodes })
     }
 
@@ -80,6 +92,19 @@ impl Document {
     #[must_use]
     pub const fn text(&self) -> &Bytes {
         &self.text
+    }
+
+    /// Bytes that the index over its values takes: a fixed number for each value and each key, so of a text with
+    /// many short values several times the text.
+    #[must_use]
+    pub fn index_bytes(&self) -> usize {
+        self.nodes.len() * size_of::<Node>()
+    }
+
+    /// Bytes that it takes: the text and the index.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        self.text.len() + self.index_bytes()
     }
 
     fn node(&self, at: u32) -> Node {

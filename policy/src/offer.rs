@@ -362,6 +362,21 @@ impl Catalog {
         self.kind
     }
 
+    /// Bytes that the answers take from which its definitions were read, which it keeps.
+    #[must_use]
+    pub fn memory(&self) -> usize {
+        // Definitions of one answer stand side by side.
+        let mut last: Option<Arc<Document>> = None;
+        let mut bytes = 0;
+        for document in self.offers.iter().map(|offer| offer.definition.document()) {
+            if last.as_ref().is_none_or(|last| !Arc::ptr_eq(last, &document)) {
+                bytes += document.memory();
+                last = Some(document);
+            }
+        }
+        bytes
+    }
+
     /// All of it.
     #[must_use]
     pub fn offers(&self) -> &[Offer] {
@@ -413,7 +428,10 @@ fn look(name: &str) -> Cow<'_, str> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::{Catalog, Kind, Offer, Place};
+    use crate::json::{Bounds, Document};
     use crate::name::ServerName;
 
     fn catalog(kind: Kind, names: &[&str]) -> Catalog {
@@ -433,6 +451,18 @@ mod tests {
             findings.any(|finding| finding.to_string().contains("has the same name"))
         };
         assert_eq!([0, 1, 2, 3, 4].map(twice), [true, true, false, true, true]);
+    }
+
+    #[test]
+    fn a_catalogue_takes_what_the_answers_take_that_it_was_read_from() {
+        let text = r#"[{"name":"one"},{"name":"two"}]"#;
+        let document = Document::parse(text.into(), &Bounds::MESSAGE).unwrap();
+        let (document, server) = (Arc::new(document), ServerName::parse("up").unwrap());
+        let offers = document.root().items();
+        let offers = offers.map(|one| Offer::read(Kind::Prompt, one, &document).unwrap()).collect();
+        let catalog = Catalog::new(server, Kind::Prompt, offers);
+        assert_eq!(catalog.memory(), document.memory());
+        assert_eq!(document.memory(), text.len() + 7 * 16);
     }
 
     #[test]

@@ -3,12 +3,13 @@
 
 use std::io::{Read as _, Write as _};
 use std::net::TcpStream;
-use std::sync::Mutex;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::mpsc::{Sender, channel};
+use std::sync::{Arc, Mutex};
 
 use e2e::client::{Answer, Client, raw, read, until};
 use e2e::gateway::{ANA, BOB, Config, Gateway};
-use e2e::server::{Server, tool};
+use e2e::server::{Server, answer, greeting, ok, tool};
 use e2e::{ERAS, Era, PATIENCE, eventually};
 use serde_json::{Value, json};
 
@@ -345,6 +346,168 @@ fn answers_that_do_not_end_leave_room_for_those_of_others() {
     }
 }
 
+/// A definition whose text is as long as `count` empty objects, each of which takes several times its text when it is
+/// read.
+fn dense(name: &str, count: usize) -> Value {
+    let mut tool = tool(name);
+    tool["inputSchema"]["examples"] = vec![json!({}); count].into();
+    tool
+}
+
+#[test]
+fn what_is_read_of_the_pages_of_a_list_takes_of_the_shares_before_the_list_is_whole() {
+    for (era, events) in ERAS.into_iter().flat_map(|era| [false, true].map(|events| (era, events)))
+    {
+        let server = Server::start(move |call, stream| {
+            let body = match call.method() {
+                "tools/list" => {
+                    let cursor = call.body["params"]["cursor"].as_str();
+                    let page = cursor.map_or(0, |page| page.parse::<u32>().unwrap());
+                    let mut result = json!({
+                        "resultType": "complete", "tools": [dense(&format!("t{page}"), 6000)],
+                        "ttlMs": 0, "cacheScope": "private",
+                    });
+                    if page < 9 {
+                        result["nextCursor"] = (page + 1).to_string().into();
+                    }
+                    let message =
+                        json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+                    match events {
+                        true => {
+                            answer("200 OK", "text/event-stream", &format!("data: {message}\n\n"))
+                        }
+                        false => ok(&message.to_string()),
+                    }
+                }
+                _ => greeting(call, era),
+            };
+            stream.write_all(&body).is_ok()
+        });
+        // The texts of all ten pages are less than half of that.
+        let limits = "responseBody: 256KiB\nanswers: 2MiB\nanswersPerServer: 512KiB";
+        let gateway = start(&server, limits);
+        let ana = gateway.client(era, ANA);
+        let told = ana.ask("tools/list", json!({})).json();
+        assert!(told["error"]["message"].as_str().unwrap().contains("too many bytes"), "{told}");
+        let is = |record: &Value| {
+            record["reason"] == "upstream-memory" && record["method"] == "tools/list"
+        };
+        assert!(!gateway.recorded("the list that was given up", is).is_null());
+        assert!(gateway.metric_now("portcullis_answers_refused_total") > 0, "{era:?}");
+        let last = server.calls().into_iter().any(|call| call.body["params"]["cursor"] == "9");
+        assert!(!last, "{era:?}: all pages were read");
+        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        eventually("the share is given back", || (held() == 0).then_some(()));
+    }
+}
+
+#[test]
+fn an_answer_with_many_values_takes_what_they_take_when_they_are_read() {
+    for (era, events) in ERAS.into_iter().flat_map(|era| [false, true].map(|events| (era, events)))
+    {
+        let server = Server::with(era, json!([tool("many"), tool("long")]), move |call, stream| {
+            let content = match call.tool() {
+                "many" => json!({ "items": vec![json!({}); 60_000] }),
+                _ => json!({ "text": "x".repeat(200_000) }),
+            };
+            let result =
+                json!({ "resultType": "complete", "content": [], "structuredContent": content });
+            let message = json!({ "jsonrpc": "2.0", "id": call.body["id"], "result": result });
+            let bytes = match events {
+                true => answer("200 OK", "text/event-stream", &format!("data: {message}\n\n")),
+                false => ok(&message.to_string()),
+            };
+            stream.write_all(&bytes).is_ok()
+        });
+        let limits = "responseBody: 256KiB\nanswers: 2MiB\nanswersPerCaller: 512KiB\n\
+                      answersPerServer: 2MiB";
+        let gateway = start(&server, limits);
+        let ana = gateway.client(era, ANA);
+        // Both texts have about the same length.
+        assert!(ana.call("long", &json!({})).json()["result"].is_object(), "{era:?} {events}");
+        let told = ana.call("many", &json!({})).json();
+        assert!(told["error"]["message"].as_str().unwrap().contains("too many bytes"), "{told}");
+        let is = |record: &Value| record["reason"] == "upstream-memory" && record["tool"] == "many";
+        assert!(!gateway.recorded("the answer that was given up", is).is_null());
+        assert_eq!(gateway.metric_now("portcullis_answers_refused_total"), 1, "{era:?} {events}");
+    }
+}
+
+#[test]
+fn what_is_kept_for_all_callers_of_a_server_has_a_bound_and_the_rest_is_read_again() {
+    for era in ERAS {
+        let mut prompt = json!({ "name": "ask" });
+        prompt["examples"] = vec![json!({}); 16_000].into();
+        let offers = json!({
+            "tools": [dense("read", 16_000)], "prompts": [prompt], "cacheScope": "public",
+            "ttlMs": 300_000,
+        });
+        // There is room for either of the lists, and not for both.
+        let limits = "responseBody: 256KiB\nanswers: 4MiB\nanswersPerServer: 768KiB";
+        let server = Server::offering(era, offers, |_| json!({ "content": [] }));
+        let policy = ALL.replace("tools: ['*']", "tools: ['*'], prompts: ['*']");
+        let gateway = Config::of(&server.url()).policy(&policy).limits(limits).start();
+        gateway.has_read(1);
+        let ana = gateway.client(era, ANA);
+        let before = ["tools/list", "prompts/list"].map(|method| server.count(method));
+        for _ in 0..3 {
+            assert_eq!(ana.tools(), ["read"], "{era:?}");
+            let prompts = ana.ask("prompts/list", json!({}));
+            assert_eq!(prompts.listed("prompts", "name"), ["ask"], "{era:?}");
+        }
+        assert_eq!(server.count("tools/list"), before[0], "{era:?}");
+        assert_eq!(server.count("prompts/list"), before[1] + 3, "{era:?}");
+        let held = || gateway.metric_now("portcullis_answers_held_bytes");
+        eventually("what was read is given back", || (held() == 0).then_some(()));
+    }
+}
+
+#[test]
+fn a_list_that_several_ask_for_at_once_is_read_by_one_of_them_at_a_time() {
+    for era in ERAS {
+        let stalls = Arc::new(AtomicBool::new(false));
+        let (release, wait) = channel::<()>();
+        let (stalled, wait) = (Arc::clone(&stalls), Mutex::new(wait));
+        let server = Server::start(move |call, stream| {
+            let body = match call.method() {
+                "tools/list" => {
+                    if stalled.load(Ordering::SeqCst) {
+                        // What is sent before lets one go on.
+                        wait.lock().unwrap().recv().unwrap_or_default();
+                    }
+                    call.result(&json!({
+                        "resultType": "complete", "tools": [tool("read")], "ttlMs": 0,
+                        "cacheScope": "private",
+                    }))
+                }
+                _ => greeting(call, era),
+            };
+            stream.write_all(&body).is_ok()
+        });
+        let gateway = start(&server, "");
+        gateway.has_read(1);
+        let ana = gateway.client(era, ANA);
+        let before = server.count("tools/list");
+        stalls.store(true, Ordering::SeqCst);
+        let list = |id: u64| {
+            let body = ana.message(&json!(id), "tools/list", json!({}));
+            begun(&gateway, &ana.bytes("tools/list", None, &body))
+        };
+        let asked: Vec<_> = (1..=6).map(list).collect();
+        let in_flight = || gateway.metric_now("portcullis_in_flight");
+        eventually("all of them are there", || (in_flight() >= 6).then_some(()));
+        eventually("the list is asked for", || (server.count("tools/list") > before).then_some(()));
+        assert_eq!(server.count("tools/list"), before + 1, "{era:?}: one reads");
+        drop(release);
+        for mut one in asked {
+            let told = read(&mut one).json();
+            assert_eq!(told["result"]["tools"][0]["name"], "read", "{told}");
+        }
+        // One more, which began after all of them had come, is that of all who waited.
+        assert!(server.count("tools/list") <= before + 2, "{era:?}");
+    }
+}
+
 #[test]
 fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
     for era in ERAS {
@@ -425,8 +588,8 @@ fn a_list_that_many_sessions_are_shown_is_kept_once_and_given_back_with_the_last
 #[test]
 fn lists_of_one_caller_make_room_for_its_next_and_leave_those_of_others() {
     for era in ERAS {
-        let lists = std::sync::atomic::AtomicUsize::new(0);
-        let next = move || lists.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+        let lists = AtomicUsize::new(0);
+        let next = move || lists.fetch_add(1, Ordering::Relaxed);
         let server =
             Server::shifting(era, move |_| long_list(next()), |_| json!({ "content": [] }));
         let gateway = start(&server, "lists: 64KiB");

@@ -546,12 +546,13 @@ pub(super) struct RawLimits {
     pub(super) request_bodies: Option<String>,
     /// Those of one caller. Default half of `requestBodies`.
     pub(super) request_bodies_per_caller: Option<String>,
-    /// Bytes of answers of servers that are being read, or are looked at after they were read. Answers up
-    /// to 16 KiB are not counted. Default `256MiB`, and no less than eight times `responseBody`.
+    /// Bytes of answers of servers that are being read, or are looked at after they were read, with what their
+    /// values take in memory. Of each, up to 16 KiB are not counted. Default `256MiB`, and no less than eight
+    /// times `responseBody`.
     pub(super) answers: Option<String>,
     /// Those that one caller waits for. Default half of `answers`.
     pub(super) answers_per_caller: Option<String>,
-    /// Those of one server. Default a quarter of `answers`.
+    /// Those of one server; also of all its lists that are kept for all callers. Default a quarter of `answers`.
     pub(super) answers_per_server: Option<String>,
     /// Bytes of the lists that are kept of what servers offer to one caller or in one session. A list that
     /// several are shown is kept once. What is over it is read again when it is needed. Default `64MiB`.

@@ -188,6 +188,14 @@ impl Messages {
         text
     }
 
+    /// Reads what [`Self::text`] gave.
+    pub(super) async fn read(&mut self, text: Bytes) -> Result<Message, UpstreamError> {
+        match &mut self.incoming {
+            Incoming::Http(answer, _) => answer.read(text).await,
+            Incoming::Channel(_) => Err(UpstreamError::Incomplete),
+        }
+    }
+
     /// Whether it is a stream of events.
     pub(super) const fn is_streamed(&self) -> bool {
         matches!(&self.incoming, Incoming::Http(answer, _) if answer.is_streamed())

@@ -18,7 +18,8 @@ use super::party::Party;
 use super::request;
 use super::standing::Whom;
 use super::turn::Turn;
-use super::{Hello, Transport, Upstream, UpstreamError, message};
+use super::{Hello, Transport, Upstream, UpstreamError};
+use crate::intake::Received;
 use crate::pinning::Audience;
 use crate::protocol::{Era, Version};
 use crate::session::Leg;
@@ -59,6 +60,7 @@ pub(super) struct Slot {
 struct Begun {
     reading: u64,
     changes: u64,
+    at: Instant,
 }
 
 /// A listing, when it was read, and which reading it was.
@@ -67,6 +69,8 @@ struct Held {
     listing: Arc<Listing>,
     at: Instant,
     reading: u64,
+    /// When that reading began.
+    began: Instant,
     /// The server said that it has changed.
     stale: AtomicBool,
 }
@@ -129,19 +133,26 @@ impl Slot {
         held.as_ref().filter(young).map(|held| Arc::clone(&held.listing))
     }
 
+    /// The listing, if the reading that found it began after `came`, and it has not changed since.
+    fn read_since(&self, came: Instant) -> Option<Arc<Listing>> {
+        let held = self.held.load();
+        let since = |held: &&Arc<Held>| !held.stale.load(Ordering::Relaxed) && held.began >= came;
+        held.as_ref().filter(since).map(|held| Arc::clone(&held.listing))
+    }
+
     /// A reading begins.
     fn begin(&self) -> Begun {
         let changes = self.changes.load(Ordering::Acquire);
-        Begun { reading: self.begun.fetch_add(1, Ordering::Relaxed), changes }
+        Begun { reading: self.begun.fetch_add(1, Ordering::Relaxed), changes, at: Instant::now() }
     }
 
     /// Keeps what a reading found, unless one that began later has found something already.
     /// One that was read while it changed is not relied on.
-    fn keep(&self, listing: &Arc<Listing>, Begun { reading, changes }: Begun) {
+    fn keep(&self, listing: &Arc<Listing>, Begun { reading, changes, at: began }: Begun) {
         let at = Instant::now();
         let listing = Arc::clone(listing);
         let stale = AtomicBool::new(self.changes.load(Ordering::Acquire) != changes);
-        let new = Arc::new(Held { listing, at, reading, stale });
+        let new = Arc::new(Held { listing, at, reading, began, stale });
         self.held.rcu(|held| match held {
             Some(held) if held.reading > reading => Some(Arc::clone(held)),
             Some(_) | None => Some(Arc::clone(&new)),
@@ -176,6 +187,9 @@ impl Upstream {
     }
 
     /// What it offers, not older than `age` or than the server says it lasts.
+    ///
+    /// One reading of a list goes on at a time: a list that is read takes memory. Of those who wait for it the first
+    /// reads again, and the others get what that reading finds, because it began after they had come.
     pub(super) async fn listing(
         self: &Arc<Self>,
         party: &Party,
@@ -183,7 +197,8 @@ impl Upstream {
         age: Duration,
         patience: Duration,
     ) -> Result<Arc<Listing>, UpstreamError> {
-        let until = Instant::now() + patience.min(self.limits.answer_time);
+        let came = Instant::now();
+        let until = came + patience.min(self.limits.answer_time);
         if let Some(listing) = self.shared.slot(kind).fresh(age).filter(|l| l.is_public()) {
             return Ok(listing);
         }
@@ -192,13 +207,17 @@ impl Upstream {
         if let Some(listing) = slot.fresh(age) {
             return Ok(listing);
         }
-        if age.is_zero() {
-            return self.read(slot, party, kind, until).await;
-        }
-        let patience = self.limits.answer_time;
+        let known = |slot: &Slot| match age.is_zero() {
+            true => slot.read_since(came),
+            false => slot.fresh(age),
+        };
+        let patience = match age.is_zero() {
+            true => until.saturating_duration_since(Instant::now()),
+            false => self.limits.answer_time,
+        };
         let read = || self.read(slot, party, kind, until);
-        let public = || self.shared.slot(kind).fresh(age).filter(|l| l.is_public());
-        slot.reading.take(patience, || slot.fresh(age).or_else(public), read).await
+        let public = || known(self.shared.slot(kind)).filter(|l| l.is_public());
+        slot.reading.take(patience, || known(slot).or_else(public), read).await
     }
 
     /// Where the lists for a caller are kept.
@@ -285,6 +304,28 @@ impl Upstream {
             Ok(share) => drop(listing.share().set(share)),
             Err(none) => {
                 tracing::debug!(server = %self.name, %none, "a list is not kept");
+                return false;
+            }
+        }
+        true
+    }
+
+    /// Whether there is room for a list that is kept in `slot` for all callers; what was read there before makes room.
+    /// What finds none is read for every request.
+    fn has_room_for_all(&self, slot: &Slot, listing: &Listing) -> bool {
+        if listing.share().get().is_some() {
+            return true;
+        }
+        let (server, weight) = (Arc::<str>::from(self.name.as_str()), listing.weight());
+        let share = self.lists_for_all.take(&server, weight).or_else(|_none| {
+            slot.held.store(None);
+            self.lists_for_all.take(&server, weight)
+        });
+        match share {
+            // One who was earlier has given a share of its own for the same list.
+            Ok(share) => drop(listing.share().set(share)),
+            Err(none) => {
+                tracing::warn!(server = %self.name, kind = listing.kind().as_str(), %none, "a list is not kept: it is read for every request");
                 return false;
             }
         }
@@ -438,8 +479,8 @@ impl Upstream {
         let former = held.as_ref().map(|held| Arc::clone(held.catalog()));
         let mut pages = Pages::new(self.name.clone(), kind, &self.limits, former);
         let mut cursor = None;
-        // What the pages hold is counted until all of them were read.
-        let mut received = Vec::new();
+        // What the pages take is counted until the list is kept, or nobody uses it any more.
+        let mut counted = self.counts_pages(party);
         loop {
             let id = self.id();
             let outgoing = request::list(id, kind, cursor.as_deref(), speaker);
@@ -455,14 +496,11 @@ impl Upstream {
                 return Ok(Arc::clone(held));
             }
             let outcome = match &text {
-                Some(text) => {
-                    let read = message::read(text.clone(), self.name.as_str()).await;
-                    self.outcome(read.map_err(UpstreamError::Message)?, id)?
-                }
+                Some(text) => self.outcome(messages.read(text.clone()).await?, id)?,
                 None => self.wait(&mut messages, id, speaker, deadline).await?,
             };
             let streamed = messages.is_streamed();
-            received.extend(messages.received());
+            let received = messages.received();
             self.done(messages);
             let result = match outcome {
                 Outcome::Result(result) => result,
@@ -480,6 +518,9 @@ impl Upstream {
             };
             (pages, cursor) =
                 pages.take(result.clone(), self.tasks.offload(), &self.limits).await?;
+            // From here on the page is counted with those before it.
+            drop(received);
+            counted.holds(pages.memory()).map_err(UpstreamError::Memory)?;
             if cursor.is_none() {
                 // The text that was read: without what was taken out of what came.
                 let source = text.and_then(|_| {
@@ -487,6 +528,8 @@ impl Upstream {
                     Some((document.text().clone(), document.root().get("id")?.span()))
                 });
                 let listing = pages.finish(source, streamed);
+                counted.holds(listing.weight()).map_err(UpstreamError::Memory)?;
+                listing.is_counted_in(counted);
                 // What was compared with what was approved for one of its callers was so for the others.
                 let listing = match self.audience(slot, &listing) {
                     Audience::Caller => self.same(listing),
@@ -495,6 +538,20 @@ impl Upstream {
                 self.noted_list(slot, &listing, begun).await?;
                 self.keep(keeping, &listing);
                 return Ok(listing);
+            }
+        }
+    }
+
+    /// What counts the pages of a list that is read for `party`. On a connection that callers share it is the share of
+    /// the caller alone: what a caller has read must not keep the connection from being read for others.
+    fn counts_pages(&self, party: &Party) -> Received {
+        let server: Arc<str> = self.name.as_str().into();
+        match (&self.transport, party.caller()) {
+            (Transport::Channel(_), Some(caller)) => {
+                self.answers.begin_for(&server, &caller.into())
+            }
+            (Transport::Channel(_) | Transport::Http(_), caller) => {
+                self.answers.begin(&server, caller)
             }
         }
     }
@@ -533,15 +590,24 @@ impl Upstream {
         let Keeping { slot, own, shared: begun, caller } = keeping;
         let shared = self.shared.slot(listing.kind());
         if std::ptr::eq(shared, slot) || self.capable.era_of(slot, listing.kind()).is_some() {
+            if !self.has_room_for_all(slot, listing) {
+                slot.held.store(None);
+                return;
+            }
             slot.keep(listing, own);
         } else if listing.is_public() {
-            shared.keep(listing, begun);
             slot.held.store(None);
+            if !self.has_room_for_all(shared, listing) {
+                return;
+            }
+            shared.keep(listing, begun);
         } else if self.has_room(slot, listing, caller) {
             slot.keep(listing, own);
         } else {
             slot.held.store(None);
+            return;
         }
+        listing.is_kept();
     }
 }
 

@@ -436,9 +436,9 @@ enum Found {
     Several,
 }
 
-/// Bytes of the message that something was read from.
+/// Bytes that the message takes that something was read from: its text, and the index over its values.
 fn size(part: Option<&Fragment>) -> usize {
-    part.map_or(0, |part| part.document().text().len())
+    part.map_or(0, |part| part.document().memory())
 }
 
 /// A request that does not read what it asked for is given up rather than waited for.

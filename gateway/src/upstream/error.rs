@@ -14,7 +14,7 @@ use policy::scope;
 use super::credential::CredentialError;
 use crate::link::LinkError;
 use crate::share::NoShare;
-use crate::wire::DecodeError;
+use crate::wire::{DecodeError, FromServerError};
 use crate::world::WorldError;
 
 /// Longest URL of a redirect that is shown whole, in bytes.
@@ -100,6 +100,15 @@ pub enum UpstreamError {
     /// The server's session is gone.
     #[error("the session with the server is gone")]
     SessionGone,
+}
+
+impl From<FromServerError> for UpstreamError {
+    fn from(error: FromServerError) -> Self {
+        match error {
+            FromServerError::Decode(error) => Self::Message(error),
+            FromServerError::Memory { none, .. } => Self::Memory(none),
+        }
+    }
 }
 
 impl UpstreamError {

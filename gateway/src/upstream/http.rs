@@ -27,7 +27,7 @@ use crate::protocol::{Era, header};
 use crate::settings::Limits;
 use crate::sse;
 use crate::task;
-use crate::wire::{Message, headers};
+use crate::wire::{FromServerError, Message, headers};
 
 /// Most connections to one server that each worker keeps without using them.
 const KEPT: usize = 256;
@@ -527,9 +527,17 @@ impl HttpAnswer {
         Some((self.last.clone()?, self.retry))
     }
 
-    /// Reads one of its messages, the bytes of which have come.
-    pub(super) async fn read(&self, text: Bytes) -> Result<Message, UpstreamError> {
-        message::read(text, &self.server).await.map_err(UpstreamError::Message)
+    /// Reads one of its messages, the bytes of which have come. What the index over its values takes is in memory
+    /// as well.
+    pub(super) async fn read(&mut self, text: Bytes) -> Result<Message, UpstreamError> {
+        let read = message::read(text, &self.server, self.received.beside()).await;
+        let read = read.inspect_err(|error| {
+            if let FromServerError::Memory { .. } = error {
+                self.received.was_refused();
+            }
+        })?;
+        self.received.absorb(read.index);
+        Ok(read.message)
     }
 
     /// What of it is in memory, to be kept for as long as what was read is used.

@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::ops::Range;
 use std::sync::atomic::AtomicU64;
-use std::sync::{Arc, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 
 use arc_swap::ArcSwap;
 use bytes::Bytes;
@@ -14,6 +14,7 @@ use policy::pipeline::View;
 use policy::work::Budget;
 
 use super::error::UpstreamError;
+use crate::intake::Received;
 use crate::masking;
 use crate::naming::Naming;
 use crate::offload::{Cause, Offload};
@@ -27,8 +28,8 @@ use crate::wire;
 const VIEWS: usize = 64;
 /// Most bytes of them, besides the one that was asked for last.
 const VIEWED: usize = 4 * 1024 * 1024;
-/// How often the text of a list is in memory, about, when it is kept.
-const COPIES: usize = 3;
+/// How often the text of a list is in memory, about, beside what was read of its pages.
+const COPIES: usize = 2;
 /// Bytes that each definition takes beside its text, about.
 const BESIDE: usize = 512;
 /// Members of a result that are ours to write.
@@ -68,8 +69,12 @@ pub struct Listing {
     epoch: AtomicU64,
     /// What tells it from others of its server: every page, as it came.
     digest: [u8; 32],
-    /// Bytes of all pages.
+    /// Bytes of the texts of all pages.
     bytes: usize,
+    /// Bytes that all pages take: see [`Document::memory`].
+    memory: usize,
+    /// What counts it until it is kept.
+    counted: Mutex<Option<Received>>,
     /// The share of the caller that it was read for first, for as long as somebody keeps it.
     share: OnceLock<Share<Arc<str>>>,
     /// Written out for those who have asked.
@@ -106,9 +111,25 @@ impl Listing {
         &self.digest
     }
 
-    /// About how many bytes it takes to keep it: the text, what was read in it, and a view.
+    /// About how many bytes it takes: what was read of its pages, the same again of definitions from which something
+    /// is taken out, a view, and what is worked out of it.
     pub(super) fn weight(&self) -> usize {
-        COPIES * self.bytes + BESIDE * self.catalog.offers().len()
+        let is_found = |offer: &&Offer| !offer.findings().is_empty();
+        let found = self.catalog.offers().iter().filter(is_found);
+        let found: usize = found.map(|offer| offer.definition().span().len()).sum();
+        // As dense as the pages are on average.
+        let cleaned = self.memory.saturating_mul(found) / self.bytes.max(1);
+        self.memory + cleaned + COPIES * self.bytes + BESIDE * self.catalog.offers().len()
+    }
+
+    /// It is counted in `counted` until it is kept, or nobody uses it any more.
+    pub(super) fn is_counted_in(&self, counted: Received) {
+        *self.counted.lock().unwrap_or_else(PoisonError::into_inner) = Some(counted);
+    }
+
+    /// It is kept, and counted where it is.
+    pub(super) fn is_kept(&self) {
+        drop(self.counted.lock().unwrap_or_else(PoisonError::into_inner).take());
     }
 
     /// The share that it takes of what is kept.
@@ -224,14 +245,12 @@ fn write(
     (out.into(), unused)
 }
 
-/// The bounds of all pages of a list together.
+/// The bounds of all pages of a list together. What they take in memory is bounded by the shares of answers.
 #[derive(Clone, Copy, Debug)]
 struct Most {
     pages: usize,
     /// Definitions.
     things: usize,
-    /// Bytes of their text.
-    bytes: usize,
 }
 
 /// Collects the pages of a list.
@@ -249,8 +268,9 @@ pub(super) struct Pages {
     public: bool,
     cursors: BTreeSet<String>,
     count: usize,
-    /// Bytes of the pages, and the digest of each.
+    /// Bytes of the texts of the pages, bytes that the pages take, and the digest of each.
     bytes: usize,
+    memory: usize,
     digests: Vec<u8>,
 }
 
@@ -265,9 +285,8 @@ impl Pages {
         let (ttl, public, count) = (None, true, 0);
         // What the self-test offers is ours, and few.
         let tools = if server.is_reserved() { usize::MAX } else { limits.tools };
-        // All pages are in memory together, as one answer is.
-        let most = Most { pages: limits.pages, things: tools, bytes: limits.answers_per_server };
-        let (bytes, digests) = (0, Vec::new());
+        let most = Most { pages: limits.pages, things: tools };
+        let (bytes, memory, digests) = (0, 0, Vec::new());
         Self {
             server,
             kind,
@@ -280,8 +299,14 @@ impl Pages {
             cursors,
             count,
             bytes,
+            memory,
             digests,
         }
+    }
+
+    /// Bytes that the pages take which were read so far, with their definitions.
+    pub(super) fn memory(&self) -> usize {
+        self.memory + BESIDE * self.offers.len()
     }
 
     /// Takes a page; says where the next one is. Looking at every string of a large page takes
@@ -314,15 +339,11 @@ impl Pages {
         let page = result.value();
         self.count += 1;
         self.bytes += page.raw().len();
+        self.memory += result.document().memory();
         self.digests.extend(sha256(page.raw().as_bytes()));
-        let Most { pages, things, bytes } = self.most;
+        let Most { pages, things } = self.most;
         if self.count > pages {
             return Err(UpstreamError::Protocol("the list has more pages than are read"));
-        }
-        if self.bytes > bytes {
-            return Err(UpstreamError::Protocol(
-                "the pages of the list are together longer than is read",
-            ));
         }
         if wire::is_misspelled(page, &OWN) {
             return Err(UpstreamError::Protocol("the list has a member in another spelling"));
@@ -378,6 +399,8 @@ impl Pages {
         Listing {
             digest: sha256(&digests),
             bytes: self.bytes,
+            memory: self.memory,
+            counted: Mutex::default(),
             share: OnceLock::new(),
             catalog: Arc::new(Catalog::new(self.server, self.kind, self.offers)),
             extra: self.extra,

@@ -241,8 +241,9 @@ async fn read(mut stream: Stream, channel: Arc<Channel>, name: ServerName) {
                 break;
             }
         };
-        match message::read(event.data, name.as_str()).await {
-            Ok(message) => channel.deliver(message, &name),
+        let received = &stream.received;
+        match message::read_patiently(event.data, name.as_str(), received, ROOM).await {
+            Ok(read) => channel.deliver(read.message, &name),
             Err(error) => {
                 let error = crate::report::Chain(&error);
                 tracing::warn!(server = %name, %error, "the server sent what is no message");

@@ -32,6 +32,7 @@ use crate::secret::Secret;
 use crate::secrets::LiveSecret;
 use crate::settings::{Limits, Program, UNREADABLE};
 use crate::task::Tasks;
+use crate::wire::FromServerError;
 use crate::world::WorldError;
 
 /// Lines of output that are no messages before the process is given up: some programs greet.
@@ -239,11 +240,17 @@ impl Reader {
                 }
                 continue;
             }
-            match message::read(text, name.as_str()).await {
-                Ok(message) => {
+            match message::read_patiently(text, name.as_str(), &received, ROOM).await {
+                Ok(read) => {
                     garbage = 0;
                     blanks.message();
-                    channel.deliver(message, &name);
+                    channel.deliver(read.message, &name);
+                }
+                Err(error @ FromServerError::Memory { .. }) => {
+                    let error = crate::report::Chain(&error);
+                    tracing::warn!(server = %name, %error, "the program is stopped");
+                    channel.over.cancel();
+                    return;
                 }
                 Err(error) => {
                     garbage += 1;

@@ -7,7 +7,7 @@ use tokio::time::{Instant, sleep, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::http::HttpAnswer;
-use super::{Party, Replier, Transport, Upstream, UpstreamError, message, request};
+use super::{Party, Replier, Transport, Upstream, UpstreamError, request};
 use crate::log_limit::LogLimit;
 use crate::protocol::Era;
 use crate::session::Leg;
@@ -89,8 +89,11 @@ impl Stream {
             if self.unread.is_none() {
                 self.fetch().await?;
             }
-            let Some(text) = self.unread.clone() else { continue };
-            let read = message::read(text, self.upstream.name.as_str()).await;
+            let (Some(text), Some(answer)) = (self.unread.clone(), &mut self.answer) else {
+                self.unread = None;
+                continue;
+            };
+            let read = answer.read(text).await;
             self.unread = None;
             match read {
                 Ok(message) => {

@@ -71,6 +71,10 @@ impl Turn {
             return Err(failed.again());
         }
         work().await.inspect_err(|error| {
+            // There was no room for one of them; another has a share of its own.
+            if let UpstreamError::Memory(_) = error {
+                return;
+            }
             let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
             *failed = Some(Failed::new(error));
         })

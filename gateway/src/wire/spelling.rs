@@ -31,6 +31,11 @@ pub(super) fn begins_with(key: &str, prefix: &str) -> bool {
     fold(key).starts_with(prefix)
 }
 
+/// Whether `key` could be read as `name`, which is ASCII in lower case.
+pub(super) fn is_like(key: &str, name: &str) -> bool {
+    if key.is_ascii() { key.eq_ignore_ascii_case(name) } else { fold(key) == name }
+}
+
 /// Compatibility form, then lower case, without what is not shown.
 fn fold(text: &str) -> String {
     let shown = |c: &char| !matches!(c, '\u{ad}' | '\u{200b}'..='\u{200f}' | '\u{feff}');

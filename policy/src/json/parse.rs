@@ -62,6 +62,9 @@ pub enum JsonError {
         /// How many are allowed.
         limit: usize,
     },
+    /// There is no memory to be had for the index over its values.
+    #[error("more values than there is room for")]
+    Room,
 }
 
 impl JsonError {
@@ -72,7 +75,12 @@ impl JsonError {
     }
 }
 
-pub(super) fn index(text: &[u8], bounds: &Bounds) -> Result<Box<[Node]>, JsonError> {
+/// The index over `text`. Before it grows, `has_room` is asked with the bytes that it takes meanwhile.
+pub(super) fn index(
+    text: &[u8],
+    bounds: &Bounds,
+    has_room: &mut dyn FnMut(usize) -> bool,
+) -> Result<Box<[Node]>, JsonError> {
     if u32::try_from(text.len()).is_err() {
         return Err(JsonError::Bound { what: "bytes", limit: u32::MAX as usize });
     }
@@ -86,6 +94,7 @@ pub(super) fn index(text: &[u8], bounds: &Bounds) -> Result<Box<[Node]>, JsonErr
         open: Vec::with_capacity(8),
         tight: !text.iter().fold(false, |found, byte| found | (*byte < b' ')),
         bounds,
+        has_room,
     };
     parser.run()?;
     Ok(parser.nodes.into_boxed_slice())
@@ -100,6 +109,8 @@ struct Parser<'a> {
     /// There is no control character anywhere, so there is none in a string.
     tight: bool,
     bounds: &'a Bounds,
+    /// Whether the index may take so many bytes.
+    has_room: &'a mut dyn FnMut(usize) -> bool,
 }
 
 /// What the grammar wants next.
@@ -256,8 +267,23 @@ impl Parser<'_> {
         if self.nodes.len() >= self.bounds.nodes {
             return Err(JsonError::Bound { what: "values", limit: self.bounds.nodes });
         }
+        if self.nodes.len() == self.nodes.capacity() {
+            self.grow()?;
+        }
         let next = offset(self.nodes.len() + 1);
         self.nodes.push(Node { kind, start: offset(start), end: offset(end), next });
+        Ok(())
+    }
+
+    /// Makes room for as many values again. While they are moved, both indices are in memory.
+    fn grow(&mut self) -> Result<(), JsonError> {
+        let held = self.nodes.len();
+        let wanted = held.saturating_mul(2).max(8).min(self.bounds.nodes);
+        let bytes = held.saturating_add(wanted).saturating_mul(size_of::<Node>());
+        if !(self.has_room)(bytes) {
+            return Err(JsonError::Room);
+        }
+        self.nodes.reserve_exact(wanted.saturating_sub(held));
         Ok(())
     }
 

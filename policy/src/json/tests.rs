@@ -24,6 +24,27 @@ fn model(value: Value<'_>) -> serde_json::Value {
 }
 
 #[test]
+fn the_memory_of_the_values_is_asked_for_before_it_is_taken() {
+    let text = format!("[{}0]", "0,".repeat(9999));
+    let read = |most: usize| {
+        let mut asked = 0;
+        let read = Document::parse_within(text.clone().into(), &Bounds::MESSAGE, |bytes| {
+            asked = bytes;
+            bytes <= most
+        });
+        (read, asked)
+    };
+    let (document, asked) = read(usize::MAX);
+    let document = document.unwrap();
+    // Ten thousand numbers and the array.
+    assert_eq!(document.index_bytes(), 16 * 10_001);
+    assert_eq!(document.memory(), text.len() + 16 * 10_001);
+    assert!(asked >= document.index_bytes(), "{asked}");
+    assert_eq!(read(100_000).0.unwrap_err(), JsonError::Room);
+    assert!(read(asked).0.is_ok());
+}
+
+#[test]
 fn members_keep_their_order_and_spelling() {
     let document = parse(r#" {"b": 1.50, "a": [true, null, "\u0041"], "x": {}} "#).unwrap();
     let root = document.root();
