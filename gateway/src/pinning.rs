@@ -732,7 +732,7 @@ impl Keeper {
         let digest = offer.digest();
         let subject = Subject::Offer(kind);
         if unfit == Some(Unfit::NotApproved)
-            && self.trust(held, server, Some((kind, name)), digest, offer.fragment())
+            && self.trust(held, server, Some((kind, name)), digest, &offer.fragment())
         {
             return true;
         }
@@ -828,13 +828,13 @@ impl Keeper {
         server: &str,
         offer: Option<(Kind, &str)>,
         digest: Option<Digest>,
-        definition: Fragment,
+        definition: &Fragment,
     ) -> bool {
         let room = held.first.len() < OF_ONE && held.closed.is_none();
         let wanted = self.settings.trust_on_first_use && room;
         let Some(digest) = digest.filter(|_| wanted) else { return false };
         let by = Some("first use".into());
-        let version = Version { by, ..Version::new(digest, State::Approved, apart(&definition)) };
+        let version = Version { by, ..Version::new(digest, State::Approved, apart(definition)) };
         let added = Self::add(held, server, offer, version.clone());
         if added {
             held.first.push((
@@ -915,7 +915,7 @@ impl Keeper {
         let versions = locked.map(|locked| locked.server.clone()).unwrap_or_default();
         // One for each era that a server speaks.
         let decided = versions.iter().filter(|version| version.state != State::Pending).count();
-        if decided < 2 && self.trust(&mut held, name, None, digest, said.clone()) {
+        if decided < 2 && self.trust(&mut held, name, None, digest, said) {
             self.publish(&held);
             return;
         }

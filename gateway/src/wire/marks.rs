@@ -105,8 +105,8 @@ impl Cleaner {
                 }
                 let of_denial =
                     |key: &str| ["code", "data"].iter().any(|own| spelling::is_like(key, own));
-                let is_kept = |key: &str| !within.is_mark(key) && !(is_denial && of_denial(key));
-                for (key, member) in value.members().filter(|(key, _)| is_kept(key)) {
+                let is_dropped = |key: &str| within.is_mark(key) || (is_denial && of_denial(key));
+                for (key, member) in value.members().filter(|(key, _)| !is_dropped(key)) {
                     separator.write(out);
                     write_string(out, &key);
                     out.push(b':');
