@@ -976,7 +976,7 @@ fn progress_in_base64_is_without_what_is_labelled() {
     let mut person = tool("person");
     person["outputSchema"] = json!({ "type": "object", "properties": {
         "ssn": { "type": "string", "x-sensitive": "pii" } } });
-    let policy = "content: [{servers: [up], fields: [{label: pii, principals: ['group:ops']}]}]";
+    let policy = "content: [{servers: [up], results: {identifiers: 'off', contacts: 'off'}, fields: [{label: pii, principals: ['group:ops']}]}]";
     for era in ERAS {
         let (code, offers) = (code.clone(), json!([person]));
         let server = Server::with(era, offers, move |call, stream| {
