@@ -206,7 +206,8 @@ fn target(location: &str, base: &Uri) -> Option<Box<str>> {
     let path = to.path();
     let is_plain = |text: &str| text.bytes().all(|byte| byte.is_ascii_graphic() && byte != b'`');
     let is_secret = |text: &str| matches!(without_values(text, None), Cow::Owned(_));
-    if !is_plain(&origin) || origin.len() > SHOWN || is_secret(&origin) {
+    let hides = is_secret(&origin) || host.split('.').any(is_secret);
+    if hides || !is_plain(&origin) || origin.len() > SHOWN {
         return None;
     }
     let whole = is_plain(path) && !is_secret(path) && origin.len() + path.len() <= SHOWN;
