@@ -551,6 +551,10 @@ impl Upstream {
             Call::Use(Use { server, verb: Verb::Other, name, extra, meta, .. })
                 if server == self.name =>
             {
+                // A server that is left alone is told nothing either.
+                if let Some(breaker) = &self.breaker {
+                    breaker.look(Instant::now())?;
+                }
                 let leg = self.reach(party).await?;
                 let speaker = party.speaker(leg.as_ref());
                 let outgoing = request::other(None, &name, &extra, &meta, speaker);

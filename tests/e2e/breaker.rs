@@ -112,6 +112,31 @@ fn a_server_that_keeps_failing_is_left_alone() {
     }
 }
 
+/// Clients of the later revision have no notifications of their own, and servers of it are told of none.
+#[test]
+fn a_server_that_is_left_alone_is_sent_no_notification() {
+    let (server, _down) = moody(Era::Legacy);
+    let servers = format!(
+        "- {{name: moody, url: '{}', circuitBreaker: {{failures: 3, openFor: 1h}}}}",
+        server.url()
+    );
+    let policy = "rules:\n- {id: all, effect: allow, principals: ['*'], servers: ['*'], tools: ['*'], methods: ['com.example/*']}";
+    let gateway = Config::with(&servers, "[moody]").policy(policy).start();
+    let ana = gateway.client(Era::Legacy, ANA);
+    let tell = || {
+        let body = json!({ "jsonrpc": "2.0", "method": "com.example/told" }).to_string();
+        raw(ana.address, &ana.bytes("com.example/told", None, &body))
+    };
+    let _told = tell();
+    eventually("the server is told", || (server.count("com.example/told") == 1).then_some(()));
+    until_open(&gateway, "moody", || work(&ana));
+    let _untold = tell();
+    let _record = gateway.recorded("a notification that was not sent", |record| {
+        record["method"] == "com.example/told" && record["reason"] == "circuit-open"
+    });
+    assert_eq!(server.count("com.example/told"), 1);
+}
+
 #[test]
 fn a_server_that_answers_again_is_asked_again() {
     for era in ERAS {
