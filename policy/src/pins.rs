@@ -740,8 +740,14 @@ mod tests {
             assert_eq!(unlisted(&pins, "up", "file:///srv/other"), other);
             assert_eq!(unlisted(&pins, "down", "file:///srv/My%20note"), other);
         }
-        let approved = resource(State::Approved, "file:///srv/a");
+        let mut approved = resource(State::Approved, "file:///srv/a");
         assert_eq!(unlisted(&approved, "up", "file:///srv/a?x"), None);
+        // One that was approved in the list of its server is gone with it, where none is made at run time.
+        approved.resources = Arc::new([("up".into(), ResourcePins::Pinned)].into());
+        for uri in ["file:///srv/a", "file:///srv/a?x"] {
+            let unfit = approved.unfit_for("up", Kind::Resource, uri, None, Linked::Given);
+            assert_eq!(unfit, Some(Unfit::Removed), "{uri}");
+        }
     }
 
     #[test]
