@@ -11,6 +11,7 @@ use bytes::{Bytes, BytesMut};
 use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
+use crate::intake::Received;
 use crate::queue;
 use crate::replay::Reader;
 use crate::sse;
@@ -18,6 +19,10 @@ use crate::sse;
 /// How long a stream says nothing before it says that it is alive. Proxies close what was silent
 /// for a minute.
 const QUIET: Duration = Duration::from_secs(15);
+
+/// Most bytes that are given to a connection at a time. It takes the next when it has written most of those before: what
+/// a client does not read stays here, where it is counted.
+const PIECE: usize = 64 * 1024;
 
 /// A body that comes in pieces, up to a limit. One that comes in one piece is not copied.
 #[derive(Debug)]
@@ -83,6 +88,8 @@ impl Pieces {
 pub enum Body {
     /// These parts, one after the other; they are not copied together.
     Parts(VecDeque<Bytes>),
+    /// The same of a server's answer, which takes of the share of its caller until it is sent.
+    Counted(VecDeque<Bytes>, Received),
     /// Events as they come, until the sender is gone.
     Stream(queue::Receiver, Pulse),
     /// Events of a stream that is kept.
@@ -150,6 +157,15 @@ impl Body {
         Self::Replay(reader, Pulse::start())
     }
 
+    /// The same, which takes of a share until all of it was given to the connection. Streams have room of their own.
+    #[must_use]
+    pub fn counted(self, share: Option<Received>) -> Self {
+        match (self, share) {
+            (Self::Parts(parts), Some(share)) => Self::Counted(parts, share),
+            (body, _) => body,
+        }
+    }
+
     /// The same until `lease` ends, and then nothing more.
     #[must_use]
     pub fn leased(self, lease: Lease) -> Self {
@@ -160,9 +176,17 @@ impl Body {
     #[must_use]
     pub fn length(&self) -> usize {
         match self {
-            Self::Parts(parts) => parts.iter().map(Bytes::len).sum(),
+            Self::Parts(parts) | Self::Counted(parts, _) => parts.iter().map(Bytes::len).sum(),
             Self::Stream(..) | Self::Replay(..) | Self::Leased(..) => 0,
         }
+    }
+}
+
+/// The next piece of these parts. Nothing is copied.
+fn piece(parts: &mut VecDeque<Bytes>) -> Option<Bytes> {
+    match parts.front_mut() {
+        Some(part) if part.len() > PIECE => Some(part.split_to(PIECE)),
+        Some(_) | None => parts.pop_front(),
     }
 }
 
@@ -181,8 +205,8 @@ impl http_body::Body for Body {
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
         let (event, pulse) = match self.get_mut() {
-            Self::Parts(parts) => {
-                return Poll::Ready(parts.pop_front().map(|part| Ok(Frame::data(part))));
+            Self::Parts(parts) | Self::Counted(parts, _) => {
+                return Poll::Ready(piece(parts).map(|part| Ok(Frame::data(part))));
             }
             Self::Leased(body, lease) => {
                 if lease.0.as_mut().poll(cx).is_ready() {
@@ -191,7 +215,7 @@ impl http_body::Body for Body {
                 }
                 return Pin::new(&mut **body).poll_frame(cx);
             }
-            Self::Stream(events, pulse) => (events.poll(cx), pulse),
+            Self::Stream(events, pulse) => (events.poll_piece(cx, PIECE), pulse),
             Self::Replay(reader, pulse) => (reader.poll(cx), pulse),
         };
         let event = match event {
@@ -205,12 +229,12 @@ impl http_body::Body for Body {
     }
 
     fn is_end_stream(&self) -> bool {
-        matches!(self, Self::Parts(parts) if parts.is_empty())
+        matches!(self, Self::Parts(parts) | Self::Counted(parts, _) if parts.is_empty())
     }
 
     fn size_hint(&self) -> SizeHint {
         match self {
-            Self::Parts(_) => SizeHint::with_exact(self.length() as u64),
+            Self::Parts(_) | Self::Counted(..) => SizeHint::with_exact(self.length() as u64),
             Self::Stream(..) | Self::Replay(..) | Self::Leased(..) => SizeHint::default(),
         }
     }

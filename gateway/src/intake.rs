@@ -179,6 +179,21 @@ impl Received {
         Self { of, server, caller: self.caller.clone(), charged: self.charged, taken: None }
     }
 
+    /// What an answer of so many bytes takes until its client has read it: of the share of its caller alone. A client
+    /// that does not read must not keep the server from others.
+    pub fn unsent(mut self, bytes: usize) -> Self {
+        self.charged = Charged::Caller;
+        if let Some(taken) = &mut self.taken {
+            taken.of_server = None;
+        }
+        let held = self.taken.as_ref().map_or(0, |taken| taken.bytes);
+        // It was admitted with what is held: it can take less, and no more.
+        if bytes <= held && self.take(bytes).is_err() {
+            self.taken = None;
+        }
+        self
+    }
+
     /// Adds what another of the same server and caller has taken, to be given back with this one.
     pub fn absorb(&mut self, mut other: Self) {
         match (&mut self.taken, other.taken.take()) {

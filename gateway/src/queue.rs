@@ -190,6 +190,22 @@ impl Receiver {
         Poll::Pending
     }
 
+    /// The next piece of at most so many bytes of an event; `None` when no more will come. The room of an event is
+    /// taken until its last piece is read: what a connection takes for writing is little, and the rest of a long
+    /// event is here until the client reads.
+    pub fn poll_piece(&mut self, cx: &Context<'_>, most: usize) -> Poll<Option<Bytes>> {
+        let mut state = self.0.state();
+        if let Some((event, _taken)) = state.events.front_mut()
+            && event.len() > most
+        {
+            let piece = event.split_to(most);
+            state.bytes -= piece.len();
+            return Poll::Ready(Some(piece));
+        }
+        drop(state);
+        self.poll(cx)
+    }
+
     /// The next event; `None` when no more will come.
     pub async fn next(&mut self) -> Option<Bytes> {
         std::future::poll_fn(|cx| self.poll(cx)).await

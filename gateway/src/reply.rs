@@ -533,10 +533,12 @@ pub fn is_severe_enough(told: &Notification, wanted: &str) -> bool {
 #[must_use]
 pub fn joined(body: Body) -> Vec<u8> {
     match body {
-        Body::Parts(parts) => parts.into_iter().fold(Vec::new(), |mut all, part| {
-            all.extend_from_slice(&part);
-            all
-        }),
+        Body::Parts(parts) | Body::Counted(parts, _) => {
+            parts.into_iter().fold(Vec::new(), |mut all, part| {
+                all.extend_from_slice(&part);
+                all
+            })
+        }
         Body::Stream(..) | Body::Replay(..) | Body::Leased(..) => Vec::new(),
     }
 }

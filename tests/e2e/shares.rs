@@ -508,6 +508,57 @@ fn a_list_that_several_ask_for_at_once_is_read_by_one_of_them_at_a_time() {
     }
 }
 
+/// A client that asks this and reads nothing of the answer, for which its system takes in little.
+fn deaf(gateway: &Gateway, bytes: &[u8]) -> TcpStream {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let connected = runtime.block_on(async {
+        let socket = tokio::net::TcpSocket::new_v4()?;
+        socket.set_recv_buffer_size(4096)?;
+        socket.connect(gateway.address).await?.into_std()
+    });
+    let mut stream = connected.unwrap();
+    stream.set_nonblocking(false).unwrap();
+    stream.write_all(bytes).unwrap();
+    stream
+}
+
+#[test]
+fn answers_that_their_client_does_not_read_take_of_its_share_and_of_no_others() {
+    const MIB: usize = 1024 * 1024;
+    for era in ERAS {
+        let server = Server::with(era, json!([tool("long"), tool("medium")]), |call, stream| {
+            let length = if call.tool() == "long" { 12 * MIB } else { MIB };
+            stream.write_all(&call.text(&"so on ".repeat(length / 6))).is_ok()
+        });
+        // A server has less than a caller: what waits for the one must not take the place of the other.
+        let limits =
+            "answers: 64MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 16MiB\nwriteTime: 60s";
+        let gateway = start(&server, limits);
+        let mut ana = gateway.client(era, ANA);
+        if era == Era::Legacy {
+            // Of the revision after it a slow call is answered with events, which have room of their own.
+            ana.handshake("2025-06-18");
+        }
+        let refused = || {
+            let answer = ana.call("medium", &json!({}));
+            answer.body.contains("too many bytes").then_some(())
+        };
+        let mut unread = Vec::new();
+        for id in 1..=2 {
+            assert!(refused().is_none(), "{era:?}: {id}");
+            unread.push(deaf(&gateway, &call(&ana, id, "long")));
+            let done = |r: &&Value| r["tool"] == "long" && r["outcome"] == "answered";
+            let all = || gateway.records().iter().filter(done).count() == unread.len();
+            eventually("the answer is with its client", || all().then_some(()));
+        }
+        eventually("the share is taken", refused);
+        let bob = gateway.client(era, BOB);
+        assert!(bob.call("medium", &json!({})).json()["result"].is_object(), "{era:?}");
+        drop(unread);
+        eventually("the share is given back", || refused().is_none().then_some(()));
+    }
+}
+
 #[test]
 fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
     for era in ERAS {

@@ -35,7 +35,7 @@ impl Gateway {
         route: Arc<Route>,
         mut response: Response<Body>,
     ) -> Response<Body> {
-        if matches!(response.body(), Body::Parts(_)) {
+        if matches!(response.body(), Body::Parts(_) | Body::Counted(..)) {
             return response;
         }
         let about = response.extensions_mut().remove::<About>();

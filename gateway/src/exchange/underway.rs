@@ -205,8 +205,9 @@ impl Underway {
                 Ok(Next::Step(Step::Final(outcome))) => {
                     return match self.released(outcome).await {
                         Ok((body, ending)) => {
+                            let unsent = self.call.answer.unsent(body.length());
                             self.recorded(ending, body.length());
-                            let mut response = reply::json(body);
+                            let mut response = reply::json(body.counted(unsent));
                             *response.status_mut() = status(ending);
                             response
                         }

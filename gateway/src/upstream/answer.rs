@@ -444,6 +444,11 @@ impl Answer {
         self.upstream.progress_elsewhere(self, told)
     }
 
+    /// What the answer takes until a client has read so many bytes of it; `None` of one that has not come yet.
+    pub fn unsent(&mut self, bytes: usize) -> Option<Received> {
+        self.received.take().map(|received| received.unsent(bytes))
+    }
+
     /// The response has come.
     fn end(&mut self, message: Message) -> Result<Step, UpstreamError> {
         let outcome = self.upstream.outcome(message, self.id);
