@@ -467,11 +467,14 @@ pub fn named(started: CommandLine<'_>) -> io::Result<Vec<PathBuf>> {
         Some(folder) if folders => folder.to_owned(),
         Some(_) | None => file,
     });
-    let words = started.args.iter().flat_map(|arg| arg.split(is_between).chain([&**arg]));
+    let words = started.args.iter().flat_map(|arg| {
+        let plain = arg.split(is_between).chain([&**arg]).map(str::to_owned);
+        plain.chain(shell_words(arg))
+    });
     // An option and its value may be one word: `-f/etc/own.conf`.
     let written = words.flat_map(|word| {
         let rooted = word.find('/').and_then(|at| word.get(at..)).map(PathBuf::from);
-        rooted.into_iter().chain([started.folder.join(word)])
+        rooted.into_iter().chain([started.folder.join(&word)])
     });
     let mut all: Vec<_> = run.chain(written.filter(|path| path.is_file())).collect();
     all.sort();
@@ -484,6 +487,24 @@ pub fn named(started: CommandLine<'_>) -> io::Result<Vec<PathBuf>> {
 /// in a list.
 fn is_between(c: char) -> bool {
     c.is_whitespace() || "=,:;|&<>()'\"`@".contains(c)
+}
+
+/// The words of a text as a shell reads them: what stands in quotes or behind a backslash belongs to its word, blanks
+/// as well (POSIX.1-2024, shell command language, section 2.2).
+fn shell_words(text: &str) -> Vec<String> {
+    let (mut words, mut word, mut quote) = (Vec::new(), String::new(), None);
+    let mut chars = text.chars();
+    while let Some(c) = chars.next() {
+        match (quote, c) {
+            (Some(open), c) if c == open => quote = None,
+            (None, '\'' | '"') => quote = Some(c),
+            (None | Some('"'), '\\') => word.extend(chars.next()),
+            (None, c) if is_between(c) => words.push(std::mem::take(&mut word)),
+            (_, c) => word.push(c),
+        }
+    }
+    words.push(word);
+    words
 }
 
 /// The file of a program: as the system looks for it, from `folder`, in `path` or in our own.
@@ -853,6 +874,7 @@ mod tests {
     fn a_file_that_a_command_names_is_found_wherever_it_stands_in_an_argument() {
         let folder = Folder::new("named");
         let at = folder.0.display();
+        fs::write(folder.0.join("my script"), "x").unwrap();
         let found = |line: &str, args: &[String]| {
             let files = named(folder.line(line, args)).unwrap();
             let own = files.iter().filter_map(|file| file.strip_prefix(&folder.0).ok());
@@ -866,6 +888,10 @@ mod tests {
             ("/opt/own", format!("-f{at}/tool"), &["tool"]),
             ("/opt/own", "tool".to_owned(), &["tool"]),
             ("bash", "./pkg/src/main.js".to_owned(), &["pkg/src/main.js"]),
+            ("sh", format!("exec \"{at}/my script\" --now"), &["my script"]),
+            ("sh", format!("'{at}/my script'"), &["my script"]),
+            ("sh", format!("cat {at}/my\\ script"), &["my script"]),
+            ("sh", format!("\"{at}\"/tool"), &["tool"]),
         ] {
             let args = if line == "sh" { vec!["-c".to_owned(), arg] } else { vec![arg] };
             assert_eq!(found(line, &args), expected, "{args:?}");
