@@ -315,8 +315,8 @@ fn of_a_client(place: &str) -> (Folder, String, String) {
     let output = Command::new(binary()).arg("import").arg(&file).output().unwrap();
     let yaml = valid(&output, &folder);
     let here = folder.path().display().to_string();
-    let said = String::from_utf8_lossy(&output.stderr).replace(&here, "/srv/work");
-    (folder, yaml.replace(&here, "/srv/work"), said)
+    let said = String::from_utf8_lossy(&output.stderr).replace(&here, "/srv/projects");
+    (folder, yaml.replace(&here, "/srv/projects"), said)
 }
 
 #[test]

@@ -620,9 +620,9 @@ mod tests {
         assert_eq!(variables, ["X", "Y", "MY_KEY", "Z"]);
         let (text, _) = placeholders("${X_KEY:-info} ${Y:-hunter} ${1A}", &nowhere);
         assert_eq!(text, "${X_KEY} ${Y} ${V1A}");
-        let there = Places { workspace: Some("/srv/work".to_owned()) };
+        let there = Places { workspace: Some("/srv/projects".to_owned()) };
         let (text, variables) = placeholders("${workspaceFolder}${/}src ${userHome}", &there);
-        assert_eq!((&*text, &*variables), ("/srv/work/src ${HOME}", &["HOME".to_owned()][..]));
+        assert_eq!((&*text, &*variables), ("/srv/projects/src ${HOME}", &["HOME".to_owned()][..]));
     }
 
     #[test]
