@@ -10,7 +10,7 @@ use tokio::time::Instant;
 
 /// Most items, and most bytes, that are read before other tasks run.
 const ITEMS: usize = 64;
-const BYTES: usize = 64 * 1024;
+const BYTES: usize = 16 * 1024;
 /// Most lines without content in [`WINDOW`] while no message comes: more than 60 comments in each second.
 const LINES: usize = 8192;
 const WINDOW: Duration = Duration::from_secs(60);
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn after_64_items_or_64_kib_other_tasks_run() {
+    fn after_64_items_or_16_kib_other_tasks_run() {
         let mut fair = Fair::new();
         for _ in 0..ITEMS {
             assert!(!waits(fair.turn()));

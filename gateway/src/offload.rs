@@ -209,11 +209,16 @@ fn start() -> Option<Queue> {
     (started > 0).then_some(queue)
 }
 
-fn serve(queue: &Turns<Cause, Job>) -> ! {
+/// Lets this thread compute at a lower priority than those that serve clients.
+pub fn lower_priority() {
     // Linux applies this to the thread alone. Without it the threads compete as equals.
     if let Err(error) = rustix::process::nice(NICE) {
-        tracing::warn!(%error, "the priority of inspections could not be lowered");
+        tracing::warn!(%error, "the priority of a thread that computes could not be lowered");
     }
+}
+
+fn serve(queue: &Turns<Cause, Job>) -> ! {
+    lower_priority();
     loop {
         let job = queue.pop();
         // A panic drops the sender of the result, and whoever waits withholds the message.

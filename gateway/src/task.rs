@@ -15,7 +15,7 @@ use tokio_util::sync::{CancellationToken, DropGuard};
 use tokio_util::task::TaskTracker;
 
 use crate::heartbeat::Heartbeats;
-use crate::offload::Offload;
+use crate::offload::{self, Offload};
 
 /// How long what served the work may take to end after the work has.
 pub const LAST: Duration = Duration::from_secs(5);
@@ -164,7 +164,11 @@ impl Tasks {
         for worker in 0..count {
             let (begin, halted) = (begin.clone(), self.halted.clone());
             let beats = Arc::clone(beats);
-            let runtime = Builder::new_current_thread().enable_all().build()?;
+            // These are the threads for what blocks or takes long, such as reading a long message.
+            let runtime = Builder::new_current_thread()
+                .enable_all()
+                .on_thread_start(offload::lower_priority)
+                .build()?;
             let name = format!("worker-{worker}");
             threads.push(thread::Builder::new().name(name).spawn(move || {
                 WORKER.set(worker);

@@ -256,7 +256,7 @@ pub fn is_misspelled(object: Value<'_>, known: &[&str]) -> bool {
 
 /// Texts up to this length are read where they are needed; longer ones would hold up whoever else
 /// is served by the same thread.
-pub const LARGE: usize = 256 * 1024;
+pub const LARGE: usize = 64 * 1024;
 
 /// [`decode`], on another thread when the text is [`LARGE`].
 ///

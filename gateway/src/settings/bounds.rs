@@ -35,7 +35,7 @@ impl Default for Limits {
         Self {
             request_body: 4 * MIB,
             response_body: 16 * MIB,
-            inspected_inline: 16 * KIB,
+            inspected_inline: 4 * KIB,
             inspection_work: Work::USUAL,
             notification: MIB,
             request_head: 16 * KIB,

@@ -514,7 +514,7 @@ pub(super) struct RawLimits {
     /// One answer of a server, one event of a stream and one line of a program. Default `16MiB`.
     pub(super) response_body: Option<String>,
     /// From so many bytes on final answers and arguments are inspected beside the threads that serve
-    /// clients, a few at a time. Default `16KiB`.
+    /// clients, a few at a time. Default `4KiB`.
     pub(super) inspected_inline: Option<String>,
     /// What the inspection of one message may cost, in units of one byte that one detector looks at: 2
     /// million and 256 for each byte of the message, and no more than this. A message that costs more is
