@@ -26,7 +26,7 @@ const PLACES: usize = 128;
 /// Most of these that one process has. A client has one.
 const PER_PROCESS: usize = 4;
 /// How long no other process takes the place of a connection.
-const GRACE: Duration = Duration::from_millis(50);
+const GRACE: Duration = Duration::from_millis(100);
 
 /// What is held of the places.
 #[derive(Debug, Default)]
