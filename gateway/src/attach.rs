@@ -320,7 +320,11 @@ impl Attachments {
                     continue;
                 }
             };
-            let Some(lineage) = admitted(&stream) else { continue };
+            let Some(lineage) = admitted(&stream) else {
+                // Many that are refused do not hold up what else this thread serves.
+                tokio::task::yield_now().await;
+                continue;
+            };
             let greeting = tokio::select! {
                 greeting = greetings.enter(lineage) => greeting,
                 () = tasks.stopping() => return,
@@ -356,7 +360,7 @@ fn admitted(stream: &UnixStream) -> Option<Lineage> {
                 && let Some(suppressed) = BELOW.allow(Instant::now().into_std())
             {
                 let pid = process.as_raw_nonzero();
-                tracing::warn!(%error, pid, suppressed, "a program cannot be a client over stdio");
+                tracing::warn!(%error, pid, suppressed, "a process cannot be a client over stdio");
             }
             None
         }

@@ -255,7 +255,7 @@ fn a_program_behind_the_gateway_takes_no_place_at_its_socket_and_keeps_no_client
             assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
         }
         if sandbox == "mode: off" {
-            gateway.says("a program cannot be a client over stdio");
+            gateway.says("a process cannot be a client over stdio");
         }
     }
 }
