@@ -14,7 +14,7 @@
 //!
 //! A program behind the gateway is no client of it: a process that descends from the gateway is refused before it takes
 //! a place. Other processes of the user can hold places without proving anything, and keep no client out with that: see
-//! [`greetings`].
+//! `greetings`.
 
 mod greetings;
 

@@ -127,10 +127,10 @@ impl Drop for Greeting {
 /// Where a connection of a process with the lineage `next` finds a place at `now`. Those that are held stand in the
 /// order in which they have come.
 fn room(held: &[Unproved], next: &Lineage, now: Instant) -> Room {
-    let mut own = held.iter().enumerate().filter(|(_, one)| one.lineage.is_of_same_process(next));
-    let oldest = own.next();
-    if let (Some((index, _)), Some(_)) = (oldest, own.nth(PER_PROCESS - 2)) {
-        return Room::InsteadOf(index);
+    let own = held.iter().enumerate().filter(|(_, one)| one.lineage.is_of_same_process(next));
+    let own: Vec<usize> = own.map(|(index, _)| index).collect();
+    if let Some(oldest) = own.first().filter(|_| own.len() >= PER_PROCESS) {
+        return Room::InsteadOf(*oldest);
     }
     if held.len() < PLACES {
         return Room::Free;
