@@ -11,29 +11,40 @@
 //! and take it once the gateway has died, so both sides prove that they know the token before the client sends its
 //! key, and neither sends the token: each answers a number that the other has drawn with an HMAC under the token. The
 //! process that a client has started only copies bytes from there on.
+//!
+//! A program behind the gateway is no client of it: a process that descends from the gateway is refused before it takes
+//! a place. Other processes of the user can hold places without proving anything, and keep no client out with that: see
+//! `greetings`.
+
+mod greetings;
 
 use std::fs::{self, File, Metadata, OpenOptions, TryLockError};
 use std::io::{self, Read as _, Write as _};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
-use std::os::unix::net::{SocketAddr, UnixListener as StdListener};
+use std::os::unix::net::{SocketAddr, UnixListener as StdListener, UnixStream as StdStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
 use aws_lc_rs::hmac;
+use rustix::process::{Pid, getpid};
 use tokio::io::{
     AsyncBufRead, AsyncBufReadExt as _, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _,
     BufReader, copy, stdin, stdout,
 };
 use tokio::net::{UnixListener, UnixStream};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::Semaphore;
+use tokio::time::Instant;
 
+use self::greetings::{Greeting, Greetings};
 use crate::console::{Console, Tenancy};
 use crate::file;
 use crate::front::ACCEPT_PAUSE;
 use crate::hex;
+use crate::lineage::{Lineage, LineageError};
 use crate::live::Live;
+use crate::log_limit::LogLimit;
 use crate::report::Chain;
 use crate::seal;
 use crate::secret::Secret;
@@ -47,13 +58,15 @@ const FORM: &str = "portcullis-running/2";
 const LONGEST: u64 = 16 * 1024;
 /// Most clients that are attached at once.
 const CLIENTS: usize = 64;
-/// Most connections at once that have not proved yet that they know the token: they take no place of a client.
-const GREETINGS: usize = 128;
 /// How long a greeting may take.
 const GREETING: Duration = Duration::from_secs(10);
 /// How often a client tries to reach a gateway that lives, and how long it waits before the next time.
 const TRIES: usize = 20;
 const TRY_PAUSE: Duration = Duration::from_millis(250);
+/// Lines that a process of this user can cause by connecting: of those that are refused at once, and of those that are
+/// not served.
+static BELOW: LogLimit = LogLimit::new(1, 5);
+static UNSERVED: LogLimit = LogLimit::new(1, 20);
 /// What the gateway says when it serves a client, and what it says before the reason when it does not.
 const SERVED: &str = "served";
 const REFUSED: &str = "refused ";
@@ -61,6 +74,9 @@ const REFUSED: &str = "refused ";
 /// Why a client cannot be attached to a gateway that runs.
 #[derive(Debug, thiserror::Error)]
 pub enum AttachError {
+    /// It has not proved that it knows the token before its place was taken.
+    #[error("it did not prove in time that it knows the token, and others connect")]
+    Evicted,
     /// The gateway does not serve it.
     #[error("{0}")]
     Refused(String),
@@ -136,9 +152,7 @@ impl Notice {
 
     /// Connects with the gateway, and is served by it if it proves to be the one that has left this.
     async fn connect(&self, route: &str, key: &str) -> Result<UnixStream, AttachError> {
-        // A name that begins with a NUL is that of an abstract socket.
-        let connecting = UnixStream::connect(format!("\0{}", self.name));
-        let mut stream = connecting.await.map_err(AttachError::Broken)?;
+        let mut stream = connected(&self.name).await.map_err(AttachError::Broken)?;
         let own = rustix::process::geteuid().as_raw();
         if stream.peer_cred().map_err(AttachError::Broken)?.uid() != own {
             return Err(AttachError::Unproved);
@@ -160,6 +174,16 @@ impl Notice {
             None => Err(AttachError::Version),
         }
     }
+}
+
+/// Connects with the socket of this abstract name. Where many connect, this waits in the order of the kernel, which
+/// refuses one that does not wait.
+async fn connected(name: &str) -> io::Result<UnixStream> {
+    let address = SocketAddr::from_abstract_name(name)?;
+    let connecting = tokio::task::spawn_blocking(move || StdStream::connect_addr(&address));
+    let stream = connecting.await.map_err(io::Error::other)??;
+    stream.set_nonblocking(true)?;
+    UnixStream::from_std(stream)
 }
 
 /// Whether a file is one that a gateway of this user leaves, and that nobody else can have written.
@@ -280,9 +304,8 @@ impl Attachments {
     /// Serves the processes that are attached, until the gateway stops.
     pub async fn serve(self, live: Arc<Live>, tasks: Tasks) {
         let Self { listener, token, left: _left } = self;
-        let own = rustix::process::geteuid().as_raw();
         let token = Arc::new(token);
-        let greetings = Arc::new(Semaphore::new(GREETINGS));
+        let greetings = Arc::new(Greetings::default());
         let clients = Arc::new(Semaphore::new(CLIENTS));
         loop {
             let accepted = tokio::select! {
@@ -297,20 +320,49 @@ impl Attachments {
                     continue;
                 }
             };
-            // Every user of the machine can connect: the names of such sockets are no secret.
-            if !stream.peer_cred().is_ok_and(|peer| peer.uid() == own) {
+            let Some(lineage) = admitted(&stream) else {
+                // Many that are refused do not hold up what else this thread serves.
+                tokio::task::yield_now().await;
                 continue;
-            }
-            // One too many is closed, and its process tries again.
-            let Ok(greeting) = Arc::clone(&greetings).try_acquire_owned() else { continue };
+            };
+            let greeting = tokio::select! {
+                greeting = greetings.enter(lineage) => greeting,
+                () = tasks.stopping() => return,
+            };
             let clients = Arc::clone(&clients);
             let client = Attached { stream, token: Arc::clone(&token), greeting, clients };
             let (live, tasks_of) = (Arc::clone(&live), tasks.clone());
             tasks.spawn(async move {
-                if let Err(error) = client.serve(live, tasks_of).await {
-                    tracing::info!(error = %Chain(&error), "a client over stdio is not served");
+                if let Err(error) = client.serve(live, tasks_of).await
+                    && let Some(suppressed) = UNSERVED.allow(Instant::now().into_std())
+                {
+                    let error = Chain(&error);
+                    tracing::info!(%error, suppressed, "a client over stdio is not served");
                 }
             });
+        }
+    }
+}
+
+/// From whom the process descends that has connected; `None` where it is not to be heard.
+fn admitted(stream: &UnixStream) -> Option<Lineage> {
+    // Every user of the machine can connect: the names of such sockets are no secret.
+    let peer = stream.peer_cred().ok()?;
+    if peer.uid() != rustix::process::geteuid().as_raw() {
+        return None;
+    }
+    // 0 is a process of a PID namespace that is not below that of the gateway, so it is no program of the gateway.
+    let Some(process) = peer.pid().and_then(Pid::from_raw) else { return Some(Lineage::default()) };
+    match Lineage::of(process, getpid()) {
+        Ok(lineage) => Some(lineage),
+        Err(error) => {
+            if error != LineageError::Gone
+                && let Some(suppressed) = BELOW.allow(Instant::now().into_std())
+            {
+                let pid = process.as_raw_nonzero();
+                tracing::warn!(%error, pid, suppressed, "a process cannot be a client over stdio");
+            }
+            None
         }
     }
 }
@@ -320,7 +372,7 @@ struct Attached {
     stream: UnixStream,
     token: Arc<Secret>,
     /// Given back when the client has proved that it knows the token.
-    greeting: OwnedSemaphorePermit,
+    greeting: Greeting,
     /// Where the place of a client is taken.
     clients: Arc<Semaphore>,
 }
@@ -332,6 +384,7 @@ impl Attached {
         let greeted = tokio::time::timeout(GREETING, greeted(&mut input, &mut output, &self.token));
         let greeted = tokio::select! {
             greeted = greeted => greeted,
+            () = self.greeting.evicted() => return Err(AttachError::Evicted),
             () = tasks.stopping() => return Ok(()),
         };
         let AttachRequest { route, key } =
@@ -419,7 +472,7 @@ pub async fn attach(
         }
         match tokio::time::timeout(2 * GREETING, notice.connect(route, key)).await {
             Ok(Ok(stream)) => return Ok(Some(Connection(stream))),
-            // It has too many such connections, or ends right now: then its file says no more that it lives.
+            // Too many connect, or it ends right now: then its file says no more that it lives.
             Ok(Err(AttachError::Broken(error))) => last = error,
             Ok(Err(error)) => return Err(error),
             Err(_) => return Err(AttachError::Unreachable(late())),

@@ -40,6 +40,7 @@ pub mod jose;
 pub mod detail;
 pub mod ending;
 pub mod trace;
+pub mod lineage;
 pub mod sandbox;
 pub mod specimens;
 pub mod overrides;

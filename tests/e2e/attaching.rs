@@ -7,20 +7,21 @@ use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _, symlink};
 use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
-use std::process::{Command, Stdio};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::mpsc::Receiver;
 use std::thread;
 
 use aws_lc_rs::hmac;
 use e2e::client::Client;
-use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary, root};
 use e2e::server::{Server, tool};
 use e2e::stdio::Started;
 use e2e::{ERAS, Era, eventually};
 use gateway::hex;
 use serde_json::{Value, json};
 
+use crate::sandbox::{boxed, python};
 use crate::transports::long;
 
 /// printf KEY | sha256sum, for the key of `ana`.
@@ -224,6 +225,90 @@ fn connections_that_say_nothing_take_no_place_of_a_client() {
         assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
     }
     drop(silent);
+}
+
+/// The abstract name of the socket of the gateway that runs with `gateway.yaml` of this folder.
+fn socket_name(folder: &Path) -> String {
+    let left = fs::read_to_string(folder.join("gateway.yaml.running")).unwrap();
+    left.lines().nth(1).unwrap().to_owned()
+}
+
+#[test]
+fn a_program_behind_the_gateway_takes_no_place_at_its_socket_and_keeps_no_client_out() {
+    // The usual sandbox, none, and one without the sockets of others.
+    for sandbox in ["", "mode: off", "mode: preferred, files: listed, read: [READ], network: any"] {
+        let folder = Folder::new();
+        let file = folder.path().join("gateway.yaml");
+        let gateway = running(folder.path(), &mut boxed(sandbox));
+        let asked = format!("{} 20", socket_name(folder.path()));
+        let flood = json!({ "what": "door", "arg": asked });
+        let over_http = gateway.client(Era::Modern, ANA);
+        let answer = over_http.call("try", &flood).json();
+        assert_eq!(answer["result"]["content"][0]["text"], "refused", "{sandbox}: {answer}");
+        // What it has started goes on.
+        for era in ERAS {
+            let mut client = Started::new(started(&file, "/mcp", Some(ANA)), era);
+            assert_eq!(client.tools(), ["try"], "{sandbox} {era:?}");
+            let answer = client.call("try", &json!({ "what": "threads", "arg": "1" }));
+            assert_eq!(answer["result"]["content"][0]["text"], "done", "{answer}");
+            assert_eq!(client.end().code, Some(0));
+            assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
+        }
+        if sandbox == "mode: off" {
+            gateway.says("a process cannot be a client over stdio");
+        }
+    }
+}
+
+/// Processes that have nothing to do with the gateway and hold connections with its socket, until this is dropped.
+struct Flood(Child);
+
+impl Flood {
+    /// Of processes whose parent has ended and of those whose parent has not, which hold so many connections each.
+    fn new(name: &str, [orphans, children, each]: [usize; 3]) -> Self {
+        let mut command = Command::new(python().0);
+        command.arg(root().join("tests/sdk/boxed.py")).arg("door").arg(name);
+        command.args([orphans, children, each].map(|number| number.to_string()));
+        let mut child = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let output = BufReader::new(child.stdout.take().unwrap());
+        let flood = Self(child);
+        let (sender, lines) = std::sync::mpsc::channel();
+        thread::spawn(move || {
+            output.lines().map_while(Result::ok).try_for_each(|line| sender.send(line))
+        });
+        for _ in 0..orphans + children {
+            assert_eq!(lines.recv_timeout(e2e::PATIENCE).unwrap(), "holds");
+        }
+        flood
+    }
+}
+
+impl Drop for Flood {
+    fn drop(&mut self) {
+        drop(self.0.stdin.take());
+        self.0.wait().unwrap();
+    }
+}
+
+#[test]
+fn processes_that_hold_the_socket_of_a_gateway_keep_no_client_out() {
+    let server = Server::echo(Era::Modern, &["work"]);
+    let folder = Folder::new();
+    let file = folder.path().join("gateway.yaml");
+    let _gateway = running(folder.path(), &mut Config::of(&server.url()));
+    // One process, one with many children, and many of which none can be told from a client by itself.
+    for processes in [[0, 1, 300], [0, 60, 8], [180, 0, 1], [60, 0, 8]] {
+        let _flood = Flood::new(&socket_name(folder.path()), processes);
+        for era in ERAS {
+            let mut client = Started::new(started(&file, "/mcp", Some(ANA)), era);
+            assert_eq!(client.tools(), ["work"], "{processes:?} {era:?}");
+            let answer = client.call("work", &json!({ "text": "hi" }));
+            assert_eq!(answer["result"]["content"][0]["text"], "hi", "{answer}");
+            assert_eq!(client.end().code, Some(0));
+            // It was served by the gateway, and not by its own process.
+            assert!(!folder.path().join("audit.jsonl.stdio-1").exists());
+        }
+    }
 }
 
 /// A listener with the abstract name of a gateway's socket, and what it is told first by each that connects, which it

@@ -15,7 +15,7 @@ use e2e::{ERAS, Era};
 use serde_json::json;
 
 /// Where Python is, which may not be below `/usr`.
-fn python() -> (String, String) {
+pub(crate) fn python() -> (String, String) {
     let said = Command::new("python3")
         .args([
             "-c",
@@ -28,7 +28,8 @@ fn python() -> (String, String) {
     (lines.next().unwrap(), lines.next().unwrap())
 }
 
-fn boxed(sandbox: &str) -> Config {
+/// A gateway of one program that tries what it is told to, in this sandbox; in the usual one where it is empty.
+pub(crate) fn boxed(sandbox: &str) -> Config {
     let (python, prefix) = python();
     let script = root().join("tests/sdk/boxed.py");
     let sandbox = if sandbox.is_empty() {

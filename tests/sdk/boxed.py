@@ -3,6 +3,7 @@
 import ctypes
 import json
 import os
+import select
 import signal
 import socket
 import struct
@@ -32,6 +33,71 @@ def gateway():
             return int(stat.read().rpartition(")")[2].split()[1])
     except OSError:
         return os.getppid()
+
+
+def knock(name):
+    """Whether what listens at this abstract name says anything to a process that connects and says something."""
+    with socket.socket(socket.AF_UNIX) as made:
+        try:
+            made.connect("\0" + name)
+            made.settimeout(20)
+            made.sendall(b"0123\n")
+            return bool(made.recv(1))
+        except OSError:
+            return False
+
+
+def is_open(connection):
+    try:
+        return bool(connection.recv(1, socket.MSG_DONTWAIT))
+    except BlockingIOError:
+        return True
+    except OSError:
+        return False
+
+
+def hold(name, count, until, began):
+    """Holds so many connections, and makes another for each that is closed, until the other end of a pipe is."""
+    held = []
+    try:
+        while not select.select([until], [], [], 0.005)[0]:
+            held = [one for one in held if is_open(one)]
+            while len(held) < count:
+                made = socket.socket(socket.AF_UNIX)
+                held.append(made)
+                made.connect("\0" + name)
+            began()
+            began = int
+    except OSError:
+        began()
+
+
+def crowd(name, processes, count, until, began):
+    """Processes that each hold so many, in sessions of their own, and whose parent has ended."""
+    for _ in range(processes):
+        parent = os.fork()
+        if parent == 0:
+            os.setsid()
+            if os.fork() == 0:
+                hold(name, count, until, began)
+            os._exit(0)
+        os.waitpid(parent, 0)
+
+
+def door(name, processes):
+    """What a program comes to that knocks, also by others that it starts; they go on until it ends."""
+    until, ours = os.pipe()
+    told, ready = os.pipe()
+    PIPES.append(ours)
+
+    def began():
+        os.write(ready, b"h" if knock(name) else b"r")
+    began()
+    crowd(name, processes, 8, until, began)
+    said = b""
+    while len(said) < processes + 1:
+        said += os.read(told, 1024)
+    return "heard" if b"h" in said else "refused"
 
 
 def attempt(what, arg):
@@ -75,6 +141,9 @@ def attempt(what, arg):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         while True:
             signal.pause()
+    if what == "door":
+        name, processes = arg.split()
+        return door(name, int(processes))
     if what == "udp":
         socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
         return "a socket"
@@ -221,6 +290,17 @@ def attempt(what, arg):
 if sys.argv[1:] == ["rights"]:
     print(rights(), end="")
     sys.exit()
+if sys.argv[1:2] == ["door"]:
+    # From outside, until standard input is closed. Says a line for each process that holds what it can.
+    ABSTRACT, ORPHANS, CHILDREN, EACH = sys.argv[2], *map(int, sys.argv[3:])
+    crowd(ABSTRACT, ORPHANS, EACH, 0, lambda: os.write(1, b"holds\n"))
+    for _ in range(CHILDREN):
+        if os.fork() == 0:
+            hold(ABSTRACT, EACH, 0, lambda: os.write(1, b"holds\n"))
+            os._exit(0)
+    sys.stdin.read()
+    sys.exit()
+PIPES = []
 TERMINALS = []
 TOOL = {"name": "try", "inputSchema": {"type": "object", "properties": {"what": {"type": "string"}, "arg": {"type": "string"}}}}
 for line in sys.stdin:

@@ -24,6 +24,8 @@ use tokio::signal::unix::{Signal as Signals, SignalKind, signal};
 use tokio::sync::oneshot;
 use tokio::time::sleep;
 
+use crate::lineage::parent_of;
+
 /// How often it is looked whether the gateway is still there, where the kernel does not tell.
 const LOOK: Duration = Duration::from_secs(1);
 /// The first and the longest pause before processes that have not ended are looked for again.
@@ -239,18 +241,6 @@ fn parents() -> HashMap<Pid, Pid> {
     processes.filter_map(|process| Some((process, parent_of(process)?))).collect()
 }
 
-/// The parent of a process, if there are both.
-fn parent_of(process: Pid) -> Option<Pid> {
-    parent_in(&fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())).ok()?)
-}
-
-/// The parent in a line of `/proc/PID/stat` (`proc_pid_stat(5)`): the fourth field. The second is the name of the
-/// program in parentheses, which can have everything in it.
-fn parent_in(stat: &str) -> Option<Pid> {
-    let (_, rest) = stat.rsplit_once(')')?;
-    rest.split_whitespace().nth(1)?.parse().ok().and_then(Pid::from_raw)
-}
-
 /// The exit code that tells how a program has ended, as a shell would.
 fn code(status: WaitStatus) -> u8 {
     let signal = status.terminating_signal().map(|signal| BY_SIGNAL + signal);
@@ -264,19 +254,10 @@ mod tests {
 
     use rustix::process::Pid;
 
-    use super::{is_below, parent_in};
+    use super::is_below;
 
     fn pid(number: i32) -> Pid {
         Pid::from_raw(number).unwrap()
-    }
-
-    #[test]
-    fn the_parent_is_found_behind_a_name_that_looks_like_more_fields() {
-        assert_eq!(parent_in("12 (a) S 7 (b) R 9) S 3 12 12 0 -1"), Some(pid(3)));
-        assert_eq!(parent_in("12 (sh) Z 41 12 12 0 -1"), Some(pid(41)));
-        for without in ["", "12 (sh", "12 (sh) S", "1 (init) S 0 1"] {
-            assert_eq!(parent_in(without), None, "{without}");
-        }
     }
 
     #[test]

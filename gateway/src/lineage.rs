@@ -1,0 +1,276 @@
+//! From which processes another process of this machine descends, as `/proc` tells it.
+
+use std::fs;
+use std::io::ErrorKind;
+
+use rustix::io::Errno;
+use rustix::process::{Pid, test_kill_process};
+
+/// Most processes that are followed upwards, with the first one. A process with more ancestors has no lineage.
+const DEEPEST: usize = 64;
+/// How often a lineage is read from the beginning because a process has ended while it was read.
+const TRIES: usize = 3;
+
+/// What a process belongs to (`credentials(7)`).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kin {
+    /// A session, by the id of its leader.
+    Session(Pid),
+    /// A process group, by the id of its leader.
+    Group(Pid),
+    /// The process itself, or one of its ancestors.
+    Process(Pid),
+}
+
+/// What a process belongs to, from its first ancestor down to the process itself. Of each there is the session, the
+/// group and the process, so a process whose parent has ended still has its session and its group in common with those
+/// that were started with it. Nothing for a process that cannot be seen from here, as one of another PID namespace.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Lineage(Vec<Kin>);
+
+/// Why a process has no lineage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LineageError {
+    /// It is this process or descends from it.
+    #[error("the process descends from this one")]
+    Below,
+    /// It has ended, or its ancestors do while they are looked for.
+    #[error("the process has ended, or its ancestors have while they were looked for")]
+    Gone,
+    /// It has too many ancestors.
+    #[error("the process has more than {DEEPEST} ancestors")]
+    Deep,
+}
+
+impl Lineage {
+    /// Of `process`, which must not be below `own`. What `/proc` keeps back from this user (`hidepid`) is left out, with
+    /// everything above it.
+    ///
+    /// # Errors
+    /// When the process is below `own`, or that cannot be ruled out.
+    pub fn of(process: Pid, own: Pid) -> Result<Self, LineageError> {
+        Self::read(process, own, look)
+    }
+
+    fn read(process: Pid, own: Pid, look: impl Fn(Pid) -> Sight) -> Result<Self, LineageError> {
+        let mut found = Err(LineageError::Gone);
+        for _ in 0..TRIES {
+            found = Self::climb(process, own, &look);
+            if found != Err(LineageError::Gone) {
+                break;
+            }
+        }
+        found
+    }
+
+    fn climb(process: Pid, own: Pid, look: impl Fn(Pid) -> Sight) -> Result<Self, LineageError> {
+        let (mut upwards, mut at) = (Vec::new(), process);
+        for _ in 0..DEEPEST {
+            if at == own {
+                return Err(LineageError::Below);
+            }
+            upwards.push(Kin::Process(at));
+            let parent = match look(at) {
+                Sight::Gone => return Err(LineageError::Gone),
+                Sight::Hidden => None,
+                Sight::Seen(Stat { parent, group, session }) => {
+                    upwards.extend(group.map(Kin::Group));
+                    upwards.extend(session.map(Kin::Session));
+                    parent
+                }
+            };
+            let Some(parent) = parent else {
+                upwards.reverse();
+                return Ok(Self(upwards));
+            };
+            at = parent;
+        }
+        Err(LineageError::Deep)
+    }
+
+    /// What stands at this step from the top; nothing below the process itself.
+    #[must_use]
+    pub fn at(&self, step: usize) -> Option<Kin> {
+        self.0.get(step).copied()
+    }
+
+    /// Whether both are of one process, which can be seen from here.
+    #[must_use]
+    pub fn is_of_same_process(&self, other: &Self) -> bool {
+        self.0.last().is_some_and(|process| other.0.last() == Some(process))
+    }
+
+    /// One that has these, for tests of what uses it.
+    #[cfg(test)]
+    pub(crate) fn made(kin: Vec<Kin>) -> Self {
+        Self(kin)
+    }
+}
+
+/// What is seen of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Sight {
+    Seen(Stat),
+    /// It is there, and `/proc` does not show it.
+    Hidden,
+    /// It has ended, or nothing can be read now.
+    Gone,
+}
+
+/// What the line of a process in `/proc/PID/stat` says of what it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Stat {
+    parent: Option<Pid>,
+    group: Option<Pid>,
+    session: Option<Pid>,
+}
+
+impl Stat {
+    /// The fourth to the sixth field (`proc_pid_stat(5)`). The second is the name of the program in parentheses, which
+    /// can have everything in it.
+    fn parse(text: &str) -> Option<Self> {
+        let (_, rest) = text.rsplit_once(')')?;
+        // 0 is what cannot be seen from this PID namespace.
+        let mut ids = rest.split_whitespace().skip(1).map(|id| id.parse().ok().map(Pid::from_raw));
+        let (parent, group, session) = (ids.next()??, ids.next()??, ids.next()??);
+        Some(Self { parent, group, session })
+    }
+}
+
+/// Reads `/proc/PID/stat`, for which the kernel waits for nothing that the process can hold.
+fn look(process: Pid) -> Sight {
+    match fs::read_to_string(format!("/proc/{}/stat", process.as_raw_nonzero())) {
+        Ok(text) => Stat::parse(&text).map_or(Sight::Gone, Sight::Seen),
+        Err(error) if error.kind() == ErrorKind::PermissionDenied => Sight::Hidden,
+        // `hidepid=2`, or no `/proc` at all: signals are sent all the same.
+        Err(error) if error.kind() == ErrorKind::NotFound => match test_kill_process(process) {
+            Ok(()) | Err(Errno::PERM) => Sight::Hidden,
+            Err(_) => Sight::Gone,
+        },
+        Err(_) => Sight::Gone,
+    }
+}
+
+/// The parent of a process, if there are both.
+#[must_use]
+pub fn parent_of(process: Pid) -> Option<Pid> {
+    match look(process) {
+        Sight::Seen(stat) => stat.parent,
+        Sight::Hidden | Sight::Gone => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+    use std::process::{Command, Stdio};
+
+    use rustix::process::{Pid, getpid, getppid};
+
+    use super::{DEEPEST, Kin, Lineage, LineageError, Sight, Stat};
+
+    fn pid(number: i32) -> Pid {
+        Pid::from_raw(number).unwrap()
+    }
+
+    fn seen(parent: i32, group: i32, session: i32) -> Sight {
+        let [parent, group, session] = [parent, group, session].map(Pid::from_raw);
+        Sight::Seen(Stat { parent, group, session })
+    }
+
+    #[test]
+    fn the_ids_are_found_behind_a_name_that_looks_like_more_fields() {
+        for (text, parent) in [
+            ("12 (a) S 7 (b) R 9) S 3 12 12 0 -1", Some(3)),
+            ("12 (sh) Z 41 12 12 0 -1", Some(41)),
+            ("1 (init) S 0 1 1 0 -1", None),
+        ] {
+            let stat = Stat::parse(text).unwrap();
+            assert_eq!(stat.parent, parent.map(pid), "{text}");
+        }
+        let stat = Stat::parse("12 (sh) S 3 4 5 0 -1").unwrap();
+        assert_eq!((stat.group, stat.session), (Some(pid(4)), Some(pid(5))));
+        for without in ["", "12 (sh", "12 (sh) S", "12 (sh) S 3 4", "12 (sh) S a b c"] {
+            assert_eq!(Stat::parse(without), None, "{without}");
+        }
+    }
+
+    #[test]
+    fn a_lineage_goes_from_the_first_ancestor_down_to_the_process() {
+        let look = |process: Pid| match process.as_raw_nonzero().get() {
+            1 => seen(0, 1, 1),
+            20 => seen(1, 20, 20),
+            30 => seen(20, 30, 20),
+            _ => Sight::Gone,
+        };
+        let lineage = Lineage::read(pid(30), pid(9), look).unwrap();
+        let kin = [
+            Kin::Session(pid(1)),
+            Kin::Group(pid(1)),
+            Kin::Process(pid(1)),
+            Kin::Session(pid(20)),
+            Kin::Group(pid(20)),
+            Kin::Process(pid(20)),
+            Kin::Session(pid(20)),
+            Kin::Group(pid(30)),
+            Kin::Process(pid(30)),
+        ];
+        assert_eq!(lineage, Lineage::made(kin.to_vec()));
+        // At every depth, and the process itself.
+        for own in [1, 20, 30] {
+            assert_eq!(Lineage::read(pid(30), pid(own), look), Err(LineageError::Below));
+        }
+    }
+
+    #[test]
+    fn what_cannot_be_followed_to_its_end_has_no_lineage() {
+        let own = pid(9);
+        assert_eq!(Lineage::read(pid(30), own, |_| Sight::Gone), Err(LineageError::Gone));
+        let circle = |process: Pid| seen(if process == pid(30) { 31 } else { 30 }, 1, 1);
+        assert_eq!(Lineage::read(pid(30), own, circle), Err(LineageError::Deep));
+        let deepest = i32::try_from(DEEPEST).unwrap();
+        let chain = |process: Pid| seen(process.as_raw_nonzero().get() - 1, 1, 1);
+        assert!(Lineage::read(pid(deepest), pid(5000), chain).is_ok());
+        assert_eq!(Lineage::read(pid(deepest + 1), pid(5000), chain), Err(LineageError::Deep));
+    }
+
+    #[test]
+    fn a_process_whose_parent_ends_while_it_is_read_is_found_below_its_next_parent() {
+        // 30 was started by 20, which has ended by the time that it is looked at; then 9 is its parent.
+        let has_ended = Cell::new(false);
+        let look = |process: Pid| match process.as_raw_nonzero().get() {
+            30 if has_ended.get() => seen(9, 30, 30),
+            30 => seen(20, 30, 30),
+            20 => {
+                has_ended.set(true);
+                Sight::Gone
+            }
+            _ => seen(0, 1, 1),
+        };
+        assert_eq!(Lineage::read(pid(30), pid(9), look), Err(LineageError::Below));
+    }
+
+    #[test]
+    fn what_is_hidden_ends_a_lineage_and_refuses_nothing() {
+        let look = |process: Pid| if process == pid(30) { seen(20, 30, 30) } else { Sight::Hidden };
+        let lineage = Lineage::read(pid(30), pid(9), look).unwrap();
+        let [process, ended] = [lineage.at(0), lineage.at(4)];
+        assert_eq!((process, ended), (Some(Kin::Process(pid(20))), None));
+        assert_eq!(Lineage::read(pid(30), pid(20), look), Err(LineageError::Below));
+    }
+
+    #[test]
+    fn a_child_is_below_and_a_parent_is_not() {
+        let mut child =
+            Command::new("cat").stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let below = Lineage::of(Pid::from_child(&child), getpid());
+        drop(child.stdin.take());
+        child.wait().unwrap();
+        assert_eq!(below, Err(LineageError::Below));
+        let gone = Lineage::of(Pid::from_child(&child), getpid());
+        assert_eq!(gone, Err(LineageError::Gone));
+        let parent = getppid().unwrap();
+        let above = Lineage::of(parent, getpid()).unwrap();
+        assert!(above.is_of_same_process(&Lineage::made(vec![Kin::Process(parent)])));
+    }
+}
