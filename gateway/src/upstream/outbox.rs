@@ -328,7 +328,7 @@ mod tests {
         add(&outbox, "bob", 2).await.unwrap();
     }
 
-    #[tokio::test(start_paused = true)]
+    #[tokio::test]
     async fn room_is_waited_for_until_it_is_there_or_the_channel_has_ended() {
         let outbox = Arc::new(outbox());
         for id in [1, 2] {
