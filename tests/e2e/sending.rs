@@ -162,7 +162,7 @@ fn a_message_that_is_being_written_takes_of_the_share_of_its_caller_also_when_th
 fn a_caller_who_has_its_share_of_what_waits_for_a_program_is_refused_and_others_are_not() {
     for era in ERAS {
         let folder = Folder::new();
-        let gateway = single(era, &folder, "sendQueue: 2MiB\nconnectTime: 1s");
+        let gateway = single(era, &folder, "requestBody: 1MiB\nsendQueue: 2MiB\nconnectTime: 1s");
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let mut at_work = held(&gateway, &ana, &folder, &json!({}));
         let of_bob = begun(&gateway, &long_call(&bob, 1));
@@ -209,7 +209,7 @@ fn a_program_that_takes_nothing_while_calls_to_it_time_out_is_started_again() {
 fn a_program_that_is_at_work_on_a_call_in_time_is_not_ended_though_it_does_not_read() {
     for era in ERAS {
         let folder = Folder::new();
-        let gateway = single(era, &folder, "answerTime: 3s");
+        let gateway = single(era, &folder, "answerTime: 5s");
         let (ana, bob) = (gateway.client(era, ANA), gateway.client(era, BOB));
         let born = seen(&ana)["born"].clone();
         // It says how far it is, so its call is in time.

@@ -140,7 +140,8 @@ impl Compiler<'_> {
         let of_caller = &raw.subscriptions_per_caller;
         let subscriptions_per_caller =
             size("subscriptionsPerCaller", of_caller, half(subscriptions));
-        let send_queue = size("sendQueue", &raw.send_queue, usual.send_queue);
+        let queue = usual.send_queue.max(request_body.saturating_mul(4));
+        let send_queue = size("sendQueue", &raw.send_queue, queue);
         let send_queue_per_caller =
             size("sendQueuePerCaller", &raw.send_queue_per_caller, half(send_queue));
         let of_caller = &raw.replay_memory_per_caller;
@@ -214,6 +215,10 @@ impl Compiler<'_> {
             let what =
                 "`requestBodiesPerCaller` is less than `requestBody`: no such body could be sent";
             self.report(&at("requestBodiesPerCaller"), what, "give at least `requestBody`");
+        }
+        if send_queue_per_caller < request_body {
+            let what = "`sendQueuePerCaller` is less than `requestBody`: the bound would not hold for such a body";
+            self.report(&at("sendQueuePerCaller"), what, "give at least `requestBody`");
         }
         for (key, part) in
             [("answersPerCaller", answers_per_caller), ("answersPerServer", answers_per_server)]

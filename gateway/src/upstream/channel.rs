@@ -317,3 +317,86 @@ impl Drop for ChannelAnswer {
         drop(self.channel.outbox.withdraw(self.id));
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use bytes::Bytes;
+    use policy::name::ServerName;
+    use tokio::time::{Instant, timeout};
+
+    use super::{Channel, ChannelTerms, LOOK};
+    use crate::metrics::Metrics;
+    use crate::settings::Limits;
+    use crate::upstream::desk::Serves;
+    use crate::upstream::noise::Noise;
+    use crate::upstream::outbox::{Awaited, Draft, Unsent};
+    use crate::upstream::request::Takes;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A channel whose messages are at most as long as one of [`draft`] together.
+    fn channel(answer_time: Duration, total_time: Duration) -> Arc<Channel> {
+        let (send_queue, send_queue_per_caller) = (300, 300);
+        let usual = Limits::default();
+        let limits = Limits { answer_time, total_time, send_queue, send_queue_per_caller, ..usual };
+        let counts = Metrics::new(SystemTime::UNIX_EPOCH).server("up");
+        let terms = ChannelTerms {
+            name: ServerName::parse("up").unwrap(),
+            limits,
+            noise: Noise::new(Arc::clone(&counts)),
+            counts,
+            intake: Arc::default(),
+        };
+        Channel::new(1, Serves::Everybody, &terms, None)
+    }
+
+    fn draft(id: i64) -> Draft {
+        let (body, awaited) = (Bytes::from_static(b"{}"), Awaited::Answer(id));
+        Draft { body, awaited, author: Some("ana".into()), share: None }
+    }
+
+    /// The message of `id`, which is being sent.
+    async fn begun(channel: &Channel, id: i64) -> Unsent {
+        channel.outbox.add(draft(id), Duration::ZERO).await.unwrap();
+        channel.next_unsent().await.unwrap()
+    }
+
+    async fn is_given_up(channel: &Channel) -> bool {
+        timeout(LOOK * 4, channel.stalls(Instant::now())).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_channel_that_does_not_move_is_given_up_unless_a_call_that_was_sent_is_waited_for() {
+        let channel = channel(Duration::ZERO, HOUR);
+        let ticket = channel.desk.wait(1, Takes::default(), Some("ana"));
+        let message = begun(&channel, 1).await;
+        // Nobody works on what was not sent whole.
+        assert!(is_given_up(&channel).await);
+        channel.sent(message);
+        assert!(!is_given_up(&channel).await);
+        drop(ticket);
+        assert!(is_given_up(&channel).await);
+    }
+
+    #[tokio::test]
+    async fn a_channel_that_has_said_something_is_not_given_up() {
+        assert!(!is_given_up(&channel(HOUR, HOUR)).await);
+    }
+
+    #[tokio::test]
+    async fn a_channel_that_keeps_messages_out_for_longer_than_a_call_may_take_is_given_up() {
+        let channel = channel(Duration::ZERO, Duration::ZERO);
+        let _ticket = channel.desk.wait(1, Takes::default(), Some("ana"));
+        let message = begun(&channel, 1).await;
+        channel.sent(message);
+        assert!(!is_given_up(&channel).await);
+        let _second = begun(&channel, 2).await;
+        assert!(channel.outbox.add(draft(3), Duration::ZERO).await.is_err());
+        assert!(is_given_up(&channel).await);
+        channel.moved();
+        assert!(!is_given_up(&channel).await);
+    }
+}

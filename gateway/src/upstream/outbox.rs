@@ -129,7 +129,8 @@ pub(super) enum NotQueued {
 }
 
 impl Outbox {
-    /// Room for `all` bytes, of which one caller may have `each`. A longer message takes the whole share of its caller.
+    /// Room for `all` bytes, of which one caller may have `each`. A longer message takes the whole share of its caller: it
+    /// waits alone, because it could never pass otherwise. It is hardly longer, because a share is at least `requestBody`.
     pub(super) fn new(all: usize, each: usize, counts: Arc<OfServer>) -> Self {
         Self {
             bytes: Shares::new(all, each),
@@ -330,23 +331,17 @@ mod tests {
 
     #[tokio::test]
     async fn room_is_waited_for_until_it_is_there_or_the_channel_has_ended() {
-        let outbox = Arc::new(outbox());
+        let outbox = outbox();
         for id in [1, 2] {
             add(&outbox, "ana", id).await.unwrap();
         }
-        let later = |id| {
-            let outbox = Arc::clone(&outbox);
-            let draft = draft("ana", Awaited::Answer(id), LENGTH);
-            tokio::spawn(async move { outbox.add(draft, Duration::from_secs(5)).await })
-        };
-        let waits = later(3);
-        tokio::task::yield_now().await;
-        drop(outbox.next().await);
-        assert_eq!(waits.await.unwrap(), Ok(()));
-        let waits = later(4);
-        tokio::task::yield_now().await;
-        outbox.close();
-        assert_eq!(waits.await.unwrap(), Err(NotQueued::Closed));
+        let later =
+            |id| outbox.add(draft("ana", Awaited::Answer(id), LENGTH), Duration::from_secs(60));
+        // The first of the two is asked first, and finds no room.
+        let (added, ()) = tokio::join!(later(3), async { drop(outbox.next().await) });
+        assert_eq!(added, Ok(()));
+        let (added, ()) = tokio::join!(later(4), async { outbox.close() });
+        assert_eq!(added, Err(NotQueued::Closed));
         assert_eq!(outbox.bytes.taken(), 0);
     }
 
