@@ -337,7 +337,7 @@ mod tests {
 
     const HOUR: Duration = Duration::from_secs(3600);
 
-    /// A channel whose messages are at most as long as one of [`draft`] together.
+    /// A channel with room for one [`draft`].
     fn channel(answer_time: Duration, total_time: Duration) -> Arc<Channel> {
         let (send_queue, send_queue_per_caller) = (300, 300);
         let usual = Limits::default();
@@ -382,7 +382,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_channel_that_has_said_something_is_not_given_up() {
+    async fn a_channel_is_not_given_up_before_its_time() {
         assert!(!is_given_up(&channel(HOUR, HOUR)).await);
     }
 
