@@ -11,7 +11,8 @@ import threading
 import time
 
 ERA, FOLDER = sys.argv[1:]
-BORN = time.time_ns()
+# Short, so that nothing takes it for a number of a card.
+BORN = time.time_ns() % 1000003
 TOOLS = [{"name": name, "inputSchema": {"type": "object", "properties": {"who": {"type": "string"}, "text": {"type": "string"}}}}
          for name in ("hold", "take", "seen")]
 writing = threading.Lock()
