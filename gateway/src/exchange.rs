@@ -196,7 +196,7 @@ impl Gateway {
             }
         };
         if self.is_batch(&knocked) {
-            return self.batch(&door, &peer, knocked, record).await;
+            return self.batch(&door, &peer, knocked, (record, place)).await;
         }
         let arrived = match self.arrive(knocked, &mut record).await {
             Ok(arrived) => arrived,
@@ -230,7 +230,7 @@ impl Gateway {
             Ask::Initialize => self.initialize(arrived, record).await,
             Ask::End => self.end(&arrived, record).await,
             Ask::Level(level) => self.set_level(arrived, level, record).await,
-            Ask::Tell(ask) => self.tell(arrived, ask, record).await,
+            Ask::Tell(ask) => self.tell(arrived, ask, record, place).await,
             Ask::RootsChanged => self.roots_changed(arrived, record).await,
             Ask::Answer(id, outcome) => self.answered(&arrived, &id, outcome, &record),
             Ask::Cancel(id) => self.cancel(&arrived, id, &record),
@@ -465,7 +465,7 @@ impl Gateway {
                     pieces.push(piece).map_err(too_long)?;
                 }
             }
-            place._body = Some(share);
+            place.body = Some(Arc::new(share));
             Ok(pieces.whole())
         };
         let collected = tokio::time::timeout(self.limits.request_time, collect).await;
@@ -602,8 +602,8 @@ pub struct Place {
     whose: Whose,
     /// That of the address until the caller is known, and then that of the caller.
     _share: Option<Share<Holder>>,
-    /// For the bytes of the body.
-    _body: Option<Share<Holder>>,
+    /// For the bytes of the body. What of them waits to be sent to a server takes it as well.
+    body: Option<Arc<Share<Holder>>>,
 }
 
 /// Who asks for a place.
@@ -618,7 +618,12 @@ enum Whose {
 impl Place {
     /// A place that is counted already.
     fn new(metrics: &Arc<Metrics>, whose: Whose) -> Self {
-        Self { metrics: Arc::clone(metrics), whose, _share: None, _body: None }
+        Self { metrics: Arc::clone(metrics), whose, _share: None, body: None }
+    }
+
+    /// What the bytes of the body take of the share of the caller.
+    fn body(&self) -> Option<Arc<Share<Holder>>> {
+        self.body.clone()
     }
 }
 

@@ -350,6 +350,7 @@ impl Failure {
             Self::Overload
             | Self::Share(_)
             | Self::Audit(_)
+            | Self::Upstream(UpstreamError::Full(_))
             | Self::Session(SessionError::Seal) => Some(SOON),
             Self::Authn(stranger) if stranger.error.is_ours() => Some(SOON),
             _ => None,
@@ -584,6 +585,14 @@ impl Failure {
                 code::INTERNAL,
                 "too many bytes of answers are being read; the call was made, and its answer is withheld",
             ),
+            Self::Upstream(UpstreamError::Full(_)) => {
+                let public = plain(
+                    of_request(StatusCode::SERVICE_UNAVAILABLE),
+                    code::INTERNAL,
+                    "too many bytes wait to be sent to the server; nothing was sent, try again",
+                );
+                Public { data: Some(self.reasoned()), ..public }
+            }
             Self::Upstream(UpstreamError::Open(wait)) => {
                 let message =
                     format!("the server keeps failing; try again in {} s", seconds(*wait));

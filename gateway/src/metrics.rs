@@ -161,6 +161,12 @@ pub struct OfServer {
     suppressed: Counter,
     /// Progress notifications that belonged to no request.
     progress_dropped: Counter,
+    /// Bytes that wait to be sent to it on channels.
+    unsent: AtomicU64,
+    /// Messages that were refused because too many bytes waited.
+    not_queued: Counter,
+    /// Channels that were ended because it took nothing of what was sent to it.
+    stalls: Counter,
     /// How long sessions with it lasted: those the gateway has ended, and those it has lost.
     sessions: [Histogram; 2],
 }
@@ -205,6 +211,26 @@ impl OfServer {
     /// Counts a progress notification that belonged to no request; whether it was the first.
     pub fn progress_dropped(&self) -> bool {
         self.progress_dropped.0.fetch_add(1, Ordering::Relaxed) == 0
+    }
+
+    /// Notes that so many bytes more wait to be sent to it.
+    pub fn queued(&self, bytes: u64) {
+        self.unsent.fetch_add(bytes, Ordering::Relaxed);
+    }
+
+    /// Notes that so many bytes do not wait to be sent to it any more.
+    pub fn sent(&self, bytes: u64) {
+        self.unsent.fetch_sub(bytes, Ordering::Relaxed);
+    }
+
+    /// Counts a message that was refused because too many bytes waited to be sent to it.
+    pub fn not_queued(&self) {
+        self.not_queued.add(1);
+    }
+
+    /// Counts a channel that was ended because it took nothing of what was sent to it.
+    pub fn stalled(&self) {
+        self.stalls.add(1);
     }
 
     /// Counts that its circuit has opened.
@@ -432,6 +458,9 @@ impl Metrics {
             opened: Counter::default(),
             suppressed: Counter::default(),
             progress_dropped: Counter::default(),
+            unsent: AtomicU64::new(0),
+            not_queued: Counter::default(),
+            stalls: Counter::default(),
             sessions: [Histogram::operation(), Histogram::operation()],
         });
         servers.push(Arc::downgrade(&server));
@@ -705,6 +734,24 @@ impl Metrics {
                 "",
                 "Progress notifications of the server that belonged to no request under way.",
                 by_server(&|server| sum(&server.progress_dropped)),
+            ),
+            family(
+                "portcullis.upstream_unsent",
+                "By",
+                "Bytes of messages that wait to be sent to the server, or are being sent.",
+                by_server(&|server| gauge(&server.unsent)),
+            ),
+            family(
+                "portcullis.upstream_unsent_refused",
+                "",
+                "Messages that were refused because too many bytes waited to be sent to the server.",
+                by_server(&|server| sum(&server.not_queued)),
+            ),
+            family(
+                "portcullis.upstream_stalls",
+                "",
+                "Channels that were ended because the server took nothing of what was sent to it.",
+                by_server(&|server| sum(&server.stalls)),
             ),
             family(
                 "portcullis.in_flight",

@@ -482,6 +482,8 @@ pub struct Limits {
     pub schemas_per_server: usize,
     pub subscriptions: usize,
     pub subscriptions_per_caller: usize,
+    pub send_queue: usize,
+    pub send_queue_per_caller: usize,
     pub request_time: Duration,
     pub connect_time: Duration,
     pub answer_time: Duration,

@@ -14,6 +14,7 @@ mod request;
 mod message;
 mod http;
 mod noise;
+mod outbox;
 mod desk;
 mod channel;
 mod program;
@@ -58,7 +59,7 @@ use crate::protocol::{Era, Version};
 use crate::secrets::LiveSecret;
 use crate::session::Leg;
 use crate::settings::{Limits, Program, Protocol, Reach, Server, Value};
-use crate::share::Shares;
+use crate::share::{Holder, Share, Shares};
 use crate::task::Tasks;
 use crate::wire::{Id, Message, Outcome};
 use crate::world::{World, WorldError};
@@ -69,6 +70,7 @@ use breaker::{Breaker, Pass};
 use capable::CapableShelves;
 pub use capable::Offered;
 use catalog::Shelf;
+use channel::ChannelTerms;
 pub use credential::CredentialError;
 use credential::Credentials;
 use desk::Serves;
@@ -190,6 +192,13 @@ impl Upstream {
             .circuit_breaker
             .map(|bounds| Arc::new(Breaker::new(bounds, Arc::clone(&counts), Instant::now())));
         let mut heard = None;
+        let terms = |noise: &Arc<Noise>| ChannelTerms {
+            name: name.clone(),
+            limits,
+            noise: Arc::clone(noise),
+            counts: Arc::clone(&counts),
+            intake: Arc::clone(&world.quotas.answers),
+        };
         let transport = match &server.reach {
             Reach::Http(uri) => {
                 let (target, terms) = (target(uri)?, limits.http2_of_servers());
@@ -200,26 +209,17 @@ impl Upstream {
                 Transport::Http(Box::new(http))
             }
             Reach::Old(uri) => {
-                let old = Old::new(
-                    name.clone(),
-                    uri,
-                    target(uri)?,
-                    (credentials, extra),
-                    limits,
-                    tasks.clone(),
-                    Noise::new(Arc::clone(&counts)),
-                );
-                let old = old.counted(Arc::clone(&world.quotas.answers));
+                let (terms, shown) =
+                    (terms(&Noise::new(Arc::clone(&counts))), (credentials, extra));
+                let old = Old::new(terms, uri, target(uri)?, shown, tasks.clone());
                 seats(Opener::Old(Box::new(old)))
             }
             Reach::Stdio(program) => {
                 let program = Program { env: Vec::new(), ..program.clone() };
                 let noise = Noise::new(Arc::clone(&counts));
-                heard = Some(Arc::clone(&noise));
-                let starter =
-                    Starter::new(name.clone(), program, env, limits, tasks.clone(), noise);
+                let starter = Starter::new(terms(&noise), program, env, tasks.clone());
                 let starter = starter.known_to(Arc::clone(&keeper));
-                let starter = starter.counted(Arc::clone(&world.quotas.answers));
+                heard = Some(noise);
                 seats(Opener::Program(Box::new(starter)))
             }
         };
@@ -536,7 +536,7 @@ impl Upstream {
         Ok((due, answer))
     }
 
-    /// Passes on a permitted notification that is on record.
+    /// Passes on a permitted notification that is on record, and keeps its `share` of bytes of requests until it is sent.
     ///
     /// # Errors
     /// When the server does not take it.
@@ -545,6 +545,7 @@ impl Upstream {
         permit: Permit,
         _on_record: &Entry,
         party: &Party,
+        share: Option<Arc<Share<Holder>>>,
     ) -> Result<(), UpstreamError> {
         let (call, _) = permit.spend();
         match call {
@@ -558,6 +559,7 @@ impl Upstream {
                 let leg = self.reach(party).await?;
                 let speaker = party.speaker(leg.as_ref());
                 let outgoing = request::other(None, &name, &extra, &meta, speaker);
+                let outgoing = Outgoing { share, ..outgoing };
                 self.notify(&outgoing, Instant::now() + self.limits.answer_time).await
             }
             Call::Use(_) | Call::List { .. } => Err(MISDIRECTED),
@@ -771,7 +773,7 @@ impl Upstream {
             Err(error) if error.is_stranger() => self.counts.reached(false),
             Err(UpstreamError::SessionGone | UpstreamError::Refused) => {}
             // It was not asked.
-            Err(UpstreamError::Crowded | UpstreamError::Processes(_)) => {}
+            Err(UpstreamError::Crowded | UpstreamError::Processes(_) | UpstreamError::Full(_)) => {}
             // It answers; there is no room for what it says.
             Err(error @ UpstreamError::Memory(_)) => {
                 let error = crate::report::Chain(error);

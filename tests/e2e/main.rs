@@ -68,6 +68,7 @@ mod scanning;
 mod scopes;
 mod secrets;
 mod selftest;
+mod sending;
 mod shares;
 mod shadowing;
 mod telemetry;

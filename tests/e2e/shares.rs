@@ -242,6 +242,8 @@ fn a_share_is_no_more_than_all_there_is() {
         "lists: 1MiB\n  listsPerCaller: 2MiB",
         "schemas: 1MiB\n  schemasPerServer: 2MiB",
         "subscriptions: 1MiB\n  subscriptionsPerCaller: 2MiB",
+        "sendQueue: 16MiB\n  sendQueuePerCaller: 17MiB",
+        "sendQueuePerCaller: 3MiB",
     ] {
         let limits = limits.replace("\n  ", "\n");
         let output = Config::of(&server.url()).limits(&limits).refused();

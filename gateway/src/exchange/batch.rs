@@ -11,7 +11,7 @@ use http::{Response, StatusCode};
 use http_body_util::BodyExt as _;
 use policy::json::Bounds;
 
-use super::{Arrived, Gateway, Knocked, identified};
+use super::{Arrived, Gateway, Knocked, Place, identified};
 use crate::audit::Record;
 use crate::body::Body;
 use crate::door::{Door, Peer};
@@ -35,7 +35,7 @@ impl Gateway {
         door: &Arc<Door>,
         peer: &Peer,
         knocked: Knocked,
-        mut record: Box<Record>,
+        (mut record, place): (Box<Record>, Place),
     ) -> Response<Body> {
         let Knocked { caller, holder, route, head, body, .. } = knocked;
         let session = match self.bind(&caller, &route, &head) {
@@ -55,7 +55,7 @@ impl Gateway {
         };
         let one = |message: Result<Message, DecodeError>| {
             let gateway = Arc::clone(&self);
-            let mut record = gateway.record(door, peer);
+            let (mut record, share) = (gateway.record(door, peer), place.body());
             record.principal = Some(Arc::clone(&caller.principal));
             record.scheme = Some(caller.scheme);
             record.route = Some(Arc::clone(&route.path));
@@ -81,7 +81,10 @@ impl Gateway {
                     Err(failure) => return gateway.refuse(&record, &failure),
                 };
                 match gateway.enter_for(&arrived.holder) {
-                    Ok(place) => gateway.answer(arrived, record, place).await,
+                    Ok(mut own) => {
+                        own.body = share;
+                        gateway.answer(arrived, record, own).await
+                    }
                     Err(failure) => gateway.refuse(&record, &failure),
                 }
             }

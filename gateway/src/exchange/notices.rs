@@ -9,7 +9,7 @@ use policy::principal::Principal;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
-use super::{Arrived, Gateway, Route};
+use super::{Arrived, Gateway, Place, Route};
 use crate::audit::Record;
 use crate::body::Body;
 use crate::ending::Ending;
@@ -153,6 +153,7 @@ impl Gateway {
         arrived: Arrived,
         ask: Box<UseAsk>,
         mut record: Box<Record>,
+        place: Place,
     ) -> Response<Body> {
         let admitted = match self.admit(&arrived, *ask, &mut record).await {
             Ok(admitted) => self.agreed(&arrived, &admitted, &mut record).await.map(|()| admitted),
@@ -175,7 +176,7 @@ impl Gateway {
             Err(error) => return reply::error(&Failure::Audit(error).public(None), None),
         };
         let (at, server, permit) = admitted.into_parts();
-        match server.tell(permit, &entry, &arrived.party(at)).await {
+        match server.tell(permit, &entry, &arrived.party(at), place.body()).await {
             Ok(()) => {
                 self.shown(entry, Ending::accepted(), None, reply::empty(StatusCode::ACCEPTED))
             }

@@ -88,7 +88,7 @@ pub(super) struct Frame {
     pub(super) seat: Option<Seat>,
     pub(super) cancelled: Cancellable,
     pub(super) started: Instant,
-    pub(super) _place: Place,
+    pub(super) place: Place,
 }
 
 /// Both.

@@ -125,7 +125,7 @@ impl Gateway {
             seat,
             cancelled,
             started,
-            _place: place,
+            place,
         };
         let inputs = match inputs {
             None => None,
@@ -151,6 +151,7 @@ impl Gateway {
                         if let Sent::Use(sent) = sent {
                             call.answer.remember_sent(sent);
                         }
+                        call.answer.takes_of(frame.place.body());
                         call.under(frame).resume(inputs).await
                     }
                     None => {
@@ -171,7 +172,9 @@ impl Gateway {
             Ok(trace) => trace,
             Err(failure) => return self.failed_use(frame, admitted.verb, &failure),
         };
-        let manner = Manner { progress, level, inputs, state, mirrored, asks, timeout, trace };
+        let share = frame.place.body();
+        let manner =
+            Manner { progress, level, inputs, state, mirrored, asks, timeout, trace, share };
         self.send(&arrived, admitted, frame, manner).await
     }
 

@@ -55,6 +55,8 @@ impl Default for Limits {
             schemas_per_server: half(64 * MIB),
             subscriptions: 64 * MIB,
             subscriptions_per_caller: half(64 * MIB),
+            send_queue: 16 * MIB,
+            send_queue_per_caller: half(16 * MIB),
             request_time: seconds(10),
             connect_time: seconds(5),
             answer_time: seconds(60),
@@ -138,6 +140,10 @@ impl Compiler<'_> {
         let of_caller = &raw.subscriptions_per_caller;
         let subscriptions_per_caller =
             size("subscriptionsPerCaller", of_caller, half(subscriptions));
+        let queue = usual.send_queue.max(request_body.saturating_mul(4));
+        let send_queue = size("sendQueue", &raw.send_queue, queue);
+        let send_queue_per_caller =
+            size("sendQueuePerCaller", &raw.send_queue_per_caller, half(send_queue));
         let of_caller = &raw.replay_memory_per_caller;
         let replay_memory_per_caller =
             size("replayMemoryPerCaller", of_caller, half(replay_memory));
@@ -198,6 +204,7 @@ impl Compiler<'_> {
             ("listsPerCaller", lists_per_caller, "lists", lists),
             ("schemasPerServer", schemas_per_server, "schemas", schemas),
             ("subscriptionsPerCaller", subscriptions_per_caller, "subscriptions", subscriptions),
+            ("sendQueuePerCaller", send_queue_per_caller, "sendQueue", send_queue),
         ] {
             if part > all {
                 let message = format!("`{key}` is more than `{whole}`, which is for all");
@@ -208,6 +215,10 @@ impl Compiler<'_> {
             let what =
                 "`requestBodiesPerCaller` is less than `requestBody`: no such body could be sent";
             self.report(&at("requestBodiesPerCaller"), what, "give at least `requestBody`");
+        }
+        if send_queue_per_caller < request_body {
+            let what = "`sendQueuePerCaller` is less than `requestBody`: the bound would not hold for such a body";
+            self.report(&at("sendQueuePerCaller"), what, "give at least `requestBody`");
         }
         for (key, part) in
             [("answersPerCaller", answers_per_caller), ("answersPerServer", answers_per_server)]
@@ -248,6 +259,8 @@ impl Compiler<'_> {
             schemas_per_server,
             subscriptions,
             subscriptions_per_caller,
+            send_queue,
+            send_queue_per_caller,
             request_time: time("requestTime", &raw.request_time, usual.request_time),
             connect_time: time("connectTime", &raw.connect_time, usual.connect_time),
             answer_time: time("answerTime", &raw.answer_time, usual.answer_time),

@@ -112,6 +112,8 @@ impl Effective {
             ("schemasPerServer", l.schemas_per_server),
             ("subscriptions", l.subscriptions),
             ("subscriptionsPerCaller", l.subscriptions_per_caller),
+            ("sendQueue", l.send_queue),
+            ("sendQueuePerCaller", l.send_queue_per_caller),
             ("replayBytes", l.replay_bytes),
             ("replayMemory", l.replay_memory),
             ("replayMemoryPerCaller", l.replay_memory_per_caller),

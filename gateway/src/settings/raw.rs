@@ -569,6 +569,13 @@ pub(super) struct RawLimits {
     pub(super) subscriptions: Option<String>,
     /// Those of one caller. More are refused with 429. Default half of `subscriptions`.
     pub(super) subscriptions_per_caller: Option<String>,
+    /// Bytes of messages that wait to be sent on one channel: to one process of a `command`, or on one stream of an
+    /// `httpSse` server. Each counts 256 bytes more than its text. Default `16MiB`, or four times
+    /// `requestBody` where that is more.
+    pub(super) send_queue: Option<String>,
+    /// Those of one caller, at least `requestBody`. One that finds no room within `connectTime` is refused with
+    /// 503. Default half of `sendQueue`.
+    pub(super) send_queue_per_caller: Option<String>,
     /// Until the head of a request has come, and again until its body has. Default `10s`.
     pub(super) request_time: Option<String>,
     /// Until a server has taken a connection. Default `5s`.

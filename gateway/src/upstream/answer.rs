@@ -22,6 +22,7 @@ use crate::gcra::{Gcra, Pace};
 use crate::intake::Received;
 use crate::protocol::{Era, method};
 use crate::session::Leg;
+use crate::share::{Holder, Share};
 use crate::wire::{self, Id, Message, Notification, Outcome};
 
 /// How often in a row a lost stream is asked for before it is given up.
@@ -567,6 +568,12 @@ impl Answer {
         let (arguments, extra, meta) = (None, Vec::new(), Vec::new());
         self.call = Arc::new(Use { server, verb, name, arguments, extra, meta });
         self.manner.inputs = None;
+        self.manner.share = None;
+    }
+
+    /// Counts what is sent from now on as a part of the body of this request.
+    pub fn takes_of(&mut self, share: Option<Arc<Share<Holder>>>) {
+        self.manner.share = share;
     }
 
     /// Puts back the call with its arguments: the result is judged by them.
@@ -654,8 +661,10 @@ impl Drop for Answer {
         match self.messages.take() {
             Some(Messages { incoming: Incoming::Channel(answer), .. }) => {
                 let speaker = party.speaker(leg.as_ref());
-                answer.channel().try_notify(request::cancelled(self.id, speaker).body);
+                answer.cancel(request::cancelled(self.id, speaker).body);
             }
+            // Nothing was sent.
+            None if matches!(self.upstream.transport, Transport::Channel(_)) => {}
             Some(Messages { incoming: Incoming::Http(..), .. }) | None => {
                 if !leg.as_ref().is_some_and(|leg| leg.version.era() == Era::Legacy) {
                     return;

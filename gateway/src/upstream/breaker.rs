@@ -229,6 +229,7 @@ impl UpstreamError {
             | Self::Backoff(_)
             | Self::Crowded
             | Self::Memory(_)
+            | Self::Full(_)
             | Self::Processes(_) => Says::Nothing,
         }
     }

@@ -7,30 +7,51 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use policy::name::ServerName;
-use tokio::sync::mpsc;
-use tokio::time::{Instant, timeout};
+use tokio::time::{Instant, sleep};
 use tokio_util::sync::CancellationToken;
 
 use super::desk::{Delivered, Desk, Serves, Ticket};
 use super::error::UpstreamError;
 use super::noise::Noise;
+use super::outbox::{Awaited, Draft, NotQueued, Outbox, Unsent};
 use super::request::{self, Outgoing};
 use crate::intake::{Intake, Received};
+use crate::metrics::OfServer;
 use crate::protocol::method;
+use crate::settings::Limits;
 use crate::share::Share;
 use crate::wire::Message;
 
-/// Messages that wait to be sent.
-const QUEUE: usize = 64;
+/// Fewest requests that may wait for their answers on one channel, and how many there may be for each request that the
+/// gateway works on.
+const REQUESTS: usize = 64;
+const REQUESTS_OF_EACH: usize = 4;
+/// How often it is looked whether a channel that does not move is to be given up.
+const LOOK: Duration = Duration::from_millis(250);
 /// Characters of the name of a method that are logged.
 const NAME: usize = 64;
+
+/// What all channels to one server have in common.
+#[derive(Clone, Debug)]
+pub(super) struct ChannelTerms {
+    /// The server.
+    pub(super) name: ServerName,
+    pub(super) limits: Limits,
+    pub(super) noise: Arc<Noise>,
+    /// What is counted of the server.
+    pub(super) counts: Arc<OfServer>,
+    /// Bytes of messages that are being read, and of answers.
+    pub(super) intake: Arc<Intake>,
+}
 
 /// A channel.
 #[derive(Debug)]
 pub(super) struct Channel {
     /// Which one this is of those that were opened one after the other.
     pub(super) generation: u64,
-    input: mpsc::Sender<Bytes>,
+    outbox: Outbox,
+    limits: Limits,
+    counts: Arc<OfServer>,
     pub(super) desk: Arc<Desk>,
     noise: Arc<Noise>,
     /// The part of its caller's share that it takes until its process has ended.
@@ -41,6 +62,8 @@ pub(super) struct Channel {
     pub(super) started: Instant,
     /// When it was last used, in seconds after it was started.
     used: AtomicU64,
+    /// When the other side has last said something, in milliseconds after the channel was started.
+    heard: AtomicU64,
 }
 
 /// The part of a share that a channel takes. It is given back when the last task of the channel ends:
@@ -69,33 +92,36 @@ impl Drop for Held {
 #[derive(Debug)]
 pub(super) struct ChannelAnswer {
     channel: Arc<Channel>,
+    /// The id of the request.
+    id: i64,
     ticket: Ticket,
 }
 
 impl Channel {
-    /// A channel to the server of this name, and what is to be written to it. `limit` is how many requests may wait.
+    /// A channel on these terms, for whom it `serves`.
     pub(super) fn new(
         generation: u64,
         serves: Serves,
-        limit: usize,
-        noise: Arc<Noise>,
-        name: &ServerName,
-        answers: &Arc<Intake>,
+        terms: &ChannelTerms,
         held: Option<Held>,
-    ) -> (Arc<Self>, mpsc::Receiver<Bytes>) {
-        let (input, lines) = mpsc::channel(QUEUE);
-        let channel = Self {
+    ) -> Arc<Self> {
+        let ChannelTerms { name, limits, noise, counts, intake } = terms;
+        let requests = limits.in_flight.max(REQUESTS) * REQUESTS_OF_EACH;
+        let (all, each) = (limits.send_queue, limits.send_queue_per_caller);
+        Arc::new(Self {
             generation,
-            input,
-            desk: Desk::new(serves, limit, name, answers),
-            noise,
+            outbox: Outbox::new(all, each, Arc::clone(counts)),
+            limits: *limits,
+            counts: Arc::clone(counts),
+            desk: Desk::new(serves, requests, name, intake),
+            noise: Arc::clone(noise),
             held,
             over: CancellationToken::new(),
             answered: AtomicBool::new(false),
             started: Instant::now(),
             used: AtomicU64::new(0),
-        };
-        (Arc::new(channel), lines)
+            heard: AtomicU64::new(0),
+        })
     }
 
     /// Sends a request.
@@ -107,8 +133,10 @@ impl Channel {
         let id = outgoing.id.ok_or(UpstreamError::Protocol("a request needs an id"))?;
         let ticket = self.desk.wait(id, outgoing.takes, outgoing.caller);
         let ticket = ticket.ok_or(UpstreamError::Stalled)?;
-        self.notify(outgoing, at_most).await?;
-        Ok(ChannelAnswer { channel: Arc::clone(self), ticket })
+        let subscribes = outgoing.method == method::LISTEN;
+        let awaited = if subscribes { Awaited::End(id) } else { Awaited::Answer(id) };
+        self.queue(outgoing, awaited, at_most).await?;
+        Ok(ChannelAnswer { channel: Arc::clone(self), id, ticket })
     }
 
     /// Sends what wants no answer.
@@ -117,15 +145,83 @@ impl Channel {
         outgoing: &Outgoing<'_>,
         at_most: Duration,
     ) -> Result<(), UpstreamError> {
+        self.queue(outgoing, Awaited::Nothing, at_most).await
+    }
+
+    async fn queue(
+        &self,
+        outgoing: &Outgoing<'_>,
+        awaited: Awaited,
+        at_most: Duration,
+    ) -> Result<(), UpstreamError> {
         self.used.store(self.started.elapsed().as_secs(), Ordering::Relaxed);
+        let (body, share) = (outgoing.body.clone(), outgoing.share.clone());
+        let draft = Draft { body, awaited, author: outgoing.caller.map(Into::into), share };
         tokio::select! {
-            sent = timeout(at_most, self.input.send(outgoing.body.clone())) => match sent {
-                Ok(Ok(())) => Ok(()),
-                Ok(Err(_)) => Err(UpstreamError::Exited),
-                Err(_) => Err(UpstreamError::Stalled),
-            },
+            added = self.outbox.add(draft, at_most) => added.map_err(|error| match error {
+                NotQueued::Closed => UpstreamError::Exited,
+                NotQueued::Full(none) => UpstreamError::Full(none),
+            }),
             () = self.over.cancelled() => Err(UpstreamError::Exited),
         }
+    }
+
+    /// The next message to send; `None` when the channel is over. May be given up and called again.
+    pub(super) async fn next_unsent(&self) -> Option<Unsent> {
+        tokio::select! {
+            biased;
+            () = self.over.cancelled() => None,
+            next = self.outbox.next() => Some(next),
+        }
+    }
+
+    /// Notes that the other side has taken something of what is sent to it.
+    pub(super) fn moved(&self) {
+        self.outbox.moved();
+    }
+
+    /// Notes that all of a message was sent, and gives its room back.
+    pub(super) fn sent(&self, message: Unsent) {
+        if let Awaited::Answer(id) = message.awaited {
+            self.desk.sent(id);
+        }
+        drop(message);
+    }
+
+    /// Ends the channel: what waits to be sent is dropped.
+    pub(super) fn close(&self) {
+        self.over.cancel();
+        self.outbox.close();
+    }
+
+    /// Resolves when the other side, which has taken nothing since `since` of what is being sent to it, is given up.
+    /// One that does one thing at a time does not read while it is at work. So it is given up when it was silent for
+    /// `answerTime` and no call that it has got is still waited for; or when messages are refused because of it, and
+    /// every call that it has got has had its `totalTime`.
+    pub(super) async fn stalls(&self, since: Instant) {
+        let longest = self.limits.total_time.max(self.limits.answer_time);
+        loop {
+            sleep(LOOK).await;
+            let silent = since.max(self.last_heard()).elapsed() >= self.limits.answer_time;
+            let idles = silent && !self.desk.is_at_work();
+            if idles || since.elapsed() >= longest && self.outbox.has_refused() {
+                return;
+            }
+        }
+    }
+
+    /// Counts and logs that the other side takes nothing of what is sent to it.
+    pub(super) fn has_stalled(&self) {
+        self.counts.stalled();
+        let server = self.counts.name();
+        tracing::warn!(
+            server,
+            "the server takes nothing of what is sent to it: the channel is ended"
+        );
+    }
+
+    fn last_heard(&self) -> Instant {
+        self.started + Duration::from_millis(self.heard.load(Ordering::Relaxed))
     }
 
     /// When it was last used, to the second.
@@ -144,15 +240,23 @@ impl Channel {
         self.started.elapsed().saturating_sub(used) >= age && !self.desk.is_busy()
     }
 
-    /// Sends what wants no answer if there is room for it right now.
-    pub(super) fn try_notify(&self, body: Bytes) {
-        if let Err(error) = self.input.try_send(body) {
-            tracing::debug!(%error, "a notification was not sent");
+    /// Sends what the gateway says by itself, if there is room for it right now.
+    fn try_notify(&self, body: Bytes) {
+        match self.outbox.add_by_itself(body) {
+            Ok(()) | Err(NotQueued::Closed) => {}
+            Err(error @ NotQueued::Full(_)) => {
+                if let Some(suppressed) = self.noise.allow(Instant::now()) {
+                    let (server, error) = (self.counts.name(), crate::report::Chain(&error));
+                    tracing::warn!(server, %error, suppressed, "a cancellation or a refusal was not sent");
+                }
+            }
         }
     }
 
     /// Gives a message to whom it belongs.
     pub(super) fn deliver(&self, message: Message, name: &ServerName) {
+        let now = u64::try_from(self.started.elapsed().as_millis()).unwrap_or(u64::MAX);
+        self.heard.store(now, Ordering::Relaxed);
         if matches!(message, Message::Response(_)) {
             self.answered.store(true, Ordering::Relaxed);
         }
@@ -199,8 +303,100 @@ impl ChannelAnswer {
         self.ticket.received()
     }
 
-    /// The channel that was asked.
-    pub(super) const fn channel(&self) -> &Arc<Channel> {
-        &self.channel
+    /// Gives the request up: one that is not being sent yet is not sent any more, any other is `cancelled`.
+    pub(super) fn cancel(&self, cancelled: Bytes) {
+        if self.channel.outbox.withdraw(self.id).is_none() {
+            self.channel.try_notify(cancelled);
+        }
+    }
+}
+
+impl Drop for ChannelAnswer {
+    /// What nobody waits for is not sent.
+    fn drop(&mut self) {
+        drop(self.channel.outbox.withdraw(self.id));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+    use std::time::{Duration, SystemTime};
+
+    use bytes::Bytes;
+    use policy::name::ServerName;
+    use tokio::time::{Instant, timeout};
+
+    use super::{Channel, ChannelTerms, LOOK};
+    use crate::metrics::Metrics;
+    use crate::settings::Limits;
+    use crate::upstream::desk::Serves;
+    use crate::upstream::noise::Noise;
+    use crate::upstream::outbox::{Awaited, Draft, Unsent};
+    use crate::upstream::request::Takes;
+
+    const HOUR: Duration = Duration::from_secs(3600);
+
+    /// A channel with room for one [`draft`].
+    fn channel(answer_time: Duration, total_time: Duration) -> Arc<Channel> {
+        let (send_queue, send_queue_per_caller) = (300, 300);
+        let usual = Limits::default();
+        let limits = Limits { answer_time, total_time, send_queue, send_queue_per_caller, ..usual };
+        let counts = Metrics::new(SystemTime::UNIX_EPOCH).server("up");
+        let terms = ChannelTerms {
+            name: ServerName::parse("up").unwrap(),
+            limits,
+            noise: Noise::new(Arc::clone(&counts)),
+            counts,
+            intake: Arc::default(),
+        };
+        Channel::new(1, Serves::Everybody, &terms, None)
+    }
+
+    fn draft(id: i64) -> Draft {
+        let (body, awaited) = (Bytes::from_static(b"{}"), Awaited::Answer(id));
+        Draft { body, awaited, author: Some("ana".into()), share: None }
+    }
+
+    /// The message of `id`, which is being sent.
+    async fn begun(channel: &Channel, id: i64) -> Unsent {
+        channel.outbox.add(draft(id), Duration::ZERO).await.unwrap();
+        channel.next_unsent().await.unwrap()
+    }
+
+    async fn is_given_up(channel: &Channel) -> bool {
+        timeout(LOOK * 4, channel.stalls(Instant::now())).await.is_ok()
+    }
+
+    #[tokio::test]
+    async fn a_channel_that_does_not_move_is_given_up_unless_a_call_that_was_sent_is_waited_for() {
+        let channel = channel(Duration::ZERO, HOUR);
+        let ticket = channel.desk.wait(1, Takes::default(), Some("ana"));
+        let message = begun(&channel, 1).await;
+        // Nobody works on what was not sent whole.
+        assert!(is_given_up(&channel).await);
+        channel.sent(message);
+        assert!(!is_given_up(&channel).await);
+        drop(ticket);
+        assert!(is_given_up(&channel).await);
+    }
+
+    #[tokio::test]
+    async fn a_channel_is_not_given_up_before_its_time() {
+        assert!(!is_given_up(&channel(HOUR, HOUR)).await);
+    }
+
+    #[tokio::test]
+    async fn a_channel_that_keeps_messages_out_for_longer_than_a_call_may_take_is_given_up() {
+        let channel = channel(Duration::ZERO, Duration::ZERO);
+        let _ticket = channel.desk.wait(1, Takes::default(), Some("ana"));
+        let message = begun(&channel, 1).await;
+        channel.sent(message);
+        assert!(!is_given_up(&channel).await);
+        let _second = begun(&channel, 2).await;
+        assert!(channel.outbox.add(draft(3), Duration::ZERO).await.is_err());
+        assert!(is_given_up(&channel).await);
+        channel.moved();
+        assert!(!is_given_up(&channel).await);
     }
 }

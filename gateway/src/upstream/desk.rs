@@ -96,6 +96,8 @@ struct Waiting {
     takes: Takes,
     /// The id of the caller behind it.
     caller: Option<Arc<str>>,
+    /// All of it was written, so the server may be at work on it.
+    is_sent: bool,
 }
 
 /// For whom messages wait.
@@ -208,7 +210,7 @@ impl Desk {
             return None;
         }
         let caller = caller.map(Into::into);
-        waiting.insert(id, Waiting { id, messages: sender, takes, caller });
+        waiting.insert(id, Waiting { id, messages: sender, takes, caller, is_sent: false });
         drop(waiting);
         Some(Ticket { desk: Arc::clone(self), id, messages, received: None })
     }
@@ -250,6 +252,19 @@ impl Desk {
     /// Whether somebody waits or listens here.
     pub(super) fn is_busy(&self) -> bool {
         !self.waiting().is_empty() || self.heard.receiver_count() > 0
+    }
+
+    /// Notes that all of the request `id` was written.
+    pub(super) fn sent(&self, id: i64) {
+        if let Some(request) = self.waiting().get_mut(&id) {
+            request.is_sent = true;
+        }
+    }
+
+    /// Whether somebody waits for the answer to a request that was written: then the server may be at work, and a
+    /// program that does one thing at a time does not read meanwhile.
+    pub(super) fn is_at_work(&self) -> bool {
+        self.waiting().values().any(|request| request.is_sent)
     }
 
     /// Gives a message to the request it belongs to, and says what is left to do.

@@ -59,6 +59,9 @@ pub enum UpstreamError {
     /// The program does not read what it is sent.
     #[error("the program does not take requests")]
     Stalled,
+    /// Too many bytes wait to be sent to it: of this caller, or of all.
+    #[error("too many bytes wait to be sent to the server")]
+    Full(#[source] NoShare),
     /// It took too long.
     #[error("no answer within {0:?}")]
     Timeout(Duration),
@@ -186,7 +189,7 @@ impl UpstreamError {
             | Self::Refused => "upstream-protocol",
             Self::SessionGone => "upstream-session",
             Self::Memory(_) => "upstream-memory",
-            Self::Crowded | Self::Processes(_) => "upstream-crowded",
+            Self::Crowded | Self::Processes(_) | Self::Full(_) => "upstream-crowded",
         }
     }
 }

@@ -295,7 +295,7 @@ impl Drop for Feed {
             && let Incoming::Channel(answer) = &messages.incoming
         {
             let speaker = self.party.speaker(self.leg.as_ref());
-            answer.channel().try_notify(request::cancelled(*id, speaker).body);
+            answer.cancel(request::cancelled(*id, speaker).body);
         }
         let legacy = self.leg.as_ref().is_some_and(|leg| leg.version.era() == Era::Legacy);
         if !legacy || self.counted.is_empty() {

@@ -10,18 +10,16 @@ use bytes::Bytes;
 use http::header::{ACCEPT, CONTENT_TYPE, HOST};
 use http::{HeaderMap, HeaderValue, Method, Request, Uri};
 use policy::name::ServerName;
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 
 use super::Extra;
-use super::channel::{Channel, Held};
+use super::channel::{Channel, ChannelTerms, Held};
 use super::credential::Credentials;
 use super::desk::Serves;
 use super::error::UpstreamError;
 use super::message;
-use super::noise::Noise;
 use crate::fair::{Blanks, Fair};
-use crate::intake::{Intake, Received};
+use crate::intake::Received;
 use crate::link::{Answer, Link, Target};
 use crate::settings::Limits;
 use crate::sse;
@@ -33,14 +31,11 @@ const ROOM: Duration = Duration::from_secs(5);
 /// A server at a URL.
 #[derive(Debug)]
 pub(super) struct Old {
-    name: ServerName,
+    terms: ChannelTerms,
     uri: Uri,
     target: Target,
     shown: Shown,
-    limits: Limits,
     tasks: Tasks,
-    noise: Arc<Noise>,
-    intake: Arc<Intake>,
 }
 
 /// What the server is shown: the same for all callers, because they share a stream.
@@ -58,21 +53,13 @@ async fn headers((credentials, extra): &Shown) -> Result<HeaderMap, UpstreamErro
 
 impl Old {
     pub(super) fn new(
-        name: ServerName,
+        terms: ChannelTerms,
         uri: &Uri,
         target: Target,
         shown: Shown,
-        limits: Limits,
         tasks: Tasks,
-        noise: Arc<Noise>,
     ) -> Self {
-        let intake = Arc::default();
-        Self { name, uri: uri.clone(), target, shown, limits, tasks, noise, intake }
-    }
-
-    /// The same, with the bytes of events that are being read counted in `intake`.
-    pub(super) fn counted(self, intake: Arc<Intake>) -> Self {
-        Self { intake, ..self }
+        Self { terms, uri: uri.clone(), target, shown, tasks }
     }
 
     /// Opens the stream and waits to be told where to send messages.
@@ -82,26 +69,18 @@ impl Old {
         serves: Serves,
         held: Option<Held>,
     ) -> Result<Arc<Channel>, UpstreamError> {
-        let connected = timeout(self.limits.answer_time, self.open()).await;
-        let late = |_| UpstreamError::Timeout(self.limits.answer_time);
+        let ChannelTerms { name, limits, .. } = &self.terms;
+        let connected = timeout(limits.answer_time, self.open()).await;
+        let late = |_| UpstreamError::Timeout(limits.answer_time);
         let (stream, endpoint) = connected.map_err(late)??;
-        let limit = self.limits.in_flight.max(64) * 4;
-        let (channel, lines) = Channel::new(
-            generation,
-            serves,
-            limit,
-            Arc::clone(&self.noise),
-            &self.name,
-            &self.intake,
-            held,
-        );
+        let channel = Channel::new(generation, serves, &self.terms, held);
         let sender = Sender {
-            name: self.name.clone(),
+            name: name.clone(),
             target: self.target.clone(),
             host: host(&self.uri)?,
             shown: self.shown.clone(),
             endpoint,
-            limits: self.limits,
+            limits: *limits,
         };
         // A stream that nobody ends lasts for ever, and what serves the work is waited for when it has ended.
         let (tasks, over) = (self.tasks.clone(), channel.over.clone());
@@ -111,8 +90,8 @@ impl Old {
                 () = over.cancelled() => {}
             }
         });
-        self.tasks.spawn_service(sender.write(lines, Arc::clone(&channel)));
-        self.tasks.spawn_service(read(stream, Arc::clone(&channel), self.name.clone()));
+        self.tasks.spawn_service(sender.write(Arc::clone(&channel)));
+        self.tasks.spawn_service(read(stream, Arc::clone(&channel), name.clone()));
         Ok(channel)
     }
 
@@ -141,11 +120,12 @@ impl Old {
         if !kind.is_some_and(|kind| kind.starts_with("text/event-stream")) {
             return Err(UpstreamError::ContentType);
         }
-        let decoder = sse::Decoder::new(self.limits.response_body);
-        let (waiting, limit) = (std::collections::VecDeque::new(), self.limits.response_body);
+        let ChannelTerms { name, limits, intake, .. } = &self.terms;
+        let decoder = sse::Decoder::new(limits.response_body);
+        let (waiting, limit) = (std::collections::VecDeque::new(), limits.response_body);
         let body = response.into_body();
         let (fair, blanks) = (Fair::new(), Blanks::new());
-        let received = self.intake.begin(&self.name.as_str().into(), None);
+        let received = intake.begin(&name.as_str().into(), None);
         let mut stream = Stream { link, body, decoder, waiting, limit, fair, blanks, received };
         let first = stream.next().await?.ok_or(UpstreamError::Incomplete)?;
         if first.name.as_deref() != Some("endpoint") {
@@ -266,21 +246,28 @@ struct Sender {
 }
 
 impl Sender {
-    async fn write(self, mut lines: mpsc::Receiver<Bytes>, channel: Arc<Channel>) {
+    async fn write(self, channel: Arc<Channel>) {
         let mut kept = None;
-        loop {
-            let line = tokio::select! {
-                line = lines.recv() => line,
-                () = channel.over.cancelled() => None,
+        while let Some(message) = channel.next_unsent().await {
+            let posting = self.post(message.body.clone(), &mut kept);
+            let posted = tokio::select! {
+                posted = timeout(self.limits.answer_time, posting) => posted,
+                () = channel.over.cancelled() => break,
             };
-            let Some(line) = line else { return };
-            let posted = timeout(self.limits.answer_time, self.post(line, &mut kept)).await;
-            if !matches!(posted, Ok(Ok(()))) {
-                tracing::warn!(server = %self.name, "the server does not take messages");
-                channel.over.cancel();
-                return;
+            match posted {
+                Ok(Ok(())) => channel.sent(message),
+                Ok(Err(_)) => {
+                    tracing::warn!(server = %self.name, "the server does not take messages");
+                    break;
+                }
+                Err(_) => {
+                    channel.has_stalled();
+                    break;
+                }
             }
+            channel.moved();
         }
+        channel.close();
     }
 
     async fn post(&self, line: Bytes, kept: &mut Option<Link>) -> Result<(), UpstreamError> {

@@ -14,23 +14,23 @@ use policy::name::ServerName;
 use rustix::process::{Pid, Signal, kill_process};
 use tokio::io::{AsyncBufRead, AsyncBufReadExt as _, AsyncWriteExt as _, BufReader};
 use tokio::process::{Child, ChildStdin, Command};
-use tokio::sync::mpsc;
 use tokio::time::{Instant, timeout};
 use tokio_util::sync::CancellationToken;
 
-use super::channel::{Channel, Held};
+use super::channel::{Channel, ChannelTerms, Held};
 use super::desk::Serves;
 use super::error::UpstreamError;
 use super::message;
 use super::noise::{self, Noise, Tail};
+use super::outbox::Unsent;
 use super::whois;
 use crate::fair::{Blanks, Fair};
-use crate::intake::{Intake, Received};
+use crate::intake::Received;
 use crate::pinning::Keeper;
 use crate::sandbox;
 use crate::secret::Secret;
 use crate::secrets::LiveSecret;
-use crate::settings::{Limits, Program, UNREADABLE};
+use crate::settings::{Program, UNREADABLE};
 use crate::task::Tasks;
 use crate::wire::FromServerError;
 use crate::world::WorldError;
@@ -49,14 +49,11 @@ const INHERITED: [&str; 4] = ["PATH", "HOME", "LANG", "TMPDIR"];
 /// Starts a program.
 #[derive(Debug)]
 pub(super) struct Starter {
-    name: ServerName,
+    terms: ChannelTerms,
     program: Program,
     secrets: Vec<(String, Arc<LiveSecret>)>,
-    limits: Limits,
     tasks: Tasks,
     keeper: Option<Arc<Keeper>>,
-    noise: Arc<Noise>,
-    intake: Arc<Intake>,
 }
 
 /// A variable of the environment of a process, and its value.
@@ -64,20 +61,12 @@ type Variable = (String, Arc<Secret>);
 
 impl Starter {
     pub(super) fn new(
-        name: ServerName,
+        terms: ChannelTerms,
         program: Program,
         secrets: Vec<(String, Arc<LiveSecret>)>,
-        limits: Limits,
         tasks: Tasks,
-        noise: Arc<Noise>,
     ) -> Self {
-        let intake = Arc::default();
-        Self { name, program, secrets, limits, tasks, keeper: None, noise, intake }
-    }
-
-    /// The same, with the bytes of lines that are being read counted in `intake`.
-    pub(super) fn counted(self, intake: Arc<Intake>) -> Self {
-        Self { intake, ..self }
+        Self { terms, program, secrets, tasks, keeper: None }
     }
 
     /// The same, telling `keeper` who is started.
@@ -98,7 +87,11 @@ impl Starter {
         let identity =
             tokio::task::spawn_blocking(move || whois::of_program(&program, path.as_deref())).await;
         let identity = identity.unwrap_or_else(|_| UNREADABLE.to_owned());
-        if keeper.identified(&self.name, &identity) { Ok(()) } else { Err(UpstreamError::Stranger) }
+        if keeper.identified(&self.terms.name, &identity) {
+            Ok(())
+        } else {
+            Err(UpstreamError::Stranger)
+        }
     }
 
     /// The environment of a process that is started now.
@@ -139,66 +132,88 @@ impl Starter {
         else {
             return Err(UpstreamError::Exited);
         };
-        let limit = self.limits.in_flight.max(64) * 4;
-        let (channel, lines) = Channel::new(
-            generation,
-            serves,
-            limit,
-            Arc::clone(&self.noise),
-            &self.name,
-            &self.intake,
-            held,
-        );
-        tracing::info!(server = %self.name, pid = child.id(), "program started");
-        self.tasks.spawn_service(write(stdin, lines, channel.over.clone()));
-        let limit = self.limits.response_body;
-        let (name, noise) = (self.name.clone(), Arc::clone(&self.noise));
+        let channel = Channel::new(generation, serves, &self.terms, held);
+        let ChannelTerms { name, limits, noise, intake, .. } = &self.terms;
+        tracing::info!(server = %name, pid = child.id(), "program started");
+        self.tasks.spawn_service(write(stdin, Arc::clone(&channel)));
         let known_as: Arc<str> = name.as_str().into();
         let reader = Reader {
             channel: Arc::clone(&channel),
-            name,
-            noise,
-            limit,
-            received: self.intake.begin(&known_as, None),
+            name: name.clone(),
+            noise: Arc::clone(noise),
+            limit: limits.response_body,
+            received: intake.begin(&known_as, None),
         };
         self.tasks.spawn_service(reader.read(BufReader::new(stdout)));
         let gone = CancellationToken::new();
         let said = complain(
             BufReader::new(stderr),
             gone.clone(),
-            (self.name.clone(), Arc::clone(&self.noise)),
+            (name.clone(), Arc::clone(noise)),
             Arc::clone(&secrets),
         );
-        let watched = (Arc::clone(&channel), Arc::clone(&self.noise));
+        let watched = (Arc::clone(&channel), Arc::clone(noise));
         let child = (child, supervisor, gone);
-        let watch = watch(child, said, watched, self.name.clone(), self.tasks.clone());
+        let watch = watch(child, said, watched, name.clone(), self.tasks.clone());
         self.tasks.spawn_service(watch);
         Ok(channel)
     }
 }
 
-async fn write(mut stdin: ChildStdin, mut lines: mpsc::Receiver<Bytes>, over: CancellationToken) {
-    loop {
-        let line = tokio::select! {
-            line = lines.recv() => line,
-            () = over.cancelled() => None,
-        };
-        let Some(line) = line else { return };
-        let mut whole = Vec::with_capacity(line.len() + 1);
-        // A message has no line end inside; in JSON a space means the same.
-        whole.extend(
-            line.iter().map(|byte| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte }),
-        );
-        whole.push(b'\n');
-        let written = tokio::select! {
-            written = stdin.write_all(&whole) => written.is_ok(),
-            () = over.cancelled() => false,
-        };
-        if !written {
-            over.cancel();
-            return;
+/// Writes what is to be sent until the channel is over, or the program does not take it.
+async fn write(mut stdin: ChildStdin, channel: Arc<Channel>) {
+    while let Some(message) = channel.next_unsent().await {
+        match feed(&mut stdin, &line_of(&message), &channel).await {
+            Fed::Whole => channel.sent(message),
+            Fed::Over => break,
+            Fed::Stalled => {
+                channel.has_stalled();
+                break;
+            }
         }
     }
+    channel.close();
+}
+
+/// A message as a line.
+fn line_of(message: &Unsent) -> Vec<u8> {
+    let mut line = Vec::with_capacity(message.body.len() + 1);
+    // A message has no line end inside; in JSON a space means the same.
+    let plain = |byte: &u8| if matches!(byte, b'\n' | b'\r') { b' ' } else { *byte };
+    line.extend(message.body.iter().map(plain));
+    line.push(b'\n');
+    line
+}
+
+/// What became of a line that was written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fed {
+    /// The program has taken it.
+    Whole,
+    /// The channel is over, or the program has closed its input.
+    Over,
+    /// The program takes nothing, and is not waited for any longer.
+    Stalled,
+}
+
+/// Writes a line as the program takes it. A line that was begun is written to its end, or the program is ended.
+async fn feed(stdin: &mut ChildStdin, line: &[u8], channel: &Channel) -> Fed {
+    let mut rest = line;
+    while !rest.is_empty() {
+        let since = Instant::now();
+        let taken = tokio::select! {
+            biased;
+            () = channel.over.cancelled() => return Fed::Over,
+            taken = stdin.write(rest) => taken,
+            () = channel.stalls(since) => return Fed::Stalled,
+        };
+        match taken {
+            Ok(bytes @ 1..) => rest = rest.get(bytes..).unwrap_or_default(),
+            Ok(0) | Err(_) => return Fed::Over,
+        }
+        channel.moved();
+    }
+    Fed::Whole
 }
 
 /// Reads the output of a program.

@@ -16,6 +16,7 @@ use super::party::{Party, Subject};
 use crate::client::Client;
 use crate::protocol::{Era, Version, code, header, meta, method};
 use crate::session::Leg;
+use crate::share::{Holder, Share};
 use crate::trace::Told;
 use crate::wire::{self, Id, Object, headers};
 
@@ -42,6 +43,8 @@ pub(super) struct Outgoing<'a> {
     pub(super) caller: Option<&'a str>,
     /// The trace it belongs to.
     pub(super) trace: Option<HeaderValue>,
+    /// The part of its caller's share of bytes of requests that it takes as long as it waits to be sent.
+    pub(super) share: Option<Arc<Share<Holder>>>,
     /// The message.
     pub(super) body: Bytes,
 }
@@ -131,6 +134,8 @@ pub struct Manner {
     pub timeout: Option<Duration>,
     /// The trace it belongs to.
     pub trace: Option<Box<Told>>,
+    /// The part of its caller's share of bytes of requests that it takes, kept as long as it waits to be sent.
+    pub share: Option<Arc<Share<Holder>>>,
 }
 
 impl Manner {
@@ -259,7 +264,8 @@ pub(super) fn call<'a>(
     let name = key.filter(|_| call.verb.kind() != Kind::Method).map(|_| &*call.name);
     let mirrored = if modern { mirrored(call, &manner.mirrored) } else { Vec::new() };
     let trace = manner.trace.as_ref().and_then(|trace| HeaderValue::from_str(&trace.parent).ok());
-    Outgoing { name, mirrored, takes: manner.takes(), trace, ..outgoing }
+    let share = manner.share.clone();
+    Outgoing { name, mirrored, takes: manner.takes(), trace, share, ..outgoing }
 }
 
 /// `subscriptions/listen`
@@ -295,7 +301,7 @@ pub(super) fn other<'a>(
 /// The answer to a request of a server.
 pub(super) fn reply<'a>(body: Vec<u8>, speaker: Speaker<'a>) -> Outgoing<'a> {
     let outgoing = outgoing(None, method::PING, speaker.version(), speaker.session(), body.into());
-    Outgoing { subject: speaker.subject, ..outgoing }
+    Outgoing { subject: speaker.subject, caller: speaker.caller, ..outgoing }
 }
 
 /// What a server that asks something of its client is told where there is no client to ask, and `why`: `ping`
@@ -359,8 +365,22 @@ fn outgoing<'a>(
     body: Bytes,
 ) -> Outgoing<'a> {
     let (method, mirrored) = (Cow::Borrowed(method), Vec::new());
-    let (name, takes, subject, caller, trace) = (None, Takes::default(), None, None, None);
-    Outgoing { id, method, name, mirrored, version, session, takes, subject, caller, trace, body }
+    let (name, takes, subject, caller) = (None, Takes::default(), None, None);
+    let (trace, share) = (None, None);
+    Outgoing {
+        id,
+        method,
+        name,
+        mirrored,
+        version,
+        session,
+        takes,
+        subject,
+        caller,
+        trace,
+        share,
+        body,
+    }
 }
 
 fn body(id: Option<i64>, method: &str, params: impl FnOnce(&mut Object<'_>)) -> Bytes {

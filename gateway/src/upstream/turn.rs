@@ -72,7 +72,7 @@ impl Turn {
         }
         work().await.inspect_err(|error| {
             // There was no room for one of them; another has a share of its own.
-            if let UpstreamError::Memory(_) = error {
+            if let UpstreamError::Memory(_) | UpstreamError::Full(_) = error {
                 return;
             }
             let mut failed = self.failed.lock().unwrap_or_else(PoisonError::into_inner);
