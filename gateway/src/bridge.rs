@@ -432,9 +432,10 @@ impl Bridge {
             let mut events = Vec::new();
             decoder.feed(&data, |event| events.push(event)).ok()?;
             for event in events {
+                let is_message = event.is_message();
                 last = event.id.and_then(|id| HeaderValue::from_str(&id).ok()).or(last);
                 pause = event.retry.map_or(pause, Duration::from_millis);
-                if event.data.is_empty() {
+                if !is_message {
                     continue;
                 }
                 self.note(&event.data);

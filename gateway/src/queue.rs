@@ -17,6 +17,17 @@ use crate::budget::{Room, Taken};
 #[error("nobody reads the events any more")]
 pub struct Gone;
 
+/// How far a stream of events was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More may come, and what was read ends with a whole event.
+    Between,
+    /// The last event that was read is not whole.
+    Within,
+    /// All of it was read, and nothing more will come.
+    Finished,
+}
+
 #[derive(Debug)]
 struct Shared {
     room: Room,
@@ -29,6 +40,8 @@ struct Shared {
 struct State {
     events: VecDeque<(Bytes, Taken)>,
     bytes: usize,
+    /// The first of the events is the rest of one of which pieces were read.
+    is_begun: bool,
     /// Nothing more will come.
     over: bool,
     /// Nobody reads any more.
@@ -149,6 +162,13 @@ impl Sender {
         }
     }
 
+    /// Says that nothing more will come: what was not read yet still is.
+    pub fn end(&self) {
+        let mut state = self.0.state();
+        state.over = true;
+        state.wake();
+    }
+
     /// Ends the queue now: what was not read yet is not read any more.
     pub fn cut(&self) {
         let mut state = self.0.state();
@@ -162,9 +182,7 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.over = true;
-        state.wake();
+        self.end();
     }
 }
 
@@ -178,6 +196,7 @@ impl Receiver {
         let mut state = self.0.state();
         if let Some((event, taken)) = state.events.pop_front() {
             state.bytes -= event.len();
+            state.is_begun = false;
             drop(state);
             drop(taken);
             self.0.moved.notify_waiters();
@@ -200,10 +219,22 @@ impl Receiver {
         {
             let piece = event.split_to(most);
             state.bytes -= piece.len();
+            state.is_begun = true;
             return Poll::Ready(Some(piece));
         }
         drop(state);
         self.poll(cx)
+    }
+
+    /// How far the stream was read.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let state = self.0.state();
+        match state.events.is_empty() {
+            true if state.over => Progress::Finished,
+            false if state.is_begun => Progress::Within,
+            true | false => Progress::Between,
+        }
     }
 
     /// The next event; `None` when no more will come.

@@ -65,8 +65,9 @@ impl Outlet {
 
     /// Nothing more will come.
     pub(super) fn end(&self) {
-        if let Self::Kept(stream) = self {
-            stream.end();
+        match self {
+            Self::Direct(events) => events.end(),
+            Self::Kept(stream) => stream.end(),
         }
     }
 

@@ -11,7 +11,7 @@ use policy::json::{Bounds, Document, Fragment};
 use policy::message::{Call as Sent, Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::{Kind, Offer};
-use policy::pipeline::{Permit, Policy};
+use policy::pipeline::{Expectation, Permit, Policy};
 use policy::principal::Principal;
 use policy::registry::Registered;
 use policy::uri::ResourceUri;
@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::detached::Cancellable;
 use super::guarded::Matter;
-use super::lease::About;
+use super::lease::Used;
 use super::state::{Bound, State};
 use super::underway::{Call, Frame};
 use super::{Arrived, Gateway, Parked, Place};
@@ -35,7 +35,7 @@ use crate::protocol::{Era, meta};
 use crate::quota::Quota;
 use crate::reply;
 use crate::trace::Told;
-use crate::upstream::{Manner, Upstream, listening_bytes};
+use crate::upstream::{Answer, Manner, Upstream, UpstreamError, listening_bytes};
 use crate::wire::{DecodeError, Id, Object};
 
 /// The level of log messages for legacy clients that name none.
@@ -52,6 +52,16 @@ pub(super) struct Admitted {
     /// What the client was given to carry.
     state: Option<State>,
     mirrored: Vec<Mirrored>,
+}
+
+/// What comes of sending a request.
+enum Sending {
+    /// It was sent, or could not be.
+    Sent(Result<(Expectation, Answer), UpstreamError>),
+    /// The client no longer wants the answer.
+    Cancelled,
+    /// What it uses was revoked meanwhile.
+    Revoked(Failure),
 }
 
 impl Admitted {
@@ -227,13 +237,17 @@ impl Gateway {
         mut frame: Frame,
         manner: Manner,
     ) -> Response<Body> {
-        let Admitted { at, server, permit, name, .. } = admitted;
+        let Admitted { at, server, permit, name, verb, .. } = admitted;
         let party = arrived.party(at);
         let client = Arc::clone(&party.client);
         let hint = permit.hint();
+        let caller = &arrived.caller.principal;
+        let used = Used { server: server.name(), kind: verb.kind(), name: &name };
         let sent = tokio::select! {
-            sent = server.call(permit, &frame.entry, party, manner) => Some(sent),
-            () = frame.cancelled.cancelled() => None,
+            biased;
+            failure = self.revoked(caller, used) => Sending::Revoked(failure),
+            () = frame.cancelled.cancelled() => Sending::Cancelled,
+            sent = server.call(permit, &frame.entry, party, manner) => Sending::Sent(sent),
         };
         let took = self.clock.instant().saturating_duration_since(frame.started);
         if let Some(record) = frame.entry.record() {
@@ -241,8 +255,11 @@ impl Gateway {
             record.sent = Some(frame.started);
         }
         let (due, answer) = match sent {
-            Some(Ok(sent)) => sent,
-            Some(Err(error)) => {
+            Sending::Sent(Ok(sent)) => sent,
+            Sending::Revoked(failure) => {
+                return self.failed(frame.entry, &failure, Some(&frame.id));
+            }
+            Sending::Sent(Err(error)) => {
                 let failure = match error.wanted_of(hint) {
                     Some(refusal) => {
                         let finding = self.not_asked(&server, refusal);
@@ -255,12 +272,11 @@ impl Gateway {
                 };
                 return self.failed(frame.entry, &failure, Some(&frame.id));
             }
-            None => {
+            Sending::Cancelled => {
                 let nothing = reply::events(Body::empty());
                 return self.shown(frame.entry, Ending::cancelled(), None, nothing);
             }
         };
-        let about = About { server: server.name().clone(), name: name.clone() };
         let call = Call {
             tool: name,
             caller: Arc::clone(&arrived.caller.principal),
@@ -275,9 +291,7 @@ impl Gateway {
             rounds: 0,
             gateway: self,
         };
-        let mut response = call.under(frame).answer().await;
-        response.extensions_mut().insert(about);
-        response
+        call.under(frame).answer().await
     }
 
     /// Whether the guardrails of the route let the arguments pass.
