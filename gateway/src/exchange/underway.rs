@@ -328,8 +328,11 @@ impl Underway {
     }
 
     /// A stream for what is said on the way to the answer, and the answer that carries it; `None` when
-    /// the session or its caller has no room for another.
+    /// the session or its caller has no room for another, or the answer is a part of that to a batch.
     fn open(&mut self) -> Option<(Outlet, Response<Body>)> {
+        if self.frame.batched {
+            return None;
+        }
         let gateway = Arc::clone(&self.call.gateway);
         if self.frame.session.is_none() {
             return Some(Outlet::direct(gateway.conversations.room(&self.call.holder)));
@@ -342,10 +345,10 @@ impl Underway {
         Outlet::kept(kept.stream(false, gateway.clock.instant())?, prime)
     }
 
-    /// Notes that a client is not told something because there is no room for a stream.
+    /// Notes that a client is not told something because there is no stream.
     fn untold(&self, method: &str) {
         let (server, tool) = (self.call.server.name(), &self.call.tool);
-        tracing::debug!(%server, %tool, method, "no room for a stream; a message was dropped");
+        tracing::debug!(%server, %tool, method, "there is no stream; a message was dropped");
     }
 
     /// Passes the steps on as they come.
@@ -414,7 +417,7 @@ impl Underway {
                 },
                 Ok(Next::Step(Step::Rests(_))) => {
                     // A client of an earlier revision may not have an event to come back with.
-                    if self.frame.version == Version::V2025November && !self.frame.batched {
+                    if self.frame.version == Version::V2025November {
                         outlet.rest();
                     }
                 }
