@@ -22,7 +22,7 @@ const QUIET: Duration = Duration::from_secs(15);
 
 /// Most bytes that are given to a connection at a time. It takes the next when it has written most of those before: what
 /// a client does not read stays here, where it is counted.
-const PIECE: usize = 64 * 1024;
+pub(crate) const PIECE: usize = 64 * 1024;
 
 /// A body that comes in pieces, up to a limit. One that comes in one piece is not copied.
 #[derive(Debug)]
