@@ -58,7 +58,7 @@ impl About {
 
 /// Why the right to a stream has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Over {
+enum LeaseEnd {
     /// The caller was revoked, or what the stream is about.
     Revoked,
     /// The credential that the stream was opened with has ended.
@@ -69,7 +69,7 @@ enum Over {
     Configuration,
 }
 
-impl Over {
+impl LeaseEnd {
     /// For the log.
     const fn as_str(self) -> &'static str {
         match self {
@@ -103,7 +103,7 @@ impl Gateway {
             gateway.metrics.streams_cut.add(1);
             let why = over.as_str();
             tracing::info!(principal = %caller.principal.id, why, "a stream was cut");
-            let about = about.filter(|_| over == Over::Revoked)?;
+            let about = about.filter(|_| over == LeaseEnd::Revoked)?;
             let failure = gateway.revocation(&caller.principal, about.used())?;
             let public = failure.public(Some(about.era)).naming(about.asked.as_ref());
             let told = reply::error(&public, Some(&about.id)).into_body();
@@ -151,7 +151,7 @@ impl Gateway {
     }
 
     /// Resolves when the right to a stream has ended: why.
-    async fn over(&self, caller: &Caller, route: &Route, about: Option<&About>) -> Over {
+    async fn over(&self, caller: &Caller, route: &Route, about: Option<&About>) -> LeaseEnd {
         let mut revoking = self.revoking.subscribe();
         let principal = &caller.principal;
         // What was revoked before is not part of the stream; what is left of the route is.
@@ -168,17 +168,17 @@ impl Gateway {
         };
         loop {
             if revoked(&self.policy.revoked()) {
-                return Over::Revoked;
+                return LeaseEnd::Revoked;
             }
             let left = caller.until.map(|until| until.duration_since(self.clock.now()));
             let left = left.map(Result::unwrap_or_default);
             if left.is_some_and(|left| left.is_zero()) {
-                return Over::Credential;
+                return LeaseEnd::Credential;
             }
             tokio::select! {
-                changed = revoking.changed() => if changed.is_err() { return Over::Gateway },
+                changed = revoking.changed() => if changed.is_err() { return LeaseEnd::Gateway },
                 // A call goes on to its end; a stream that has none ends with its configuration.
-                () = self.tasks.stopping(), if about.is_none() => return Over::Configuration,
+                () = self.tasks.stopping(), if about.is_none() => return LeaseEnd::Configuration,
                 () = sleep(left.unwrap_or(TURN).min(TURN)) => {}
             }
         }

@@ -185,16 +185,16 @@ impl Underway {
         let revoked = self.call.revoked();
         let first = tokio::select! {
             biased;
-            failure = revoked => First::Failed(failure),
+            failure = revoked => FirstAnswer::Failed(failure),
             first = self.first() => first,
         };
         match first {
-            First::Opened(opened, ready) => self.stream(opened, ready),
-            First::Asks(body, ending) => {
+            FirstAnswer::Opened(opened) => self.stream(*opened),
+            FirstAnswer::Asks(body, ending) => {
                 self.recorded(ending, body.length());
                 reply::json(body)
             }
-            First::Answered(body, ending) => match self.call.revocation() {
+            FirstAnswer::Answered(body, ending) => match self.call.revocation() {
                 // It was revoked while its answer was looked at.
                 Some(failure) => self.broken(&failure),
                 None => {
@@ -205,8 +205,8 @@ impl Underway {
                     response
                 }
             },
-            First::Failed(failure) => self.broken(&failure),
-            First::Cancelled => {
+            FirstAnswer::Failed(failure) => self.broken(&failure),
+            FirstAnswer::Cancelled => {
                 // The client said that it no longer wants the answer, so it gets none.
                 self.recorded(Ending::cancelled(), 0);
                 reply::events(Body::empty())
@@ -215,7 +215,7 @@ impl Underway {
     }
 
     /// What the client is answered first.
-    async fn first(&mut self) -> First {
+    async fn first(&mut self) -> FirstAnswer {
         // Only the last revision with streams lets a client come back before the first event.
         let primes = self.frame.version == Version::V2025November;
         let mut late = if primes { Some(GRACE) } else { None };
@@ -224,7 +224,7 @@ impl Underway {
                 Ok(Next::Step(Step::Told(told))) => match self.visible(&told).await {
                     Some(message) => match self.open() {
                         Some(opened) => {
-                            return First::Opened(opened, Some(Ready::Message(message)));
+                            return opened.first(Some(Ready::Message(message)));
                         }
                         // The call was made: it is answered without what is said on the way.
                         None => self.untold(&told.method),
@@ -233,36 +233,41 @@ impl Underway {
                 },
                 Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
                     let paused = self.pause(asked).await;
-                    return paused.map_or_else(First::Failed, |(body, end)| First::Asks(body, end));
+                    return paused.map_or_else(FirstAnswer::Failed, |(body, end)| {
+                        FirstAnswer::Asks(body, end)
+                    });
                 }
                 Ok(Next::Step(Step::Rests(_))) if self.era() == Era::Modern => {}
                 Ok(Next::Step(Step::Asked(asked))) => match self.open() {
                     Some(opened) => {
-                        return First::Opened(opened, Some(Ready::Step(Step::Asked(asked))));
+                        return opened.first(Some(Ready::Step(Step::Asked(asked))));
                     }
                     None => {
                         if let Err(failure) = self.cannot_ask(asked).await {
-                            return First::Failed(failure);
+                            return FirstAnswer::Failed(failure);
                         }
                     }
                 },
                 Ok(Next::Step(step @ Step::Rests(_))) => {
                     if let Some(opened) = self.open() {
-                        return First::Opened(opened, Some(Ready::Step(step)));
+                        return opened.first(Some(Ready::Step(step)));
                     }
                 }
-                Ok(Next::Refused(refusal)) => return First::Failed(Failure::Refused(refusal)),
+                Ok(Next::Refused(refusal)) => {
+                    return FirstAnswer::Failed(Failure::Refused(refusal));
+                }
                 Ok(Next::Late) => match self.has_room().then(|| self.open()).flatten() {
-                    Some(opened) => return First::Opened(opened, None),
+                    Some(opened) => return opened.first(None),
                     None => late = None,
                 },
                 Ok(Next::Step(Step::Final(outcome))) => {
                     let released = self.released(outcome).await;
-                    return released
-                        .map_or_else(First::Failed, |(body, end)| First::Answered(body, end));
+                    return released.map_or_else(FirstAnswer::Failed, |(body, end)| {
+                        FirstAnswer::Answered(body, end)
+                    });
                 }
-                Ok(Next::Cancelled) => return First::Cancelled,
-                Err(error) => return First::Failed(self.failed(error)),
+                Ok(Next::Cancelled) => return FirstAnswer::Cancelled,
+                Err(error) => return FirstAnswer::Failed(self.failed(error)),
             }
         }
     }
@@ -329,20 +334,22 @@ impl Underway {
 
     /// A stream for what is said on the way to the answer, and the answer that carries it; `None` when
     /// the session or its caller has no room for another, or the answer is a part of that to a batch.
-    fn open(&mut self) -> Option<(Outlet, Response<Body>)> {
+    fn open(&mut self) -> Option<Opened> {
         if self.frame.batched {
             return None;
         }
         let gateway = Arc::clone(&self.call.gateway);
         if self.frame.session.is_none() {
-            return Some(Outlet::direct(gateway.conversations.room(&self.call.holder)));
+            let (outlet, response) = Outlet::direct(gateway.conversations.room(&self.call.holder));
+            return Some(Opened { outlet, response, ready: None });
         }
         let kept = match self.frame.seat.take() {
             Some(seat) => gateway.conversations.enter(seat),
             None => gateway.conversations.find(self.frame.session?)?,
         };
         let prime = self.frame.version == Version::V2025November;
-        Outlet::kept(kept.stream(false, gateway.clock.instant())?, prime)
+        let (outlet, response) = Outlet::kept(kept.stream(false, gateway.clock.instant())?, prime)?;
+        Some(Opened { outlet, response, ready: None })
     }
 
     /// Notes that a client is not told something because there is no stream.
@@ -352,14 +359,11 @@ impl Underway {
     }
 
     /// Passes the steps on as they come.
-    fn stream(
-        mut self,
-        (outlet, mut response): (Outlet, Response<Body>),
-        first: Option<Ready>,
-    ) -> Response<Body> {
+    fn stream(mut self, opened: Opened) -> Response<Body> {
+        let Opened { outlet, mut response, ready } = opened;
         response.extensions_mut().insert(self.about());
         let gateway = Arc::clone(&self.call.gateway);
-        gateway.tasks.spawn(self.pump(first, outlet));
+        gateway.tasks.spawn(self.pump(ready, outlet));
         response
     }
 
@@ -367,12 +371,12 @@ impl Underway {
         let revoked = self.call.revoked();
         let end = tokio::select! {
             biased;
-            failure = revoked => End::Response(Err(failure)),
+            failure = revoked => StreamEnd::Response(Err(failure)),
             end = self.passed_on(first, &outlet) => end,
         };
         match end {
-            End::Response(outcome) => self.conclude(outcome, &outlet).await,
-            End::Cancelled => {
+            StreamEnd::Response(outcome) => self.conclude(outcome, &outlet).await,
+            StreamEnd::Cancelled => {
                 outlet.end();
                 self.recorded(Ending::cancelled(), 0);
             }
@@ -380,13 +384,13 @@ impl Underway {
     }
 
     /// Passes on what comes before the response, to the end of it.
-    async fn passed_on(&mut self, first: Option<Ready>, outlet: &Outlet) -> End {
+    async fn passed_on(&mut self, first: Option<Ready>, outlet: &Outlet) -> StreamEnd {
         let mut ready = first;
         loop {
             let step = match ready.take() {
                 Some(Ready::Message(message)) => {
                     if !self.send(outlet, &message).await {
-                        return End::Cancelled;
+                        return StreamEnd::Cancelled;
                     }
                     continue;
                 }
@@ -404,16 +408,16 @@ impl Underway {
                     if let Some(message) = message
                         && !self.send(outlet, &message).await
                     {
-                        return End::Cancelled;
+                        return StreamEnd::Cancelled;
                     }
                 }
                 Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
-                    return End::Response(self.pause(asked).await);
+                    return StreamEnd::Response(self.pause(asked).await);
                 }
                 Ok(Next::Step(Step::Asked(asked))) => match self.ask(asked, outlet).await {
                     Ok(true) => {}
-                    Ok(false) => return End::Cancelled,
-                    Err(failure) => return End::Response(Err(failure)),
+                    Ok(false) => return StreamEnd::Cancelled,
+                    Err(failure) => return StreamEnd::Response(Err(failure)),
                 },
                 Ok(Next::Step(Step::Rests(_))) => {
                     // A client of an earlier revision may not have an event to come back with.
@@ -422,14 +426,14 @@ impl Underway {
                     }
                 }
                 Ok(Next::Step(Step::Final(outcome))) => {
-                    return End::Response(self.released(outcome).await);
+                    return StreamEnd::Response(self.released(outcome).await);
                 }
                 Ok(Next::Refused(refusal)) => {
-                    return End::Response(Err(Failure::Refused(refusal)));
+                    return StreamEnd::Response(Err(Failure::Refused(refusal)));
                 }
                 Ok(Next::Late) => {}
-                Ok(Next::Cancelled) => return End::Cancelled,
-                Err(error) => return End::Response(Err(self.failed(error))),
+                Ok(Next::Cancelled) => return StreamEnd::Cancelled,
+                Err(error) => return StreamEnd::Response(Err(self.failed(error))),
             }
         }
     }
@@ -677,11 +681,28 @@ impl Underway {
     }
 }
 
+/// A stream that was opened for a call.
+#[derive(Debug)]
+struct Opened {
+    outlet: Outlet,
+    /// What carries it to the client.
+    response: Response<Body>,
+    /// What goes on it before the next step is waited for.
+    ready: Option<Ready>,
+}
+
+impl Opened {
+    /// This as the first answer, with what goes on it first.
+    fn first(self, ready: Option<Ready>) -> FirstAnswer {
+        FirstAnswer::Opened(Box::new(Self { ready, ..self }))
+    }
+}
+
 /// What a client is answered first.
 #[derive(Debug)]
-enum First {
-    /// A stream, and what goes on it before the next step is waited for.
-    Opened((Outlet, Response<Body>), Option<Ready>),
+enum FirstAnswer {
+    /// A stream.
+    Opened(Box<Opened>),
     /// Questions, in a result.
     Asks(Body, Ending),
     /// The response.
@@ -694,7 +715,7 @@ enum First {
 
 /// How a stream comes to its end.
 #[derive(Debug)]
-enum End {
+enum StreamEnd {
     /// With a response.
     Response(Result<(Body, Ending), Failure>),
     /// Without: the client no longer wants it, or has gone for good. What it missed could not be kept, so the stream

@@ -11,7 +11,7 @@ use policy::json::{Bounds, Document, Fragment};
 use policy::message::{Call as Sent, Use, Verb};
 use policy::mirror::Mirrored;
 use policy::offer::{Kind, Offer};
-use policy::pipeline::{Expectation, Permit, Policy};
+use policy::pipeline::{Permit, Policy};
 use policy::principal::Principal;
 use policy::registry::Registered;
 use policy::uri::ResourceUri;
@@ -35,7 +35,7 @@ use crate::protocol::{Era, meta};
 use crate::quota::Quota;
 use crate::reply;
 use crate::trace::Told;
-use crate::upstream::{Answer, Manner, Upstream, UpstreamError, listening_bytes};
+use crate::upstream::{Manner, Upstream, listening_bytes};
 use crate::wire::{DecodeError, Id, Object};
 
 /// The level of log messages for legacy clients that name none.
@@ -54,10 +54,8 @@ pub(super) struct Admitted {
     mirrored: Vec<Mirrored>,
 }
 
-/// What comes of sending a request.
-enum Sending {
-    /// It was sent, or could not be.
-    Sent(Result<(Expectation, Answer), UpstreamError>),
+/// Why a request is given up before its server begins to answer.
+enum GivenUp {
     /// The client no longer wants the answer.
     Cancelled,
     /// What it uses was revoked meanwhile.
@@ -245,9 +243,9 @@ impl Gateway {
         let used = Used { server: server.name(), kind: verb.kind(), name: &name };
         let sent = tokio::select! {
             biased;
-            failure = self.revoked(caller, used) => Sending::Revoked(failure),
-            () = frame.cancelled.cancelled() => Sending::Cancelled,
-            sent = server.call(permit, &frame.entry, party, manner) => Sending::Sent(sent),
+            failure = self.revoked(caller, used) => Err(GivenUp::Revoked(failure)),
+            () = frame.cancelled.cancelled() => Err(GivenUp::Cancelled),
+            sent = server.call(permit, &frame.entry, party, manner) => Ok(sent),
         };
         let took = self.clock.instant().saturating_duration_since(frame.started);
         if let Some(record) = frame.entry.record() {
@@ -255,11 +253,11 @@ impl Gateway {
             record.sent = Some(frame.started);
         }
         let (due, answer) = match sent {
-            Sending::Sent(Ok(sent)) => sent,
-            Sending::Revoked(failure) => {
+            Ok(Ok(sent)) => sent,
+            Err(GivenUp::Revoked(failure)) => {
                 return self.failed(frame.entry, &failure, Some(&frame.id));
             }
-            Sending::Sent(Err(error)) => {
+            Ok(Err(error)) => {
                 let failure = match error.wanted_of(hint) {
                     Some(refusal) => {
                         let finding = self.not_asked(&server, refusal);
@@ -272,7 +270,7 @@ impl Gateway {
                 };
                 return self.failed(frame.entry, &failure, Some(&frame.id));
             }
-            Sending::Cancelled => {
+            Err(GivenUp::Cancelled) => {
                 let nothing = reply::events(Body::empty());
                 return self.shown(frame.entry, Ending::cancelled(), None, nothing);
             }

@@ -267,7 +267,7 @@ impl Walk<'_, '_> {
             return;
         }
         let kinds = [Pieces::VALUES, Pieces::NAMES, Pieces::BOTH];
-        let readings = [Reading::AsItStands, Reading::Base64, Reading::Hexadecimal];
+        let readings = [PieceReading::AsItStands, PieceReading::Base64, PieceReading::Hexadecimal];
         for (reading, kinds) in
             readings.into_iter().flat_map(|reading| kinds.map(|kinds| (reading, kinds)))
         {
@@ -310,7 +310,7 @@ impl Walk<'_, '_> {
 #[derive(Default)]
 struct Pieces {
     kinds: PieceKinds,
-    reading: Reading,
+    reading: PieceReading,
     /// Whether any of them was decoded.
     is_decoded: bool,
     /// How many bytes were read of the message.
@@ -329,7 +329,7 @@ struct PieceKinds {
 
 /// How pieces are read. One that is nothing in an encoding is read as it stands.
 #[derive(Clone, Copy, Default, PartialEq, Eq)]
-enum Reading {
+enum PieceReading {
     #[default]
     AsItStands,
     /// Each as base64.
@@ -338,7 +338,7 @@ enum Reading {
     Hexadecimal,
 }
 
-impl Reading {
+impl PieceReading {
     /// What a piece stands for as a whole; `None` where that is no text.
     fn decoded(self, text: &str) -> Option<String> {
         let base64 = || encoded::printable(&coding::base64(text)?);
@@ -415,7 +415,7 @@ impl Pieces {
         if self.ends.len() < 2 || !lens.budget.spend(cost) {
             return None;
         }
-        if self.reading != Reading::AsItStands && !self.is_decoded {
+        if self.reading != PieceReading::AsItStands && !self.is_decoded {
             return None;
         }
         let mut found = Vec::new();
