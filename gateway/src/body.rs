@@ -12,7 +12,7 @@ use http_body::{Frame, SizeHint};
 use tokio::time::{Instant, Sleep, sleep_until};
 
 use crate::intake::Received;
-use crate::queue;
+use crate::queue::{self, Progress};
 use crate::replay::Reader;
 use crate::sse;
 
@@ -22,7 +22,7 @@ const QUIET: Duration = Duration::from_secs(15);
 
 /// Most bytes that are given to a connection at a time. It takes the next when it has written most of those before: what
 /// a client does not read stays here, where it is counted.
-const PIECE: usize = 64 * 1024;
+pub(crate) const PIECE: usize = 64 * 1024;
 
 /// A body that comes in pieces, up to a limit. One that comes in one piece is not copied.
 #[derive(Debug)]
@@ -98,8 +98,8 @@ pub enum Body {
     Leased(Box<Self>, Lease),
 }
 
-/// Resolves when a stream has to end.
-pub struct Lease(Pin<Box<dyn Future<Output = ()> + Send>>);
+/// Resolves when a stream has to end, with the event that is sent last, if there is one.
+pub struct Lease(Pin<Box<dyn Future<Output = Option<Bytes>> + Send>>);
 
 impl std::fmt::Debug for Lease {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -110,7 +110,7 @@ impl std::fmt::Debug for Lease {
 impl Lease {
     /// A lease that ends with `over`.
     #[must_use]
-    pub fn new(over: impl Future<Output = ()> + Send + 'static) -> Self {
+    pub fn new(over: impl Future<Output = Option<Bytes>> + Send + 'static) -> Self {
         Self(Box::pin(over))
     }
 }
@@ -166,10 +166,24 @@ impl Body {
         }
     }
 
-    /// The same until `lease` ends, and then nothing more.
+    /// The same until `lease` ends, and then its last event, unless the stream has come to its end before.
     #[must_use]
     pub fn leased(self, lease: Lease) -> Self {
         Self::Leased(Box::new(self), lease)
+    }
+
+    /// What is left of a stream that ends with the event `last`, whatever has come and was not read.
+    fn ended_with(&self, last: Option<Bytes>) -> Self {
+        let progress = match self {
+            Self::Stream(events, _) => events.progress(),
+            Self::Replay(reader, _) => reader.progress(),
+            Self::Parts(_) | Self::Counted(..) | Self::Leased(..) => Progress::Finished,
+        };
+        match (progress, last) {
+            (Progress::Finished, _) | (_, None) => Self::empty(),
+            (Progress::Between, Some(last)) => last.into(),
+            (Progress::Within, Some(last)) => Self::Parts([sse::BROKEN_OFF, last].into()),
+        }
     }
 
     /// How many bytes there are already.
@@ -204,17 +218,19 @@ impl http_body::Body for Body {
         self: Pin<&mut Self>,
         cx: &mut Context<'_>,
     ) -> Poll<Option<Result<Frame<Bytes>, Infallible>>> {
-        let (event, pulse) = match self.get_mut() {
+        let this = self.get_mut();
+        if let Self::Leased(body, lease) = this {
+            match lease.0.as_mut().poll(cx) {
+                Poll::Pending => return Pin::new(&mut **body).poll_frame(cx),
+                Poll::Ready(last) => *this = body.ended_with(last),
+            }
+        }
+        let (event, pulse) = match this {
             Self::Parts(parts) | Self::Counted(parts, _) => {
                 return Poll::Ready(piece(parts).map(|part| Ok(Frame::data(part))));
             }
-            Self::Leased(body, lease) => {
-                if lease.0.as_mut().poll(cx).is_ready() {
-                    **body = Self::empty();
-                    return Poll::Ready(None);
-                }
-                return Pin::new(&mut **body).poll_frame(cx);
-            }
+            // INVARIANT: what is left of one has no lease.
+            Self::Leased(..) => return Poll::Ready(None),
             Self::Stream(events, pulse) => (events.poll_piece(cx, PIECE), pulse),
             Self::Replay(reader, pulse) => (reader.poll(cx), pulse),
         };

@@ -18,7 +18,7 @@ use crate::body::Body;
 use crate::door::{Door, Peer};
 use crate::exchange::Gateway;
 use crate::protocol::{code, header, meta, method};
-use crate::queue;
+use crate::queue::{self, SendError};
 use crate::sse;
 use crate::wire::{self, Id, Message, headers};
 
@@ -60,8 +60,8 @@ pub struct Out {
     pub queue: queue::Sender,
     /// How a message is written there.
     pub write: fn(Bytes) -> Bytes,
-    /// How long a message waits for room before the client is cut off; without a limit if not given, which is for a
-    /// client that shares the gateway with nobody.
+    /// How long the client may read nothing while a message waits for room, before it is cut off; without a limit if not
+    /// given, which is for a client that shares the gateway with nobody.
     pub patience: Option<Duration>,
     /// What becomes of the client when another configuration takes over.
     pub on_reload: OnReload,
@@ -432,9 +432,10 @@ impl Bridge {
             let mut events = Vec::new();
             decoder.feed(&data, |event| events.push(event)).ok()?;
             for event in events {
+                let is_message = event.is_message();
                 last = event.id.and_then(|id| HeaderValue::from_str(&id).ok()).or(last);
                 pause = event.retry.map_or(pause, Duration::from_millis);
-                if event.data.is_empty() {
+                if !is_message {
                     continue;
                 }
                 self.note(&event.data);
@@ -462,7 +463,7 @@ impl Bridge {
         }
     }
 
-    /// Sends a message. A client that has no room for it in time is cut off, and so is one of whose share
+    /// Sends a message. A client that reads nothing while it waits for room is cut off in time, and so is one of whose share
     /// of memory nothing is left: one that does not read would hold what is kept for it, and the right to
     /// it, for as long as it likes.
     async fn send(&self, message: Bytes) {
@@ -476,21 +477,22 @@ impl Bridge {
         };
         let sending = async {
             let sent = match out.take(event.len()) {
-                Some(taken) => out.send_taken(event, taken).await,
+                Some(taken) => out.send_taken_within(event, taken, patience).await,
                 // Where other streams have the memory, one message of a client that reads may wait.
                 None => match self.alone.try_acquire() {
-                    Ok(_alone) if out.is_read() => out.send(event).await,
+                    Ok(_alone) if out.is_read() => out.send_within(event, patience).await,
                     Ok(_) | Err(_) => return Some("the memory for what waits for it is taken"),
                 },
             };
-            // A client that has gone is noticed where its messages come from.
-            let (Ok(()) | Err(queue::Gone)) = sent;
-            None
+            match sent {
+                // A client that has gone is noticed where its messages come from.
+                Ok(()) | Err(SendError::Gone(_)) => None,
+                Err(SendError::Unread(_)) => Some("it does not read"),
+            }
         };
         let why = tokio::select! {
             why = sending => why,
             () = self.cut.cancelled() => None,
-            () = tokio::time::sleep(patience) => Some("it does not read"),
         };
         let Some(why) = why else { return };
         if !self.cut.is_cancelled() {

@@ -13,12 +13,13 @@ use tokio::io::{AsyncBufReadExt as _, AsyncRead, AsyncWrite, AsyncWriteExt as _,
 use tokio::sync::mpsc;
 use tokio_util::sync::CancellationToken;
 
+use crate::body::PIECE;
 use crate::bridge::{Bridge, OnReload, Out};
 use crate::budget::Room;
 use crate::door::{Door, Peer};
 use crate::exchange::Gateway;
 use crate::live::Live;
-use crate::queue::{self, queue};
+use crate::queue::{self, Progress, queue};
 use crate::secret::Secret;
 use crate::settings::selftest::PATH;
 use crate::settings::{NoRoute, Scheme, chosen};
@@ -209,12 +210,15 @@ const fn refused(status: StatusCode, has_key: bool) -> ConsoleError {
 }
 
 async fn write(mut messages: queue::Receiver, mut output: impl AsyncWrite + Unpin) {
-    while let Some(message) = messages.next().await {
-        let mut whole = Vec::with_capacity(message.len() + 1);
+    while let Some(piece) = messages.piece(PIECE).await {
+        let mut text = Vec::with_capacity(piece.len() + 1);
         // A message has no line end inside; in JSON a space means the same.
-        whole.extend(message.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }));
-        whole.push(b'\n');
-        if output.write_all(&whole).await.is_err() || output.flush().await.is_err() {
+        text.extend(piece.iter().map(|b| if matches!(b, b'\n' | b'\r') { b' ' } else { *b }));
+        let is_whole = messages.progress() != Progress::Within;
+        if is_whole {
+            text.push(b'\n');
+        }
+        if output.write_all(&text).await.is_err() || is_whole && output.flush().await.is_err() {
             return;
         }
     }

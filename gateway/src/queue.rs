@@ -6,9 +6,11 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
 use bytes::Bytes;
 use tokio::sync::Notify;
+use tokio::time::{Instant, sleep};
 
 use crate::budget::{Room, Taken};
 
@@ -16,6 +18,49 @@ use crate::budget::{Room, Taken};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
 #[error("nobody reads the events any more")]
 pub struct Gone;
+
+/// Why an event was not added.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum SendError {
+    /// Nobody will read it.
+    #[error(transparent)]
+    Gone(#[from] Gone),
+    /// There was no room for it, and nothing was read for as long as it may wait.
+    #[error("nothing was read for {} s", .0.as_secs())]
+    Unread(Duration),
+}
+
+/// For how long nothing was read while an event waits for room. What is read of a long event counts piece by piece.
+#[derive(Debug)]
+struct Standstill {
+    /// How long it may last.
+    patience: Duration,
+    /// How many pieces had been read when it began.
+    read: u64,
+    /// When it began.
+    since: Instant,
+}
+
+impl Standstill {
+    /// How long it may still last, at `now` and with `read` pieces read; zero when it has lasted too long.
+    fn left(&mut self, read: u64, now: Instant) -> Duration {
+        if self.read != read {
+            (self.read, self.since) = (read, now);
+        }
+        self.patience.saturating_sub(now.saturating_duration_since(self.since))
+    }
+}
+
+/// How far a stream of events was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Progress {
+    /// More may come, and what was read ends with a whole event.
+    Between,
+    /// The last event that was read is not whole.
+    Within,
+    /// All of it was read, and nothing more will come.
+    Finished,
+}
 
 #[derive(Debug)]
 struct Shared {
@@ -29,6 +74,10 @@ struct Shared {
 struct State {
     events: VecDeque<(Bytes, Taken)>,
     bytes: usize,
+    /// Pieces were read of the first of the events, or of one that was dropped then, and not the last of them.
+    is_begun: bool,
+    /// How many pieces were read; an event that was read at once is one.
+    read: u64,
     /// Nothing more will come.
     over: bool,
     /// Nobody reads any more.
@@ -73,15 +122,32 @@ impl Sender {
     /// # Errors
     /// When nobody will read it.
     pub async fn send(&self, event: Bytes) -> Result<(), Gone> {
-        self.wait(event, None).await
+        match self.wait(event, None, None).await {
+            // Nothing else happens to one that waits without end.
+            Ok(()) | Err(SendError::Unread(_)) => Ok(()),
+            Err(SendError::Gone(gone)) => Err(gone),
+        }
+    }
+
+    /// The same, unless nothing is read for `patience` while it waits.
+    ///
+    /// # Errors
+    /// When nobody will read it, or nothing was read for so long.
+    pub async fn send_within(&self, event: Bytes, patience: Duration) -> Result<(), SendError> {
+        self.wait(event, None, Some(patience)).await
     }
 
     /// The same for one whose room is taken already: what waits to be added is bounded too.
     ///
     /// # Errors
-    /// When nobody will read it.
-    pub async fn send_taken(&self, event: Bytes, taken: Taken) -> Result<(), Gone> {
-        self.wait(event, Some(taken)).await
+    /// When nobody will read it, or nothing was read for so long.
+    pub async fn send_taken_within(
+        &self,
+        event: Bytes,
+        taken: Taken,
+        patience: Duration,
+    ) -> Result<(), SendError> {
+        self.wait(event, Some(taken), Some(patience)).await
     }
 
     /// Room for an event of so many bytes, if the holder and all streams together have it now.
@@ -90,7 +156,14 @@ impl Sender {
         self.0.room.all.take(&self.0.room.holder, bytes).ok()
     }
 
-    async fn wait(&self, event: Bytes, mut taken: Option<Taken>) -> Result<(), Gone> {
+    async fn wait(
+        &self,
+        event: Bytes,
+        mut taken: Option<Taken>,
+        patience: Option<Duration>,
+    ) -> Result<(), SendError> {
+        let (read, since) = (self.read(), Instant::now());
+        let mut standstill = patience.map(|patience| Standstill { patience, read, since });
         loop {
             let mut moved = std::pin::pin!(self.0.moved.notified());
             let mut freed = std::pin::pin!(self.0.room.all.freed());
@@ -99,11 +172,22 @@ impl Sender {
             if self.add(&event, &mut taken)? {
                 return Ok(());
             }
+            let left = standstill.as_mut().map(|still| still.left(self.read(), Instant::now()));
+            if left.is_some_and(|left| left.is_zero()) {
+                return Err(SendError::Unread(patience.unwrap_or_default()));
+            }
             tokio::select! {
+                biased;
                 () = moved => {}
                 () = freed => {}
+                () = waited(left) => {}
             }
         }
+    }
+
+    /// How many pieces were read.
+    fn read(&self) -> u64 {
+        self.0.state().read
     }
 
     /// Adds an event if there is room for it; says whether there was.
@@ -149,6 +233,13 @@ impl Sender {
         }
     }
 
+    /// Says that nothing more will come: what was not read yet still is.
+    pub fn end(&self) {
+        let mut state = self.0.state();
+        state.over = true;
+        state.wake();
+    }
+
     /// Ends the queue now: what was not read yet is not read any more.
     pub fn cut(&self) {
         let mut state = self.0.state();
@@ -162,9 +253,15 @@ impl Sender {
 
 impl Drop for Sender {
     fn drop(&mut self) {
-        let mut state = self.0.state();
-        state.over = true;
-        state.wake();
+        self.end();
+    }
+}
+
+/// Resolves after so long; never without a time.
+async fn waited(time: Option<Duration>) {
+    match time {
+        Some(time) => sleep(time).await,
+        None => std::future::pending().await,
     }
 }
 
@@ -178,6 +275,8 @@ impl Receiver {
         let mut state = self.0.state();
         if let Some((event, taken)) = state.events.pop_front() {
             state.bytes -= event.len();
+            state.is_begun = false;
+            state.read += 1;
             drop(state);
             drop(taken);
             self.0.moved.notify_waiters();
@@ -200,10 +299,31 @@ impl Receiver {
         {
             let piece = event.split_to(most);
             state.bytes -= piece.len();
+            state.is_begun = true;
+            state.read += 1;
+            drop(state);
+            // Who waits for room sees that the client reads.
+            self.0.moved.notify_waiters();
             return Poll::Ready(Some(piece));
         }
         drop(state);
         self.poll(cx)
+    }
+
+    /// How far the stream was read.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let state = self.0.state();
+        match state.over && state.events.is_empty() {
+            _ if state.is_begun => Progress::Within,
+            true => Progress::Finished,
+            false => Progress::Between,
+        }
+    }
+
+    /// The next piece of at most so many bytes of an event; `None` when no more will come.
+    pub async fn piece(&mut self, most: usize) -> Option<Bytes> {
+        std::future::poll_fn(|cx| self.poll_piece(cx, most)).await
     }
 
     /// The next event; `None` when no more will come.
@@ -224,12 +344,16 @@ impl Drop for Receiver {
 
 #[cfg(test)]
 mod tests {
-    use super::{Gone, Receiver, queue};
+    use super::{Gone, Progress, Receiver, Standstill, queue};
     use crate::budget::{Budget, Room};
     use crate::share::Holder;
     use bytes::Bytes;
+    use std::future::Future as _;
+    use std::pin::pin;
     use std::sync::Arc;
     use std::task::{Context, Poll, Waker};
+    use std::time::Duration;
+    use tokio::time::Instant;
 
     fn room(all: &Arc<Budget>) -> Room {
         let holder = Holder::network([192, 0, 2, 1].into());
@@ -258,6 +382,46 @@ mod tests {
         assert_eq!(sender.try_send(&event(1)), Ok(false));
         drop(receiver);
         assert_eq!(sender.try_send(&event(1)), Err(Gone));
+    }
+
+    #[test]
+    fn what_is_read_of_a_long_event_makes_room_for_the_next_one() {
+        let budget = Budget::new(1000, 1000);
+        let (sender, mut receiver) = queue(room(&budget));
+        assert_eq!(sender.try_send(&Bytes::from_static(&[b'x'; 250])), Ok(true));
+        let mut next = pin!(sender.send(Bytes::from_static(&[b'y'; 50])));
+        let mut cx = Context::from_waker(Waker::noop());
+        assert!(next.as_mut().poll(&mut cx).is_pending());
+        let mut piece = || match receiver.poll_piece(&cx, 100) {
+            Poll::Ready(piece) => piece.unwrap().len(),
+            Poll::Pending => 0,
+        };
+        assert_eq!((piece(), piece()), (100, 100));
+        // The rest of the first event is not read, and there is room for both.
+        assert!(next.as_mut().poll(&mut cx).is_ready());
+        assert_eq!(receiver.progress(), Progress::Within);
+        assert_eq!((read(&mut receiver), read(&mut receiver)), (Some(50), Some(50)));
+        assert_eq!(receiver.progress(), Progress::Between);
+        sender.end();
+        assert_eq!(receiver.progress(), Progress::Finished);
+    }
+
+    #[test]
+    fn who_reads_a_long_event_slowly_does_not_stand_still() {
+        let budget = Budget::new(1000, 1000);
+        let (sender, mut receiver) = queue(room(&budget));
+        assert_eq!(sender.try_send(&Bytes::from_static(&[b'x'; 900])), Ok(true));
+        let (patience, since) = (Duration::from_secs(30), Instant::now());
+        let mut still = Standstill { patience, read: sender.read(), since };
+        let mut now = since;
+        for _ in 0..8 {
+            now += Duration::from_secs(29);
+            assert_eq!(still.left(sender.read(), now), Duration::from_secs(1));
+            assert!(receiver.poll_piece(&Context::from_waker(Waker::noop()), 100).is_ready());
+            assert_eq!(still.left(sender.read(), now), patience);
+        }
+        now += patience;
+        assert_eq!(still.left(sender.read(), now), Duration::ZERO);
     }
 
     #[test]

@@ -14,6 +14,7 @@ use bytes::Bytes;
 use tokio::sync::Notify;
 
 use crate::budget::{Room, Taken};
+use crate::queue::Progress;
 
 /// What an event takes besides its message, in bytes: the id, the names of the fields, and the entry in
 /// the queue.
@@ -273,6 +274,16 @@ impl Reader {
         }
         state.waker = Some(cx.waker().clone());
         Poll::Pending
+    }
+}
+
+impl Reader {
+    /// How far this reader has read. Events are read whole here.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let state = self.replay.state();
+        let is_read = state.over && state.at == state.next;
+        if state.reader != self.reader || is_read { Progress::Finished } else { Progress::Between }
     }
 }
 

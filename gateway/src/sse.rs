@@ -31,6 +31,14 @@ pub struct Event {
     pub retry: Option<u64>,
 }
 
+impl Event {
+    /// Whether its data is a message.
+    #[must_use]
+    pub fn is_message(&self) -> bool {
+        !self.data.is_empty() && self.name.as_deref().is_none_or(|name| name == MESSAGE)
+    }
+}
+
 /// Turns chunks into events.
 #[derive(Debug)]
 pub struct Decoder {
@@ -169,6 +177,13 @@ impl Decoder {
 /// A line that says nothing, so that nobody takes a quiet connection for a dead one.
 pub const ALIVE: Bytes = Bytes::from_static(b":\r\n\r\n");
 
+/// The end of an event of which only the beginning was sent. It makes the event one of a type that clients of MCP
+/// pass over, so that they read what comes after it.
+pub const BROKEN_OFF: Bytes = Bytes::from_static(b"\nevent: broken-off\n\n");
+
+/// The type of events that carry a message, and of those that name none.
+const MESSAGE: &str = "message";
+
 /// One event whose data is `json`: a message without line ends.
 #[must_use]
 pub fn encode(json: &[u8]) -> Bytes {
@@ -232,6 +247,22 @@ mod tests {
         assert!(
             decoder.feed(b"data: 12\ndata: 12\ndata: 12\ndata: 12\ndata: 1\n", |_| {}).is_err()
         );
+    }
+
+    #[test]
+    fn an_event_that_was_broken_off_is_no_message_and_the_next_one_is() {
+        let whole = super::encode(br#"{"a":1}"#);
+        // Wherever it is broken off, but for its last line end: then all of it was sent.
+        for at in 0..whole.len() - 1 {
+            let mut decoder = Decoder::new(1000);
+            let mut messages = Vec::new();
+            for part in [whole.slice(..at), super::BROKEN_OFF, super::encode(b"{}")] {
+                let emit =
+                    |event: super::Event| messages.extend(event.is_message().then_some(event.data));
+                decoder.feed(&part, emit).unwrap();
+            }
+            assert_eq!(messages, ["{}"], "{at}");
+        }
     }
 
     proptest! {

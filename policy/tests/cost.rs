@@ -124,7 +124,7 @@ fn cost_of_pieces(piece: &str, between: &str, bytes: usize) -> u64 {
 #[test]
 fn many_short_pieces_cost_in_proportion_to_their_number() {
     for (piece, between) in
-        [("\"4539", ""), ("\"", "1488 0343 "), ("\"Z2hwX2FC", "/"), ("\"a", "\\\\")]
+        [("\"4539", ""), ("\"", "1488 0343 "), ("\"Z2hwX2FC", "/"), ("\"a", "\\\\"), ("\"%41", "")]
     {
         let (few, many) =
             (cost_of_pieces(piece, between, 16 * 1024), cost_of_pieces(piece, between, 1 << 20));

@@ -65,7 +65,7 @@ audit: {{sinks: [{{name: file, file: audit.jsonl}}], checkpoints: {{file: checkp
 }
 
 /// What a client of one route starts, from a folder that has nothing to do with the configuration.
-fn started(file: &Path, route: &str, key: Option<&str>) -> Command {
+pub(crate) fn started(file: &Path, route: &str, key: Option<&str>) -> Command {
     let mut command = Command::new(binary());
     command.args(["stdio", "-c"]).arg(file).args(["--route", route]).current_dir("/");
     command.env_remove("PORTCULLIS_API_KEY");

@@ -512,18 +512,37 @@ fn written(value: &str) -> Vec<String> {
     ]
 }
 
-/// Arguments with pieces of a value of five characters each, none of which is the value.
-fn in_pieces(value: &str) -> [Value; 4] {
-    let pieces: Vec<&str> =
-        value.as_bytes().chunks(5).map(|piece| std::str::from_utf8(piece).unwrap()).collect();
+/// Arguments with pieces of a value of five characters each, none of which is the value: as they stand, and each
+/// encoded on its own.
+fn in_pieces(value: &str) -> Vec<Value> {
+    let hex = |piece: &str| piece.bytes().map(|byte| format!("{byte:02x}")).collect::<String>();
+    let escaped =
+        |piece: &str| piece.bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
+    let encodings: [&dyn Fn(&str) -> String; 6] = [
+        &|piece| piece.to_owned(),
+        &|piece| STANDARD.encode(piece),
+        &|piece| STANDARD.encode(piece).trim_end_matches('=').to_owned(),
+        &hex,
+        &|piece| format!("0x{}", hex(piece)),
+        &escaped,
+    ];
+    let all = encodings.into_iter().flat_map(|encoding| {
+        let pieces = value.as_bytes().chunks(5).map(|piece| std::str::from_utf8(piece).unwrap());
+        arranged(&pieces.map(encoding).collect::<Vec<_>>())
+    });
+    all.collect()
+}
+
+/// Pieces as values, as values of members, as both in turns, and as names.
+fn arranged(pieces: &[String]) -> [Value; 4] {
     // Names of members are read in the order in which they are written.
     let names: serde_json::Map<_, _> =
         pieces.iter().enumerate().map(|(n, piece)| (format!("{n:02}"), json!(piece))).collect();
     let mixed: Vec<Value> = pieces
         .chunks(2)
-        .map(|two| json!({ two[0]: two.get(1).copied().unwrap_or_default() }))
+        .map(|two| json!({ &*two[0]: two.get(1).cloned().unwrap_or_default() }))
         .collect();
-    let items: Vec<Value> = pieces.iter().map(|piece| json!({ *piece: true })).collect();
+    let items: Vec<Value> = pieces.iter().map(|piece| json!({ &**piece: true })).collect();
     [json!({ "x": pieces }), Value::Object(names), json!({ "x": mixed }), json!({ "x": items })]
 }
 

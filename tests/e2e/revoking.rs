@@ -9,15 +9,17 @@ use std::process::Command;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
-use e2e::client::{Answer, Client, post, raw, until};
+use e2e::client::{Answer, Client, post, raw, read, until};
 use e2e::gateway::{ANA, Config, Folder, Gateway, binary};
 use e2e::issuer::Issuer;
 use e2e::pki::{Leaf, Pki};
 use e2e::server::Server;
+use e2e::stdio::Started;
 use e2e::tls::{client, tunnel};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
+use crate::attaching::started;
 use crate::introspection::replaced;
 use crate::tokens::{believing, knock};
 
@@ -227,6 +229,151 @@ fn a_call_under_way_is_cut_with_its_tool() {
     }
 }
 
+/// How far a server gets with the answer to a call before it says nothing more.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stall {
+    /// Not to the head of it.
+    Silent,
+    /// To the first byte of a JSON object.
+    Begun,
+    /// To an event on the way.
+    Told,
+}
+
+const STALLS: [Stall; 3] = [Stall::Silent, Stall::Begun, Stall::Told];
+
+/// A server with the tool `slow`, whose answers stall until the gateway gives them up.
+fn stalling(era: Era, stall: Stall) -> Server {
+    let tools = json!([{ "name": "slow", "inputSchema": { "type": "object" } }]);
+    Server::with(era, tools, move |_, stream| {
+        let event = json!({
+            "jsonrpc": "2.0", "method": "notifications/message",
+            "params": { "level": "info", "data": "begun" },
+        });
+        let said = match stall {
+            Stall::Silent => String::new(),
+            Stall::Begun => {
+                "HTTP/1.1 200 OK\r\ncontent-type: application/json\r\ncontent-length: 100\r\n\r\n{"
+                    .to_owned()
+            }
+            Stall::Told => format!(
+                "HTTP/1.1 200 OK\r\ncontent-type: text/event-stream\r\n\r\ndata: {event}\n\n"
+            ),
+        };
+        drop(stream.write_all(said.as_bytes()));
+        drop(stream.read(&mut [0; 64]));
+        false
+    })
+}
+
+/// A call of `slow` that wants to be told what its server says on the way.
+fn slow() -> Value {
+    json!({ "name": "slow", "arguments": {}, "_meta": { "io.modelcontextprotocol/logLevel": "info" } })
+}
+
+/// Has `ana` call `slow` in this revision, gives `body` to be revoked once the call is under way, and gives what the
+/// call is answered.
+fn revoked_in_mid_call(
+    gateway: &Gateway,
+    server: &Server,
+    (ana, stall): (&Client, Stall),
+    body: &Value,
+) -> Answer {
+    let mut stream = TcpStream::connect(gateway.address).unwrap();
+    stream.set_read_timeout(Some(e2e::PATIENCE)).unwrap();
+    stream.write_all(&ana.call_bytes(&json!("the-call"), &slow())).unwrap();
+    eventually("the call at the server", || (server.count("tools/call") == 1).then_some(()));
+    let seen = if stall == Stall::Told { until(&mut stream, "begun") } else { String::new() };
+    revoke(gateway, body);
+    read(&mut seen.as_bytes().chain(&mut stream))
+}
+
+/// Clients of both eras, and of a revision whose slow calls are answered with one object.
+const REVISIONS: [(Era, Option<&str>); 3] =
+    [(Era::Modern, None), (Era::Legacy, None), (Era::Legacy, Some("2025-06-18"))];
+
+#[test]
+fn a_call_that_is_revoked_under_way_is_answered_as_a_new_one_would_be() {
+    for (era, revision) in REVISIONS {
+        for stall in STALLS {
+            for body in [json!({ "tools": ["up/slow"] }), json!({ "servers": ["up"] })] {
+                let what = format!("{era:?} {revision:?} {stall:?} {body}");
+                let (server, folder) = (stalling(era, stall), Folder::new());
+                let gateway = switchable(Config::of(&server.url()), &folder).start();
+                let mut ana = gateway.client(era, ANA);
+                if let Some(revision) = revision {
+                    ana.handshake(revision);
+                }
+                let answer = revoked_in_mid_call(&gateway, &server, (&ana, stall), &body);
+                assert_eq!(answer.json()["id"], "the-call", "{what}");
+                assert_eq!(answer.code(), -32602, "{what}");
+                let said = answer.events();
+                let responses = said.iter().filter(|event| event.contains("the-call")).count();
+                assert!(said.is_empty() || responses == 1, "{what}: {said:?}");
+                let record = gateway.recorded("the call", |record| record["tool"] == "slow");
+                assert_eq!(
+                    (&record["outcome"], &record["reason"]),
+                    (&json!("denied"), &json!("revoked")),
+                    "{what}"
+                );
+                let new = ana.call("slow", &json!({}));
+                assert_eq!(new.json()["error"], answer.json()["error"], "{what}");
+                assert_eq!(new.status, answer.status, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_call_whose_caller_is_revoked_is_answered_with_an_error() {
+    for (era, revision) in REVISIONS {
+        for stall in STALLS {
+            for (body, reason) in [
+                (json!({ "principals": ["ana"] }), "credential-revoked"),
+                (json!({ "everything": true }), "everything-revoked"),
+            ] {
+                let what = format!("{era:?} {revision:?} {stall:?} {body}");
+                let (server, folder) = (stalling(era, stall), Folder::new());
+                let gateway = switchable(Config::of(&server.url()), &folder).start();
+                let mut ana = gateway.client(era, ANA);
+                if let Some(revision) = revision {
+                    ana.handshake(revision);
+                }
+                let answer = revoked_in_mid_call(&gateway, &server, (&ana, stall), &body);
+                assert_eq!(answer.json()["id"], "the-call", "{what}");
+                assert_eq!(answer.code(), -32600, "{what}");
+                let record = gateway.recorded("the call", |record| record["tool"] == "slow");
+                assert_eq!(record["reason"], reason, "{what}");
+            }
+        }
+    }
+}
+
+#[test]
+fn a_client_over_stdio_whose_call_is_revoked_under_way_gets_an_error_and_goes_on() {
+    for era in ERAS {
+        for stall in STALLS {
+            for body in [json!({ "tools": ["up/slow"] }), json!({ "servers": ["up"] })] {
+                let (server, folder) = (stalling(era, stall), Folder::new());
+                let file = folder.path().join("gateway.yaml");
+                let gateway = switchable(Config::of(&server.url()), &folder).start_at(&file);
+                let mut client = Started::new(started(&file, "/mcp", Some(ANA)), era);
+                let answer = std::thread::scope(|scope| {
+                    let call = scope.spawn(|| client.ask("tools/call", slow()));
+                    eventually("the call at the server", || {
+                        (server.count("tools/call") == 1).then_some(())
+                    });
+                    revoke(&gateway, &body);
+                    call.join().unwrap()
+                });
+                assert_eq!(answer["error"]["code"], -32602, "{era:?} {stall:?} {body}: {answer}");
+                assert_eq!(client.call("slow", &json!({}))["error"], answer["error"], "{era:?}");
+                assert_eq!(client.end().code, Some(0), "{era:?} {stall:?} {body}");
+            }
+        }
+    }
+}
+
 /// A configuration that is no longer in force goes on for the calls that began under it.
 #[test]
 fn a_call_from_before_a_change_is_cut_when_its_tool_is_revoked() {
@@ -331,6 +478,8 @@ fn a_call_that_was_revoked_is_not_had_by_coming_back() {
     again.set_read_timeout(Some(Duration::from_secs(1))).unwrap();
     drop(again.read_to_string(&mut rest));
     assert!(!rest.contains("the-revoked-answer"), "{rest}");
+    // It is told, though, that the call was revoked.
+    assert!(rest.contains("-32602"), "{rest}");
 }
 
 #[test]

@@ -565,6 +565,61 @@ fn answers_that_their_client_does_not_read_take_of_its_share_and_of_no_others() 
 }
 
 #[test]
+fn answers_to_a_batch_that_its_client_does_not_read_take_of_its_share_and_of_no_others() {
+    const MIB: usize = 1024 * 1024;
+    // Whether the server answers with an object, or with a stream of events.
+    for streams in [false, true] {
+        let tools = json!([tool("long"), tool("medium")]);
+        let server = Server::with(Era::Legacy, tools, move |call, stream| {
+            let length = if call.tool() == "long" { 12 * MIB } else { MIB };
+            let text = call.text(&"plain ".repeat(length / 6));
+            if !streams {
+                return stream.write_all(&text).is_ok();
+            }
+            let body = text.windows(4).position(|bytes| bytes == b"\r\n\r\n").unwrap() + 4;
+            let told = json!({
+                "jsonrpc": "2.0", "method": "notifications/message",
+                "params": { "level": "info", "data": "begun" },
+            });
+            let event = format!("data: {told}\n\ndata: ");
+            let body = [event.as_bytes(), &text[body..], b"\n\n"].concat();
+            let body = String::from_utf8(body).unwrap();
+            stream.write_all(&answer("200 OK", "text/event-stream", &body)).is_ok()
+        });
+        let limits =
+            "answers: 128MiB\nanswersPerCaller: 25MiB\nanswersPerServer: 64MiB\nwriteTime: 60s";
+        let content = "content: [{servers: ['*'], results: {plantedInstructions: off}}]";
+        let config = Config::of(&server.url()).policy(&format!("{content}\n{ALL}"));
+        let gateway = config.limits(limits).start();
+        let mut ana = gateway.client(Era::Legacy, ANA);
+        ana.handshake("2025-03-26");
+        let refused = || {
+            let answer = ana.call("medium", &json!({}));
+            answer.body.contains("too many bytes").then_some(())
+        };
+        assert!(refused().is_none(), "{streams}");
+        let long = |id: u64| ana.message(&json!(id), "tools/call", json!({ "name": "long" }));
+        let batch = format!("[{},{}]", long(1), long(2));
+        let unread = deaf(&gateway, &ana.bytes("", None, &batch));
+        let done = |r: &&Value| r["tool"] == "long" && r["outcome"] == "answered";
+        eventually("the answers are with their client", || {
+            (gateway.records().iter().filter(done).count() == 2).then_some(())
+        });
+        eventually("the share is taken", refused);
+        let bob = gateway.client(Era::Legacy, BOB);
+        assert!(bob.call("medium", &json!({})).json()["result"].is_object(), "{streams}");
+        drop(unread);
+        eventually("the share is given back", || refused().is_none().then_some(()));
+        // One that is read is whole.
+        let medium = |id: u64| ana.message(&json!(id), "tools/call", json!({ "name": "medium" }));
+        let batch = format!("[{},{}]", medium(3), medium(4));
+        let read = raw(gateway.address, &ana.bytes("", None, &batch)).json();
+        let texts = read.as_array().unwrap().iter().map(|one| one["result"].to_string().len());
+        assert_eq!(texts.filter(|length| *length > MIB - 6).count(), 2, "{streams}");
+    }
+}
+
+#[test]
 fn answers_for_an_account_of_many_people_have_a_share_of_its_own() {
     for era in ERAS {
         let (server, release) = stalling(era);

@@ -144,10 +144,6 @@ impl Underway {
     pub(super) async fn ask(&mut self, asked: Asked, outlet: &Outlet) -> Result<bool, Failure> {
         self.another_round()?;
         let asked = self.shown(asked).await?;
-        if self.frame.batched && asked.result.is_some() {
-            let asked = asked.questions.first().map(|question| question.method.clone());
-            return Err(Failure::Unasked(asked.unwrap_or_default()));
-        }
         match &asked.result {
             None => {
                 for question in &asked.questions {
@@ -165,15 +161,20 @@ impl Underway {
     /// # Errors
     /// When the server does not wait and wants to be asked again with the answers.
     pub(super) async fn cannot_ask(&mut self, asked: Asked) -> Result<(), Failure> {
+        let batched = self.frame.batched;
         if asked.result.is_some() {
-            return Err(Failure::Overload);
+            let first = asked.questions.first().map(|question| question.method.clone());
+            let unasked = Failure::Unasked(first.unwrap_or_default());
+            return Err(if batched { unasked } else { Failure::Overload });
         }
         self.another_round()?;
         let replier = self.call.answer.replier();
+        let (code, why) = match batched {
+            true => (code::METHOD, "the client does not offer that"),
+            false => (code::INTERNAL, "the client cannot be asked now"),
+        };
         for id in asked.questions.iter().filter_map(|question| question.id.as_ref()) {
-            let refusal =
-                wire::error(Some(id), code::INTERNAL, "the client cannot be asked now", None);
-            replier.reply(refusal).await;
+            replier.reply(wire::error(Some(id), code, why, None)).await;
         }
         Ok(())
     }
@@ -182,7 +183,7 @@ impl Underway {
     async fn relay(&self, question: &Question, outlet: &Outlet) -> Result<(), Failure> {
         let Some(id) = question.id.clone() else { return Ok(()) };
         let replier = self.call.answer.replier();
-        if self.frame.batched || self.can_be_asked(std::slice::from_ref(question)).is_err() {
+        if self.can_be_asked(std::slice::from_ref(question)).is_err() {
             let refusal =
                 wire::error(Some(&id), code::METHOD, "the client does not offer that", None);
             replier.reply(refusal).await;

@@ -1,14 +1,14 @@
 //! Several messages in one body: only clients that speak 2025-03-26 may send them.
 //!
 //! SPEC 2025-03-26 basic#batching. Each message is its own exchange, with its own decision and its
-//! own record.
+//! own record. What is said on the way to a response has no place in the answer, so no stream is opened for it.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use bytes::Bytes;
 use futures_util::future::join_all;
 use http::{Response, StatusCode};
-use http_body_util::BodyExt as _;
 use policy::json::Bounds;
 
 use super::{Arrived, Gateway, Knocked, Place, identified};
@@ -17,9 +17,9 @@ use crate::body::Body;
 use crate::door::{Door, Peer};
 use crate::failure::Failure;
 use crate::inbound::{self, Ask};
+use crate::intake::Received;
 use crate::protocol::{Era, Version};
 use crate::reply;
-use crate::sse;
 use crate::wire::{self, DecodeError, Message};
 
 impl Gateway {
@@ -90,51 +90,38 @@ impl Gateway {
             }
         };
         let answers = join_all(messages.into_iter().map(one)).await;
-        let limit = self.limits.response_body;
-        let read = join_all(answers.into_iter().map(|answer| messages_of(answer, limit))).await;
-        let parts: Vec<Bytes> = read.into_iter().flatten().collect();
+        let mut parts = VecDeque::new();
+        let mut unsent: Option<Received> = None;
+        for (part, share) in answers.into_iter().filter_map(|answer| response(answer.into_body())) {
+            parts.push_back(Bytes::from_static(if parts.is_empty() { b"[" } else { b"," }));
+            parts.push_back(part);
+            match (&mut unsent, share) {
+                // What waits for a client takes of the share of the caller, who is the same.
+                (Some(all), Some(share)) => all.absorb(share),
+                (none @ None, share) => *none = share,
+                (Some(_), None) => {}
+            }
+        }
         if parts.is_empty() {
             return reply::empty(StatusCode::ACCEPTED);
         }
-        let mut out = vec![b'['];
-        for (n, part) in parts.iter().enumerate() {
-            if n > 0 {
-                out.push(b',');
-            }
-            out.extend_from_slice(part);
-        }
-        out.push(b']');
-        reply::json(out)
+        parts.push_back(Bytes::from_static(b"]"));
+        reply::json(Body::Parts(parts).counted(unsent))
     }
 }
 
-/// The responses in an answer. What is said on the way to one has no place in a batch.
-async fn messages_of(answer: Response<Body>, limit: usize) -> Vec<Bytes> {
-    let streamed = matches!(answer.body(), Body::Stream(..) | Body::Replay(..) | Body::Leased(..));
-    let mut body = answer.into_body();
-    let mut decoder = sse::Decoder::new(limit);
-    let (mut found, mut whole) = (Vec::new(), Vec::new());
-    while let Some(Ok(frame)) = body.frame().await {
-        let Ok(data) = frame.into_data() else { continue };
-        if !streamed {
-            whole.extend_from_slice(&data);
-            continue;
-        }
-        let fed = decoder.feed(&data, |event| {
-            if !event.data.is_empty() {
-                found.push(event.data);
-            }
-        });
-        if fed.is_err() {
-            break;
-        }
+/// The response in an answer, if it has one, and what it takes of the share of its caller until the client has read it.
+fn response(answer: Body) -> Option<(Bytes, Option<Received>)> {
+    let (mut parts, share) = match answer {
+        Body::Parts(parts) => (parts, None),
+        Body::Counted(parts, share) => (parts, Some(share)),
+        // INVARIANT: no stream is opened for a message of a batch.
+        Body::Stream(..) | Body::Replay(..) | Body::Leased(..) => return None,
+    };
+    let first = parts.pop_front()?;
+    if parts.is_empty() {
+        return Some((first, share));
     }
-    if streamed {
-        found.retain(|message| {
-            let read = wire::decode(message.clone(), &Bounds::ANSWER);
-            matches!(read, Ok(Message::Response(_)))
-        });
-        return found;
-    }
-    if whole.is_empty() { Vec::new() } else { vec![whole.into()] }
+    parts.push_front(first);
+    Some((reply::joined(Body::Parts(parts)).into(), share))
 }

@@ -46,11 +46,12 @@ impl Outlet {
         Some((Self::Kept(stream), reply::events(Body::replay(reader))))
     }
 
-    /// Sends a message, unless the client has gone, or does not read for `patience`.
+    /// Sends a message, unless the client has gone, or reads nothing for `patience`. Of a stream that is kept the
+    /// whole wait may take so long.
     pub(super) async fn send(&self, message: &[u8], patience: Duration) -> bool {
         match self {
             Self::Direct(events) => {
-                matches!(timeout(patience, events.send(sse::encode(message))).await, Ok(Ok(())))
+                events.send_within(sse::encode(message), patience).await.is_ok()
             }
             Self::Kept(stream) => timeout(patience, stream.push(message)).await.is_ok(),
         }
@@ -65,8 +66,9 @@ impl Outlet {
 
     /// Nothing more will come.
     pub(super) fn end(&self) {
-        if let Self::Kept(stream) = self {
-            stream.end();
+        match self {
+            Self::Direct(events) => events.end(),
+            Self::Kept(stream) => stream.end(),
         }
     }
 

@@ -121,8 +121,10 @@ impl Gateway {
         failure: &Failure,
         id: Option<&Id>,
     ) -> Response<Body> {
-        let era = entry.record().and_then(|record| record.version);
-        let public = failure.public(era.map(Version::era));
+        let record = entry.record();
+        let era = record.as_ref().and_then(|record| record.version);
+        let asked = record.and_then(|record| record.item.as_ref());
+        let public = failure.public(era.map(Version::era)).naming(asked);
         tracing::debug!(error = %crate::report::Chain(failure), "exchange failed");
         let response = reply::error(&public, id);
         self.shown(entry, failure.ending(&public), id, response)

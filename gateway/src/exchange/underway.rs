@@ -1,5 +1,6 @@
 //! A call that is under way: its steps, and what of them the client sees.
 
+use std::future::Future;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -15,6 +16,7 @@ use policy::principal::Principal;
 
 use super::detached::Cancellable;
 use super::guarded::Matter;
+use super::lease::{About, Used};
 use super::outlet::Outlet;
 use super::state::Bound;
 use super::{Gateway, Place, Route};
@@ -141,6 +143,27 @@ impl Call {
         self.due.as_ref().map(Expectation::hint).unwrap_or_default()
     }
 
+    fn used(&self) -> Used<'_> {
+        Used { server: self.server.name(), kind: self.answer.verb().kind(), name: &self.tool }
+    }
+
+    /// How it is told that it was revoked, if it was. What was revoked is not handed on, also where the client comes
+    /// back for it.
+    fn revocation(&self) -> Option<Failure> {
+        self.gateway.revocation(&self.caller, self.used())
+    }
+
+    /// Resolves when it was revoked: how that is told.
+    fn revoked(&self) -> impl Future<Output = Failure> + Send + use<> {
+        let (gateway, caller) = (Arc::clone(&self.gateway), Arc::clone(&self.caller));
+        let (server, tool) = (Arc::clone(&self.server), self.tool.clone());
+        let kind = self.answer.verb().kind();
+        async move {
+            let used = Used { server: server.name(), kind, name: &tool };
+            gateway.revoked(&caller, used).await
+        }
+    }
+
     /// How long the server may be silent: longer while it waits for the client.
     fn patience(&self) -> Duration {
         let limits = &self.gateway.limits;
@@ -159,6 +182,40 @@ impl Underway {
 
     /// Waits for the first step: most calls have but one, and their answer is one JSON object.
     pub(super) async fn answer(mut self) -> Response<Body> {
+        let revoked = self.call.revoked();
+        let first = tokio::select! {
+            biased;
+            failure = revoked => FirstAnswer::Failed(failure),
+            first = self.first() => first,
+        };
+        match first {
+            FirstAnswer::Opened(opened) => self.stream(*opened),
+            FirstAnswer::Asks(body, ending) => {
+                self.recorded(ending, body.length());
+                reply::json(body)
+            }
+            FirstAnswer::Answered(body, ending) => match self.call.revocation() {
+                // It was revoked while its answer was looked at.
+                Some(failure) => self.broken(&failure),
+                None => {
+                    let unsent = self.call.answer.unsent(body.length());
+                    self.recorded(ending, body.length());
+                    let mut response = reply::json(body.counted(unsent));
+                    *response.status_mut() = status(ending);
+                    response
+                }
+            },
+            FirstAnswer::Failed(failure) => self.broken(&failure),
+            FirstAnswer::Cancelled => {
+                // The client said that it no longer wants the answer, so it gets none.
+                self.recorded(Ending::cancelled(), 0);
+                reply::events(Body::empty())
+            }
+        }
+    }
+
+    /// What the client is answered first.
+    async fn first(&mut self) -> FirstAnswer {
         // Only the last revision with streams lets a client come back before the first event.
         let primes = self.frame.version == Version::V2025November;
         let mut late = if primes { Some(GRACE) } else { None };
@@ -166,63 +223,51 @@ impl Underway {
             match self.next(late).await {
                 Ok(Next::Step(Step::Told(told))) => match self.visible(&told).await {
                     Some(message) => match self.open() {
-                        Some(opened) => return self.stream(opened, Some(Ready::Message(message))),
+                        Some(opened) => {
+                            return opened.first(Some(Ready::Message(message)));
+                        }
                         // The call was made: it is answered without what is said on the way.
                         None => self.untold(&told.method),
                     },
                     None => continue,
                 },
                 Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
-                    return match self.pause(asked).await {
-                        Ok((body, ending)) => {
-                            self.recorded(ending, body.length());
-                            reply::json(body)
-                        }
-                        Err(failure) => self.broken(&failure),
-                    };
+                    let paused = self.pause(asked).await;
+                    return paused.map_or_else(FirstAnswer::Failed, |(body, end)| {
+                        FirstAnswer::Asks(body, end)
+                    });
                 }
                 Ok(Next::Step(Step::Rests(_))) if self.era() == Era::Modern => {}
                 Ok(Next::Step(Step::Asked(asked))) => match self.open() {
                     Some(opened) => {
-                        return self.stream(opened, Some(Ready::Step(Step::Asked(asked))));
+                        return opened.first(Some(Ready::Step(Step::Asked(asked))));
                     }
                     None => {
                         if let Err(failure) = self.cannot_ask(asked).await {
-                            return self.broken(&failure);
+                            return FirstAnswer::Failed(failure);
                         }
                     }
                 },
                 Ok(Next::Step(step @ Step::Rests(_))) => {
                     if let Some(opened) = self.open() {
-                        return self.stream(opened, Some(Ready::Step(step)));
+                        return opened.first(Some(Ready::Step(step)));
                     }
                 }
-                Ok(Next::Refused(refusal)) => return self.broken(&Failure::Refused(refusal)),
+                Ok(Next::Refused(refusal)) => {
+                    return FirstAnswer::Failed(Failure::Refused(refusal));
+                }
                 Ok(Next::Late) => match self.has_room().then(|| self.open()).flatten() {
-                    Some(opened) => return self.stream(opened, None),
+                    Some(opened) => return opened.first(None),
                     None => late = None,
                 },
                 Ok(Next::Step(Step::Final(outcome))) => {
-                    return match self.released(outcome).await {
-                        Ok((body, ending)) => {
-                            let unsent = self.call.answer.unsent(body.length());
-                            self.recorded(ending, body.length());
-                            let mut response = reply::json(body.counted(unsent));
-                            *response.status_mut() = status(ending);
-                            response
-                        }
-                        Err(failure) => self.broken(&failure),
-                    };
+                    let released = self.released(outcome).await;
+                    return released.map_or_else(FirstAnswer::Failed, |(body, end)| {
+                        FirstAnswer::Answered(body, end)
+                    });
                 }
-                Ok(Next::Cancelled) => {
-                    // The client said that it no longer wants the answer, so it gets none.
-                    self.recorded(Ending::cancelled(), 0);
-                    return reply::events(Body::empty());
-                }
-                Err(error) => {
-                    let failure = self.failed(error);
-                    return self.broken(&failure);
-                }
+                Ok(Next::Cancelled) => return FirstAnswer::Cancelled,
+                Err(error) => return FirstAnswer::Failed(self.failed(error)),
             }
         }
     }
@@ -243,7 +288,8 @@ impl Underway {
             let response = reply::denied_call(&self.frame.id, era, &denial);
             return (response, failure.ending_in_result(era));
         }
-        let public = failure.public(Some(era));
+        let asked = self.frame.entry.record().and_then(|record| record.item.as_ref());
+        let public = failure.public(Some(era)).naming(asked);
         (reply::error(&public, Some(&self.frame.id)), failure.ending(&public))
     }
 
@@ -265,15 +311,18 @@ impl Underway {
         let patience = self.call.patience();
         tokio::select! {
             biased;
-            step = self.call.answer.next(patience) => {
-                // What was revoked meanwhile is not handed on, also where the client comes back for it.
-                let Call { gateway, caller, server, tool, .. } = &self.call;
-                let gone = gateway.policy.has_revoked_use(caller, server.name(), tool);
-                if gone { Ok(Next::Cancelled) } else { step.map(Next::Step) }
-            }
+            step = self.call.answer.next(patience) => step.map(Next::Step),
             () = self.frame.cancelled.cancelled() => Ok(Next::Cancelled),
             () = waited(late) => Ok(Next::Late),
         }
+    }
+
+    /// What its stream is about.
+    fn about(&mut self) -> About {
+        let (era, id) = (self.era(), self.frame.id.clone());
+        let (server, name) = (self.call.server.name().clone(), self.call.tool.clone());
+        let asked = self.frame.entry.record().and_then(|record| record.item.clone());
+        About { server, kind: self.call.answer.verb().kind(), name, id, era, asked }
     }
 
     /// Whether there is room for a stream; without, the answer comes as one object, later.
@@ -284,44 +333,64 @@ impl Underway {
     }
 
     /// A stream for what is said on the way to the answer, and the answer that carries it; `None` when
-    /// the session or its caller has no room for another.
-    fn open(&mut self) -> Option<(Outlet, Response<Body>)> {
+    /// the session or its caller has no room for another, or the answer is a part of that to a batch.
+    fn open(&mut self) -> Option<Opened> {
+        if self.frame.batched {
+            return None;
+        }
         let gateway = Arc::clone(&self.call.gateway);
         if self.frame.session.is_none() {
-            return Some(Outlet::direct(gateway.conversations.room(&self.call.holder)));
+            let (outlet, response) = Outlet::direct(gateway.conversations.room(&self.call.holder));
+            return Some(Opened { outlet, response, ready: None });
         }
         let kept = match self.frame.seat.take() {
             Some(seat) => gateway.conversations.enter(seat),
             None => gateway.conversations.find(self.frame.session?)?,
         };
         let prime = self.frame.version == Version::V2025November;
-        Outlet::kept(kept.stream(false, gateway.clock.instant())?, prime)
+        let (outlet, response) = Outlet::kept(kept.stream(false, gateway.clock.instant())?, prime)?;
+        Some(Opened { outlet, response, ready: None })
     }
 
-    /// Notes that a client is not told something because there is no room for a stream.
+    /// Notes that a client is not told something because there is no stream.
     fn untold(&self, method: &str) {
         let (server, tool) = (self.call.server.name(), &self.call.tool);
-        tracing::debug!(%server, %tool, method, "no room for a stream; a message was dropped");
+        tracing::debug!(%server, %tool, method, "there is no stream; a message was dropped");
     }
 
     /// Passes the steps on as they come.
-    fn stream(
-        self,
-        (outlet, response): (Outlet, Response<Body>),
-        first: Option<Ready>,
-    ) -> Response<Body> {
+    fn stream(mut self, opened: Opened) -> Response<Body> {
+        let Opened { outlet, mut response, ready } = opened;
+        response.extensions_mut().insert(self.about());
         let gateway = Arc::clone(&self.call.gateway);
-        gateway.tasks.spawn(self.pump(first, outlet));
+        gateway.tasks.spawn(self.pump(ready, outlet));
         response
     }
 
     async fn pump(mut self, first: Option<Ready>, outlet: Outlet) {
+        let revoked = self.call.revoked();
+        let end = tokio::select! {
+            biased;
+            failure = revoked => StreamEnd::Response(Err(failure)),
+            end = self.passed_on(first, &outlet) => end,
+        };
+        match end {
+            StreamEnd::Response(outcome) => self.conclude(outcome, &outlet).await,
+            StreamEnd::Cancelled => {
+                outlet.end();
+                self.recorded(Ending::cancelled(), 0);
+            }
+        }
+    }
+
+    /// Passes on what comes before the response, to the end of it.
+    async fn passed_on(&mut self, first: Option<Ready>, outlet: &Outlet) -> StreamEnd {
         let mut ready = first;
         loop {
             let step = match ready.take() {
                 Some(Ready::Message(message)) => {
-                    if !self.send(&outlet, &message).await {
-                        return self.deserted(&outlet);
+                    if !self.send(outlet, &message).await {
+                        return StreamEnd::Cancelled;
                     }
                     continue;
                 }
@@ -333,52 +402,40 @@ impl Underway {
                     () = outlet.closed() => Ok(Next::Cancelled),
                 },
             };
-            let outcome = match step {
+            match step {
                 Ok(Next::Step(Step::Told(told))) => {
                     let message = self.visible(&told).await;
                     if let Some(message) = message
-                        && !self.send(&outlet, &message).await
+                        && !self.send(outlet, &message).await
                     {
-                        return self.deserted(&outlet);
+                        return StreamEnd::Cancelled;
                     }
-                    continue;
                 }
                 Ok(Next::Step(Step::Asked(asked))) if self.era() == Era::Modern => {
-                    self.pause(asked).await
+                    return StreamEnd::Response(self.pause(asked).await);
                 }
-                Ok(Next::Step(Step::Asked(asked))) => match self.ask(asked, &outlet).await {
-                    Ok(true) => continue,
-                    Ok(false) => {
-                        outlet.end();
-                        return self.recorded(Ending::cancelled(), 0);
-                    }
-                    Err(failure) => Err(failure),
+                Ok(Next::Step(Step::Asked(asked))) => match self.ask(asked, outlet).await {
+                    Ok(true) => {}
+                    Ok(false) => return StreamEnd::Cancelled,
+                    Err(failure) => return StreamEnd::Response(Err(failure)),
                 },
                 Ok(Next::Step(Step::Rests(_))) => {
                     // A client of an earlier revision may not have an event to come back with.
-                    if self.frame.version == Version::V2025November && !self.frame.batched {
+                    if self.frame.version == Version::V2025November {
                         outlet.rest();
                     }
-                    continue;
                 }
-                Ok(Next::Step(Step::Final(outcome))) => self.released(outcome).await,
-                Ok(Next::Refused(refusal)) => Err(Failure::Refused(refusal)),
-                Ok(Next::Late) => continue,
-                Ok(Next::Cancelled) => {
-                    outlet.end();
-                    return self.recorded(Ending::cancelled(), 0);
+                Ok(Next::Step(Step::Final(outcome))) => {
+                    return StreamEnd::Response(self.released(outcome).await);
                 }
-                Err(error) => Err(self.failed(error)),
-            };
-            return self.conclude(outcome, &outlet).await;
+                Ok(Next::Refused(refusal)) => {
+                    return StreamEnd::Response(Err(Failure::Refused(refusal)));
+                }
+                Ok(Next::Late) => {}
+                Ok(Next::Cancelled) => return StreamEnd::Cancelled,
+                Err(error) => return StreamEnd::Response(Err(self.failed(error))),
+            }
         }
-    }
-
-    /// The client has gone for good. What it missed could not be kept, so the stream ends rather
-    /// than go on with a gap.
-    fn deserted(self, outlet: &Outlet) {
-        outlet.end();
-        self.recorded(Ending::cancelled(), 0);
     }
 
     /// Sends an event, unless the client has gone or does not read.
@@ -394,15 +451,36 @@ impl Underway {
 
     /// Sends the last event of a stream.
     async fn conclude(mut self, outcome: Result<(Body, Ending), Failure>, outlet: &Outlet) {
+        let revocation = self.call.revocation();
+        let is_revoked = revocation.is_some();
+        let (mut message, mut ending) = self.response(revocation.map_or(outcome, Err));
+        let revoked = self.call.revoked();
+        tokio::select! {
+            biased;
+            sent = self.send(outlet, &message) => {
+                // The stream of a call that was revoked says so by itself, and may have ended.
+                if !sent && !is_revoked {
+                    ending = Ending::cancelled();
+                }
+            }
+            failure = revoked => {
+                (message, ending) = self.response(Err(failure));
+                // Nobody waits for a client to read it.
+                outlet.send(&message, Duration::ZERO).await;
+            }
+        }
+        outlet.end();
+        self.recorded(ending, message.len());
+    }
+
+    /// The response to a call that is answered on a stream, and how that is recorded.
+    fn response(&mut self, outcome: Result<(Body, Ending), Failure>) -> (Vec<u8>, Ending) {
         let (body, ending) = outcome.unwrap_or_else(|failure| {
             let (response, ending) = self.refusal(&failure);
             // The stream began well; its status has been sent.
             (response.into_body(), Ending { status: 200, ..ending })
         });
-        let message = reply::joined(body);
-        let sent = self.send(outlet, &message).await;
-        outlet.end();
-        self.recorded(if sent { ending } else { Ending::cancelled() }, message.len());
+        (reply::joined(body), ending)
     }
 
     /// A message on the way to the answer as the client may see it, if it may.
@@ -601,6 +679,48 @@ impl Underway {
             gateway.journal.log_lost(&error, "a call is not on record");
         }
     }
+}
+
+/// A stream that was opened for a call.
+#[derive(Debug)]
+struct Opened {
+    outlet: Outlet,
+    /// What carries it to the client.
+    response: Response<Body>,
+    /// What goes on it before the next step is waited for.
+    ready: Option<Ready>,
+}
+
+impl Opened {
+    /// This as the first answer, with what goes on it first.
+    fn first(self, ready: Option<Ready>) -> FirstAnswer {
+        FirstAnswer::Opened(Box::new(Self { ready, ..self }))
+    }
+}
+
+/// What a client is answered first.
+#[derive(Debug)]
+enum FirstAnswer {
+    /// A stream.
+    Opened(Box<Opened>),
+    /// Questions, in a result.
+    Asks(Body, Ending),
+    /// The response.
+    Answered(Body, Ending),
+    /// There is none, for this.
+    Failed(Failure),
+    /// Nothing: the client no longer wants it.
+    Cancelled,
+}
+
+/// How a stream comes to its end.
+#[derive(Debug)]
+enum StreamEnd {
+    /// With a response.
+    Response(Result<(Body, Ending), Failure>),
+    /// Without: the client no longer wants it, or has gone for good. What it missed could not be kept, so the stream
+    /// ends rather than go on with a gap.
+    Cancelled,
 }
 
 /// What there is to do before the next step is waited for.

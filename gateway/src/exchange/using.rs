@@ -20,7 +20,7 @@ use tokio::time::timeout;
 
 use super::detached::Cancellable;
 use super::guarded::Matter;
-use super::lease::About;
+use super::lease::Used;
 use super::state::{Bound, State};
 use super::underway::{Call, Frame};
 use super::{Arrived, Gateway, Parked, Place};
@@ -52,6 +52,14 @@ pub(super) struct Admitted {
     /// What the client was given to carry.
     state: Option<State>,
     mirrored: Vec<Mirrored>,
+}
+
+/// Why a request is given up before its server begins to answer.
+enum GivenUp {
+    /// The client no longer wants the answer.
+    Cancelled,
+    /// What it uses was revoked meanwhile.
+    Revoked(Failure),
 }
 
 impl Admitted {
@@ -230,13 +238,17 @@ impl Gateway {
         mut frame: Frame,
         manner: Manner,
     ) -> Response<Body> {
-        let Admitted { at, server, permit, name, .. } = admitted;
+        let Admitted { at, server, permit, name, verb, .. } = admitted;
         let party = arrived.party(at);
         let client = Arc::clone(&party.client);
         let hint = permit.hint();
+        let caller = &arrived.caller.principal;
+        let used = Used { server: server.name(), kind: verb.kind(), name: &name };
         let sent = tokio::select! {
-            sent = server.call(permit, &frame.entry, party, manner) => Some(sent),
-            () = frame.cancelled.cancelled() => None,
+            biased;
+            failure = self.revoked(caller, used) => Err(GivenUp::Revoked(failure)),
+            () = frame.cancelled.cancelled() => Err(GivenUp::Cancelled),
+            sent = server.call(permit, &frame.entry, party, manner) => Ok(sent),
         };
         let took = self.clock.instant().saturating_duration_since(frame.started);
         if let Some(record) = frame.entry.record() {
@@ -244,8 +256,11 @@ impl Gateway {
             record.sent = Some(frame.started);
         }
         let (due, answer) = match sent {
-            Some(Ok(sent)) => sent,
-            Some(Err(error)) => {
+            Ok(Ok(sent)) => sent,
+            Err(GivenUp::Revoked(failure)) => {
+                return self.failed(frame.entry, &failure, Some(&frame.id));
+            }
+            Ok(Err(error)) => {
                 let failure = match error.wanted_of(hint) {
                     Some(refusal) => {
                         let finding = self.not_asked(&server, refusal);
@@ -258,12 +273,11 @@ impl Gateway {
                 };
                 return self.failed(frame.entry, &failure, Some(&frame.id));
             }
-            None => {
+            Err(GivenUp::Cancelled) => {
                 let nothing = reply::events(Body::empty());
                 return self.shown(frame.entry, Ending::cancelled(), None, nothing);
             }
         };
-        let about = About { server: server.name().clone(), name: name.clone() };
         let call = Call {
             tool: name,
             caller: Arc::clone(&arrived.caller.principal),
@@ -278,9 +292,7 @@ impl Gateway {
             rounds: 0,
             gateway: self,
         };
-        let mut response = call.under(frame).answer().await;
-        response.extensions_mut().insert(about);
-        response
+        call.under(frame).answer().await
     }
 
     /// Whether the guardrails of the route let the arguments pass.

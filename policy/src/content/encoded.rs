@@ -410,7 +410,7 @@ fn pieces(run: &str) -> impl Iterator<Item = &str> {
 }
 
 /// Bytes as text, if it could be printed; a character that a piece cuts does not count.
-fn printable(bytes: &[u8]) -> Option<String> {
+pub(super) fn printable(bytes: &[u8]) -> Option<String> {
     let cut = bytes.iter().take(3).take_while(|byte| (0x80..0xc0).contains(*byte)).count();
     let bytes = bytes.get(cut..)?;
     let text = match std::str::from_utf8(bytes) {
@@ -424,7 +424,8 @@ fn printable(bytes: &[u8]) -> Option<String> {
     (!text.contains(control)).then(|| text.to_owned())
 }
 
-fn hexadecimal(run: &str) -> Option<Vec<u8>> {
+/// The bytes that digits of hexadecimal stand for, two each; `None` where one is none.
+pub(super) fn hexadecimal(run: &str) -> Option<Vec<u8>> {
     let value = |byte: u8| char::from(byte).to_digit(16).and_then(|value| u8::try_from(value).ok());
     let pair = |pair: &[u8]| match pair {
         [high, low] => Some(value(*high)? << 4 | value(*low)?),

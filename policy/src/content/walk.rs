@@ -8,7 +8,7 @@ use base64::engine::general_purpose::STANDARD;
 
 use super::handling::Handling;
 use super::lens::{Class, Found, Glance, Lens};
-use super::{KEPT, Seen, fence, media, personal};
+use super::{KEPT, Seen, encoded, fence, media, personal};
 use crate::coding;
 use crate::inspect::{Detector, Finding};
 use crate::json::{Kind, Value, write_items, write_members, write_name, write_string};
@@ -260,14 +260,18 @@ impl Walk<'_, '_> {
     }
 
     /// Looks for what another server gave in pieces: in several values one behind the other, in the names of
-    /// several members, or in both as they stand. No piece is the value, so the message is withheld where a
-    /// value would be replaced.
+    /// several members, or in both; as they stand, or each encoded on its own. No piece is the value, so the message is
+    /// withheld where a value would be replaced.
     fn pieces(&mut self, value: Value<'_>) {
         if !self.lens.seeks() {
             return;
         }
-        for kinds in [Pieces::VALUES, Pieces::NAMES, Pieces::BOTH] {
-            let mut pieces = Pieces { kinds, ..Pieces::default() };
+        let kinds = [Pieces::VALUES, Pieces::NAMES, Pieces::BOTH];
+        let readings = [PieceReading::AsItStands, PieceReading::Base64, PieceReading::Hexadecimal];
+        for (reading, kinds) in
+            readings.into_iter().flat_map(|reading| kinds.map(|kinds| (reading, kinds)))
+        {
+            let mut pieces = Pieces { kinds, reading, ..Pieces::default() };
             pieces.add(value, self.sealed);
             let rule = pieces.carried(self.lens);
             let Some(rule) = rule else { continue };
@@ -306,6 +310,11 @@ impl Walk<'_, '_> {
 #[derive(Default)]
 struct Pieces {
     kinds: PieceKinds,
+    reading: PieceReading,
+    /// Whether any of them was decoded.
+    is_decoded: bool,
+    /// How many bytes were read of the message.
+    read: usize,
     text: String,
     /// Where each of them ends.
     ends: Vec<usize>,
@@ -316,6 +325,39 @@ struct Pieces {
 struct PieceKinds {
     names: bool,
     values: bool,
+}
+
+/// How pieces are read. One that is nothing in an encoding is read as it stands.
+#[derive(Clone, Copy, Default, PartialEq, Eq)]
+enum PieceReading {
+    #[default]
+    AsItStands,
+    /// Each as base64.
+    Base64,
+    /// Each as hexadecimal, and as base64 where it is no text in that.
+    Hexadecimal,
+}
+
+impl PieceReading {
+    /// What a piece stands for as a whole; `None` where that is no text.
+    fn decoded(self, text: &str) -> Option<String> {
+        let base64 = || encoded::printable(&coding::base64(text)?);
+        let hexadecimal = || {
+            let digits = text.strip_prefix("0x").unwrap_or(text);
+            let is_whole = digits.len() % 2 == 0;
+            encoded::printable(&is_whole.then(|| encoded::hexadecimal(digits))??)
+        };
+        let escapes = || {
+            let (bytes, undone) = coding::percent(text);
+            (undone > 0).then(|| encoded::printable(&bytes))?
+        };
+        let decoded = match self {
+            Self::AsItStands => return None,
+            Self::Base64 => base64(),
+            Self::Hexadecimal => hexadecimal().or_else(base64),
+        };
+        decoded.or_else(escapes).filter(|decoded| !decoded.is_empty())
+    }
 }
 
 impl Pieces {
@@ -347,7 +389,8 @@ impl Pieces {
     /// Adds one. Of a long one only both ends count: no value has all of it and more.
     fn piece(&mut self, text: &str) {
         if text.len() > 2 * EDGE {
-            let tail = text.ceil_char_boundary(text.len() - EDGE);
+            // What is encoded is so in groups of two characters or four.
+            let tail = text.ceil_char_boundary((text.len() - EDGE).next_multiple_of(4));
             self.part(text.get(..text.floor_char_boundary(EDGE)).unwrap_or_default());
             self.part(text.get(tail..).unwrap_or_default());
         } else {
@@ -356,7 +399,10 @@ impl Pieces {
     }
 
     fn part(&mut self, text: &str) {
-        self.text.push_str(text);
+        let decoded = self.reading.decoded(text);
+        self.is_decoded |= decoded.is_some();
+        self.read += text.len();
+        self.text.push_str(decoded.as_deref().unwrap_or(text));
         self.ends.push(self.text.len());
         // What stands between the letters of a value does not matter.
         self.text.push(' ');
@@ -365,7 +411,11 @@ impl Pieces {
     /// What they are that another server gave, if several of them together are: one alone is found where it
     /// stands.
     fn carried(&self, lens: &Lens<'_>) -> Option<&'static str> {
-        if self.ends.len() < 2 || !lens.budget.spend(self.text.len()) {
+        let cost = self.text.len().max(self.read);
+        if self.ends.len() < 2 || !lens.budget.spend(cost) {
+            return None;
+        }
+        if self.reading != PieceReading::AsItStands && !self.is_decoded {
             return None;
         }
         let mut found = Vec::new();
