@@ -344,7 +344,7 @@ impl PieceReading {
         let base64 = || encoded::printable(&coding::base64(text)?);
         let hexadecimal = || {
             let digits = text.strip_prefix("0x").unwrap_or(text);
-            let is_whole = digits.len() % 2 == 0;
+            let is_whole = digits.len().is_multiple_of(2);
             encoded::printable(&is_whole.then(|| encoded::hexadecimal(digits))??)
         };
         let escapes = || {
