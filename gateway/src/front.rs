@@ -206,7 +206,8 @@ where
     let stream = Watched::new(stream, Arc::clone(&framing));
     let answer = service_fn(move |request: Request<Incoming>| {
         let (served, peer, framed) = (served.clone(), peer.clone(), framing.next_is_good());
-        async move { Ok::<_, Infallible>(respond(served, peer, request, framed).await) }
+        // The connection has room for this as long as it lasts, and idles for most of its time.
+        Box::pin(async move { Ok::<_, Infallible>(respond(served, peer, request, framed).await) })
     });
     let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), answer));
     let mut stopping = pin!(tasks.stopping());
