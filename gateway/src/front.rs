@@ -123,7 +123,8 @@ async fn serve(served: Served, listener: TcpListener) {
     }
 }
 
-/// Counts a connection, and speaks TLS on it where the listener does.
+/// Counts a connection, and speaks TLS on it where the listener does. The parts are boxed, so that each connection takes
+/// memory for the one it is in.
 async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share<Holder>) {
     let Some((now, door)) = served.now() else { return };
     let (limits, clock) = (now.gateway.limits, Arc::clone(&now.gateway.clock));
@@ -136,9 +137,10 @@ async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share
     }
     let stream = Patient::new(stream, limits.write_time);
     match &door.tls {
-        None => connection(served, limits, stream, peer).await,
+        None => Box::pin(connection(served, limits, stream, peer)).await,
         Some(acceptor) => {
-            let shaken = tokio::time::timeout(limits.request_time, acceptor.accept(stream));
+            let shaken =
+                tokio::time::timeout(limits.request_time, Box::pin(acceptor.accept(stream)));
             match shaken.await.unwrap_or_else(|_| Err(std::io::ErrorKind::TimedOut.into())) {
                 Ok((stream, certificate)) => {
                     peer.certificate = certificate;
@@ -146,13 +148,13 @@ async fn welcome(served: Served, stream: TcpStream, mut peer: Peer, share: Share
                     let ends = peer.certificate.as_ref().map(|shown| shown.ends);
                     let left = ends.map(|ends| ends.duration_since(clock.now()));
                     let left = left.map(Result::unwrap_or_default);
-                    let served = async {
+                    let served = Box::pin(async {
                         if tls::is_http2(&stream) {
                             multiplexed(served, limits, stream, peer).await;
                         } else {
                             connection(served, limits, stream, peer).await;
                         }
-                    };
+                    });
                     match left {
                         Some(left) => drop(tokio::time::timeout(left, served).await),
                         None => served.await,

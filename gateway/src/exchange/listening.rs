@@ -485,6 +485,8 @@ impl Listener {
         Some((server, opened))
     }
 
+    /// Passes on what the server says. It waits most of its time, so what it does in between is boxed: there
+    /// is one of these for every stream.
     async fn run(self, mut feed: Feed, mut wanted: u64) {
         let tasks = self.gateway.tasks.clone();
         let deserted = self.deserted();
@@ -495,7 +497,7 @@ impl Listener {
             changed.as_mut().enable();
             if self.kept.wanted() != wanted {
                 wanted = self.kept.wanted();
-                match self.relisten(feed, wanted).await {
+                match Box::pin(self.relisten(feed, wanted)).await {
                     Some(new) => feed = new,
                     None => return self.stream.end(),
                 }
@@ -508,10 +510,10 @@ impl Listener {
                 () = &mut deserted => return,
             };
             match heard {
-                Ok(Heard::Told(told)) => self.tell(&feed, &told).await,
+                Ok(Heard::Told(told)) => Box::pin(self.tell(&feed, &told)).await,
                 Ok(Heard::Asked(question, replier)) => {
                     let Some(id) = question.id.clone() else { continue };
-                    self.ask(id, &question.method, question.params, replier).await;
+                    Box::pin(self.ask(id, &question.method, question.params, replier)).await;
                 }
                 // The session with the server is gone, or its program has ended: the client is to
                 // come back, and is listened for anew.
