@@ -4,6 +4,9 @@
 //! no other task run. Every loop over what a peer sends takes a turn of bounded length ([`Fair`]), and what carries
 //! no message is bounded as well ([`Blanks`]).
 
+use std::future::Future as _;
+use std::pin::pin;
+use std::task::{Context, Poll};
 use std::time::Duration;
 
 use tokio::time::Instant;
@@ -42,6 +45,15 @@ impl Fair {
             *self = Self::new();
             tokio::task::yield_now().await;
         }
+    }
+
+    /// [`Self::turn`] for what is polled: pending when enough was read, and woken when other tasks have run.
+    pub fn poll_turn(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        if self.items < ITEMS && self.bytes < BYTES {
+            return Poll::Ready(());
+        }
+        *self = Self::new();
+        pin!(tokio::task::yield_now()).poll(cx)
     }
 }
 
@@ -91,7 +103,9 @@ mod tests {
     use super::{BYTES, Blanks, Fair, ITEMS, LINES, TooBlank, WINDOW};
     use std::future::Future;
     use std::pin::pin;
-    use std::task::{Context, Poll, Waker};
+    use std::sync::Arc;
+    use std::sync::atomic::{AtomicUsize, Ordering};
+    use std::task::{Context, Poll, Wake, Waker};
     use tokio::time::Instant;
 
     fn waits(future: impl Future<Output = ()>) -> bool {
@@ -111,6 +125,26 @@ mod tests {
         assert!(!waits(fair.turn()));
         fair.took(1);
         assert!(waits(fair.turn()));
+    }
+
+    #[test]
+    fn what_is_polled_waits_once_and_is_woken() {
+        let (mut fair, wakes) = (Fair::new(), Arc::new(Wakes::default()));
+        let waker = Waker::from(Arc::clone(&wakes));
+        let mut cx = Context::from_waker(&waker);
+        fair.took(BYTES);
+        assert_eq!(fair.poll_turn(&mut cx), Poll::Pending);
+        assert_eq!(wakes.0.load(Ordering::Relaxed), 1);
+        assert_eq!(fair.poll_turn(&mut cx), Poll::Ready(()));
+    }
+
+    #[derive(Default)]
+    struct Wakes(AtomicUsize);
+
+    impl Wake for Wakes {
+        fn wake(self: Arc<Self>) {
+            self.0.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     #[test]
