@@ -587,6 +587,15 @@ pub enum Purpose {
     Stdio(u8),
 }
 
+/// The file that a process that serves one client over standard input and output has beside `path`, as the process with
+/// this number.
+#[must_use]
+pub fn file_of_process(path: &Path, number: u8) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".stdio-{number}"));
+    name.into()
+}
+
 /// The same as [`load`], for a purpose.
 ///
 /// # Errors

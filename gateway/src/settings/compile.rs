@@ -317,9 +317,7 @@ impl Compiler<'_> {
         if std::fs::metadata(&path).is_ok_and(|data| !data.is_file()) {
             return path;
         }
-        let mut name = path.into_os_string();
-        name.push(format!(".stdio-{number}"));
-        name.into()
+        super::file_of_process(&path, number)
     }
 
     /// Reports a list with nothing in it.
