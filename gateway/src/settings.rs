@@ -72,7 +72,7 @@ pub use problem::Problems;
 pub use raw::{Failing, Format, Full, LogFormat, OtlpProtocol};
 pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
 pub use remarks::Remark;
-pub use shape::schema;
+pub use shape::{nearest, schema};
 pub use telemetry::{Otlp, Telemetry};
 
 /// A configuration that was found good.

@@ -99,7 +99,8 @@ fn explain(
             for key in unexpected {
                 let place = root.key_place(&at, key);
                 let message = format!("unknown key `{}`", key.escape_debug());
-                let near = nearest(key, &known).map(|near| format!("{at}/{}", escaped(near)));
+                let near = nearest(key, known.iter().map(String::as_str))
+                    .map(|near| format!("{at}/{}", escaped(near)));
                 let problem = Problem::new(place, message, suggest(key, &known));
                 let problem = problem.of_unknown_key(root.place(&at), near);
                 let is_secret = known.iter().any(|key| key == FROM_ENV) || masking::is_secret(key);
@@ -210,7 +211,10 @@ fn words(error: &ValidationError<'_>) -> (String, String) {
     let options: Vec<String> = leaves.iter().flat_map(|leaf| options(leaf)).collect();
     if !options.is_empty() {
         let message = format!("{} is not known here", shown(error.instance()));
-        let near = error.instance().as_str().and_then(|text| nearest(text, &options));
+        let near = error
+            .instance()
+            .as_str()
+            .and_then(|text| nearest(text, options.iter().map(String::as_str)));
         let list = options.iter().map(|o| format!("`{o}`")).collect::<Vec<_>>().join(", ");
         let help = near.map_or_else(
             || format!("use one of {list}"),
@@ -338,16 +342,17 @@ fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
 }
 
 fn suggest(key: &str, known: &[String]) -> String {
-    if let Some(near) = nearest(key, known) {
+    if let Some(near) = nearest(key, known.iter().map(String::as_str)) {
         return format!("did you mean `{near}`?");
     }
     let list = known.iter().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ");
     format!("remove it; the keys here are {list}")
 }
 
-fn nearest<'a>(text: &str, known: &'a [String]) -> Option<&'a String> {
-    let distance = |known: &&String| strsim::damerau_levenshtein(text, known);
-    known.iter().min_by_key(distance).filter(|near| distance(near) <= 1 + text.len() / 4)
+/// The one of `known` that `text` may have been meant to be: a few letters are others.
+pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let distance = |known: &&str| strsim::damerau_levenshtein(text, known);
+    known.min_by_key(distance).filter(|near| distance(near) <= 1 + text.len() / 4)
 }
 
 #[cfg(test)]
