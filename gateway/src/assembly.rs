@@ -169,12 +169,33 @@ impl StartError {
     /// What can be done about it, where the error does not say so itself.
     #[must_use]
     pub fn help(&self) -> Option<String> {
-        let Self::Bind { key, cause, .. } = self else { return None };
-        (cause.kind() == io::ErrorKind::AddrInUse).then(|| {
-            format!(
+        match self {
+            Self::Bind { key, .. } if self.is_taken() => Some(format!(
                 "another process listens there, which `ss -ltnp` names: stop it, or write another port in {key}"
-            )
-        })
+            )),
+            Self::Sink { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
+                Some("make the folder, for the user that the gateway runs as".to_owned())
+            }
+            Self::Sink { cause, .. }
+                if matches!(
+                    cause.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                Some(
+                    "the user that the gateway runs as has to be able to write the file, and to make one in its \
+                     folder: give both to that user, or name another file; `portcullis doctor` looks at them"
+                        .to_owned(),
+                )
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether something listens already where the gateway was to.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::Bind { cause, .. } if cause.kind() == io::ErrorKind::AddrInUse)
     }
 }
 

@@ -58,6 +58,7 @@ use gateway::watchdog::{ABANDONED, Begins};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use doctor::{Unwritable, Written};
 use printable::printable;
 
 /// Something failed.
@@ -371,6 +372,7 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
             questions(&settings);
             if !elsewhere {
                 missing_programs(&settings);
+                unwritable(&settings);
                 match lockfile_is_good(&settings, format) {
                     Ok(lock) => missed(&settings, &lock),
                     Err(code) => return code,
@@ -414,6 +416,15 @@ fn missing_programs(settings: &Settings) {
     for (server, _) in programs(settings) {
         if let Some(Err(error)) = whois::started(server) {
             say(&format!("warning: the program of the server `{}` {error}", server.name));
+        }
+    }
+}
+
+/// Says which files of records the user of this process could not write: that of the gateway may be another.
+fn unwritable(settings: &Settings) {
+    for Written { thing, path } in doctor::written(settings) {
+        if let Some(Unwritable { said, mend }) = doctor::unwritable(path) {
+            say(&format!("warning: {thing}: {said}; {mend}"));
         }
     }
 }

@@ -34,6 +34,8 @@ pub struct Rehearsal {
     policy: Policy,
     pins: Pins,
     catalogs: BTreeMap<(ServerName, Kind), Arc<Catalog>>,
+    /// Something that is not in the lockfile may be shown all the same.
+    shows_unapproved: bool,
 }
 
 /// What a thing is known to be.
@@ -87,6 +89,7 @@ impl Rehearsal {
         }
         let lock = Arc::new(locked(&settings.pins)?);
         let mode = settings.pins.mode;
+        let shows_unapproved = mode != Mode::Enforce || settings.pins.trust_on_first_use;
         let mut catalogs = BTreeMap::new();
         for server in &settings.servers {
             let Some(locked) = lock.servers.get(server.name.as_str()) else { continue };
@@ -105,7 +108,7 @@ impl Rehearsal {
         let shadows = Shadows::among(catalogs.values().cloned(), policy.routes());
         policy.shadow(Arc::new(shadows));
         policy.pin(Arc::new(pins.clone()));
-        Ok(Self { policy, pins, catalogs })
+        Ok(Self { policy, pins, catalogs, shows_unapproved })
     }
 
     /// The policy.
@@ -242,8 +245,8 @@ impl Rehearsal {
         let Some((offer, version)) = assumed(kind, name) else {
             return (catalog.cloned(), as_is(), Known::Nothing);
         };
-        let server_is_known = self.knows(server) && self.pins.mode == Mode::Enforce;
-        if server_is_known && self.pins.unfit(server.as_str(), kind, name, Some(&offer)).is_some() {
+        let is_held = self.knows(server) && !self.shows_unapproved;
+        if is_held && self.pins.unfit(server.as_str(), kind, name, Some(&offer)).is_some() {
             let none = || Arc::new(Catalog::new(server.clone(), kind, Vec::new()));
             return (Some(catalog.cloned().unwrap_or_else(none)), as_is(), Known::Missing);
         }

@@ -80,6 +80,11 @@ pub fn can_be_continued(path: &Path) -> bool {
     fs::metadata(path).map_or(true, |found| found.is_file())
 }
 
+/// An error of the file at `path`, with its name.
+pub(super) fn naming(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
+}
+
 /// How to open or make what is only appended to, and whether it is a file and not a pipe or a device.
 pub(super) fn appending(path: &Path) -> (OpenOptions, bool) {
     let regular = can_be_continued(path);
@@ -106,7 +111,8 @@ impl FileSink {
     ) -> io::Result<(Self, Option<Resumed>)> {
         let (mut options, regular) = appending(path);
         // Of a pipe or a device nothing is read.
-        let file = options.read(regular).mode(0o600).open(path)?;
+        let file = options.read(regular).mode(0o600).open(path);
+        let file = file.map_err(|error| naming(path, &error))?;
         let mut sink = Self {
             name: name.into(),
             path: path.to_owned(),
@@ -325,7 +331,7 @@ pub fn examine(path: &Path, trusted: &Trusted) -> io::Result<Option<Resumed>> {
         Err(error) if error.kind() == io::ErrorKind::NotFound => {
             return continuation(path, None, nothing, trusted);
         }
-        Err(error) => return Err(error),
+        Err(error) => return Err(naming(path, &error)),
     };
     let bytes = file.metadata()?.len();
     let extent = match tail(path, &file, bytes)? {

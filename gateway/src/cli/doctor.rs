@@ -287,35 +287,63 @@ fn sandboxes(looks: &mut Looks, settings: &Settings) {
     }
 }
 
-/// Whether files can be written where they are to be.
-fn folders(looks: &mut Looks, settings: &Settings) {
+/// A file that the gateway writes to.
+pub(super) struct Written<'a> {
+    /// What it is, such as `audit file`.
+    pub(super) thing: String,
+    /// Where it is.
+    pub(super) path: &'a Path,
+}
+
+/// Why a file cannot be written by who asks.
+pub(super) struct Unwritable {
+    /// What is wrong.
+    pub(super) said: String,
+    /// What to do about it.
+    pub(super) mend: &'static str,
+}
+
+/// The files of records and of checkpoints.
+pub(super) fn written(settings: &Settings) -> impl Iterator<Item = Written<'_>> {
     let sinks = settings.audit.sinks.iter().filter_map(|sink| match &sink.to {
-        SinkTarget::File(path, _) => Some((format!("audit {}", sink.name), path)),
+        SinkTarget::File(path, _) => Some(Written { thing: format!("audit {}", sink.name), path }),
         SinkTarget::Stdout
         | SinkTarget::Http(..)
         | SinkTarget::Otlp(..)
         | SinkTarget::Syslog(..) => None,
     });
     let checkpoints = settings.audit.checkpoints.file.iter();
-    let checkpoints = checkpoints.map(|path| ("audit checkpoints".to_owned(), path));
-    for (thing, path) in sinks.chain(checkpoints) {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        let mend = "make the folder for the user that the gateway runs as, who has to be able to write in it";
-        match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
-            Ok(()) if path.exists() && access(path, Access::WRITE_OK).is_err() => {
-                let said = format!("`{}` cannot be written to", path.display());
-                looks.fail(&thing, said, "give it to the user that the gateway runs as");
-            }
-            Ok(()) => looks.ok(&thing, format!("`{}` can be written", path.display())),
-            Err(error) => {
-                let said = format!(
-                    "the folder `{}` cannot be written in: {}",
-                    folder.display(),
-                    io::Error::from(error)
-                );
-                looks.fail(&thing, said, mend);
-            }
+    let checkpoints =
+        checkpoints.map(|path| Written { thing: "audit checkpoints".to_owned(), path });
+    sinks.chain(checkpoints)
+}
+
+/// Why the file at `path` cannot be written, or made, by the user of this process.
+pub(super) fn unwritable(path: &Path) -> Option<Unwritable> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) if path.exists() && access(path, Access::WRITE_OK).is_err() => Some(Unwritable {
+            said: format!("`{}` cannot be written to", path.display()),
+            mend: "give it to the user that the gateway runs as",
+        }),
+        Ok(()) => None,
+        Err(error) => {
+            let (folder, error) = (folder.display(), io::Error::from(error));
+            Some(Unwritable {
+                said: format!("the folder `{folder}` cannot be written in: {error}"),
+                mend: "make the folder for the user that the gateway runs as, who has to be able to write in it",
+            })
+        }
+    }
+}
+
+/// Whether files can be written where they are to be.
+fn folders(looks: &mut Looks, settings: &Settings) {
+    for Written { thing, path } in written(settings) {
+        match unwritable(path) {
+            None => looks.ok(&thing, format!("`{}` can be written", path.display())),
+            Some(Unwritable { said, mend }) => looks.fail(&thing, said, mend),
         }
     }
 }
