@@ -207,6 +207,28 @@ fn whatever_is_done_to_a_log_is_seen() {
 }
 
 #[test]
+fn a_file_that_an_audit_verb_cannot_read_is_named() {
+    let folder = Folder::new();
+    let (log, missing) = (folder.path().join("audit.jsonl"), folder.path().join("missing"));
+    fs::write(&log, "").unwrap();
+    let missing = missing.display().to_string();
+    let log = log.display().to_string();
+    for arguments in [
+        &["verify", "--checkpoint", &missing, &log][..],
+        &["verify", "--key", &missing, &log],
+        &["verify", &missing],
+        &["query", &missing],
+        &["tail", &missing],
+    ] {
+        let output = Command::new(binary()).arg("audit").args(arguments).output().unwrap();
+        let text = printed(&output);
+        assert!(!output.status.success(), "{arguments:?}: {text}");
+        let expected = format!("could not read `{missing}`: No such file or directory");
+        assert!(text.contains(&expected), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
 fn a_log_that_somebody_else_signed_or_that_was_forked_is_seen() {
     let server = Server::echo(Era::Modern, &["read"]);
     let (ours, theirs) = (Folder::new(), Folder::new());
