@@ -58,7 +58,7 @@ use gateway::watchdog::{ABANDONED, Begins};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
-use doctor::{Unwritable, Written};
+use doctor::{RecordFile, Unwritable};
 use printable::printable;
 
 /// Something failed.
@@ -422,7 +422,7 @@ fn missing_programs(settings: &Settings) {
 
 /// Says which files of records the user of this process could not write: that of the gateway may be another.
 fn unwritable(settings: &Settings) {
-    for Written { thing, path } in doctor::written(settings) {
+    for RecordFile { thing, path } in doctor::written(settings) {
         if let Some(Unwritable { said, mend }) = doctor::unwritable(path) {
             say(&format!("warning: {thing}: {said}; {mend}"));
         }

@@ -158,13 +158,13 @@ impl FileSink {
     /// Ends the last line if it is whole, and cuts it off if it is not: it was acknowledged to nobody.
     fn mend(&mut self) -> io::Result<Option<(usize, Hash)>> {
         match tail(&self.path, &self.file, self.bytes)? {
-            Tail::Ended => Ok(None),
-            Tail::Open => {
+            FileEnd::Ended => Ok(None),
+            FileEnd::Open => {
                 (&*self.file).write_all(b"\n")?;
                 self.bytes += 1;
                 Ok(None)
             }
-            Tail::Torn(rest) => {
+            FileEnd::Torn(rest) => {
                 self.bytes -= rest.len() as u64;
                 self.file.set_len(self.bytes)?;
                 Ok(Some((rest.len(), sha256(&rest))))
@@ -280,7 +280,7 @@ fn parts(path: &Path) -> (String, String) {
 
 /// What stands at the end of a file of records.
 #[derive(Debug)]
-enum Tail {
+enum FileEnd {
     /// The line feed of the last record, or nothing at all.
     Ended,
     /// A whole record without its line feed.
@@ -293,7 +293,7 @@ enum Tail {
 ///
 /// # Errors
 /// When it cannot be read, or does not end as a file of records does.
-fn tail(path: &Path, mut file: &File, bytes: u64) -> io::Result<Tail> {
+fn tail(path: &Path, mut file: &File, bytes: u64) -> io::Result<FileEnd> {
     let window = TAIL.min(bytes);
     file.seek(SeekFrom::Start(bytes - window))?;
     let mut text = Vec::new();
@@ -301,10 +301,10 @@ fn tail(path: &Path, mut file: &File, bytes: u64) -> io::Result<Tail> {
     let start = memchr::memrchr(b'\n', &text).map_or(0, |end| end + 1);
     let rest = text.get(start..).unwrap_or_default();
     if rest.is_empty() {
-        return Ok(Tail::Ended);
+        return Ok(FileEnd::Ended);
     }
     if Place::of(rest).is_some_and(|(_, fits)| fits) {
-        return Ok(Tail::Open);
+        return Ok(FileEnd::Open);
     }
     // Nothing is cut off a file that is somebody else's.
     let ours = match start {
@@ -316,7 +316,7 @@ fn tail(path: &Path, mut file: &File, bytes: u64) -> io::Result<Tail> {
     if !ours || start == 0 && window < bytes {
         return Err(foreign(path, "it does not end with one"));
     }
-    Ok(Tail::Torn(rest.to_vec()))
+    Ok(FileEnd::Torn(rest.to_vec()))
 }
 
 /// Where the chain ends in the file at `path`, as [`FileSink::open`] would continue it. The file is only read: it is
@@ -335,9 +335,9 @@ pub fn examine(path: &Path, trusted: &Trusted) -> io::Result<Option<Resumed>> {
     };
     let bytes = file.metadata()?.len();
     let extent = match tail(path, &file, bytes)? {
-        Tail::Ended => Extent { bytes, last: LastLine::Ended },
-        Tail::Open => Extent { bytes, last: LastLine::Open },
-        Tail::Torn(rest) => Extent { bytes: bytes - rest.len() as u64, last: LastLine::Ended },
+        FileEnd::Ended => Extent { bytes, last: LastLine::Ended },
+        FileEnd::Open => Extent { bytes, last: LastLine::Open },
+        FileEnd::Torn(rest) => Extent { bytes: bytes - rest.len() as u64, last: LastLine::Ended },
     };
     continuation(path, Some(&file), extent, trusted)
 }

@@ -288,7 +288,7 @@ fn sandboxes(looks: &mut Looks, settings: &Settings) {
 }
 
 /// A file that the gateway writes to.
-pub(super) struct Written<'a> {
+pub(super) struct RecordFile<'a> {
     /// What it is, such as `audit file`.
     pub(super) thing: String,
     /// Where it is.
@@ -304,9 +304,11 @@ pub(super) struct Unwritable {
 }
 
 /// The files of records and of checkpoints.
-pub(super) fn written(settings: &Settings) -> impl Iterator<Item = Written<'_>> {
+pub(super) fn written(settings: &Settings) -> impl Iterator<Item = RecordFile<'_>> {
     let sinks = settings.audit.sinks.iter().filter_map(|sink| match &sink.to {
-        SinkTarget::File(path, _) => Some(Written { thing: format!("audit {}", sink.name), path }),
+        SinkTarget::File(path, _) => {
+            Some(RecordFile { thing: format!("audit {}", sink.name), path })
+        }
         SinkTarget::Stdout
         | SinkTarget::Http(..)
         | SinkTarget::Otlp(..)
@@ -314,7 +316,7 @@ pub(super) fn written(settings: &Settings) -> impl Iterator<Item = Written<'_>> 
     });
     let checkpoints = settings.audit.checkpoints.file.iter();
     let checkpoints =
-        checkpoints.map(|path| Written { thing: "audit checkpoints".to_owned(), path });
+        checkpoints.map(|path| RecordFile { thing: "audit checkpoints".to_owned(), path });
     sinks.chain(checkpoints)
 }
 
@@ -340,7 +342,7 @@ pub(super) fn unwritable(path: &Path) -> Option<Unwritable> {
 
 /// Whether files can be written where they are to be.
 fn folders(looks: &mut Looks, settings: &Settings) {
-    for Written { thing, path } in written(settings) {
+    for RecordFile { thing, path } in written(settings) {
         match unwritable(path) {
             None => looks.ok(&thing, format!("`{}` can be written", path.display())),
             Some(Unwritable { said, mend }) => looks.fail(&thing, said, mend),
