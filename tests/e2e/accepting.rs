@@ -444,9 +444,9 @@ fn a_list_that_cannot_be_read_is_named_and_the_others_are_pinned() {
             let verified = config.tried(&["pin", "verify", "--timeout", "2s"]);
             let text = String::from_utf8_lossy(&verified.stdout).into_owned();
             assert_eq!(verified.status.code(), Some(8), "{text}");
-            let expected =
-                "what could be read is as it was approved; the prompts of `up` could not be read\n";
-            assert_eq!(text, expected);
+            let expected = "what could be read is as it was approved; the prompts";
+            assert!(text.starts_with(expected), "{text}");
+            assert!(text.ends_with(" of `up` could not be read\n"), "{text}");
             // What could be read is proposed.
             fs::remove_file(&lock).unwrap();
             let output = config.tried(&["pin", "--timeout", "2s"]);
