@@ -18,12 +18,12 @@ use tokio::sync::watch;
 use tokio_util::sync::CancellationToken;
 
 use crate::audit::lines::{Colours, Lines};
-use crate::audit::note::{NoteError, Signer, Verifier};
+use crate::audit::note::{Checkpoint, NoteError, Signer, Verifier};
 use crate::audit::spool::Spool;
 use crate::audit::{
     AuditError, CheckpointFile, Checkpoints, Delivery, FileSink, Journal, Observer, Parts,
-    Receiver, Rendering, Resumed, Sink, Slot, Trusted, deliver, disagreement, last_kept,
-    left_behind, write_to_stdout,
+    Receiver, Rendering, Resumed, Sink, Slot, Trusted, can_be_continued, deliver, disagreement,
+    examine, last_kept, left_behind, write_to_stdout,
 };
 use crate::bounded::Bounded;
 use crate::clock::{Clock, System};
@@ -169,12 +169,33 @@ impl StartError {
     /// What can be done about it, where the error does not say so itself.
     #[must_use]
     pub fn help(&self) -> Option<String> {
-        let Self::Bind { key, cause, .. } = self else { return None };
-        (cause.kind() == io::ErrorKind::AddrInUse).then(|| {
-            format!(
+        match self {
+            Self::Bind { key, .. } if self.is_taken() => Some(format!(
                 "another process listens there, which `ss -ltnp` names: stop it, or write another port in {key}"
-            )
-        })
+            )),
+            Self::Sink { cause, .. } if cause.kind() == io::ErrorKind::NotFound => {
+                Some("make the folder, for the user that the gateway runs as".to_owned())
+            }
+            Self::Sink { cause, .. }
+                if matches!(
+                    cause.kind(),
+                    io::ErrorKind::PermissionDenied | io::ErrorKind::ReadOnlyFilesystem
+                ) =>
+            {
+                Some(
+                    "the user that the gateway runs as has to be able to write the file, and to make one in its \
+                     folder: give both to that user, or name another file; `portcullis doctor` looks at them"
+                        .to_owned(),
+                )
+            }
+            _ => None,
+        }
+    }
+
+    /// Whether something listens already where the gateway was to.
+    #[must_use]
+    pub fn is_taken(&self) -> bool {
+        matches!(self, Self::Bind { cause, .. } if cause.kind() == io::ErrorKind::AddrInUse)
     }
 }
 
@@ -593,8 +614,7 @@ pub(crate) fn journal(
     observers: Vec<Arc<dyn Observer>>,
 ) -> Result<Arc<Journal>, StartError> {
     let (mut sinks, mut deliveries) = (Vec::new(), Vec::new());
-    let mut resumed: Option<Resumed> = None;
-    let (mut ends, mut continued) = (Vec::new(), false);
+    let mut logs = Logs::default();
     let checkpoints = checkpoints(&settings.audit.checkpoints, world)?;
     let trusted = trusted(&settings.audit.checkpoints, &checkpoints)?;
     for sink in &settings.audit.sinks {
@@ -605,44 +625,34 @@ pub(crate) fn journal(
                 let opened =
                     FileSink::open(&sink.name, path, *rotation, (&trusted, world.clock.now()));
                 let (file, end) = opened.map_err(failed)?;
-                continued |= file.can_be_continued();
-                ends.push(end.as_ref().map(|end| end.chain.tree.size()));
-                let known = resumed.as_ref().zip(end.as_ref());
-                if known.is_some_and(|(one, other)| one.chain.id != other.chain.id) {
-                    let other = "it has the records of another chain; move the file away";
-                    return Err(failed(io::Error::other(other)));
-                }
-                let longer = |end: &Resumed| {
-                    let known = resumed.as_ref().map(|known| known.chain.tree.size());
-                    known.is_none_or(|known| end.chain.tree.size() > known)
-                };
-                if end.as_ref().is_some_and(longer) {
-                    resumed = end;
-                }
+                logs.is_file |= file.can_be_continued();
+                logs.add(end).map_err(failed)?;
                 Box::new(file)
             }
             SinkTarget::Stdout => {
                 let written = stdout_is_read(settings);
                 write_to_stdout(outlet, written).map_err(failed)?;
-                ends.push(None);
+                logs.ends.push(None);
                 Box::new(spool)
             }
             SinkTarget::Http(..) | SinkTarget::Otlp(..) | SinkTarget::Syslog(..) => {
                 let (name, format, to) = (sink.name.clone(), sink.format, receiver(sink, world)?);
                 deliveries.push(Delivery { name, outlet, format, to });
-                ends.push(None);
+                logs.ends.push(None);
                 Box::new(spool)
             }
         };
         sinks.push(Slot { sink: opened, full: sink.full, missing: None, begun: false });
     }
+    let Logs { resumed, ends, is_file } = logs;
     let next = resumed.as_ref().map_or(0, |resumed| resumed.chain.tree.size());
     for (slot, end) in sinks.iter_mut().zip(ends) {
         // One that ends earlier than another lacks what came after.
         slot.missing = end.filter(|end| *end < next).map(|end| (end, next - 1));
     }
     let audit = &settings.audit;
-    let left = compared(audit, &trusted, resumed.as_ref(), continued)?;
+    let kept = if is_file { kept(audit, &trusted)? } else { None };
+    let left = compared(audit, kept.as_ref(), resumed.as_ref())?;
     deliver(deliveries).map_err(StartError::Threads)?;
     let key = audit.digest_key.as_ref().map(|key| world.secret(key)).transpose()?;
     let file = audit.checkpoints.file.as_deref().map(CheckpointFile::open).transpose();
@@ -669,6 +679,84 @@ pub(crate) fn journal(
     Ok(journal)
 }
 
+/// The logs that a gateway goes on with.
+#[derive(Debug, Default)]
+struct Logs {
+    /// The longest of them.
+    resumed: Option<Resumed>,
+    /// How many records stand in each sink, in their order; `None` where there is nothing to go on with.
+    ends: Vec<Option<u64>>,
+    /// At least one is a file, so that it is known what stands in it.
+    is_file: bool,
+}
+
+impl Logs {
+    /// Adds the end of a file.
+    ///
+    /// # Errors
+    /// When it is of another chain than that of a file before.
+    fn add(&mut self, end: Option<Resumed>) -> io::Result<()> {
+        self.ends.push(end.as_ref().map(|end| end.chain.tree.size()));
+        let known = self.resumed.as_ref();
+        let is_other = |(one, other): (&Resumed, &Resumed)| one.chain.id != other.chain.id;
+        if known.zip(end.as_ref()).is_some_and(is_other) {
+            let other = "it has the records of another chain; move the file away";
+            return Err(io::Error::other(other));
+        }
+        let longest = known.map(|known| known.chain.tree.size());
+        let is_longer =
+            |end: &Resumed| longest.is_none_or(|longest| end.chain.tree.size() > longest);
+        if end.as_ref().is_some_and(is_longer) {
+            self.resumed = end;
+        }
+        Ok(())
+    }
+}
+
+/// What a start would go on with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Continued {
+    /// How many records stand in the log; none where a new one is begun.
+    pub records: Option<u64>,
+    /// How many records the last checkpoint is over that was kept apart from the log, where there is one.
+    pub kept: Option<u64>,
+}
+
+/// Holds the logs to their key and to the last checkpoint that was kept apart from them, as a start does. Everything is
+/// only read, and a gateway may be writing.
+///
+/// # Errors
+/// Those of a start with these logs.
+pub fn examine_logs(audit: &settings::Audit, world: &World) -> Result<Continued, StartError> {
+    let checkpoints = checkpoints(&audit.checkpoints, world)?;
+    let trusted = trusted(&audit.checkpoints, &checkpoints)?;
+    let files = audit.sinks.iter().filter_map(|sink| match &sink.to {
+        SinkTarget::File(path, _) => can_be_continued(path).then_some((&sink.name, path)),
+        SinkTarget::Stdout
+        | SinkTarget::Http(..)
+        | SinkTarget::Otlp(..)
+        | SinkTarget::Syslog(..) => None,
+    });
+    let files: Vec<_> = files.collect();
+    // Before the logs: a gateway that runs keeps a checkpoint after the records that it is over.
+    let kept = if files.is_empty() { None } else { kept(audit, &trusted)? };
+    let mut logs = Logs::default();
+    for (name, path) in files {
+        let end = examine(path, &trusted).and_then(|end| logs.add(end));
+        end.map_err(|cause| StartError::Sink { name: name.clone(), cause })?;
+    }
+    compared(audit, kept.as_ref(), logs.resumed.as_ref())?;
+    let records = logs.resumed.map(|resumed| resumed.chain.tree.size());
+    Ok(Continued { records, kept: kept.map(|kept| kept.size) })
+}
+
+/// The last checkpoint that was kept apart from the log.
+fn kept(audit: &settings::Audit, trusted: &Trusted) -> Result<Option<Checkpoint>, StartError> {
+    let failed = |cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause };
+    let kept = audit.checkpoints.file.as_deref().map(|path| last_kept(path, trusted));
+    Ok(kept.transpose().map_err(failed)?.flatten())
+}
+
 /// Compares the log with the last checkpoint that was kept apart from it. Where there is no log any more, and a new one
 /// is to be begun on purpose, says what was left behind.
 ///
@@ -676,18 +764,15 @@ pub(crate) fn journal(
 /// When the log is not the one that the checkpoint was made of.
 fn compared(
     audit: &settings::Audit,
-    trusted: &Trusted,
+    kept: Option<&Checkpoint>,
     resumed: Option<&Resumed>,
-    continued: bool,
 ) -> Result<Option<String>, StartError> {
-    let path = audit.checkpoints.file.as_deref().filter(|_| continued);
-    let failed = |cause| StartError::Sink { name: "audit.checkpoints.file".into(), cause };
-    let kept = path.map(|path| last_kept(path, trusted)).transpose().map_err(failed)?.flatten();
-    let wrong = path.zip(kept.as_ref().and_then(|kept| disagreement(kept, resumed)));
+    let path = audit.checkpoints.file.as_deref();
+    let wrong = path.zip(kept.and_then(|kept| disagreement(kept, resumed)));
     match wrong {
         None if audit.anew => Err(StartError::NewLog),
         None => Ok(None),
-        Some(_) if audit.anew && resumed.is_none() => Ok(kept.as_ref().map(left_behind)),
+        Some(_) if audit.anew && resumed.is_none() => Ok(kept.map(left_behind)),
         Some((path, what)) => {
             Err(StartError::Log { file: path.display().to_string().into(), what: what.into() })
         }

@@ -176,6 +176,13 @@ impl Notice {
     }
 }
 
+/// Whether a gateway of this user runs with the configuration `config`.
+#[must_use]
+pub fn is_running(config: &Path) -> bool {
+    // One of another version is one, too.
+    matches!(Notice::read(config), Ok(Some(_)) | Err(AttachError::Version))
+}
+
 /// Connects with the socket of this abstract name. Where many connect, this waits in the order of the kernel, which
 /// refuses one that does not wait.
 async fn connected(name: &str) -> io::Result<UnixStream> {

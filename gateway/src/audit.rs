@@ -55,7 +55,7 @@ pub use captured::{Captured, Excerpt};
 pub use checkpoint_file::CheckpointFile;
 use checkpoint_file::{Kept, Lapse};
 pub use deliver::{Delivery, Receiver, deliver};
-pub use file::{FileSink, Resumed, Trusted};
+pub use file::{FileSink, Resumed, Trusted, can_be_continued, examine};
 pub use ledger::{Checkpoints, Ledger, Slot};
 use ledger::{Loss, Room, Then, Unsynced};
 pub use record::{

@@ -58,6 +58,7 @@ use gateway::watchdog::{ABANDONED, Begins};
 use tokio::signal::unix::{SignalKind, signal};
 use tracing_subscriber::EnvFilter;
 
+use doctor::{RecordFile, Unwritable};
 use printable::printable;
 
 /// Something failed.
@@ -371,6 +372,7 @@ fn validate(file: &Path, format: Format, elsewhere: bool) -> ExitCode {
             questions(&settings);
             if !elsewhere {
                 missing_programs(&settings);
+                unwritable(&settings);
                 match lockfile_is_good(&settings, format) {
                     Ok(lock) => missed(&settings, &lock),
                     Err(code) => return code,
@@ -414,6 +416,15 @@ fn missing_programs(settings: &Settings) {
     for (server, _) in programs(settings) {
         if let Some(Err(error)) = whois::started(server) {
             say(&format!("warning: the program of the server `{}` {error}", server.name));
+        }
+    }
+}
+
+/// Says which files of records the user of this process could not write: that of the gateway may be another.
+fn unwritable(settings: &Settings) {
+    for RecordFile { thing, path } in doctor::written(settings) {
+        if let Some(Unwritable { said, mend }) = doctor::unwritable(path) {
+            say(&format!("warning: {thing}: {said}; {mend}"));
         }
     }
 }
@@ -687,7 +698,7 @@ fn serve_alone(
         }
         Err(StartError::Crowded(PROCESSES))
     };
-    run_to_end(settings, begin, Begins::WithSignal, async |running| {
+    run_to_end(settings, Some(file), begin, Begins::WithSignal, async |running| {
         let served = tokio::select! {
             served = running.serve_inside(route, key) => served,
             () = told_to_stop() => Ok(()),
@@ -760,6 +771,7 @@ fn serve(config: Option<&Path>, new_log: bool, log_format: Option<Format>) -> Ex
         config.map(|file| Arc::new(File { path: file.to_owned(), is_open }) as Arc<dyn Source>);
     run_to_end(
         settings,
+        config,
         |settings| start::start(settings, source),
         Begins::WithSignal,
         async |running| {
@@ -814,9 +826,21 @@ impl Source for File {
     }
 }
 
-/// Starts a gateway, lets it `work`, and stops it.
+/// What to do about a start that failed, where the error does not say so itself. `config` is the file that it was
+/// started with.
+fn help_for(error: &StartError, config: Option<&Path>) -> Option<String> {
+    if error.is_taken() && config.is_some_and(attach::is_running) {
+        let what = "a gateway runs with this configuration already, and takes a change of the file by itself; to start it anew, stop that \
+                    one first";
+        return Some(what.to_owned());
+    }
+    error.help()
+}
+
+/// Starts a gateway, lets it `work`, and stops it. `config` is the file that it is started with, if there is one.
 fn run_to_end(
     settings: Settings,
+    config: Option<&Path>,
     start: impl AsyncFnOnce(Settings) -> Result<Running, StartError>,
     begins: Begins,
     work: impl AsyncFnOnce(&Running) -> ExitCode,
@@ -840,7 +864,7 @@ fn run_to_end(
             Ok(running) => running,
             Err(error) => {
                 let code = complain(&Chain(&error).to_string());
-                if let Some(help) = error.help() {
+                if let Some(help) = help_for(&error, config) {
                     say(&format!("help: {help}"));
                 }
                 return if error.is_of_a_secret() { ExitCode::from(INVALID) } else { code };

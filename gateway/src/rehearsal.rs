@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 use policy::condition::{Arguments, Subject};
-use policy::decision::{Decision, Denial, Effect, Reason, Told};
+use policy::decision::{Decision, Denial, Effect, Mode, Reason, Told};
 use policy::explain::Said;
 use policy::json::{Bounds, Document, Fragment};
 use policy::lock::{Lock, State, Version};
@@ -26,7 +26,7 @@ use crate::failure::{Failure, Public};
 use crate::protocol::Era;
 use crate::settings::cases::Question;
 use crate::settings::lockfile::{self, LockError};
-use crate::settings::{Pinning, Settings, revoked};
+use crate::settings::{Pinning, Settings, nearest, revoked};
 
 /// A configuration that is asked what it would decide.
 #[derive(Debug)]
@@ -34,6 +34,8 @@ pub struct Rehearsal {
     policy: Policy,
     pins: Pins,
     catalogs: BTreeMap<(ServerName, Kind), Arc<Catalog>>,
+    /// Something that is not in the lockfile may be shown all the same.
+    shows_unapproved: bool,
 }
 
 /// What a thing is known to be.
@@ -41,7 +43,10 @@ pub struct Rehearsal {
 pub enum Known {
     /// Its definition is in the lockfile, in this state.
     Locked(State),
-    /// Nothing is known of it: it is taken to be there, to be approved, and to take anything.
+    /// It is not in the lockfile, and other things of its server are: until it is approved it is not shown, so it is
+    /// taken not to be there.
+    Missing,
+    /// Nothing is known of its server, or nothing has to be approved: it is taken to be there, to be approved, and to take anything.
     Assumed,
     /// Things of this sort have no definition.
     Nothing,
@@ -84,6 +89,7 @@ impl Rehearsal {
         }
         let lock = Arc::new(locked(&settings.pins)?);
         let mode = settings.pins.mode;
+        let shows_unapproved = mode != Mode::Enforce || settings.pins.trust_on_first_use;
         let mut catalogs = BTreeMap::new();
         for server in &settings.servers {
             let Some(locked) = lock.servers.get(server.name.as_str()) else { continue };
@@ -102,7 +108,7 @@ impl Rehearsal {
         let shadows = Shadows::among(catalogs.values().cloned(), policy.routes());
         policy.shadow(Arc::new(shadows));
         policy.pin(Arc::new(pins.clone()));
-        Ok(Self { policy, pins, catalogs })
+        Ok(Self { policy, pins, catalogs, shows_unapproved })
     }
 
     /// The policy.
@@ -121,6 +127,13 @@ impl Rehearsal {
     #[must_use]
     pub fn knows(&self, server: &ServerName) -> bool {
         self.catalogs.keys().any(|(known, _)| known == server)
+    }
+
+    /// The thing of a server in the lockfile that `name` may have been meant to be.
+    #[must_use]
+    pub fn nearest(&self, server: &ServerName, kind: Kind, name: &str) -> Option<&str> {
+        let catalog = self.catalogs.get(&(server.clone(), kind))?;
+        nearest(name, catalog.offers().iter().map(|offer| offer.name().as_str()))
     }
 
     /// Everything whose definition is known.
@@ -232,6 +245,11 @@ impl Rehearsal {
         let Some((offer, version)) = assumed(kind, name) else {
             return (catalog.cloned(), as_is(), Known::Nothing);
         };
+        let is_held = self.knows(server) && !self.shows_unapproved;
+        if is_held && self.pins.unfit(server.as_str(), kind, name, Some(&offer)).is_some() {
+            let none = || Arc::new(Catalog::new(server.clone(), kind, Vec::new()));
+            return (Some(catalog.cloned().unwrap_or_else(none)), as_is(), Known::Missing);
+        }
         let mut offers = catalog.map(|catalog| catalog.offers().to_vec()).unwrap_or_default();
         offers.push(offer);
         let mut lock = Lock::clone(&self.pins.lock);

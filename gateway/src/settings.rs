@@ -72,7 +72,7 @@ pub use problem::Problems;
 pub use raw::{Failing, Format, Full, LogFormat, OtlpProtocol};
 pub use reach::{Client, ClientProof, OwnCertificate, Place, Way};
 pub use remarks::Remark;
-pub use shape::schema;
+pub use shape::{nearest, schema};
 pub use telemetry::{Otlp, Telemetry};
 
 /// A configuration that was found good.
@@ -585,6 +585,15 @@ pub enum Purpose {
     /// To serve the one client that started the process, as the process with this number: it has an audit log of its
     /// own.
     Stdio(u8),
+}
+
+/// The file that a process that serves one client over standard input and output has beside `path`, as the process with
+/// this number.
+#[must_use]
+pub fn file_of_process(path: &Path, number: u8) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(format!(".stdio-{number}"));
+    name.into()
 }
 
 /// The same as [`load`], for a purpose.

@@ -79,8 +79,8 @@ pub enum Matter {
     Covered(RuleId),
     /// It grants more than anybody can have looked at.
     Broad(&'static str),
-    /// It names something that no server offers.
-    Idle(Box<str>),
+    /// It names something of this kind that no server offers. `*` names nothing, so it is never idle.
+    Idle(Kind, Box<str>),
     /// It forbids what is in a folder of resources, and not the folder itself: the pattern that is missing.
     Beside(Box<str>),
     /// It does not act: it is only counted, or switched off.
@@ -94,7 +94,7 @@ impl Matter {
         match self {
             Self::Covered(_) => "covered",
             Self::Broad(_) => "broad",
-            Self::Idle(_) => "idle",
+            Self::Idle(..) => "idle",
             Self::Beside(_) => "beside",
             Self::Inactive => "inactive",
         }
@@ -142,9 +142,10 @@ impl Access {
                 note(Matter::Beside(folder));
             }
             for kind in [Kind::Tool, Kind::Prompt] {
-                for pattern in rule.things.of(kind) {
+                let named = rule.things.of(kind).iter().filter(|pattern| pattern.as_str() != "*");
+                for pattern in named {
                     if offered(&rule.servers, kind, pattern) == Some(false) {
-                        note(Matter::Idle(pattern.as_str().into()));
+                        note(Matter::Idle(kind, pattern.as_str().into()));
                     }
                 }
             }
@@ -303,6 +304,6 @@ mod tests {
             ]
         );
         let nothing = access(&policy()).review(|_, _, _| None);
-        assert!(!nothing.iter().any(|remark| matches!(remark.what, Matter::Idle(_))));
+        assert!(!nothing.iter().any(|remark| matches!(remark.what, Matter::Idle(..))));
     }
 }

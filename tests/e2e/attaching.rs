@@ -14,7 +14,7 @@ use std::thread;
 
 use aws_lc_rs::hmac;
 use e2e::client::Client;
-use e2e::gateway::{ANA, Config, Folder, Gateway, binary, root};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary, printed, root};
 use e2e::server::{Server, tool};
 use e2e::stdio::Started;
 use e2e::{ERAS, Era, eventually};
@@ -80,6 +80,36 @@ fn exported(folder: &Path) -> Value {
     let output = command.current_dir(folder).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     String::from_utf8(output.stdout).unwrap().parse().unwrap()
+}
+
+#[test]
+fn a_second_run_of_a_configuration_is_told_that_its_gateway_runs_already() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let (folder, elsewhere) = (Folder::new(), Folder::new());
+    let file = folder.path().join("gateway.yaml");
+    let mut config = Config::of(&server.url());
+    let gateway = config.start_at(&file);
+    config.ops = format!("{{address: '{}'}}", gateway.ops.unwrap());
+    let log = elsewhere.path().join("audit.jsonl");
+    let other = elsewhere.path().join("gateway.yaml");
+    for file in [&file, &other] {
+        config.write(file, &log);
+    }
+    let said = |file: &Path| {
+        let mut command = Command::new(binary());
+        command.args(["run", "-c"]).arg(file).stdout(Stdio::null()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        eventually("the refusal", || child.try_wait().unwrap());
+        let output = child.wait_with_output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{}", printed(&output));
+        printed(&output)
+    };
+    let (own, others) = (said(&file), said(&other));
+    assert!(own.contains("could not listen on `") && others.contains("could not listen on `"));
+    assert!(own.contains("help: a gateway runs with this configuration already"), "{own}");
+    assert!(!own.contains("another process listens there"), "{own}");
+    assert!(others.contains("help: another process listens there"), "{others}");
+    drop(gateway);
 }
 
 #[test]

@@ -1,11 +1,12 @@
 //! The record: one line for every exchange, before and after, and no call without it.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{BufRead as _, BufReader};
-use std::process::Command;
+use std::os::unix::fs::{MetadataExt as _, PermissionsExt as _};
+use std::process::{Command, Stdio};
 
 use e2e::client::{get, post, raw};
-use e2e::gateway::{ANA, Config, Folder, binary};
+use e2e::gateway::{ANA, Config, Folder, binary, printed};
 use e2e::server::Server;
 use e2e::{ERAS, Era, eventually};
 use serde_json::json;
@@ -139,9 +140,9 @@ fn a_log_that_may_not_grow_stops_calls_and_not_the_gateway() {
         let gateway = Config::of(&server.url()).start();
         let ana = gateway.client(era, ANA);
         assert!(ana.call("read", &json!({})).json()["result"].is_object());
-        let text = std::fs::read_to_string(gateway.audit()).unwrap();
+        let text = fs::read_to_string(gateway.audit()).unwrap();
         let intent = text.lines().rfind(|line| line.contains("\"event\":\"intent\"")).unwrap();
-        let length = || std::fs::metadata(gateway.audit()).unwrap().len();
+        let length = || fs::metadata(gateway.audit()).unwrap().len();
         let ready = || get(gateway.ops.unwrap(), "/readyz").status;
         let before = server.calls().len();
         // Room for nothing, for a byte, and for every record that is shorter than that of a call.
@@ -173,7 +174,10 @@ fn a_sink_that_takes_nothing_stops_the_start() {
             "/dev/full",
             "could not write the first audit record: the audit sink `file` did not take the record: ",
         ),
-        ("/no/such/folder/audit", "could not open the audit sink `file`: "),
+        (
+            "/no/such/folder/audit",
+            "could not open the audit sink `file`: `/no/such/folder/audit`: No such file or directory",
+        ),
     ] {
         let mut config = Config::of(&server.url());
         config.audit = Some(file.into());
@@ -189,6 +193,50 @@ fn a_sink_that_takes_nothing_stops_the_start() {
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let expected = "the audit sink `checkpoints` did not take the record: No space left on device";
     assert!(said.contains(expected), "{said}");
+}
+
+/// The binary, for a user to whom permissions apply: a superuser without capabilities is one.
+fn unprivileged() -> Command {
+    if fs::metadata("/proc/self").unwrap().uid() != 0 {
+        return Command::new(binary());
+    }
+    let mut command = Command::new("setpriv");
+    command.arg("--bounding-set=-all").arg(binary());
+    command
+}
+
+#[test]
+fn a_log_that_cannot_be_written_is_named_with_what_to_do_before_a_start_and_at_it() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (file, closed) = (folder.path().join("gateway.yaml"), folder.path().join("closed"));
+    fs::create_dir(&closed).unwrap();
+    let log = closed.join("audit.jsonl");
+    Config::of(&server.url()).write(&file, &log);
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o555)).unwrap();
+    let said = |verb: &str| {
+        let mut command = unprivileged();
+        command.args([verb, "-c"]).arg(&file).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut child = command.spawn().unwrap();
+        eventually("its end", || child.try_wait().unwrap());
+        let output = child.wait_with_output().unwrap();
+        (output.status.code(), printed(&output))
+    };
+    let (code, text) = said("run");
+    let expected = format!("could not open the audit sink `file`: `{}`: Permission", log.display());
+    assert!(code == Some(1) && text.contains(&expected), "{text}");
+    assert!(text.contains("help: the user that the gateway runs as"), "{text}");
+    assert!(text.contains("`portcullis doctor -c "), "{text}");
+    let (code, text) = said("validate");
+    let expected =
+        format!("warning: audit file: the folder `{}` cannot be written in", closed.display());
+    assert!(code == Some(0) && text.contains(&expected) && text.contains("valid\n"), "{text}");
+    // For another machine this one says nothing.
+    let output = unprivileged().args(["validate", "--elsewhere", "-c"]).arg(&file).output();
+    assert!(!printed(&output.unwrap()).contains("cannot be written"));
+    fs::set_permissions(&closed, fs::Permissions::from_mode(0o755)).unwrap();
+    let (code, text) = said("validate");
+    assert!(code == Some(0) && !text.contains("cannot be written"), "{text}");
 }
 
 #[test]
@@ -250,7 +298,7 @@ fn what_is_secret_in_a_uri_is_neither_on_record_nor_in_the_log() {
         let body = ana.message(&json!(uri), "tools/call", json!({ "name": "none" }));
         drop(raw(gateway.address, &ana.bytes("tools/call", Some("none"), &body)));
         drop(ana.ask(uri, json!({})));
-        let written = std::fs::read_to_string(gateway.audit()).unwrap();
+        let written = fs::read_to_string(gateway.audit()).unwrap();
         assert!(written.matches("files.example").count() >= 3, "{written}");
         for secret in ["hunter2", "tk-4711"] {
             assert!(!written.contains(secret), "{secret} in {written}");

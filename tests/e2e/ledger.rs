@@ -12,7 +12,7 @@ use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use e2e::client::{Client, get, post, raw};
-use e2e::gateway::{ANA, Config, Folder, Gateway, binary, root};
+use e2e::gateway::{ANA, Config, Folder, Gateway, binary, json_of, printed, root};
 use e2e::server::{Server, answer, tool};
 use e2e::{ERAS, Era, eventually};
 use gateway::audit::chain::{Place, content_of};
@@ -207,6 +207,28 @@ fn whatever_is_done_to_a_log_is_seen() {
 }
 
 #[test]
+fn a_file_that_an_audit_verb_cannot_read_is_named() {
+    let folder = Folder::new();
+    let (log, missing) = (folder.path().join("audit.jsonl"), folder.path().join("missing"));
+    fs::write(&log, "").unwrap();
+    let missing = missing.display().to_string();
+    let log = log.display().to_string();
+    for arguments in [
+        &["verify", "--checkpoint", &missing, &log][..],
+        &["verify", "--key", &missing, &log],
+        &["verify", &missing],
+        &["query", &missing],
+        &["tail", &missing],
+    ] {
+        let output = Command::new(binary()).arg("audit").args(arguments).output().unwrap();
+        let text = printed(&output);
+        assert!(!output.status.success(), "{arguments:?}: {text}");
+        let expected = format!("could not read `{missing}`: No such file or directory");
+        assert!(text.contains(&expected), "{arguments:?}: {text}");
+    }
+}
+
+#[test]
 fn a_log_that_somebody_else_signed_or_that_was_forked_is_seen() {
     let server = Server::echo(Era::Modern, &["read"]);
     let (ours, theirs) = (Folder::new(), Folder::new());
@@ -345,6 +367,97 @@ fn a_log_that_was_cut_emptied_or_taken_away_is_not_gone_on_with() {
     assert_eq!(signed.refused().status.code(), Some(1));
     fs::write(&file, text).unwrap();
     assert!(verified(&["--key", &key], &[&file]).0);
+}
+
+/// How `doctor` ends, and how it marks the log `thing` and what it says of it.
+fn examined(file: &Path, thing: &str) -> (Option<i32>, String, String) {
+    let output = run(&["doctor", "--json", "-c"], &[file]);
+    let looks = json_of(&output);
+    let look = looks.as_array().unwrap().iter().find(|look| look["check"] == thing);
+    let look = look.unwrap_or_else(|| panic!("{thing}: {looks:#}"));
+    let text = |key: &str| look[key].as_str().unwrap().to_owned();
+    (output.status.code(), text("status"), format!("{} -> {}", text("message"), text("mend")))
+}
+
+#[test]
+fn what_a_start_would_refuse_of_a_log_is_said_before_it_and_nothing_is_written() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (signed, _) = signed(&server, &folder);
+    let log = folder.path().join("audit.jsonl");
+    let file = folder.path().join("gateway.yaml");
+    // A log from before there was a key, with half a record at its end.
+    let mut keyless = signed.clone();
+    keyless.auditing = String::new();
+    session(&keyless, 2);
+    keyless.write(&file, &log);
+    assert_eq!(examined(&file, "audit log").1, "ok");
+    assert_eq!(run(&["run", "--dry-run", "-c"], &[&file]).status.code(), Some(0));
+    append(&log, br#"{"chain":"half a li"#);
+    let before = fs::read(&log).unwrap();
+    let says = |what: &str| {
+        let (code, mark, said) = examined(&file, "audit log");
+        assert!(code == Some(1) && mark == "fail" && said.contains(what), "{what}: {said}");
+        let dry = run(&["run", "--dry-run", "-c"], &[&file]);
+        let text = printed(&dry);
+        assert!(dry.status.code() == Some(1) && text.contains(what), "{what}: {text}");
+        let start = signed.refused();
+        let text = printed(&start);
+        assert!(start.status.code() == Some(1) && text.contains(what), "{what}: {text}");
+    };
+    // Without a key it would be gone on with, and what is torn stays until then.
+    assert_eq!(examined(&file, "audit log").1, "ok");
+    assert_eq!(run(&["run", "--dry-run", "-c"], &[&file]).status.code(), Some(0));
+    assert_eq!(fs::read(&log).unwrap(), before);
+    signed.write(&file, &log);
+    let what = "cannot be continued: there is no checkpoint in it that this gateway has signed";
+    let (_, mark, said) = examined(&file, "audit log");
+    assert!(mark == "fail" && said.contains(what) && said.contains("docs/audit.md"), "{said}");
+    let dry = run(&["run", "--dry-run", "-c"], &[&file]);
+    assert!(dry.status.code() == Some(1) && printed(&dry).contains(what), "{}", printed(&dry));
+    assert_eq!(fs::read(&log).unwrap(), before, "nothing was cut off");
+    says(what);
+    // One that has checkpoints in a file of their own, and is not there any more.
+    fs::remove_file(&log).unwrap();
+    session(&signed, 4);
+    let (code, mark, said) = examined(&file, "audit log");
+    assert!(code == Some(0) && mark == "ok" && said.contains("last checkpoint"), "{said}");
+    let aside = folder.path().join("aside");
+    fs::rename(&log, &aside).unwrap();
+    assert_eq!(examined(&file, "audit log").1, "fail");
+    assert!(!log.exists(), "none is made");
+    says("is not the one that the last checkpoint");
+    fs::rename(&aside, &log).unwrap();
+    // It can be asked about while a gateway writes to it.
+    let gateway = signed.start();
+    calls(&gateway, 9);
+    let (_, mark, said) = examined(&file, "audit log");
+    assert_eq!(mark, "ok", "{said}");
+    assert_eq!(run(&["run", "--dry-run", "-c"], &[&file]).status.code(), Some(0));
+    calls(&gateway, 1);
+}
+
+#[test]
+fn a_doctor_looks_at_the_log_of_a_process_of_one_client_too() {
+    let server = Server::echo(Era::Modern, &["read"]);
+    let folder = Folder::new();
+    let (signed, _) = signed(&server, &folder);
+    let (log, file) = (folder.path().join("audit.jsonl"), folder.path().join("gateway.yaml"));
+    let mut keyless = signed.clone();
+    keyless.auditing = String::new();
+    session(&keyless, 1);
+    let own = folder.path().join("audit.jsonl.stdio-1");
+    fs::rename(&log, &own).unwrap();
+    let before = fs::read(&own).unwrap();
+    keyless.write(&file, &log);
+    assert_eq!(run(&["doctor", "-c"], &[&file]).status.code(), Some(0));
+    signed.write(&file, &log);
+    let (code, mark, said) = examined(&file, "audit log stdio-1");
+    assert!(code == Some(1) && mark == "fail", "{said}");
+    assert!(said.contains("audit.jsonl.stdio-1` cannot be continued"), "{said}");
+    assert!(said.contains("move it away"), "{said}");
+    assert_eq!(examined(&file, "audit log").1, "ok");
+    assert_eq!(fs::read(&own).unwrap(), before);
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::fs;
 use std::process::{Command, Output};
 
 use e2e::ERAS;
-use e2e::gateway::{ANA, Config, Folder, binary, printed};
+use e2e::gateway::{ANA, Config, Folder, binary, json_of, printed};
 use e2e::server::Server;
 use serde_json::Value;
 
@@ -540,6 +540,50 @@ fn the_file_of_a_client_is_told_from_a_configuration() {
             assert!(said.contains(&part), "{part}\nis not in\n{said}");
         }
         assert!(!said.contains("hunter2"), "{said}");
+    }
+}
+
+#[test]
+fn a_section_that_is_missing_hides_no_other_mistake() {
+    let folder = Folder::new();
+    let listeners =
+        "listeners:\n  - name: main\n    address: 127.0.0.1:8080\n    authentication: [apiKey]\n";
+    let servers =
+        &GOOD[GOOD.find("servers:\n  - name: tickets").unwrap()..GOOD.find("routes:\n").unwrap()];
+    let routes = "routes:\n  - path: /all\n    servers: [tickets, files]\n";
+    let audit = &GOOD[GOOD.find("audit:\n").unwrap()..];
+    let twice = ("name: files\n", "name: tickets\n");
+    let both = ("command: cat\n", "command: cat\n    url: http://127.0.0.1:9000/mcp\n");
+    let (used, unclear) = ("`tickets` is used twice", "a server has `url` or `command`, not both");
+    for (edits, expected) in [
+        (vec![(listeners, ""), both], vec!["`listeners` is missing", unclear]),
+        (
+            vec![(listeners, ""), (routes, ""), twice],
+            vec!["`listeners` is missing", "`routes` is missing", used],
+        ),
+        (
+            vec![("apiVersion: portcullis.dev/v1\n", ""), both],
+            vec!["`apiVersion` is missing", unclear],
+        ),
+        (vec![(audit, ""), both], vec!["`audit` is missing", unclear]),
+        (
+            vec![("    authentication: [apiKey]\n", ""), both],
+            vec!["`authentication` is missing", unclear],
+        ),
+        // What refers to a section that is missing is not told beside it.
+        (vec![(servers, "")], vec!["`servers` is missing"]),
+    ] {
+        let mut text = GOOD.to_owned();
+        for (from, to) in edits {
+            assert!(text.contains(from), "{from}");
+            text = text.replacen(from, to, 1);
+        }
+        write(&folder, &text.replace("servers: [tickets, files]", "servers: [tickets]"));
+        let json = portcullis(&folder, &["validate", "--format", "json"]);
+        assert_eq!(json.status.code(), Some(3), "{}", printed(&json));
+        let found = json_of(&json);
+        let messages = found.as_array().unwrap().iter().map(|one| one["message"].as_str().unwrap());
+        assert_eq!(messages.collect::<Vec<_>>(), expected, "{found:#}");
     }
 }
 

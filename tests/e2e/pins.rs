@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
 use e2e::client::Client;
-use e2e::gateway::{ANA, BOB, Config, Folder, Gateway};
+use e2e::gateway::{ANA, BOB, Config, Folder, Gateway, printed};
 use e2e::server::{Call, Server, answer, greeting, tool, with_header};
 use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
@@ -923,6 +923,38 @@ fn in_audit_mode_it_is_recorded_and_switched_off_it_is_not() {
         assert!(client.call("work", &json!({})).json()["result"].is_object());
         let findings = gateway.last()["findings"].to_string();
         assert_eq!(findings.contains("pins at ``: nobody has approved it"), mode == "audit");
+    }
+}
+
+#[test]
+fn a_server_that_could_not_be_asked_is_not_said_to_be_as_it_was_approved() {
+    for era in ERAS {
+        let [one, two] = [(); 2].map(|()| Server::echo(era, &["work"]));
+        let folder = Folder::new();
+        let servers = |one: &str, two: &str| {
+            format!("- {{name: one, url: '{one}'}}\n- {{name: two, url: '{two}'}}")
+        };
+        let mut config = Config::with(&servers(&one.url(), &two.url()), "[one, two]")
+            .approved(&lockfile(&folder));
+        let verified = |config: &Config, code: i32| {
+            let output = config.tried(&["pin", "verify"]);
+            assert_eq!(output.status.code(), Some(code), "{}", printed(&output));
+            String::from_utf8(output.stdout).unwrap()
+        };
+        assert_eq!(verified(&config, 0), "everything is as it was approved\n");
+        // Nobody listens there.
+        let gone = "http://127.0.0.1:1/mcp";
+        config.servers = servers(&one.url(), gone);
+        let expected = "what could be read is as it was approved; `two` could not be asked\n";
+        assert_eq!(verified(&config, 1), expected);
+        config.servers = servers(gone, gone);
+        let expected = "nothing is known: `one` could not be asked, `two` could not be asked\n";
+        assert_eq!(verified(&config, 1), expected);
+        // What has changed is told as well.
+        let other = Server::echo(era, &["other"]);
+        config.servers = servers(&other.url(), gone);
+        let text = verified(&config, 1);
+        assert!(text.starts_with("`two` could not be asked; of the rest:\none "), "{text}");
     }
 }
 

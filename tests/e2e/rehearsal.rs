@@ -107,9 +107,25 @@ fn what_is_explained_is_what_is_decided() {
         assert!(text.starts_with("denied: no arguments were given"), "{text}");
         let text = printed(&explain(&config, "ana", "strict", &["--arguments", "{}"]));
         assert!(text.starts_with("denied: arguments"), "{text}");
-        // Of what nobody knows it is said that nobody knows it.
-        let explained = explain(&config, "ana", "unheard", &[]);
-        assert!(printed(&explained).contains("not in the lockfile: taken to be offered"));
+        // What is not in the lockfile, beside what is, is not there, as for the gateway: a typo is no permission.
+        for (name, near) in [("read_fiel", "did you mean `read_file`?"), ("unheard", "pin list")] {
+            let answer = gateway.client(era, ANA).call(name, &json!({}));
+            let explained = explain(&config, "ana", name, &[]);
+            let text = printed(&explained);
+            assert_eq!(explained.status.code(), Some(5), "{text}");
+            assert!(text.starts_with("denied: unknown-tool"), "{text}");
+            assert!(text.contains("not in the lockfile, which has others") && text.contains(near));
+            let shown = json_of(&explain(&config, "ana", name, &["--format", "json"]));
+            assert_eq!(shown["reason"], gateway.last()["reason"], "{shown}");
+            assert_eq!(shown["told"]["code"], answer.json()["error"]["code"], "{shown}");
+        }
+        // Of a server of which nobody knows anything it is said that nobody does.
+        let mut unknown = config.clone();
+        unknown.pins = format!("{{file: '{}'}}", lock.path().join("none.lock").display());
+        let explained = explain(&unknown, "ana", "unheard", &[]);
+        let text = printed(&explained);
+        assert!(explained.status.success(), "{text}");
+        assert!(text.contains("not in the lockfile: taken to be offered"), "{text}");
     }
 }
 
@@ -259,18 +275,22 @@ fn rules_are_looked_over() {
 - {id: all, effect: allow, principals: ['*'], servers: ['*'], tools: ['*']}
 - {id: some, effect: allow, principals: ['group:dev'], servers: [up], tools: [read_file]}
 - {id: typo, effect: forbid, principals: ['*'], servers: [up], tools: [raed_file]}
-- {id: tried, effect: forbid, principals: ['*'], servers: [up], tools: [drop], mode: audit}";
+- {id: tried, effect: forbid, principals: ['*'], servers: [up], tools: [drop], mode: audit}
+- {id: whole, effect: allow, principals: ['group:ops'], servers: [up], tools: [argued], prompts: ['*', 'ask_*'], resources: ['*']}";
     let config = Config::of(&server.url()).policy(rules).approved(&lock.path().join("lock"));
     let output = config.tried(&["policy", "lint"]);
     assert_eq!(output.status.code(), Some(6));
     for line in [
         "broad     rule `all`: every caller may use every tool of every server",
         "covered   rule `some`: `all` says all of it already",
-        "idle      rule `typo`: `raed_file` is nothing that these servers offer",
+        "idle      rule `typo`: these servers offer no tool `raed_file`, by the lockfile",
+        "idle      rule `whole`: these servers offer no prompt `ask_*`, by the lockfile",
         "inactive  rule `tried`: it does not act",
     ] {
         assert!(printed(&output).contains(line), "{line}\n{}", printed(&output));
     }
+    // `*` is everything there is of a kind, be it nothing: it cannot be misspelt.
+    assert!(!printed(&output).contains("prompt `*`"), "{}", printed(&output));
     let all = ["broad", "covered", "idle", "inactive"].map(|code| ["--allow", code]);
     let arguments: Vec<&str> =
         ["policy", "lint"].into_iter().chain(all.into_iter().flatten()).collect();

@@ -894,6 +894,8 @@ fn revoking_is_a_verb_that_says_what_is_in_force() {
     let (good, out, said) = verb(&["revoke", "--principal", "ana", "--tool", "up/x"], true);
     assert!(good, "{said}");
     assert!(out.contains("principals  ana") && out.contains("tools       up/x"), "{out}");
+    let expected = "revoked: principals `ana`; tools `up/x`; all that is revoked now:\n";
+    assert!(said.contains(expected), "{said}");
     assert_eq!(of_ana(&gateway, Era::Modern), 401);
     for online in [true, false] {
         assert_eq!(verb(&["revocations", "list"], online).1, out);
@@ -904,7 +906,21 @@ fn revoking_is_a_verb_that_says_what_is_in_force() {
     }
     let (good, out, said) = verb(&["revocations", "lift", "--principal", "ana"], true);
     assert!(good && !out.contains("ana"), "{out} {said}");
+    assert!(said.contains("lifted: principals `ana`; still revoked:\n"), "{said}");
+    assert!(out.contains("tools       up/x"), "{out}");
     assert_eq!(of_ana(&gateway, Era::Modern), 200);
+    // Where nothing is left that is said, and what programs read has no such words.
+    for (online, format) in [(true, "human"), (false, "human"), (true, "json"), (false, "json")] {
+        let format = ["--format", format];
+        let lift = ["revocations", "lift", "--tool", "up/x"];
+        let (good, out, said) = verb(&[&lift[..], &format].concat(), online);
+        assert!(good, "{said}");
+        let is_human = format[1] == "human";
+        assert_eq!(out == "nothing is revoked\n", is_human, "{out}");
+        assert_eq!(said.contains("lifted: tools `up/x`\n"), is_human, "{said}");
+        let (good, _, said) = verb(&[&["revoke", "--tool", "up/x"][..], &format].concat(), online);
+        assert!(good && said.contains("revoked: tools `up/x`") == is_human, "{said}");
+    }
     // In the file alone: the gateway sees it.
     let (good, out, said) = verb(&["revoke", "--everything"], false);
     assert!(good && out.starts_with("everything\n"), "{out} {said}");

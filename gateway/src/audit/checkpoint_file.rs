@@ -10,7 +10,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use arc_swap::ArcSwap;
 use bytes::Bytes;
 
-use super::file::appending;
+use super::file::{appending, naming};
 use super::sink::{Apart, Rendering, Sink as _};
 use super::spool::{Outlet, Spool};
 use super::watch::{Lost, Watch};
@@ -74,7 +74,7 @@ impl CheckpointFile {
     /// When it cannot be opened.
     pub fn open(path: &Path) -> io::Result<Self> {
         let (options, regular) = appending(path);
-        let file = options.open(path)?;
+        let file = options.open(path).map_err(|error| naming(path, &error))?;
         let (spool, outlet) = Spool::new(NAME, WAITING);
         Ok(Self { path: path.to_owned(), file, regular, spool, outlet })
     }

@@ -74,9 +74,20 @@ pub struct Trusted {
     pub uncovered: u64,
 }
 
+/// Whether what is or will be at `path` is a file, whose records can be continued, and not a pipe or a device.
+#[must_use]
+pub fn can_be_continued(path: &Path) -> bool {
+    fs::metadata(path).map_or(true, |found| found.is_file())
+}
+
+/// An error of the file at `path`, with its name.
+pub(super) fn naming(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("`{}`: {error}", path.display()))
+}
+
 /// How to open or make what is only appended to, and whether it is a file and not a pipe or a device.
 pub(super) fn appending(path: &Path) -> (OpenOptions, bool) {
-    let regular = fs::metadata(path).map_or(true, |found| found.is_file());
+    let regular = can_be_continued(path);
     let mut options = OpenOptions::new();
     options.append(true).create(true);
     if !regular {
@@ -100,7 +111,8 @@ impl FileSink {
     ) -> io::Result<(Self, Option<Resumed>)> {
         let (mut options, regular) = appending(path);
         // Of a pipe or a device nothing is read.
-        let file = options.read(regular).mode(0o600).open(path)?;
+        let file = options.read(regular).mode(0o600).open(path);
+        let file = file.map_err(|error| naming(path, &error))?;
         let mut sink = Self {
             name: name.into(),
             path: path.to_owned(),
@@ -129,80 +141,35 @@ impl FileSink {
     fn resume(&mut self, trusted: &Trusted) -> io::Result<Option<Resumed>> {
         lock(&self.file, &self.path)?;
         self.bytes = self.file.metadata()?.len();
-        let mut torn = self.mend()?;
-        let before = self.full()?.pop();
-        // The process may have ended between two files, or before the new one had a checkpoint.
-        let before = || -> io::Result<Option<Resumed>> {
-            let Some((_, before)) = &before else { return Ok(None) };
-            let mut file = File::open(before)?;
-            let length = file.metadata()?.len();
-            end_of(&mut file, length, (before, None), trusted)
-        };
-        let mut resumed = if self.bytes == 0 {
-            before()?
-        } else {
-            let mut file = &*self.file;
-            match end_of(&mut file, self.bytes, (&self.path, None), trusted) {
-                Ok(resumed) => resumed,
-                Err(error) => match before()? {
-                    Some(Resumed { chain, signed, .. }) => {
-                        let start = (&*self.path, Some(chain));
-                        let mut end = end_of(&mut file, self.bytes, start, trusted)?;
-                        if let Some(end) = &mut end {
-                            end.signed = end.signed.or(signed);
-                        }
-                        end
-                    }
-                    None => return Err(error),
-                },
-            }
-        };
+        let torn = self.mend()?;
+        let extent = Extent { bytes: self.bytes, last: LastLine::Ended };
+        let mut resumed = continuation(&self.path, Some(&self.file), extent, trusted)?;
         if self.bytes > 0 {
             let first = first_line(&mut &*self.file)?;
             self.first = Place::of(&first).map(|(place, _)| place.seq);
             self.since = time_of(&first).unwrap_or(self.since);
         }
         if let Some(resumed) = &mut resumed {
-            resumed.torn = torn.take();
+            resumed.torn = torn;
         }
         Ok(resumed)
     }
 
     /// Ends the last line if it is whole, and cuts it off if it is not: it was acknowledged to nobody.
     fn mend(&mut self) -> io::Result<Option<(usize, Hash)>> {
-        let window = TAIL.min(self.bytes);
-        let mut file = &*self.file;
-        file.seek(SeekFrom::Start(self.bytes - window))?;
-        let mut text = Vec::new();
-        file.take(window).read_to_end(&mut text)?;
-        let start = memchr::memrchr(b'\n', &text).map_or(0, |end| end + 1);
-        let rest = text.get(start..).unwrap_or_default();
-        if rest.is_empty() {
-            return Ok(None);
-        }
-        if Place::of(rest).is_some_and(|(_, fits)| fits) {
-            (&*self.file).write_all(b"\n")?;
-            self.bytes += 1;
-            return Ok(None);
-        }
-        // Nothing is cut off a file that is somebody else's.
-        let ours = match start {
-            0 if window == self.bytes => {
-                BEGINNINGS.iter().any(|first| first.starts_with(rest) || rest.starts_with(first))
+        match tail(&self.path, &self.file, self.bytes)? {
+            FileEnd::Ended => Ok(None),
+            FileEnd::Open => {
+                (&*self.file).write_all(b"\n")?;
+                self.bytes += 1;
+                Ok(None)
             }
-            _ => Place::of(&first_line(&mut &*self.file)?).is_some_and(|(_, fits)| fits),
-        };
-        if !ours || start == 0 && window < self.bytes {
-            return Err(foreign(&self.path, "it does not end with one"));
+            FileEnd::Torn(rest) => {
+                self.bytes -= rest.len() as u64;
+                self.file.set_len(self.bytes)?;
+                Ok(Some((rest.len(), sha256(&rest))))
+            }
         }
-        self.bytes -= rest.len() as u64;
-        self.file.set_len(self.bytes)?;
-        Ok(Some((rest.len(), sha256(rest))))
-    }
-
-    /// The full files beside this one, by the number of their first record.
-    fn full(&self) -> io::Result<Vec<(u64, PathBuf)>> {
-        siblings(&self.path)
     }
 
     /// Goes on behind what somebody else has appended, on a line of its own: a record that followed on their open
@@ -311,6 +278,116 @@ fn parts(path: &Path) -> (String, String) {
     (text(path.file_stem()), end)
 }
 
+/// What stands at the end of a file of records.
+#[derive(Debug)]
+enum FileEnd {
+    /// The line feed of the last record, or nothing at all.
+    Ended,
+    /// A whole record without its line feed.
+    Open,
+    /// A part of a record.
+    Torn(Vec<u8>),
+}
+
+/// What stands at the end of the first `bytes` of a file of records.
+///
+/// # Errors
+/// When it cannot be read, or does not end as a file of records does.
+fn tail(path: &Path, mut file: &File, bytes: u64) -> io::Result<FileEnd> {
+    let window = TAIL.min(bytes);
+    file.seek(SeekFrom::Start(bytes - window))?;
+    let mut text = Vec::new();
+    file.take(window).read_to_end(&mut text)?;
+    let start = memchr::memrchr(b'\n', &text).map_or(0, |end| end + 1);
+    let rest = text.get(start..).unwrap_or_default();
+    if rest.is_empty() {
+        return Ok(FileEnd::Ended);
+    }
+    if Place::of(rest).is_some_and(|(_, fits)| fits) {
+        return Ok(FileEnd::Open);
+    }
+    // Nothing is cut off a file that is somebody else's.
+    let ours = match start {
+        0 if window == bytes => {
+            BEGINNINGS.iter().any(|first| first.starts_with(rest) || rest.starts_with(first))
+        }
+        _ => Place::of(&first_line(&mut &*file)?).is_some_and(|(_, fits)| fits),
+    };
+    if !ours || start == 0 && window < bytes {
+        return Err(foreign(path, "it does not end with one"));
+    }
+    Ok(FileEnd::Torn(rest.to_vec()))
+}
+
+/// Where the chain ends in the file at `path`, as [`FileSink::open`] would continue it. The file is only read: it is
+/// neither made nor locked, nothing is cut off it, and a gateway may be writing to it.
+///
+/// # Errors
+/// When it cannot be read, or what is in it cannot be continued.
+pub fn examine(path: &Path, trusted: &Trusted) -> io::Result<Option<Resumed>> {
+    let nothing = Extent { bytes: 0, last: LastLine::Ended };
+    let file = match File::open(path) {
+        Ok(file) => file,
+        Err(error) if error.kind() == io::ErrorKind::NotFound => {
+            return continuation(path, None, nothing, trusted);
+        }
+        Err(error) => return Err(naming(path, &error)),
+    };
+    let bytes = file.metadata()?.len();
+    let extent = match tail(path, &file, bytes)? {
+        FileEnd::Ended => Extent { bytes, last: LastLine::Ended },
+        FileEnd::Open => Extent { bytes, last: LastLine::Open },
+        FileEnd::Torn(rest) => Extent { bytes: bytes - rest.len() as u64, last: LastLine::Ended },
+    };
+    continuation(path, Some(&file), extent, trusted)
+}
+
+/// How much of a file belongs to its records.
+#[derive(Clone, Copy, Debug)]
+struct Extent {
+    /// So many bytes from its beginning.
+    bytes: u64,
+    /// How they end.
+    last: LastLine,
+}
+
+/// Whether the last record of a file has its line feed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum LastLine {
+    /// It has, or there is no record.
+    Ended,
+    /// It has not.
+    Open,
+}
+
+/// Where the chain ends in the file at `path`, or in the full one before it.
+fn continuation(
+    path: &Path,
+    file: Option<&File>,
+    extent: Extent,
+    trusted: &Trusted,
+) -> io::Result<Option<Resumed>> {
+    let full = siblings(path)?.pop();
+    // The process may have ended between two files, or before the new one had a checkpoint.
+    let before = || -> io::Result<Option<Resumed>> {
+        let Some((_, before)) = &full else { return Ok(None) };
+        let mut file = File::open(before)?;
+        let extent = Extent { bytes: file.metadata()?.len(), last: LastLine::Ended };
+        end_of(&mut file, extent, (before, None), trusted)
+    };
+    let Some(mut file) = file.filter(|_| extent.bytes > 0) else { return before() };
+    let error = match end_of(&mut file, extent, (path, None), trusted) {
+        Ok(resumed) => return Ok(resumed),
+        Err(error) => error,
+    };
+    let Some(Resumed { chain, signed, .. }) = before()? else { return Err(error) };
+    let mut end = end_of(&mut file, extent, (path, Some(chain)), trusted)?;
+    if let Some(end) = &mut end {
+        end.signed = end.signed.or(signed);
+    }
+    Ok(end)
+}
+
 /// Nobody else may write to it: two chains in one file would be none.
 fn lock(file: &File, path: &Path) -> io::Result<()> {
     match file.try_lock() {
@@ -329,7 +406,7 @@ fn lock(file: &File, path: &Path) -> io::Result<()> {
 /// `start`, if that is where the file begins.
 fn end_of(
     file: &mut (impl io::Read + io::Seek),
-    length: u64,
+    Extent { bytes: length, last }: Extent,
     (path, start): (&Path, Option<Chain>),
     trusted: &Trusted,
 ) -> io::Result<Option<Resumed>> {
@@ -342,6 +419,9 @@ fn end_of(
         file.seek(SeekFrom::Start(length - window))?;
         let mut text = Vec::new();
         file.by_ref().take(window).read_to_end(&mut text)?;
+        if last == LastLine::Open {
+            text.push(b'\n');
+        }
         let start = start.clone().filter(|_| whole);
         let refused = |what: &str| {
             let last = text.split(|byte| *byte == b'\n').rfind(|line| !line.is_empty());

@@ -282,7 +282,8 @@ fn all(files: &[PathBuf]) -> io::Result<Vec<PathBuf>> {
             continue;
         }
         if file.as_os_str() != "-" {
-            found.extend(siblings(file)?.into_iter().map(|(_, path)| path));
+            let full = siblings(file).map_err(|error| unread(file, &error))?;
+            found.extend(full.into_iter().map(|(_, path)| path));
         }
         found.push(file.clone());
     }
@@ -295,21 +296,21 @@ fn open(file: &Path) -> io::Result<Box<dyn io::BufRead>> {
     if file.as_os_str() == "-" {
         return Ok(Box::new(io::stdin().lock()));
     }
-    let opened = File::open(file);
-    let named = |error: io::Error| {
-        io::Error::new(error.kind(), format!("could not read `{}`: {error}", file.display()))
-    };
-    Ok(Box::new(BufReader::with_capacity(1024 * 1024, opened.map_err(named)?)))
+    let opened = File::open(file).map_err(|error| unread(file, &error))?;
+    Ok(Box::new(BufReader::with_capacity(1024 * 1024, opened)))
+}
+
+/// An error of reading a file or a folder, with its name.
+fn unread(path: &Path, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("could not read `{}`: {error}", path.display()))
 }
 
 /// The logs in a folder, of which there has to be one.
 fn logs_in(folder: &Path) -> io::Result<Vec<PathBuf>> {
-    let named = |error: io::Error| {
-        io::Error::new(error.kind(), format!("could not read `{}`: {error}", folder.display()))
-    };
-    let found = logs(folder).map_err(named)?;
+    let found = logs(folder).map_err(|error| unread(folder, &error))?;
     if found.is_empty() {
-        return Err(named(io::Error::new(io::ErrorKind::NotFound, "there is no log in it")));
+        let none = io::Error::new(io::ErrorKind::NotFound, "there is no log in it");
+        return Err(unread(folder, &none));
     }
     Ok(found)
 }
@@ -367,7 +368,10 @@ fn verify_one(
 ) -> io::Result<Option<Weight>> {
     let mut known = Vec::new();
     for key in keys {
-        let text = if key.contains('+') { key.clone() } else { fs::read_to_string(key)? };
+        let text = match key.contains('+') {
+            true => key.clone(),
+            false => fs::read_to_string(key).map_err(|error| unread(Path::new(key), &error))?,
+        };
         for line in text.lines().filter(|line| !line.trim().is_empty()) {
             known.push(Verifier::parse(line).map_err(io::Error::other)?);
         }
@@ -375,7 +379,7 @@ fn verify_one(
     let mut auditor = Auditor::new(Demands { keys: known, ..demands });
     for file in checkpoints {
         // A crash may have cut one within a letter.
-        let bytes = fs::read(file)?;
+        let bytes = fs::read(file).map_err(|error| unread(file, &error))?;
         let read = auditor.witness(&String::from_utf8_lossy(&bytes));
         let named = |error| io::Error::other(format!("`{}`: {error}", file.display()));
         if read.map_err(named)? == 0 {
@@ -504,7 +508,7 @@ fn tail(
     show: &dyn Fn(&[u8]) -> Option<Vec<u8>>,
 ) -> io::Result<ExitCode> {
     let mut out = io::stdout().lock();
-    let mut file = BufReader::new(File::open(path)?);
+    let mut file = BufReader::new(File::open(path).map_err(|error| unread(path, &error))?);
     let mut last = std::collections::VecDeque::new();
     let mut line = Vec::new();
     loop {
@@ -530,7 +534,7 @@ fn tail(
         let known = file.get_ref().metadata()?;
         let other = fs::metadata(path).is_ok_and(|now| now.ino() != known.ino());
         if other && read == 0 {
-            file = BufReader::new(File::open(path)?);
+            file = BufReader::new(File::open(path).map_err(|error| unread(path, &error))?);
             line.clear();
         } else if read == 0 {
             std::thread::sleep(TURN);

@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use clap::Args;
 use futures_util::future::join_all;
+use gateway::assembly::{self, Continued, StartError};
 use gateway::clock::{Clock as _, System};
 use gateway::identity;
 use gateway::metrics::Metrics;
@@ -20,7 +21,9 @@ use gateway::quota::Quotas;
 use gateway::report::Chain;
 use gateway::sandbox;
 use gateway::settings::lockfile::{self, LockError};
-use gateway::settings::{Issuer, Limits, Reach, Remark, Server, Settings, SinkTarget};
+use gateway::settings::{
+    Issuer, Limits, Reach, Remark, Server, Settings, SinkTarget, file_of_process,
+};
 use gateway::survey::{self, Asking, Survey};
 use gateway::task::Tasks;
 use gateway::tls::Acceptor;
@@ -35,7 +38,8 @@ use rustix::fs::{Access, access};
 use serde_json::json;
 
 use super::{
-    FAILED, Purpose, USUAL, complain, hints, invalid, load, load_for, pin, print, text_of,
+    FAILED, PROCESSES, Purpose, USUAL, complain, hints, invalid, load, load_for, pin, print,
+    text_of,
 };
 
 /// How long before a certificate ends it is said that it will.
@@ -46,6 +50,8 @@ const NAMED: usize = 10;
 const PASSED: Duration = Duration::from_secs(1_767_225_600);
 /// How far a file may be in the future on a machine whose clock is right.
 const AHEAD: Duration = Duration::from_secs(120);
+/// What to do about the log of a process that serves one client.
+const OF_CLIENT: &str = "a `portcullis stdio` that runs by itself would not start: look at it with `portcullis audit verify`, and move it away";
 /// How long a gateway that runs already may take to say so.
 const PROMPT: Duration = Duration::from_secs(1);
 
@@ -169,6 +175,7 @@ pub(super) fn run(doctor: &Doctor) -> ExitCode {
     clock(&mut looks, file);
     sandboxes(&mut looks, &settings);
     folders(&mut looks, &settings);
+    logs(&mut looks, (file, &text), &settings);
     ports(&mut looks, &settings);
     certificates(&mut looks, &settings);
     let lock = lock(&mut looks, &settings);
@@ -280,35 +287,125 @@ fn sandboxes(looks: &mut Looks, settings: &Settings) {
     }
 }
 
-/// Whether files can be written where they are to be.
-fn folders(looks: &mut Looks, settings: &Settings) {
+/// A file that the gateway writes to.
+pub(super) struct RecordFile<'a> {
+    /// What it is, such as `audit file`.
+    pub(super) thing: String,
+    /// Where it is.
+    pub(super) path: &'a Path,
+}
+
+/// Why a file cannot be written by who asks.
+pub(super) struct Unwritable {
+    /// What is wrong.
+    pub(super) said: String,
+    /// What to do about it.
+    pub(super) mend: &'static str,
+}
+
+/// The files of records and of checkpoints.
+pub(super) fn written(settings: &Settings) -> impl Iterator<Item = RecordFile<'_>> {
     let sinks = settings.audit.sinks.iter().filter_map(|sink| match &sink.to {
-        SinkTarget::File(path, _) => Some((format!("audit {}", sink.name), path)),
+        SinkTarget::File(path, _) => {
+            Some(RecordFile { thing: format!("audit {}", sink.name), path })
+        }
         SinkTarget::Stdout
         | SinkTarget::Http(..)
         | SinkTarget::Otlp(..)
         | SinkTarget::Syslog(..) => None,
     });
     let checkpoints = settings.audit.checkpoints.file.iter();
-    let checkpoints = checkpoints.map(|path| ("audit checkpoints".to_owned(), path));
-    for (thing, path) in sinks.chain(checkpoints) {
-        let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
-        let folder = folder.unwrap_or(Path::new("."));
-        let mend = "make the folder for the user that the gateway runs as, who has to be able to write in it";
-        match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
-            Ok(()) if path.exists() && access(path, Access::WRITE_OK).is_err() => {
-                let said = format!("`{}` cannot be written to", path.display());
-                looks.fail(&thing, said, "give it to the user that the gateway runs as");
-            }
-            Ok(()) => looks.ok(&thing, format!("`{}` can be written", path.display())),
-            Err(error) => {
-                let said = format!(
-                    "the folder `{}` cannot be written in: {}",
-                    folder.display(),
-                    io::Error::from(error)
-                );
-                looks.fail(&thing, said, mend);
-            }
+    let checkpoints =
+        checkpoints.map(|path| RecordFile { thing: "audit checkpoints".to_owned(), path });
+    sinks.chain(checkpoints)
+}
+
+/// Why the file at `path` cannot be written, or made, by the user of this process.
+pub(super) fn unwritable(path: &Path) -> Option<Unwritable> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty());
+    let folder = folder.unwrap_or(Path::new("."));
+    match access(folder, Access::WRITE_OK | Access::EXEC_OK) {
+        Ok(()) if path.exists() && access(path, Access::WRITE_OK).is_err() => Some(Unwritable {
+            said: format!("`{}` cannot be written to", path.display()),
+            mend: "give it to the user that the gateway runs as",
+        }),
+        Ok(()) => None,
+        Err(error) => {
+            let (folder, error) = (folder.display(), io::Error::from(error));
+            Some(Unwritable {
+                said: format!("the folder `{folder}` cannot be written in: {error}"),
+                mend: "make the folder for the user that the gateway runs as, who has to be able to write in it",
+            })
+        }
+    }
+}
+
+/// Whether files can be written where they are to be.
+fn folders(looks: &mut Looks, settings: &Settings) {
+    for RecordFile { thing, path } in written(settings) {
+        match unwritable(path) {
+            None => looks.ok(&thing, format!("`{}` can be written", path.display())),
+            Some(Unwritable { said, mend }) => looks.fail(&thing, said, mend),
+        }
+    }
+}
+
+/// Whether a start could go on with the logs that are there, and so could the processes that serve one client each.
+fn logs(looks: &mut Looks, (file, text): (&Path, &str), settings: &Settings) {
+    let sinks = settings.audit.sinks.iter().filter_map(|sink| match &sink.to {
+        SinkTarget::File(path, _) => Some(path),
+        SinkTarget::Stdout
+        | SinkTarget::Http(..)
+        | SinkTarget::Otlp(..)
+        | SinkTarget::Syslog(..) => None,
+    });
+    let paths: Vec<_> = sinks.collect();
+    if paths.is_empty() {
+        return;
+    }
+    match continued(settings) {
+        Ok(continued) => looks.ok("audit log", of_log(continued)),
+        // That was said of the configuration.
+        Err(error) if error.is_of_a_secret() => return,
+        Err(error) => looks.fail("audit log", Chain(&error).to_string(), of_refused_log(&error)),
+    }
+    for number in 1..=PROCESSES {
+        if !paths.iter().any(|path| file_of_process(path, number).exists()) {
+            continue;
+        }
+        // What is not valid was said before.
+        let Ok(own) = load_for(Purpose::Stdio(number), file, text) else { return };
+        if let Err(error) = continued(&own) {
+            let thing = format!("audit log stdio-{number}");
+            looks.fail(&thing, Chain(&error).to_string(), OF_CLIENT);
+        }
+    }
+}
+
+/// What a start would go on with.
+fn continued(settings: &Settings) -> Result<Continued, StartError> {
+    let world = world(settings.limits, settings.limits.connect_time);
+    assembly::examine_logs(&settings.audit, &world)
+}
+
+/// What is said of a log that a start goes on with.
+fn of_log(continued: Continued) -> String {
+    let Continued { records, kept } = continued;
+    match (records, kept) {
+        (None, _) => "there is none: a start begins one".to_owned(),
+        (Some(records), None) => format!("a start goes on after {records} records"),
+        (Some(records), Some(kept)) => format!(
+            "a start goes on after {records} records, among them those of the last checkpoint, over {kept}"
+        ),
+    }
+}
+
+/// What to do about a log that a start would not go on with, where the error does not say so itself.
+fn of_refused_log(error: &StartError) -> &'static str {
+    match error {
+        StartError::Log { .. } => "docs/audit.md says how a start compares them",
+        _other => {
+            "`portcullis run` would not start; docs/audit.md says what a log is held to, and how a key is turned on"
         }
     }
 }
@@ -457,7 +554,8 @@ async fn certificate(
     end.map_err(|error| Chain(&error).to_string())
 }
 
-fn world(mut limits: Limits, timeout: Duration) -> World {
+/// What is outside, where no single step takes longer than `timeout`.
+pub(super) fn world(mut limits: Limits, timeout: Duration) -> World {
     bound(&mut limits, timeout);
     let metrics = Arc::new(Metrics::new(System.now()));
     let quotas = Arc::new(Quotas::new(&limits, &[]));

@@ -60,6 +60,7 @@ pub(super) fn run(exec: Exec) -> ExitCode {
     told.keep_back(&mut settings);
     run_to_end(
         settings,
+        None,
         |settings| start::start(settings, None),
         // The program has the time it takes to end; the stop begins after it.
         Begins::WithCall,

@@ -281,7 +281,24 @@ fn changed(change: &Change, act: Act) -> Result<ExitCode, ExitCode> {
             in_file(&all.map_err(|why| complain(&why))?)
         }
     };
+    if matches!(change.reached.format, Format::Human) {
+        let what = killswitch::listed(&lists);
+        say(&match (act, is_any(&answer)) {
+            (Act::Revoke, _) => format!("revoked: {what}; all that is revoked now:"),
+            (Act::Lift, true) => format!("lifted: {what}; still revoked:"),
+            (Act::Lift, false) => format!("lifted: {what}"),
+        });
+    }
     Ok(shown(&change.reached, &answer))
+}
+
+/// Whether anything is revoked, by an answer of a gateway.
+fn is_any(answer: &Value) -> bool {
+    let lists = Revoked::default().lists().map(|(name, _)| name);
+    let filled = |name: &str| {
+        answer.get(name).and_then(Value::as_array).is_some_and(|list| !list.is_empty())
+    };
+    answer.get("everything").and_then(Value::as_bool) == Some(true) || lists.into_iter().any(filled)
 }
 
 /// Changes the file; gives all of what it says then.

@@ -300,7 +300,7 @@ fn differ(look: &Look) -> Result<bool, ExitCode> {
     let found: Vec<_> = asked.flat_map(|survey| differences(&settings, &lock, survey)).collect();
     let file = settings.pins.file.display().to_string();
     let shown = match look.format {
-        Output::Human => human(&found),
+        Output::Human => human(&found, &surveys),
         Output::Json => as_json(&found),
         Output::Sarif => as_sarif(&found, &file),
     };
@@ -315,11 +315,19 @@ fn differ(look: &Look) -> Result<bool, ExitCode> {
     Ok(found.is_empty())
 }
 
-fn human(found: &[Difference]) -> String {
-    if found.is_empty() {
-        return "everything is as it was approved\n".to_owned();
-    }
-    let mut out = String::new();
+fn human(found: &[Difference], surveys: &[Survey]) -> String {
+    let unknown: Vec<_> = surveys.iter().filter_map(unknown).collect();
+    let unknown = unknown.join(", ");
+    let is_any_asked = surveys.iter().any(|survey| survey.failed.is_none());
+    let mut out = match (found.is_empty(), unknown.is_empty(), is_any_asked) {
+        (true, true, _) => "everything is as it was approved\n".to_owned(),
+        (true, false, true) => {
+            format!("what could be read is as it was approved; {unknown}\n")
+        }
+        (true, false, false) => format!("nothing is known: {unknown}\n"),
+        (false, true, _) => String::new(),
+        (false, false, _) => format!("{unknown}; of the rest:\n"),
+    };
     for one in found {
         let Difference { server, thing, unfit, digest, changes, former } = one;
         writeln!(out, "{server} {thing}: {unfit} ({})", unfit.note()).unwrap_or_default();
@@ -332,6 +340,17 @@ fn human(found: &[Difference]) -> String {
         out.push_str(&changes_in_words(changes));
     }
     out
+}
+
+/// What is not known of a server, because it could not be asked or not be read to the end.
+fn unknown(survey: &Survey) -> Option<String> {
+    if survey.failed.is_some() {
+        return Some(format!("`{}` could not be asked", survey.server));
+    }
+    let kinds: BTreeSet<_> = survey.unread.iter().map(|(kind, _)| kind.list()).collect();
+    let kinds: Vec<_> = kinds.into_iter().collect();
+    let kinds = kinds.join(" and ");
+    (!kinds.is_empty()).then(|| format!("the {kinds} of `{}` could not be read", survey.server))
 }
 
 /// Each change with what was and what is, line by line.

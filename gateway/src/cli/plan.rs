@@ -7,6 +7,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::sync::Arc;
 
+use gateway::assembly;
 use gateway::clock::{Clock as _, System};
 use gateway::report::Chain;
 use gateway::sandbox::{self, Files, Network, Plan};
@@ -22,7 +23,7 @@ use policy::principal::Principal;
 use policy::shadow::Shadows;
 
 use super::pin::{self, Propose};
-use super::{FAILED, complain, print, why};
+use super::{FAILED, INVALID, complain, doctor, print, why};
 
 /// A server says or offers something else than was approved.
 const DRIFT: u8 = 4;
@@ -44,6 +45,11 @@ pub(super) fn run(file: &Path) -> ExitCode {
             let error = Chain(&error).to_string();
             return complain(&format!("the TLS of the listener `{}`: {error}", listener.name));
         }
+    }
+    let world = doctor::world(settings.limits, settings.limits.connect_time);
+    if let Err(error) = assembly::examine_logs(&settings.audit, &world) {
+        let code = complain(&Chain(&error).to_string());
+        return if error.is_of_a_secret() { ExitCode::from(INVALID) } else { code };
     }
     let lock = match lockfile::read(&settings.pins.file, &settings.pins.approvers) {
         Ok((lock, _)) => lock,

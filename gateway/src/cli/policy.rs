@@ -190,7 +190,7 @@ fn explain(explain: &Explain) -> Result<ExitCode, ExitCode> {
     let question = question(explain, &settings).map_err(|why| complain(&why))?;
     let answer = rehearsal.ask(&question);
     match explain.format {
-        Format::Human => print(&words(&question, &answer)),
+        Format::Human => print(&words(&question, &answer, &rehearsal)),
         Format::Json => print(&format!("{}\n", shown(&question, &answer))),
     };
     let allowed = matches!(answer.decision.effect, Effect::Allow(_));
@@ -311,6 +311,9 @@ const fn known(known: Known) -> &'static str {
         Known::Locked(State::Approved) => "approved in the lockfile",
         Known::Locked(State::Pending) => "proposed in the lockfile, not approved",
         Known::Locked(State::Revoked) => "revoked in the lockfile",
+        Known::Missing => {
+            "not in the lockfile, which has others of this server: as good as not there"
+        }
         Known::Assumed => {
             "not in the lockfile: taken to be offered, approved, and to take anything"
         }
@@ -318,7 +321,7 @@ const fn known(known: Known) -> &'static str {
     }
 }
 
-fn words(question: &Question, answer: &Answer) -> String {
+fn words(question: &Question, answer: &Answer, rehearsal: &Rehearsal) -> String {
     let Question { principal, server, kind, name, .. } = question;
     let lacks_arguments = question.arguments.is_none()
         && matches!(&answer.decision.effect, Effect::Deny(denial) if denial.reason.code() == ARGUMENTS);
@@ -334,6 +337,19 @@ fn words(question: &Question, answer: &Answer) -> String {
     line("caller", &format!("{} ({groups})", principal.id));
     line(kind.as_str(), &format!("{} of {server}", visible(name)));
     line("definition", known(answer.known));
+    if answer.known == Known::Missing {
+        let near = rehearsal.nearest(server, *kind, name);
+        line(
+            "",
+            &near.map_or_else(
+                || {
+                    "`portcullis pin list` names what is in it, `portcullis pin` asks the server"
+                        .to_owned()
+                },
+                |near| format!("did you mean `{}`?", visible(near)),
+            ),
+        );
+    }
     if let Some(digest) = answer.decision.definition {
         line("", &digest.to_string());
     }
@@ -598,8 +614,11 @@ fn remark(remark: &Remark) -> LintNote {
             format!("`{other}` says all of it already; remove one of the two")
         }
         Matter::Broad(what) => format!("{what}; name what is meant, or set a `when`"),
-        Matter::Idle(name) => {
-            format!("`{}` is nothing that these servers offer, by the lockfile", visible(name))
+        Matter::Idle(kind, name) => {
+            let (kind, name) = (kind.as_str(), visible(name));
+            format!(
+                "these servers offer no {kind} `{name}`, by the lockfile; correct the name, or remove it"
+            )
         }
         Matter::Beside(folder) => {
             let folder = visible(folder);

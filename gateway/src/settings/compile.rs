@@ -255,8 +255,10 @@ pub(super) struct Compiler<'a> {
 impl Compiler<'_> {
     pub(super) fn report(&mut self, at: &str, message: impl Into<String>, help: impl Into<String>) {
         let problem = Problem::new(self.root.place(at), message, help);
-        // What a mapping lacks because of an unknown key in it is not said beside that key.
-        if !self.problems.iter().any(|cause| problem.follows(cause)) {
+        // What a mapping lacks because of an unknown key in it is not said beside that key, and of a key that is missing
+        // nothing else is said.
+        let is_cause = |cause: &Problem| problem.follows(cause) || cause.is_of_missing(at);
+        if !self.problems.iter().any(is_cause) {
             self.problems.push(problem);
         }
     }
@@ -287,9 +289,19 @@ impl Compiler<'_> {
             }
         };
         let misplaced = |problem: &Problem| {
-            problem.is_meant_as(section) || places.iter().any(|place| problem.is_within(place))
+            problem.is_meant_as(section)
+                || problem.is_of_missing(section)
+                || places.iter().any(|place| problem.is_within(place))
         };
         self.problems.iter().any(misplaced)
+    }
+
+    /// Whether a section is missing, or a key in it that has to be there: it may be meant to say more than it does.
+    pub(super) fn is_incomplete(&self, section: &str) -> bool {
+        let is_within = |key: &str| {
+            key.strip_prefix(section).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        self.problems.iter().filter_map(Problem::missing_key).any(is_within)
     }
 
     /// The same, without showing what is written there: it may be a secret.
@@ -317,9 +329,7 @@ impl Compiler<'_> {
         if std::fs::metadata(&path).is_ok_and(|data| !data.is_file()) {
             return path;
         }
-        let mut name = path.into_os_string();
-        name.push(format!(".stdio-{number}"));
-        name.into()
+        super::file_of_process(&path, number)
     }
 
     /// Reports a list with nothing in it.

@@ -392,7 +392,8 @@ impl Compiler<'_> {
         let asks = |one: &Listener| {
             one.forwarded.is_some() || one.tls.as_ref().is_some_and(|tls| tls.clients.is_some())
         };
-        if oauth.proof == Some(Wanted::Certificate) && !listeners.iter().any(asks) {
+        let is_asked = listeners.iter().any(asks) || self.is_incomplete("/listeners");
+        if oauth.proof == Some(Wanted::Certificate) && !is_asked {
             let help = "add `tls.clients` or `forwardedCertificate` to a listener";
             let message = "no listener asks for the certificates that tokens are to be bound to";
             self.report(&format!("{at}/oauth/proof"), message, help);
@@ -422,6 +423,7 @@ impl Compiler<'_> {
         listeners: &[Listener],
     ) {
         let tokens = listeners.iter().any(|listener| listener.schemes.contains(&Scheme::Oauth));
+        let tokens = tokens || self.is_incomplete("/listeners");
         for server in found.iter().filter_map(|index| servers.get(*index)) {
             let wants = server.credential.as_ref().is_some_and(Credential::is_of_caller);
             if wants && !tokens {

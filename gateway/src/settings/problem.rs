@@ -88,6 +88,20 @@ impl Problem {
         matches!(&self.about, About::UnknownKey { meant: Some(meant), .. } if meant == pointer)
     }
 
+    /// The JSON Pointer of the key that is missing, if that is what it says.
+    pub(super) fn missing_key(&self) -> Option<&str> {
+        match &self.about {
+            About::MissingKey(pointer) => Some(pointer),
+            About::Value | About::UnknownKey { .. } => None,
+        }
+    }
+
+    /// Whether it says that the key with this JSON Pointer, or one around it, is missing.
+    pub(super) fn is_of_missing(&self, pointer: &str) -> bool {
+        let rest = self.missing_key().and_then(|missing| pointer.strip_prefix(missing));
+        rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+    }
+
     /// Whether it stands in these bytes of the file.
     pub(super) const fn is_within(&self, bytes: &Range<usize>) -> bool {
         bytes.start <= self.span.start && self.span.start < bytes.end
@@ -118,10 +132,12 @@ impl Problem {
 impl Problems {
     pub(super) fn new(file: &str, text: &str, mut found: Vec<Problem>) -> Self {
         // What is said first of a place is the cause; what is said later of it follows.
-        let mut places = BTreeSet::new();
+        let (mut places, mut missing) = (BTreeSet::new(), BTreeSet::new());
         found.retain(|problem| {
             let new = places.insert((problem.span.start, problem.span.end));
-            problem.span.is_empty() || new
+            // Several keys can be missing in one mapping.
+            let other = problem.missing_key().is_some_and(|key| missing.insert(key.to_owned()));
+            problem.span.is_empty() || new || other
         });
         // Of what is said of one mapping, an unknown key comes first: it may be why another is missed.
         let unknown = |problem: &Problem| match &problem.about {

@@ -1,6 +1,6 @@
 //! Compares a configuration with its schema and puts what is wrong into words.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jsonschema::JsonType;
 use jsonschema::ValidationError;
@@ -35,9 +35,17 @@ pub(super) fn schema_of<T: JsonSchema>(title: &str) -> Value {
     schema
 }
 
-/// Every way in which `root` does not fit `schema`, and its JSON without what does not.
-///
-/// What is cut out is only what may be left out, so that the rest can still be looked at.
+/// What is done to a configuration that does not fit, so that the rest of it can still be looked at.
+#[derive(Debug, Default)]
+struct Repairs {
+    /// What is cut out: a JSON Pointer, and the key of the mapping there.
+    cuts: BTreeSet<(String, String)>,
+    /// What is put in where a key is missing, by its JSON Pointer: an empty list, or the only value that there is.
+    gaps: BTreeMap<String, Value>,
+}
+
+/// Every way in which `root` does not fit `schema`, and its JSON without what does not, so that the rest can still be
+/// looked at. Where there is such a problem, the JSON is never served.
 pub(super) fn check(root: &mut Node, schema: &Value) -> (Value, Vec<Problem>) {
     let options = jsonschema::options().with_pattern_options(jsonschema::PatternOptions::regex());
     let Ok(validator) = options.build(schema) else {
@@ -57,16 +65,23 @@ pub(super) fn check(root: &mut Node, schema: &Value) -> (Value, Vec<Problem>) {
     }
     let mut json = root.json();
     let mut problems = Vec::new();
-    let mut cuts = BTreeSet::new();
+    let mut repairs = Repairs::default();
     let original = json.clone();
     for error in validator.iter_errors(&original) {
-        explain(&error, root, schema, &mut problems, &mut cuts);
+        explain(&error, root, schema, &mut problems, &mut repairs);
     }
     let causes = problems.clone();
     problems.retain(|problem| !causes.iter().any(|cause| problem.follows(cause)));
-    for (parent, key) in cuts {
+    for (parent, key) in repairs.cuts {
         if let Some(Value::Object(object)) = json.pointer_mut(&parent) {
             object.remove(&key);
+        }
+    }
+    for pointer in problems.iter().filter_map(Problem::missing_key) {
+        let Some(value) = repairs.gaps.remove(pointer) else { continue };
+        let (parent, key) = pointer.rsplit_once('/').unwrap_or_default();
+        if let Some(Value::Object(object)) = json.pointer_mut(parent) {
+            object.insert(unescaped(key).into_owned(), value);
         }
     }
     (json, problems)
@@ -77,7 +92,7 @@ fn explain(
     root: &Node,
     schema: &Value,
     problems: &mut Vec<Problem>,
-    cuts: &mut BTreeSet<(String, String)>,
+    repairs: &mut Repairs,
 ) {
     let at = error.instance_path().to_string();
     match error.kind() {
@@ -91,7 +106,7 @@ fn explain(
                 branch.iter().all(wants)
             };
             for inner in context.iter().filter(|branch| !of_null(branch)).flatten() {
-                explain(inner, root, schema, problems, cuts);
+                explain(inner, root, schema, problems, repairs);
             }
         }
         ValidationErrorKind::AdditionalProperties { unexpected } => {
@@ -99,7 +114,8 @@ fn explain(
             for key in unexpected {
                 let place = root.key_place(&at, key);
                 let message = format!("unknown key `{}`", key.escape_debug());
-                let near = nearest(key, &known).map(|near| format!("{at}/{}", escaped(near)));
+                let near = nearest(key, known.iter().map(String::as_str))
+                    .map(|near| format!("{at}/{}", escaped(near)));
                 let problem = Problem::new(place, message, suggest(key, &known));
                 let problem = problem.of_unknown_key(root.place(&at), near);
                 let is_secret = known.iter().any(|key| key == FROM_ENV) || masking::is_secret(key);
@@ -107,7 +123,7 @@ fn explain(
                 let values = [format!("{at}/{}", escaped(key)), format!("{at}/value")];
                 let values = values.iter().filter(|_| is_secret).flat_map(|at| root.scalars(at));
                 problems.push(problem.hiding(values));
-                cuts.insert((at.clone(), key.clone()));
+                repairs.cuts.insert((at.clone(), key.clone()));
             }
         }
         ValidationErrorKind::Required { property } => {
@@ -121,14 +137,39 @@ fn explain(
                 Some(only) => format!("add `{key}: {only}` here"),
                 None => format!("add `{key}:` here"),
             };
+            let pointer = format!("{at}/{}", escaped(key));
+            let object = path.strip_suffix("/required").map(|path| schema_at(schema, path));
+            if let Some(value) = object.and_then(|object| stand_in(schema, object, key)) {
+                repairs.gaps.insert(pointer.clone(), value);
+            }
             let problem = Problem::new(root.place(&at), message, help);
-            problems.push(problem.of_missing_key(format!("{at}/{}", escaped(key))));
+            problems.push(problem.of_missing_key(pointer));
         }
         _ => {
             let (parent, key) = at.rsplit_once('/').unwrap_or(("", &at));
-            cuts.insert((parent.to_owned(), unescaped(key).into_owned()));
+            repairs.cuts.insert((parent.to_owned(), unescaped(key).into_owned()));
             problems.push(misfit(error, root, schema, &at));
         }
+    }
+}
+
+/// What can stand for a key of an object that is missing, and says nothing: an empty list, the only value that there
+/// is, or an object of these.
+fn stand_in(schema: &Value, object: &Value, key: &str) -> Option<Value> {
+    if let Some(only) = only_value(schema, object, key) {
+        return Some(only.into());
+    }
+    let wanted = resolved(schema, object.get("properties")?.get(key)?);
+    match wanted.get("type")?.as_str()? {
+        "array" => Some(Value::Array(Vec::new())),
+        "object" => {
+            let required = wanted.get("required").and_then(Value::as_array);
+            let required = required.into_iter().flatten().filter_map(Value::as_str);
+            let members =
+                required.map(|key| Some((key.to_owned(), stand_in(schema, wanted, key)?)));
+            members.collect::<Option<serde_json::Map<_, _>>>().map(Value::Object)
+        }
+        _ => None,
     }
 }
 
@@ -210,7 +251,10 @@ fn words(error: &ValidationError<'_>) -> (String, String) {
     let options: Vec<String> = leaves.iter().flat_map(|leaf| options(leaf)).collect();
     if !options.is_empty() {
         let message = format!("{} is not known here", shown(error.instance()));
-        let near = error.instance().as_str().and_then(|text| nearest(text, &options));
+        let near = error
+            .instance()
+            .as_str()
+            .and_then(|text| nearest(text, options.iter().map(String::as_str)));
         let list = options.iter().map(|o| format!("`{o}`")).collect::<Vec<_>>().join(", ");
         let help = near.map_or_else(
             || format!("use one of {list}"),
@@ -338,16 +382,17 @@ fn resolved<'a>(schema: &'a Value, part: &'a Value) -> &'a Value {
 }
 
 fn suggest(key: &str, known: &[String]) -> String {
-    if let Some(near) = nearest(key, known) {
+    if let Some(near) = nearest(key, known.iter().map(String::as_str)) {
         return format!("did you mean `{near}`?");
     }
     let list = known.iter().map(|known| format!("`{known}`")).collect::<Vec<_>>().join(", ");
     format!("remove it; the keys here are {list}")
 }
 
-fn nearest<'a>(text: &str, known: &'a [String]) -> Option<&'a String> {
-    let distance = |known: &&String| strsim::damerau_levenshtein(text, known);
-    known.iter().min_by_key(distance).filter(|near| distance(near) <= 1 + text.len() / 4)
+/// The one of `known` that `text` may have been meant to be: a few letters are others.
+pub fn nearest<'a>(text: &str, known: impl Iterator<Item = &'a str>) -> Option<&'a str> {
+    let distance = |known: &&str| strsim::damerau_levenshtein(text, known);
+    known.min_by_key(distance).filter(|near| distance(near) <= 1 + text.len() / 4)
 }
 
 #[cfg(test)]
