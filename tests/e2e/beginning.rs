@@ -11,7 +11,7 @@ use e2e::issuer::{Issuer, Key};
 use e2e::pki::{Leaf, Pki};
 use e2e::server::{Server, answer};
 use e2e::tls::Front;
-use e2e::{ERAS, Era};
+use e2e::{ERAS, Era, eventually};
 use serde_json::{Value, json};
 
 use crate::certificates::tls;
@@ -88,6 +88,61 @@ fn what_init_writes_serves_after_the_commands_that_it_prints() {
             && !printed(&again).contains("pcl_")
     );
     assert_eq!(fs::read_to_string(&file).unwrap(), before);
+}
+
+#[test]
+fn what_init_writes_can_be_revoked_while_it_runs() {
+    let folder = Folder::new();
+    let program = binary().display().to_string();
+    // What makes no configuration leaves nothing.
+    let clear =
+        portcullis(folder.path(), &["init", "--server", "up", "--url", "http://example.com/mcp"]);
+    assert_eq!(clear.status.code(), Some(3), "{}", printed(&clear));
+    assert!(!folder.path().join("revoked.yaml").exists());
+    let init = ["init", "--server", "small", "--command", &program, "--", "canary"];
+    let made = portcullis(folder.path(), &init);
+    let told = printed(&made);
+    assert!(made.status.success(), "{told}");
+    let key = told.split_whitespace().find(|word| word.starts_with("pcl_")).unwrap().to_owned();
+    assert_eq!(fs::read_to_string(folder.path().join("revoked.yaml")).unwrap(), "{}\n");
+    let approved = pasted(folder.path(), "portcullis pin && portcullis pin approve --yes --by ana");
+    assert!(approved.status.success(), "{}", printed(&approved));
+    on_free_ports(&folder.path().join("portcullis.yaml"));
+    let mut command = Command::new(binary());
+    command.arg("run").current_dir(folder.path());
+    let gateway = Gateway::spawn(command, Folder::new(), folder.path().join("audit.jsonl"));
+    for era in ERAS {
+        let client = Client::connect(gateway.address, "/small", era, Some(&key));
+        let call = || client.call("add", &json!({ "a": 2, "b": 3 })).json();
+        assert_eq!(call()["result"]["content"][0]["text"], "5", "{era:?}");
+        let revoked = portcullis(folder.path(), &["revoke", "--tool", "small/add"]);
+        assert!(revoked.status.success(), "{}", printed(&revoked));
+        eventually("the revocation", || call()["result"].is_null().then_some(()));
+        let lifted = portcullis(folder.path(), &["revocations", "lift", "--tool", "small/add"]);
+        assert!(lifted.status.success(), "{}", printed(&lifted));
+        eventually("the end of it", || call()["result"].is_object().then_some(()));
+    }
+}
+
+#[test]
+fn what_cannot_be_revoked_yet_is_told_with_what_to_do() {
+    let folder = Folder::new();
+    let config = "apiVersion: portcullis.dev/v1\nlisteners: [{name: main, address: '127.0.0.1:0', authentication: [anonymous]}]\n\
+                  servers: [{name: up, url: 'http://127.0.0.1:9/'}]\nroutes: [{path: /up, servers: [up]}]\n\
+                  identity: {anonymous: {groups: [local]}}\npolicy: {rules: []}\naudit: {sinks: [{name: file, file: audit.jsonl}]}\n";
+    fs::write(folder.path().join("portcullis.yaml"), config).unwrap();
+    let refused = portcullis(folder.path(), &["revoke", "--server", "up"]);
+    assert_eq!(refused.status.code(), Some(1));
+    let said = printed(&refused);
+    for part in ["add `revocations: {file: revoked.yaml}`", "`portcullis pin revoke SERVER/TOOL`"] {
+        assert!(said.contains(part), "{said}");
+    }
+    // With that it is revoked.
+    let more = format!("{config}revocations: {{file: revoked.yaml}}\n");
+    fs::write(folder.path().join("portcullis.yaml"), more).unwrap();
+    fs::write(folder.path().join("revoked.yaml"), "{}").unwrap();
+    let revoked = portcullis(folder.path(), &["revoke", "--server", "up"]);
+    assert!(revoked.status.success(), "{}", printed(&revoked));
 }
 
 #[test]
