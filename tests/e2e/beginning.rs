@@ -226,6 +226,32 @@ fn init_takes_the_servers_of_a_client() {
 }
 
 #[test]
+fn init_writes_the_servers_of_a_client_whose_variables_are_not_set_and_says_which() {
+    let folder = Folder::new();
+    let servers = json!({ "mcpServers": {
+        "small": { "command": "cat", "args": ["canary", "--owner", "Zx9QmLpT4vWn"] },
+        "remote": { "type": "http", "url": "https://tickets.example.com/mcp?k=Zx9QmLpT4vWn" } } });
+    fs::write(folder.path().join("mcp.json"), servers.to_string()).unwrap();
+    let made = portcullis(folder.path(), &["init", "--from", "mcp.json"]);
+    let told = printed(&made);
+    assert!(made.status.success() && told.contains("pcl_"), "{told}");
+    for variable in ["SMALL_ARG_3", "REMOTE_URL"] {
+        assert!(told.contains(&format!("set `{variable}` to ")), "{told}");
+        let missing = format!("the environment variable `{variable}` is not set");
+        assert!(told.contains(&missing), "{told}");
+    }
+    // The place that is told can be looked at.
+    let text = fs::read_to_string(folder.path().join("portcullis.yaml")).unwrap();
+    assert!(text.contains("${SMALL_ARG_3}") && text.contains("${REMOTE_URL}"), "{text}");
+    assert_eq!(portcullis(folder.path(), &["validate"]).status.code(), Some(3));
+    let mut valid = Command::new(binary());
+    valid.arg("validate").current_dir(folder.path());
+    valid.envs([("SMALL_ARG_3", "acme"), ("REMOTE_URL", "https://tickets.example.com/mcp")]);
+    let valid = valid.output().unwrap();
+    assert!(valid.status.success(), "{}", printed(&valid));
+}
+
+#[test]
 fn where_there_is_no_configuration_it_is_said_how_one_is_made() {
     let folder = Folder::new();
     for arguments in [

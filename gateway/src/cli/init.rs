@@ -71,16 +71,21 @@ fn written(init: &Init) -> Result<ExitCode, ExitCode> {
         None => own(init, &drawn.sha256).map_err(|error| complain(&error))?,
     };
     let revoked = RevocationsFile::beside(&init.config)?;
-    // What cannot be run is not written.
-    if let Err(problems) = load(&init.config, &yaml) {
-        revoked.take_back();
-        return Err(invalid(&problems));
-    }
+    // What cannot be run is not written. What stands for the variables of an import is for its user to say, who was told
+    // which these are and can look at them in the file.
+    let unset = match load(&init.config, &yaml) {
+        Ok(_) => Vec::new(),
+        Err(problems) if init.from.is_some() && problems.are_unset_variables() => problems.each(),
+        Err(problems) => {
+            revoked.take_back();
+            return Err(invalid(&problems));
+        }
+    };
     created(&init.config, &yaml).map_err(|error| {
         revoked.take_back();
         complain(&format!("could not write `{}`: {error}", init.config.display()))
     })?;
-    Ok(print(&told(init, &drawn.key)))
+    Ok(print(&told(init, &drawn.key, &unset)))
 }
 
 /// Writes a file that is not there yet.
@@ -124,14 +129,18 @@ impl RevocationsFile {
     }
 }
 
-/// What comes next.
-fn told(init: &Init, key: &str) -> String {
+/// What comes next, and before it which variables are not set: each with its place in the file, and what to do.
+fn told(init: &Init, key: &str, unset: &[(String, String)]) -> String {
     let file = &*init.config;
+    let mut missing = String::new();
+    for (said, _) in unset {
+        missing.push_str(&format!("Not set yet, and needed from here on: {said}\n"));
+    }
     let named = if file == Path::new(USUAL) { String::new() } else { hints::option(file) };
     format!(
         "written: {}\n\
          API key, shown this once: {key}\n\
-         {}\
+         {}{missing}\
          \n\
          Next, approve what the servers offer, and start:\n\
          \n  portcullis pin{named} && portcullis pin approve{named}\n  portcullis run{named}\n",

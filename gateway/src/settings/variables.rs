@@ -43,7 +43,8 @@ pub(super) fn substitute(node: &mut Node, lookup: Lookup<'_>, left: &mut Unsubst
         Kind::Scalar(scalar) if scalar.text.contains("${") => match expand(&scalar.text, lookup) {
             Ok(text) => *scalar = Scalar { text, plain: scalar.plain, substituted: true },
             Err(Unexpanded::Unset(message, help)) => {
-                left.unset.push(Problem::new(node.span.clone(), message, help));
+                let problem = Problem::new(node.span.clone(), message, help);
+                left.unset.push(problem.of_unset_variable());
             }
             Err(Unexpanded::Malformed(message, help)) => {
                 left.malformed.push(Problem::new(node.span.clone(), message, help));
