@@ -267,6 +267,8 @@ fn what_only_looks_like_a_server_that_many_use_is_taken_along_when_it_is_accepte
         "files": {"command": "npx", "args": ["-y", "@modelcontextprotoco1/server-filesystem@1.0.0"]},
         "vcs": {"command": "uvx", "args": ["mcp-server-gti==1.0.0"]},
         "mine": {"command": "npx", "args": ["-y", "@evil/server-filesystem@1.0.0"]},
+        "typo": {"command": "npx", "args": ["-y", "mcp-server-gti"]},
+        "time": {"command": "npx", "args": ["mcp-server-time"]},
         "github": {"url": "https://mcp.evil.example/mcp"},
         "githud": {"url": "https://mcp.example.com/mcp"},
         "good": {"command": "npx", "args": ["-y", "@modelcontextprotocol/server-filesystem@1.0.0"]},
@@ -283,6 +285,8 @@ fn what_only_looks_like_a_server_that_many_use_is_taken_along_when_it_is_accepte
         ),
         ("vcs", "mcp-server-gti", "mcp-server-git"),
         ("mine", "@evil/server-filesystem", "@modelcontextprotocol/server-filesystem"),
+        ("typo", "mcp-server-gti", "mcp-server-git"),
+        ("time", "mcp-server-time", "mcp-server-time"),
         ("github", "mcp.evil.example", "api.githubcopilot.com"),
         ("githud", "githud", "github"),
     ] {
