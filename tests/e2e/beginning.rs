@@ -568,6 +568,36 @@ fn a_run_says_at_once_that_a_program_is_not_there() {
 }
 
 #[test]
+fn pin_says_once_and_at_once_why_a_program_cannot_be_asked() {
+    let missing = Config::with(
+        "- {name: up, command: /no/such/program}\n- {name: two, command: no-such-program}",
+        "[up, two]",
+    );
+    let said = printed(&missing.tried(&["pin"]));
+    for part in [
+        "`up` could not be asked: its program cannot be started: there is no `/no/such/program`",
+        "`two` could not be asked: its program cannot be started: there is no `no-such-program` in",
+    ] {
+        assert_eq!(said.matches(part).count(), 1, "{said}");
+    }
+    assert!(!said.contains("WARN") && !said.contains("too long"), "{said}");
+    // Of one that ends nothing is said but that, and why.
+    let ends = Config::with(
+        "- {name: up, command: /bin/sh, args: ['-c', 'echo no licence >&2; exit 3']}",
+        "[up]",
+    );
+    let said = printed(&ends.tried(&["pin"]));
+    assert!(said.contains("no licence") && !said.contains("closed its output"), "{said}");
+    // A line that is too long is one.
+    let long = Config::with(
+        "- {name: up, command: /bin/sh, args: ['-c', 'yes | tr -d \"\\n\"; exit 3']}",
+        "[up]",
+    );
+    let said = printed(&long.limits("responseBody: 64KiB").tried(&["pin"]));
+    assert!(said.contains("a line that is longer than `limits.responseBody`"), "{said}");
+}
+
+#[test]
 fn no_shipped_file_has_a_key_that_everybody_knows() {
     // printf change-me | sha256sum, and the same of `changeme`, `secret`, `password` and `test`.
     let known = ["change-me", "changeme", "secret", "password", "test"].map(|word| {
