@@ -59,6 +59,11 @@ fn what_init_writes_serves_after_the_commands_that_it_prints() {
     assert!(!text.contains("pcl_") && text.contains("# "), "{text}");
     let valid = portcullis(folder.path(), &["validate"]);
     assert!(valid.status.success(), "{}", printed(&valid));
+    assert!(
+        told.contains("`portcullis export --client CLIENT` prints what a client has to be told")
+    );
+    let desktop = portcullis(folder.path(), &["export", "--client", "claude-desktop"]);
+    assert!(desktop.status.success() && printed(&desktop).contains("/small"), "{told}");
     let next: Vec<_> = told.lines().filter(|line| line.starts_with("  portcullis ")).collect();
     let [approve, run] = &next[..] else { panic!("{told}") };
     // Nobody is there who could be asked about each definition.

@@ -13,6 +13,7 @@ use policy::drift::visible;
 use policy::name::{PrincipalId, ServerName};
 use serde_json::Value;
 
+use super::export::KEY;
 use super::import::{self, ANONYMOUS, Import};
 use super::{Drawn, USUAL, complain, hints, invalid, load, print, say};
 
@@ -143,7 +144,10 @@ fn told(init: &Init, key: &str, unset: &[(String, String)]) -> String {
          {}{missing}\
          \n\
          Next, approve what the servers offer, and start:\n\
-         \n  portcullis pin{named} && portcullis pin approve{named}\n  portcullis run{named}\n",
+         \n  portcullis pin{named} && portcullis pin approve{named}\n  portcullis run{named}\n\
+         \n\
+         `portcullis export{named} --client CLIENT` prints what a client has to be told: `claude-code`, `claude-desktop`, \
+         `cursor`, `vscode`, `codex` or `opencode`. It finds the key in `{KEY}`.\n",
         file.display(),
         to_set(init)
     )
