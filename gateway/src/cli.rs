@@ -478,9 +478,10 @@ fn sandboxes(settings: &Settings, grave: &str) -> bool {
                 ));
             }
         }
-        if let Some(sealed) = sandbox::shown(&plan.sealed()) {
-            say(&format!("note: the server `{name}` {sealed}"));
-        }
+    }
+    let plans = programs(settings).filter_map(|(server, plan)| Some((server.name.as_str(), plan?)));
+    for said in sandbox::shown_together(plans) {
+        say(&format!("note: {said}"));
     }
     possible
 }
