@@ -151,6 +151,26 @@ fn what_cannot_be_revoked_yet_is_told_with_what_to_do() {
 }
 
 #[test]
+fn where_the_environment_does_not_say_who_approves_it_is_said_before() {
+    let program = binary().display().to_string();
+    for (user, by) in [(None, " --by NAME"), (Some("ana"), "")] {
+        let folder = Folder::new();
+        let ran = |arguments: &[&str]| {
+            let mut command = Command::new(binary());
+            command.args(arguments).current_dir(folder.path()).env_remove("USER");
+            printed(&command.envs(user.map(|user| ("USER", user))).output().unwrap())
+        };
+        let told = ran(&["init", "--server", "small", "--command", &program, "--", "canary"]);
+        assert!(
+            told.contains(&format!("portcullis pin && portcullis pin approve{by}\n")),
+            "{told}"
+        );
+        let told = ran(&["pin"]);
+        assert!(told.contains(&format!("read it, then `portcullis pin approve{by}`")), "{told}");
+    }
+}
+
+#[test]
 fn init_keeps_no_secret_and_says_how_servers_are_named() {
     let folder = Folder::new();
     let token = ["ghp_", "0123456789abcdefghijABCDEFGHIJ012345"].concat();

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 use super::export::KEY;
 use super::import::{self, ANONYMOUS, Import};
-use super::{Drawn, USUAL, complain, hints, invalid, load, print, say};
+use super::{Drawn, USUAL, complain, hints, invalid, load, pin, print, say};
 
 /// The file with what is revoked, beside the configuration.
 const REVOKED: &str = "revoked.yaml";
@@ -138,13 +138,14 @@ fn told(init: &Init, key: &str, unset: &[(String, String)]) -> String {
         missing.push_str(&format!("Not set yet, and needed from here on: {said}\n"));
     }
     let named = if file == Path::new(USUAL) { String::new() } else { hints::option(file) };
+    let by = pin::by_option();
     format!(
         "written: {}\n\
          API key, shown this once: {key}\n\
          {}{missing}\
          \n\
          Next, approve what the servers offer, and start:\n\
-         \n  portcullis pin{named} && portcullis pin approve{named}\n  portcullis run{named}\n\
+         \n  portcullis pin{named} && portcullis pin approve{named}{by}\n  portcullis run{named}\n\
          \n\
          `portcullis export{named} --client CLIENT` prints what a client has to be told: `claude-code`, `claude-desktop`, \
          `cursor`, `vscode`, `codex` or `opencode`. It finds the key in `{KEY}`.\n",
